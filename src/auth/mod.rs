@@ -1,0 +1,3 @@
+//! WHO ASKS: the client behind a request.
+
+pub mod client_ip;

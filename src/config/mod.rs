@@ -1,0 +1,142 @@
+//! WHAT IS WANTED: gateway.yaml, read into values that cannot be wrong.
+//!
+//! Text becomes a [`tree`] that remembers its places; the [`reader`] walks it; [`check`] makes a [`Config`] of it, or
+//! reports every problem at once. This is the only room that reads YAML, and the only maker of a `Config`. Settings belong
+//! to the room that they configure, when that room is to the left of this one; the gateway's stand here.
+
+mod check;
+mod env;
+mod limits;
+pub mod problem;
+mod reader;
+mod rules;
+mod tree;
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use crate::auth::client_ip;
+use crate::limit::rule_set::RuleSet;
+use crate::store;
+use crate::time::Micros;
+use problem::{Problem, Problems, Report};
+use reader::Field;
+
+/// A whole file, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub listen: SocketAddr,
+    pub admin: Option<SocketAddr>,
+    pub threads: Threads,
+    pub upstream: Upstream,
+    pub store: store::Settings,
+    pub client_ip: client_ip::Settings,
+    pub rules: RuleSet,
+    pub headers: Vec<HeaderFormat>,
+    pub retry_after_jitter: Jitter,
+    pub upstream_timeouts: UpstreamTimeouts,
+    pub drain: Drain,
+    pub log: Log,
+}
+
+/// How many threads proxy, each with a runtime and a listening socket of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// One for each core that this process may use.
+    Auto,
+    Exactly(usize),
+}
+
+/// Where requests go, over plain HTTP/1.1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// A name, or an address (IPv6 without brackets).
+    pub host: String,
+    pub port: u16,
+}
+
+/// A set of rate-limit fields in answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderFormat {
+    /// `RateLimit-Policy` and `RateLimit`, as in draft-ietf-httpapi-ratelimit-headers-11.
+    RateLimit,
+    /// `RateLimit-Limit`, `-Remaining`, `-Reset`.
+    Legacy,
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
+    XRateLimit,
+}
+
+/// How much `Retry-After` is spread, so that clients do not all return at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Jitter {
+    /// Of the wait, in millionths.
+    pub share: u32,
+    pub max: Micros,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpstreamTimeouts {
+    pub connect: Micros,
+    /// Between bytes.
+    pub read: Micros,
+    /// Between bytes.
+    pub write: Micros,
+    /// In the pool.
+    pub idle: Micros,
+}
+
+/// How the process leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drain {
+    /// Between `/readyz` turning 503 and the listeners closing.
+    pub delay: Micros,
+    /// The most that requests in flight are waited for.
+    pub timeout: Micros,
+}
+
+/// Diagnostics, to standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Log {
+    pub level: log::LevelFilter,
+    pub format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub fn load(path: &Path) -> Result<Config, Problems> {
+        let file = path.display().to_string();
+        match std::fs::read(path) {
+            Ok(bytes) => Config::parse(&file, &bytes, &|name| std::env::var(name).ok()),
+            Err(error) => {
+                let what = format!("must be a readable file: {error}");
+                Err(Problems { file, problems: vec![Problem { place: None, what, hint: None }] })
+            }
+        }
+    }
+
+    /// Checks a file's text. `file` is its name in reports, `lookup` the environment.
+    pub fn parse(file: &str, bytes: &[u8], lookup: &dyn Fn(&str) -> Option<String>) -> Result<Config, Problems> {
+        let report = Report::default();
+        let config = match tree::read(bytes, &report) {
+            Ok(mut tree) => {
+                env::expand(&mut tree, lookup, &report);
+                check::config(Field::root(&tree, &report))
+            }
+            Err(problem) => {
+                let mut problems = report.into_problems();
+                problems.push(problem);
+                return Err(Problems { file: file.to_owned(), problems });
+            }
+        };
+        match (report.into_problems(), config) {
+            (problems, Some(config)) if problems.is_empty() => Ok(config),
+            (problems, _) => Err(Problems { file: file.to_owned(), problems }),
+        }
+    }
+}

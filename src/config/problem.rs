@@ -1,0 +1,72 @@
+//! Collects what is wrong with a file: every fault of it at once, each at its place.
+
+use std::cell::RefCell;
+use std::fmt;
+
+/// Where in the file: both count from 1, columns in characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub line: usize,
+    pub column: usize,
+}
+
+/// One fault in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// None for a fault of the file as a whole.
+    pub place: Option<Place>,
+    /// The path in the file, what must hold, and what was found.
+    pub what: String,
+    pub hint: Option<String>,
+}
+
+/// All faults of a file, in order of position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems {
+    pub file: String,
+    pub problems: Vec<Problem>,
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for problem in &self.problems {
+            match problem.place {
+                Some(place) => writeln!(f, "{}:{}:{}: {}", self.file, place.line, place.column, problem.what)?,
+                None => writeln!(f, "{}: {}", self.file, problem.what)?,
+            }
+            if let Some(hint) = &problem.hint {
+                writeln!(f, "  hint: {hint}")?;
+            }
+        }
+        match self.problems.len() {
+            1 => write!(f, "1 problem"),
+            count => write!(f, "{count} problems"),
+        }
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Where the readers of a file report to.
+#[derive(Debug, Default)]
+pub struct Report {
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl Report {
+    pub fn add(&self, place: Place, what: impl Into<String>) {
+        self.problems.borrow_mut().push(Problem { place: Some(place), what: what.into(), hint: None });
+    }
+
+    pub fn add_with_hint(&self, place: Place, what: impl Into<String>, hint: Option<String>) {
+        self.problems.borrow_mut().push(Problem { place: Some(place), what: what.into(), hint });
+    }
+
+    /// Sorted by place; what was found first stays first within one.
+    pub fn into_problems(self) -> Vec<Problem> {
+        let mut problems = self.problems.into_inner();
+        problems.sort_by_key(|problem| problem.place);
+        problems.dedup();
+        problems
+    }
+}

@@ -1,0 +1,337 @@
+//! Reads `policies`, `rules` and `exempt`.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use super::limits::{self, Shared};
+use super::problem::Place;
+use super::reader::{Field, Section, nearest};
+use crate::limit::attribute::{Attribute, NotAnAttribute, SPELLINGS};
+use crate::limit::matcher::{Expectation, Text};
+use crate::limit::request::ClientAddress;
+use crate::limit::rule::{
+    Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, Otherwise, Policy, RefusalStatus, Rule,
+};
+use crate::limit::rule_set::RuleSet;
+
+/// What reading one rule has to know of the rest of the file.
+struct Rules {
+    ipv6_prefix: u8,
+    policy_names: HashSet<String>,
+    /// Of rules and, as they are shown, of their limits.
+    rule_names: HashSet<String>,
+}
+
+pub fn rule_set(file: &Section<'_>, ipv6_prefix: u8) -> Option<RuleSet> {
+    let mut rules = Rules { ipv6_prefix, policy_names: HashSet::new(), rule_names: HashSet::new() };
+    let exempt = match file.get("exempt") {
+        None => Some(Vec::new()),
+        Some(field) => field.list().and_then(|sets| all(sets, |set| rules.conditions(&set))),
+    };
+    let (short, long) = (file.get("rules"), file.get("policies"));
+    let policies = match (short, long) {
+        (None, None) => Some(Vec::new()),
+        (Some(_), Some(_)) => {
+            file.unwanted("policies", "must not stand beside `rules`, which is short for one policy");
+            None
+        }
+        (Some(field), None) => {
+            let members = rules.rules(field);
+            members.map(|rules| {
+                vec![Policy {
+                    name: "default".to_owned(),
+                    conditions: Vec::new(),
+                    mode: Mode::Enforce,
+                    otherwise: Otherwise::Allow,
+                    rules,
+                }]
+            })
+        }
+        (None, Some(field)) => field.list().and_then(|members| all(members, |member| rules.policy(member))),
+    };
+    Some(RuleSet::compile(&policies?, &exempt?))
+}
+
+/// Reads every member, also behind one that is wrong; none if any was.
+fn all<'t, T>(members: Vec<Field<'t>>, read: impl FnMut(Field<'t>) -> Option<T>) -> Option<Vec<T>> {
+    let read: Vec<Option<T>> = members.into_iter().map(read).collect();
+    read.into_iter().collect()
+}
+
+/// Reports a name that would not be shown the same everywhere. `field` is where to report it.
+pub fn check_name(field: &Field<'_>, name: &str) -> bool {
+    let valid = (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'));
+    if !valid {
+        field.wrong(
+            format_args!("a name must be 1 to 64 of letters, digits, `_`, `.` and `-`, is `{}`", name.escape_debug()),
+            None,
+        );
+    }
+    valid
+}
+
+fn name(section: &Section<'_>, taken: &mut HashSet<String>) -> Option<String> {
+    let field = section.need("name")?;
+    let name = field.written()?;
+    if !check_name(&field, name) {
+        return None;
+    }
+    if !taken.insert(name.to_owned()) {
+        field.wrong(format_args!("must be unique, `{name}` is taken"), None);
+        return None;
+    }
+    Some(name.to_owned())
+}
+
+impl Rules {
+    fn policy(&mut self, field: Field<'_>) -> Option<Policy> {
+        let section = field.section()?;
+        let name = name(&section, &mut self.policy_names);
+        let conditions = self.matches(&section);
+        let mode = mode(&section);
+        let otherwise = match section.get("otherwise") {
+            Some(field) => field.choice(&[("allow", Otherwise::Allow), ("deny", Otherwise::Deny)]),
+            None => Some(Otherwise::Allow),
+        };
+        let rules = section.need("rules").and_then(|field| self.rules(field));
+        section.close();
+        Some(Policy { name: name?, conditions: conditions?, mode: mode?, otherwise: otherwise?, rules: rules? })
+    }
+
+    fn rules(&mut self, field: Field<'_>) -> Option<Vec<Rule>> {
+        let members = field.list()?;
+        all(members, |member| self.rule(member))
+    }
+
+    fn rule(&mut self, field: Field<'_>) -> Option<Rule> {
+        let place = field.clone();
+        let section = field.section()?;
+        let name = name(&section, &mut self.rule_names);
+        let conditions = self.matches(&section);
+        let mode = mode(&section);
+        let action = match section.get("action") {
+            Some(field) => {
+                for key in ["algorithm", "algorithm_config", "limits", "overrides", "expose", "status"] {
+                    section.get(key);
+                    section.unwanted(key, "must not stand beside `action`, which charges nothing");
+                }
+                let action = field.choice(&[("allow", Otherwise::Allow), ("deny", Otherwise::Deny)]);
+                let action = action.map(|action| match action {
+                    Otherwise::Allow => Action::Allow,
+                    Otherwise::Deny => Action::Deny,
+                });
+                let keys = section.get("limit_keys").map_or(Some(Vec::new()), |field| limit_keys(&field));
+                action.zip(keys)
+            }
+            None => self.charges(&section),
+        };
+        section.close();
+        let (action, keys) = action?;
+        let rule = Rule { name: name?, conditions: conditions?, keys, mode: mode?, action };
+        self.check_shown(&place, rule)
+    }
+
+    /// Reads what a rule charges, and its limit keys.
+    fn charges(&mut self, section: &Section<'_>) -> Option<(Action, Vec<LimitKey>)> {
+        let keys = section.need("limit_keys").and_then(|field| limit_keys(&field));
+        let expose = match section.get("expose") {
+            Some(field) => field.boolean().map(|expose| if expose { Expose::Yes } else { Expose::No }),
+            // The level of one bucket for everybody would show other people's traffic.
+            None if keys.as_ref().is_some_and(Vec::is_empty) => Some(Expose::No),
+            None => Some(Expose::Yes),
+        };
+        let refusal = match section.get("status") {
+            Some(field) => {
+                field.choice(&[("429", RefusalStatus::QuotaExceeded), ("503", RefusalStatus::ReducedCapacity)])
+            }
+            None => Some(RefusalStatus::QuotaExceeded),
+        };
+        // Wrong ones are reported already; the numbers are looked at all the same.
+        let shared =
+            Shared { expose: expose.unwrap_or(Expose::Yes), refusal: refusal.unwrap_or(RefusalStatus::QuotaExceeded) };
+        let limits = limits::limits(section, shared);
+        let (keys, limits) = (keys?, limits?);
+        if section.has("overrides") && keys.len() != 1 {
+            section.unwanted(
+                "overrides",
+                format_args!("must stand beside exactly one limit key, there are {}", keys.len()),
+            );
+            return None;
+        }
+        expose.and(refusal).map(|_| (Action::Charge(limits), keys))
+    }
+
+    /// Several limits are shown as `rule.limit`: that must not be another rule's name.
+    fn check_shown(&mut self, field: &Field<'_>, rule: Rule) -> Option<Rule> {
+        let Action::Charge(limits) = &rule.action else { return Some(rule) };
+        for limit in limits.iter().filter(|limit| !limit.name.is_empty()) {
+            let shown = format!("{}.{}", rule.name, limit.name);
+            if !self.rule_names.insert(shown.clone()) {
+                field.wrong(format_args!("a limit is shown as `{shown}`, which must be unique"), None);
+                return None;
+            }
+        }
+        let candidate = |limit: &Limit| limit.candidate.is_some();
+        if rule.mode == Mode::Shadow && limits.iter().any(candidate) {
+            field.wrong("`shadow` beside a limit's numbers must not stand in a rule with `mode: shadow`", None);
+            return None;
+        }
+        Some(rule)
+    }
+
+    fn matches(&self, section: &Section<'_>) -> Option<Vec<Condition>> {
+        section.get("match").map_or(Some(Vec::new()), |field| self.conditions(&field))
+    }
+
+    fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
+        let read = |(name, place, field): (&str, Place, Field<'_>)| {
+            let attribute = attribute(&field.clone().at(place), name);
+            let expectation = self.expectation(&field, attribute.as_ref());
+            Some(Condition { attribute: attribute?, expectation: expectation? })
+        };
+        let conditions: Vec<_> = field.pairs()?.into_iter().map(read).collect();
+        conditions.into_iter().collect()
+    }
+
+    fn expectation(&self, field: &Field<'_>, attribute: Option<&Attribute>) -> Option<Expectation> {
+        if !field.is_map() {
+            return self.texts(field, attribute).map(Expectation::AnyOf);
+        }
+        let section = field.clone().section()?;
+        let bytes = |field: Field<'_>| Some(field.written()?.as_bytes().to_vec());
+        let operators = [
+            section
+                .get("in")
+                .map(|field| field.list().and_then(|_| self.texts(&field, attribute)).map(Expectation::AnyOf)),
+            section.get("not").map(|field| self.texts(&field, attribute).map(Expectation::Not)),
+            section.get("prefix").map(|field| bytes(field).map(Expectation::Prefix)),
+            section.get("suffix").map(|field| bytes(field).map(Expectation::Suffix)),
+            section.get("regex").map(|field| regex(&field)),
+            section.get("present").map(|field| field.boolean().map(Expectation::Present)),
+            section.get("cidr").map(|field| {
+                if attribute.is_some_and(|attribute| *attribute != Attribute::Address) {
+                    field.wrong("`cidr` is for ip:address only", None);
+                    return None;
+                }
+                all(field.one_or_list()?, |member| member.network()).map(Expectation::Cidr)
+            }),
+        ];
+        section.close();
+        let mut operators: Vec<_> = operators.into_iter().flatten().collect::<Option<_>>()?;
+        match operators.len() {
+            0 => {
+                field.must("name at least one of in, not, prefix, suffix, regex, present and cidr");
+                None
+            }
+            1 => operators.pop(),
+            _ => Some(Expectation::All(operators)),
+        }
+    }
+
+    fn texts(&self, field: &Field<'_>, attribute: Option<&Attribute>) -> Option<Vec<Text>> {
+        let members = field.one_or_list()?;
+        if members.is_empty() {
+            field.must("have at least one value");
+            return None;
+        }
+        all(members, |member| self.text(&member, attribute))
+    }
+
+    /// A text as its attribute's values are written.
+    fn text(&self, field: &Field<'_>, attribute: Option<&Attribute>) -> Option<Text> {
+        let written = field.written()?;
+        match attribute {
+            Some(Attribute::Path) => Some(Text::for_path(written)),
+            Some(Attribute::Host) => Some(Text::exact(&written.to_ascii_lowercase())),
+            Some(Attribute::Address) => match written.parse::<IpAddr>() {
+                Ok(address) => Some(Text::exact(&ClientAddress::new(address, self.ipv6_prefix).to_string())),
+                Err(_) => {
+                    field.wrong(
+                        format_args!("must be an IP address, is {written}"),
+                        Some("for a network write {cidr: [10.0.0.0/8]}".to_owned()),
+                    );
+                    None
+                }
+            },
+            _ => Some(Text::exact(written)),
+        }
+    }
+}
+
+fn mode(section: &Section<'_>) -> Option<Mode> {
+    match section.get("mode") {
+        Some(field) => field.choice(&[("enforce", Mode::Enforce), ("shadow", Mode::Shadow)]),
+        None => Some(Mode::Enforce),
+    }
+}
+
+fn regex(field: &Field<'_>) -> Option<Expectation> {
+    match regex::bytes::Regex::new(field.written()?) {
+        Ok(regex) => Some(Expectation::Regex(regex)),
+        Err(error) => {
+            let why = error.to_string();
+            let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            field.must(format_args!("be a regular expression ({why})"));
+            None
+        }
+    }
+}
+
+fn limit_keys(field: &Field<'_>) -> Option<Vec<LimitKey>> {
+    let keys = all(field.list()?, |member| limit_key(&member))?;
+    let mut seen = HashSet::new();
+    for (member, key) in field.list()?.iter().zip(&keys) {
+        if !seen.insert(&key.text) {
+            member.wrong(format_args!("`{}` is listed twice", key.text), None);
+            return None;
+        }
+    }
+    Some(keys)
+}
+
+/// `jwt:sub|ip:address`, `lower(query:username)`.
+fn limit_key(field: &Field<'_>) -> Option<LimitKey> {
+    let written = field.text()?;
+    let part = |text: &str| {
+        let text = text.trim();
+        let (text, fold) = match text.strip_prefix("lower(").and_then(|text| text.strip_suffix(')')) {
+            Some(inner) => (inner.trim(), Fold::Lower),
+            None => (text, Fold::Exact),
+        };
+        attribute(field, text).map(|attribute| KeyPart { attribute, fold })
+    };
+    let alternatives = written.split('|').map(part).collect::<Option<Vec<_>>>()?;
+    if alternatives.len() > usize::from(u8::MAX) {
+        field.must("list at most 255 alternatives");
+        return None;
+    }
+    let print = |part: &KeyPart| match part.fold {
+        Fold::Exact => part.attribute.to_string(),
+        Fold::Lower => format!("lower({})", part.attribute),
+    };
+    let text = alternatives.iter().map(print).collect::<Vec<_>>().join("|");
+    Some(LimitKey { text, alternatives })
+}
+
+fn attribute(field: &Field<'_>, text: &str) -> Option<Attribute> {
+    let why = match Attribute::parse(text) {
+        Ok(attribute) => return Some(attribute),
+        Err(why) => why,
+    };
+    let text = text.escape_debug();
+    match why {
+        NotAnAttribute::Unknown => {
+            let plain: Vec<_> = SPELLINGS.iter().copied().filter(|name| !name.contains('<')).collect();
+            let hint = nearest(&text.to_string(), &plain);
+            let hint = hint.unwrap_or_else(|| format!("attributes are {}", SPELLINGS.join(", ")));
+            field.wrong(format_args!("`{text}` is not an attribute"), Some(hint));
+        }
+        NotAnAttribute::NameMissing => field.wrong(format_args!("`{text}` must have a name behind the colon"), None),
+        NotAnAttribute::BadHeaderName => field.wrong(format_args!("`{text}` must name a header that can exist"), None),
+        NotAnAttribute::NoSource { attribute, source } => {
+            field.wrong(format_args!("`{text}`: attributes of `{attribute}` need a `{source}` section"), None);
+        }
+    }
+    None
+}

@@ -1,0 +1,316 @@
+//! Reads YAML into a tree that remembers where everything stands.
+//!
+//! The structure and the positions come from the parser's events; what a plain scalar means (text, number, boolean,
+//! nothing) is asked of serde_yaml, and a test holds that both agree on whole files. Refused here, because no reader
+//! further on could tell: a second document, duplicate keys, merge keys, tags, keys that are not plain text, nesting
+//! and aliases without bounds.
+
+use std::collections::{HashMap, HashSet};
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
+
+use super::problem::{Place, Problem, Report};
+
+/// Deeper than any file means to be, shallow enough for a recursive reader.
+const MAX_DEPTH: usize = 64;
+/// Counted with every alias expanded.
+const MAX_NODES: usize = 200_000;
+const MAX_BYTES: usize = 4 << 20;
+
+/// A value, and where it begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    pub place: Place,
+    pub value: Value,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    Scalar(Scalar),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub key: String,
+    pub key_place: Place,
+    pub value: Node,
+}
+
+/// A scalar as it is written, and whether it may be anything but text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scalar {
+    pub text: String,
+    pub style: Style,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Its meaning depends on its text: `12`, `true`, `free`.
+    Plain,
+    /// In quotes, or a block: text whatever it looks like.
+    Quoted,
+    /// One reference to the environment and nothing else: it takes the type that its key wants.
+    Reference,
+}
+
+/// What a scalar is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Null,
+    Boolean,
+    Number,
+    Text,
+    Reference,
+}
+
+impl Scalar {
+    pub fn kind(&self) -> Kind {
+        match self.style {
+            Style::Quoted => Kind::Text,
+            Style::Reference => Kind::Reference,
+            Style::Plain => match serde_yaml::from_str(&self.text) {
+                Ok(serde_yaml::Value::Null) => Kind::Null,
+                Ok(serde_yaml::Value::Bool(_)) => Kind::Boolean,
+                Ok(serde_yaml::Value::Number(_)) => Kind::Number,
+                _ => Kind::Text,
+            },
+        }
+    }
+}
+
+impl Node {
+    /// What stands here, for "…, is …": the text as written, or the kind of thing.
+    pub fn found(&self) -> String {
+        const LONGEST: usize = 60;
+        match &self.value {
+            Value::List(_) => "a list".to_owned(),
+            Value::Map(_) => "a mapping".to_owned(),
+            Value::Scalar(scalar) if scalar.kind() == Kind::Null => "empty".to_owned(),
+            Value::Scalar(scalar) => {
+                let text = scalar.text.escape_debug().to_string();
+                let cut: String = text.chars().take(LONGEST).collect();
+                let dots = if cut.len() < text.len() { "…" } else { "" };
+                match scalar.kind() {
+                    Kind::Text | Kind::Reference => format!("`{cut}{dots}`"),
+                    _ => format!("{cut}{dots}"),
+                }
+            }
+        }
+    }
+}
+
+/// Reads a file's one document. Problems that leave the rest readable go to `report`; others are the result.
+pub fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
+    let whole = |what: String| Problem { place: None, what, hint: None };
+    if bytes.len() > MAX_BYTES {
+        return Err(whole(format!("must be at most {MAX_BYTES} bytes, is {}", bytes.len())));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        whole(format!("must be UTF-8 text, is not in line {line}"))
+    })?;
+    // A byte order mark is no part of the text, and would shift the first line by a column.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut builder = Builder { parser: Parser::new_from_str(text), report, anchors: HashMap::new(), nodes: 0 };
+    builder.document()
+}
+
+struct Builder<'t> {
+    parser: Parser<'t, StrInput<'t>>,
+    report: &'t Report,
+    anchors: HashMap<usize, (Node, usize)>,
+    nodes: usize,
+}
+
+impl<'t> Builder<'t> {
+    fn next(&mut self) -> Result<(Event<'t>, Span), Problem> {
+        match self.parser.next_event() {
+            Some(Ok(event)) => Ok(event),
+            Some(Err(error)) => Err(fault(place(*error.marker()), format!("must be YAML: {}", error.info()))),
+            None => Ok((Event::StreamEnd, Span::empty(Marker::new(0, 1, 0)))),
+        }
+    }
+
+    fn document(&mut self) -> Result<Node, Problem> {
+        let mut root = None;
+        loop {
+            match self.next()? {
+                (Event::DocumentStart(_), span) if root.is_some() => {
+                    return Err(fault(place(span.start), "must be one document, a second one begins here"));
+                }
+                (Event::DocumentStart(_), _) => {
+                    let (event, span) = self.next()?;
+                    root = Some(self.node(event, span, 0)?);
+                }
+                (Event::StreamEnd, _) => break,
+                _ => {}
+            }
+        }
+        let empty = Problem { place: None, what: "must be a mapping, is empty".to_owned(), hint: None };
+        root.ok_or(empty)
+    }
+
+    fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node, Problem> {
+        let place = place(span.start);
+        self.count(1, place)?;
+        if depth > MAX_DEPTH {
+            return Err(fault(place, format!("must be nested at most {MAX_DEPTH} deep")));
+        }
+        let before = self.nodes;
+        let (value, anchor, tag) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let style = if style == ScalarStyle::Plain { Style::Plain } else { Style::Quoted };
+                (Value::Scalar(Scalar { text: text.into_owned(), style }), anchor, tag)
+            }
+            Event::SequenceStart(anchor, tag) => (self.list(depth)?, anchor, tag),
+            Event::MappingStart(anchor, tag) => (self.map(depth)?, anchor, tag),
+            Event::Alias(anchor) => {
+                let Some((target, size)) = self.anchors.get(&anchor).cloned() else {
+                    return Err(fault(place, "must name an anchor that is complete, this alias stands inside its own"));
+                };
+                self.count(size, place)?;
+                (target.value, 0, None)
+            }
+            _ => return Err(fault(place, "must be YAML: a value is missing")),
+        };
+        if let Some(tag) = tag {
+            self.report.add(place, format!("must have no tag, has `{}{}`", tag.handle, tag.suffix));
+        }
+        let node = Node { place, value };
+        if anchor > 0 {
+            self.anchors.insert(anchor, (node.clone(), self.nodes - before + 1));
+        }
+        Ok(node)
+    }
+
+    fn count(&mut self, nodes: usize, place: Place) -> Result<(), Problem> {
+        self.nodes += nodes;
+        if self.nodes > MAX_NODES {
+            return Err(fault(place, format!("must have at most {MAX_NODES} values, aliases expanded")));
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Value, Problem> {
+        let mut list = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd, _) => return Ok(Value::List(list)),
+                (event, span) => list.push(self.node(event, span, depth + 1)?),
+            }
+        }
+    }
+
+    fn map(&mut self, depth: usize) -> Result<Value, Problem> {
+        let mut map: Vec<Entry> = Vec::new();
+        let mut keys = HashSet::new();
+        loop {
+            let (key, key_place) = match self.next()? {
+                (Event::MappingEnd, _) => return Ok(Value::Map(map)),
+                (Event::Scalar(key, style, _, _), span) => {
+                    if key == "<<" && style == ScalarStyle::Plain {
+                        self.report.add(place(span.start), "`<<`: merge keys are not supported");
+                    }
+                    (key.into_owned(), place(span.start))
+                }
+                (_, span) => return Err(fault(place(span.start), "a key must be plain text")),
+            };
+            let (event, span) = self.next()?;
+            let value = self.node(event, span, depth + 1)?;
+            if !keys.insert(key.clone()) {
+                self.report.add(key_place, format!("{key}: duplicate key"));
+                continue;
+            }
+            if key != "<<" {
+                map.push(Entry { key, key_place, value });
+            }
+        }
+    }
+}
+
+fn place(marker: Marker) -> Place {
+    Place { line: marker.line(), column: marker.col() + 1 }
+}
+
+fn fault(place: Place, what: impl Into<String>) -> Problem {
+    Problem { place: Some(place), what: what.into(), hint: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The tree as serde_yaml would have it, our reading of scalars included.
+    fn as_value(node: &Node) -> serde_yaml::Value {
+        match &node.value {
+            Value::Scalar(scalar) if scalar.kind() == Kind::Text => serde_yaml::Value::String(scalar.text.clone()),
+            Value::Scalar(scalar) => serde_yaml::from_str(&scalar.text).unwrap(),
+            Value::List(list) => serde_yaml::Value::Sequence(list.iter().map(as_value).collect()),
+            Value::Map(map) => {
+                let pair = |entry: &Entry| (serde_yaml::Value::String(entry.key.clone()), as_value(&entry.value));
+                serde_yaml::Value::Mapping(map.iter().map(pair).collect())
+            }
+        }
+    }
+
+    #[track_caller]
+    fn agree(text: &str) {
+        let report = Report::default();
+        let tree = read(text.as_bytes(), &report).unwrap_or_else(|problem| panic!("{problem:?} in:\n{text}"));
+        assert_eq!(report.into_problems(), [], "{text}");
+        let whole: serde_yaml::Value = serde_yaml::from_str(text).unwrap();
+        assert_eq!(as_value(&tree), whole, "{text}");
+    }
+
+    #[test]
+    fn the_tree_and_serde_yaml_agree_on_what_a_file_means() {
+        agree("a: 1\nb: [1.5, 1e3, 0x10, 0o17, .inf, -7, +3, 012, 1_000]\n");
+        agree("a: true\nb: yes\nc: ~\nd:\ne: null\nf: 'true'\ng: \"12\"\nh: no\ni: Null\nj: TRUE\n");
+        agree("a: http://127.0.0.1:9000\nb: 10.0.0.0/8\nc: 250ms\nd: 1.10\ne: 12:30\nf: 2026-11-20\n");
+        agree("a: |\n  two\n  lines\nb: >-\n  folded\n  text\nc: plain\n  over two lines\n");
+        agree("a: &x {b: [1, two]}\nc: *x\nd: [*x, *x]\n");
+        agree("- a\n- {b: c, 'd e': f}\n- [g, [h]]\n-\n");
+        agree("? a\n: b\n\"c\": d # comment\n\n# another\ne: '#no comment'\n");
+        agree(include_str!("../../gateway.yaml"));
+    }
+
+    proptest! {
+        #[test]
+        fn every_scalar_has_the_type_that_serde_yaml_gives_it(scalar in "[0-9a-zA-Z.+_~-]{1,6}") {
+            agree(&format!("a: {scalar}\nb: '{scalar}'\n"));
+        }
+    }
+
+    #[test]
+    fn places_count_characters_from_one() {
+        let tree = read("ä: [é, {k: v}]\n".as_bytes(), &Report::default()).unwrap();
+        let Value::Map(map) = &tree.value else { panic!("{tree:?}") };
+        assert_eq!(map[0].key_place, Place { line: 1, column: 1 });
+        assert_eq!(map[0].value.place, Place { line: 1, column: 4 });
+        let Value::List(list) = &map[0].value.value else { panic!("{tree:?}") };
+        let Value::Map(inner) = &list[1].value else { panic!("{tree:?}") };
+        assert_eq!(inner[0].value.place, Place { line: 1, column: 12 });
+    }
+
+    #[test]
+    fn aliases_expand_within_bounds() {
+        let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..9 {
+            let below = level - 1;
+            bomb +=
+                &format!("a{level}: &a{level} [*a{below}, *a{below}, *a{below}, *a{below}, *a{below}, *a{below}]\n");
+        }
+        let problem = read(bomb.as_bytes(), &Report::default()).unwrap_err();
+        assert!(problem.what.contains("aliases expanded"), "{problem:?}");
+    }
+
+    #[test]
+    fn nesting_has_a_bound() {
+        let deep = "[".repeat(10_000);
+        let problem = read(deep.as_bytes(), &Report::default()).unwrap_err();
+        assert!(problem.what.contains("deep"), "{problem:?}");
+    }
+}

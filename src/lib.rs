@@ -1,0 +1,12 @@
+//! Tollgate: a rate-limiting reverse proxy.
+//!
+//! The modules are rooms, in reading order; each looks only at those before it. ARCHITECTURE.md is the map.
+
+pub mod time;
+
+pub mod limit;
+
+pub mod auth;
+pub mod store;
+
+pub mod config;

@@ -1,0 +1,96 @@
+//! Lists the algorithms: what each remembers of a bucket, and how one charge changes it.
+//!
+//! The state of every algorithm is the same plain value, a short list of integers, and its step is a pure function of
+//! that, the cost and the time. So a store knows none of them, and none of them knows a store.
+//!
+//! To add one: its file, and an arm in each `match` here.
+
+pub mod token_bucket;
+
+use smallvec::SmallVec;
+
+use crate::limit::cost::Cost;
+use crate::time::{Micros, Timestamp};
+use token_bucket::TokenBucket;
+
+/// A bucket's memory. What the integers mean is the algorithm's business alone; they name their own unit, so that a
+/// gateway with other numbers in its file reads them as they were meant.
+pub type State = SmallVec<[u64; 3]>;
+
+/// The algorithms, each with the numbers of one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    TokenBucket(TokenBucket),
+}
+
+/// A limit as clients are told it: `limit` units in `window`, RateLimit-Policy's `q` and `w`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    pub limit: u64,
+    pub window: Micros,
+}
+
+/// What a bucket holds at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    pub remaining: Cost,
+    /// How long until the bucket is as good as new, if nobody takes from it.
+    pub reset_after: Micros,
+}
+
+/// What is to be remembered of a bucket, and until when it matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub state: State,
+    /// From this moment on the bucket is as good as new, and so need not be kept.
+    pub full_at: Timestamp,
+}
+
+/// One transition, both ways: a plan charges all of its buckets or none, so a bucket that could pay must also say
+/// where it stands when another one cannot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The bucket as it is found.
+    pub untouched: Level,
+    pub charge: Charged,
+}
+
+/// What happens to a bucket that is asked for a cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Charged {
+    /// It can pay, and this is what it holds then.
+    Fits { level: Level, entry: Entry },
+    /// It cannot pay before this much time has passed.
+    Short { wait: Micros },
+    /// It could not pay even when full.
+    Never,
+}
+
+impl Algorithm {
+    /// Takes `cost` from the bucket remembered as `state` (none: as good as new), at `now`.
+    pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
+        match self {
+            Algorithm::TokenBucket(bucket) => bucket.step(state, cost, now),
+        }
+    }
+
+    pub fn quota(&self) -> Quota {
+        match self {
+            Algorithm::TokenBucket(bucket) => bucket.quota(),
+        }
+    }
+
+    /// The largest cost that can ever be met.
+    pub fn ceiling(&self) -> Cost {
+        match self {
+            Algorithm::TokenBucket(bucket) => bucket.burst(),
+        }
+    }
+
+    /// The name in gateway.yaml, in bucket keys and, with `_exceeded` behind it, as a refusal's reason.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Algorithm::TokenBucket(_) => token_bucket::NAME,
+        }
+    }
+}

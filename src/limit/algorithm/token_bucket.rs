@@ -1,0 +1,192 @@
+//! Steps a token bucket: `burst` tokens at most, refilled continuously, in integers that never round.
+//!
+//! A rate is a fraction, tokens per microsecond, in lowest terms: so many *units* come back each microsecond, so many
+//! units make a thousandth of a token. Every amount is a whole number of units, so nothing drifts, and over every
+//! window of length T at most `burst + rate·T` is granted.
+//!
+//! What is remembered is what is *spent*, in which unit, and since when. A bucket full again is not remembered at all.
+//! Settings may change under a bucket: what is spent stays spent, the time since its last charge counts at the new
+//! rate, and what it holds is the new burst less that.
+//!
+//! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
+
+use smallvec::smallvec;
+
+use super::{Charged, Entry, Level, Quota, Step};
+use crate::limit::cost::Cost;
+use crate::time::{Micros, Timestamp};
+
+pub const NAME: &str = "token_bucket";
+
+/// The largest integer below which a double holds every integer.
+const EXACT: u64 = (1 << 53) - 1;
+
+/// The numbers of one token bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    burst: Cost,
+    /// Units in a thousandth of a token.
+    unit: u64,
+    /// Units that come back each microsecond.
+    refill: u64,
+}
+
+/// How fast tokens come back: `amount` in each `period`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    pub amount: Cost,
+    pub period: Micros,
+}
+
+/// Why numbers make no token bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// The rate, the period or the burst is zero.
+    Zero,
+    /// The burst cannot be kept exactly in 53 bits at this rate; this is the largest that can, in whole tokens.
+    TooLarge { largest: u64 },
+}
+
+impl TokenBucket {
+    /// `burst` in whole tokens.
+    pub fn new(rate: Rate, burst: u64) -> Result<TokenBucket, Unfit> {
+        let (amount, period) = (rate.amount.thousandths(), rate.period.0);
+        if amount == 0 || period == 0 || burst == 0 {
+            return Err(Unfit::Zero);
+        }
+        let divisor = greatest_common_divisor(amount, period);
+        let (refill, unit) = (amount / divisor, period / divisor);
+        let largest = EXACT / 1000 / unit;
+        if burst > largest || refill > EXACT {
+            return Err(Unfit::TooLarge { largest: if refill > EXACT { 0 } else { largest } });
+        }
+        Ok(TokenBucket { burst: Cost::from_tokens(burst), unit, refill })
+    }
+
+    pub fn burst(&self) -> Cost {
+        self.burst
+    }
+
+    pub fn quota(&self) -> Quota {
+        Quota { limit: self.burst.whole(), window: self.time_to_refill(self.capacity()) }
+    }
+
+    /// `state` is what [`Entry::state`] was; anything else counts as a bucket with nothing left, never as a full one.
+    pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
+        let (spent, since) = self.read(state, now);
+        // The last charge lies ahead when the clock has stepped back; until then nothing comes back.
+        let ahead = since.since(now);
+        let untouched = self.level(spent, ahead);
+        if cost > self.burst {
+            return Step { untouched, charge: Charged::Never };
+        }
+        // Subtractions only: a sum could leave the range in which a double is exact.
+        let price = cost.thousandths() * self.unit;
+        let room = self.capacity() - price;
+        let charge = match spent.checked_sub(room) {
+            Some(short @ 1..) => Charged::Short { wait: ahead.plus(self.time_to_refill(short)) },
+            _ => {
+                let after = spent + price;
+                let full_at = since.plus(self.time_to_refill(after));
+                Charged::Fits {
+                    level: self.level(after, ahead),
+                    entry: Entry { state: smallvec![after, self.unit, since.0], full_at },
+                }
+            }
+        };
+        Step { untouched, charge }
+    }
+
+    /// What is still spent, in our units, and the moment it is true of. Time does not run backwards: before the moment
+    /// of the last charge nothing comes back, and that moment stays.
+    fn read(&self, state: Option<&[u64]>, now: Timestamp) -> (u64, Timestamp) {
+        let (spent, since) = match state {
+            None => return (0, now),
+            Some(&[spent, unit, since]) if unit > 0 => (self.convert(spent, unit), Timestamp(since)),
+            Some(_) => return (self.capacity(), now),
+        };
+        let back = now.since(since).0.saturating_mul(self.refill);
+        (spent.saturating_sub(back), since.max(now))
+    }
+
+    /// An amount in another bucket's units, in ours: rounded up, so that nothing spent is forgotten. To one of our
+    /// units if the product can be held exactly, else to a thousandth of a token.
+    fn convert(&self, spent: u64, unit: u64) -> u64 {
+        if unit == self.unit {
+            return spent;
+        }
+        let (thousandths, rest) = (spent / unit, spent % unit);
+        let rest = match rest.checked_mul(self.unit) {
+            Some(product) if product <= EXACT => product.div_ceil(unit),
+            _ => self.unit,
+        };
+        thousandths.saturating_mul(self.unit).saturating_add(rest).min(EXACT)
+    }
+
+    fn level(&self, spent: u64, ahead: Micros) -> Level {
+        let left = self.capacity().saturating_sub(spent);
+        let reset_after = if spent == 0 { Micros(0) } else { ahead.plus(self.time_to_refill(spent)) };
+        Level { remaining: Cost::from_thousandths(left / self.unit), reset_after }
+    }
+
+    fn capacity(&self) -> u64 {
+        self.burst.thousandths() * self.unit
+    }
+
+    fn time_to_refill(&self, units: u64) -> Micros {
+        Micros(units.div_ceil(self.refill))
+    }
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn per_second(amount: &str) -> Rate {
+        let amount = Cost::parse(amount.as_bytes(), crate::limit::cost::Beyond::Refuse).unwrap();
+        Rate { amount, period: Micros(1_000_000) }
+    }
+
+    #[test]
+    fn a_burst_that_53_bits_cannot_keep_is_refused_with_the_largest_that_they_can() {
+        let unfit = TokenBucket::new(per_second("0.001"), u64::MAX).unwrap_err();
+        let Unfit::TooLarge { largest } = unfit else { panic!("{unfit:?}") };
+        assert!(TokenBucket::new(per_second("0.001"), largest).is_ok());
+        assert!(TokenBucket::new(per_second("0.001"), largest + 1).is_err());
+    }
+
+    #[test]
+    fn an_impossible_state_is_an_empty_bucket_never_a_full_one() {
+        let bucket = TokenBucket::new(per_second("1"), 2).unwrap();
+        for state in [&[][..], &[1, 2], &[0, 0, 0], &[1, 2, 3, 4]] {
+            let step = bucket.step(Some(state), Cost::ONE, Timestamp(5));
+            assert_eq!(step.charge, Charged::Short { wait: Micros(1_000_000) }, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_spent_in_one_unit_is_never_less_in_another() {
+        let rates = [
+            per_second("10"),
+            per_second("997.123"),
+            per_second("0.001"),
+            Rate { amount: Cost::from_tokens(9973), period: Micros(86_400_000_000) },
+        ];
+        for from in rates {
+            for to in rates {
+                let (from, to) = (TokenBucket::new(from, 1000).unwrap(), TokenBucket::new(to, 1000).unwrap());
+                for spent in [1, from.unit - 1, from.unit, from.unit + 1, 12_345 * from.unit + 1] {
+                    let converted = to.convert(spent, from.unit);
+                    let (before, after) =
+                        (u128::from(spent) * u128::from(to.unit), u128::from(converted) * u128::from(from.unit));
+                    assert!(after >= before, "{spent} of {} became {converted} of {}", from.unit, to.unit);
+                    assert!(after - before <= u128::from(from.unit) * u128::from(to.unit));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Lists the attributes of a request: what `limit_keys` may count by and `match` may look at.
+//!
+//! To add one: a variant, its spelling in [`Attribute::parse`] and in `Display`, its value in [`Attribute::resolve`]; the
+//! compiler finds the rest. A value is bytes, never lossy text, so that two clients never become one.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use http::header::{CONNECTION, COOKIE, HeaderName};
+
+use super::path;
+use super::request::Request;
+
+/// Something a request has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Attribute {
+    Header(HeaderName),
+    Query(String),
+    Cookie(String),
+    Address,
+    Method,
+    Host,
+    Path,
+    Route,
+    Upstream,
+}
+
+/// Why a text names no attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotAnAttribute {
+    Unknown,
+    /// What stands before the colon needs a name behind it.
+    NameMissing,
+    /// No header can have this name.
+    BadHeaderName,
+    /// It comes from a credential that this file configures nowhere.
+    NoSource {
+        attribute: &'static str,
+        source: &'static str,
+    },
+}
+
+/// Every spelling, for hints and for the documentation's test.
+pub const SPELLINGS: &[&str] =
+    &["header:<name>", "query:<name>", "cookie:<name>", "ip:address", "method", "host", "path", "route", "upstream"];
+
+impl Attribute {
+    pub fn parse(text: &str) -> Result<Attribute, NotAnAttribute> {
+        if let Some((kind @ ("header" | "query" | "cookie"), name)) = text.split_once(':') {
+            if name.is_empty() {
+                return Err(NotAnAttribute::NameMissing);
+            }
+            return match kind {
+                "header" => {
+                    HeaderName::try_from(name).map(Attribute::Header).map_err(|_| NotAnAttribute::BadHeaderName)
+                }
+                "query" => Ok(Attribute::Query(name.to_owned())),
+                _ => Ok(Attribute::Cookie(name.to_owned())),
+            };
+        }
+        match text {
+            "ip:address" => Ok(Attribute::Address),
+            "method" => Ok(Attribute::Method),
+            "host" => Ok(Attribute::Host),
+            "path" => Ok(Attribute::Path),
+            "route" => Ok(Attribute::Route),
+            "upstream" => Ok(Attribute::Upstream),
+            _ if text.starts_with("jwt:") => Err(NotAnAttribute::NoSource { attribute: "jwt:", source: "jwt" }),
+            _ if text.starts_with("key:") => Err(NotAnAttribute::NoSource { attribute: "key:", source: "api_keys" }),
+            _ => Err(NotAnAttribute::Unknown),
+        }
+    }
+
+    /// This request's value; none when it is missing.
+    pub fn resolve<'r>(&self, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
+        let head = request.head;
+        match self {
+            Attribute::Header(name) => filled(head.headers.get(name)?.as_bytes().trim_ascii()),
+            Attribute::Query(name) => {
+                let (_, value) = query_pairs(request).find(|(found, _)| **found == *name.as_bytes())?;
+                (!value.is_empty()).then_some(value)
+            }
+            Attribute::Cookie(name) => {
+                let (_, value) = cookie_pairs(request).find(|(found, _)| *found == name.as_bytes())?;
+                filled(value)
+            }
+            Attribute::Address => Some(Cow::Owned(request.client.to_string().into_bytes())),
+            Attribute::Method => Some(Cow::Borrowed(head.method.as_str().as_bytes())),
+            Attribute::Host => Some(match request.host() {
+                host if host.iter().any(u8::is_ascii_uppercase) => Cow::Owned(host.to_ascii_lowercase()),
+                host => Cow::Borrowed(host),
+            }),
+            // A path without a single reading is refused before any rule looks at it.
+            Attribute::Path => path::normalise(head.uri.path().as_bytes()).ok(),
+            Attribute::Route => Some(Cow::Borrowed(request.route.as_bytes())),
+            Attribute::Upstream => Some(Cow::Borrowed(request.upstream.as_bytes())),
+        }
+    }
+
+    /// Whether the upstream might read another value than the one we count by: the request repeats it, or names it in
+    /// `Connection` and so has it taken off on the way.
+    pub fn is_ambiguous(&self, request: &Request<'_>) -> bool {
+        match self {
+            Attribute::Header(name) => {
+                let headers = &request.head.headers;
+                let mut values = headers.get_all(name).iter();
+                if values.next().is_none() {
+                    return false;
+                }
+                values.next().is_some()
+                    || headers.get_all(CONNECTION).iter().any(|nominated| {
+                        nominated
+                            .as_bytes()
+                            .split(|byte| *byte == b',')
+                            .any(|option| option.trim_ascii().eq_ignore_ascii_case(name.as_str().as_bytes()))
+                    })
+            }
+            Attribute::Query(name) => {
+                query_pairs(request).filter(|(found, _)| **found == *name.as_bytes()).nth(1).is_some()
+            }
+            Attribute::Cookie(name) => {
+                cookie_pairs(request).filter(|(found, _)| *found == name.as_bytes()).nth(1).is_some()
+            }
+            Attribute::Address
+            | Attribute::Method
+            | Attribute::Host
+            | Attribute::Path
+            | Attribute::Route
+            | Attribute::Upstream => false,
+        }
+    }
+}
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Attribute::Header(name) => write!(f, "header:{name}"),
+            Attribute::Query(name) => write!(f, "query:{name}"),
+            Attribute::Cookie(name) => write!(f, "cookie:{name}"),
+            Attribute::Address => f.write_str("ip:address"),
+            Attribute::Method => f.write_str("method"),
+            Attribute::Host => f.write_str("host"),
+            Attribute::Path => f.write_str("path"),
+            Attribute::Route => f.write_str("route"),
+            Attribute::Upstream => f.write_str("upstream"),
+        }
+    }
+}
+
+fn filled(value: &[u8]) -> Option<Cow<'_, [u8]>> {
+    (!value.is_empty()).then_some(Cow::Borrowed(value))
+}
+
+/// The parameters of the query, decoded: `+` is a space, a broken escape stays as it was sent.
+fn query_pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = (Cow<'r, [u8]>, Cow<'r, [u8]>)> + use<'r> {
+    let query = request.head.uri.query().unwrap_or_default().as_bytes();
+    query.split(|byte| *byte == b'&').map(|pair| {
+        let (name, value) = split_at(pair, b'=');
+        (decode(name), decode(value))
+    })
+}
+
+/// The pairs of all `Cookie` fields, as sent.
+fn cookie_pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = (&'r [u8], &'r [u8])> + use<'r> {
+    let fields = request.head.headers.get_all(COOKIE).iter();
+    fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';')).map(|pair| {
+        let (name, value) = split_at(pair, b'=');
+        (name.trim_ascii(), value.trim_ascii())
+    })
+}
+
+fn split_at(pair: &[u8], separator: u8) -> (&[u8], &[u8]) {
+    match pair.iter().position(|byte| *byte == separator) {
+        Some(at) => (&pair[..at], &pair[at + 1..]),
+        None => (pair, b""),
+    }
+}
+
+fn decode(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+        return Cow::Borrowed(text);
+    }
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        decoded.push(match byte {
+            b'+' => b' ',
+            b'%' => match path::hex_pair(tail) {
+                Some(escaped) => {
+                    rest = &tail[2..];
+                    escaped
+                }
+                None => b'%',
+            },
+            _ => byte,
+        });
+    }
+    Cow::Owned(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::request::ClientAddress;
+
+    /// What `attribute` is of a request with this target and these fields; `AMBIGUOUS` when it is.
+    #[track_caller]
+    fn check(attribute: &str, target: &str, fields: &[(&str, &str)], expected: Option<&str>) {
+        let mut head = http::Request::builder().uri(target);
+        for (name, value) in fields {
+            head = head.header(*name, *value);
+        }
+        let (head, ()) = head.body(()).unwrap().into_parts();
+        let client = ClientAddress::new("2001:db8::7".parse().unwrap(), 64);
+        let request = Request { head: &head, client, route: "default", upstream: "default" };
+        let attribute = Attribute::parse(attribute).unwrap();
+        let found = if attribute.is_ambiguous(&request) {
+            Some("AMBIGUOUS".to_owned())
+        } else {
+            attribute.resolve(&request).map(|value| String::from_utf8(value.into_owned()).unwrap())
+        };
+        assert_eq!(found.as_deref(), expected, "{attribute} of {target} {fields:?}");
+    }
+
+    #[test]
+    fn a_header_is_trimmed_and_missing_when_empty() {
+        check("header:X-Key", "/", &[("x-key", "  a b ")], Some("a b"));
+        check("header:x-key", "/", &[("x-key", " ")], None);
+        check("header:x-key", "/", &[], None);
+    }
+
+    #[test]
+    fn a_query_parameter_is_decoded_and_case_sensitive() {
+        check("query:user", "/?user=a%20b+c", &[], Some("a b c"));
+        check("query:user", "/?%75ser=a", &[], Some("a"));
+        check("query:user", "/?User=a", &[], None);
+        check("query:user", "/?user=", &[], None);
+        check("query:user", "/?user", &[], None);
+        check("query:user", "/?user=%zz%4", &[], Some("%zz%4"));
+    }
+
+    #[test]
+    fn a_cookie_is_taken_as_sent() {
+        check("cookie:session", "/", &[("cookie", "a=b; session=x%20y")], Some("x%20y"));
+        check("cookie:session", "/", &[("cookie", "a=b"), ("cookie", "session=z")], Some("z"));
+        check("cookie:session", "/", &[("cookie", "Session=z; session=")], None);
+    }
+
+    #[test]
+    fn what_a_request_repeats_or_has_taken_off_is_ambiguous() {
+        check("header:x-key", "/", &[("x-key", "a"), ("x-key", "a")], Some("AMBIGUOUS"));
+        check("header:x-key", "/", &[("x-key", "a"), ("connection", "close, X-Key")], Some("AMBIGUOUS"));
+        check("header:x-key", "/", &[("connection", "x-key")], None);
+        check("query:user", "/?user=a&%75ser=b", &[], Some("AMBIGUOUS"));
+        check("query:user", "/?user=a&users=b", &[], Some("a"));
+        check("cookie:s", "/", &[("cookie", "s=1; s=2")], Some("AMBIGUOUS"));
+        check("cookie:s", "/", &[("cookie", "s=1"), ("cookie", "s=1")], Some("AMBIGUOUS"));
+    }
+
+    #[test]
+    fn the_rest_is_never_missing() {
+        check("ip:address", "/", &[], Some("2001:db8::/64"));
+        check("method", "/", &[], Some("GET"));
+        check("host", "/", &[("host", "API.Example.com:8080")], Some("api.example.com"));
+        check("host", "http://Api.example.com/x", &[], Some("api.example.com"));
+        check("host", "/", &[], Some(""));
+        check("path", "/a/../%62//c?d=e", &[], Some("/b/c"));
+        check("route", "/", &[], Some("default"));
+        check("upstream", "/", &[], Some("default"));
+    }
+
+    #[test]
+    fn an_attribute_prints_as_it_is_parsed() {
+        for text in
+            ["header:x-key", "query:User", "cookie:S", "ip:address", "method", "host", "path", "route", "upstream"]
+        {
+            assert_eq!(Attribute::parse(text).unwrap().to_string(), text);
+        }
+        for (text, why) in [
+            ("ip:addres", NotAnAttribute::Unknown),
+            ("header:", NotAnAttribute::NameMissing),
+            ("header:a b", NotAnAttribute::BadHeaderName),
+            ("jwt:plan", NotAnAttribute::NoSource { attribute: "jwt:", source: "jwt" }),
+        ] {
+            assert_eq!(Attribute::parse(text).unwrap_err(), why, "{text}");
+        }
+    }
+}

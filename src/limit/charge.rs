@@ -1,0 +1,101 @@
+//! Settles a plan: all charges of one request, taken together or not at all.
+//!
+//! A store reads the states of a plan's buckets, calls [`settle`], and writes what that returns. What a refused request
+//! would have spent is not returned, so it cannot be written.
+
+use smallvec::SmallVec;
+
+use super::algorithm::{Algorithm, Charged, Entry, Level, State, Step};
+use super::cost::Cost;
+use super::decision::{Outcome, Verdict};
+use super::key::BucketKey;
+use crate::time::{Micros, Timestamp};
+
+/// One bucket to charge. It owns all it needs, so that it can travel to whichever task talks to the store.
+#[derive(Clone, Debug)]
+pub struct Charge {
+    pub key: BucketKey,
+    pub algorithm: Algorithm,
+    pub cost: Cost,
+    /// Which limit of the rule set this is, for whoever tells the client and counts.
+    pub limit: LimitId,
+    /// Which of the limit's sets of numbers holds: 0, or an override.
+    pub variant: u32,
+}
+
+/// The place of a limit in [`super::rule::RuleSet::limits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LimitId(pub u32);
+
+/// All charges of one request.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Taken all or none, in the order of the file.
+    pub enforced: SmallVec<[Charge; 2]>,
+    /// Each a group of its own, decided only for requests that the enforced group let pass.
+    pub shadow: SmallVec<[Charge; 0]>,
+}
+
+impl Plan {
+    pub fn is_empty(&self) -> bool {
+        self.enforced.is_empty() && self.shadow.is_empty()
+    }
+
+    /// Every charge, the enforced ones first: the order of a settlement's outcomes.
+    pub fn charges(&self) -> impl Iterator<Item = &Charge> {
+        self.enforced.iter().chain(&self.shadow)
+    }
+}
+
+/// What came of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    pub verdict: Verdict,
+    /// One for each enforced charge.
+    pub enforced: SmallVec<[Outcome; 2]>,
+    /// One for each shadow charge, or none at all when the request was refused: then no shadow was asked.
+    pub shadow: SmallVec<[Outcome; 0]>,
+}
+
+/// Decides a plan at `now`. `states` are what is remembered of its buckets, in the order of [`Plan::charges`]. Beside
+/// the settlement comes what to remember from now on, in the same order: nothing for a bucket that did not change.
+pub fn settle(plan: &Plan, states: &[Option<State>], now: Timestamp) -> (Settlement, Entries) {
+    let step = |charge: &Charge, state: &Option<State>| charge.algorithm.step(state.as_deref(), charge.cost, now);
+    let (enforced, shadow) = states.split_at(plan.enforced.len());
+    let steps: SmallVec<[_; 2]> =
+        plan.enforced.iter().zip(enforced).map(|(charge, state)| step(charge, state)).collect();
+    if !steps.iter().all(|step| matches!(step.charge, Charged::Fits { .. })) {
+        let enforced = steps.iter().map(refused).collect();
+        return (Settlement { verdict: Verdict::Deny, enforced, shadow: SmallVec::new() }, Entries::new());
+    }
+    let mut entries = Entries::new();
+    let mut take = |step: Step| match step.charge {
+        Charged::Fits { level, entry } => {
+            entries.push(Some(entry));
+            outcome(Verdict::Allow, level, Micros(0))
+        }
+        _ => {
+            entries.push(None);
+            refused(&step)
+        }
+    };
+    let enforced = steps.into_iter().map(&mut take).collect();
+    let shadow = plan.shadow.iter().zip(shadow).map(|(charge, state)| take(step(charge, state))).collect();
+    (Settlement { verdict: Verdict::Allow, enforced, shadow }, entries)
+}
+
+/// What a settlement leaves to be written, one for each charge; empty when the request was refused.
+pub type Entries = SmallVec<[Option<Entry>; 2]>;
+
+/// One bucket, untouched: it refused, or it could have paid.
+fn refused(step: &Step) -> Outcome {
+    match step.charge {
+        Charged::Fits { .. } => outcome(Verdict::Allow, step.untouched, Micros(0)),
+        Charged::Short { wait } => outcome(Verdict::Deny, step.untouched, wait),
+        Charged::Never => outcome(Verdict::Never, step.untouched, Micros(0)),
+    }
+}
+
+fn outcome(verdict: Verdict, level: Level, retry_after: Micros) -> Outcome {
+    Outcome { verdict, remaining: level.remaining, retry_after, reset_after: level.reset_after }
+}

@@ -1,0 +1,133 @@
+//! Holds what a `match` expects of an attribute's value.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use regex::bytes::Regex;
+
+/// What one attribute must be. A missing value fails everything but `Present(false)` and `Not`.
+#[derive(Clone, Debug)]
+pub enum Expectation {
+    /// One of these texts; a single scalar is a list of one.
+    AnyOf(Vec<Text>),
+    /// None of these, or missing.
+    Not(Vec<Text>),
+    Prefix(Vec<u8>),
+    Suffix(Vec<u8>),
+    /// Unanchored; the engine runs in linear time, whatever the pattern and the value.
+    Regex(Regex),
+    Present(bool),
+    /// The client's whole address lies in one of these networks.
+    Cidr(Vec<IpNet>),
+    /// All of these, for a map of several operators.
+    All(Vec<Expectation>),
+}
+
+/// A text to be equal to. For `path`, one that ends in `/*` stands for a whole subtree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Text {
+    Exact(Vec<u8>),
+    /// This path, and everything below it by whole segments. Held without the final `/*`.
+    Subtree(Vec<u8>),
+}
+
+impl Expectation {
+    /// `value` is none when the attribute is missing; `client` is what networks are matched with.
+    pub fn holds(&self, value: Option<&[u8]>, client: IpAddr) -> bool {
+        match self {
+            Expectation::AnyOf(texts) => value.is_some_and(|value| texts.iter().any(|text| text.equals(value))),
+            Expectation::Not(texts) => !value.is_some_and(|value| texts.iter().any(|text| text.equals(value))),
+            Expectation::Prefix(prefix) => value.is_some_and(|value| value.starts_with(prefix)),
+            Expectation::Suffix(suffix) => value.is_some_and(|value| value.ends_with(suffix)),
+            Expectation::Regex(regex) => value.is_some_and(|value| regex.is_match(value)),
+            Expectation::Present(present) => value.is_some() == *present,
+            Expectation::Cidr(networks) => networks.iter().any(|network| network.contains(&client)),
+            Expectation::All(expectations) => expectations.iter().all(|each| each.holds(value, client)),
+        }
+    }
+}
+
+impl Text {
+    /// A text as written for `path`: `/v1/*` is `/v1` and all below it.
+    pub fn for_path(text: &str) -> Text {
+        match text.strip_suffix("/*") {
+            Some(above) => Text::Subtree(above.as_bytes().to_vec()),
+            None => Text::exact(text),
+        }
+    }
+
+    pub fn exact(text: &str) -> Text {
+        Text::Exact(text.as_bytes().to_vec())
+    }
+
+    fn equals(&self, value: &[u8]) -> bool {
+        match self {
+            Text::Exact(text) => text == value,
+            Text::Subtree(above) => {
+                value.strip_prefix(&above[..]).is_some_and(|below| matches!(below, [] | [b'/', ..]))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 2, 3));
+
+    #[track_caller]
+    fn check(expectation: &Expectation, value: impl Into<Option<&'static str>>, holds: bool) {
+        let value = value.into();
+        assert_eq!(expectation.holds(value.map(str::as_bytes), CLIENT), holds, "{expectation:?} of {value:?}");
+    }
+
+    #[test]
+    fn a_missing_value_fails_everything_but_its_own_absence() {
+        let text = || vec![Text::exact("a")];
+        check(&Expectation::AnyOf(text()), None, false);
+        check(&Expectation::Prefix(b"".to_vec()), None, false);
+        check(&Expectation::Suffix(b"".to_vec()), None, false);
+        check(&Expectation::Regex(Regex::new("").unwrap()), None, false);
+        check(&Expectation::Present(true), None, false);
+        check(&Expectation::Not(text()), None, true);
+        check(&Expectation::Present(false), None, true);
+    }
+
+    #[test]
+    fn texts_are_equal_byte_for_byte() {
+        let any = Expectation::AnyOf(vec![Text::exact("free"), Text::exact("1.10")]);
+        check(&any, "free", true);
+        check(&any, "1.10", true);
+        check(&any, "Free", false);
+        check(&any, "1.1", false);
+        check(&Expectation::Not(vec![Text::exact("free")]), "free", false);
+    }
+
+    #[test]
+    fn a_path_pattern_matches_by_whole_segments() {
+        let below = Expectation::AnyOf(vec![Text::for_path("/v1/*")]);
+        for path in ["/v1", "/v1/", "/v1/x", "/v1/x/y"] {
+            check(&below, path, true);
+        }
+        for path in ["/v1x", "/v", "/", "/v2/v1"] {
+            check(&below, path, false);
+        }
+        check(&Expectation::AnyOf(vec![Text::for_path("/*")]), "/anything", true);
+    }
+
+    #[test]
+    fn operators_of_one_map_must_all_hold() {
+        let both = Expectation::All(vec![Expectation::Prefix(b"a".to_vec()), Expectation::Suffix(b"z".to_vec())]);
+        check(&both, "abcz", true);
+        check(&both, "abc", false);
+    }
+
+    #[test]
+    fn a_network_contains_its_own_family_only() {
+        let networks = |text: &str| Expectation::Cidr(vec![text.parse().unwrap()]);
+        check(&networks("10.0.0.0/8"), "10.1.2.3", true);
+        check(&networks("10.2.0.0/16"), "10.1.2.3", false);
+        check(&networks("::/0"), "10.1.2.3", false);
+    }
+}

@@ -1,0 +1,19 @@
+//! THE DECISION: what a request has to pay, and whether its buckets can.
+//!
+//! A request shows its [`attribute`]s; the first [`rule`] of each policy that applies picks a descriptor from them; the
+//! descriptor names a bucket ([`key`]), and all of a request's [`charge`]s are settled together.
+//!
+//! Invariants: no async, no I/O, no clock, no log. The same input has the same answer, time is an argument, and nothing
+//! here can fail. A refused request spends nothing.
+
+pub mod algorithm;
+pub mod attribute;
+pub mod charge;
+pub mod cost;
+pub mod decision;
+pub mod key;
+pub mod matcher;
+pub mod path;
+pub mod request;
+pub mod rule;
+pub mod rule_set;

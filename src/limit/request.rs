@@ -1,0 +1,103 @@
+//! Shows a request as the rules see it.
+//!
+//! It borrows the head that the proxy holds; nothing is copied until an attribute is really asked for.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// One request, as far as rules may look at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    pub head: &'a http::request::Parts,
+    pub client: ClientAddress,
+    pub route: &'a str,
+    pub upstream: &'a str,
+}
+
+impl<'a> Request<'a> {
+    /// The host asked for: the target's authority, else the `Host` field; without port, not yet folded to lower case.
+    pub fn host(&self) -> &'a [u8] {
+        let authority = match self.head.uri.authority() {
+            Some(authority) => authority.as_str().as_bytes(),
+            None => self.head.headers.get(http::header::HOST).map_or(&b""[..], |host| host.as_bytes()),
+        };
+        without_port(authority)
+    }
+}
+
+/// `host:8080` → `host`, `[::1]:8080` → `[::1]`.
+fn without_port(authority: &[u8]) -> &[u8] {
+    let Some(colon) = authority.iter().rposition(|byte| *byte == b':') else { return authority };
+    let (host, port) = (&authority[..colon], &authority[colon + 1..]);
+    let bracketed = host.first() == Some(&b'[') && host.last() == Some(&b']');
+    let plain = !host.contains(&b':');
+    if (bracketed || plain) && port.iter().all(u8::is_ascii_digit) { host } else { authority }
+}
+
+/// Who sent a request, and how much of an IPv6 address tells clients apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientAddress {
+    /// An IPv4-mapped IPv6 address is held as IPv4.
+    address: IpAddr,
+    ipv6_prefix: u8,
+}
+
+impl ClientAddress {
+    /// `ipv6_prefix` is in bits, 1 to 128.
+    pub fn new(address: IpAddr, ipv6_prefix: u8) -> ClientAddress {
+        ClientAddress { address: address.to_canonical(), ipv6_prefix }
+    }
+
+    /// The whole address, for matching networks.
+    pub fn address(self) -> IpAddr {
+        self.address
+    }
+}
+
+/// The client as one identity: IPv4 whole, IPv6 cut to its prefix.
+impl fmt::Display for ClientAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address {
+            IpAddr::V4(address) => address.fmt(f),
+            IpAddr::V6(address) if self.ipv6_prefix >= 128 => address.fmt(f),
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.ipv6_prefix)).unwrap_or(0);
+                write!(f, "{}/{}", Ipv6Addr::from(u128::from(address) & mask), self.ipv6_prefix)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(address: &str, prefix: u8, identity: &str) {
+        assert_eq!(ClientAddress::new(address.parse().unwrap(), prefix).to_string(), identity);
+    }
+
+    #[test]
+    fn an_ipv6_client_is_its_prefix_and_a_mapped_one_is_ipv4() {
+        check("203.0.113.7", 64, "203.0.113.7");
+        check("2001:db8:1:2:3:4:5:6", 64, "2001:db8:1:2::/64");
+        check("2001:db8:1:2:3:4:5:6", 48, "2001:db8:1::/48");
+        check("2001:db8:1:2:3:4:5:6", 128, "2001:db8:1:2:3:4:5:6");
+        check("::ffff:203.0.113.7", 64, "203.0.113.7");
+        check("::ffff:cb00:7107", 64, "203.0.113.7");
+    }
+
+    #[test]
+    fn a_port_is_no_part_of_a_host() {
+        for (authority, host) in [
+            ("example.com:8080", "example.com"),
+            ("example.com", "example.com"),
+            ("[::1]:80", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("::1", "::1"),
+            ("", ""),
+        ] {
+            assert_eq!(without_port(authority.as_bytes()), host.as_bytes(), "{authority}");
+        }
+    }
+}

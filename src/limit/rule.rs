@@ -1,0 +1,141 @@
+//! Holds what the file asks for: policies, their rules, and what each rule does.
+//!
+//! These are checked values with every number exact and every name valid. [`super::rule_set`] compiles them.
+
+use super::algorithm::Algorithm;
+use super::attribute::Attribute;
+use super::cost::Cost;
+use super::matcher::Expectation;
+
+/// A named, ordered list of rules: the first that applies decides.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    pub name: String,
+    /// A policy whose own conditions fail takes no part.
+    pub conditions: Vec<Condition>,
+    pub mode: Mode,
+    pub otherwise: Otherwise,
+    pub rules: Vec<Rule>,
+}
+
+/// Whether a policy or rule refuses anybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Enforce,
+    /// Charged to buckets of its own and counted; never seen by a client.
+    Shadow,
+}
+
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Enforce => "enforce",
+            Mode::Shadow => "shadow",
+        }
+    }
+}
+
+/// What holds when no rule of a policy applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Otherwise {
+    Allow,
+    Deny,
+}
+
+/// One entry of a policy. It applies when all its conditions hold and every limit key has a value.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub name: String,
+    pub conditions: Vec<Condition>,
+    pub keys: Vec<LimitKey>,
+    pub mode: Mode,
+    pub action: Action,
+}
+
+/// One line of a `match`.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    pub attribute: Attribute,
+    pub expectation: Expectation,
+}
+
+/// One entry of `limit_keys`: the first of these that has a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitKey {
+    /// As printed, without spaces: a part of the bucket's identity.
+    pub text: String,
+    pub alternatives: Vec<KeyPart>,
+}
+
+/// An attribute, as it is written or folded to lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPart {
+    pub attribute: Attribute,
+    pub fold: Fold,
+}
+
+/// What is done to a value before it is counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fold {
+    Exact,
+    /// ASCII letters only: what a name means beyond that is not ours to say.
+    Lower,
+}
+
+/// What a rule does with a request that it applies to.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Ends its policy without a charge.
+    Allow,
+    /// Refuses before any bucket is charged.
+    Deny,
+    /// Charges these, together.
+    Charge(Vec<Limit>),
+}
+
+/// One limit of a rule.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// Empty unless the rule has several.
+    pub name: String,
+    pub algorithm: Algorithm,
+    pub price: Price,
+    /// Other numbers for some values of the rule's only limit key.
+    pub overrides: Vec<(String, Algorithm)>,
+    /// Other numbers to try beside the enforced ones.
+    pub candidate: Option<Algorithm>,
+    /// Whether clients see its name and numbers.
+    pub expose: Expose,
+    pub refusal: RefusalStatus,
+}
+
+/// Whether a limit shows in headers and refusals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expose {
+    Yes,
+    No,
+}
+
+/// What a refusal by a limit means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalStatus {
+    /// 429: the caller used up what is theirs.
+    QuotaExceeded,
+    /// 503: everybody together used up what there is.
+    ReducedCapacity,
+}
+
+/// What a request costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Price {
+    Fixed(Cost),
+    /// The request says so itself, within bounds.
+    Asked {
+        /// A header or a query parameter.
+        attribute: Attribute,
+        /// When the request does not say, or says no positive decimal.
+        default: Cost,
+        min: Cost,
+        max: Option<Cost>,
+    },
+}

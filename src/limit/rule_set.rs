@@ -1,0 +1,400 @@
+//! Compiles policies, and decides from them what a request has to pay.
+//!
+//! Each attribute that any rule reads has one slot and is resolved at most once per request. Compiling happens once per
+//! load of the file; planning once per request, and cannot fail.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use super::algorithm::{Algorithm, Quota};
+use super::attribute::Attribute;
+use super::charge::{Charge, LimitId, Plan};
+use super::cost::{Beyond, Cost};
+use super::key::{Descriptor, KeySeed, LimitIdentity};
+use super::matcher::Expectation;
+use super::path;
+use super::request::Request;
+use super::rule::{
+    Action, Condition, Expose, Fold, Limit, LimitKey, Mode, Otherwise, Policy, Price, RefusalStatus, Rule,
+};
+
+/// All rules of a file, compiled.
+#[derive(Clone, Debug, Default)]
+pub struct RuleSet {
+    attributes: Vec<Attribute>,
+    /// Those that a request can repeat, and so make ambiguous.
+    repeatable: Vec<Attribute>,
+    reads_path: bool,
+    exempt: Vec<Vec<Compiled>>,
+    policies: Vec<CompiledPolicy>,
+    limits: Vec<CompiledLimit>,
+}
+
+/// What the rules say of a request, before any bucket is asked.
+#[derive(Clone, Debug)]
+pub struct Ruling {
+    pub answer: Answer,
+    /// Policies none of whose rules applied, and which let such requests pass.
+    pub unmatched: SmallVec<[PolicyId; 2]>,
+}
+
+/// The part of a [`Ruling`] that decides.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The upstream might read another value of an attribute than we would charge.
+    Ambiguous,
+    /// Rules read the path, and this one has no single reading.
+    UnreadablePath,
+    /// A rule, or a policy's `otherwise`, refuses outright.
+    Denied,
+    /// Pays nothing anywhere.
+    Exempt,
+    /// A cost that one of the limits can never meet. The plan says whose limits were asked; the store is not.
+    TooLarge(Plan),
+    /// What is to be paid; an empty plan when nothing limits this request.
+    Charge(Plan),
+}
+
+/// The place of a policy in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PolicyId(pub u32);
+
+/// One limit as it is shown and counted.
+#[derive(Clone, Debug)]
+pub struct CompiledLimit {
+    pub policy: String,
+    /// The rule's name; of several limits in one rule, `rule.limit`.
+    pub name: String,
+    pub mode: Mode,
+    pub expose: Expose,
+    pub refusal: RefusalStatus,
+    /// The limit's own numbers, then those of its overrides.
+    pub variants: Vec<Algorithm>,
+    price: CompiledPrice,
+    seed: KeySeed,
+    /// Which variant holds for which value of the only limit key.
+    overrides: HashMap<Vec<u8>, u32>,
+}
+
+impl CompiledLimit {
+    pub fn quota(&self, variant: u32) -> Option<Quota> {
+        Some(self.variants.get(usize::try_from(variant).ok()?)?.quota())
+    }
+}
+
+#[derive(Clone, Debug)]
+struct CompiledPolicy {
+    name: String,
+    id: PolicyId,
+    conditions: Vec<Compiled>,
+    mode: Mode,
+    otherwise: Otherwise,
+    rules: Vec<CompiledRule>,
+}
+
+#[derive(Clone, Debug)]
+struct CompiledRule {
+    conditions: Vec<Compiled>,
+    /// In the order of their printed names, which is that of the bucket's identity.
+    keys: Vec<Vec<(Slot, Fold)>>,
+    mode: Mode,
+    action: CompiledAction,
+}
+
+#[derive(Clone, Debug)]
+enum CompiledAction {
+    Allow,
+    Deny,
+    Charge(Vec<LimitId>),
+}
+
+#[derive(Clone, Debug)]
+struct Compiled {
+    slot: Slot,
+    expectation: Expectation,
+}
+
+#[derive(Clone, Debug)]
+enum CompiledPrice {
+    Fixed(Cost),
+    Asked { slot: Slot, default: Cost, min: Cost, max: Option<Cost> },
+}
+
+/// The place of an attribute among those that the file reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot(usize);
+
+/// The attributes of one request, each resolved when it is first asked for.
+struct Values<'s, 'r> {
+    attributes: &'s [Attribute],
+    request: &'s Request<'r>,
+    resolved: SmallVec<[Option<Option<Cow<'r, [u8]>>>; 4]>,
+}
+
+impl<'s, 'r> Values<'s, 'r> {
+    fn of(&mut self, slot: Slot) -> Option<&[u8]> {
+        let (attribute, request) = (&self.attributes[slot.0], self.request);
+        self.resolved[slot.0].get_or_insert_with(|| attribute.resolve(request)).as_deref()
+    }
+
+    fn hold(&mut self, conditions: &[Compiled]) -> bool {
+        let client = self.request.client.address();
+        conditions.iter().all(|condition| condition.expectation.holds(self.of(condition.slot), client))
+    }
+}
+
+impl RuleSet {
+    /// Names and numbers have been checked. Each member of `exempt` is one set of conditions.
+    pub fn compile(policies: &[Policy], exempt: &[Vec<Condition>]) -> RuleSet {
+        let mut set = RuleSet::default();
+        set.exempt = exempt.iter().map(|conditions| set.conditions(conditions)).collect();
+        for (policy, id) in policies.iter().zip(0..) {
+            let compiled = CompiledPolicy {
+                name: policy.name.clone(),
+                id: PolicyId(id),
+                conditions: set.conditions(&policy.conditions),
+                mode: policy.mode,
+                otherwise: policy.otherwise,
+                rules: policy.rules.iter().map(|rule| set.rule(policy, rule)).collect(),
+            };
+            set.policies.push(compiled);
+        }
+        set.reads_path = set.attributes.contains(&Attribute::Path);
+        let repeatable = |attribute: &&Attribute| {
+            matches!(attribute, Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_))
+        };
+        set.repeatable = set.attributes.iter().filter(repeatable).cloned().collect();
+        set
+    }
+
+    /// Every limit of the file; a [`LimitId`] is a place in it.
+    pub fn limits(&self) -> &[CompiledLimit] {
+        &self.limits
+    }
+
+    pub fn limit(&self, id: LimitId) -> Option<&CompiledLimit> {
+        self.limits.get(usize::try_from(id.0).ok()?)
+    }
+
+    /// The policies' names, in the order of their ids.
+    pub fn policies(&self) -> impl Iterator<Item = &str> {
+        self.policies.iter().map(|policy| &*policy.name)
+    }
+
+    /// What this request has to pay, and whether it may at all.
+    pub fn plan(&self, request: &Request<'_>) -> Ruling {
+        let mut unmatched = SmallVec::new();
+        let answer = self.answer(request, &mut unmatched);
+        Ruling { answer, unmatched }
+    }
+
+    fn answer(&self, request: &Request<'_>, unmatched: &mut SmallVec<[PolicyId; 2]>) -> Answer {
+        if self.repeatable.iter().any(|attribute| attribute.is_ambiguous(request)) {
+            return Answer::Ambiguous;
+        }
+        if self.reads_path && path::normalise(request.head.uri.path().as_bytes()).is_err() {
+            return Answer::UnreadablePath;
+        }
+        let resolved = SmallVec::from_elem(None, self.attributes.len());
+        let mut values = Values { attributes: &self.attributes, request, resolved };
+        let mut plan = Plan::default();
+        for policy in &self.policies {
+            if !values.hold(&policy.conditions) {
+                continue;
+            }
+            match self.walk(policy, &mut values, &mut plan) {
+                Walked::Decided => {}
+                Walked::Denied => return Answer::Denied,
+                Walked::Unmatched => unmatched.push(policy.id),
+            }
+        }
+        // Only now: a `deny` holds for the exempt as well.
+        if self.exempt.iter().any(|conditions| values.hold(conditions)) {
+            unmatched.clear();
+            return Answer::Exempt;
+        }
+        match plan.enforced.iter().any(|charge| charge.cost > charge.algorithm.ceiling()) {
+            true => Answer::TooLarge(plan),
+            false => Answer::Charge(plan),
+        }
+    }
+
+    fn walk(&self, policy: &CompiledPolicy, values: &mut Values<'_, '_>, plan: &mut Plan) -> Walked {
+        for rule in &policy.rules {
+            if !values.hold(&rule.conditions) {
+                continue;
+            }
+            let Some(descriptor) = describe(rule, values) else { continue };
+            let shadow = policy.mode == Mode::Shadow || rule.mode == Mode::Shadow;
+            match &rule.action {
+                CompiledAction::Charge(limits) => {
+                    for id in limits {
+                        self.charge(*id, &descriptor, values, plan);
+                    }
+                }
+                CompiledAction::Deny if !shadow => return Walked::Denied,
+                CompiledAction::Deny | CompiledAction::Allow => {}
+            }
+            // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
+            if rule.mode == Mode::Enforce || policy.mode == Mode::Shadow {
+                return Walked::Decided;
+            }
+        }
+        match (policy.otherwise, policy.mode) {
+            (Otherwise::Deny, Mode::Enforce) => Walked::Denied,
+            (Otherwise::Deny, Mode::Shadow) => Walked::Decided,
+            (Otherwise::Allow, _) => Walked::Unmatched,
+        }
+    }
+
+    fn charge(&self, id: LimitId, described: &Described, values: &mut Values<'_, '_>, plan: &mut Plan) {
+        let Some(limit) = self.limit(id) else { return };
+        let variant = match &described.only {
+            Some(value) => limit.overrides.get(&value[..]).copied().unwrap_or(0),
+            None => 0,
+        };
+        let Some(algorithm) = usize::try_from(variant).ok().and_then(|place| limit.variants.get(place)) else { return };
+        let cost = match limit.price {
+            CompiledPrice::Fixed(cost) => cost,
+            CompiledPrice::Asked { slot, default, min, max } => {
+                let asked = values.of(slot).and_then(|text| Cost::parse(text, Beyond::RoundUp));
+                match asked.filter(|asked| *asked > Cost::default()) {
+                    Some(asked) => asked.max(min).min(max.unwrap_or(asked.max(min))),
+                    None => default,
+                }
+            }
+        };
+        let key = limit.seed.key(&described.descriptor);
+        let charge = Charge { key, algorithm: *algorithm, cost, limit: id, variant };
+        match limit.mode {
+            Mode::Enforce => plan.enforced.push(charge),
+            Mode::Shadow => plan.shadow.push(charge),
+        }
+    }
+
+    fn slot(&mut self, attribute: &Attribute) -> Slot {
+        let place = self.attributes.iter().position(|known| known == attribute);
+        Slot(place.unwrap_or_else(|| {
+            self.attributes.push(attribute.clone());
+            self.attributes.len() - 1
+        }))
+    }
+
+    fn conditions(&mut self, conditions: &[Condition]) -> Vec<Compiled> {
+        let compile = |condition: &Condition| Compiled {
+            slot: self.slot(&condition.attribute),
+            expectation: condition.expectation.clone(),
+        };
+        conditions.iter().map(compile).collect()
+    }
+
+    fn rule(&mut self, policy: &Policy, rule: &Rule) -> CompiledRule {
+        let mut keys: Vec<&LimitKey> = rule.keys.iter().collect();
+        keys.sort_by(|a, b| a.text.cmp(&b.text));
+        let mode = if policy.mode == Mode::Shadow { Mode::Shadow } else { rule.mode };
+        let action = match &rule.action {
+            Action::Allow => CompiledAction::Allow,
+            Action::Deny => CompiledAction::Deny,
+            Action::Charge(limits) => CompiledAction::Charge(
+                limits.iter().flat_map(|limit| self.limits_of(policy, rule, limit, mode)).collect(),
+            ),
+        };
+        CompiledRule {
+            conditions: self.conditions(&rule.conditions),
+            keys: keys
+                .into_iter()
+                .map(|key| key.alternatives.iter().map(|part| (self.slot(&part.attribute), part.fold)).collect())
+                .collect(),
+            mode: rule.mode,
+            action,
+        }
+    }
+
+    /// The limit itself and, when it has one, its candidate: a shadow beside it.
+    fn limits_of(&mut self, policy: &Policy, rule: &Rule, limit: &Limit, mode: Mode) -> SmallVec<[LimitId; 2]> {
+        let keys: Vec<String> = rule.keys.iter().map(|key| key.text.clone()).collect();
+        let seed = |mode: Mode, algorithm: &Algorithm| {
+            KeySeed::new(&LimitIdentity {
+                policy: &policy.name,
+                rule: &rule.name,
+                limit: &limit.name,
+                mode: mode.name(),
+                algorithm: algorithm.name(),
+                keys: &keys,
+            })
+        };
+        let price = match &limit.price {
+            Price::Fixed(cost) => CompiledPrice::Fixed(*cost),
+            Price::Asked { attribute, default, min, max } => {
+                CompiledPrice::Asked { slot: self.slot(attribute), default: *default, min: *min, max: *max }
+            }
+        };
+        let name = match &*limit.name {
+            "" => rule.name.clone(),
+            several => format!("{}.{several}", rule.name),
+        };
+        let enforced = CompiledLimit {
+            policy: policy.name.clone(),
+            name,
+            mode,
+            expose: limit.expose,
+            refusal: limit.refusal,
+            variants: std::iter::once(limit.algorithm)
+                .chain(limit.overrides.iter().map(|(_, numbers)| *numbers))
+                .collect(),
+            price,
+            seed: seed(mode, &limit.algorithm),
+            overrides: limit
+                .overrides
+                .iter()
+                .zip(1..)
+                .map(|((value, _), place)| (value.clone().into_bytes(), place))
+                .collect(),
+        };
+        let candidate = limit.candidate.map(|algorithm| CompiledLimit {
+            mode: Mode::Shadow,
+            variants: vec![algorithm],
+            seed: seed(Mode::Shadow, &algorithm),
+            overrides: HashMap::new(),
+            ..enforced.clone()
+        });
+        std::iter::once(enforced).chain(candidate).map(|limit| self.add(limit)).collect()
+    }
+
+    fn add(&mut self, limit: CompiledLimit) -> LimitId {
+        // A file is bounded far below 2^32 limits.
+        let id = LimitId(u32::try_from(self.limits.len()).unwrap_or(u32::MAX));
+        self.limits.push(limit);
+        id
+    }
+}
+
+enum Walked {
+    Decided,
+    Denied,
+    Unmatched,
+}
+
+/// A descriptor and, for a rule with one limit key, its value: what overrides go by.
+struct Described {
+    descriptor: Descriptor,
+    only: Option<SmallVec<[u8; 32]>>,
+}
+
+/// What a rule picks from a request; none when one of its keys has no value.
+fn describe(rule: &CompiledRule, values: &mut Values<'_, '_>) -> Option<Described> {
+    let mut described = Described { descriptor: Descriptor::default(), only: None };
+    for alternatives in &rule.keys {
+        let (number, (slot, fold)) = (0u8..).zip(alternatives).find(|(_, (slot, _))| values.of(*slot).is_some())?;
+        let value = values.of(*slot)?;
+        let value = match fold {
+            Fold::Exact => Cow::Borrowed(value),
+            Fold::Lower => Cow::Owned(value.to_ascii_lowercase()),
+        };
+        described.descriptor.push(number, &value);
+        described.only = (rule.keys.len() == 1).then(|| SmallVec::from_slice(&value));
+    }
+    Some(described)
+}

@@ -1,0 +1,106 @@
+//! Tells the time: the only file that reads a clock.
+//!
+//! Everything that decides takes a [`Timestamp`] as an argument; whoever needs the present asks a [`Clock`], which a
+//! test replaces by one that it moves by hand. Timestamps are microseconds since the Unix epoch, so that windows can be
+//! aligned to it, but they advance with the monotonic clock: setting the wall clock never refills a bucket.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+/// A moment, in microseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// The time from `earlier` to `self`; nothing when `earlier` is later.
+    pub fn since(self, earlier: Timestamp) -> Micros {
+        Micros(self.0.saturating_sub(earlier.0))
+    }
+
+    pub fn plus(self, span: Micros) -> Timestamp {
+        Timestamp(self.0.saturating_add(span.0))
+    }
+}
+
+/// A length of time in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Micros(pub u64);
+
+impl Micros {
+    pub fn plus(self, other: Micros) -> Micros {
+        Micros(self.0.saturating_add(other.0))
+    }
+
+    /// Whole seconds, rounded up: the unit that clients are told.
+    pub fn ceil_seconds(self) -> u64 {
+        self.0.div_ceil(1_000_000)
+    }
+}
+
+impl From<Duration> for Micros {
+    fn from(duration: Duration) -> Micros {
+        Micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<Micros> for Duration {
+    fn from(span: Micros) -> Duration {
+        Duration::from_micros(span.0)
+    }
+}
+
+/// Where the present comes from.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    System { epoch: Timestamp, start: Instant },
+    Manual(Arc<AtomicU64>),
+}
+
+impl Clock {
+    /// The machine's monotonic clock, set to the wall clock once, now.
+    #[expect(clippy::disallowed_methods, reason = "this file is where clocks are read")]
+    pub fn system() -> Clock {
+        let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Clock::System { epoch: Timestamp(Micros::from(epoch).0), start: Instant::now() }
+    }
+
+    /// A clock that stands still until [`Clock::set`] moves it, forwards or backwards.
+    pub fn manual(now: Timestamp) -> Clock {
+        Clock::Manual(Arc::new(AtomicU64::new(now.0)))
+    }
+
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Clock::System { epoch, start } => epoch.plus(Micros::from(start.elapsed())),
+            Clock::Manual(now) => Timestamp(now.load(Ordering::Acquire)),
+        }
+    }
+
+    /// Moves a manual clock. The system's clock is not ours to set: nothing happens.
+    pub fn set(&self, moment: Timestamp) {
+        if let Clock::Manual(now) = self {
+            now.store(moment.0, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_told_to_clients_are_rounded_up() {
+        assert_eq!(Micros(0).ceil_seconds(), 0);
+        assert_eq!(Micros(1).ceil_seconds(), 1);
+        assert_eq!(Micros(1_000_000).ceil_seconds(), 1);
+        assert_eq!(Micros(1_000_001).ceil_seconds(), 2);
+    }
+
+    #[test]
+    fn the_system_clock_never_steps_back() {
+        let clock = Clock::system();
+        let first = clock.now();
+        assert!(clock.now() >= first);
+    }
+}
