@@ -10,3 +10,7 @@ pub mod auth;
 pub mod store;
 
 pub mod config;
+
+pub mod gateway;
+
+pub mod cli;

@@ -42,6 +42,7 @@ pub fn config(root: Field<'_>) -> Option<Config> {
         upstream_timeouts: upstream_timeouts?,
         drain: drain?,
         log: log?,
+        hash: String::new(),
     };
     Some(config)
 }

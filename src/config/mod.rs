@@ -15,6 +15,8 @@ mod tree;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use sha2::{Digest, Sha256};
+
 use crate::auth::client_ip;
 use crate::limit::rule_set::RuleSet;
 use crate::store;
@@ -37,6 +39,8 @@ pub struct Config {
     pub upstream_timeouts: UpstreamTimeouts,
     pub drain: Drain,
     pub log: Log,
+    /// Tells files apart: a hash of the text.
+    pub hash: String,
 }
 
 /// How many threads proxy, each with a runtime and a listening socket of its own.
@@ -135,8 +139,13 @@ impl Config {
             }
         };
         match (report.into_problems(), config) {
-            (problems, Some(config)) if problems.is_empty() => Ok(config),
+            (problems, Some(config)) if problems.is_empty() => Ok(Config { hash: short_hash(bytes), ..config }),
             (problems, _) => Err(Problems { file: file.to_owned(), problems }),
         }
     }
+}
+
+/// Eight hexadecimal digits of SHA-256.
+fn short_hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }

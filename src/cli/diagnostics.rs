@@ -1,0 +1,93 @@
+//! Sets up diagnostics: to standard error, as text or as JSON, one line each.
+
+use std::io::Write;
+
+use chrono::{DateTime, SecondsFormat};
+use env_logger::fmt::Formatter;
+use log::kv::{Key, Value, VisitSource};
+use log::{LevelFilter, Record};
+
+use super::Failure;
+use crate::config::{Log, LogFormat};
+use crate::time::Clock;
+
+pub fn start(log: Log) -> Result<(), Failure> {
+    let clock = Clock::system();
+    let mut builder = env_logger::Builder::new();
+    builder.filter_level(log.level);
+    if log.level < LevelFilter::Debug {
+        // Pingora reports clients that went away as errors, and every step of its own as news.
+        for (module, level) in [("pingora_proxy", LevelFilter::Off), ("pingora_core", LevelFilter::Error)] {
+            builder.filter_module(module, level.min(log.level));
+        }
+        builder.filter_module("pingora", LevelFilter::Error.min(log.level));
+    }
+    builder.format(move |out, record| {
+        let seconds = clock.now().0 / 1_000_000;
+        match log.format {
+            LogFormat::Text => text(out, record, seconds),
+            LogFormat::Json => json(out, record, seconds),
+        }
+    });
+    builder.try_init()?;
+    Ok(())
+}
+
+/// `2026-11-20T03:02:01Z WARN message key=value`.
+fn text(out: &mut Formatter, record: &Record<'_>, seconds: u64) -> std::io::Result<()> {
+    write!(out, "{} {} {}", rfc3339(seconds), record.level(), record.args())?;
+    let mut fields = Fields::default();
+    let _ = record.key_values().visit(&mut fields);
+    for (key, value) in fields.0 {
+        match value {
+            serde_json::Value::String(text) if text.contains([' ', '"']) => write!(out, " {key}={text:?}")?,
+            serde_json::Value::String(text) => write!(out, " {key}={}", text.escape_debug())?,
+            other => write!(out, " {key}={other}")?,
+        }
+    }
+    writeln!(out)
+}
+
+fn json(out: &mut Formatter, record: &Record<'_>, seconds: u64) -> std::io::Result<()> {
+    let mut line = serde_json::Map::new();
+    line.insert("time".to_owned(), rfc3339(seconds).into());
+    line.insert("level".to_owned(), record.level().as_str().to_lowercase().into());
+    line.insert("message".to_owned(), record.args().to_string().into());
+    let mut fields = Fields::default();
+    let _ = record.key_values().visit(&mut fields);
+    line.extend(fields.0);
+    writeln!(out, "{}", serde_json::Value::Object(line))
+}
+
+#[derive(Default)]
+struct Fields(Vec<(String, serde_json::Value)>);
+
+impl<'kvs> VisitSource<'kvs> for Fields {
+    fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), log::kv::Error> {
+        let json = match (value.to_u64(), value.to_bool()) {
+            (Some(number), _) => number.into(),
+            (_, Some(boolean)) => boolean.into(),
+            _ => value.to_string().into(),
+        };
+        self.0.push((key.to_string(), json));
+        Ok(())
+    }
+}
+
+/// Seconds since the epoch as a date and time in UTC.
+fn rfc3339(seconds: u64) -> String {
+    let time = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
+    time.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_written_as_a_date() {
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
+        assert_eq!(rfc3339(951_827_696), "2000-02-29T12:34:56Z");
+        assert_eq!(rfc3339(1_795_219_199), "2026-11-20T23:59:59Z");
+    }
+}

@@ -1,0 +1,24 @@
+//! `tollgate echo`: an upstream that answers with the request it saw, to try a gateway on.
+
+use std::io::Write;
+use std::net::SocketAddr;
+
+use super::Failure;
+use crate::gateway::echo;
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Where to listen
+    #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]
+    listen: SocketAddr,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let echo = echo::Echo::bind(arguments.listen)?;
+    let address = echo.address();
+    echo.run(move || {
+        let mut out = std::io::stdout().lock();
+        let _ = writeln!(out, "listening echo {address}\nready").and_then(|()| out.flush());
+    });
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! HOW A PERSON ASKS: the commands. The only room that writes to the terminal.
+//!
+//! Exit codes: 0 fine, 1 a problem with what was given or found, 2 wrong usage (clap's own).
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this room is the one that speaks")]
+
+mod check;
+mod diagnostics;
+mod echo;
+mod healthcheck;
+mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A rate-limiting reverse proxy: plans and limits as rules in one file
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, args_conflicts_with_subcommands = true)]
+pub struct CommandLine {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: run::Arguments,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Proxy and enforce; what happens without a command
+    Run(run::Arguments),
+    /// Report every problem of a file, and change nothing
+    Check(check::Arguments),
+    /// Ask a running gateway's admin listener whether it is well (for containers)
+    Healthcheck(healthcheck::Arguments),
+    /// Answer every request with what it said: an upstream to try things on
+    Echo(echo::Arguments),
+}
+
+/// Which file a command reads.
+#[derive(Debug, clap::Args)]
+struct ConfigFile {
+    /// The configuration
+    #[arg(short, long, value_name = "FILE", default_value = "gateway.yaml")]
+    config: PathBuf,
+}
+
+/// What went wrong, for standard error.
+type Failure = Box<dyn std::error::Error>;
+
+impl CommandLine {
+    pub fn run(self) -> ExitCode {
+        let done = match self.command {
+            None => run::run(&self.run),
+            Some(Command::Run(arguments)) => run::run(&arguments),
+            Some(Command::Check(arguments)) => check::run(&arguments),
+            Some(Command::Healthcheck(arguments)) => healthcheck::run(&arguments),
+            Some(Command::Echo(arguments)) => echo::run(&arguments),
+        };
+        match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                eprintln!("{failure}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}

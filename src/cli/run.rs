@@ -1,0 +1,38 @@
+//! `tollgate run`: reads the file, binds, announces, proxies.
+
+use std::io::Write;
+
+use super::{ConfigFile, Failure, diagnostics};
+use crate::config::Config;
+use crate::gateway;
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    file: ConfigFile,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let config = Config::load(&arguments.file.config)?;
+    diagnostics::start(config.log)?;
+    // Every connection is a descriptor or two. Where the limit cannot be raised, it is as it was.
+    match rlimit::increase_nofile_limit(u64::MAX) {
+        Ok(files) => log::debug!(files; "open-file limit"),
+        Err(error) => log::warn!(error:% = error; "open-file limit not raised"),
+    }
+    let bootstrapped = gateway::bootstrap(config)?;
+    let listening = bootstrapped.listening();
+    bootstrapped.run(move || {
+        let mut out = std::io::stdout().lock();
+        // Whoever started us may not listen: that is no reason not to run.
+        let announced = listening
+            .iter()
+            .try_for_each(|listening| writeln!(out, "listening {} {}", listening.name, listening.address))
+            .and_then(|()| writeln!(out, "ready"))
+            .and_then(|()| out.flush());
+        if let Err(error) = announced {
+            log::debug!(error:% = error; "standard output is closed");
+        }
+    });
+    Ok(())
+}

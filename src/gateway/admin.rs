@@ -1,0 +1,57 @@
+//! Answers on the admin listener: whether we live, whether we are ready, what we counted.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{Method, Response};
+use pingora::apps::http_app::ServeHttp;
+use pingora::protocols::http::ServerSession;
+
+use super::proxy::Gateway;
+
+#[derive(Debug)]
+pub struct Admin(pub Arc<Gateway>);
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
+#[async_trait]
+impl ServeHttp for Admin {
+    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        let head = session.req_header();
+        if !matches!(head.method, Method::GET | Method::HEAD) {
+            return answer(405, TEXT, "only GET and HEAD\n");
+        }
+        let mut response = match head.uri.path() {
+            "/livez" => answer(200, TEXT, "alive\n"),
+            "/readyz" => self.ready(),
+            "/metrics" => {
+                let buckets = u32::try_from(self.0.store.buckets()).unwrap_or(u32::MAX);
+                self.0.metrics.buckets.set(f64::from(buckets));
+                answer(200, "text/plain; version=0.0.4", &self.0.metrics.render())
+            }
+            "/" => answer(200, TEXT, "tollgate\n\n/metrics\n/livez\n/readyz\n"),
+            _ => answer(404, TEXT, "not found; there are /metrics, /livez and /readyz\n"),
+        };
+        if head.method == Method::HEAD {
+            response.body_mut().clear();
+        }
+        response
+    }
+}
+
+impl Admin {
+    /// Ready while a configuration is in force and we are not leaving; the store is reported, and does not decide: one
+    /// blip of it would take every gateway out of rotation.
+    fn ready(&self) -> Response<Vec<u8>> {
+        let (code, status) = if self.0.is_draining() { (503, "draining") } else { (200, "ready") };
+        let store = self.0.store.name();
+        answer(code, JSON, &format!("{{\"status\":\"{status}\",\"store\":{{\"kind\":\"{store}\",\"up\":true}}}}\n"))
+    }
+}
+
+fn answer(code: u16, kind: &'static str, body: &str) -> Response<Vec<u8>> {
+    let response = Response::builder().status(code).header(CONTENT_TYPE, kind).header(CONTENT_LENGTH, body.len());
+    response.body(body.as_bytes().to_vec()).unwrap_or_default()
+}

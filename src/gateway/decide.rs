@@ -1,0 +1,180 @@
+//! Decides one request: asks the rules, then the store, and turns what they say into an answer or a way through.
+
+use std::sync::Arc;
+
+use super::fields::RateFields;
+use super::metrics::{Fate, LimitMetrics, Metrics};
+use super::reply::{Problem, Reason, Reply};
+use super::snapshot::Snapshot;
+use crate::config::Jitter;
+use crate::limit::charge::{Charge, Plan, Settlement};
+use crate::limit::cost::Cost;
+use crate::limit::decision::{Outcome, Verdict};
+use crate::limit::request::Request;
+use crate::limit::rule::{Expose, Mode, RefusalStatus};
+use crate::limit::rule_set::{Answer, CompiledLimit};
+use crate::store::Store;
+use crate::time::Micros;
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub enum Decision {
+    /// It goes to the upstream; the answer gets these fields, if any.
+    Pass(Option<RateFields>),
+    Refuse(Refusal),
+}
+
+/// A refusal, as it will be told.
+#[derive(Debug)]
+pub struct Refusal {
+    status: u16,
+    pub reason: Reason,
+    retry_after: Option<u64>,
+    fields: Option<RateFields>,
+    /// The names of the exposed limits that refused; none when no limit did.
+    violated: Option<Vec<String>>,
+}
+
+impl Refusal {
+    fn plain(status: u16, reason: Reason) -> Decision {
+        Decision::Refuse(Refusal { status, reason, retry_after: None, fields: None, violated: None })
+    }
+
+    pub fn reply(&self) -> Reply<'_> {
+        let names = || self.violated.iter().flatten().map(String::as_str).collect();
+        let problem = match (&self.violated, self.status) {
+            (None, _) => Problem::Blank,
+            (Some(_), 503) => Problem::ReducedCapacity { violated: names() },
+            (Some(_), _) => Problem::QuotaExceeded { violated: names() },
+        };
+        Reply {
+            status: self.status,
+            reason: Some(self.reason),
+            problem,
+            retry_after: self.retry_after,
+            fields: self.fields.as_ref(),
+        }
+    }
+}
+
+/// Decides, and counts what was decided.
+pub async fn decide(snapshot: &Arc<Snapshot>, store: &Store, metrics: &Metrics, request: &Request<'_>) -> Decision {
+    let ruling = snapshot.config.rules.plan(request);
+    for policy in &ruling.unmatched {
+        if let Some(counter) = usize::try_from(policy.0).ok().and_then(|place| snapshot.unmatched.get(place)) {
+            counter.increment(1);
+        }
+    }
+    let (fate, decision) = match ruling.answer {
+        Answer::Ambiguous => (Fate::Refused, Refusal::plain(400, Reason::AmbiguousRequest)),
+        Answer::UnreadablePath => (Fate::Refused, Refusal::plain(400, Reason::BadRequest)),
+        Answer::Denied => (Fate::Refused, Refusal::plain(403, Reason::Denied)),
+        Answer::Exempt => (Fate::Exempt, Decision::Pass(None)),
+        Answer::TooLarge(plan) => (Fate::Refused, too_large(snapshot, &plan)),
+        Answer::Charge(plan) if plan.is_empty() => (Fate::Unlimited, Decision::Pass(None)),
+        Answer::Charge(plan) => charge(snapshot, store, metrics, plan).await,
+    };
+    metrics.count_decision(fate);
+    decision
+}
+
+async fn charge(snapshot: &Arc<Snapshot>, store: &Store, metrics: &Metrics, plan: Plan) -> (Fate, Decision) {
+    let mut taken = match store.take(std::slice::from_ref(&plan)).await {
+        Ok(taken) => taken,
+        Err(error) => match error {},
+    };
+    metrics.evicted.increment(taken.evicted);
+    // A store answers every plan that it was given.
+    let Some(settlement) = taken.settlements.pop() else { return (Fate::Unlimited, Decision::Pass(None)) };
+    count(snapshot, &plan, &settlement);
+    let exposed = plan.enforced.iter().any(|charge| is_exposed(snapshot, charge));
+    let fields = exposed.then(|| RateFields::new(&snapshot.config.headers, &snapshot.shown, &plan, Some(&settlement)));
+    match settlement.verdict {
+        Verdict::Allow if plan.enforced.is_empty() => (Fate::Unlimited, Decision::Pass(None)),
+        Verdict::Allow => (Fate::Allowed, Decision::Pass(fields)),
+        Verdict::Deny | Verdict::Never => {
+            let refusal = refusal(snapshot, &plan, &settlement, fields);
+            (Fate::Refused, Decision::Refuse(refusal))
+        }
+    }
+}
+
+/// The limit with the longest wait speaks for all that refused.
+fn refusal(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, fields: Option<RateFields>) -> Refusal {
+    let refused =
+        || plan.enforced.iter().zip(&settlement.enforced).filter(|(_, outcome)| outcome.verdict != Verdict::Allow);
+    let worst = refused().reduce(|worst, next| if next.1.retry_after > worst.1.retry_after { next } else { worst });
+    let limit = |charge: &Charge| snapshot.limit(charge.limit).map(|(limit, _)| limit);
+    // As the caller's fault, unless all that refused are shared capacity.
+    let shared = |charge: &Charge| limit(charge).is_some_and(|limit| limit.refusal == RefusalStatus::ReducedCapacity);
+    let violated = refused().filter_map(|(charge, _)| limit(charge));
+    let violated = violated.filter(|limit| limit.expose == Expose::Yes).map(|limit| limit.name.clone()).collect();
+    Refusal {
+        status: if refused().all(|(charge, _)| shared(charge)) { 503 } else { 429 },
+        reason: worst.map_or(Reason::Denied, |(charge, _)| Reason::exceeded(&charge.algorithm)),
+        retry_after: worst.map(|(charge, outcome)| retry_after(charge, outcome, snapshot.config.retry_after_jitter)),
+        fields,
+        violated: Some(violated),
+    }
+}
+
+/// In seconds: the wait and, on top, a share of it that is fixed for the bucket, so that the same client is told the same
+/// everywhere, and different ones do not return together.
+fn retry_after(charge: &Charge, outcome: &Outcome, jitter: Jitter) -> u64 {
+    let wait = outcome.retry_after;
+    let most = u128::from(wait.0) * u128::from(jitter.share) / 1_000_000;
+    let extra = most * u128::from(charge.key.spread()) >> 32;
+    let extra = Micros(u64::try_from(extra).unwrap_or(u64::MAX)).min(jitter.max);
+    wait.plus(extra).ceil_seconds()
+}
+
+/// The store is not asked; the limits that can never meet the cost have refused.
+fn too_large(snapshot: &Snapshot, plan: &Plan) -> Decision {
+    for charge in &plan.enforced {
+        let Some((_, metrics)) = snapshot.limit(charge.limit) else { continue };
+        metrics.requests.increment(1);
+        if charge.cost > charge.algorithm.ceiling() {
+            metrics.too_large.increment(1);
+        }
+    }
+    let exposed = plan.enforced.iter().any(|charge| is_exposed(snapshot, charge));
+    let fields = exposed.then(|| RateFields::new(&snapshot.config.headers, &snapshot.shown, plan, None));
+    let reason = Reason::CostTooLarge;
+    Decision::Refuse(Refusal { status: 429, reason, retry_after: None, fields, violated: None })
+}
+
+fn is_exposed(snapshot: &Snapshot, charge: &Charge) -> bool {
+    snapshot.limit(charge.limit).is_some_and(|(limit, _)| limit.expose == Expose::Yes)
+}
+
+fn count(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement) {
+    let enforced = plan.enforced.iter().zip(&settlement.enforced);
+    let taken = settlement.verdict == Verdict::Allow;
+    for (charge, outcome) in enforced {
+        if let Some(limit) = snapshot.limit(charge.limit) {
+            count_one(limit, charge, outcome, taken);
+        }
+    }
+    for (charge, outcome) in plan.shadow.iter().zip(&settlement.shadow) {
+        if let Some(limit) = snapshot.limit(charge.limit) {
+            count_one(limit, charge, outcome, true);
+        }
+    }
+}
+
+/// `taken` is whether the charge's group was: one that could have paid is not charged beside one that refused.
+fn count_one((limit, metrics): (&CompiledLimit, &LimitMetrics), charge: &Charge, outcome: &Outcome, taken: bool) {
+    metrics.requests.increment(1);
+    match outcome.verdict {
+        Verdict::Allow if taken => {
+            metrics.allowed.increment(1);
+            let tenth = Cost::from_thousandths(charge.algorithm.ceiling().thousandths() / 10);
+            if outcome.remaining < tenth && limit.mode == Mode::Enforce {
+                metrics.near_limit.increment(1);
+            }
+        }
+        Verdict::Allow => {}
+        Verdict::Deny => metrics.exceeded.increment(1),
+        Verdict::Never => metrics.too_large.increment(1),
+    }
+}

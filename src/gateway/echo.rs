@@ -1,0 +1,93 @@
+//! Answers every request with what it said: an upstream to try a gateway on.
+
+use std::net::SocketAddr;
+
+use async_trait::async_trait;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{Method, Response};
+use parking_lot::Mutex;
+use pingora::apps::http_app::ServeHttp;
+use pingora::protocols::http::ServerSession;
+use pingora::server::configuration::ServerConf;
+use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::StartError;
+use super::listener::Bound;
+
+/// An echo whose socket is bound, and which is not started yet.
+#[derive(Debug)]
+pub struct Echo {
+    bound: Bound,
+}
+
+impl Echo {
+    pub fn bind(address: SocketAddr) -> Result<Echo, StartError> {
+        let bound = Bound::bind(address, 1).map_err(|error| StartError::Bind { address, error })?;
+        Ok(Echo { bound })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.bound.address
+    }
+
+    /// Runs until the process is told to leave.
+    pub fn run(self, ready: impl FnOnce() + Send + 'static) {
+        let conf = ServerConf {
+            grace_period_seconds: Some(0),
+            graceful_shutdown_timeout_seconds: Some(0),
+            ..ServerConf::default()
+        };
+        let mut server = Server::new_with_opt_and_conf(None, conf);
+        server.bootstrap();
+        for service in self.bound.services("echo", || Answer) {
+            server.add_service(service);
+        }
+        let ready: Box<dyn FnOnce() + Send> = Box::new(ready);
+        server.run(RunArgs { shutdown_signal: Box::new(Leave(Mutex::new(Some(ready)))) });
+    }
+}
+
+struct Leave(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+#[async_trait]
+impl ShutdownSignalWatch for Leave {
+    async fn recv(&self) -> ShutdownSignal {
+        if let Some(ready) = self.0.lock().take() {
+            ready();
+        }
+        if let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+            tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+        }
+        ShutdownSignal::FastShutdown
+    }
+}
+
+struct Answer;
+
+#[async_trait]
+impl ServeHttp for Answer {
+    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        const MOST: usize = 64 << 10;
+        let mut body = Vec::new();
+        while let Ok(Some(part)) = session.read_request_body().await {
+            let room = MOST.saturating_sub(body.len());
+            body.extend_from_slice(&part[..part.len().min(room)]);
+        }
+        let head = session.req_header();
+        let target = head.uri.path_and_query().map_or("*", |target| target.as_str());
+        let mut text = format!("{} {target}\n", head.method).into_bytes();
+        for (name, value) in &head.headers {
+            text.extend_from_slice(format!("{name}: ").as_bytes());
+            text.extend_from_slice(value.as_bytes());
+            text.push(b'\n');
+        }
+        if !body.is_empty() {
+            text.push(b'\n');
+            text.extend_from_slice(&body);
+        }
+        let response = Response::builder().header(CONTENT_TYPE, "text/plain").header(CONTENT_LENGTH, text.len());
+        let text = if head.method == Method::HEAD { Vec::new() } else { text };
+        response.body(text).unwrap_or_default()
+    }
+}

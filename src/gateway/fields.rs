@@ -1,0 +1,173 @@
+//! Writes the rate-limit fields of an answer: what was asked, and what is left.
+//!
+//! `RateLimit-Policy` and `RateLimit` are structured fields (RFC 9651) as in draft-ietf-httpapi-ratelimit-headers-11;
+//! the older triples show the most restrictive limit only. Names and quotas are rendered once per load.
+
+use std::fmt::Write;
+
+use http::HeaderValue;
+use pingora::http::ResponseHeader;
+
+use crate::config::HeaderFormat;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::charge::{Charge, Plan, Settlement};
+use crate::limit::decision::{Outcome, Verdict, most_restrictive};
+use crate::limit::rule::Expose;
+use crate::limit::rule_set::CompiledLimit;
+
+/// One limit as clients are told it, rendered ahead; none for a hidden one.
+#[derive(Debug)]
+pub struct Shown {
+    /// `"free"`.
+    name: String,
+    /// `"free";q=20;w=2`, for each set of numbers.
+    policies: Vec<HeaderValue>,
+}
+
+impl Shown {
+    pub fn new(limit: &CompiledLimit) -> Option<Shown> {
+        // A name has no character that would have to be escaped.
+        let name = format!("\"{}\"", limit.name);
+        let policy = |algorithm: &Algorithm| {
+            let quota = algorithm.quota();
+            value(&format!("{name};q={};w={}", quota.limit, quota.window.ceil_seconds()))
+        };
+        let policies = limit.variants.iter().map(policy).collect();
+        (limit.expose == Expose::Yes).then_some(Shown { name, policies })
+    }
+
+    fn policy(&self, charge: &Charge) -> Option<&HeaderValue> {
+        self.policies.get(usize::try_from(charge.variant).ok()?)
+    }
+}
+
+/// The fields of one answer.
+#[derive(Debug, Default)]
+pub struct RateFields {
+    policy: Option<HeaderValue>,
+    level: Option<HeaderValue>,
+    legacy: Option<Triple>,
+    x_ratelimit: Option<Triple>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Triple {
+    limit: u64,
+    remaining: u64,
+    reset: u64,
+}
+
+impl RateFields {
+    /// What to say of a plan; `settlement` is none when the store was not asked, and so no level is known.
+    pub fn new(
+        formats: &[HeaderFormat],
+        shown: &[Option<Shown>],
+        plan: &Plan,
+        settlement: Option<&Settlement>,
+    ) -> RateFields {
+        let mut fields = RateFields::default();
+        let exposed = || {
+            plan.enforced.iter().enumerate().filter_map(|(place, charge)| {
+                let shown = shown.get(usize::try_from(charge.limit.0).ok()?)?.as_ref()?;
+                Some((charge, shown, settlement.and_then(|settlement| settlement.enforced.get(place))))
+            })
+        };
+        for format in formats {
+            match format {
+                HeaderFormat::RateLimit => {
+                    fields.policy = list(exposed().filter_map(|(charge, shown, _)| shown.policy(charge)));
+                    fields.level = level(exposed().filter_map(|(_, shown, outcome)| Some((shown, outcome?))));
+                }
+                HeaderFormat::Legacy | HeaderFormat::XRateLimit => {
+                    let outcomes = exposed().filter_map(|(charge, _, outcome)| {
+                        let limit = charge.algorithm.ceiling();
+                        Some((charge, *outcome?, limit))
+                    });
+                    let triple = most_restrictive(outcomes).map(|(charge, outcome)| Triple {
+                        limit: charge.algorithm.quota().limit,
+                        remaining: outcome.remaining.whole(),
+                        reset: seconds(&outcome),
+                    });
+                    match format {
+                        HeaderFormat::Legacy => fields.legacy = triple,
+                        _ => fields.x_ratelimit = triple,
+                    }
+                }
+            }
+        }
+        fields
+    }
+
+    /// Adds the fields to an answer. What an upstream says of its own limits is never dropped or loosened: lists are
+    /// appended to, and of a triple the stricter stays.
+    pub fn apply(&self, header: &mut ResponseHeader) -> pingora::Result<()> {
+        if let Some(policy) = &self.policy {
+            header.append_header("RateLimit-Policy", policy)?;
+        }
+        if let Some(level) = &self.level {
+            header.append_header("RateLimit", level)?;
+        }
+        if let Some(triple) = self.legacy {
+            triple.apply(header, ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"])?;
+        }
+        if let Some(triple) = self.x_ratelimit {
+            triple.apply(header, ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"])?;
+        }
+        Ok(())
+    }
+}
+
+impl Triple {
+    fn apply(self, header: &mut ResponseHeader, names: [&'static str; 3]) -> pingora::Result<()> {
+        if names.iter().any(|name| header.headers.contains_key(*name)) && !self.stricter_than(header, names) {
+            return Ok(());
+        }
+        for (name, number) in names.into_iter().zip([self.limit, self.remaining, self.reset]) {
+            header.insert_header(name, HeaderValue::from(number))?;
+        }
+        Ok(())
+    }
+
+    /// By the share that is left, as among our own limits. A triple that we cannot read is not ours to replace.
+    fn stricter_than(self, header: &ResponseHeader, names: [&'static str; 3]) -> bool {
+        let number = |name: &str| header.headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
+        let (Some(limit), Some(remaining)) = (number(names[0]), number(names[1])) else { return false };
+        u128::from(self.remaining) * u128::from(limit) < u128::from(remaining) * u128::from(self.limit)
+    }
+}
+
+/// A refusing limit's wait, else the time until it is full.
+fn seconds(outcome: &Outcome) -> u64 {
+    match outcome.verdict {
+        Verdict::Deny => outcome.retry_after.ceil_seconds(),
+        Verdict::Allow | Verdict::Never => outcome.reset_after.ceil_seconds(),
+    }
+}
+
+fn level<'s>(outcomes: impl Iterator<Item = (&'s Shown, &'s Outcome)>) -> Option<HeaderValue> {
+    let mut text = String::new();
+    for (shown, outcome) in outcomes {
+        let separator = if text.is_empty() { "" } else { ", " };
+        let (remaining, seconds) = (outcome.remaining.whole(), seconds(outcome));
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{separator}{};r={remaining};t={seconds}", shown.name);
+    }
+    (!text.is_empty()).then(|| value(&text))
+}
+
+/// One value as it is, several as a list.
+fn list<'s>(mut values: impl Iterator<Item = &'s HeaderValue>) -> Option<HeaderValue> {
+    let first = values.next()?;
+    let Some(second) = values.next() else { return Some(first.clone()) };
+    let mut joined = first.as_bytes().to_vec();
+    for value in std::iter::once(second).chain(values) {
+        joined.extend_from_slice(b", ");
+        joined.extend_from_slice(value.as_bytes());
+    }
+    HeaderValue::from_bytes(&joined).ok()
+}
+
+/// Names and numbers have no character that a header could not carry.
+fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
+}

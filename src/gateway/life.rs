@@ -1,0 +1,122 @@
+//! Runs the process to its end: signals, draining, and the housekeeping beside it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
+use pingora::services::background::BackgroundService;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::proxy::Gateway;
+use crate::config::Drain;
+
+/// Waits for the signal to leave. SIGHUP is no such signal.
+pub struct Signals {
+    pub gateway: Arc<Gateway>,
+    pub drain: Drain,
+    /// Called once signals are listened for: from then on the process leaves as it should.
+    pub ready: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+#[async_trait]
+impl ShutdownSignalWatch for Signals {
+    async fn recv(&self) -> ShutdownSignal {
+        let streams = (|| Ok::<_, std::io::Error>([terminate()?, interrupt()?, signal(SignalKind::hangup())?]))();
+        let [mut term, mut int, mut hangup] = match streams {
+            Ok(streams) => streams,
+            Err(error) => {
+                log::error!(error:% = error; "signals cannot be listened for");
+                return ShutdownSignal::FastShutdown;
+            }
+        };
+        if let Some(ready) = self.ready.lock().take() {
+            ready();
+        }
+        let delay = loop {
+            tokio::select! {
+                _ = term.recv() => break self.drain.delay.into(),
+                _ = int.recv() => break Duration::ZERO,
+                _ = hangup.recv() => log::info!("SIGHUP: a changed file is taken up by a restart"),
+            }
+        };
+        // Still accepting: answers say `Connection: close`, and /readyz tells load balancers to go elsewhere.
+        self.gateway.draining.store(true, Ordering::Relaxed);
+        log::info!(delay:? = delay, timeout:? = Duration::from(self.drain.timeout); "draining");
+        tokio::select! {
+            () = tokio::time::sleep(delay) => ShutdownSignal::GracefulTerminate,
+            _ = term.recv() => ShutdownSignal::FastShutdown,
+            _ = int.recv() => ShutdownSignal::FastShutdown,
+        }
+    }
+}
+
+/// What goes on beside the requests.
+pub struct Housekeeping {
+    pub gateway: Arc<Gateway>,
+    pub drain: Drain,
+    /// The connections of all threads.
+    pub open: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl BackgroundService for Housekeeping {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let tidy = async { tokio::join!(self.sweep(), self.upkeep(), self.gateway.upstream.keep_looking_up()) };
+        tokio::select! {
+            _ = tidy => {}
+            _ = shutdown.wait_for(|stop| *stop) => {}
+        }
+        self.leave().await;
+    }
+}
+
+impl Housekeeping {
+    async fn sweep(&self) {
+        let mut second = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            second.tick().await;
+            self.gateway.store.sweep();
+        }
+    }
+
+    async fn upkeep(&self) {
+        let mut often = tokio::time::interval(Duration::from_secs(5));
+        loop {
+            often.tick().await;
+            self.gateway.metrics.upkeep();
+        }
+    }
+
+    /// Ends the process as soon as the last connection has gone, when it has taken too long, or at a second signal.
+    async fn leave(&self) {
+        let gone = async {
+            while self.open.load(Ordering::Acquire) > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let timeout = tokio::time::sleep(self.drain.timeout.into());
+        let second_signal = async {
+            if let (Ok(mut term), Ok(mut int)) = (terminate(), interrupt()) {
+                tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = gone => log::info!("drained"),
+            () = timeout => log::warn!(open = self.open.load(Ordering::Acquire); "drain timeout, leaving what is open"),
+            () = second_signal => log::warn!(open = self.open.load(Ordering::Acquire); "second signal, leaving at once"),
+        }
+        std::process::exit(0);
+    }
+}
+
+fn terminate() -> std::io::Result<Signal> {
+    signal(SignalKind::terminate())
+}
+
+fn interrupt() -> std::io::Result<Signal> {
+    signal(SignalKind::interrupt())
+}

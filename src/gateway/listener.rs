@@ -1,0 +1,164 @@
+//! Owns the listening sockets and the front door behind them.
+//!
+//! Every thread has a socket of its own on the same address (SO_REUSEPORT): the kernel spreads connections, and none ever
+//! changes its thread. Sockets are bound before anything else is started, so a busy port is an error at once.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::IntoRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use metrics::Gauge;
+use parking_lot::Mutex;
+use pingora::apps::{HttpServerApp, ServerApp};
+use pingora::listeners::{L4BufferSettings, ListenerConfig};
+use pingora::protocols::Stream;
+use pingora::proxy::HttpProxy;
+use pingora::server::{Fds, ListenFds, ShutdownWatch};
+use pingora::services::Service;
+use pingora::services::listening::Service as ListeningService;
+use socket2::{Domain, Socket, Type};
+
+use super::proxy::Proxy;
+
+/// One address, bound once for each thread.
+#[derive(Debug)]
+pub struct Bound {
+    /// With the port that was found, where port 0 was asked for.
+    pub address: SocketAddr,
+    sockets: Vec<TcpListener>,
+}
+
+impl Bound {
+    /// Binds an address `sockets` times.
+    pub fn bind(address: SocketAddr, sockets: usize) -> io::Result<Bound> {
+        // Without SO_REUSEPORT first: with it, another process that shares its port as we do would not be noticed.
+        let probe = socket(address, Sharing::Alone)?;
+        let address = probe.local_addr()?;
+        drop(probe);
+        let sockets = (0..sockets).map(|_| socket(address, Sharing::Shared)).collect::<io::Result<_>>()?;
+        Ok(Bound { address, sockets })
+    }
+
+    /// One service for each socket, on a thread of its own.
+    pub fn services<A: ServerApp + Send + Sync + 'static>(
+        self,
+        name: &str,
+        mut app: impl FnMut() -> A,
+    ) -> Vec<OwnSocket<ListeningService<A>>> {
+        let address = self.address.to_string();
+        let service = |(number, socket)| {
+            // The name under which a socket can be handed to a next process: the table is keyed by text.
+            let key = format!("{address}#{number}");
+            let mut service = ListeningService::new(format!("{name} {key}"), app());
+            // An idle connection holds no read buffer.
+            let mut buffers = L4BufferSettings::default();
+            buffers.read = Some(8 << 10);
+            service.add_listener(ListenerConfig::tcp(address.clone()).l4_buffer(buffers));
+            OwnSocket { inner: service, key, address: address.clone(), socket: Some(socket) }
+        };
+        (0..).zip(self.sockets).map(service).collect::<Vec<_>>()
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Sharing {
+    Alone,
+    Shared,
+}
+
+fn socket(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    match sharing {
+        Sharing::Alone => socket.bind(&address.into())?,
+        Sharing::Shared => {
+            socket.set_reuse_port(true)?;
+            socket.bind(&address.into())?;
+            // The kernel cuts it to net.core.somaxconn.
+            socket.listen(65_535)?;
+        }
+    }
+    Ok(socket.into())
+}
+
+/// A service around a service, which gives it the socket that is its own.
+pub struct OwnSocket<S> {
+    inner: S,
+    key: String,
+    address: String,
+    socket: Option<TcpListener>,
+}
+
+#[async_trait]
+impl<S: Service> Service for OwnSocket<S> {
+    async fn start_service(&mut self, table: Option<ListenFds>, shutdown: ShutdownWatch, per_fd: usize) {
+        let Some(socket) = self.socket.take() else { return };
+        let fd = socket.into_raw_fd();
+        if let Some(table) = table {
+            table.lock().add(self.key.clone(), fd);
+        }
+        let mut own = Fds::new();
+        own.add(self.address.clone(), fd);
+        self.inner.start_service(Some(Arc::new(Mutex::new(own))), shutdown, per_fd).await;
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn threads(&self) -> Option<usize> {
+        Some(1)
+    }
+
+    fn listen_addresses(&self) -> Option<Vec<String>> {
+        Some(vec![self.key.clone()])
+    }
+}
+
+/// Where a connection comes in, before Pingora sees it.
+pub struct FrontDoor {
+    proxy: Arc<HttpProxy<Proxy>>,
+    open: Arc<AtomicUsize>,
+    connections: Gauge,
+}
+
+impl FrontDoor {
+    /// `open` counts the connections of all threads.
+    pub fn new(proxy: HttpProxy<Proxy>, open: Arc<AtomicUsize>, connections: Gauge) -> FrontDoor {
+        FrontDoor { proxy: Arc::new(proxy), open, connections }
+    }
+}
+
+#[async_trait]
+impl ServerApp for FrontDoor {
+    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
+        let _counted = Counted::new(self);
+        self.proxy.process_new(stream, shutdown).await
+    }
+
+    async fn cleanup(&self) {
+        self.proxy.http_cleanup().await;
+    }
+}
+
+/// Counts a connection for as long as it is served, however that ends.
+struct Counted<'d>(&'d FrontDoor);
+
+impl Counted<'_> {
+    fn new(door: &FrontDoor) -> Counted<'_> {
+        door.open.fetch_add(1, Ordering::AcqRel);
+        door.connections.increment(1.0);
+        Counted(door)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::AcqRel);
+        self.0.connections.decrement(1.0);
+    }
+}

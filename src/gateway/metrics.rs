@@ -1,0 +1,324 @@
+//! Lists every metric, and makes the handles by which they are counted.
+//!
+//! A handle is made once, per process or per limit at load; no request looks one up. Labels come from the file and from
+//! closed lists, never from a client. To add a metric: a line in [`METRICS`], a handle, one call.
+
+use std::sync::OnceLock;
+
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, SharedString, Unit};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+
+use super::reply::Reason;
+use crate::limit::rule_set::{CompiledLimit, RuleSet};
+
+/// The only route and upstream so far, by their names.
+pub const DEFAULT: &str = "default";
+
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram(&'static [f64]),
+}
+
+/// 10 µs to 1 s, with a bound at the default store timeout.
+const DECISION: &[f64] = &[
+    10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0,
+];
+const REQUEST: &[f64] = &[1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+const METRICS: &[(&str, Kind, &str)] = &[
+    ("rate_limiter_decisions_total", Kind::Counter, "Requests by what became of them."),
+    ("rate_limiter_requests_total", Kind::Counter, "Limits asked to pay."),
+    ("rate_limiter_allowed_total", Kind::Counter, "Charges taken."),
+    ("rate_limiter_rejected_total", Kind::Counter, "Limits that refused."),
+    ("rate_limiter_near_limit_total", Kind::Counter, "Charges taken that left less than a tenth."),
+    ("rate_limiter_unmatched_total", Kind::Counter, "Requests to which no rule of a policy applied."),
+    ("rate_limiter_latency_seconds", Kind::Histogram(DECISION), "Time of the whole decision."),
+    ("rate_limiter_store_up", Kind::Gauge, "Whether the store answers."),
+    ("rate_limiter_buckets", Kind::Gauge, "Buckets kept by the embedded store."),
+    ("rate_limiter_evicted_total", Kind::Counter, "Buckets forgotten at the bound although something was spent."),
+    ("tollgate_http_requests_total", Kind::Counter, "Requests answered, by who made the answer."),
+    ("tollgate_refused_requests_total", Kind::Counter, "Refusals by reason."),
+    (
+        "tollgate_http_request_duration_seconds",
+        Kind::Histogram(REQUEST),
+        "Time from the head to the end of the answer.",
+    ),
+    ("tollgate_upstream_request_duration_seconds", Kind::Histogram(REQUEST), "Time spent on the upstream."),
+    ("tollgate_upstream_errors_total", Kind::Counter, "Requests that the upstream failed."),
+    ("tollgate_http_connections", Kind::Gauge, "Open client connections."),
+    ("tollgate_config_last_reload_successful", Kind::Gauge, "Whether the file was good when it was last read."),
+    ("tollgate_config_loaded_timestamp_seconds", Kind::Gauge, "When the file in force was read."),
+    ("tollgate_config_info", Kind::Gauge, "The file in force."),
+    ("tollgate_build_info", Kind::Gauge, "The version that runs."),
+];
+
+const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, None);
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Fate {
+    Allowed,
+    Refused,
+    Exempt,
+    Unlimited,
+}
+
+/// Who made an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Gateway,
+    Upstream,
+}
+
+/// How the upstream failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamError {
+    Unresolved,
+    ConnectTimeout,
+    ConnectFailed,
+    ReadTimeout,
+    WriteTimeout,
+    Closed,
+    InvalidAnswer,
+}
+
+impl UpstreamError {
+    const ALL: [UpstreamError; 7] = [
+        UpstreamError::Unresolved,
+        UpstreamError::ConnectTimeout,
+        UpstreamError::ConnectFailed,
+        UpstreamError::ReadTimeout,
+        UpstreamError::WriteTimeout,
+        UpstreamError::Closed,
+        UpstreamError::InvalidAnswer,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            UpstreamError::Unresolved => "unresolved",
+            UpstreamError::ConnectTimeout => "connect_timeout",
+            UpstreamError::ConnectFailed => "connect_failed",
+            UpstreamError::ReadTimeout => "read_timeout",
+            UpstreamError::WriteTimeout => "write_timeout",
+            UpstreamError::Closed => "closed",
+            UpstreamError::InvalidAnswer => "invalid_answer",
+        }
+    }
+}
+
+/// Every handle of the process.
+pub struct Metrics {
+    recorder: PrometheusRecorder,
+    exposition: PrometheusHandle,
+    process: metrics_process::Collector,
+    decisions: [Counter; 4],
+    pub decision_latency: Histogram,
+    pub buckets: Gauge,
+    pub evicted: Counter,
+    responses: Responses,
+    refused: Vec<Counter>,
+    pub request_duration: [Histogram; 2],
+    pub upstream_duration: Histogram,
+    upstream_errors: Vec<Counter>,
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+/// The handles of one limit.
+#[derive(Debug)]
+pub struct LimitMetrics {
+    pub requests: Counter,
+    pub allowed: Counter,
+    pub exceeded: Counter,
+    pub too_large: Counter,
+    pub near_limit: Counter,
+}
+
+impl Metrics {
+    pub fn new() -> Result<Metrics, BuildError> {
+        let mut builder = PrometheusBuilder::new();
+        for (name, kind, _) in METRICS {
+            if let Kind::Histogram(bounds) = kind {
+                builder = builder.set_buckets_for_metric(Matcher::Full((*name).to_owned()), bounds)?;
+            }
+        }
+        let recorder = builder.build_recorder();
+        for (name, kind, help) in METRICS {
+            let (name, help) = (KeyName::from_const_str(name), SharedString::const_str(help));
+            match kind {
+                Kind::Counter => recorder.describe_counter(name, Some(Unit::Count), help),
+                Kind::Gauge => recorder.describe_gauge(name, None, help),
+                Kind::Histogram(_) => recorder.describe_histogram(name, Some(Unit::Seconds), help),
+            }
+        }
+        let process = metrics_process::Collector::default();
+        metrics::with_local_recorder(&recorder, || process.describe());
+        let metrics = Metrics {
+            exposition: recorder.handle(),
+            process,
+            decisions: ["allowed", "refused", "exempt", "unlimited"]
+                .map(|result| counter(&recorder, "rate_limiter_decisions_total", &[("result", result)])),
+            decision_latency: histogram(&recorder, "rate_limiter_latency_seconds", &[("source", "store")]),
+            buckets: gauge(&recorder, "rate_limiter_buckets", &[]),
+            evicted: counter(&recorder, "rate_limiter_evicted_total", &[]),
+            responses: Responses::new(),
+            refused: Reason::ALL
+                .iter()
+                .map(|reason| counter(&recorder, "tollgate_refused_requests_total", &[("reason", reason.name())]))
+                .collect(),
+            request_duration: ["gateway", "upstream"].map(|origin| {
+                let labels = [("route", DEFAULT), ("origin", origin)];
+                histogram(&recorder, "tollgate_http_request_duration_seconds", &labels)
+            }),
+            upstream_duration: histogram(
+                &recorder,
+                "tollgate_upstream_request_duration_seconds",
+                &[("upstream", DEFAULT)],
+            ),
+            upstream_errors: UpstreamError::ALL
+                .iter()
+                .map(|error| {
+                    let labels = [("upstream", DEFAULT), ("kind", error.name())];
+                    counter(&recorder, "tollgate_upstream_errors_total", &labels)
+                })
+                .collect(),
+            recorder,
+        };
+        gauge(&metrics.recorder, "rate_limiter_store_up", &[]).set(1.0);
+        gauge(&metrics.recorder, "tollgate_build_info", &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
+        Ok(metrics)
+    }
+
+    /// The text of `/metrics`.
+    pub fn render(&self) -> String {
+        metrics::with_local_recorder(&self.recorder, || self.process.collect());
+        self.exposition.render()
+    }
+
+    /// Moves histogram samples into their buckets; without it they pile up between scrapes.
+    pub fn upkeep(&self) {
+        self.exposition.run_upkeep();
+    }
+
+    pub fn count_decision(&self, fate: Fate) {
+        let [allowed, refused, exempt, unlimited] = &self.decisions;
+        let counter = match fate {
+            Fate::Allowed => allowed,
+            Fate::Refused => refused,
+            Fate::Exempt => exempt,
+            Fate::Unlimited => unlimited,
+        };
+        counter.increment(1);
+    }
+
+    pub fn count_refusal(&self, reason: Reason) {
+        let place = Reason::ALL.iter().position(|known| *known == reason);
+        if let Some(counter) = place.and_then(|place| self.refused.get(place)) {
+            counter.increment(1);
+        }
+    }
+
+    pub fn count_upstream_error(&self, error: UpstreamError) {
+        let place = UpstreamError::ALL.iter().position(|known| *known == error);
+        if let Some(counter) = place.and_then(|place| self.upstream_errors.get(place)) {
+            counter.increment(1);
+        }
+    }
+
+    pub fn count_response(&self, method: &http::Method, code: u16, origin: Origin) {
+        self.responses.counter(&self.recorder, method, code, origin).increment(1);
+    }
+
+    pub fn connections(&self, listener: &str) -> Gauge {
+        gauge(&self.recorder, "tollgate_http_connections", &[("listener", listener)])
+    }
+
+    /// Says which file is in force, and since when.
+    pub fn config_loaded(&self, hash: &str, unix_seconds: f64) {
+        gauge(&self.recorder, "tollgate_config_last_reload_successful", &[]).set(1.0);
+        gauge(&self.recorder, "tollgate_config_loaded_timestamp_seconds", &[]).set(unix_seconds);
+        gauge(&self.recorder, "tollgate_config_info", &[("hash", hash)]).set(1.0);
+    }
+
+    /// The handles of every limit of a rule set, in its order. Every series exists from here on, at 0.
+    pub fn limits(&self, rules: &RuleSet) -> Vec<LimitMetrics> {
+        rules.limits().iter().map(|limit| self.limit(limit)).collect()
+    }
+
+    /// How often no rule of a policy applied, in the order of the policies.
+    pub fn unmatched(&self, rules: &RuleSet) -> Vec<Counter> {
+        let unmatched = |policy| counter(&self.recorder, "rate_limiter_unmatched_total", &[("policy", policy)]);
+        rules.policies().map(unmatched).collect()
+    }
+
+    fn limit(&self, limit: &CompiledLimit) -> LimitMetrics {
+        let names = [("policy", &*limit.policy), ("rule", &*limit.name)];
+        let labels = [names[0], names[1], ("mode", limit.mode.name())];
+        let algorithm = limit.variants.first().map_or(Reason::CostTooLarge, Reason::exceeded);
+        let rejected = |reason: Reason| {
+            let labels = [labels[0], labels[1], labels[2], ("reason", reason.name())];
+            counter(&self.recorder, "rate_limiter_rejected_total", &labels)
+        };
+        LimitMetrics {
+            requests: counter(&self.recorder, "rate_limiter_requests_total", &labels),
+            allowed: counter(&self.recorder, "rate_limiter_allowed_total", &labels),
+            exceeded: rejected(algorithm),
+            too_large: rejected(Reason::CostTooLarge),
+            near_limit: counter(&self.recorder, "rate_limiter_near_limit_total", &names),
+        }
+    }
+}
+
+/// One counter for each method, code and origin, made when it is first needed and found by its place.
+struct Responses(Vec<OnceLock<Counter>>);
+
+const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "OTHER"];
+const CODES: usize = 500;
+
+impl Responses {
+    fn new() -> Responses {
+        Responses((0..METHODS.len() * CODES * 2).map(|_| OnceLock::new()).collect())
+    }
+
+    fn counter(&self, recorder: &PrometheusRecorder, method: &http::Method, code: u16, origin: Origin) -> &Counter {
+        let method_place = METHODS.iter().position(|known| *known == method.as_str()).unwrap_or(METHODS.len() - 1);
+        // An upstream's code outside of HTTP's range is none.
+        let code = if (100..600).contains(&code) { code } else { 599 };
+        let (origin, second) = match origin {
+            Origin::Gateway => ("gateway", 0),
+            Origin::Upstream => ("upstream", 1),
+        };
+        let place = (method_place * CODES + usize::from(code - 100)) * 2 + second;
+        self.0[place].get_or_init(|| {
+            let code = code.to_string();
+            let labels = [("route", DEFAULT), ("method", METHODS[method_place]), ("code", &code), ("origin", origin)];
+            counter(recorder, "tollgate_http_requests_total", &labels)
+        })
+    }
+}
+
+fn key(name: &'static str, labels: &[(&'static str, &str)]) -> Key {
+    let labels: Vec<Label> = labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect();
+    Key::from_parts(name, labels)
+}
+
+fn counter(recorder: &PrometheusRecorder, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
+    let counter = recorder.register_counter(&key(name, labels), &METADATA);
+    counter.increment(0);
+    counter
+}
+
+fn gauge(recorder: &PrometheusRecorder, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
+    let gauge = recorder.register_gauge(&key(name, labels), &METADATA);
+    gauge.increment(0.0);
+    gauge
+}
+
+fn histogram(recorder: &PrometheusRecorder, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
+    recorder.register_histogram(&key(name, labels), &METADATA)
+}

@@ -1,0 +1,157 @@
+//! HOW IT RUNS: the sockets, the proxy behind them, and the life of the process.
+//!
+//! The only room that knows Pingora and metrics. Everything is bound before anything is started; one thread and one
+//! runtime per core; one snapshot of the configuration per request.
+
+mod admin;
+mod decide;
+pub mod echo;
+mod fields;
+mod life;
+mod listener;
+mod metrics;
+mod proxy;
+mod reply;
+mod request_id;
+mod snapshot;
+mod upstream;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use pingora::proxy::http_proxy;
+use pingora::server::configuration::ServerConf;
+use pingora::server::{RunArgs, Server};
+use pingora::services::background::background_service;
+
+use crate::config::{Config, Threads};
+use crate::store::Store;
+use crate::time::{Clock, Micros};
+use admin::Admin;
+use life::{Housekeeping, Signals};
+use listener::{Bound, FrontDoor};
+use metrics::Metrics;
+use proxy::{Gateway, Proxy};
+use snapshot::Snapshot;
+use upstream::Upstream;
+
+/// Idle connections to the upstream, for each thread.
+const UPSTREAM_POOL: usize = 256;
+
+/// A gateway whose sockets are bound, and which is not started yet.
+#[derive(Debug)]
+pub struct Bootstrapped {
+    gateway: Arc<Gateway>,
+    http: Bound,
+    admin: Option<Bound>,
+    threads: usize,
+}
+
+/// An address that is listened on, and for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listening {
+    pub name: &'static str,
+    pub address: SocketAddr,
+}
+
+/// Why a gateway could not start.
+#[derive(Debug)]
+pub enum StartError {
+    Bind { address: SocketAddr, error: io::Error },
+    Metrics(String),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Bind { address, error } => write!(f, "{address}: cannot listen: {error}"),
+            StartError::Metrics(error) => write!(f, "metrics: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Binds everything that the configuration names.
+pub fn bootstrap(config: Config) -> Result<Bootstrapped, StartError> {
+    let threads = match config.threads {
+        Threads::Auto => std::thread::available_parallelism().map_or(1, usize::from),
+        Threads::Exactly(threads) => threads,
+    };
+    let bind = |address, sockets| Bound::bind(address, sockets).map_err(|error| StartError::Bind { address, error });
+    let http = bind(config.listen, threads)?;
+    let admin = config.admin.map(|address| bind(address, 1)).transpose()?;
+
+    let clock = Clock::system();
+    let metrics = Metrics::new().map_err(|error| StartError::Metrics(error.to_string()))?;
+    metrics.config_loaded(&config.hash, unix_seconds(&clock));
+    let gateway = Gateway {
+        store: Store::open(&config.store, clock.clone()),
+        upstream: Upstream::new(&config.upstream, config.upstream_timeouts),
+        snapshot: ArcSwap::from_pointee(Snapshot::new(config, &metrics)),
+        metrics,
+        clock,
+        draining: AtomicBool::new(false),
+    };
+    Ok(Bootstrapped { gateway: Arc::new(gateway), http, admin, threads })
+}
+
+impl Bootstrapped {
+    /// What is listened on, in the order in which it is announced.
+    pub fn listening(&self) -> Vec<Listening> {
+        let http = Listening { name: "http", address: self.http.address };
+        let admin = self.admin.as_ref().map(|admin| Listening { name: "admin", address: admin.address });
+        std::iter::once(http).chain(admin).collect()
+    }
+
+    /// Runs until the process is told to leave. `ready` is called when everything is in force.
+    pub fn run(self, ready: impl FnOnce() + Send + 'static) {
+        let drain = self.gateway.snapshot.load().config.drain;
+        let mut server = Server::new_with_opt_and_conf(None, server_conf(self.threads, drain.timeout));
+        server.bootstrap();
+
+        let open = Arc::new(AtomicUsize::new(0));
+        let connections = self.gateway.metrics.connections("http");
+        let conf = Arc::clone(&server.configuration);
+        let door = || {
+            let proxy = http_proxy(&conf, Proxy(Arc::clone(&self.gateway)));
+            FrontDoor::new(proxy, Arc::clone(&open), connections.clone())
+        };
+        for service in self.http.services("http", door) {
+            server.add_service(service);
+        }
+        if let Some(admin) = self.admin {
+            for service in admin.services("admin", || Admin(Arc::clone(&self.gateway))) {
+                server.add_service(service);
+            }
+        }
+        let housekeeping = Housekeeping { gateway: Arc::clone(&self.gateway), drain, open };
+        server.add_service(background_service("housekeeping", housekeeping));
+        let signals = Signals { gateway: self.gateway, drain, ready: Mutex::new(Some(Box::new(ready))) };
+        server.run(RunArgs { shutdown_signal: Box::new(signals) });
+    }
+}
+
+fn server_conf(threads: usize, drain_timeout: Micros) -> ServerConf {
+    ServerConf {
+        threads: 1,
+        // One pool serves all threads.
+        upstream_keepalive_pool_size: UPSTREAM_POOL * threads,
+        // Only connecting is ever tried again, at another address; see proxy.rs.
+        max_retries: 8,
+        // We leave by ourselves, earlier: this is the bound behind ours.
+        grace_period_seconds: Some(drain_timeout.ceil_seconds() + 5),
+        graceful_shutdown_timeout_seconds: Some(1),
+        ..ServerConf::default()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "microseconds since 1970 stay below 2^53 until 2255")]
+fn unix_seconds(clock: &Clock) -> f64 {
+    clock.now().0 as f64 / 1e6
+}

@@ -1,0 +1,346 @@
+//! Carries one request through: Pingora's phases, in their order.
+//!
+//! Invariant: a request lives under the snapshot that it began with. A refusal is written in `request_filter` and never
+//! reaches the upstream.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use http::header::{HOST, HeaderName};
+use http::{HeaderMap, HeaderValue};
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::modules::http::HttpModules;
+use pingora::protocols::Digest;
+use pingora::proxy::{FailToProxy, ProxyHttp, Session};
+use pingora::upstreams::peer::HttpPeer;
+use pingora::{Error, ErrorSource, ErrorType, Result};
+
+use super::decide::{Decision, decide};
+use super::fields::RateFields;
+use super::metrics::{DEFAULT, Metrics, Origin, UpstreamError};
+use super::reply::{Reason, Reply};
+use super::request_id;
+use super::snapshot::Snapshot;
+use super::upstream::Upstream;
+use crate::limit::request::Request;
+use crate::store::Store;
+use crate::time::{Clock, Micros, Timestamp};
+
+/// How long an idle client connection is kept.
+const IDLE_SECONDS: u64 = 60;
+
+/// What every thread's proxy shares.
+#[derive(Debug)]
+pub struct Gateway {
+    pub snapshot: ArcSwap<Snapshot>,
+    pub store: Store,
+    pub upstream: Upstream,
+    pub metrics: Metrics,
+    pub clock: Clock,
+    pub draining: AtomicBool,
+}
+
+impl Gateway {
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+}
+
+/// One thread's proxy.
+#[derive(Clone, Debug)]
+pub struct Proxy(pub Arc<Gateway>);
+
+/// What is known of one request.
+#[derive(Debug)]
+pub struct Passage {
+    started: Timestamp,
+    request_id: HeaderValue,
+    snapshot: Option<Arc<Snapshot>>,
+    peer: IpAddr,
+    /// For the upstream's answer.
+    fields: Option<RateFields>,
+    origin: Origin,
+    /// How many addresses have been tried in vain.
+    attempts: usize,
+    addresses: usize,
+    /// When the request went to the upstream; none if it never did.
+    forwarded: Option<Timestamp>,
+    upstream_error: Option<UpstreamError>,
+}
+
+#[async_trait]
+impl ProxyHttp for Proxy {
+    type CTX = Passage;
+
+    fn new_ctx(&self) -> Passage {
+        Passage {
+            started: self.0.clock.now(),
+            request_id: HeaderValue::from_static(""),
+            snapshot: None,
+            peer: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            fields: None,
+            origin: Origin::Gateway,
+            attempts: 0,
+            addresses: 0,
+            forwarded: None,
+            upstream_error: None,
+        }
+    }
+
+    /// None: what is not built in costs nothing.
+    fn init_downstream_modules(&self, _: &mut HttpModules) {}
+
+    async fn early_request_filter(&self, session: &mut Session, _: &mut Passage) -> Result<()> {
+        session.set_keepalive(if self.0.is_draining() { None } else { Some(IDLE_SECONDS) });
+        session.set_pipelining_enabled(true);
+        Ok(())
+    }
+
+    async fn request_filter(&self, session: &mut Session, passage: &mut Passage) -> Result<bool> {
+        let snapshot = self.0.snapshot.load_full();
+        let head = session.req_header();
+        passage.request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
+        passage.peer = session
+            .client_addr()
+            .and_then(|address| address.as_inet())
+            .map_or(passage.peer, |address| address.ip().to_canonical());
+        let client = snapshot.config.client_ip.client(passage.peer, &head.headers);
+        let request = Request { head, client, route: DEFAULT, upstream: DEFAULT };
+        let decision = decide(&snapshot, &self.0.store, &self.0.metrics, &request).await;
+        self.0.metrics.decision_latency.record(seconds(self.0.clock.now().since(passage.started)));
+        passage.snapshot = Some(snapshot);
+        match decision {
+            Decision::Pass(fields) => {
+                passage.fields = fields;
+                Ok(false)
+            }
+            Decision::Refuse(refusal) => {
+                self.0.metrics.count_refusal(refusal.reason);
+                refusal.reply().write(session, &passage.request_id, self.0.is_draining()).await?;
+                Ok(true)
+            }
+        }
+    }
+
+    async fn upstream_peer(&self, _: &mut Session, passage: &mut Passage) -> Result<Box<HttpPeer>> {
+        let Some((peer, addresses)) = self.0.upstream.peer().await else {
+            passage.upstream_error = Some(UpstreamError::Unresolved);
+            return Err(Error::new_up(ErrorType::ConnectError));
+        };
+        passage.addresses = addresses;
+        Ok(Box::new(peer))
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _: &mut Session,
+        _reused: bool,
+        _: &HttpPeer,
+        _: std::os::fd::RawFd,
+        _: Option<&Digest>,
+        passage: &mut Passage,
+    ) -> Result<()> {
+        passage.forwarded = Some(self.0.clock.now());
+        Ok(())
+    }
+
+    /// Nothing has been sent yet, so another address may be tried.
+    fn fail_to_connect(
+        &self,
+        _: &mut Session,
+        peer: &HttpPeer,
+        passage: &mut Passage,
+        mut error: Box<Error>,
+    ) -> Box<Error> {
+        self.0.upstream.avoid(peer);
+        passage.attempts += 1;
+        error.set_retry(passage.attempts < passage.addresses);
+        error
+    }
+
+    /// Runs again for each address that is tried, on a fresh copy of the request.
+    async fn upstream_request_filter(
+        &self,
+        session: &mut Session,
+        request: &mut RequestHeader,
+        passage: &mut Passage,
+    ) -> Result<()> {
+        let Some(snapshot) = &passage.snapshot else { return Ok(()) };
+        let trusted = snapshot.config.client_ip.trusts(passage.peer);
+        forward_headers(&session.req_header().headers, request, passage.peer, trusted)?;
+        request.insert_header("X-Request-Id", &passage.request_id)
+    }
+
+    async fn response_filter(
+        &self,
+        session: &mut Session,
+        response: &mut ResponseHeader,
+        passage: &mut Passage,
+    ) -> Result<()> {
+        if self.0.is_draining() {
+            // Also for what was under way when draining began.
+            session.set_keepalive(None);
+        }
+        if response.status.is_informational() {
+            return Ok(());
+        }
+        passage.origin = Origin::Upstream;
+        response.insert_header("X-Request-Id", &passage.request_id)?;
+        match &passage.fields {
+            Some(fields) => fields.apply(response),
+            None => Ok(()),
+        }
+    }
+
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, passage: &mut Passage) -> FailToProxy {
+        let status = self.status_of(error, passage);
+        let too_late = session.response_written().is_some();
+        if status > 0 && !too_late {
+            passage.origin = Origin::Gateway;
+            let reply = match status {
+                400 => Reply::refusal(400, Reason::BadRequest),
+                _ => Reply::fault(status),
+            };
+            if let Err(error) = reply.write(session, &passage.request_id, self.0.is_draining()).await {
+                log::debug!(error:% = error; "answer not written");
+            }
+        }
+        // What is left of the request cannot be told from a next one.
+        FailToProxy { error_code: status, can_reuse_downstream: false }
+    }
+
+    /// We log what is ours to say, with fields and without the client's data.
+    fn suppress_error_log(&self, _: &Session, _: &Passage, _: &Error) -> bool {
+        true
+    }
+
+    fn suppress_proxy_warn_log(
+        &self,
+        _: &Session,
+        _: &Passage,
+        _: &Error,
+        _: pingora::proxy::ProxyWarnLogContext,
+    ) -> bool {
+        true
+    }
+
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, passage: &mut Passage) {
+        let now = self.0.clock.now();
+        let metrics = &self.0.metrics;
+        let code = match session.response_written() {
+            Some(response) => response.status.as_u16(),
+            // The client went away: the code that nginx logs for it. If the upstream saw the request, it counts as its.
+            None => {
+                passage.origin = if passage.forwarded.is_some() { Origin::Upstream } else { Origin::Gateway };
+                499
+            }
+        };
+        metrics.count_response(&session.req_header().method, code, passage.origin);
+        let duration = seconds(now.since(passage.started));
+        match passage.origin {
+            Origin::Gateway => metrics.request_duration[0].record(duration),
+            Origin::Upstream => metrics.request_duration[1].record(duration),
+        }
+        if let Some(forwarded) = passage.forwarded {
+            metrics.upstream_duration.record(seconds(now.since(forwarded)));
+        }
+        if let Some(error) = error {
+            self.report(error, code, passage);
+        }
+    }
+}
+
+impl Proxy {
+    /// What the client is told of an error; 0 when there is nobody to tell.
+    fn status_of(&self, error: &Error, passage: &mut Passage) -> u16 {
+        match (error.etype(), error.esource()) {
+            (ErrorType::HTTPStatus(code), _) => *code,
+            (kind, ErrorSource::Upstream) => {
+                let failure = passage.upstream_error.unwrap_or(upstream_error(kind));
+                passage.upstream_error = Some(failure);
+                match failure {
+                    UpstreamError::ConnectTimeout | UpstreamError::ReadTimeout | UpstreamError::WriteTimeout => 504,
+                    _ => 502,
+                }
+            }
+            (ErrorType::InvalidHTTPHeader, ErrorSource::Downstream) => 400,
+            (ErrorType::ReadTimedout, ErrorSource::Downstream) => 408,
+            (_, ErrorSource::Downstream) => 0,
+            _ => 500,
+        }
+    }
+
+    fn report(&self, error: &Error, code: u16, passage: &Passage) {
+        let id = passage.request_id.to_str().unwrap_or_default();
+        match passage.upstream_error {
+            Some(kind) => {
+                self.0.metrics.count_upstream_error(kind);
+                log::warn!(kind = kind.name(), code, request_id = id, error:% = error; "upstream failed");
+            }
+            None => log::debug!(code, request_id = id, error:% = error; "request not finished"),
+        }
+    }
+}
+
+fn upstream_error(kind: &ErrorType) -> UpstreamError {
+    match kind {
+        ErrorType::ConnectTimedout => UpstreamError::ConnectTimeout,
+        ErrorType::ConnectRefused
+        | ErrorType::ConnectNoRoute
+        | ErrorType::ConnectError
+        | ErrorType::BindError
+        | ErrorType::SocketError => UpstreamError::ConnectFailed,
+        ErrorType::ReadTimedout => UpstreamError::ReadTimeout,
+        ErrorType::WriteTimedout => UpstreamError::WriteTimeout,
+        ErrorType::InvalidHTTPHeader => UpstreamError::InvalidAnswer,
+        _ => UpstreamError::Closed,
+    }
+}
+
+/// What the upstream is told of the client: `Host` as sent, and forwarding fields that it can believe.
+fn forward_headers(sent: &HeaderMap, request: &mut RequestHeader, peer: IpAddr, trusted: bool) -> Result<()> {
+    const FORWARDED_FOR: &str = "X-Forwarded-For";
+    const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
+    const FORWARDED_HOST: &str = "X-Forwarded-Host";
+    // Ours alone to say, or nobody's: what a client sent under these names goes no further.
+    let ours = |name: &HeaderName| {
+        let name = name.as_str();
+        matches!(name, "forwarded" | "x-real-ip") || name.starts_with("x-tollgate-") || name.starts_with("ratelimit")
+    };
+    if sent.keys().any(ours) {
+        for name in sent.keys().filter(|name| ours(name)) {
+            request.remove_header(name);
+        }
+    }
+    let mut chain = Vec::new();
+    if trusted {
+        for line in sent.get_all(FORWARDED_FOR) {
+            chain.extend_from_slice(line.as_bytes());
+            chain.extend_from_slice(b", ");
+        }
+    }
+    chain.extend_from_slice(peer.to_string().as_bytes());
+    // Built of what were header values, and an address.
+    if let Ok(chain) = HeaderValue::from_maybe_shared(bytes::Bytes::from(chain)) {
+        request.insert_header(FORWARDED_FOR, chain)?;
+    }
+    if !(trusted && sent.contains_key(FORWARDED_PROTO)) {
+        request.insert_header(FORWARDED_PROTO, HeaderValue::from_static("http"))?;
+    }
+    if !(trusted && sent.contains_key(FORWARDED_HOST)) {
+        match sent.get(HOST) {
+            Some(host) => request.insert_header(FORWARDED_HOST, host)?,
+            None => drop(request.remove_header(FORWARDED_HOST)),
+        }
+    }
+    Ok(())
+}
+
+/// Metrics count in seconds; a float's rounding is far below what a clock can tell.
+#[expect(clippy::cast_precision_loss, reason = "a duration beyond 2^53 µs is 285 years")]
+fn seconds(span: Micros) -> f64 {
+    span.0 as f64 / 1e6
+}

@@ -1,0 +1,202 @@
+//! Writes every answer of ours: refusals, faults of the upstream, faults of the request.
+//!
+//! One shape for all: problem+json (RFC 9457) with the request's id, a stable reason, nothing about our insides. gRPC
+//! requests are refused in gRPC's way. The connection stays usable wherever HTTP allows.
+
+use std::time::Duration;
+
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use http::{HeaderValue, Method};
+use pingora::http::ResponseHeader;
+use pingora::proxy::Session;
+
+use super::fields::RateFields;
+use crate::limit::algorithm::Algorithm;
+
+/// Why a request was refused: the word in `X-Tollgate-Reason` and in metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    TokenBucketExceeded,
+    CostTooLarge,
+    Denied,
+    AmbiguousRequest,
+    BadRequest,
+}
+
+impl Reason {
+    pub const ALL: [Reason; 5] = [
+        Reason::TokenBucketExceeded,
+        Reason::CostTooLarge,
+        Reason::Denied,
+        Reason::AmbiguousRequest,
+        Reason::BadRequest,
+    ];
+
+    /// That a limit of this algorithm has nothing left.
+    pub fn exceeded(algorithm: &Algorithm) -> Reason {
+        match algorithm {
+            Algorithm::TokenBucket(_) => Reason::TokenBucketExceeded,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::TokenBucketExceeded => "token_bucket_exceeded",
+            Reason::CostTooLarge => "cost_too_large",
+            Reason::Denied => "denied",
+            Reason::AmbiguousRequest => "ambiguous_request",
+            Reason::BadRequest => "bad_request",
+        }
+    }
+}
+
+/// An answer of ours.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    pub status: u16,
+    pub reason: Option<Reason>,
+    pub problem: Problem<'a>,
+    /// In seconds.
+    pub retry_after: Option<u64>,
+    pub fields: Option<&'a RateFields>,
+}
+
+/// What the body says went wrong.
+#[derive(Debug)]
+pub enum Problem<'a> {
+    /// Just the status.
+    Blank,
+    /// These limits of the caller's are used up.
+    QuotaExceeded { violated: Vec<&'a str> },
+    /// These limits, which everybody shares, are used up.
+    ReducedCapacity { violated: Vec<&'a str> },
+}
+
+impl<'a> Reply<'a> {
+    /// A refusal that needs no more than its reason.
+    pub fn refusal(status: u16, reason: Reason) -> Reply<'a> {
+        Reply { status, reason: Some(reason), problem: Problem::Blank, retry_after: None, fields: None }
+    }
+
+    /// A fault that is not the rules' doing.
+    pub fn fault(status: u16) -> Reply<'a> {
+        Reply { status, reason: None, problem: Problem::Blank, retry_after: None, fields: None }
+    }
+
+    /// Answers the request. `draining` closes the connection behind it.
+    pub async fn write(&self, session: &mut Session, request_id: &HeaderValue, draining: bool) -> pingora::Result<()> {
+        prepare_connection(session, draining);
+        let grpc = is_grpc(session);
+        let mut header = match grpc {
+            true => self.grpc_header()?,
+            false => ResponseHeader::build(self.status, Some(14))?,
+        };
+        let body = match grpc {
+            true => String::new(),
+            false => self.body(request_id),
+        };
+        if !grpc {
+            header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))?;
+        }
+        header.insert_header(CONTENT_LENGTH, HeaderValue::from(body.len()))?;
+        header.insert_header(CACHE_CONTROL, HeaderValue::from_static("no-store"))?;
+        header.insert_header("X-Request-Id", request_id)?;
+        if let Some(reason) = self.reason {
+            header.insert_header("X-Tollgate-Reason", HeaderValue::from_static(reason.name()))?;
+        }
+        if let Some(seconds) = self.retry_after {
+            header.insert_header("Retry-After", HeaderValue::from(seconds))?;
+        }
+        if let Some(fields) = self.fields {
+            fields.apply(&mut header)?;
+        }
+        let empty = body.is_empty() || session.req_header().method == Method::HEAD;
+        session.write_response_header(Box::new(header), empty).await?;
+        if !empty {
+            session.write_response_body(Some(body.into()), true).await?;
+        }
+        Ok(())
+    }
+
+    /// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>: a response of trailers only, always HTTP 200.
+    fn grpc_header(&self) -> pingora::Result<ResponseHeader> {
+        let code = match self.status {
+            400 => "3",
+            401 => "16",
+            403 => "7",
+            413 | 429 => "8",
+            502..=504 => "14",
+            _ => "2",
+        };
+        let mut header = ResponseHeader::build(200, Some(14))?;
+        header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/grpc"))?;
+        header.insert_header("grpc-status", HeaderValue::from_static(code))?;
+        let message = self.reason.map_or_else(|| title(self.status), Reason::name);
+        header.insert_header("grpc-message", HeaderValue::from_static(message))?;
+        Ok(header)
+    }
+
+    fn body(&self, request_id: &HeaderValue) -> String {
+        const TYPES: &str = "https://iana.org/assignments/http-problem-types#";
+        // An id that is not plain text was replaced when the request came in.
+        let id = request_id.to_str().unwrap_or_default();
+        let status = self.status;
+        let (kind, title, violated) = match &self.problem {
+            Problem::Blank => {
+                let title = title(status);
+                let rest = format!(r#""status":{status},"request_id":"{id}"}}"#);
+                return format!("{{\"type\":\"about:blank\",\"title\":\"{title}\",{rest}\n");
+            }
+            Problem::QuotaExceeded { violated } => {
+                ("quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded", violated)
+            }
+            Problem::ReducedCapacity { violated } => (
+                "temporary-reduced-capacity",
+                "Request cannot be satisfied due to temporary server capacity constraints",
+                violated,
+            ),
+        };
+        // Names of rules have no character that JSON would escape.
+        let violated: Vec<String> = violated.iter().map(|name| format!("\"{name}\"")).collect();
+        let violated = violated.join(",");
+        let rest = format!(r#""status":{status},"violated-policies":[{violated}],"request_id":"{id}"}}"#);
+        format!("{{\"type\":\"{TYPES}{kind}\",\"title\":\"{title}\",{rest}\n")
+    }
+}
+
+/// Keeps the connection for the next request if the rest of this one can be read away soon.
+fn prepare_connection(session: &mut Session, draining: bool) {
+    if draining {
+        session.set_keepalive(None);
+    }
+    // A client that waits for 100 Continue will not send its body: there is nothing to read, and no way to tell where
+    // the next request begins.
+    if !session.req_header().headers.contains_key(EXPECT) {
+        session.set_close_on_response_before_downstream_finish(false);
+        session.set_total_drain_timeout(Some(Duration::from_secs(2)));
+    }
+}
+
+fn is_grpc(session: &Session) -> bool {
+    let Some(kind) = session.req_header().headers.get(CONTENT_TYPE) else { return false };
+    let rest = kind.as_bytes().strip_prefix(b"application/grpc");
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+}
+
+fn title(status: u16) -> &'static str {
+    match status {
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        _ => "Internal Server Error",
+    }
+}

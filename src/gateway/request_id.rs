@@ -1,0 +1,49 @@
+//! Gives every request a name: the client's, if it is harmless, else one of ours.
+
+use http::HeaderValue;
+
+/// As it is looked up.
+pub const NAME: &str = "x-request-id";
+
+/// Keeps what matches `[A-Za-z0-9._-]{1,128}`.
+pub fn keep_or_make(sent: Option<&HeaderValue>) -> HeaderValue {
+    match sent {
+        Some(id) if is_harmless(id.as_bytes()) => id.clone(),
+        _ => make(),
+    }
+}
+
+fn is_harmless(id: &[u8]) -> bool {
+    (1..=128).contains(&id.len())
+        && id.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+}
+
+/// 128 random bits: unlikely to meet another, and no secret.
+fn make() -> HeaderValue {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut id = [0; 32];
+    for (pair, byte) in id.chunks_exact_mut(2).zip(fastrand::u128(..).to_be_bytes()) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    HeaderValue::from_bytes(&id).unwrap_or_else(|_| HeaderValue::from_static("0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_harmless_id_is_kept_and_any_other_replaced() {
+        let kept = |id: &[u8]| keep_or_make(Some(&HeaderValue::from_bytes(id).unwrap())).as_bytes() == id;
+        assert!(kept(b"a"));
+        assert!(kept(b"5f3a-9c17_A.b"));
+        assert!(kept(&[b'x'; 128]));
+        for id in [&b""[..], b"a b", b"a\"b", b"a/b", b"\xe9", &[b'x'; 129]] {
+            assert!(!kept(id), "{id:?}");
+        }
+        let (one, two) = (keep_or_make(None), keep_or_make(None));
+        assert_ne!(one, two);
+        assert!(is_harmless(one.as_bytes()) && one.len() == 32);
+    }
+}
