@@ -1,7 +1,5 @@
 //! Decides one request: asks the rules, then the store, and turns what they say into an answer or a way through.
 
-use std::sync::Arc;
-
 use super::fields::RateFields;
 use super::metrics::{Fate, LimitMetrics, Metrics};
 use super::reply::{Problem, Reason, Reply};
@@ -58,7 +56,7 @@ impl Refusal {
 }
 
 /// Decides, and counts what was decided.
-pub async fn decide(snapshot: &Arc<Snapshot>, store: &Store, metrics: &Metrics, request: &Request<'_>) -> Decision {
+pub async fn decide(snapshot: &Snapshot, store: &Store, metrics: &Metrics, request: &Request<'_>) -> Decision {
     let ruling = snapshot.config.rules.plan(request);
     for policy in &ruling.unmatched {
         if let Some(counter) = usize::try_from(policy.0).ok().and_then(|place| snapshot.unmatched.get(place)) {
@@ -78,7 +76,7 @@ pub async fn decide(snapshot: &Arc<Snapshot>, store: &Store, metrics: &Metrics, 
     decision
 }
 
-async fn charge(snapshot: &Arc<Snapshot>, store: &Store, metrics: &Metrics, plan: Plan) -> (Fate, Decision) {
+async fn charge(snapshot: &Snapshot, store: &Store, metrics: &Metrics, plan: Plan) -> (Fate, Decision) {
     let mut taken = match store.take(std::slice::from_ref(&plan)).await {
         Ok(taken) => taken,
         Err(error) => match error {},

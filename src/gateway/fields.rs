@@ -3,9 +3,7 @@
 //! `RateLimit-Policy` and `RateLimit` are structured fields (RFC 9651) as in draft-ietf-httpapi-ratelimit-headers-11;
 //! the older triples show the most restrictive limit only. Names and quotas are rendered once per load.
 
-use std::fmt::Write;
-
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 use pingora::http::ResponseHeader;
 
 use crate::config::HeaderFormat;
@@ -101,17 +99,17 @@ impl RateFields {
     /// Adds the fields to an answer. What an upstream says of its own limits is never dropped or loosened: lists are
     /// appended to, and of a triple the stricter stays.
     pub fn apply(&self, header: &mut ResponseHeader) -> pingora::Result<()> {
-        if let Some(policy) = &self.policy {
-            header.append_header("RateLimit-Policy", policy)?;
-        }
-        if let Some(level) = &self.level {
-            header.append_header("RateLimit", level)?;
-        }
         if let Some(triple) = self.legacy {
             triple.apply(header, ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"])?;
         }
         if let Some(triple) = self.x_ratelimit {
             triple.apply(header, ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"])?;
+        }
+        if let Some(policy) = &self.policy {
+            header.append_header("RateLimit-Policy", policy)?;
+        }
+        if let Some(level) = &self.level {
+            header.append_header("RateLimit", level)?;
         }
         Ok(())
     }
@@ -119,7 +117,13 @@ impl RateFields {
 
 impl Triple {
     fn apply(self, header: &mut ResponseHeader, names: [&'static str; 3]) -> pingora::Result<()> {
-        if names.iter().any(|name| header.headers.contains_key(*name)) && !self.stricter_than(header, names) {
+        // Looked for by their beginning: on most answers there is none, and this is the quickest way to see it.
+        let theirs = |name: &HeaderName| {
+            let name = name.as_str();
+            name.starts_with("ratelimit-") || name.starts_with("x-ratelimit-")
+        };
+        let present = header.headers.keys().any(theirs) && names.iter().any(|name| header.headers.contains_key(*name));
+        if present && !self.stricter_than(header, names) {
             return Ok(());
         }
         for (name, number) in names.into_iter().zip([self.limit, self.remaining, self.reset]) {
@@ -146,11 +150,14 @@ fn seconds(outcome: &Outcome) -> u64 {
 
 fn level<'s>(outcomes: impl Iterator<Item = (&'s Shown, &'s Outcome)>) -> Option<HeaderValue> {
     let mut text = String::new();
+    let mut digits = itoa::Buffer::new();
     for (shown, outcome) in outcomes {
         let separator = if text.is_empty() { "" } else { ", " };
-        let (remaining, seconds) = (outcome.remaining.whole(), seconds(outcome));
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{separator}{};r={remaining};t={seconds}", shown.name);
+        text.reserve(shown.name.len() + 48);
+        for part in [separator, &shown.name, ";r=", digits.format(outcome.remaining.whole()), ";t="] {
+            text.push_str(part);
+        }
+        text.push_str(digits.format(seconds(outcome)));
     }
     (!text.is_empty()).then(|| value(&text))
 }

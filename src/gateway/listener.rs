@@ -86,6 +86,7 @@ fn socket(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
 }
 
 /// A service around a service, which gives it the socket that is its own.
+#[expect(missing_debug_implementations, reason = "Pingora's services have none")]
 pub struct OwnSocket<S> {
     inner: S,
     key: String,
@@ -120,6 +121,7 @@ impl<S: Service> Service for OwnSocket<S> {
 }
 
 /// Where a connection comes in, before Pingora sees it.
+#[expect(missing_debug_implementations, reason = "Pingora's proxy has none")]
 pub struct FrontDoor {
     proxy: Arc<HttpProxy<Proxy>>,
     open: Arc<AtomicUsize>,

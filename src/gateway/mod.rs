@@ -8,7 +8,7 @@ mod decide;
 pub mod echo;
 mod fields;
 mod life;
-mod listener;
+pub mod listener;
 mod metrics;
 mod proxy;
 mod reply;
@@ -140,6 +140,7 @@ impl Bootstrapped {
 fn server_conf(threads: usize, drain_timeout: Micros) -> ServerConf {
     ServerConf {
         threads: 1,
+        work_stealing: false,
         // One pool serves all threads.
         upstream_keepalive_pool_size: UPSTREAM_POOL * threads,
         // Only connecting is ever tried again, at another address; see proxy.rs.

@@ -1,6 +1,7 @@
 //! Carries one request through: Pingora's phases, in their order.
 //!
-//! Invariant: a request lives under the snapshot that it began with. A refusal is written in `request_filter` and never
+//! Invariant: a request lives under the snapshot that it began with: whatever later phases need of it is kept in the
+//! request's [`Passage`], and none of them loads another. A refusal is written in `request_filter` and never
 //! reaches the upstream.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use bytes::Bytes;
 use http::header::{HOST, HeaderName};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
@@ -25,7 +28,7 @@ use super::reply::{Reason, Reply};
 use super::request_id;
 use super::snapshot::Snapshot;
 use super::upstream::Upstream;
-use crate::limit::request::Request;
+use crate::limit::request::{Request, address_text};
 use crate::store::Store;
 use crate::time::{Clock, Micros, Timestamp};
 
@@ -58,8 +61,9 @@ pub struct Proxy(pub Arc<Gateway>);
 pub struct Passage {
     started: Timestamp,
     request_id: HeaderValue,
-    snapshot: Option<Arc<Snapshot>>,
     peer: IpAddr,
+    /// Whether that peer is believed about the client.
+    trusted_peer: bool,
     /// For the upstream's answer.
     fields: Option<RateFields>,
     origin: Origin,
@@ -79,7 +83,7 @@ impl ProxyHttp for Proxy {
         Passage {
             started: self.0.clock.now(),
             request_id: HeaderValue::from_static(""),
-            snapshot: None,
+            trusted_peer: false,
             peer: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             fields: None,
             origin: Origin::Gateway,
@@ -100,18 +104,18 @@ impl ProxyHttp for Proxy {
     }
 
     async fn request_filter(&self, session: &mut Session, passage: &mut Passage) -> Result<bool> {
-        let snapshot = self.0.snapshot.load_full();
+        let snapshot = self.0.snapshot.load();
         let head = session.req_header();
         passage.request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
         passage.peer = session
             .client_addr()
             .and_then(|address| address.as_inet())
             .map_or(passage.peer, |address| address.ip().to_canonical());
+        passage.trusted_peer = snapshot.config.client_ip.trusts(passage.peer);
         let client = snapshot.config.client_ip.client(passage.peer, &head.headers);
         let request = Request { head, client, route: DEFAULT, upstream: DEFAULT };
         let decision = decide(&snapshot, &self.0.store, &self.0.metrics, &request).await;
         self.0.metrics.decision_latency.record(seconds(self.0.clock.now().since(passage.started)));
-        passage.snapshot = Some(snapshot);
         match decision {
             Decision::Pass(fields) => {
                 passage.fields = fields;
@@ -164,14 +168,23 @@ impl ProxyHttp for Proxy {
     /// Runs again for each address that is tried, on a fresh copy of the request.
     async fn upstream_request_filter(
         &self,
-        session: &mut Session,
+        _: &mut Session,
         request: &mut RequestHeader,
         passage: &mut Passage,
     ) -> Result<()> {
-        let Some(snapshot) = &passage.snapshot else { return Ok(()) };
-        let trusted = snapshot.config.client_ip.trusts(passage.peer);
-        forward_headers(&session.req_header().headers, request, passage.peer, trusted)?;
-        request.insert_header("X-Request-Id", &passage.request_id)
+        // Taken apart and put together again: header names go out in lower case, as Envoy and HAProxy send them, and
+        // three quarters of what keeping their case would cost are saved. A target that its URI does not spell
+        // (absolute, or not UTF-8) lives outside of the parts, and has to be carried over.
+        let spelt = request.uri.path_and_query().map(|target| target.as_str().as_bytes()) == Some(request.raw_path());
+        let target = (!spelt).then(|| request.raw_path().to_vec());
+        let mut parts =
+            Parts::from(std::mem::replace(request, RequestHeader::from(http::Request::new(()).into_parts().0)));
+        forward_headers(&mut parts.headers, passage);
+        *request = RequestHeader::from(parts);
+        match target {
+            Some(target) => request.set_raw_path(&target),
+            None => Ok(()),
+        }
     }
 
     async fn response_filter(
@@ -301,42 +314,42 @@ fn upstream_error(kind: &ErrorType) -> UpstreamError {
 }
 
 /// What the upstream is told of the client: `Host` as sent, and forwarding fields that it can believe.
-fn forward_headers(sent: &HeaderMap, request: &mut RequestHeader, peer: IpAddr, trusted: bool) -> Result<()> {
-    const FORWARDED_FOR: &str = "X-Forwarded-For";
-    const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
-    const FORWARDED_HOST: &str = "X-Forwarded-Host";
+fn forward_headers(headers: &mut HeaderMap, passage: &Passage) {
+    const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+    const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+    const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+    headers.reserve(4);
     // Ours alone to say, or nobody's: what a client sent under these names goes no further.
     let ours = |name: &HeaderName| {
         let name = name.as_str();
         matches!(name, "forwarded" | "x-real-ip") || name.starts_with("x-tollgate-") || name.starts_with("ratelimit")
     };
-    if sent.keys().any(ours) {
-        for name in sent.keys().filter(|name| ours(name)) {
-            request.remove_header(name);
-        }
+    while let Some(name) = headers.keys().find(|name| ours(name)).cloned() {
+        headers.remove(name);
     }
-    let mut chain = Vec::new();
+    let trusted = passage.trusted_peer;
+    let mut chain = Vec::with_capacity(40);
     if trusted {
-        for line in sent.get_all(FORWARDED_FOR) {
+        for line in headers.get_all(&FORWARDED_FOR) {
             chain.extend_from_slice(line.as_bytes());
             chain.extend_from_slice(b", ");
         }
     }
-    chain.extend_from_slice(peer.to_string().as_bytes());
+    chain.extend_from_slice(address_text(passage.peer).as_bytes());
     // Built of what were header values, and an address.
-    if let Ok(chain) = HeaderValue::from_maybe_shared(bytes::Bytes::from(chain)) {
-        request.insert_header(FORWARDED_FOR, chain)?;
+    if let Ok(chain) = HeaderValue::from_maybe_shared(Bytes::from(chain)) {
+        headers.insert(FORWARDED_FOR, chain);
     }
-    if !(trusted && sent.contains_key(FORWARDED_PROTO)) {
-        request.insert_header(FORWARDED_PROTO, HeaderValue::from_static("http"))?;
+    if !(trusted && headers.contains_key(&FORWARDED_PROTO)) {
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
     }
-    if !(trusted && sent.contains_key(FORWARDED_HOST)) {
-        match sent.get(HOST) {
-            Some(host) => request.insert_header(FORWARDED_HOST, host)?,
-            None => drop(request.remove_header(FORWARDED_HOST)),
+    if !(trusted && headers.contains_key(&FORWARDED_HOST)) {
+        match headers.get(HOST).cloned() {
+            Some(host) => drop(headers.insert(FORWARDED_HOST, host)),
+            None => drop(headers.remove(FORWARDED_HOST)),
         }
     }
-    Ok(())
+    headers.insert(request_id::NAME, passage.request_id.clone());
 }
 
 /// Metrics count in seconds; a float's rounding is far below what a clock can tell.

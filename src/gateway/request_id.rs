@@ -1,9 +1,9 @@
 //! Gives every request a name: the client's, if it is harmless, else one of ours.
 
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 
 /// As it is looked up.
-pub const NAME: &str = "x-request-id";
+pub const NAME: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Keeps what matches `[A-Za-z0-9._-]{1,128}`.
 pub fn keep_or_make(sent: Option<&HeaderValue>) -> HeaderValue {

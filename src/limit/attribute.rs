@@ -84,7 +84,7 @@ impl Attribute {
                 let (_, value) = cookie_pairs(request).find(|(found, _)| *found == name.as_bytes())?;
                 filled(value)
             }
-            Attribute::Address => Some(Cow::Owned(request.client.to_string().into_bytes())),
+            Attribute::Address => Some(Cow::Owned(request.client.text().into_bytes())),
             Attribute::Method => Some(Cow::Borrowed(head.method.as_str().as_bytes())),
             Attribute::Host => Some(match request.host() {
                 host if host.iter().any(u8::is_ascii_uppercase) => Cow::Owned(host.to_ascii_lowercase()),

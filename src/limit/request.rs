@@ -57,15 +57,35 @@ impl ClientAddress {
 /// The client as one identity: IPv4 whole, IPv6 cut to its prefix.
 impl fmt::Display for ClientAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text())
+    }
+}
+
+impl ClientAddress {
+    /// What `Display` writes, without its machinery: it is asked for once per request.
+    pub fn text(self) -> String {
         match self.address {
-            IpAddr::V4(address) => address.fmt(f),
-            IpAddr::V6(address) if self.ipv6_prefix >= 128 => address.fmt(f),
-            IpAddr::V6(address) => {
+            IpAddr::V6(address) if self.ipv6_prefix < 128 => {
                 let mask = u128::MAX.checked_shl(128 - u32::from(self.ipv6_prefix)).unwrap_or(0);
-                write!(f, "{}/{}", Ipv6Addr::from(u128::from(address) & mask), self.ipv6_prefix)
+                format!("{}/{}", Ipv6Addr::from(u128::from(address) & mask), self.ipv6_prefix)
             }
+            address => address_text(address),
         }
     }
+}
+
+/// An address as it is usually written.
+pub fn address_text(address: IpAddr) -> String {
+    let IpAddr::V4(address) = address else { return address.to_string() };
+    let mut text = String::with_capacity(15);
+    let mut digits = itoa::Buffer::new();
+    for octet in address.octets() {
+        if !text.is_empty() {
+            text.push('.');
+        }
+        text.push_str(digits.format(octet));
+    }
+    text
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ impl Memory {
 
     /// Each plan is decided at an instant of its own, while the locks of all its shards are held.
     pub fn take(&self, plans: &[Plan]) -> Taken {
-        let mut taken = Taken { now: self.clock.now(), settlements: SmallVec::new(), evicted: 0 };
+        let mut taken = Taken { now: Timestamp::default(), settlements: SmallVec::new(), evicted: 0 };
         for plan in plans {
             let mut held = self.lock(plan);
             // Read under the locks: the times of one bucket's charges never step back.

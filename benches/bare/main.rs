@@ -1,0 +1,47 @@
+//! A bare Pingora proxy, to compare with: `bare LISTEN UPSTREAM docs|ours`.
+//!
+//! `docs` is what Pingora's documentation shows: one service, work stealing, one thread per core. `ours` is our layout: a
+//! service with one thread and one listening socket for each core.
+
+use async_trait::async_trait;
+use pingora::prelude::*;
+use pingora::proxy::http_proxy;
+use pingora::server::configuration::ServerConf;
+use pingora::upstreams::peer::HttpPeer;
+use tollgate::gateway::listener::Bound;
+
+#[cfg(feature = "bench-mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+struct Bare(HttpPeer);
+
+#[async_trait]
+impl ProxyHttp for Bare {
+    type CTX = ();
+    fn new_ctx(&self) {}
+    async fn upstream_peer(&self, _: &mut Session, _: &mut ()) -> Result<Box<HttpPeer>> {
+        Ok(Box::new(self.0.clone()))
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, listen, upstream, layout] = &arguments[..] else { panic!("bare LISTEN UPSTREAM docs|ours") };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let conf = ServerConf { threads: cores, upstream_keepalive_pool_size: 256, ..ServerConf::default() };
+    let mut server = Server::new_with_opt_and_conf(None, conf);
+    server.bootstrap();
+    let bare = || Bare(HttpPeer::new(upstream.as_str(), false, String::new()));
+    if layout == "ours" {
+        let bound = Bound::bind(listen.parse().expect("LISTEN"), cores).expect("bind");
+        for service in bound.services("bare", || http_proxy(&server.configuration, bare())) {
+            server.add_service(service);
+        }
+    } else {
+        let mut service = http_proxy_service(&server.configuration, bare());
+        service.add_tcp(listen);
+        server.add_service(service);
+    }
+    server.run_forever();
+}
