@@ -1,0 +1,117 @@
+//! What the commands print, and how they exit.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
+
+use crate::support::{Client, Gateway, Upstream};
+
+fn tollgate(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tollgate")).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn check_says_ok_of_the_file_that_is_shipped() {
+    let output = tollgate(&["check", concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.yaml")]);
+    assert_eq!((output.status.code(), text(&output.stdout), text(&output.stderr)), (Some(0), "ok\n", ""));
+}
+
+#[test]
+fn a_wrong_file_starts_nothing_and_every_mistake_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("gateway.yaml");
+    std::fs::write(&file, "listen: 127.0.0.1:0\nupstream: ftp://x\nrules:\n  - {name: a, limit_keys: [], algorithm_config: {rps: 1}}\nlisen: 1\n").unwrap();
+    let name = file.to_str().unwrap();
+    for arguments in [&["check", name][..], &["run", "-c", name], &["-c", name]] {
+        let output = tollgate(arguments);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""), "{arguments:?}");
+        let expected = format!(
+            "{name}:2:11: upstream: must be a URL like http://127.0.0.1:9000 or http://api.internal, without a path, is `ftp://x`\n\
+             {name}:4:51: rules[0].algorithm_config.burst: missing; needed with `rps`\n\
+             {name}:5:1: lisen: unknown key\n  hint: did you mean `listen`?\n3 problems\n"
+        );
+        assert_eq!(text(&output.stderr), expected, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_a_problem() {
+    let output = tollgate(&["check", "no-such-file.yaml"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).starts_with("no-such-file.yaml: must be a readable file: "), "{output:?}");
+    assert!(text(&output.stderr).ends_with("\n1 problem\n"), "{output:?}");
+}
+
+#[test]
+fn wrong_usage_exits_with_2() {
+    for arguments in [&["--no-such-flag"][..], &["no-such-command"], &["check", "a", "b"], &["run", "-c"]] {
+        assert_eq!(tollgate(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+    for arguments in [&["-h"][..], &["check", "--help"], &["--version"]] {
+        assert_eq!(tollgate(arguments).status.code(), Some(0), "{arguments:?}");
+    }
+}
+
+#[test]
+fn healthcheck_asks_the_admin_listener() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, "drain: {delay: 20s}");
+    let address = gateway.admin.to_string();
+    let ask = |extra: &[&str]| tollgate(&[&["healthcheck", "--address", &address], extra].concat());
+    assert_eq!(text(&ask(&[]).stdout), "ok\n");
+    assert_eq!(ask(&["--ready"]).status.code(), Some(0));
+    gateway.signal("TERM");
+    crate::support::eventually("it drains", || gateway.errors().contains("draining"));
+    assert_eq!(ask(&[]).status.code(), Some(0));
+    let draining = ask(&["--ready"]);
+    assert_eq!(draining.status.code(), Some(1));
+    assert_eq!(text(&draining.stderr), format!("{address}/readyz: must answer 200, is 503\n"));
+}
+
+#[test]
+fn healthcheck_finds_the_admin_listener_in_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("gateway.yaml");
+    let name = file.to_str().unwrap();
+    std::fs::write(&file, "upstream: http://127.0.0.1:9\n").unwrap();
+    let output = tollgate(&["healthcheck", "-c", name]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), &*format!("{name}: admin: missing\n")));
+    let gateway = Gateway::start(&Upstream::start(), "");
+    std::fs::write(&file, format!("upstream: http://127.0.0.1:9\nadmin: 0.0.0.0:{}\n", gateway.admin.port())).unwrap();
+    assert_eq!(tollgate(&["healthcheck", "-c", name]).status.code(), Some(0));
+}
+
+#[test]
+fn echo_is_an_upstream_to_try_things_on() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["echo", "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let address = lines.next().unwrap().strip_prefix("listening echo ").unwrap().to_owned();
+    assert_eq!(lines.next().as_deref(), Some("ready"));
+    let gateway = Gateway::start_for(&format!("http://{address}"), "");
+    let response = gateway.client().send("POST", "/hello?a=b", &[("X-Mine", "v")], "body");
+    assert!(response.body.starts_with("POST /hello?a=b\n"), "{response:?}");
+    assert!(response.body.contains("x-mine: v\n") && response.body.ends_with("\n\nbody"), "{response:?}");
+    let head = Client::connect(address.parse().unwrap()).send("HEAD", "/", &[], "");
+    assert_eq!(head.status, 200);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn diagnostics_are_text_or_json() {
+    let gateway = Gateway::start_for("http://localhost:1", "log: {format: json}");
+    crate::support::eventually("a line", || gateway.errors().contains("upstream resolved"));
+    let errors = gateway.errors();
+    let line: serde_json::Value = serde_json::from_str(errors.lines().next().unwrap()).unwrap();
+    assert_eq!((&line["level"], &line["host"]), (&"info".into(), &"localhost".into()), "{line}");
+    let gateway = Gateway::start_for("http://localhost:1", "log: {level: error}");
+    gateway.client().get("/", &[]);
+    assert_eq!(gateway.errors(), "");
+}

@@ -1,0 +1,68 @@
+//! One file for each mistake, with the report that it must give below a `# ---` line; and files that must be fine.
+
+use std::path::{Path, PathBuf};
+
+use tollgate::config::Config;
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config").join(folder);
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// What the environment holds for these files.
+fn environment(name: &str) -> Option<String> {
+    match name {
+        "TEN" => Some("10".to_owned()),
+        "EMPTY" => Some(String::new()),
+        _ => None,
+    }
+}
+
+fn report(bytes: &[u8]) -> String {
+    match Config::parse("gateway.yaml", bytes, &environment) {
+        Ok(_) => "ok".to_owned(),
+        Err(problems) => problems.to_string(),
+    }
+}
+
+#[test]
+fn every_bad_file_gives_the_report_that_stands_in_it() {
+    let mut wrong = Vec::new();
+    let files = files("bad");
+    for path in &files {
+        let text = std::fs::read_to_string(path).unwrap();
+        let (_, expected) = text.split_once("# ---\n").unwrap_or_else(|| panic!("{}: no report", path.display()));
+        let expected: Vec<_> =
+            expected.lines().map(|line| line.trim_start_matches('#').strip_prefix(' ').unwrap_or("")).collect();
+        let found = report(text.as_bytes());
+        if found != expected.join("\n") {
+            wrong.push(format!("{}:\n{found}\n", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(files.len() >= 40, "{} files", files.len());
+}
+
+#[test]
+fn every_good_file_is_good() {
+    for path in files("good") {
+        assert_eq!(report(&std::fs::read(&path).unwrap()), "ok", "{}", path.display());
+    }
+}
+
+#[test]
+fn bytes_that_are_no_file_of_ours_are_refused_in_one_line() {
+    for (bytes, expected) in [
+        (&b""[..], "gateway.yaml: must be a mapping, is empty\n1 problem"),
+        (b"# nothing\n", "gateway.yaml: must be a mapping, is empty\n1 problem"),
+        (b"\xff\xfe\x00", "gateway.yaml: must be UTF-8 text, is not in line 1\n1 problem"),
+        (b"a: b\nc: \xff\n", "gateway.yaml: must be UTF-8 text, is not in line 2\n1 problem"),
+        (b"just text", "gateway.yaml:1:1: must be a mapping, is `just text`\n1 problem"),
+    ] {
+        assert_eq!(report(bytes), expected);
+    }
+    let huge = "# filler\n".repeat(1 << 20);
+    assert_eq!(report(huge.as_bytes()), "gateway.yaml: must be at most 4194304 bytes, is 9437184\n1 problem");
+}

@@ -1,0 +1,164 @@
+//! Start, drain, end.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::{Client, Gateway, Upstream, eventually, now};
+
+/// An upstream that takes half a second for each request.
+fn slow() -> Upstream {
+    Upstream::answering(|_, stream| {
+        std::thread::sleep(Duration::from_millis(500));
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate");
+    })
+}
+
+#[test]
+fn it_leaves_at_once_when_idle_also_with_idle_connections() {
+    for signal in ["TERM", "INT"] {
+        let upstream = Upstream::start();
+        let mut gateway = Gateway::start(&upstream, "");
+        let mut clients: Vec<_> = (0..5).map(|_| gateway.client()).collect();
+        for client in &mut clients {
+            assert_eq!(client.get("/", &[]).status, 200);
+        }
+        gateway.signal(signal);
+        let (status, took) = gateway.wait();
+        assert_eq!(status.code(), Some(0), "{signal}");
+        assert!(took < Duration::from_millis(500), "{signal}: {took:?}");
+    }
+}
+
+#[test]
+fn it_answers_what_is_in_flight_and_leaves_right_after() {
+    let upstream = slow();
+    let mut gateway = Gateway::start(&upstream, "");
+    let mut client = gateway.client();
+    client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request arrives", || !upstream.seen().is_empty());
+    gateway.signal("TERM");
+    let response = client.response("GET").unwrap();
+    assert_eq!((response.status, &*response.body), (200, "late"));
+    assert_eq!(response.field("connection").as_deref(), Some("close"));
+    let (status, took) = gateway.wait();
+    assert_eq!(status.code(), Some(0));
+    assert!(took < Duration::from_millis(500), "{took:?}");
+}
+
+#[test]
+fn in_the_drain_delay_it_still_answers_but_says_goodbye() {
+    let upstream = Upstream::start();
+    let mut gateway = Gateway::start(&upstream, "drain: {delay: 1s, timeout: 5s}");
+    let ready = |gateway: &Gateway| Client::connect(gateway.admin).get("/readyz", &[]).status;
+    assert_eq!(ready(&gateway), 200);
+    gateway.signal("TERM");
+    eventually("not ready", || ready(&gateway) == 503);
+    let response = gateway.client().get("/", &[]);
+    assert_eq!((response.status, response.field("connection").as_deref()), (200, Some("close")));
+    let (status, took) = gateway.wait();
+    assert_eq!(status.code(), Some(0));
+    assert!((Duration::from_millis(500)..Duration::from_secs(2)).contains(&took), "{took:?}");
+}
+
+#[test]
+fn it_does_not_wait_longer_than_the_drain_timeout() {
+    let upstream = Upstream::answering(|_, _| std::thread::sleep(Duration::from_secs(20)));
+    let mut gateway = Gateway::start(&upstream, "drain: {timeout: 300ms}");
+    let mut client = gateway.client();
+    client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request arrives", || !upstream.seen().is_empty());
+    gateway.signal("TERM");
+    let (status, took) = gateway.wait();
+    assert_eq!(status.code(), Some(0));
+    assert!((Duration::from_millis(250)..Duration::from_secs(2)).contains(&took), "{took:?}");
+}
+
+#[test]
+fn a_second_signal_leaves_at_once() {
+    for delay in ["0s", "20s"] {
+        let upstream = Upstream::answering(|_, _| std::thread::sleep(Duration::from_secs(20)));
+        let mut gateway = Gateway::start(&upstream, &format!("drain: {{delay: {delay}, timeout: 20s}}"));
+        let mut client = gateway.client();
+        client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        eventually("the request arrives", || !upstream.seen().is_empty());
+        gateway.signal("TERM");
+        eventually("it drains", || gateway.errors().contains("draining"));
+        assert!(gateway.is_running());
+        std::thread::sleep(Duration::from_millis(100));
+        gateway.signal("TERM");
+        let (status, took) = gateway.wait();
+        assert_eq!(status.code(), Some(0), "delay {delay}");
+        assert!(took < Duration::from_secs(2), "delay {delay}: {took:?}");
+    }
+}
+
+#[test]
+fn sighup_does_not_kill() {
+    let upstream = Upstream::start();
+    let mut gateway = Gateway::start(&upstream, "");
+    for _ in 0..3 {
+        gateway.signal("HUP");
+    }
+    assert_eq!(gateway.client().get("/", &[]).status, 200);
+    assert!(gateway.is_running());
+}
+
+#[test]
+fn a_busy_port_is_an_error_also_beside_another_gateway() {
+    let upstream = Upstream::start();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let gateway = Gateway::start(&upstream, "");
+    for address in [other.local_addr().unwrap(), gateway.http, gateway.admin] {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("gateway.yaml");
+        std::fs::write(&file, format!("listen: {address}\nupstream: http://127.0.0.1:9\n")).unwrap();
+        let output = Gateway::command(&file).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{errors}");
+        assert!(errors.contains(&address.to_string()) && errors.contains("in use"), "{errors}");
+    }
+}
+
+#[test]
+fn every_thread_has_a_socket_of_its_own() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, "");
+    let port = format!("{:04X}", gateway.http.port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let listening = table.lines().filter(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words[1].ends_with(&port) && words[3] == "0A"
+    });
+    assert_eq!(listening.count(), 2);
+}
+
+#[test]
+fn it_starts_in_a_tenth_of_a_second() {
+    let upstream = Upstream::start();
+    let start = now();
+    let _gateway = Gateway::start(&upstream, "");
+    // A test build on a busy machine; docs/performance.md has the number.
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+}
+
+#[test]
+fn the_open_file_limit_is_raised() {
+    let upstream = Upstream::start();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("gateway.yaml");
+    std::fs::write(&file, format!("listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nupstream: http://{}\n", upstream.address))
+        .unwrap();
+    let script = format!("ulimit -Sn 64; exec {} run -c {}", env!("CARGO_BIN_EXE_tollgate"), file.display());
+    let mut child = Command::new("sh").arg("-c").arg(script).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let limits = format!("/proc/{}/limits", child.id());
+    let mut soft = String::new();
+    eventually("raised", || {
+        let text = std::fs::read_to_string(&limits).unwrap_or_default();
+        soft = text.lines().find(|line| line.starts_with("Max open files")).unwrap_or_default().to_owned();
+        soft.split_whitespace().nth(3).is_some_and(|limit| limit != "64" && !soft.contains("sh"))
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

@@ -1,0 +1,198 @@
+//! Requests and answers on their way through.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::time::Duration;
+
+use crate::support::{Client, Gateway, Upstream, now};
+
+#[test]
+fn a_request_arrives_as_it_was_sent_and_its_answer_returns() {
+    let upstream = Upstream::answering(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 5\r\nX-Own: kept\r\n\r\nhello");
+    });
+    let gateway = Gateway::start(&upstream, "");
+    let response =
+        gateway.client().send("PUT", "/a%20b/../c?d=%ff&e", &[("Host", "api.example.com:81"), ("X-Mine", "v")], "body");
+    assert_eq!((response.status, &*response.body), (201, "hello"));
+    assert_eq!(response.field("x-own").as_deref(), Some("kept"));
+    let seen = upstream.last();
+    assert_eq!(seen.line, "PUT /a%20b/../c?d=%ff&e HTTP/1.1");
+    assert_eq!((seen.field("host"), seen.field("x-mine")), (Some("api.example.com:81"), Some("v")));
+    assert_eq!(seen.body, b"body");
+}
+
+#[test]
+fn an_untrusted_client_cannot_say_who_it_is() {
+    let upstream = Upstream::start();
+    let gateway =
+        Gateway::start(&upstream, "rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 2/day}}]");
+    let mut client = gateway.client();
+    let forged = [
+        ("X-Forwarded-For", "198.51.100.1"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-Host", "evil"),
+        ("X-Real-IP", "198.51.100.1"),
+        ("Forwarded", "for=198.51.100.1"),
+        ("X-Tollgate-Anything", "x"),
+        ("RateLimit-Limit", "1"),
+        ("RateLimit", "x"),
+    ];
+    assert_eq!(client.get("/", &forged).status, 200);
+    let seen = upstream.last();
+    assert_eq!(seen.field("x-forwarded-for"), Some("127.0.0.1"));
+    assert_eq!((seen.field("x-forwarded-proto"), seen.field("x-forwarded-host")), (Some("http"), Some("test")));
+    for name in ["x-real-ip", "forwarded", "x-tollgate-anything", "ratelimit-limit", "ratelimit"] {
+        assert_eq!(seen.field(name), None, "{name}");
+    }
+    let other = [("X-Forwarded-For", "198.51.100.2")];
+    assert_eq!([client.get("/", &other).status, client.get("/", &other).status], [200, 429]);
+}
+
+#[test]
+fn a_trusted_proxy_says_on_whose_behalf_it_asks() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+client_ip: {trusted_proxies: [127.0.0.0/8]}
+rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 1/day}}]",
+    );
+    let mut client = gateway.client();
+    let mut code = |chain: &str| {
+        client
+            .get("/", &[("X-Forwarded-For", chain), ("X-Forwarded-Proto", "https"), ("X-Forwarded-Host", "public")])
+            .status
+    };
+    assert_eq!([code("198.51.100.1"), code("203.0.113.9, 198.51.100.1"), code("198.51.100.2")], [200, 429, 200]);
+    assert_eq!([code("2001:db8::1"), code("2001:db8::2"), code("2001:db8:0:1::1")], [200, 429, 200]);
+    let seen = upstream.last();
+    assert_eq!(seen.field("x-forwarded-for"), Some("2001:db8:0:1::1, 127.0.0.1"));
+    assert_eq!((seen.field("x-forwarded-proto"), seen.field("x-forwarded-host")), (Some("https"), Some("public")));
+}
+
+#[test]
+fn a_request_id_is_kept_or_made_sent_on_and_returned() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, "");
+    let mut client = gateway.client();
+    let kept = client.get("/", &[("X-Request-Id", "mine-1.2_3")]);
+    assert_eq!(kept.field("x-request-id").as_deref(), Some("mine-1.2_3"));
+    assert_eq!(upstream.last().field("x-request-id"), Some("mine-1.2_3"));
+    let made = client.get("/", &[("X-Request-Id", "not <harmless>")]).field("x-request-id").unwrap();
+    assert_eq!((made.len(), upstream.last().field("x-request-id")), (32, Some(&*made)));
+}
+
+#[test]
+fn connections_are_kept_on_both_sides() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, "");
+    let mut client = gateway.client();
+    for _ in 0..20 {
+        assert_eq!(client.get("/", &[]).status, 200);
+    }
+    assert!(upstream.seen().iter().all(|seen| seen.connection == 0));
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_their_order_and_each_is_charged() {
+    let upstream = Upstream::start();
+    let gateway =
+        Gateway::start(&upstream, "rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 3/day}}]");
+    let mut client = gateway.client();
+    client.write(&"GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(5));
+    let codes: Vec<_> = (0..5).map(|_| client.response("GET").unwrap().status).collect();
+    assert_eq!(codes, [200, 200, 200, 429, 429]);
+    assert_eq!(upstream.seen().len(), 3);
+}
+
+#[test]
+fn bodies_are_streamed_both_ways() {
+    // Each side waits for the other's first part before it sends its second.
+    let upstream = Upstream::answering(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n");
+        std::thread::sleep(Duration::from_millis(300));
+        let _ = stream.write_all(b"3\r\ntwo\r\n0\r\n\r\n");
+    });
+    let gateway = Gateway::start(&upstream, "");
+    let mut client = gateway.client();
+    let start = now();
+    client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let first = client.first_bytes();
+    assert!(start.elapsed() < Duration::from_millis(250), "the first part waited for the second");
+    assert!(first.contains("one") && !first.contains("two"), "{first}");
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let gateway = Gateway::start_for(&format!("http://{}", listener.local_addr().unwrap()), "");
+    let mut client = gateway.client();
+    client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\none");
+    let (stream, _) = listener.accept().unwrap();
+    let mut upstream = Client::over(stream);
+    assert!(upstream.until("one").contains("POST / HTTP/1.1"));
+    client.write("two");
+    upstream.until("two");
+    upstream.write("HTTP/1.1 204 No Content\r\n\r\n");
+    assert_eq!(client.response("POST").unwrap().status, 204);
+}
+
+#[test]
+fn a_large_body_arrives_whole_in_both_directions() {
+    let upstream = Upstream::answering(|seen, stream| {
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", seen.body.len());
+        let _ = stream.write_all(&seen.body);
+    });
+    let gateway = Gateway::start(&upstream, "");
+    let body: String = (0..1_000_000u32).map(|number| char::from(b'a' + u8::try_from(number % 23).unwrap())).collect();
+    let response = gateway.client().send("POST", "/", &[], &body);
+    assert_eq!(response.status, 200);
+    assert!(response.body == body);
+}
+
+#[test]
+fn an_upstream_that_is_not_there_is_a_502() {
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gateway = Gateway::start_for(&format!("http://{gone}"), "");
+    let response = gateway.client().get("/", &[]);
+    assert_eq!(response.status, 502);
+    assert_eq!(response.json()["type"], "about:blank");
+    assert!(!format!("{response:?}").contains(&gone.port().to_string()), "{response:?}");
+    assert_eq!(response.field("x-tollgate-reason"), None);
+    assert_eq!(gateway.metric("tollgate_upstream_errors_total", &["connect_failed"]), 1.0);
+    assert_eq!(gateway.metric("tollgate_http_requests_total", &["502", "gateway"]), 1.0);
+}
+
+#[test]
+fn an_upstream_that_is_silent_is_a_504_in_time() {
+    let upstream = Upstream::answering(|_, _| std::thread::sleep(Duration::from_secs(5)));
+    let gateway = Gateway::start(&upstream, "upstream_timeouts: {read: 300ms}");
+    let start = now();
+    let response = gateway.client().get("/", &[]);
+    assert_eq!(response.status, 504);
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert_eq!(gateway.metric("tollgate_upstream_errors_total", &["read_timeout"]), 1.0);
+}
+
+#[test]
+fn an_upstream_that_answers_nonsense_or_hangs_up_is_a_502() {
+    let upstream = Upstream::answering(|seen, stream| {
+        if seen.line.contains("nonsense") {
+            let _ = stream.write_all(b"this is no HTTP\r\n\r\n");
+        }
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+    });
+    let gateway = Gateway::start(&upstream, "");
+    assert_eq!(gateway.client().send("POST", "/nonsense", &[], "x").status, 502);
+    assert_eq!(gateway.client().send("POST", "/hang-up", &[], "x").status, 502);
+}
+
+#[test]
+fn a_name_is_resolved_in_the_background_and_every_address_tried() {
+    // `localhost` may be ::1 first, where nobody listens.
+    let upstream = Upstream::start();
+    let gateway = Gateway::start_for(&format!("http://localhost:{}", upstream.address.port()), "");
+    let mut client = gateway.client();
+    assert_eq!([client.get("/", &[]).status, client.get("/", &[]).status], [200, 200]);
+    let gateway = Gateway::start_for("http://no-such-name.invalid:80", "upstream_timeouts: {connect: 500ms}");
+    assert_eq!(gateway.client().get("/", &[]).status, 502);
+    assert_eq!(gateway.metric("tollgate_upstream_errors_total", &["unresolved"]), 1.0);
+}

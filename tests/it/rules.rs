@@ -1,0 +1,330 @@
+//! What the rules of a file do to real requests.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::support::{Client, Gateway, Upstream};
+
+/// A request without fields of its own.
+const NONE: &[(&str, &str)] = &[];
+
+/// The codes of these requests, each `target` with the fields behind it.
+#[track_caller]
+fn codes(client: &mut Client, requests: &[(&str, &[(&str, &str)])]) -> Vec<u16> {
+    requests.iter().map(|(target, fields)| client.get(target, fields).status).collect()
+}
+
+#[test]
+fn the_first_rule_that_applies_decides_and_tiers_follow_a_header() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - name: gold
+    match: {header:x-plan: gold}
+    limit_keys: [header:x-user]
+    algorithm_config: {rate: 3/day}
+  - name: silver
+    match: {header:x-plan: [silver, bronze]}
+    limit_keys: [header:x-user]
+    algorithm_config: {rate: 2/day}
+  - name: anonymous
+    limit_keys: [ip:address]
+    algorithm_config: {rate: 1/day}",
+    );
+    let mut client = gateway.client();
+    let gold: &[_] = &[("X-Plan", "gold"), ("X-User", "ann")];
+    assert_eq!(codes(&mut client, &[("/", gold); 4]), [200, 200, 200, 429]);
+    let other: &[_] = &[("X-Plan", "gold"), ("X-User", "bob")];
+    assert_eq!(codes(&mut client, &[("/", other)]), [200]);
+    let bronze: &[_] = &[("X-Plan", "bronze"), ("X-User", "ann")];
+    assert_eq!(codes(&mut client, &[("/", bronze); 3]), [200, 200, 429]);
+    // A plan without its user is passed over, and the next rule is tried.
+    let nobody: &[_] = &[("X-Plan", "gold")];
+    assert_eq!(codes(&mut client, &[("/", nobody), ("/", &[])]), [200, 429]);
+    assert_eq!(upstream.seen().len(), 7);
+}
+
+#[test]
+fn every_policy_counts_and_a_refusal_charges_none_of_them() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+policies:
+  - name: ceiling
+    rules:
+      - {name: all, limit_keys: [ip:address], algorithm_config: {rate: 10/day}}
+  - name: export
+    match: {path: /export/*}
+    rules:
+      - {name: exports, limit_keys: [ip:address], algorithm_config: {rate: 2/day}}",
+    );
+    let mut client = gateway.client();
+    assert_eq!(codes(&mut client, &[("/export/1", NONE); 5]), [200, 200, 429, 429, 429]);
+    let plain = client.get("/", &[]);
+    assert_eq!(plain.field("ratelimit").as_deref(), Some("\"all\";r=7;t=25920"), "{plain:?}");
+    assert_eq!(codes(&mut client, &[("/", NONE); 8]), [200, 200, 200, 200, 200, 200, 200, 429]);
+}
+
+#[test]
+fn actions_allow_and_deny_without_a_charge() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+exempt:
+  - {header:x-internal: \"yes\"}
+policies:
+  - name: kill
+    rules:
+      - {name: partner, match: {header:x-partner: acme}, action: deny}
+  - name: plan
+    otherwise: deny
+    rules:
+      - {name: health, match: {path: /health}, action: allow}
+      - {name: user, limit_keys: [header:x-user], algorithm_config: {rate: 1/day}}",
+    );
+    let mut client = gateway.client();
+    let denied = client.get("/health", &[("X-Partner", "acme")]);
+    assert_eq!((denied.status, denied.field("x-tollgate-reason").as_deref()), (403, Some("denied")));
+    assert_eq!(denied.field("ratelimit"), None);
+    assert_eq!(codes(&mut client, &[("/health", NONE); 3]), [200, 200, 200]);
+    let user: &[_] = &[("X-User", "ann")];
+    assert_eq!(codes(&mut client, &[("/", user), ("/", user), ("/", &[])]), [200, 429, 403]);
+    // The exempt pay nothing, but a `deny` holds for them.
+    let exempt: &[_] = &[("X-Internal", "yes"), ("X-User", "bob")];
+    assert_eq!(codes(&mut client, &[("/", exempt), ("/", exempt), ("/", exempt)]), [200, 200, 200]);
+    let both: &[_] = &[("X-Internal", "yes"), ("X-Partner", "acme")];
+    assert_eq!(codes(&mut client, &[("/", both)]), [403]);
+    assert_eq!(gateway.metric("rate_limiter_decisions_total", &["exempt"]), 3.0);
+    assert_eq!(gateway.metric("rate_limiter_decisions_total", &["unlimited"]), 3.0);
+    assert_eq!(gateway.metric("rate_limiter_decisions_total", &["refused"]), 4.0);
+}
+
+#[test]
+fn what_matches_no_rule_passes_and_is_counted() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - {name: user, limit_keys: [header:x-user], algorithm_config: {rate: 1/day}}",
+    );
+    let response = gateway.client().get("/", &[]);
+    assert_eq!((response.status, response.field("ratelimit-policy")), (200, None));
+    assert_eq!(gateway.metric("rate_limiter_unmatched_total", &["policy=\"default\""]), 1.0);
+}
+
+#[test]
+fn an_identity_that_the_upstream_might_read_otherwise_is_refused() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - {name: key, limit_keys: [header:x-key], algorithm_config: {rate: 100/day}}
+  - {name: user, match: {query:user: [ann]}, limit_keys: [cookie:session], algorithm_config: {rate: 100/day}}",
+    );
+    let mut client = gateway.client();
+    for (target, fields) in [
+        ("/", &[("X-Key", "a"), ("X-Key", "b")][..]),
+        ("/", &[("X-Key", "a"), ("Connection", "keep-alive, x-key")]),
+        ("/?user=ann&user=bob", &[]),
+        ("/?user=ann&%75ser=bob", &[]),
+        ("/", &[("Cookie", "session=1; session=2")]),
+    ] {
+        let response = client.get(target, fields);
+        let reason = response.field("x-tollgate-reason");
+        assert_eq!((response.status, reason.as_deref()), (400, Some("ambiguous_request")), "{target} {fields:?}");
+    }
+    assert_eq!(upstream.seen().len(), 0);
+    assert_eq!(client.get("/?user=ann&other=1&other=2", &[("Cookie", "session=1; x=1; x=2")]).status, 200);
+}
+
+#[test]
+fn every_spelling_of_a_path_meets_its_limit_and_is_forwarded_as_it_was_sent() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - {name: export, match: {path: /v1/export/*}, limit_keys: [], algorithm_config: {rate: 3/day}}",
+    );
+    let mut client = gateway.client();
+    assert_eq!(
+        codes(&mut client, &[("//v1/./export/7", &[]), ("/v1/x/../%65xport?a=b", &[]), ("/v1/export", &[])]),
+        [200; 3]
+    );
+    assert_eq!(upstream.seen()[1].line, "GET /v1/x/../%65xport?a=b HTTP/1.1");
+    assert_eq!(codes(&mut client, &[("/v1/%2e/export/", &[]), ("/v1/exported", &[])]), [429, 200]);
+    for target in ["/v1%2fexport", "/v1/%5cexport", "/v1/%00", "/v1/%zz"] {
+        let response = client.get(target, &[]);
+        let reason = response.field("x-tollgate-reason");
+        assert_eq!((response.status, reason.as_deref()), (400, Some("bad_request")), "{target}");
+    }
+}
+
+#[test]
+fn a_request_may_say_its_cost_within_bounds() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - name: weighed
+    limit_keys: [header:x-user]
+    algorithm_config: {rate: 10/day, cost_source: header:x-cost, default_cost: 2, min_cost: 1.5}",
+    );
+    let mut client = gateway.client();
+    let mut left = |user: &str, cost: Option<&str>| {
+        let fields: Vec<_> = [("X-User", Some(user)), ("X-Cost", cost)]
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect();
+        let response = client.get("/", &fields);
+        let reason = response.field("x-tollgate-reason").unwrap_or_default();
+        if response.status == 200 { response.number("ratelimit-remaining").to_string() } else { reason }
+    };
+    assert_eq!(left("a", Some("4")), "6");
+    assert_eq!(left("a", Some("0.1")), "4");
+    for (number, junk) in ["-1", "0", "nan", "1e3", "0x10", "1,5", "five"].into_iter().enumerate() {
+        assert_eq!(left(&format!("junk{number}"), Some(junk)), "8", "{junk}");
+    }
+    assert_eq!(left("b", None), "8");
+    assert_eq!(left("c", Some("10.0001")), "cost_too_large");
+    assert_eq!(left("c", Some("99999999999999999999999999")), "cost_too_large");
+    assert_eq!(left("c", Some("10")), "0");
+}
+
+#[test]
+fn several_limits_of_one_rule_are_charged_together() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - name: free
+    limit_keys: [ip:address]
+    limits: {burst: {rate: 2/hour}, day: {rate: 100/day}}",
+    );
+    let mut client = gateway.client();
+    let first = client.get("/", &[]);
+    assert_eq!(
+        first.field("ratelimit-policy").as_deref(),
+        Some("\"free.burst\";q=2;w=3600, \"free.day\";q=100;w=86400")
+    );
+    client.get("/", &[]);
+    let refused = client.get("/", &[]);
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.json()["violated-policies"], serde_json::json!(["free.burst"]));
+    assert!(refused.field("ratelimit").unwrap().contains("\"free.day\";r=98;"), "{refused:?}");
+}
+
+#[test]
+fn an_override_changes_the_numbers_of_one_value() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - name: org
+    limit_keys: [header:x-org]
+    algorithm_config: {rate: 1/day}
+    overrides: {acme: {rate: 3/day}}",
+    );
+    let mut client = gateway.client();
+    let (acme, other): (&[_], &[_]) = (&[("X-Org", "acme")], &[("X-Org", "other")]);
+    assert_eq!(codes(&mut client, &[("/", acme), ("/", acme), ("/", acme), ("/", acme)]), [200, 200, 200, 429]);
+    assert_eq!(codes(&mut client, &[("/", other), ("/", other)]), [200, 429]);
+}
+
+#[test]
+fn a_shadow_refuses_nobody_and_shows_only_in_metrics() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+policies:
+  - name: now
+    rules:
+      - name: strict
+        mode: shadow
+        limit_keys: [ip:address]
+        algorithm_config: {rate: 1/day}
+      - name: real
+        limit_keys: [ip:address]
+        algorithm_config: {rate: 4/day, shadow: {rate: 2/day}}
+  - name: next
+    mode: shadow
+    otherwise: deny
+    rules:
+      - {name: tomorrow, limit_keys: [header:x-user], algorithm_config: {rate: 1/day}}",
+    );
+    let mut client = gateway.client();
+    let user: &[_] = &[("X-User", "ann")];
+    assert_eq!(codes(&mut client, &[("/", user); 6]), [200, 200, 200, 200, 429, 429]);
+    let shown = client.get("/", user).field("ratelimit-policy");
+    assert_eq!(shown.as_deref(), Some("\"real\";q=4;w=86400"));
+    let shadow = |name: &str, rule: &str| gateway.metric(name, &[&format!("rule=\"{rule}\""), "mode=\"shadow\""]);
+    for (rule, allowed, rejected) in [("strict", 1.0, 3.0), ("real", 2.0, 2.0), ("tomorrow", 1.0, 3.0)] {
+        assert_eq!(shadow("rate_limiter_allowed_total", rule), allowed, "{rule}");
+        assert_eq!(shadow("rate_limiter_rejected_total", rule), rejected, "{rule}");
+    }
+}
+
+#[test]
+fn a_hostile_value_never_meets_another_bucket() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - {name: pair, limit_keys: [query:a, query:b], algorithm_config: {rate: 1/day}}",
+    );
+    let mut client = gateway.client();
+    let targets = [
+        "/?a=x&b=y",
+        "/?a=x%7Cy&b=z",
+        "/?a=x&b=y%7Cz",
+        "/?a=x%00&b=y",
+        "/?a=x&b=%00y",
+        "/?a=y&b=x",
+        "/?a=x%0A&b=y",
+        "/?a=X&b=y",
+        "/?a=%ff&b=y",
+        "/?a=%fe&b=y",
+    ];
+    for target in targets {
+        assert_eq!(client.get(target, &[]).status, 200, "{target}");
+    }
+    for target in targets {
+        assert_eq!(client.get(target, &[]).status, 429, "{target}");
+    }
+}
+
+#[test]
+fn under_load_no_more_than_the_burst_passes() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - {name: all, limit_keys: [ip:address], algorithm_config: {rate: 500/day}}",
+    );
+    let passed = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                let mut client = gateway.client();
+                for _ in 0..100 {
+                    if client.get("/", &[]).status == 200 {
+                        passed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(passed.into_inner(), 500);
+    assert_eq!(upstream.seen().len(), 500);
+}

@@ -1,0 +1,167 @@
+//! A client that shows what really came over the wire.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// One connection.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    read: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Response {
+    pub status: u16,
+    pub fields: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Response {
+    /// The value of a field in any case; several lines joined as a list.
+    pub fn field(&self, name: &str) -> Option<String> {
+        let values: Vec<_> = self.fields.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).collect();
+        (!values.is_empty()).then(|| values.iter().map(|(_, value)| &**value).collect::<Vec<_>>().join(", "))
+    }
+
+    #[track_caller]
+    pub fn number(&self, name: &str) -> u64 {
+        let value = self.field(name).unwrap_or_else(|| panic!("no {name} in {self:?}"));
+        value.parse().unwrap_or_else(|_| panic!("{name}: {value}"))
+    }
+
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+    }
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Client {
+        Client::over(TcpStream::connect(address).unwrap())
+    }
+
+    /// The other end of a connection that was accepted, when a test plays the upstream itself.
+    pub fn over(stream: TcpStream) -> Client {
+        stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client { stream, read: Vec::new() }
+    }
+
+    pub fn get(&mut self, target: &str, fields: &[(&str, &str)]) -> Response {
+        self.send("GET", target, fields, "")
+    }
+
+    pub fn send(&mut self, method: &str, target: &str, fields: &[(&str, &str)], body: &str) -> Response {
+        let mut text = format!("{method} {target} HTTP/1.1\r\n");
+        if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            text += "Host: test\r\n";
+        }
+        for (name, value) in fields {
+            text += &format!("{name}: {value}\r\n");
+        }
+        if !body.is_empty() {
+            text += &format!("Content-Length: {}\r\n", body.len());
+        }
+        self.write(&format!("{text}\r\n{body}"));
+        self.response(method).unwrap()
+    }
+
+    pub fn write(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Reads one response to a request of this method.
+    pub fn response(&mut self, method: &str) -> io::Result<Response> {
+        let end = loop {
+            if let Some(end) = self.read.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+                break end;
+            }
+            self.more()?;
+        };
+        let head = String::from_utf8(self.read.drain(..end + 4).collect()).unwrap();
+        let mut lines = head.trim_end().split("\r\n");
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let fields: Vec<_> = lines
+            .map(|line| line.split_once(':').map(|(name, value)| (name.to_owned(), value.trim().to_owned())).unwrap())
+            .collect();
+        let mut response = Response { status, fields, body: String::new() };
+        if (100..200).contains(&status) && status != 101 {
+            return self.response(method);
+        }
+        let body = if method == "HEAD" || matches!(status, 204 | 304) {
+            Vec::new()
+        } else if response.field("transfer-encoding").is_some() {
+            self.chunked()?
+        } else if let Some(length) = response.field("content-length") {
+            self.take(length.parse().unwrap())?
+        } else {
+            while self.more().is_ok() {}
+            std::mem::take(&mut self.read)
+        };
+        response.body = String::from_utf8_lossy(&body).into_owned();
+        Ok(response)
+    }
+
+    /// What comes first, up to and with the first part of a body.
+    pub fn first_bytes(&mut self) -> String {
+        while !self.read.windows(4).any(|bytes| bytes == b"\r\n\r\n") || self.read.ends_with(b"\r\n\r\n") {
+            self.more().unwrap();
+        }
+        String::from_utf8(self.read.clone()).unwrap()
+    }
+
+    /// Everything up to and with this text.
+    pub fn until(&mut self, text: &str) -> String {
+        while !String::from_utf8_lossy(&self.read).contains(text) {
+            self.more().unwrap();
+        }
+        String::from_utf8(std::mem::take(&mut self.read)).unwrap()
+    }
+
+    /// Whether the other side closes, within the time that a read may take.
+    pub fn is_closed(&mut self) -> bool {
+        matches!(self.stream.read(&mut [0; 1]), Ok(0) | Err(_))
+    }
+
+    fn chunked(&mut self) -> io::Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.line()?;
+            let size = usize::from_str_radix(line.trim(), 16).unwrap();
+            body.extend(self.take(size)?);
+            self.line()?;
+            if size == 0 {
+                return Ok(body);
+            }
+        }
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        loop {
+            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                return Ok(String::from_utf8(self.read.drain(..=end).collect()).unwrap());
+            }
+            self.more()?;
+        }
+    }
+
+    fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
+        while self.read.len() < length {
+            self.more()?;
+        }
+        Ok(self.read.drain(..length).collect())
+    }
+
+    fn more(&mut self) -> io::Result<()> {
+        let mut part = [0; 16 << 10];
+        match self.stream.read(&mut part)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            length => {
+                self.read.extend_from_slice(&part[..length]);
+                Ok(())
+            }
+        }
+    }
+}

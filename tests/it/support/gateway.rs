@@ -1,0 +1,105 @@
+//! The real binary, on free ports, ended when its test is.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::{Client, Upstream, eventually, now};
+
+pub struct Gateway {
+    pub http: SocketAddr,
+    pub admin: SocketAddr,
+    child: Child,
+    directory: TempDir,
+}
+
+impl Gateway {
+    /// Starts a gateway in front of `upstream`. `rest` is what the file says beside listeners and upstream.
+    #[track_caller]
+    pub fn start(upstream: &Upstream, rest: &str) -> Gateway {
+        Gateway::start_for(&format!("http://{}", upstream.address), rest)
+    }
+
+    #[track_caller]
+    pub fn start_for(upstream: &str, rest: &str) -> Gateway {
+        let text = format!("listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nthreads: 2\nupstream: {upstream}\n{rest}\n");
+        let directory = TempDir::new().unwrap();
+        let file = directory.path().join("gateway.yaml");
+        std::fs::write(&file, text).unwrap();
+        let errors = File::create(directory.path().join("stderr")).unwrap();
+        let mut child = Gateway::command(&file).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
+        let lines: Vec<String> = BufReader::new(child.stdout.take().unwrap())
+            .lines()
+            .map(Result::unwrap)
+            .take_while(|line| line != "ready")
+            .collect();
+        let address = |name: &str| {
+            let prefix = format!("listening {name} ");
+            lines.iter().find_map(|line| line.strip_prefix(&prefix)?.parse().ok())
+        };
+        let (Some(http), Some(admin)) = (address("http"), address("admin")) else {
+            let errors = std::fs::read_to_string(directory.path().join("stderr")).unwrap();
+            panic!("no start: {lines:?}\n{errors}");
+        };
+        Gateway { http, admin, child, directory }
+    }
+
+    pub fn command(file: &Path) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.arg("run").arg("-c").arg(file);
+        command
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.http)
+    }
+
+    /// A sum over the series of a metric whose labels contain all of these.
+    #[track_caller]
+    pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let text = Client::connect(self.admin).get("/metrics", &[("Connection", "close")]).body;
+        let of_metric = |line: &&str| line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} "));
+        let series: Vec<_> = text.lines().filter(of_metric).collect();
+        assert!(!series.is_empty(), "no {name} in:\n{text}");
+        let chosen = series.into_iter().filter(|line| labels.iter().all(|label| line.contains(label)));
+        chosen.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+    }
+
+    pub fn signal(&self, name: &str) {
+        let done = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
+        assert!(done.success());
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// How it left, and after how long.
+    #[track_caller]
+    pub fn wait(&mut self) -> (ExitStatus, Duration) {
+        let start = now();
+        let mut status = None;
+        eventually("the gateway leaves", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        (status.unwrap(), start.elapsed())
+    }
+
+    /// What it has written to standard error so far.
+    pub fn errors(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("stderr")).unwrap()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,26 @@
+//! What makes a test three lines: a gateway, an upstream, a client.
+
+mod client;
+mod gateway;
+mod upstream;
+
+pub use client::Client;
+pub use gateway::Gateway;
+pub use upstream::Upstream;
+
+use std::time::{Duration, Instant};
+
+/// Waits for something that happens by itself, soon.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(now() < deadline, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a test measures real time")]
+pub fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,101 @@
+//! An upstream that remembers every request it saw, and answers as it is told.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+/// One request, as it arrived.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub line: String,
+    pub fields: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    /// Which connection it came over, counted from 0.
+    pub connection: usize,
+}
+
+impl Seen {
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
+    }
+}
+
+type Answer = dyn Fn(&Seen, &mut TcpStream) + Send + Sync;
+
+#[derive(Clone)]
+pub struct Upstream {
+    pub address: SocketAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Upstream {
+    /// Answers everything with 200 `ok`.
+    pub fn start() -> Upstream {
+        Upstream::answering(|_, stream| {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        })
+    }
+
+    /// `answer` is called with each request, and writes to its connection.
+    pub fn answering(answer: impl Fn(&Seen, &mut TcpStream) + Send + Sync + 'static) -> Upstream {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let upstream = Upstream { address: listener.local_addr().unwrap(), seen: Arc::default() };
+        let (seen, answer) = (Arc::clone(&upstream.seen), Arc::new(answer));
+        std::thread::spawn(move || {
+            for (connection, stream) in listener.incoming().enumerate() {
+                let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
+                std::thread::spawn(move || serve(stream.unwrap(), connection, &seen, &*answer));
+            }
+        });
+        upstream
+    }
+
+    pub fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    #[track_caller]
+    pub fn last(&self) -> Seen {
+        self.seen().pop().expect("the upstream saw no request")
+    }
+}
+
+fn serve(stream: TcpStream, connection: usize, seen: &Mutex<Vec<Seen>>, answer: &Answer) {
+    let mut writer = stream.try_clone().unwrap();
+    let mut reader = BufReader::new(stream);
+    while let Some(request) = read(&mut reader, connection) {
+        seen.lock().unwrap().push(request.clone());
+        answer(&request, &mut writer);
+    }
+}
+
+fn read(reader: &mut impl BufRead, connection: usize) -> Option<Seen> {
+    let mut line = String::new();
+    if reader.read_line(&mut line).ok()? == 0 {
+        return None;
+    }
+    let mut seen = Seen { line: line.trim_end().to_owned(), fields: Vec::new(), body: Vec::new(), connection };
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        seen.fields.push((name.to_owned(), value.trim().to_owned()));
+    }
+    if let Some(length) = seen.field("content-length") {
+        seen.body = vec![0; length.parse().ok()?];
+        reader.read_exact(&mut seen.body).ok()?;
+    } else if seen.field("transfer-encoding").is_some() {
+        loop {
+            let mut size = String::new();
+            reader.read_line(&mut size).ok()?;
+            let size = usize::from_str_radix(size.trim(), 16).ok()?;
+            let mut chunk = vec![0; size + 2];
+            reader.read_exact(&mut chunk).ok()?;
+            seen.body.extend_from_slice(&chunk[..size]);
+            if size == 0 {
+                break;
+            }
+        }
+    }
+    Some(seen)
+}
