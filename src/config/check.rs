@@ -64,12 +64,17 @@ fn or_default<'t, T>(field: Option<Field<'t>>, default: T, read: impl FnOnce(Fie
 }
 
 fn threads(field: Field<'_>) -> Option<Threads> {
-    const MOST: u64 = 256;
+    const MOST: usize = 256;
     if field.written()? == "auto" {
         return Some(Threads::Auto);
     }
-    let threads = field.whole(1..=MOST)?;
-    usize::try_from(threads).ok().map(Threads::Exactly)
+    match field.written()?.parse() {
+        Ok(threads @ 1..=MOST) => Some(Threads::Exactly(threads)),
+        _ => {
+            field.must(format_args!("be auto or a whole number from 1 to {MOST}"));
+            None
+        }
+    }
 }
 
 fn upstream(field: &Field<'_>) -> Option<Upstream> {

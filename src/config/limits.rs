@@ -18,12 +18,13 @@ pub struct Shared {
 
 /// The limits of a rule that charges.
 pub fn limits(rule: &Section<'_>, shared: Shared) -> Option<Vec<Limit>> {
-    if let Some(field) = rule.get("algorithm") {
-        field.choice(&[(TOKEN_BUCKET, ())])?;
-    }
     let single = rule.get("algorithm_config");
     let several = rule.get("limits");
     let overrides = rule.get("overrides");
+    if let Some(field) = rule.get("algorithm") {
+        // Whose numbers these would be cannot be said.
+        field.choice(&[(TOKEN_BUCKET, ())])?;
+    }
     match (single, several) {
         (Some(single), None) => {
             let mut limit = limit(String::new(), single, shared);
@@ -196,8 +197,10 @@ fn price(section: &Section<'_>, burst: Option<Cost>) -> Option<Price> {
     let (min, max) = (cost("min_cost", true), cost("max_cost", false));
     let (fixed, default, min, max) = (fixed?, default?, min?, max?);
     let min = min.unwrap_or(Cost::ONE);
-    if max.is_some_and(|max| max < min) {
-        section.unwanted("max_cost", format_args!("must be at least min_cost ({min}), is {}", max.unwrap_or_default()));
+    if let (Some(max), Some(field)) = (max, section.get("max_cost"))
+        && max < min
+    {
+        field.must(format_args!("be at least min_cost ({min})"));
         return None;
     }
     match source {

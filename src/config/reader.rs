@@ -107,6 +107,15 @@ impl<'t> Field<'t> {
         matches!(self.node.value, Value::Map(_))
     }
 
+    /// Whether this is a mapping or a list without members.
+    pub fn is_empty(&self) -> bool {
+        match &self.node.value {
+            Value::Map(map) => map.is_empty(),
+            Value::List(list) => list.is_empty(),
+            Value::Scalar(_) => false,
+        }
+    }
+
     /// A scalar of any kind, as it is written; nothing at all is not one.
     pub fn written(&self) -> Option<&'t str> {
         match &self.node.value {

@@ -220,11 +220,12 @@ impl Rules {
         section.close();
         let mut operators: Vec<_> = operators.into_iter().flatten().collect::<Option<_>>()?;
         match operators.len() {
-            0 => {
+            // An operator that is none has been reported.
+            0 if field.is_empty() => {
                 field.must("name at least one of in, not, prefix, suffix, regex, present and cidr");
                 None
             }
-            1 => operators.pop(),
+            0 | 1 => operators.pop(),
             _ => Some(Expectation::All(operators)),
         }
     }
@@ -330,7 +331,7 @@ fn attribute(field: &Field<'_>, text: &str) -> Option<Attribute> {
         NotAnAttribute::NameMissing => field.wrong(format_args!("`{text}` must have a name behind the colon"), None),
         NotAnAttribute::BadHeaderName => field.wrong(format_args!("`{text}` must name a header that can exist"), None),
         NotAnAttribute::NoSource { attribute, source } => {
-            field.wrong(format_args!("`{text}`: attributes of `{attribute}` need a `{source}` section"), None);
+            field.wrong(format_args!("`{text}`: a `{attribute}` attribute needs `{source}`, which is missing"), None);
         }
     }
     None

@@ -85,8 +85,8 @@ impl Node {
     pub fn found(&self) -> String {
         const LONGEST: usize = 60;
         match &self.value {
-            Value::List(_) => "a list".to_owned(),
-            Value::Map(_) => "a mapping".to_owned(),
+            Value::List(list) => if list.is_empty() { "an empty list" } else { "a list" }.to_owned(),
+            Value::Map(map) => if map.is_empty() { "an empty mapping" } else { "a mapping" }.to_owned(),
             Value::Scalar(scalar) if scalar.kind() == Kind::Null => "empty".to_owned(),
             Value::Scalar(scalar) => {
                 let text = scalar.text.escape_debug().to_string();

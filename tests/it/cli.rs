@@ -30,7 +30,7 @@ fn a_wrong_file_starts_nothing_and_every_mistake_is_named() {
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""), "{arguments:?}");
         let expected = format!(
             "{name}:2:11: upstream: must be a URL like http://127.0.0.1:9000 or http://api.internal, without a path, is `ftp://x`\n\
-             {name}:4:51: rules[0].algorithm_config.burst: missing; needed with `rps`\n\
+             {name}:4:49: rules[0].algorithm_config.burst: missing; needed with `rps`\n\
              {name}:5:1: lisen: unknown key\n  hint: did you mean `listen`?\n3 problems\n"
         );
         assert_eq!(text(&output.stderr), expected, "{arguments:?}");
