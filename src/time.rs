@@ -32,6 +32,12 @@ impl Micros {
         Micros(self.0.saturating_add(other.0))
     }
 
+    /// As metrics count; a float's rounding is far below what a clock can tell.
+    #[expect(clippy::cast_precision_loss, reason = "a duration beyond 2^53 µs is 285 years")]
+    pub fn seconds(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
     /// Whole seconds, rounded up: the unit that clients are told.
     pub fn ceil_seconds(self) -> u64 {
         self.0.div_ceil(1_000_000)

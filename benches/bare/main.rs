@@ -1,10 +1,10 @@
 //! A bare Pingora proxy, to compare with: `bare LISTEN UPSTREAM docs|ours`.
 //!
 //! `docs` is what Pingora's documentation shows: one service, work stealing, one thread per core. `ours` is our layout: a
-//! service with one thread and one listening socket for each core.
+//! service with one single-threaded runtime and one listening socket for each core.
 
 use async_trait::async_trait;
-use pingora::prelude::*;
+use pingora::prelude::{ProxyHttp, Server, Session, http_proxy_service};
 use pingora::proxy::http_proxy;
 use pingora::server::configuration::ServerConf;
 use pingora::upstreams::peer::HttpPeer;
@@ -20,21 +20,26 @@ struct Bare(HttpPeer);
 impl ProxyHttp for Bare {
     type CTX = ();
     fn new_ctx(&self) {}
-    async fn upstream_peer(&self, _: &mut Session, _: &mut ()) -> Result<Box<HttpPeer>> {
+    async fn upstream_peer(&self, _: &mut Session, _: &mut ()) -> pingora::Result<Box<HttpPeer>> {
         Ok(Box::new(self.0.clone()))
     }
 }
 
-fn main() {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, listen, upstream, layout] = &arguments[..] else { panic!("bare LISTEN UPSTREAM docs|ours") };
+    let [_, listen, upstream, layout] = &arguments[..] else { return Err("bare LISTEN UPSTREAM docs|ours".into()) };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let conf = ServerConf { threads: cores, upstream_keepalive_pool_size: 256, ..ServerConf::default() };
+    let conf = ServerConf {
+        threads: cores,
+        work_stealing: layout != "ours",
+        upstream_keepalive_pool_size: 256,
+        ..ServerConf::default()
+    };
     let mut server = Server::new_with_opt_and_conf(None, conf);
     server.bootstrap();
     let bare = || Bare(HttpPeer::new(upstream.as_str(), false, String::new()));
     if layout == "ours" {
-        let bound = Bound::bind(listen.parse().expect("LISTEN"), cores).expect("bind");
+        let bound = Bound::bind(listen.parse()?, cores)?;
         for service in bound.services("bare", || http_proxy(&server.configuration, bare())) {
             server.add_service(service);
         }

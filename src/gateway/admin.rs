@@ -8,7 +8,7 @@ use http::{Method, Response};
 use pingora::apps::http_app::ServeHttp;
 use pingora::protocols::http::ServerSession;
 
-use super::proxy::Gateway;
+use super::shared::Gateway;
 
 #[derive(Debug)]
 pub struct Admin(pub Arc<Gateway>);

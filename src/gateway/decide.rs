@@ -1,8 +1,9 @@
 //! Decides one request: asks the rules, then the store, and turns what they say into an answer or a way through.
 
 use super::fields::RateFields;
-use super::metrics::{Fate, LimitMetrics, Metrics};
+use super::metrics::{Fate, LimitMetrics};
 use super::reply::{Problem, Reason, Reply};
+use super::shared::Gateway;
 use super::snapshot::Snapshot;
 use crate::config::Jitter;
 use crate::limit::charge::{Charge, Plan, Settlement};
@@ -11,8 +12,7 @@ use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::request::Request;
 use crate::limit::rule::{Expose, Mode, RefusalStatus};
 use crate::limit::rule_set::{Answer, CompiledLimit};
-use crate::store::Store;
-use crate::time::Micros;
+use crate::time::{Micros, Timestamp};
 
 /// What becomes of a request.
 #[derive(Debug)]
@@ -55,8 +55,8 @@ impl Refusal {
     }
 }
 
-/// Decides, and counts what was decided.
-pub async fn decide(snapshot: &Snapshot, store: &Store, metrics: &Metrics, request: &Request<'_>) -> Decision {
+/// Decides, and counts what was decided. `started` is when the request was there to be decided.
+pub async fn decide(gateway: &Gateway, snapshot: &Snapshot, request: &Request<'_>, started: Timestamp) -> Decision {
     let ruling = snapshot.config.rules.plan(request);
     for policy in &ruling.unmatched {
         if let Some(counter) = usize::try_from(policy.0).ok().and_then(|place| snapshot.unmatched.get(place)) {
@@ -70,18 +70,22 @@ pub async fn decide(snapshot: &Snapshot, store: &Store, metrics: &Metrics, reque
         Answer::Exempt => (Fate::Exempt, Decision::Pass(None)),
         Answer::TooLarge(plan) => (Fate::Refused, too_large(snapshot, &plan)),
         Answer::Charge(plan) if plan.is_empty() => (Fate::Unlimited, Decision::Pass(None)),
-        Answer::Charge(plan) => charge(snapshot, store, metrics, plan).await,
+        Answer::Charge(plan) => {
+            let charged = charge(gateway, snapshot, plan).await;
+            gateway.metrics.decision_latency.record(gateway.clock.now().since(started).seconds());
+            charged
+        }
     };
-    metrics.count_decision(fate);
+    gateway.metrics.count_decision(fate);
     decision
 }
 
-async fn charge(snapshot: &Snapshot, store: &Store, metrics: &Metrics, plan: Plan) -> (Fate, Decision) {
-    let mut taken = match store.take(std::slice::from_ref(&plan)).await {
+async fn charge(gateway: &Gateway, snapshot: &Snapshot, plan: Plan) -> (Fate, Decision) {
+    let mut taken = match gateway.store.take(std::slice::from_ref(&plan)).await {
         Ok(taken) => taken,
         Err(error) => match error {},
     };
-    metrics.evicted.increment(taken.evicted);
+    gateway.metrics.evicted.increment(taken.evicted);
     // A store answers every plan that it was given.
     let Some(settlement) = taken.settlements.pop() else { return (Fate::Unlimited, Decision::Pass(None)) };
     count(snapshot, &plan, &settlement);
@@ -121,7 +125,7 @@ fn refusal(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, fields: Op
 fn retry_after(charge: &Charge, outcome: &Outcome, jitter: Jitter) -> u64 {
     let wait = outcome.retry_after;
     let most = u128::from(wait.0) * u128::from(jitter.share) / 1_000_000;
-    let extra = most * u128::from(charge.key.spread()) >> 32;
+    let extra = (most * u128::from(charge.key.spread())) >> 32;
     let extra = Micros(u64::try_from(extra).unwrap_or(u64::MAX)).min(jitter.max);
     wait.plus(extra).ceil_seconds()
 }

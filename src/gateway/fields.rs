@@ -178,3 +178,127 @@ fn list<'s>(mut values: impl Iterator<Item = &'s HeaderValue>) -> Option<HeaderV
 fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+    use crate::limit::attribute::Attribute;
+    use crate::limit::charge::LimitId;
+    use crate::limit::cost::Cost;
+    use crate::limit::key::BucketKey;
+    use crate::limit::request::{ClientAddress, Request};
+    use crate::limit::rule::{
+        Action, Fold, KeyPart, Limit, LimitKey, Mode, Otherwise, Policy, Price, RefusalStatus, Rule,
+    };
+    use crate::limit::rule_set::{Answer, RuleSet};
+    use crate::store::memory::{Memory, Settings};
+    use crate::time::{Clock, Micros, Timestamp};
+    use proptest::prelude::*;
+    use sfv::{BareItem, List, ListEntry, Parser};
+
+    fn rule(name: &str, amount: u64, period: u64, burst: u64) -> Rule {
+        let rate = Rate { amount: Cost::from_thousandths(amount), period: Micros(period) };
+        let key = KeyPart { attribute: Attribute::Address, fold: Fold::Exact };
+        let limit = Limit {
+            name: String::new(),
+            algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
+            price: Price::Fixed(Cost::ONE),
+            overrides: Vec::new(),
+            candidate: None,
+            expose: Expose::Yes,
+            refusal: RefusalStatus::QuotaExceeded,
+        };
+        Rule {
+            name: name.to_owned(),
+            conditions: Vec::new(),
+            keys: vec![LimitKey { text: "ip:address".to_owned(), alternatives: vec![key] }],
+            mode: Mode::Enforce,
+            action: Action::Charge(vec![limit]),
+        }
+    }
+
+    /// The names of a list field's members, each with the parameters that it must have, all of them integers.
+    fn members(field: &HeaderValue, parameters: &[&str]) -> Vec<String> {
+        let list = Parser::new(field.as_bytes()).parse::<List>().unwrap();
+        let member = |entry: &ListEntry| {
+            let ListEntry::Item(item) = entry else { panic!("{field:?} has an inner list") };
+            let BareItem::String(name) = &item.bare_item else { panic!("{field:?} names no string") };
+            let keys: Vec<_> = item
+                .params
+                .iter()
+                .map(|(key, value)| {
+                    assert!(matches!(value, BareItem::Integer(_)), "{field:?}");
+                    key.as_str().to_owned()
+                })
+                .collect();
+            assert_eq!(keys, parameters, "{field:?}");
+            name.as_str().to_owned()
+        };
+        list.iter().map(member).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn fields_are_valid_structured_fields_whatever_the_names_and_numbers(
+            limits in prop::collection::btree_map("[A-Za-z0-9_.-]{1,64}", (1u64..1_000_000, 1_000_000u64..100_000_000_000, 1u64..90), 1..5),
+            requests in 1usize..5,
+        ) {
+            let policy = |(name, (amount, period, burst)): (&String, &(u64, u64, u64))| Policy {
+                name: name.clone(),
+                conditions: Vec::new(),
+                mode: Mode::Enforce,
+                otherwise: Otherwise::Allow,
+                rules: vec![rule(name, *amount, *period, *burst)],
+            };
+            let policies: Vec<_> = limits.iter().map(policy).collect();
+            let rules = RuleSet::compile(&policies, &[]);
+            let shown: Vec<_> = rules.limits().iter().map(Shown::new).collect();
+            let (head, ()) = http::Request::new(()).into_parts();
+            let client = ClientAddress::new("203.0.113.7".parse().unwrap(), 64);
+            let request = Request { head: &head, client, route: "default", upstream: "default" };
+            let memory = Memory::new(&Settings::default(), Clock::manual(Timestamp(1 << 50)));
+            for _ in 0..requests {
+                let Answer::Charge(plan) = rules.plan(&request).answer else { panic!("nothing to pay") };
+                let settlement = memory.take(std::slice::from_ref(&plan)).settlements.remove(0);
+                let fields = RateFields::new(&[HeaderFormat::RateLimit], &shown, &plan, Some(&settlement));
+                let names: Vec<_> = limits.keys().cloned().collect();
+                prop_assert_eq!(members(&fields.policy.unwrap(), &["q", "w"]), names.clone());
+                prop_assert_eq!(members(&fields.level.unwrap(), &["r", "t"]), names);
+            }
+        }
+    }
+
+    #[test]
+    fn of_a_triple_only_the_most_restrictive_limit_shows() {
+        let charge = |limit, burst| Charge {
+            key: BucketKey([0; 16]),
+            algorithm: Algorithm::TokenBucket(
+                TokenBucket::new(Rate { amount: Cost::ONE, period: Micros(1_000_000) }, burst).unwrap(),
+            ),
+            cost: Cost::ONE,
+            limit: LimitId(limit),
+            variant: 0,
+        };
+        let plan = Plan { enforced: [charge(0, 100), charge(1, 10)].into_iter().collect(), ..Plan::default() };
+        let outcome = |remaining| Outcome {
+            verdict: Verdict::Allow,
+            remaining: Cost::from_tokens(remaining),
+            retry_after: Micros(0),
+            reset_after: Micros(2_500_000),
+        };
+        let settlement = Settlement {
+            verdict: Verdict::Allow,
+            enforced: [outcome(60), outcome(5)].into_iter().collect(),
+            shadow: Default::default(),
+        };
+        let shown = || Some(Shown { name: "\"x\"".to_owned(), policies: vec![value("\"x\";q=1;w=1")] });
+        let triple =
+            |shown: &[Option<Shown>]| RateFields::new(&[HeaderFormat::Legacy], shown, &plan, Some(&settlement)).legacy;
+        assert_eq!(triple(&[shown(), shown()]), Some(Triple { limit: 10, remaining: 5, reset: 3 }));
+        assert_eq!(triple(&[shown(), None]), Some(Triple { limit: 100, remaining: 60, reset: 3 }));
+        assert_eq!(triple(&[None, None]), None);
+    }
+}

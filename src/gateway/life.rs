@@ -10,7 +10,7 @@ use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::BackgroundService;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::proxy::Gateway;
+use super::shared::Gateway;
 use crate::config::Drain;
 
 /// Waits for the signal to leave. SIGHUP is no such signal.

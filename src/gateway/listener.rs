@@ -54,8 +54,7 @@ impl Bound {
             let key = format!("{address}#{number}");
             let mut service = ListeningService::new(format!("{name} {key}"), app());
             // An idle connection holds no read buffer.
-            let mut buffers = L4BufferSettings::default();
-            buffers.read = Some(8 << 10);
+            let buffers = L4BufferSettings { read: Some(8 << 10), ..L4BufferSettings::default() };
             service.add_listener(ListenerConfig::tcp(address.clone()).l4_buffer(buffers));
             OwnSocket { inner: service, key, address: address.clone(), socket: Some(socket) }
         };

@@ -13,6 +13,8 @@ mod metrics;
 mod proxy;
 mod reply;
 mod request_id;
+mod sampled;
+mod shared;
 mod snapshot;
 mod upstream;
 
@@ -31,12 +33,14 @@ use pingora::services::background::background_service;
 
 use crate::config::{Config, Threads};
 use crate::store::Store;
-use crate::time::{Clock, Micros};
+use crate::time::{Clock, Micros, Timestamp};
 use admin::Admin;
 use life::{Housekeeping, Signals};
 use listener::{Bound, FrontDoor};
 use metrics::Metrics;
-use proxy::{Gateway, Proxy};
+use proxy::Proxy;
+use sampled::Sampled;
+use shared::Gateway;
 use snapshot::Snapshot;
 use upstream::Upstream;
 
@@ -89,7 +93,7 @@ pub fn bootstrap(config: Config) -> Result<Bootstrapped, StartError> {
 
     let clock = Clock::system();
     let metrics = Metrics::new().map_err(|error| StartError::Metrics(error.to_string()))?;
-    metrics.config_loaded(&config.hash, unix_seconds(&clock));
+    metrics.config_loaded(&config.hash, clock.now().since(Timestamp(0)).seconds());
     let gateway = Gateway {
         store: Store::open(&config.store, clock.clone()),
         upstream: Upstream::new(&config.upstream, config.upstream_timeouts),
@@ -97,6 +101,7 @@ pub fn bootstrap(config: Config) -> Result<Bootstrapped, StartError> {
         metrics,
         clock,
         draining: AtomicBool::new(false),
+        upstream_failures: Sampled::default(),
     };
     Ok(Bootstrapped { gateway: Arc::new(gateway), http, admin, threads })
 }
@@ -150,9 +155,4 @@ fn server_conf(threads: usize, drain_timeout: Micros) -> ServerConf {
         graceful_shutdown_timeout_seconds: Some(1),
         ..ServerConf::default()
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "microseconds since 1970 stay below 2^53 until 2255")]
-fn unix_seconds(clock: &Clock) -> f64 {
-    clock.now().0 as f64 / 1e6
 }

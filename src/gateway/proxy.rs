@@ -6,9 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{HOST, HeaderName};
@@ -23,34 +21,15 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use super::decide::{Decision, decide};
 use super::fields::RateFields;
-use super::metrics::{DEFAULT, Metrics, Origin, UpstreamError};
+use super::metrics::{DEFAULT, Origin, UpstreamError};
 use super::reply::{Reason, Reply};
 use super::request_id;
-use super::snapshot::Snapshot;
-use super::upstream::Upstream;
+use super::shared::Gateway;
 use crate::limit::request::{Request, address_text};
-use crate::store::Store;
-use crate::time::{Clock, Micros, Timestamp};
+use crate::time::Timestamp;
 
 /// How long an idle client connection is kept.
 const IDLE_SECONDS: u64 = 60;
-
-/// What every thread's proxy shares.
-#[derive(Debug)]
-pub struct Gateway {
-    pub snapshot: ArcSwap<Snapshot>,
-    pub store: Store,
-    pub upstream: Upstream,
-    pub metrics: Metrics,
-    pub clock: Clock,
-    pub draining: AtomicBool,
-}
-
-impl Gateway {
-    pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
-    }
-}
 
 /// One thread's proxy.
 #[derive(Clone, Debug)]
@@ -114,8 +93,7 @@ impl ProxyHttp for Proxy {
         passage.trusted_peer = snapshot.config.client_ip.trusts(passage.peer);
         let client = snapshot.config.client_ip.client(passage.peer, &head.headers);
         let request = Request { head, client, route: DEFAULT, upstream: DEFAULT };
-        let decision = decide(&snapshot, &self.0.store, &self.0.metrics, &request).await;
-        self.0.metrics.decision_latency.record(seconds(self.0.clock.now().since(passage.started)));
+        let decision = decide(&self.0, &snapshot, &request, passage.started).await;
         match decision {
             Decision::Pass(fields) => {
                 passage.fields = fields;
@@ -252,13 +230,13 @@ impl ProxyHttp for Proxy {
             }
         };
         metrics.count_response(&session.req_header().method, code, passage.origin);
-        let duration = seconds(now.since(passage.started));
+        let duration = now.since(passage.started).seconds();
         match passage.origin {
             Origin::Gateway => metrics.request_duration[0].record(duration),
             Origin::Upstream => metrics.request_duration[1].record(duration),
         }
         if let Some(forwarded) = passage.forwarded {
-            metrics.upstream_duration.record(seconds(now.since(forwarded)));
+            metrics.upstream_duration.record(now.since(forwarded).seconds());
         }
         if let Some(error) = error {
             self.report(error, code, passage);
@@ -291,7 +269,8 @@ impl Proxy {
         match passage.upstream_error {
             Some(kind) => {
                 self.0.metrics.count_upstream_error(kind);
-                log::warn!(kind = kind.name(), code, request_id = id, error:% = error; "upstream failed");
+                let Some(requests) = self.0.upstream_failures.say(self.0.clock.now()) else { return };
+                log::warn!(kind = kind.name(), code, requests, request_id = id, error:% = error; "upstream failed");
             }
             None => log::debug!(code, request_id = id, error:% = error; "request not finished"),
         }
@@ -350,10 +329,4 @@ fn forward_headers(headers: &mut HeaderMap, passage: &Passage) {
         }
     }
     headers.insert(request_id::NAME, passage.request_id.clone());
-}
-
-/// Metrics count in seconds; a float's rounding is far below what a clock can tell.
-#[expect(clippy::cast_precision_loss, reason = "a duration beyond 2^53 µs is 285 years")]
-fn seconds(span: Micros) -> f64 {
-    span.0 as f64 / 1e6
 }

@@ -102,7 +102,10 @@ mod tests {
         LimitIdentity { policy, rule, limit, mode: "enforce", algorithm: "token_bucket", keys }
     }
 
-    fn key(parts: &(String, String, String, Vec<String>, Vec<(u8, Vec<u8>)>)) -> BucketKey {
+    /// Policy, rule, limit, limit keys, and the descriptor.
+    type Bucket = (String, String, String, Vec<String>, Vec<(u8, Vec<u8>)>);
+
+    fn key(parts: &Bucket) -> BucketKey {
         let (policy, rule, limit, keys, values) = parts;
         let mut descriptor = Descriptor::default();
         for (alternative, value) in values {

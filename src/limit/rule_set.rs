@@ -126,11 +126,14 @@ enum CompiledPrice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot(usize);
 
+/// What an attribute was found to be: none when it is missing.
+type Value<'r> = Option<Cow<'r, [u8]>>;
+
 /// The attributes of one request, each resolved when it is first asked for.
 struct Values<'s, 'r> {
     attributes: &'s [Attribute],
     request: &'s Request<'r>,
-    resolved: SmallVec<[Option<Option<Cow<'r, [u8]>>>; 4]>,
+    resolved: SmallVec<[Option<Value<'r>>; 4]>,
 }
 
 impl<'s, 'r> Values<'s, 'r> {

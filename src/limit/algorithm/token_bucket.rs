@@ -145,6 +145,7 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn per_second(amount: &str) -> Rate {
         let amount = Cost::parse(amount.as_bytes(), crate::limit::cost::Beyond::Refuse).unwrap();
@@ -186,6 +187,61 @@ mod tests {
                     assert!(after >= before, "{spent} of {} became {converted} of {}", from.unit, to.unit);
                     assert!(after - before <= u128::from(from.unit) * u128::from(to.unit));
                 }
+            }
+        }
+    }
+
+    /// Rates that divide evenly and rates that do not, and a burst that fits each.
+    fn buckets() -> impl Strategy<Value = (Rate, u64)> {
+        let periods = prop::sample::select(vec![1_000_000, 60_000_000, 900_000_000, 86_400_000_000]);
+        (1u64..20_000, periods, 1u64..40).prop_map(|(amount, period, burst)| {
+            let rate = Rate { amount: Cost::from_thousandths(amount), period: Micros(period) };
+            (rate, burst)
+        })
+    }
+
+    proptest! {
+        /// The guarantee itself: over every window of length T at most burst + rate·T, also when time steps back.
+        #[test]
+        fn no_window_ever_grants_more_than_burst_and_rate(
+            (rate, burst) in buckets(),
+            requests in prop::collection::vec((-2_000_000i64..20_000_000, 1u64..5_000), 1..80),
+        ) {
+            let bucket = TokenBucket::new(rate, burst).unwrap();
+            let (mut state, mut now, mut grants) = (None::<crate::limit::algorithm::State>, 1u64 << 50, Vec::new());
+            for (step, cost) in requests {
+                now = now.saturating_add_signed(step);
+                let cost = Cost::from_thousandths(cost);
+                if let Charged::Fits { entry, .. } = bucket.step(state.as_deref(), cost, Timestamp(now)).charge {
+                    // Where time stepped back, the grant counts at the last moment that the bucket saw.
+                    grants.push((entry.state[2], u128::from(cost.thousandths())));
+                    state = Some(entry.state);
+                }
+            }
+            for (first, (begin, _)) in grants.iter().enumerate() {
+                let mut granted = 0;
+                for (end, cost) in &grants[first..] {
+                    granted += cost;
+                    let window = u128::from(end - begin);
+                    let refilled = u128::from(rate.amount.thousandths()) * window;
+                    let most = u128::from(burst) * 1000 * u128::from(rate.period.0) + refilled;
+                    prop_assert!(granted * u128::from(rate.period.0) <= most, "{granted} in {window} µs");
+                }
+            }
+        }
+
+        /// A refusal tells the first moment at which the same request passes: not one microsecond earlier.
+        #[test]
+        fn a_wait_is_exact((rate, burst) in buckets(), spent in 1u64..40_000, cost in 1u64..40_000) {
+            let bucket = TokenBucket::new(rate, burst).unwrap();
+            let (capacity, now) = (burst * 1000, Timestamp(1 << 50));
+            let (spent, cost) = (Cost::from_thousandths(1 + spent % capacity), Cost::from_thousandths(1 + cost % capacity));
+            let Charged::Fits { entry, .. } = bucket.step(None, spent, now).charge else { panic!("a full bucket refused") };
+            if let Charged::Short { wait } = bucket.step(Some(&entry.state), cost, now).charge {
+                let at = |wait: u64| bucket.step(Some(&entry.state), cost, now.plus(Micros(wait))).charge;
+                let (fits, short) = (at(wait.0), at(wait.0 - 1));
+                prop_assert!(matches!(fits, Charged::Fits { .. }), "{fits:?} after {wait:?}");
+                prop_assert_eq!(short, Charged::Short { wait: Micros(1) });
             }
         }
     }

@@ -1,0 +1,41 @@
+//! Keeps a fault that every request meets from flooding the log: one line a second, saying how many it stands for.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::time::Timestamp;
+
+#[derive(Debug, Default)]
+pub struct Sampled {
+    /// The second of the last line.
+    said_in: AtomicU64,
+    unsaid: AtomicU64,
+}
+
+impl Sampled {
+    /// How many lines this one stands for, itself included; none when it is not to be said.
+    pub fn say(&self, now: Timestamp) -> Option<u64> {
+        let second = now.0 / 1_000_000;
+        let unsaid = self.unsaid.fetch_add(1, Ordering::Relaxed) + 1;
+        let last = self.said_in.load(Ordering::Relaxed);
+        let first =
+            last != second && self.said_in.compare_exchange(last, second, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        first.then(|| self.unsaid.swap(0, Ordering::Relaxed).max(unsaid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_a_second_stands_for_all_since_the_last() {
+        let sampled = Sampled::default();
+        let second = |second: u64, more: u64| Timestamp(second * 1_000_000 + more);
+        assert_eq!(sampled.say(second(10, 0)), Some(1));
+        for more in 1..=5 {
+            assert_eq!(sampled.say(second(10, more)), None);
+        }
+        assert_eq!(sampled.say(second(11, 0)), Some(6));
+        assert_eq!(sampled.say(second(12, 0)), Some(1));
+    }
+}

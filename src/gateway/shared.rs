@@ -1,0 +1,30 @@
+//! Holds what all threads share: the snapshot in force, the store, the upstream, the counters.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+
+use super::metrics::Metrics;
+use super::sampled::Sampled;
+use super::snapshot::Snapshot;
+use super::upstream::Upstream;
+use crate::store::Store;
+use crate::time::Clock;
+
+/// One gateway, whatever the number of its threads.
+#[derive(Debug)]
+pub struct Gateway {
+    pub snapshot: ArcSwap<Snapshot>,
+    pub store: Store,
+    pub upstream: Upstream,
+    pub metrics: Metrics,
+    pub clock: Clock,
+    pub draining: AtomicBool,
+    pub upstream_failures: Sampled,
+}
+
+impl Gateway {
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+}
