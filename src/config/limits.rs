@@ -29,7 +29,8 @@ pub fn limits(rule: &Section<'_>, shared: Shared) -> Option<Vec<Limit>> {
         (Some(single), None) => {
             let mut limit = limit(String::new(), single, shared);
             if let Some(overrides) = overrides {
-                let overrides = self::overrides(&overrides);
+                let cheapest = limit.as_ref().map(|limit| limit.price.least());
+                let overrides = self::overrides(&overrides, cheapest);
                 limit = limit.and_then(|limit| Some(Limit { overrides: overrides?, ..limit }));
             }
             Some(vec![limit?])
@@ -66,9 +67,10 @@ fn limit(name: String, field: Field<'_>, shared: Shared) -> Option<Limit> {
     let section = field.section()?;
     let numbers = numbers(&section);
     let price = price(&section, numbers.map(|numbers| numbers.burst()));
+    let cheapest = price.as_ref().map(Price::least);
     let candidate = section.get("shadow").map(|field| {
-        let section = field.section()?;
-        let candidate = self::numbers(&section);
+        let section = field.clone().section()?;
+        let candidate = affordable(&field, self::numbers(&section), cheapest);
         section.close();
         candidate
     });
@@ -88,16 +90,27 @@ fn limit(name: String, field: Field<'_>, shared: Shared) -> Option<Limit> {
     })
 }
 
-fn overrides(field: &Field<'_>) -> Option<Vec<(String, Algorithm)>> {
+/// `cheapest` is the least that a request pays: a bucket that cannot hold it would refuse everything, for ever.
+fn overrides(field: &Field<'_>, cheapest: Option<Cost>) -> Option<Vec<(String, Algorithm)>> {
     let read = |(value, _, field): (&str, Place, Field<'_>)| {
-        let section = field.section()?;
-        let numbers = numbers(&section);
+        let section = field.clone().section()?;
+        let numbers = affordable(&field, numbers(&section), cheapest);
         section.close();
         Some((value.to_owned(), Algorithm::TokenBucket(numbers?)))
     };
     // Each is looked at, also behind one that is wrong.
     let overrides: Vec<_> = field.pairs()?.into_iter().map(read).collect();
     overrides.into_iter().collect()
+}
+
+fn affordable(field: &Field<'_>, bucket: Option<TokenBucket>, cheapest: Option<Cost>) -> Option<TokenBucket> {
+    let (bucket, cheapest) = (bucket?, cheapest.unwrap_or_default());
+    if bucket.burst() < cheapest {
+        let burst = bucket.burst();
+        field.wrong(format_args!("the burst must be at least what a request costs ({cheapest}), is {burst}"), None);
+        return None;
+    }
+    Some(bucket)
 }
 
 /// Rate and burst.
@@ -130,6 +143,7 @@ fn numbers(section: &Section<'_>) -> Option<TokenBucket> {
         }
         (None, Some(field), None) => (per_second(field), None, field),
     };
+    let implied = burst.is_none();
     let (burst, at_burst) = match (&burst, implied_burst) {
         (Some(field), _) => (field.whole(1..=u64::MAX), field),
         (None, Some(burst)) => (Some(burst), written),
@@ -151,6 +165,13 @@ fn numbers(section: &Section<'_>) -> Option<TokenBucket> {
         Ok(bucket) => Some(bucket),
         Err(Unfit::TooLarge { largest: 0 }) => {
             written.must("be a rate that can be kept exactly in 53 bits");
+            None
+        }
+        Err(Unfit::TooLarge { largest }) if implied => {
+            written.wrong(
+                format_args!("its burst, {burst}, must be at most {largest} to be kept exactly; give a `burst`"),
+                None,
+            );
             None
         }
         Err(Unfit::TooLarge { largest }) => {

@@ -26,7 +26,7 @@ pub fn rule_set(file: &Section<'_>, ipv6_prefix: u8) -> Option<RuleSet> {
     let mut rules = Rules { ipv6_prefix, policy_names: HashSet::new(), rule_names: HashSet::new() };
     let exempt = match file.get("exempt") {
         None => Some(Vec::new()),
-        Some(field) => field.list().and_then(|sets| all(sets, |set| rules.conditions(&set))),
+        Some(field) => field.list().and_then(|sets| all(sets, |set| rules.exemption(&set))),
     };
     let (short, long) = (file.get("rules"), file.get("policies"));
     let policies = match (short, long) {
@@ -36,7 +36,7 @@ pub fn rule_set(file: &Section<'_>, ipv6_prefix: u8) -> Option<RuleSet> {
             None
         }
         (Some(field), None) => {
-            let members = rules.rules(field);
+            let members = rules.rules(field, false);
             members.map(|rules| {
                 vec![Policy {
                     name: "default".to_owned(),
@@ -94,17 +94,19 @@ impl Rules {
             Some(field) => field.choice(&[("allow", Otherwise::Allow), ("deny", Otherwise::Deny)]),
             None => Some(Otherwise::Allow),
         };
-        let rules = section.need("rules").and_then(|field| self.rules(field));
+        let shadow = mode == Some(Mode::Shadow);
+        let rules = section.need("rules").and_then(|field| self.rules(field, shadow));
         section.close();
         Some(Policy { name: name?, conditions: conditions?, mode: mode?, otherwise: otherwise?, rules: rules? })
     }
 
-    fn rules(&mut self, field: Field<'_>) -> Option<Vec<Rule>> {
+    /// `shadow` is whether their policy is one.
+    fn rules(&mut self, field: Field<'_>, shadow: bool) -> Option<Vec<Rule>> {
         let members = field.list()?;
-        all(members, |member| self.rule(member))
+        all(members, |member| self.rule(member, shadow))
     }
 
-    fn rule(&mut self, field: Field<'_>) -> Option<Rule> {
+    fn rule(&mut self, field: Field<'_>, shadow: bool) -> Option<Rule> {
         let place = field.clone();
         let section = field.section()?;
         let name = name(&section, &mut self.rule_names);
@@ -129,7 +131,7 @@ impl Rules {
         section.close();
         let (action, keys) = action?;
         let rule = Rule { name: name?, conditions: conditions?, keys, mode: mode?, action };
-        self.check_shown(&place, rule)
+        self.check_shown(&place, rule, shadow)
     }
 
     /// Reads what a rule charges, and its limit keys.
@@ -159,11 +161,29 @@ impl Rules {
             );
             return None;
         }
+        let limits = limits.into_iter().map(|limit| self.spell_overrides(limit, &keys)).collect();
         expose.and(refusal).map(|_| (Action::Charge(limits), keys))
     }
 
+    /// The values of overrides, as their limit key's values will be written.
+    fn spell_overrides(&self, limit: Limit, keys: &[LimitKey]) -> Limit {
+        let parts: Vec<&KeyPart> = keys.iter().flat_map(|key| &key.alternatives).collect();
+        let spell = |value: String| match parts[..] {
+            [KeyPart { attribute: Attribute::Address, .. }] => match value.parse() {
+                Ok(address) => ClientAddress::new(address, self.ipv6_prefix).text(),
+                Err(_) => value,
+            },
+            [KeyPart { attribute: Attribute::Host, .. } | KeyPart { fold: Fold::Lower, .. }] => {
+                value.to_ascii_lowercase()
+            }
+            _ => value,
+        };
+        let overrides = limit.overrides.into_iter().map(|(value, numbers)| (spell(value), numbers)).collect();
+        Limit { overrides, ..limit }
+    }
+
     /// Several limits are shown as `rule.limit`: that must not be another rule's name.
-    fn check_shown(&mut self, field: &Field<'_>, rule: Rule) -> Option<Rule> {
+    fn check_shown(&mut self, field: &Field<'_>, rule: Rule, shadow: bool) -> Option<Rule> {
         let Action::Charge(limits) = &rule.action else { return Some(rule) };
         for limit in limits.iter().filter(|limit| !limit.name.is_empty()) {
             let shown = format!("{}.{}", rule.name, limit.name);
@@ -173,11 +193,20 @@ impl Rules {
             }
         }
         let candidate = |limit: &Limit| limit.candidate.is_some();
-        if rule.mode == Mode::Shadow && limits.iter().any(candidate) {
-            field.wrong("`shadow` beside a limit's numbers must not stand in a rule with `mode: shadow`", None);
+        if (shadow || rule.mode == Mode::Shadow) && limits.iter().any(candidate) {
+            field.wrong("`shadow` beside a limit's numbers must not stand under `mode: shadow`", None);
             return None;
         }
         Some(rule)
+    }
+
+    /// Without a condition it would exempt everybody.
+    fn exemption(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
+        if field.is_map() && field.is_empty() {
+            field.must("have at least one condition");
+            return None;
+        }
+        self.conditions(field)
     }
 
     fn matches(&self, section: &Section<'_>) -> Option<Vec<Condition>> {
@@ -199,7 +228,11 @@ impl Rules {
             return self.texts(field, attribute).map(Expectation::AnyOf);
         }
         let section = field.clone().section()?;
-        let bytes = |field: Field<'_>| Some(field.written()?.as_bytes().to_vec());
+        let bytes = |field: Field<'_>| {
+            let written = field.written()?;
+            let host = attribute == Some(&Attribute::Host);
+            Some(if host { written.to_ascii_lowercase() } else { written.to_owned() }.into_bytes())
+        };
         let operators = [
             section
                 .get("in")

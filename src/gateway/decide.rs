@@ -18,7 +18,7 @@ use crate::time::{Micros, Timestamp};
 #[derive(Debug)]
 pub enum Decision {
     /// It goes to the upstream; the answer gets these fields, if any.
-    Pass(Option<RateFields>),
+    Pass(Option<Box<RateFields>>),
     Refuse(Refusal),
 }
 
@@ -93,7 +93,7 @@ async fn charge(gateway: &Gateway, snapshot: &Snapshot, plan: Plan) -> (Fate, De
     let fields = exposed.then(|| RateFields::new(&snapshot.config.headers, &snapshot.shown, &plan, Some(&settlement)));
     match settlement.verdict {
         Verdict::Allow if plan.enforced.is_empty() => (Fate::Unlimited, Decision::Pass(None)),
-        Verdict::Allow => (Fate::Allowed, Decision::Pass(fields)),
+        Verdict::Allow => (Fate::Allowed, Decision::Pass(fields.map(Box::new))),
         Verdict::Deny | Verdict::Never => {
             let refusal = refusal(snapshot, &plan, &settlement, fields);
             (Fate::Refused, Decision::Refuse(refusal))

@@ -148,7 +148,8 @@ fn server_conf(threads: usize, drain_timeout: Micros) -> ServerConf {
         work_stealing: false,
         // One pool serves all threads.
         upstream_keepalive_pool_size: UPSTREAM_POOL * threads,
-        // Only connecting is ever tried again, at another address; see proxy.rs.
+        // Connecting is tried again at the next address; an idempotent request, when the pooled connection that it was
+        // sent on turns out to have been closed by the upstream.
         max_retries: 8,
         // We leave by ourselves, earlier: this is the bound behind ours.
         grace_period_seconds: Some(drain_timeout.ceil_seconds() + 5),

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{HOST, HeaderName};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
 use pingora::protocols::Digest;
@@ -44,7 +44,7 @@ pub struct Passage {
     /// Whether that peer is believed about the client.
     trusted_peer: bool,
     /// For the upstream's answer.
-    fields: Option<RateFields>,
+    fields: Option<Box<RateFields>>,
     origin: Origin,
     /// How many addresses have been tried in vain.
     attempts: usize,
@@ -77,7 +77,10 @@ impl ProxyHttp for Proxy {
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
     async fn early_request_filter(&self, session: &mut Session, _: &mut Passage) -> Result<()> {
-        session.set_keepalive(if self.0.is_draining() { None } else { Some(IDLE_SECONDS) });
+        // Pingora has turned it off where the client or a doubtful head says so; where it is on, it never ends by itself.
+        if session.get_keepalive().is_some() {
+            session.set_keepalive(if self.0.is_draining() { None } else { Some(IDLE_SECONDS) });
+        }
         session.set_pipelining_enabled(true);
         Ok(())
     }
@@ -108,12 +111,17 @@ impl ProxyHttp for Proxy {
     }
 
     async fn upstream_peer(&self, _: &mut Session, passage: &mut Passage) -> Result<Box<HttpPeer>> {
-        let Some((peer, addresses)) = self.0.upstream.peer().await else {
+        // Looked for first without waiting: that is every request but the first few.
+        let found = match self.0.upstream.known_peer() {
+            Some(found) => Some(found),
+            None => self.0.upstream.first_peer().await,
+        };
+        let Some((peer, addresses)) = found else {
             passage.upstream_error = Some(UpstreamError::Unresolved);
             return Err(Error::new_up(ErrorType::ConnectError));
         };
         passage.addresses = addresses;
-        Ok(Box::new(peer))
+        Ok(peer)
     }
 
     async fn connected_to_upstream(
@@ -175,7 +183,8 @@ impl ProxyHttp for Proxy {
             // Also for what was under way when draining began.
             session.set_keepalive(None);
         }
-        if response.status.is_informational() {
+        let final_answer = !response.status.is_informational() || response.status == StatusCode::SWITCHING_PROTOCOLS;
+        if !final_answer {
             return Ok(());
         }
         passage.origin = Origin::Upstream;
@@ -191,15 +200,18 @@ impl ProxyHttp for Proxy {
         let too_late = session.response_written().is_some();
         if status > 0 && !too_late {
             passage.origin = Origin::Gateway;
+            // What is left of the request cannot be told from a next one.
+            session.set_keepalive(None);
             let reply = match status {
                 400 => Reply::refusal(400, Reason::BadRequest),
                 _ => Reply::fault(status),
             };
+            // What was charged stays charged, and is shown.
+            let reply = Reply { fields: passage.fields.as_deref(), ..reply };
             if let Err(error) = reply.write(session, &passage.request_id, self.0.is_draining()).await {
                 log::debug!(error:% = error; "answer not written");
             }
         }
-        // What is left of the request cannot be told from a next one.
         FailToProxy { error_code: status, can_reuse_downstream: false }
     }
 

@@ -47,16 +47,19 @@ impl Upstream {
         new
     }
 
-    /// An address to connect to, and how many there are. Waits for the first look-up if that is still under way.
-    pub async fn peer(&self) -> Option<(HttpPeer, usize)> {
-        if self.peers.load().is_empty() {
-            let mut looked_up = self.looked_up.subscribe();
-            let first = looked_up.wait_for(|done| *done);
-            let _ = pingora::time::timeout(self.timeouts.connect.into(), first).await;
-        }
+    /// An address to connect to, and how many there are.
+    pub fn known_peer(&self) -> Option<(Box<HttpPeer>, usize)> {
         let peers = self.peers.load();
         let place = self.preferred.load(Ordering::Relaxed).checked_rem(peers.len())?;
-        Some((peers.get(place)?.clone(), peers.len()))
+        Some((Box::new(peers.get(place)?.clone()), peers.len()))
+    }
+
+    /// Waits for the first look-up, if that is still under way.
+    pub async fn first_peer(&self) -> Option<(Box<HttpPeer>, usize)> {
+        let mut looked_up = self.looked_up.subscribe();
+        let first = looked_up.wait_for(|done| *done);
+        let _ = pingora::time::timeout(self.timeouts.connect.into(), first).await;
+        self.known_peer()
     }
 
     /// Prefers the address behind `peer`, which could not be connected to.
@@ -82,7 +85,9 @@ impl Upstream {
                 Ok(found) => {
                     let mut found: Vec<_> = found.collect();
                     found.dedup();
-                    if !found.is_empty() && found != known {
+                    // Resolvers turn the order around at will; which address is in use stays.
+                    let same = found.len() == known.len() && found.iter().all(|address| known.contains(address));
+                    if !found.is_empty() && !same {
                         log::info!(host = self.host, addresses:? = found; "upstream resolved");
                         self.settle(&found);
                         known = found;

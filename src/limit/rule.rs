@@ -139,3 +139,13 @@ pub enum Price {
         max: Option<Cost>,
     },
 }
+
+impl Price {
+    /// The least that a request can be asked to pay.
+    pub fn least(&self) -> Cost {
+        match self {
+            Price::Fixed(cost) => *cost,
+            Price::Asked { default, min, .. } => *default.min(min),
+        }
+    }
+}

@@ -164,11 +164,13 @@ impl RuleSet {
             };
             set.policies.push(compiled);
         }
-        set.reads_path = set.attributes.contains(&Attribute::Path);
-        let repeatable = |attribute: &&Attribute| {
+        // What only shadows read never refuses anybody.
+        let enforced = enforced_attributes(policies, exempt);
+        set.reads_path = enforced.contains(&Attribute::Path);
+        let repeatable = |attribute: &Attribute| {
             matches!(attribute, Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_))
         };
-        set.repeatable = set.attributes.iter().filter(repeatable).cloned().collect();
+        set.repeatable = enforced.into_iter().filter(repeatable).collect();
         set
     }
 
@@ -372,6 +374,32 @@ impl RuleSet {
         self.limits.push(limit);
         id
     }
+}
+
+/// The attributes that decide about real requests, each once.
+fn enforced_attributes(policies: &[Policy], exempt: &[Vec<Condition>]) -> Vec<Attribute> {
+    let mut attributes: Vec<Attribute> = Vec::new();
+    let mut add = |attribute: &Attribute| {
+        if !attributes.contains(attribute) {
+            attributes.push(attribute.clone());
+        }
+    };
+    exempt.iter().flatten().for_each(|condition| add(&condition.attribute));
+    for policy in policies.iter().filter(|policy| policy.mode == Mode::Enforce) {
+        policy.conditions.iter().for_each(|condition| add(&condition.attribute));
+        for rule in policy.rules.iter().filter(|rule| rule.mode == Mode::Enforce) {
+            rule.conditions.iter().for_each(|condition| add(&condition.attribute));
+            rule.keys.iter().flat_map(|key| &key.alternatives).for_each(|part| add(&part.attribute));
+            if let Action::Charge(limits) = &rule.action {
+                for limit in limits {
+                    if let Price::Asked { attribute, .. } = &limit.price {
+                        add(attribute);
+                    }
+                }
+            }
+        }
+    }
+    attributes
 }
 
 enum Walked {

@@ -196,3 +196,47 @@ fn a_name_is_resolved_in_the_background_and_every_address_tried() {
     assert_eq!(gateway.client().get("/", &[]).status, 502);
     assert_eq!(gateway.metric("tollgate_upstream_errors_total", &["unresolved"]), 1.0);
 }
+
+#[test]
+fn a_failed_request_shows_what_it_was_charged_and_ends_its_connection() {
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gateway = Gateway::start_for(
+        &format!("http://{gone}"),
+        "rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 3/day}}]",
+    );
+    let response = gateway.client().get("/", &[]);
+    assert_eq!((response.status, response.number("ratelimit-remaining")), (502, 2));
+    assert_eq!(response.field("connection").as_deref(), Some("close"));
+}
+
+#[test]
+fn a_client_that_wants_to_leave_is_let_go() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, "");
+    let mut client = gateway.client();
+    assert_eq!(client.get("/", &[("Connection", "close")]).status, 200);
+    assert!(client.is_closed());
+    let mut old = gateway.client();
+    old.write("GET / HTTP/1.0\r\nHost: a\r\n\r\n");
+    assert_eq!(old.response("GET").unwrap().status, 200);
+    assert!(old.is_closed());
+}
+
+#[test]
+fn an_upgrade_is_charged_and_then_a_tunnel() {
+    let upstream = Upstream::answering(|_, stream| {
+        let _ = stream
+            .write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello");
+        let _ = std::io::copy(&mut stream.try_clone().unwrap(), stream);
+    });
+    let gateway =
+        Gateway::start(&upstream, "rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 1/day}}]");
+    let upgrade = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")];
+    let mut client = gateway.client();
+    let switched = client.get("/", &upgrade);
+    assert_eq!((switched.status, switched.number("ratelimit-remaining")), (101, 0));
+    client.until("hello");
+    client.write("ping");
+    client.until("ping");
+    assert_eq!(gateway.client().get("/", &upgrade).status, 429);
+}

@@ -328,3 +328,42 @@ rules:
     assert_eq!(passed.into_inner(), 500);
     assert_eq!(upstream.seen().len(), 500);
 }
+
+#[test]
+fn what_only_a_shadow_reads_refuses_nobody() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+policies:
+  - name: next
+    mode: shadow
+    rules: [{name: user, match: {path: /v1/*}, limit_keys: [header:x-user], algorithm_config: {rate: 1/day}}]",
+    );
+    let twice: &[_] = &[("X-User", "a"), ("X-User", "b")];
+    assert_eq!(codes(&mut gateway.client(), &[("/v1/x", twice), ("/v1/%2f", NONE)]), [200, 200]);
+}
+
+#[test]
+fn overrides_are_found_however_their_value_is_written() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+policies:
+  - name: address
+    rules:
+      - name: ip
+        limit_keys: [ip:address]
+        algorithm_config: {rate: 1/day}
+        overrides: {\"::ffff:127.0.0.1\": {rate: 100/day}}
+  - name: host
+    rules:
+      - name: host
+        limit_keys: [host]
+        algorithm_config: {rate: 1/day}
+        overrides: {API.example.com: {rate: 2/day}}",
+    );
+    let host: &[_] = &[("Host", "Api.Example.com:80")];
+    assert_eq!(codes(&mut gateway.client(), &[("/", host), ("/", host), ("/", host)]), [200, 200, 429]);
+}

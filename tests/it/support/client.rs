@@ -90,7 +90,7 @@ impl Client {
         if (100..200).contains(&status) && status != 101 {
             return self.response(method);
         }
-        let body = if method == "HEAD" || matches!(status, 204 | 304) {
+        let body = if method == "HEAD" || matches!(status, 101 | 204 | 304) {
             Vec::new()
         } else if response.field("transfer-encoding").is_some() {
             self.chunked()?
