@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::reader::{Field, Section};
+use super::reader::{Field, Section, all};
 use super::{Config, Drain, HeaderFormat, Jitter, Log, LogFormat, Threads, Upstream, UpstreamTimeouts, rules};
 use crate::auth::client_ip;
 use crate::store::{self, memory};
@@ -120,7 +120,7 @@ fn client_ip(field: Field<'_>) -> Option<client_ip::Settings> {
     let section = field.section()?;
     let default = client_ip::Settings::default();
     let trusted_proxies = or_default(section.get("trusted_proxies"), default.trusted_proxies, |field| {
-        field.list()?.iter().map(Field::network).collect()
+        all(field.list()?, |member| member.network())
     });
     let ipv6_prefix =
         or_default(section.get("ipv6_prefix"), u64::from(default.ipv6_prefix), |field| field.whole(1..=128));
@@ -136,8 +136,7 @@ fn headers(field: Field<'_>) -> Option<Vec<HeaderFormat>> {
         ("ratelimit-11", HeaderFormat::RateLimit),
     ];
     let mut formats = Vec::new();
-    for member in field.list()? {
-        let format = member.choice(&choices)?;
+    for format in all(field.list()?, |member| member.choice(&choices))? {
         // `ratelimit` and its alias are one format.
         if !formats.contains(&format) {
             formats.push(format);

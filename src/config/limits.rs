@@ -21,10 +21,19 @@ pub fn limits(rule: &Section<'_>, shared: Shared) -> Option<Vec<Limit>> {
     let single = rule.get("algorithm_config");
     let several = rule.get("limits");
     let overrides = rule.get("overrides");
-    if let Some(field) = rule.get("algorithm") {
-        // Whose numbers these would be cannot be said.
-        field.choice(&[(TOKEN_BUCKET, ())])?;
-    }
+    // Numbers are looked at as if they were meant for the only algorithm that there is.
+    let algorithm = rule.get("algorithm").map_or(Some(()), |field| field.choice(&[(TOKEN_BUCKET, ())]));
+    let limits = charged(rule, single, several, overrides, shared);
+    algorithm.and(limits)
+}
+
+fn charged(
+    rule: &Section<'_>,
+    single: Option<Field<'_>>,
+    several: Option<Field<'_>>,
+    overrides: Option<Field<'_>>,
+    shared: Shared,
+) -> Option<Vec<Limit>> {
     match (single, several) {
         (Some(single), None) => {
             let mut limit = limit(String::new(), single, shared);
@@ -119,6 +128,8 @@ fn numbers(section: &Section<'_>) -> Option<TokenBucket> {
     let rps = section.get("rps");
     let rate = section.get("rate");
     let burst = section.get("burst");
+    // Looked at here, so that it is whatever else is wrong.
+    let written_burst = burst.as_ref().map(|field| field.whole(1..=u64::MAX));
     let per_second = |field: &Field<'_>| Some(Rate { amount: field.cost()?, period: Micros(1_000_000) });
     let (rate, implied_burst, written) = match (&tokens_per_second, &rps, &rate) {
         (None, None, None) => {
@@ -145,7 +156,7 @@ fn numbers(section: &Section<'_>) -> Option<TokenBucket> {
     };
     let implied = burst.is_none();
     let (burst, at_burst) = match (&burst, implied_burst) {
-        (Some(field), _) => (field.whole(1..=u64::MAX), field),
+        (Some(field), _) => (written_burst.flatten(), field),
         (None, Some(burst)) => (Some(burst), written),
         (None, None) if rate.is_some() => {
             section.wrong("burst", "missing; needed with `rps`");

@@ -307,6 +307,12 @@ impl<'t> Section<'t> {
     }
 }
 
+/// Reads every member, also behind one that is wrong; none if any was.
+pub fn all<'t, T>(members: Vec<Field<'t>>, read: impl FnMut(Field<'t>) -> Option<T>) -> Option<Vec<T>> {
+    let read: Vec<Option<T>> = members.into_iter().map(read).collect();
+    read.into_iter().collect()
+}
+
 /// ``did you mean `x`?``, if anything comes near.
 pub fn nearest(text: &str, names: &[&str]) -> Option<String> {
     let distance = |name: &&&str| strsim::osa_distance(text, name);

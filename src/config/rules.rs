@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::limits::{self, Shared};
 use super::problem::Place;
-use super::reader::{Field, Section, nearest};
+use super::reader::{Field, Section, all, nearest};
 use crate::limit::attribute::{Attribute, NotAnAttribute, SPELLINGS};
 use crate::limit::matcher::{Expectation, Text};
 use crate::limit::request::ClientAddress;
@@ -31,8 +31,11 @@ pub fn rule_set(file: &Section<'_>, ipv6_prefix: u8) -> Option<RuleSet> {
     let (short, long) = (file.get("rules"), file.get("policies"));
     let policies = match (short, long) {
         (None, None) => Some(Vec::new()),
-        (Some(_), Some(_)) => {
+        (Some(short), Some(long)) => {
             file.unwanted("policies", "must not stand beside `rules`, which is short for one policy");
+            // Both are looked at all the same.
+            rules.rules(short, false);
+            long.list().and_then(|members| all(members, |member| rules.policy(member)));
             None
         }
         (Some(field), None) => {
@@ -50,12 +53,6 @@ pub fn rule_set(file: &Section<'_>, ipv6_prefix: u8) -> Option<RuleSet> {
         (None, Some(field)) => field.list().and_then(|members| all(members, |member| rules.policy(member))),
     };
     Some(RuleSet::compile(&policies?, &exempt?))
-}
-
-/// Reads every member, also behind one that is wrong; none if any was.
-fn all<'t, T>(members: Vec<Field<'t>>, read: impl FnMut(Field<'t>) -> Option<T>) -> Option<Vec<T>> {
-    let read: Vec<Option<T>> = members.into_iter().map(read).collect();
-    read.into_iter().collect()
 }
 
 /// Reports a name that would not be shown the same everywhere. `field` is where to report it.
@@ -161,7 +158,14 @@ impl Rules {
             );
             return None;
         }
-        let limits = limits.into_iter().map(|limit| self.spell_overrides(limit, &keys)).collect();
+        let limits: Vec<Limit> = limits.into_iter().map(|limit| self.spell_overrides(limit, &keys)).collect();
+        for limit in &limits {
+            let mut seen = HashSet::new();
+            if let Some((twice, _)) = limit.overrides.iter().find(|(value, _)| !seen.insert(value)) {
+                section.unwanted("overrides", format_args!("`{twice}` is there twice, in two spellings"));
+                return None;
+            }
+        }
         expose.and(refusal).map(|_| (Action::Charge(limits), keys))
     }
 

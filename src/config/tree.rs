@@ -13,8 +13,9 @@ use super::problem::{Place, Problem, Report};
 
 /// Deeper than any file means to be, shallow enough for a recursive reader.
 const MAX_DEPTH: usize = 64;
-/// Counted with every alias expanded.
+/// Both are counted with every alias expanded.
 const MAX_NODES: usize = 200_000;
+const MAX_TEXT: usize = 16 << 20;
 const MAX_BYTES: usize = 4 << 20;
 
 /// A value, and where it begins.
@@ -113,15 +114,23 @@ pub fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
     })?;
     // A byte order mark is no part of the text, and would shift the first line by a column.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut builder = Builder { parser: Parser::new_from_str(text), report, anchors: HashMap::new(), nodes: 0 };
+    let mut builder =
+        Builder { parser: Parser::new_from_str(text), report, anchors: HashMap::new(), size: Size::default() };
     builder.document()
 }
 
 struct Builder<'t> {
     parser: Parser<'t, StrInput<'t>>,
     report: &'t Report,
-    anchors: HashMap<usize, (Node, usize)>,
+    anchors: HashMap<usize, (Node, Size)>,
+    size: Size,
+}
+
+/// How much has been read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
     nodes: usize,
+    text: usize,
 }
 
 impl<'t> Builder<'t> {
@@ -154,11 +163,12 @@ impl<'t> Builder<'t> {
 
     fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node, Problem> {
         let place = place(span.start);
-        self.count(1, place)?;
+        let before = self.size;
+        let text = if let Event::Scalar(text, ..) = &event { text.len() } else { 0 };
+        self.count(Size { nodes: 1, text }, place)?;
         if depth > MAX_DEPTH {
             return Err(fault(place, format!("must be nested at most {MAX_DEPTH} deep")));
         }
-        let before = self.nodes;
         let (value, anchor, tag) = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let style = if style == ScalarStyle::Plain { Style::Plain } else { Style::Quoted };
@@ -180,15 +190,17 @@ impl<'t> Builder<'t> {
         }
         let node = Node { place, value };
         if anchor > 0 {
-            self.anchors.insert(anchor, (node.clone(), self.nodes - before + 1));
+            let size = Size { nodes: self.size.nodes - before.nodes, text: self.size.text - before.text };
+            self.anchors.insert(anchor, (node.clone(), size));
         }
         Ok(node)
     }
 
-    fn count(&mut self, nodes: usize, place: Place) -> Result<(), Problem> {
-        self.nodes += nodes;
-        if self.nodes > MAX_NODES {
-            return Err(fault(place, format!("must have at most {MAX_NODES} values, aliases expanded")));
+    fn count(&mut self, more: Size, place: Place) -> Result<(), Problem> {
+        self.size = Size { nodes: self.size.nodes + more.nodes, text: self.size.text + more.text };
+        if self.size.nodes > MAX_NODES || self.size.text > MAX_TEXT {
+            let what = format!("must have at most {MAX_NODES} values and {MAX_TEXT} bytes of text, aliases expanded");
+            return Err(fault(place, what));
         }
         Ok(())
     }
@@ -304,6 +316,13 @@ mod tests {
                 &format!("a{level}: &a{level} [*a{below}, *a{below}, *a{below}, *a{below}, *a{below}, *a{below}]\n");
         }
         let problem = read(bomb.as_bytes(), &Report::default()).unwrap_err();
+        assert!(problem.what.contains("aliases expanded"), "{problem:?}");
+    }
+
+    #[test]
+    fn aliases_of_a_long_text_expand_within_bounds() {
+        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), "*a, ".repeat(100));
+        let problem = read(long.as_bytes(), &Report::default()).unwrap_err();
         assert!(problem.what.contains("aliases expanded"), "{problem:?}");
     }
 

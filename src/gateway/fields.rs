@@ -132,10 +132,17 @@ impl Triple {
         Ok(())
     }
 
-    /// By the share that is left, as among our own limits. A triple that we cannot read is not ours to replace.
+    /// By the share that is left, as among our own limits; without a limit, by what is left. A triple of which even that
+    /// cannot be read is not ours to replace.
     fn stricter_than(self, header: &ResponseHeader, names: [&'static str; 3]) -> bool {
-        let number = |name: &str| header.headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
-        let (Some(limit), Some(remaining)) = (number(names[0]), number(names[1])) else { return false };
+        // Some write `100, 100;w=60`: the number in front is the one in force.
+        let number = |name: &str| {
+            let value = header.headers.get(name)?.to_str().ok()?.trim();
+            let digits = value.find(|character: char| !character.is_ascii_digit()).unwrap_or(value.len());
+            value[..digits].parse::<u64>().ok()
+        };
+        let Some(remaining) = number(names[1]) else { return false };
+        let limit = number(names[0]).filter(|limit| *limit > 0).unwrap_or(self.limit);
         u128::from(self.remaining) * u128::from(limit) < u128::from(remaining) * u128::from(self.limit)
     }
 }

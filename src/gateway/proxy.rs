@@ -49,6 +49,8 @@ pub struct Passage {
     /// How many addresses have been tried in vain.
     attempts: usize,
     addresses: usize,
+    /// Whether it has been sent a second time.
+    repeated: bool,
     /// When the request went to the upstream; none if it never did.
     forwarded: Option<Timestamp>,
     upstream_error: Option<UpstreamError>,
@@ -68,6 +70,7 @@ impl ProxyHttp for Proxy {
             origin: Origin::Gateway,
             attempts: 0,
             addresses: 0,
+            repeated: false,
             forwarded: None,
             upstream_error: None,
         }
@@ -151,6 +154,29 @@ impl ProxyHttp for Proxy {
         error
     }
 
+    /// A pooled connection may have been closed by the upstream just as we sent on it. Then a request that may be repeated
+    /// is, once: the upstream can have seen it twice, which is counted as its error.
+    fn error_while_proxy(
+        &self,
+        _: &HttpPeer,
+        session: &mut Session,
+        mut error: Box<Error>,
+        passage: &mut Passage,
+        reused: bool,
+    ) -> Box<Error> {
+        let repeatable = session.req_header().method.is_idempotent() && !session.as_ref().retry_buffer_truncated();
+        if repeatable && !passage.repeated {
+            error.retry.decide_reuse(reused);
+        } else {
+            error.set_retry(false);
+        }
+        if error.retry() {
+            passage.repeated = true;
+            self.0.metrics.count_upstream_error(upstream_error(error.etype()));
+        }
+        error
+    }
+
     /// Runs again for each address that is tried, on a fresh copy of the request.
     async fn upstream_request_filter(
         &self,
@@ -183,8 +209,7 @@ impl ProxyHttp for Proxy {
             // Also for what was under way when draining began.
             session.set_keepalive(None);
         }
-        let final_answer = !response.status.is_informational() || response.status == StatusCode::SWITCHING_PROTOCOLS;
-        if !final_answer {
+        if response.status.is_informational() && response.status != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(());
         }
         passage.origin = Origin::Upstream;
@@ -197,13 +222,16 @@ impl ProxyHttp for Proxy {
 
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, passage: &mut Passage) -> FailToProxy {
         let status = self.status_of(error, passage);
-        let too_late = session.response_written().is_some();
+        let too_late = answered(session).is_some();
         if status > 0 && !too_late {
             passage.origin = Origin::Gateway;
             // What is left of the request cannot be told from a next one.
             session.set_keepalive(None);
             let reply = match status {
-                400 => Reply::refusal(400, Reason::BadRequest),
+                400 => {
+                    self.0.metrics.count_refusal(Reason::BadRequest);
+                    Reply::refusal(400, Reason::BadRequest)
+                }
                 _ => Reply::fault(status),
             };
             // What was charged stays charged, and is shown.
@@ -233,8 +261,8 @@ impl ProxyHttp for Proxy {
     async fn logging(&self, session: &mut Session, error: Option<&Error>, passage: &mut Passage) {
         let now = self.0.clock.now();
         let metrics = &self.0.metrics;
-        let code = match session.response_written() {
-            Some(response) => response.status.as_u16(),
+        let code = match answered(session) {
+            Some(code) => code,
             // The client went away: the code that nginx logs for it. If the upstream saw the request, it counts as its.
             None => {
                 passage.origin = if passage.forwarded.is_some() { Origin::Upstream } else { Origin::Gateway };
@@ -289,6 +317,12 @@ impl Proxy {
     }
 }
 
+/// The code of the answer that has gone out; a 1xx before it is none.
+fn answered(session: &Session) -> Option<u16> {
+    let status = session.response_written()?.status;
+    (!status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS).then_some(status.as_u16())
+}
+
 fn upstream_error(kind: &ErrorType) -> UpstreamError {
     match kind {
         ErrorType::ConnectTimedout => UpstreamError::ConnectTimeout,
@@ -310,10 +344,11 @@ fn forward_headers(headers: &mut HeaderMap, passage: &Passage) {
     const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
     const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
     headers.reserve(4);
-    // Ours alone to say, or nobody's: what a client sent under these names goes no further.
+    // Ours alone to say, or a trusted peer's: what others sent under these names goes no further.
     let ours = |name: &HeaderName| {
         let name = name.as_str();
-        matches!(name, "forwarded" | "x-real-ip") || name.starts_with("x-tollgate-") || name.starts_with("ratelimit")
+        let hearsay = matches!(name, "forwarded" | "x-real-ip") && !passage.trusted_peer;
+        hearsay || name.starts_with("x-tollgate-") || name.starts_with("ratelimit")
     };
     while let Some(name) = headers.keys().find(|name| ours(name)).cloned() {
         headers.remove(name);

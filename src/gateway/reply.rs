@@ -179,8 +179,9 @@ fn prepare_connection(session: &mut Session, draining: bool) {
 
 fn is_grpc(session: &Session) -> bool {
     let Some(kind) = session.req_header().headers.get(CONTENT_TYPE) else { return false };
-    let rest = kind.as_bytes().strip_prefix(b"application/grpc");
-    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+    const GRPC: &[u8] = b"application/grpc";
+    let Some((kind, rest)) = kind.as_bytes().split_at_checked(GRPC.len()) else { return false };
+    kind.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';'))
 }
 
 fn title(status: u16) -> &'static str {

@@ -102,24 +102,15 @@ impl Attribute {
     pub fn is_ambiguous(&self, request: &Request<'_>) -> bool {
         match self {
             Attribute::Header(name) => {
-                let headers = &request.head.headers;
-                let mut values = headers.get_all(name).iter();
-                if values.next().is_none() {
-                    return false;
-                }
-                values.next().is_some()
-                    || headers.get_all(CONNECTION).iter().any(|nominated| {
-                        nominated
-                            .as_bytes()
-                            .split(|byte| *byte == b',')
-                            .any(|option| option.trim_ascii().eq_ignore_ascii_case(name.as_str().as_bytes()))
-                    })
+                let mut values = request.head.headers.get_all(name).iter();
+                values.next().is_some() && (values.next().is_some() || is_nominated(request, name))
             }
             Attribute::Query(name) => {
                 query_pairs(request).filter(|(found, _)| **found == *name.as_bytes()).nth(1).is_some()
             }
             Attribute::Cookie(name) => {
-                cookie_pairs(request).filter(|(found, _)| *found == name.as_bytes()).nth(1).is_some()
+                let mut values = cookie_pairs(request).filter(|(found, _)| *found == name.as_bytes());
+                values.next().is_some() && (values.next().is_some() || is_nominated(request, &COOKIE))
             }
             Attribute::Address
             | Attribute::Method
@@ -145,6 +136,14 @@ impl fmt::Display for Attribute {
             Attribute::Upstream => f.write_str("upstream"),
         }
     }
+}
+
+/// Whether `Connection` names this field, and so has it taken off on the way to the upstream.
+fn is_nominated(request: &Request<'_>, name: &HeaderName) -> bool {
+    request.head.headers.get_all(CONNECTION).iter().any(|options| {
+        let mut options = options.as_bytes().split(|byte| *byte == b',');
+        options.any(|option| option.trim_ascii().eq_ignore_ascii_case(name.as_str().as_bytes()))
+    })
 }
 
 fn filled(value: &[u8]) -> Option<Cow<'_, [u8]>> {
@@ -256,6 +255,8 @@ mod tests {
         check("query:user", "/?user=a&users=b", &[], Some("a"));
         check("cookie:s", "/", &[("cookie", "s=1; s=2")], Some("AMBIGUOUS"));
         check("cookie:s", "/", &[("cookie", "s=1"), ("cookie", "s=1")], Some("AMBIGUOUS"));
+        check("cookie:s", "/", &[("cookie", "s=1"), ("connection", "Cookie")], Some("AMBIGUOUS"));
+        check("cookie:s", "/", &[("cookie", "t=1"), ("connection", "cookie")], None);
     }
 
     #[test]

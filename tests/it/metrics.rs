@@ -46,7 +46,7 @@ rules:
     eventually("conservation", || of_upstream() == seen);
     let decisions = gateway.metric("rate_limiter_decisions_total", &[]);
     assert_eq!(decisions, counted(&[]));
-    assert_eq!(gateway.metric("rate_limiter_allowed_total", &[]), 10.0);
+    gateway.expect("rate_limiter_allowed_total", &[], 10.0);
     assert_eq!(
         gateway.metric("tollgate_refused_requests_total", &[]),
         gateway.metric("rate_limiter_decisions_total", &["refused"])
@@ -68,13 +68,13 @@ policies:
     for (rule, mode) in [("free.second", "enforce"), ("free.day", "enforce"), ("trial", "shadow")] {
         let labels = ["policy=\"plans\"", &format!("rule=\"{rule}\""), &format!("mode=\"{mode}\"")];
         for name in ["rate_limiter_requests_total", "rate_limiter_allowed_total"] {
-            assert_eq!(gateway.metric(name, &labels), 0.0, "{name} {rule}");
+            gateway.expect(name, &labels, 0.0);
         }
         for reason in ["token_bucket_exceeded", "cost_too_large"] {
             let labels = [labels[0], labels[1], labels[2], &format!("reason=\"{reason}\"")];
-            assert_eq!(gateway.metric("rate_limiter_rejected_total", &labels), 0.0);
+            gateway.expect("rate_limiter_rejected_total", &labels, 0.0);
         }
-        assert_eq!(gateway.metric("rate_limiter_near_limit_total", &labels[..2]), 0.0);
+        gateway.expect("rate_limiter_near_limit_total", &labels[..2], 0.0);
     }
     for (name, labels) in [
         ("rate_limiter_unmatched_total", &["policy=\"plans\""][..]),
@@ -83,10 +83,10 @@ policies:
         ("rate_limiter_evicted_total", &[]),
         ("rate_limiter_buckets", &[]),
     ] {
-        assert_eq!(gateway.metric(name, labels), 0.0, "{name}");
+        gateway.expect(name, labels, 0.0);
     }
     assert_eq!(gateway.metric("tollgate_build_info", &[&format!("version=\"{}\"", env!("CARGO_PKG_VERSION"))]), 1.0);
-    assert_eq!(gateway.metric("tollgate_config_info", &["hash=\""]), 1.0);
+    gateway.expect("tollgate_config_info", &["hash=\""], 1.0);
     assert!(gateway.metric("process_resident_memory_bytes", &[]) > 1e6);
 }
 
@@ -104,7 +104,7 @@ rules:
         client.get(&format!("/?user={user}"), &[]);
     }
     assert!(gateway.metric("rate_limiter_buckets", &[]) >= 1.0);
-    assert_eq!(gateway.metric("tollgate_http_connections", &["listener=\"http\""]), 1.0);
+    gateway.expect("tollgate_http_connections", &["listener=\"http\""], 1.0);
     drop(client);
     eventually("the connection is gone", || gateway.metric("tollgate_http_connections", &[]) == 0.0);
     eventually("full buckets are freed", || gateway.metric("rate_limiter_buckets", &[]) == 0.0);
@@ -124,8 +124,8 @@ rules:
     for user in 0..25 {
         client.get(&format!("/?user={user}"), &[]);
     }
-    assert_eq!(gateway.metric("rate_limiter_buckets", &[]), 10.0);
-    assert_eq!(gateway.metric("rate_limiter_evicted_total", &[]), 15.0);
+    gateway.expect("rate_limiter_buckets", &[], 10.0);
+    gateway.expect("rate_limiter_evicted_total", &[], 15.0);
 }
 
 #[test]
@@ -140,8 +140,8 @@ fn durations_are_histograms_with_the_documented_bounds() {
     let bound = |bound: &str| gateway.metric("rate_limiter_latency_seconds_bucket", &[&format!("le=\"{bound}\"")]);
     assert_eq!(bound("+Inf"), 1.0);
     assert!(bound("0.00001") <= bound("0.05") && bound("0.05") <= bound("1"));
-    assert_eq!(gateway.metric("tollgate_http_request_duration_seconds_count", &["origin=\"upstream\""]), 1.0);
-    assert_eq!(gateway.metric("tollgate_upstream_request_duration_seconds_count", &[]), 1.0);
+    gateway.expect("tollgate_http_request_duration_seconds_count", &["origin=\"upstream\""], 1.0);
+    gateway.expect("tollgate_upstream_request_duration_seconds_count", &[], 1.0);
 }
 
 #[test]

@@ -157,8 +157,8 @@ fn an_upstream_that_is_not_there_is_a_502() {
     assert_eq!(response.json()["type"], "about:blank");
     assert!(!format!("{response:?}").contains(&gone.port().to_string()), "{response:?}");
     assert_eq!(response.field("x-tollgate-reason"), None);
-    assert_eq!(gateway.metric("tollgate_upstream_errors_total", &["connect_failed"]), 1.0);
-    assert_eq!(gateway.metric("tollgate_http_requests_total", &["502", "gateway"]), 1.0);
+    gateway.expect("tollgate_upstream_errors_total", &["connect_failed"], 1.0);
+    gateway.expect("tollgate_http_requests_total", &["502", "gateway"], 1.0);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn an_upstream_that_is_silent_is_a_504_in_time() {
     let response = gateway.client().get("/", &[]);
     assert_eq!(response.status, 504);
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-    assert_eq!(gateway.metric("tollgate_upstream_errors_total", &["read_timeout"]), 1.0);
+    gateway.expect("tollgate_upstream_errors_total", &["read_timeout"], 1.0);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_name_is_resolved_in_the_background_and_every_address_tried() {
     assert_eq!([client.get("/", &[]).status, client.get("/", &[]).status], [200, 200]);
     let gateway = Gateway::start_for("http://no-such-name.invalid:80", "upstream_timeouts: {connect: 500ms}");
     assert_eq!(gateway.client().get("/", &[]).status, 502);
-    assert_eq!(gateway.metric("tollgate_upstream_errors_total", &["unresolved"]), 1.0);
+    gateway.expect("tollgate_upstream_errors_total", &["unresolved"], 1.0);
 }
 
 #[test]
@@ -239,4 +239,37 @@ fn an_upgrade_is_charged_and_then_a_tunnel() {
     client.write("ping");
     client.until("ping");
     assert_eq!(gateway.client().get("/", &upgrade).status, 429);
+}
+
+#[test]
+fn an_upstream_that_fails_after_it_said_continue_is_a_502() {
+    let upstream = Upstream::answering(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+    });
+    let gateway = Gateway::start(&upstream, "");
+    let mut client = gateway.client();
+    client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\nok");
+    assert_eq!(client.response("POST").unwrap().status, 502);
+    gateway.expect("tollgate_http_requests_total", &["code=\"502\"", "origin=\"gateway\""], 1.0);
+}
+
+#[test]
+fn a_repeatable_request_is_sent_once_more_when_its_pooled_connection_breaks_and_no_other() {
+    let upstream = Upstream::answering(|seen, stream| {
+        if seen.line.contains("/break") {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        } else {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let gateway = Gateway::start(&upstream, "");
+    for (method, sightings) in [("GET", 2), ("POST", 1)] {
+        let mut client = gateway.client();
+        assert_eq!(client.send(method, "/warm", &[], "").status, 200);
+        assert_eq!(client.send(method, "/break", &[], "").status, 502);
+        let line = format!("{method} /break HTTP/1.1");
+        assert_eq!(upstream.seen().iter().filter(|seen| seen.line == line).count(), sightings, "{method}");
+    }
+    gateway.expect("tollgate_upstream_errors_total", &["kind=\"closed\""], 3.0);
 }

@@ -97,9 +97,9 @@ policies:
     assert_eq!(codes(&mut client, &[("/", exempt), ("/", exempt), ("/", exempt)]), [200, 200, 200]);
     let both: &[_] = &[("X-Internal", "yes"), ("X-Partner", "acme")];
     assert_eq!(codes(&mut client, &[("/", both)]), [403]);
-    assert_eq!(gateway.metric("rate_limiter_decisions_total", &["exempt"]), 3.0);
-    assert_eq!(gateway.metric("rate_limiter_decisions_total", &["unlimited"]), 3.0);
-    assert_eq!(gateway.metric("rate_limiter_decisions_total", &["refused"]), 4.0);
+    gateway.expect("rate_limiter_decisions_total", &["exempt"], 3.0);
+    gateway.expect("rate_limiter_decisions_total", &["unlimited"], 3.0);
+    gateway.expect("rate_limiter_decisions_total", &["refused"], 4.0);
 }
 
 #[test]
@@ -113,7 +113,7 @@ rules:
     );
     let response = gateway.client().get("/", &[]);
     assert_eq!((response.status, response.field("ratelimit-policy")), (200, None));
-    assert_eq!(gateway.metric("rate_limiter_unmatched_total", &["policy=\"default\""]), 1.0);
+    gateway.expect("rate_limiter_unmatched_total", &["policy=\"default\""], 1.0);
 }
 
 #[test]

@@ -62,12 +62,31 @@ impl Gateway {
     /// A sum over the series of a metric whose labels contain all of these.
     #[track_caller]
     pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        self.find_metric(name, labels).unwrap_or_else(|| panic!("there is no {name}"))
+    }
+
+    /// None as long as the metric has no series at all.
+    fn find_metric(&self, name: &str, labels: &[&str]) -> Option<f64> {
         let text = Client::connect(self.admin).get("/metrics", &[("Connection", "close")]).body;
         let of_metric = |line: &&str| line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} "));
         let series: Vec<_> = text.lines().filter(of_metric).collect();
-        assert!(!series.is_empty(), "no {name} in:\n{text}");
-        let chosen = series.into_iter().filter(|line| labels.iter().all(|label| line.contains(label)));
-        chosen.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+        let chosen = series.iter().filter(|line| labels.iter().all(|label| line.contains(label)));
+        let sum = chosen.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum();
+        (!series.is_empty()).then_some(sum)
+    }
+
+    /// Waits until a metric has this value: what is counted behind an answer may be a moment late.
+    #[track_caller]
+    pub fn expect(&self, name: &str, labels: &[&str], value: f64) {
+        let deadline = now() + Duration::from_secs(5);
+        loop {
+            let found = self.find_metric(name, labels);
+            if found == Some(value) {
+                return;
+            }
+            assert!(now() < deadline, "{name} {labels:?} is {found:?}, should be {value}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     pub fn signal(&self, name: &str) {
