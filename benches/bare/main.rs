@@ -1,7 +1,8 @@
-//! A bare Pingora proxy, to compare with: `bare LISTEN UPSTREAM docs|ours`.
+//! A bare Pingora proxy, to compare with: `bare LISTEN UPSTREAM docs|sockets|ours`.
 //!
-//! `docs` is what Pingora's documentation shows: one service, work stealing, one thread per core. `ours` is our layout: a
-//! service with one single-threaded runtime and one listening socket for each core.
+//! `docs` is what Pingora's documentation shows: one service, work stealing, one thread per core. `sockets` has a service
+//! with one thread and one listening socket for each core, on Pingora's usual runtime. `ours` has single-threaded runtimes
+//! as well, and so all of our layout.
 
 use async_trait::async_trait;
 use pingora::prelude::{ProxyHttp, Server, Session, http_proxy_service};
@@ -27,7 +28,9 @@ impl ProxyHttp for Bare {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, listen, upstream, layout] = &arguments[..] else { return Err("bare LISTEN UPSTREAM docs|ours".into()) };
+    let [_, listen, upstream, layout] = &arguments[..] else {
+        return Err("bare LISTEN UPSTREAM docs|sockets|ours".into());
+    };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let conf = ServerConf {
         threads: cores,
@@ -38,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut server = Server::new_with_opt_and_conf(None, conf);
     server.bootstrap();
     let bare = || Bare(HttpPeer::new(upstream.as_str(), false, String::new()));
-    if layout == "ours" {
+    if layout != "docs" {
         let bound = Bound::bind(listen.parse()?, cores)?;
         for service in bound.services("bare", || http_proxy(&server.configuration, bare())) {
             server.add_service(service);
