@@ -157,6 +157,10 @@ impl Memory {
 
     /// Returns how many buckets had to go although something was still spent.
     fn keep(&self, shard: &mut Shard, key: BucketKey, entry: Entry, now: Timestamp) -> u64 {
+        // By an eighth, not by doubling: what is reserved and not used is memory that an operator pays for.
+        if shard.len() == shard.capacity() {
+            shard.reserve_exact((shard.len() / 8).max(16));
+        }
         let kept = Kept { full_at: Reverse(entry.full_at), state: entry.state };
         if shard.push(key, kept).is_some() || self.buckets.fetch_add(1, Ordering::Relaxed) < self.max_buckets {
             return 0;
