@@ -23,7 +23,7 @@ pub struct Charge {
     pub variant: u32,
 }
 
-/// The place of a limit in [`super::rule::RuleSet::limits`].
+/// The place of a limit in [`super::rule_set::RuleSet::limits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitId(pub u32);
 
