@@ -79,7 +79,7 @@ type Held<'m> = SmallVec<[(usize, MutexGuard<'m, Shard>); 2]>;
 impl Memory {
     pub fn new(settings: &Settings, clock: Clock) -> Memory {
         // A shard gets so many buckets that one without any is out of the question at the bound.
-        let shards = (settings.max_buckets / 1024).clamp(1, 64);
+        let shards = (settings.max_buckets / 1024).clamp(1, 16);
         Memory {
             clock,
             max_buckets: settings.max_buckets,
