@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use proptest::prelude::*;
 use tollgate::config::Config;
 
 fn files(folder: &str) -> Vec<PathBuf> {
@@ -65,4 +66,23 @@ fn bytes_that_are_no_file_of_ours_are_refused_in_one_line() {
     }
     let huge = "# filler\n".repeat(1 << 20);
     assert_eq!(report(huge.as_bytes()), "gateway.yaml: must be at most 4194304 bytes, is 9437184\n1 problem");
+}
+
+proptest! {
+    /// Whatever an editor leaves behind: it is a file, or it has problems, and neither ends the process.
+    #[test]
+    fn a_mangled_file_never_panics(cuts in prop::collection::vec((any::<prop::sample::Index>(), 0usize..4, "[ -~\n\t\u{e9}]{0,3}"), 1..8)) {
+        let mut text: Vec<char> = include_str!("../config/good/everything.yaml").chars().collect();
+        for (at, taken, put) in cuts {
+            let at = at.index(text.len());
+            text.splice(at..(at + taken).min(text.len()), put.chars());
+        }
+        let text: String = text.into_iter().collect();
+        prop_assert!(!report(text.as_bytes()).is_empty());
+    }
+
+    #[test]
+    fn bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        prop_assert!(!report(&bytes).is_empty());
+    }
 }
