@@ -89,11 +89,10 @@ async fn charge(gateway: &Gateway, snapshot: &Snapshot, plan: Plan) -> (Fate, De
     // A store answers every plan that it was given.
     let Some(settlement) = taken.settlements.pop() else { return (Fate::Unlimited, Decision::Pass(None)) };
     count(snapshot, &plan, &settlement);
-    let exposed = plan.enforced.iter().any(|charge| is_exposed(snapshot, charge));
-    let fields = exposed.then(|| RateFields::new(&snapshot.config.headers, &snapshot.shown, &plan, Some(&settlement)));
+    let fields = RateFields::new(&snapshot.config.headers, &snapshot.shown, &plan, Some(&settlement));
     match settlement.verdict {
         Verdict::Allow if plan.enforced.is_empty() => (Fate::Unlimited, Decision::Pass(None)),
-        Verdict::Allow => (Fate::Allowed, Decision::Pass(fields.map(Box::new))),
+        Verdict::Allow => (Fate::Allowed, Decision::Pass(Some(Box::new(fields)))),
         Verdict::Deny | Verdict::Never => {
             let refusal = refusal(snapshot, &plan, &settlement, fields);
             (Fate::Refused, Decision::Refuse(refusal))
@@ -102,7 +101,7 @@ async fn charge(gateway: &Gateway, snapshot: &Snapshot, plan: Plan) -> (Fate, De
 }
 
 /// The limit with the longest wait speaks for all that refused.
-fn refusal(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, fields: Option<RateFields>) -> Refusal {
+fn refusal(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, fields: RateFields) -> Refusal {
     let refused =
         || plan.enforced.iter().zip(&settlement.enforced).filter(|(_, outcome)| outcome.verdict != Verdict::Allow);
     let worst = refused().reduce(|worst, next| if next.1.retry_after > worst.1.retry_after { next } else { worst });
@@ -115,7 +114,7 @@ fn refusal(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, fields: Op
         status: if refused().all(|(charge, _)| shared(charge)) { 503 } else { 429 },
         reason: worst.map_or(Reason::Denied, |(charge, _)| Reason::exceeded(&charge.algorithm)),
         retry_after: worst.map(|(charge, outcome)| retry_after(charge, outcome, snapshot.config.retry_after_jitter)),
-        fields,
+        fields: Some(fields),
         violated: Some(violated),
     }
 }
@@ -139,14 +138,9 @@ fn too_large(snapshot: &Snapshot, plan: &Plan) -> Decision {
             metrics.too_large.increment(1);
         }
     }
-    let exposed = plan.enforced.iter().any(|charge| is_exposed(snapshot, charge));
-    let fields = exposed.then(|| RateFields::new(&snapshot.config.headers, &snapshot.shown, plan, None));
+    let fields = Some(RateFields::new(&snapshot.config.headers, &snapshot.shown, plan, None));
     let reason = Reason::CostTooLarge;
     Decision::Refuse(Refusal { status: 429, reason, retry_after: None, fields, violated: None })
-}
-
-fn is_exposed(snapshot: &Snapshot, charge: &Charge) -> bool {
-    snapshot.limit(charge.limit).is_some_and(|(limit, _)| limit.expose == Expose::Yes)
 }
 
 fn count(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement) {

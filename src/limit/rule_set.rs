@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use super::algorithm::{Algorithm, Quota};
+use super::algorithm::Algorithm;
 use super::attribute::Attribute;
 use super::charge::{Charge, LimitId, Plan};
 use super::cost::{Beyond, Cost};
@@ -76,12 +76,6 @@ pub struct CompiledLimit {
     seed: KeySeed,
     /// Which variant holds for which value of the only limit key.
     overrides: HashMap<Vec<u8>, u32>,
-}
-
-impl CompiledLimit {
-    pub fn quota(&self, variant: u32) -> Option<Quota> {
-        Some(self.variants.get(usize::try_from(variant).ok()?)?.quota())
-    }
 }
 
 #[derive(Clone, Debug)]
