@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bare = || Bare(HttpPeer::new(upstream.as_str(), false, String::new()));
     if layout != "docs" {
         let bound = Bound::bind(listen.parse()?, cores)?;
-        for service in bound.services("bare", || http_proxy(&server.configuration, bare())) {
+        for service in bound.services("bare", |_| http_proxy(&server.configuration, bare())) {
             server.add_service(service);
         }
     } else {

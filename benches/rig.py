@@ -1,0 +1,127 @@
+"""What the benchmarks share: ports, processes, CPU by the kernel's accounting, wrk."""
+
+import os
+import pathlib
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CONNECTIONS = 64
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+UPSTREAM, PROXY = free_port(), free_port()
+
+NGINX = """
+%s
+daemon off; worker_processes {workers}; pid {folder}/{name}.pid; error_log /dev/null;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; keepalive_requests 1000000000;
+  client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
+  uwsgi_temp_path {folder}; scgi_temp_path {folder};
+  upstream up {{ server 127.0.0.1:%d; keepalive 256; keepalive_requests 1000000000; }}
+  {extra}
+  server {{ listen 127.0.0.1:{port} reuseport; location / {{ {location} }} }}
+}}
+""" % ("{modules}", UPSTREAM)
+PASS = 'proxy_pass http://up; proxy_http_version 1.1; proxy_set_header Connection "";'
+
+
+def cargo(*arguments):
+    subprocess.run(["cargo", "build", "--release", "--locked", *arguments], cwd=ROOT, check=True)
+    return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+
+
+class Folder:
+    """A folder for configuration files, which nginx's workers can read as well."""
+
+    def __init__(self, path):
+        os.chmod(path, 0o755)
+        self.path = pathlib.Path(path)
+
+    def write(self, name, text):
+        path = self.path / name
+        path.write_text(text, encoding="ascii")
+        return path
+
+    def nginx(self, name, port, workers, location, modules="", extra=""):
+        text = NGINX.format(name=name, port=port, workers=workers, location=location, folder=self.path,
+                            modules=modules, extra=extra)
+        return ["/usr/sbin/nginx", "-c", self.write(name, text)]
+
+    def upstream(self):
+        """An nginx that answers `ok` from memory."""
+        process = subprocess.Popen(self.nginx("upstream", UPSTREAM, 1, 'return 200 "ok\\n";'))
+        wait_for(UPSTREAM)
+        return process
+
+
+def wait_for(port):
+    for _ in range(200):
+        try:
+            with socket.create_connection(("127.0.0.1", port), 0.1):
+                return
+        except OSError:
+            time.sleep(0.02)
+    sys.exit(f"nothing listens on port {port}")
+
+
+def family(pid):
+    """The process and its children: nginx works in children."""
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:
+        return [pid, *(int(child) for child in children.read().split())]
+
+
+def cpu_microseconds(pid):
+    total = 0
+    for member in family(pid):
+        for task in os.listdir(f"/proc/{member}/task"):
+            with open(f"/proc/{member}/task/{task}/schedstat", encoding="ascii") as schedstat:
+                total += int(schedstat.read().split()[0])
+    return total / 1000
+
+
+def wrk(seconds, *options, refusals=False):
+    """How many requests were answered."""
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", *options, f"http://127.0.0.1:{PROXY}/"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    if "Socket errors" in output or ("Non-2xx" in output and not refusals):
+        sys.exit(f"not every request passed:\n{output}")
+    return int(re.search(r"(\d+) requests in", output).group(1))
+
+
+def measure(command, seconds, *options, beside=(), refusals=False, ending=signal.SIGTERM):
+    """CPU microseconds per request, of the command and of each process beside it; and requests per second."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(PROXY)
+        wrk(1, *options, refusals=refusals)
+        pids = [process.pid, *beside]
+        before = [cpu_microseconds(pid) for pid in pids]
+        requests = wrk(seconds, *options, refusals=refusals)
+        costs = [(cpu_microseconds(pid) - spent) / requests for pid, spent in zip(pids, before)]
+        return [*costs, requests / seconds]
+    finally:
+        process.send_signal(ending)
+        process.wait()
+
+
+def median(values):
+    return statistics.median(list(values))
+
+
+def machine():
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as cpuinfo:
+        model = re.search(r"model name\s*: (.*)", cpuinfo.read())
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores of {model.group(1) if model else 'unknown'}"
