@@ -2,7 +2,9 @@
 //!
 //! The modules are rooms, in reading order; each looks only at those before it. ARCHITECTURE.md is the map.
 
+pub mod secret;
 pub mod time;
+pub mod tls;
 
 pub mod limit;
 

@@ -83,6 +83,14 @@ impl Clock {
         }
     }
 
+    /// The moment that somebody set by hand; none while the machine's clock counts.
+    pub fn injected(&self) -> Option<Timestamp> {
+        match self {
+            Clock::System { .. } => None,
+            Clock::Manual(_) => Some(self.now()),
+        }
+    }
+
     /// Moves a manual clock. The system's clock is not ours to set: nothing happens.
     pub fn set(&self, moment: Timestamp) {
         if let Clock::Manual(now) = self {

@@ -3,13 +3,16 @@
 use std::net::SocketAddr;
 
 use super::reader::{Field, Section, all};
-use super::{Config, Drain, HeaderFormat, Jitter, Log, LogFormat, Threads, Upstream, UpstreamTimeouts, rules};
+use super::{
+    Config, Drain, HeaderFormat, Jitter, Log, LogFormat, Surroundings, Threads, Upstream, UpstreamTimeouts, rules,
+    stores,
+};
 use crate::auth::client_ip;
-use crate::store::{self, memory};
+use crate::limit::rule::OnStoreFailure;
 use crate::time::Micros;
 
 /// None when a problem has been reported.
-pub fn config(root: Field<'_>) -> Option<Config> {
+pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config> {
     let file = root.section()?;
     let listen = match file.get("listen") {
         Some(field) => field.socket_address(),
@@ -18,17 +21,19 @@ pub fn config(root: Field<'_>) -> Option<Config> {
     let admin = optional(file.get("admin"), |field| field.socket_address());
     let threads = or_default(file.get("threads"), Threads::Auto, threads);
     let upstream = file.need("upstream").and_then(|field| upstream(&field));
-    let store = or_default(file.get("store"), store::Settings::default(), store);
+    let store = stores::store(file.get("store"), surroundings);
+    let on_store_failure = stores::on_store_failure(&file, store.as_ref());
     let client_ip = or_default(file.get("client_ip"), client_ip::Settings::default(), client_ip);
     // Addresses in rules are written as clients are told apart; a wrong prefix is reported once, above.
     let ipv6_prefix = client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix);
-    let rules = rules::rule_set(&file, ipv6_prefix);
+    let rules = rules::rule_set(&file, ipv6_prefix, on_store_failure.unwrap_or(OnStoreFailure::Deny));
     let headers = or_default(file.get("headers"), vec![HeaderFormat::RateLimit, HeaderFormat::Legacy], headers);
     let retry_after_jitter = jitter(file.get("retry_after_jitter"));
     let upstream_timeouts = upstream_timeouts(file.get("upstream_timeouts"));
     let drain = drain(file.get("drain"));
     let log = log(file.get("log"));
     file.close();
+    on_store_failure?;
     let config = Config {
         listen: listen?,
         admin: admin?,
@@ -48,7 +53,7 @@ pub fn config(root: Field<'_>) -> Option<Config> {
 }
 
 /// A key that may be missing: then there is nothing, and nothing is wrong.
-fn optional<'t, T>(field: Option<Field<'t>>, read: impl FnOnce(Field<'t>) -> Option<T>) -> Option<Option<T>> {
+pub fn optional<'t, T>(field: Option<Field<'t>>, read: impl FnOnce(Field<'t>) -> Option<T>) -> Option<Option<T>> {
     match field {
         Some(field) => read(field).map(Some),
         None => Some(None),
@@ -56,7 +61,7 @@ fn optional<'t, T>(field: Option<Field<'t>>, read: impl FnOnce(Field<'t>) -> Opt
 }
 
 /// A key that may be missing: then its default holds.
-fn or_default<'t, T>(field: Option<Field<'t>>, default: T, read: impl FnOnce(Field<'t>) -> Option<T>) -> Option<T> {
+pub fn or_default<'t, T>(field: Option<Field<'t>>, default: T, read: impl FnOnce(Field<'t>) -> Option<T>) -> Option<T> {
     match field {
         Some(field) => read(field),
         None => Some(default),
@@ -101,19 +106,6 @@ fn parse_upstream(text: &str) -> Option<Upstream> {
     let port = port.bytes().all(|byte| byte.is_ascii_digit()).then(|| port.parse().ok()).flatten();
     let port = port.filter(|port| *port > 0)?;
     (!host.is_empty() && host.bytes().all(named)).then(|| Upstream { host: host.to_owned(), port })
-}
-
-fn store(field: Field<'_>) -> Option<store::Settings> {
-    let section = field.section()?;
-    let memory = or_default(section.get("memory"), memory::Settings::default(), |field| {
-        let section = field.section()?;
-        let default = u64::try_from(memory::Settings::default().max_buckets).ok()?;
-        let max_buckets = or_default(section.get("max_buckets"), default, |field| field.whole(1..=1_000_000_000));
-        section.close();
-        Some(memory::Settings { max_buckets: usize::try_from(max_buckets?).ok()? })
-    });
-    section.close();
-    memory.map(store::Settings::Memory)
 }
 
 fn client_ip(field: Field<'_>) -> Option<client_ip::Settings> {

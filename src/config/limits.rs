@@ -6,7 +6,7 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::token_bucket::{NAME as TOKEN_BUCKET, Rate, TokenBucket, Unfit};
 use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
-use crate::limit::rule::{Expose, Limit, Price, RefusalStatus};
+use crate::limit::rule::{Expose, Limit, OnStoreFailure, Price, RefusalStatus};
 use crate::time::Micros;
 
 /// What a rule says of all its limits.
@@ -14,6 +14,7 @@ use crate::time::Micros;
 pub struct Shared {
     pub expose: Expose,
     pub refusal: RefusalStatus,
+    pub on_store_failure: OnStoreFailure,
 }
 
 /// The limits of a rule that charges.
@@ -96,6 +97,7 @@ fn limit(name: String, field: Field<'_>, shared: Shared) -> Option<Limit> {
         candidate,
         expose: shared.expose,
         refusal: shared.refusal,
+        on_store_failure: shared.on_store_failure,
     })
 }
 

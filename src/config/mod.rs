@@ -10,8 +10,10 @@ mod limits;
 pub mod problem;
 mod reader;
 mod rules;
+mod stores;
 mod tree;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -111,12 +113,31 @@ pub enum LogFormat {
     Json,
 }
 
+/// What a file may refer to: the environment, and other files.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'s> {
+    pub variable: &'s dyn Fn(&str) -> Option<String>,
+    /// By a path as it stands in the file.
+    pub read: &'s dyn Fn(&Path) -> std::io::Result<Vec<u8>>,
+}
+
+impl fmt::Debug for Surroundings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Surroundings")
+    }
+}
+
 impl Config {
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Config, Problems> {
         let file = path.display().to_string();
         match std::fs::read(path) {
-            Ok(bytes) => Config::parse(&file, &bytes, &|name| std::env::var(name).ok()),
+            Ok(bytes) => {
+                // Relative paths in a file are relative to it.
+                let folder = path.parent().unwrap_or(Path::new(""));
+                let read = |path: &Path| std::fs::read(folder.join(path));
+                Config::parse(&file, &bytes, Surroundings { variable: &|name| std::env::var(name).ok(), read: &read })
+            }
             Err(error) => {
                 let what = format!("must be a readable file: {error}");
                 Err(Problems { file, problems: vec![Problem { place: None, what, hint: None }] })
@@ -124,13 +145,13 @@ impl Config {
         }
     }
 
-    /// Checks a file's text. `file` is its name in reports, `lookup` the environment.
-    pub fn parse(file: &str, bytes: &[u8], lookup: &dyn Fn(&str) -> Option<String>) -> Result<Config, Problems> {
+    /// Checks a file's text. `file` is its name in reports.
+    pub fn parse(file: &str, bytes: &[u8], surroundings: Surroundings<'_>) -> Result<Config, Problems> {
         let report = Report::default();
         let config = match tree::read(bytes, &report) {
             Ok(mut tree) => {
-                env::expand(&mut tree, lookup, &report);
-                check::config(Field::root(&tree, &report))
+                env::expand(&mut tree, surroundings.variable, &report);
+                check::config(Field::root(&tree, &report), surroundings)
             }
             Err(problem) => {
                 let mut problems = report.into_problems();

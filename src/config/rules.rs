@@ -10,20 +10,24 @@ use crate::limit::attribute::{Attribute, NotAnAttribute, SPELLINGS};
 use crate::limit::matcher::{Expectation, Text};
 use crate::limit::request::ClientAddress;
 use crate::limit::rule::{
-    Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, Otherwise, Policy, RefusalStatus, Rule,
+    Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, RefusalStatus,
+    Rule,
 };
 use crate::limit::rule_set::RuleSet;
 
 /// What reading one rule has to know of the rest of the file.
 struct Rules {
     ipv6_prefix: u8,
+    /// What holds for a rule that does not say.
+    on_store_failure: OnStoreFailure,
     policy_names: HashSet<String>,
     /// Of rules and, as they are shown, of their limits.
     rule_names: HashSet<String>,
 }
 
-pub fn rule_set(file: &Section<'_>, ipv6_prefix: u8) -> Option<RuleSet> {
-    let mut rules = Rules { ipv6_prefix, policy_names: HashSet::new(), rule_names: HashSet::new() };
+pub fn rule_set(file: &Section<'_>, ipv6_prefix: u8, on_store_failure: OnStoreFailure) -> Option<RuleSet> {
+    let (policy_names, rule_names) = (HashSet::new(), HashSet::new());
+    let mut rules = Rules { ipv6_prefix, on_store_failure, policy_names, rule_names };
     let exempt = match file.get("exempt") {
         None => Some(Vec::new()),
         Some(field) => field.list().and_then(|sets| all(sets, |set| rules.exemption(&set))),
@@ -53,6 +57,11 @@ pub fn rule_set(file: &Section<'_>, ipv6_prefix: u8) -> Option<RuleSet> {
         (None, Some(field)) => field.list().and_then(|members| all(members, |member| rules.policy(member))),
     };
     Some(RuleSet::compile(&policies?, &exempt?))
+}
+
+/// What to do while the store gives no answer: for the whole file, or for one rule.
+pub fn on_store_failure(field: &Field<'_>) -> Option<OnStoreFailure> {
+    field.choice(&[OnStoreFailure::Allow, OnStoreFailure::Deny].map(|choice| (choice.name(), choice)))
 }
 
 /// Reports a name that would not be shown the same everywhere. `field` is where to report it.
@@ -111,7 +120,9 @@ impl Rules {
         let mode = mode(&section);
         let action = match section.get("action") {
             Some(field) => {
-                for key in ["algorithm", "algorithm_config", "limits", "overrides", "expose", "status"] {
+                for key in
+                    ["algorithm", "algorithm_config", "limits", "overrides", "expose", "status", "on_store_failure"]
+                {
                     section.get(key);
                     section.unwanted(key, "must not stand beside `action`, which charges nothing");
                 }
@@ -146,9 +157,16 @@ impl Rules {
             }
             None => Some(RefusalStatus::QuotaExceeded),
         };
+        let on_store_failure = match section.get("on_store_failure") {
+            Some(field) => on_store_failure(&field),
+            None => Some(self.on_store_failure),
+        };
         // Wrong ones are reported already; the numbers are looked at all the same.
-        let shared =
-            Shared { expose: expose.unwrap_or(Expose::Yes), refusal: refusal.unwrap_or(RefusalStatus::QuotaExceeded) };
+        let shared = Shared {
+            expose: expose.unwrap_or(Expose::Yes),
+            refusal: refusal.unwrap_or(RefusalStatus::QuotaExceeded),
+            on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Deny),
+        };
         let limits = limits::limits(section, shared);
         let (keys, limits) = (keys?, limits?);
         if section.has("overrides") && keys.len() != 1 {
@@ -166,7 +184,7 @@ impl Rules {
                 return None;
             }
         }
-        expose.and(refusal).map(|_| (Action::Charge(limits), keys))
+        expose.and(refusal).and(on_store_failure).map(|_| (Action::Charge(limits), keys))
     }
 
     /// The values of overrides, as their limit key's values will be written.

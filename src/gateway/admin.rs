@@ -46,8 +46,8 @@ impl Admin {
     /// blip of it would take every gateway out of rotation.
     fn ready(&self) -> Response<Vec<u8>> {
         let (code, status) = if self.0.is_draining() { (503, "draining") } else { (200, "ready") };
-        let store = self.0.store.name();
-        answer(code, JSON, &format!("{{\"status\":\"{status}\",\"store\":{{\"kind\":\"{store}\",\"up\":true}}}}\n"))
+        let (store, up) = (self.0.store.name(), self.0.store_health.is_up());
+        answer(code, JSON, &format!("{{\"status\":\"{status}\",\"store\":{{\"kind\":\"{store}\",\"up\":{up}}}}}\n"))
     }
 }
 

@@ -10,9 +10,13 @@ use crate::limit::charge::{Charge, Plan, Settlement};
 use crate::limit::cost::Cost;
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::request::Request;
-use crate::limit::rule::{Expose, Mode, RefusalStatus};
+use crate::limit::rule::{Expose, Mode, OnStoreFailure, RefusalStatus};
 use crate::limit::rule_set::{Answer, CompiledLimit};
+use crate::store::{Lane, StoreError};
 use crate::time::{Micros, Timestamp};
+
+/// What a refused client is told to wait while the store is away, before the spread.
+const OUTAGE: Micros = Micros(3_000_000);
 
 /// What becomes of a request.
 #[derive(Debug)]
@@ -56,7 +60,13 @@ impl Refusal {
 }
 
 /// Decides, and counts what was decided. `started` is when the request was there to be decided.
-pub async fn decide(gateway: &Gateway, snapshot: &Snapshot, request: &Request<'_>, started: Timestamp) -> Decision {
+pub async fn decide(
+    gateway: &Gateway,
+    lane: Lane,
+    snapshot: &Snapshot,
+    request: &Request<'_>,
+    started: Timestamp,
+) -> Decision {
     let ruling = snapshot.config.rules.plan(request);
     for policy in &ruling.unmatched {
         if let Some(counter) = usize::try_from(policy.0).ok().and_then(|place| snapshot.unmatched.get(place)) {
@@ -71,30 +81,66 @@ pub async fn decide(gateway: &Gateway, snapshot: &Snapshot, request: &Request<'_
         Answer::TooLarge(plan) => (Fate::Refused, too_large(snapshot, &plan)),
         Answer::Charge(plan) if plan.is_empty() => (Fate::Unlimited, Decision::Pass(None)),
         Answer::Charge(plan) => {
-            let charged = charge(gateway, snapshot, plan).await;
-            gateway.metrics.decision_latency.record(gateway.clock.now().since(started).seconds());
-            charged
+            let taken = gateway.store.take(lane, &plan).await;
+            let took = || gateway.clock.now().since(started).seconds();
+            match taken {
+                Ok(taken) => {
+                    gateway.metrics.evicted.increment(taken.evicted);
+                    let settled = settled(snapshot, &plan, &taken.settlement);
+                    gateway.metrics.store_latency.record(took());
+                    settled
+                }
+                Err(error) => {
+                    let fallen_back = fall_back(snapshot, &plan, error);
+                    gateway.metrics.fallback_latency.record(took());
+                    fallen_back
+                }
+            }
         }
     };
     gateway.metrics.count_decision(fate);
     decision
 }
 
-async fn charge(gateway: &Gateway, snapshot: &Snapshot, plan: Plan) -> (Fate, Decision) {
-    let mut taken = match gateway.store.take(std::slice::from_ref(&plan)).await {
-        Ok(taken) => taken,
-        Err(error) => match error {},
-    };
-    gateway.metrics.evicted.increment(taken.evicted);
-    // A store answers every plan that it was given.
-    let Some(settlement) = taken.settlements.pop() else { return (Fate::Unlimited, Decision::Pass(None)) };
-    count(snapshot, &plan, &settlement);
-    let fields = RateFields::new(&snapshot.config.headers, &snapshot.shown, &plan, Some(&settlement));
+fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement) -> (Fate, Decision) {
+    count(snapshot, plan, settlement);
+    let fields = RateFields::new(&snapshot.config.headers, &snapshot.shown, plan, Some(settlement));
     match settlement.verdict {
         Verdict::Allow if plan.enforced.is_empty() => (Fate::Unlimited, Decision::Pass(None)),
         Verdict::Allow => (Fate::Allowed, Decision::Pass(Some(Box::new(fields)))),
         Verdict::Deny | Verdict::Never => {
-            let refusal = refusal(snapshot, &plan, &settlement, fields);
+            let refusal = refusal(snapshot, plan, settlement, fields);
+            (Fate::Refused, Decision::Refuse(refusal))
+        }
+    }
+}
+
+/// Decides without the store, by what each limit asked says of that. One that says `deny` is enough to refuse.
+fn fall_back(snapshot: &Snapshot, plan: &Plan, error: StoreError) -> (Fate, Decision) {
+    if plan.enforced.is_empty() {
+        return (Fate::Unlimited, Decision::Pass(None));
+    }
+    let mut denied = None;
+    for charge in &plan.enforced {
+        let Some((limit, metrics)) = snapshot.limit(charge.limit) else { continue };
+        metrics.requests.increment(1);
+        metrics.count_fallback(error);
+        if limit.on_store_failure == OnStoreFailure::Deny {
+            metrics.unavailable.increment(1);
+            denied = denied.or(Some(charge));
+        }
+    }
+    let fields = RateFields::new(&snapshot.config.headers, &snapshot.shown, plan, None);
+    match denied {
+        None => (Fate::Allowed, Decision::Pass(Some(Box::new(fields)))),
+        Some(charge) => {
+            let refusal = Refusal {
+                status: 503,
+                reason: Reason::StoreUnavailable,
+                retry_after: Some(retry_after(charge, OUTAGE, snapshot.config.retry_after_jitter)),
+                fields: Some(fields),
+                violated: None,
+            };
             (Fate::Refused, Decision::Refuse(refusal))
         }
     }
@@ -113,7 +159,8 @@ fn refusal(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, fields: Ra
     Refusal {
         status: if refused().all(|(charge, _)| shared(charge)) { 503 } else { 429 },
         reason: worst.map_or(Reason::Denied, |(charge, _)| Reason::exceeded(&charge.algorithm)),
-        retry_after: worst.map(|(charge, outcome)| retry_after(charge, outcome, snapshot.config.retry_after_jitter)),
+        retry_after: worst
+            .map(|(charge, outcome)| retry_after(charge, outcome.retry_after, snapshot.config.retry_after_jitter)),
         fields: Some(fields),
         violated: Some(violated),
     }
@@ -121,8 +168,7 @@ fn refusal(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, fields: Ra
 
 /// In seconds: the wait and, on top, a share of it that is fixed for the bucket, so that the same client is told the same
 /// everywhere, and different ones do not return together.
-fn retry_after(charge: &Charge, outcome: &Outcome, jitter: Jitter) -> u64 {
-    let wait = outcome.retry_after;
+fn retry_after(charge: &Charge, wait: Micros, jitter: Jitter) -> u64 {
     let most = u128::from(wait.0) * u128::from(jitter.share) / 1_000_000;
     let extra = (most * u128::from(charge.key.spread())) >> 32;
     let extra = Micros(u64::try_from(extra).unwrap_or(u64::MAX)).min(jitter.max);

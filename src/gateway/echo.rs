@@ -40,7 +40,7 @@ impl Echo {
         };
         let mut server = Server::new_with_opt_and_conf(None, conf);
         server.bootstrap();
-        for service in self.bound.services("echo", || Answer) {
+        for service in self.bound.services("echo", |_| Answer) {
             server.add_service(service);
         }
         let ready: Box<dyn FnOnce() + Send> = Box::new(ready);

@@ -196,7 +196,7 @@ mod tests {
     use crate::limit::key::BucketKey;
     use crate::limit::request::{ClientAddress, Request};
     use crate::limit::rule::{
-        Action, Fold, KeyPart, Limit, LimitKey, Mode, Otherwise, Policy, Price, RefusalStatus, Rule,
+        Action, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule,
     };
     use crate::limit::rule_set::{Answer, RuleSet};
     use crate::store::memory::{Memory, Settings};
@@ -215,6 +215,7 @@ mod tests {
             candidate: None,
             expose: Expose::Yes,
             refusal: RefusalStatus::QuotaExceeded,
+            on_store_failure: OnStoreFailure::Deny,
         };
         Rule {
             name: name.to_owned(),
@@ -269,7 +270,7 @@ mod tests {
             let memory = Memory::new(&Settings::default(), Clock::manual(Timestamp(1 << 50)));
             for _ in 0..requests {
                 let Answer::Charge(plan) = rules.plan(&request).answer else { panic!("nothing to pay") };
-                let settlement = memory.take(std::slice::from_ref(&plan)).settlements.remove(0);
+                let settlement = memory.take(&plan).settlement;
                 let fields = RateFields::new(&[HeaderFormat::RateLimit], &shown, &plan, Some(&settlement));
                 let names: Vec<_> = limits.keys().cloned().collect();
                 prop_assert_eq!(members(&fields.policy.unwrap(), &["q", "w"]), names.clone());

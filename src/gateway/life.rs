@@ -32,6 +32,12 @@ impl ShutdownSignalWatch for Signals {
                 return ShutdownSignal::FastShutdown;
             }
         };
+        // A store that is there is there for the first request; one that is not has been tried.
+        tokio::select! {
+            () = self.gateway.store.tried() => {}
+            _ = term.recv() => return ShutdownSignal::FastShutdown,
+            _ = int.recv() => return ShutdownSignal::FastShutdown,
+        }
         if let Some(ready) = self.ready.lock().take() {
             ready();
         }

@@ -6,6 +6,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -42,21 +43,21 @@ impl Bound {
         Ok(Bound { address, sockets })
     }
 
-    /// One service for each socket, on a thread of its own.
+    /// One service for each socket, on a thread of its own; `app` is told which.
     pub fn services<A: ServerApp + Send + Sync + 'static>(
         self,
         name: &str,
-        mut app: impl FnMut() -> A,
+        mut app: impl FnMut(usize) -> A,
     ) -> Vec<OwnSocket<ListeningService<A>>> {
         let address = self.address.to_string();
         let service = |(number, socket)| {
             // The name under which a socket can be handed to a next process: the table is keyed by text.
             let key = format!("{address}#{number}");
-            let mut service = ListeningService::new(format!("{name} {key}"), app());
+            let mut service = ListeningService::new(format!("{name} {key}"), app(number));
             // An idle connection holds no read buffer.
             let buffers = L4BufferSettings { read: Some(8 << 10), ..L4BufferSettings::default() };
             service.add_listener(ListenerConfig::tcp(address.clone()).l4_buffer(buffers));
-            OwnSocket { inner: service, key, address: address.clone(), socket: Some(socket) }
+            OwnSocket { inner: service, key, address: address.clone(), socket: Some(socket), beside: Mutex::new(None) }
         };
         (0..).zip(self.sockets).map(service).collect::<Vec<_>>()
     }
@@ -91,12 +92,26 @@ pub struct OwnSocket<S> {
     key: String,
     address: String,
     socket: Option<TcpListener>,
+    /// Behind a lock because a service may be looked at by several threads, and a task may not.
+    beside: Mutex<Option<BoxFuture>>,
+}
+
+type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl<S> OwnSocket<S> {
+    /// Runs something else on the service's thread, for as long as that lives.
+    pub fn beside(self, task: impl Future<Output = ()> + Send + 'static) -> OwnSocket<S> {
+        OwnSocket { beside: Mutex::new(Some(Box::pin(task))), ..self }
+    }
 }
 
 #[async_trait]
 impl<S: Service> Service for OwnSocket<S> {
     async fn start_service(&mut self, table: Option<ListenFds>, shutdown: ShutdownWatch, per_fd: usize) {
         let Some(socket) = self.socket.take() else { return };
+        if let Some(task) = self.beside.get_mut().take() {
+            tokio::spawn(task);
+        }
         let fd = socket.into_raw_fd();
         if let Some(table) = table {
             table.lock().add(self.key.clone(), fd);

@@ -9,7 +9,9 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, R
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
 use super::reply::Reason;
+use crate::limit::rule::Mode;
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
+use crate::store::StoreError;
 
 /// The only route and upstream so far, by their names.
 pub const DEFAULT: &str = "default";
@@ -17,13 +19,18 @@ pub const DEFAULT: &str = "default";
 enum Kind {
     Counter,
     Gauge,
+    /// Of seconds.
     Histogram(&'static [f64]),
+    /// Of numbers of something.
+    Counts(&'static [f64]),
 }
 
 /// 10 µs to 1 s, with a bound at the default store timeout.
 const DECISION: &[f64] = &[
     10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0,
 ];
+/// The script's bound is 64.
+const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 const REQUEST: &[f64] = &[1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 const METRICS: &[(&str, Kind, &str)] = &[
@@ -34,7 +41,16 @@ const METRICS: &[(&str, Kind, &str)] = &[
     ("rate_limiter_near_limit_total", Kind::Counter, "Charges taken that left less than a tenth."),
     ("rate_limiter_unmatched_total", Kind::Counter, "Requests to which no rule of a policy applied."),
     ("rate_limiter_latency_seconds", Kind::Histogram(DECISION), "Time of the whole decision."),
-    ("rate_limiter_store_up", Kind::Gauge, "Whether the store answers."),
+    ("rate_limiter_store_calls_total", Kind::Counter, "Calls of a store outside of this process."),
+    (
+        "rate_limiter_store_errors_total",
+        Kind::Counter,
+        "Calls and connections that failed, and buckets that had to be healed.",
+    ),
+    ("rate_limiter_store_call_duration_seconds", Kind::Histogram(DECISION), "Time from sending a call to its answer."),
+    ("rate_limiter_store_batch_requests", Kind::Counts(BATCH), "Requests that travelled in one call."),
+    ("rate_limiter_fallback_decisions_total", Kind::Counter, "Limits that decided without the store."),
+    ("rate_limiter_store_up", Kind::Gauge, "Whether the store can be asked."),
     ("rate_limiter_buckets", Kind::Gauge, "Buckets kept by the embedded store."),
     ("rate_limiter_evicted_total", Kind::Counter, "Buckets forgotten at the bound although something was spent."),
     ("tollgate_http_requests_total", Kind::Counter, "Requests answered, by who made the answer."),
@@ -113,7 +129,8 @@ pub struct Metrics {
     exposition: PrometheusHandle,
     process: metrics_process::Collector,
     decisions: [Counter; 4],
-    pub decision_latency: Histogram,
+    pub store_latency: Histogram,
+    pub fallback_latency: Histogram,
     pub buckets: Gauge,
     pub evicted: Counter,
     responses: Responses,
@@ -137,13 +154,44 @@ pub struct LimitMetrics {
     pub exceeded: Counter,
     pub too_large: Counter,
     pub near_limit: Counter,
+    /// That it said `deny` when there was no store.
+    pub unavailable: Counter,
+    /// By error; none for what never decides without the store.
+    fallback: Vec<Counter>,
+}
+
+impl LimitMetrics {
+    pub fn count_fallback(&self, cause: StoreError) {
+        if let Some(counter) = position(&StoreError::ALL, &cause).and_then(|place| self.fallback.get(place)) {
+            counter.increment(1);
+        }
+    }
+}
+
+/// What is counted of a store's calls.
+#[derive(Debug)]
+pub struct StoreMetrics {
+    pub calls: Counter,
+    pub duration: Histogram,
+    pub batch: Histogram,
+    pub up: Gauge,
+    pub healed: Counter,
+    errors: Vec<Counter>,
+}
+
+impl StoreMetrics {
+    pub fn count_error(&self, error: StoreError) {
+        if let Some(counter) = position(&StoreError::ALL, &error).and_then(|place| self.errors.get(place)) {
+            counter.increment(1);
+        }
+    }
 }
 
 impl Metrics {
     pub fn new() -> Result<Metrics, BuildError> {
         let mut builder = PrometheusBuilder::new();
         for (name, kind, _) in METRICS {
-            if let Kind::Histogram(bounds) = kind {
+            if let Kind::Histogram(bounds) | Kind::Counts(bounds) = kind {
                 builder = builder.set_buckets_for_metric(Matcher::Full((*name).to_owned()), bounds)?;
             }
         }
@@ -154,6 +202,7 @@ impl Metrics {
                 Kind::Counter => recorder.describe_counter(name, Some(Unit::Count), help),
                 Kind::Gauge => recorder.describe_gauge(name, None, help),
                 Kind::Histogram(_) => recorder.describe_histogram(name, Some(Unit::Seconds), help),
+                Kind::Counts(_) => recorder.describe_histogram(name, Some(Unit::Count), help),
             }
         }
         let process = metrics_process::Collector::default();
@@ -163,7 +212,8 @@ impl Metrics {
             process,
             decisions: ["allowed", "refused", "exempt", "unlimited"]
                 .map(|result| counter(&recorder, "rate_limiter_decisions_total", &[("result", result)])),
-            decision_latency: histogram(&recorder, "rate_limiter_latency_seconds", &[("source", "store")]),
+            store_latency: histogram(&recorder, "rate_limiter_latency_seconds", &[("source", "store")]),
+            fallback_latency: histogram(&recorder, "rate_limiter_latency_seconds", &[("source", "fallback")]),
             buckets: gauge(&recorder, "rate_limiter_buckets", &[]),
             evicted: counter(&recorder, "rate_limiter_evicted_total", &[]),
             responses: Responses::new(),
@@ -189,7 +239,6 @@ impl Metrics {
                 .collect(),
             recorder,
         };
-        gauge(&metrics.recorder, "rate_limiter_store_up", &[]).set(1.0);
         gauge(&metrics.recorder, "tollgate_build_info", &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
         Ok(metrics)
     }
@@ -217,15 +266,13 @@ impl Metrics {
     }
 
     pub fn count_refusal(&self, reason: Reason) {
-        let place = Reason::ALL.iter().position(|known| *known == reason);
-        if let Some(counter) = place.and_then(|place| self.refused.get(place)) {
+        if let Some(counter) = position(&Reason::ALL, &reason).and_then(|place| self.refused.get(place)) {
             counter.increment(1);
         }
     }
 
     pub fn count_upstream_error(&self, error: UpstreamError) {
-        let place = UpstreamError::ALL.iter().position(|known| *known == error);
-        if let Some(counter) = place.and_then(|place| self.upstream_errors.get(place)) {
+        if let Some(counter) = position(&UpstreamError::ALL, &error).and_then(|place| self.upstream_errors.get(place)) {
             counter.increment(1);
         }
     }
@@ -236,6 +283,23 @@ impl Metrics {
 
     pub fn connections(&self, listener: &str) -> Gauge {
         gauge(&self.recorder, "tollgate_http_connections", &[("listener", listener)])
+    }
+
+    /// The handles of a store; `store` is its name.
+    pub fn store(&self, store: &'static str) -> StoreMetrics {
+        let labels = [("store", store)];
+        let error = |kind| {
+            let labels = [labels[0], ("kind", kind)];
+            counter(&self.recorder, "rate_limiter_store_errors_total", &labels)
+        };
+        StoreMetrics {
+            calls: counter(&self.recorder, "rate_limiter_store_calls_total", &labels),
+            duration: histogram(&self.recorder, "rate_limiter_store_call_duration_seconds", &labels),
+            batch: histogram(&self.recorder, "rate_limiter_store_batch_requests", &labels),
+            up: gauge(&self.recorder, "rate_limiter_store_up", &[]),
+            healed: error("impossible_bucket"),
+            errors: StoreError::ALL.iter().map(|kind| error(kind.name())).collect(),
+        }
     }
 
     /// Says which file is in force, and since when.
@@ -264,12 +328,21 @@ impl Metrics {
             let labels = [labels[0], labels[1], labels[2], ("reason", reason.name())];
             counter(&self.recorder, "rate_limiter_rejected_total", &labels)
         };
+        let fallback = |cause: StoreError| {
+            let labels = [names[0], names[1], ("action", limit.on_store_failure.name()), ("cause", cause.name())];
+            counter(&self.recorder, "rate_limiter_fallback_decisions_total", &labels)
+        };
         LimitMetrics {
             requests: counter(&self.recorder, "rate_limiter_requests_total", &labels),
             allowed: counter(&self.recorder, "rate_limiter_allowed_total", &labels),
             exceeded: rejected(algorithm),
             too_large: rejected(Reason::CostTooLarge),
             near_limit: counter(&self.recorder, "rate_limiter_near_limit_total", &names),
+            unavailable: rejected(Reason::StoreUnavailable),
+            fallback: match limit.mode {
+                Mode::Enforce => StoreError::ALL.iter().map(|cause| fallback(*cause)).collect(),
+                Mode::Shadow => Vec::new(),
+            },
         }
     }
 }
@@ -300,6 +373,10 @@ impl Responses {
             counter(recorder, "tollgate_http_requests_total", &labels)
         })
     }
+}
+
+fn position<T: PartialEq>(all: &[T], one: &T) -> Option<usize> {
+    all.iter().position(|known| known == one)
 }
 
 fn key(name: &'static str, labels: &[(&'static str, &str)]) -> Key {

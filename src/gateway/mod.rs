@@ -7,6 +7,7 @@ mod admin;
 mod decide;
 pub mod echo;
 mod fields;
+mod health;
 mod life;
 pub mod listener;
 mod metrics;
@@ -32,9 +33,10 @@ use pingora::server::{RunArgs, Server};
 use pingora::services::background::background_service;
 
 use crate::config::{Config, Threads};
-use crate::store::Store;
+use crate::store::{Lane, Report, Store};
 use crate::time::{Clock, Micros, Timestamp};
 use admin::Admin;
+use health::StoreHealth;
 use life::{Housekeeping, Signals};
 use listener::{Bound, FrontDoor};
 use metrics::Metrics;
@@ -94,8 +96,11 @@ pub fn bootstrap(config: Config) -> Result<Bootstrapped, StartError> {
     let clock = Clock::system();
     let metrics = Metrics::new().map_err(|error| StartError::Metrics(error.to_string()))?;
     metrics.config_loaded(&config.hash, clock.now().since(Timestamp(0)).seconds());
+    let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone()));
+    let told = Arc::clone(&store_health);
     let gateway = Gateway {
-        store: Store::open(&config.store, clock.clone()),
+        store: Store::open(&config.store, threads, clock.clone(), Report::new(move |event| told.hear(event))),
+        store_health,
         upstream: Upstream::new(&config.upstream, config.upstream_timeouts),
         snapshot: ArcSwap::from_pointee(Snapshot::new(config, &metrics)),
         metrics,
@@ -123,15 +128,19 @@ impl Bootstrapped {
         let open = Arc::new(AtomicUsize::new(0));
         let connections = self.gateway.metrics.connections("http");
         let conf = Arc::clone(&server.configuration);
-        let door = || {
-            let proxy = http_proxy(&conf, Proxy(Arc::clone(&self.gateway)));
+        let door = |thread| {
+            let proxy = http_proxy(&conf, Proxy { gateway: Arc::clone(&self.gateway), lane: Lane(thread) });
             FrontDoor::new(proxy, Arc::clone(&open), connections.clone())
         };
-        for service in self.http.services("http", door) {
-            server.add_service(service);
+        let link = |thread| {
+            let gateway = Arc::clone(&self.gateway);
+            async move { gateway.store.run(Lane(thread)).await }
+        };
+        for (thread, service) in self.http.services("http", door).into_iter().enumerate() {
+            server.add_service(service.beside(link(thread)));
         }
         if let Some(admin) = self.admin {
-            for service in admin.services("admin", || Admin(Arc::clone(&self.gateway))) {
+            for service in admin.services("admin", |_| Admin(Arc::clone(&self.gateway))) {
                 server.add_service(service);
             }
         }

@@ -26,6 +26,7 @@ use super::reply::{Reason, Reply};
 use super::request_id;
 use super::shared::Gateway;
 use crate::limit::request::{Request, address_text};
+use crate::store::Lane;
 use crate::time::Timestamp;
 
 /// How long an idle client connection is kept.
@@ -33,7 +34,11 @@ const IDLE_SECONDS: u64 = 60;
 
 /// One thread's proxy.
 #[derive(Clone, Debug)]
-pub struct Proxy(pub Arc<Gateway>);
+pub struct Proxy {
+    pub gateway: Arc<Gateway>,
+    /// Which of the threads it is.
+    pub lane: Lane,
+}
 
 /// What is known of one request.
 #[derive(Debug)]
@@ -62,7 +67,7 @@ impl ProxyHttp for Proxy {
 
     fn new_ctx(&self) -> Passage {
         Passage {
-            started: self.0.clock.now(),
+            started: self.gateway.clock.now(),
             request_id: HeaderValue::from_static(""),
             trusted_peer: false,
             peer: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -82,14 +87,14 @@ impl ProxyHttp for Proxy {
     async fn early_request_filter(&self, session: &mut Session, _: &mut Passage) -> Result<()> {
         // Pingora has turned it off where the client or a doubtful head says so; where it is on, it never ends by itself.
         if session.get_keepalive().is_some() {
-            session.set_keepalive(if self.0.is_draining() { None } else { Some(IDLE_SECONDS) });
+            session.set_keepalive(if self.gateway.is_draining() { None } else { Some(IDLE_SECONDS) });
         }
         session.set_pipelining_enabled(true);
         Ok(())
     }
 
     async fn request_filter(&self, session: &mut Session, passage: &mut Passage) -> Result<bool> {
-        let snapshot = self.0.snapshot.load();
+        let snapshot = self.gateway.snapshot.load();
         let head = session.req_header();
         passage.request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
         passage.peer = session
@@ -99,15 +104,15 @@ impl ProxyHttp for Proxy {
         passage.trusted_peer = snapshot.config.client_ip.trusts(passage.peer);
         let client = snapshot.config.client_ip.client(passage.peer, &head.headers);
         let request = Request { head, client, route: DEFAULT, upstream: DEFAULT };
-        let decision = decide(&self.0, &snapshot, &request, passage.started).await;
+        let decision = decide(&self.gateway, self.lane, &snapshot, &request, passage.started).await;
         match decision {
             Decision::Pass(fields) => {
                 passage.fields = fields;
                 Ok(false)
             }
             Decision::Refuse(refusal) => {
-                self.0.metrics.count_refusal(refusal.reason);
-                refusal.reply().write(session, &passage.request_id, self.0.is_draining()).await?;
+                self.gateway.metrics.count_refusal(refusal.reason);
+                refusal.reply().write(session, &passage.request_id, self.gateway.is_draining()).await?;
                 Ok(true)
             }
         }
@@ -115,9 +120,9 @@ impl ProxyHttp for Proxy {
 
     async fn upstream_peer(&self, _: &mut Session, passage: &mut Passage) -> Result<Box<HttpPeer>> {
         // Looked for first without waiting: that is every request but the first few.
-        let found = match self.0.upstream.known_peer() {
+        let found = match self.gateway.upstream.known_peer() {
             Some(found) => Some(found),
-            None => self.0.upstream.first_peer().await,
+            None => self.gateway.upstream.first_peer().await,
         };
         let Some((peer, addresses)) = found else {
             passage.upstream_error = Some(UpstreamError::Unresolved);
@@ -136,7 +141,7 @@ impl ProxyHttp for Proxy {
         _: Option<&Digest>,
         passage: &mut Passage,
     ) -> Result<()> {
-        passage.forwarded = Some(self.0.clock.now());
+        passage.forwarded = Some(self.gateway.clock.now());
         Ok(())
     }
 
@@ -148,7 +153,7 @@ impl ProxyHttp for Proxy {
         passage: &mut Passage,
         mut error: Box<Error>,
     ) -> Box<Error> {
-        self.0.upstream.avoid(peer);
+        self.gateway.upstream.avoid(peer);
         passage.attempts += 1;
         error.set_retry(passage.attempts < passage.addresses);
         error
@@ -172,7 +177,7 @@ impl ProxyHttp for Proxy {
         }
         if error.retry() {
             passage.repeated = true;
-            self.0.metrics.count_upstream_error(upstream_error(error.etype()));
+            self.gateway.metrics.count_upstream_error(upstream_error(error.etype()));
         }
         error
     }
@@ -205,7 +210,7 @@ impl ProxyHttp for Proxy {
         response: &mut ResponseHeader,
         passage: &mut Passage,
     ) -> Result<()> {
-        if self.0.is_draining() {
+        if self.gateway.is_draining() {
             // Also for what was under way when draining began.
             session.set_keepalive(None);
         }
@@ -229,14 +234,14 @@ impl ProxyHttp for Proxy {
             session.set_keepalive(None);
             let reply = match status {
                 400 => {
-                    self.0.metrics.count_refusal(Reason::BadRequest);
+                    self.gateway.metrics.count_refusal(Reason::BadRequest);
                     Reply::refusal(400, Reason::BadRequest)
                 }
                 _ => Reply::fault(status),
             };
             // What was charged stays charged, and is shown.
             let reply = Reply { fields: passage.fields.as_deref(), ..reply };
-            if let Err(error) = reply.write(session, &passage.request_id, self.0.is_draining()).await {
+            if let Err(error) = reply.write(session, &passage.request_id, self.gateway.is_draining()).await {
                 log::debug!(error:% = error; "answer not written");
             }
         }
@@ -259,8 +264,8 @@ impl ProxyHttp for Proxy {
     }
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, passage: &mut Passage) {
-        let now = self.0.clock.now();
-        let metrics = &self.0.metrics;
+        let now = self.gateway.clock.now();
+        let metrics = &self.gateway.metrics;
         let code = match answered(session) {
             Some(code) => code,
             // The client went away: the code that nginx logs for it. If the upstream saw the request, it counts as its.
@@ -308,8 +313,8 @@ impl Proxy {
         let id = passage.request_id.to_str().unwrap_or_default();
         match passage.upstream_error {
             Some(kind) => {
-                self.0.metrics.count_upstream_error(kind);
-                let Some(requests) = self.0.upstream_failures.say(self.0.clock.now()) else { return };
+                self.gateway.metrics.count_upstream_error(kind);
+                let Some(requests) = self.gateway.upstream_failures.say(self.gateway.clock.now()) else { return };
                 log::warn!(kind = kind.name(), code, requests, request_id = id, error:% = error; "upstream failed");
             }
             None => log::debug!(code, request_id = id, error:% = error; "request not finished"),

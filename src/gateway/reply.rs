@@ -18,15 +18,17 @@ use crate::limit::algorithm::Algorithm;
 pub enum Reason {
     TokenBucketExceeded,
     CostTooLarge,
+    StoreUnavailable,
     Denied,
     AmbiguousRequest,
     BadRequest,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 5] = [
+    pub const ALL: [Reason; 6] = [
         Reason::TokenBucketExceeded,
         Reason::CostTooLarge,
+        Reason::StoreUnavailable,
         Reason::Denied,
         Reason::AmbiguousRequest,
         Reason::BadRequest,
@@ -43,6 +45,7 @@ impl Reason {
         match self {
             Reason::TokenBucketExceeded => "token_bucket_exceeded",
             Reason::CostTooLarge => "cost_too_large",
+            Reason::StoreUnavailable => "store_unavailable",
             Reason::Denied => "denied",
             Reason::AmbiguousRequest => "ambiguous_request",
             Reason::BadRequest => "bad_request",

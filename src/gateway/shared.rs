@@ -1,9 +1,11 @@
 //! Holds what all threads share: the snapshot in force, the store, the upstream, the counters.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 
+use super::health::StoreHealth;
 use super::metrics::Metrics;
 use super::sampled::Sampled;
 use super::snapshot::Snapshot;
@@ -16,6 +18,7 @@ use crate::time::Clock;
 pub struct Gateway {
     pub snapshot: ArcSwap<Snapshot>,
     pub store: Store,
+    pub store_health: Arc<StoreHealth>,
     pub upstream: Upstream,
     pub metrics: Metrics,
     pub clock: Clock,

@@ -57,6 +57,12 @@ pub struct Settlement {
     pub shadow: SmallVec<[Outcome; 0]>,
 }
 
+impl Settlement {
+    pub fn is_granted(&self) -> bool {
+        self.verdict == Verdict::Allow
+    }
+}
+
 /// Decides a plan at `now`. `states` are what is remembered of its buckets, in the order of [`Plan::charges`]. Beside
 /// the settlement comes what to remember from now on, in the same order: nothing for a bucket that did not change.
 pub fn settle(plan: &Plan, states: &[Option<State>], now: Timestamp) -> (Settlement, Entries) {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// An amount of tokens, in thousandths of one. Never a float: three decimals are all that can be asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(u64);
 
 /// What a decimal does beyond its third place.

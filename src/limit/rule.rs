@@ -107,6 +107,7 @@ pub struct Limit {
     /// Whether clients see its name and numbers.
     pub expose: Expose,
     pub refusal: RefusalStatus,
+    pub on_store_failure: OnStoreFailure,
 }
 
 /// Whether a limit shows in headers and refusals.
@@ -123,6 +124,25 @@ pub enum RefusalStatus {
     QuotaExceeded,
     /// 503: everybody together used up what there is.
     ReducedCapacity,
+}
+
+/// What a limit does with a request for which the store gives no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnStoreFailure {
+    /// It passes, uncharged.
+    Allow,
+    /// 503.
+    Deny,
+}
+
+impl OnStoreFailure {
+    /// The word in gateway.yaml and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            OnStoreFailure::Allow => "allow",
+            OnStoreFailure::Deny => "deny",
+        }
+    }
 }
 
 /// What a request costs.

@@ -17,7 +17,8 @@ use super::matcher::Expectation;
 use super::path;
 use super::request::Request;
 use super::rule::{
-    Action, Condition, Expose, Fold, Limit, LimitKey, Mode, Otherwise, Policy, Price, RefusalStatus, Rule,
+    Action, Condition, Expose, Fold, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus,
+    Rule,
 };
 
 /// All rules of a file, compiled.
@@ -70,6 +71,7 @@ pub struct CompiledLimit {
     pub mode: Mode,
     pub expose: Expose,
     pub refusal: RefusalStatus,
+    pub on_store_failure: OnStoreFailure,
     /// The limit's own numbers, then those of its overrides.
     pub variants: Vec<Algorithm>,
     price: CompiledPrice,
@@ -340,6 +342,7 @@ impl RuleSet {
             mode,
             expose: limit.expose,
             refusal: limit.refusal,
+            on_store_failure: limit.on_store_failure,
             variants: std::iter::once(limit.algorithm)
                 .chain(limit.overrides.iter().map(|(_, numbers)| *numbers))
                 .collect(),

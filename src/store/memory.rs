@@ -89,18 +89,13 @@ impl Memory {
         }
     }
 
-    /// Each plan is decided at an instant of its own, while the locks of all its shards are held.
-    pub fn take(&self, plans: &[Plan]) -> Taken {
-        let mut taken = Taken { now: Timestamp::default(), settlements: SmallVec::new(), evicted: 0 };
-        for plan in plans {
-            let mut held = self.lock(plan);
-            // Read under the locks: the times of one bucket's charges never step back.
-            taken.now = self.clock.now();
-            let (settlement, evicted) = self.settle(plan, &mut held, taken.now);
-            taken.settlements.push(settlement);
-            taken.evicted += evicted;
-        }
-        taken
+    /// A plan is decided at one instant, while the locks of all its shards are held.
+    pub fn take(&self, plan: &Plan) -> Taken {
+        let mut held = self.lock(plan);
+        // Read under the locks: the times of one bucket's charges never step back.
+        let now = self.clock.now();
+        let (settlement, evicted) = self.settle(plan, &mut held, now);
+        Taken { now, settlement, evicted }
     }
 
     /// Forgets the buckets that are full again, and returns the memory that a crowd of them held.
@@ -221,7 +216,7 @@ mod tests {
     }
 
     fn verdict(memory: &Memory, plan: Plan) -> Verdict {
-        memory.take(&[plan]).settlements[0].verdict
+        memory.take(&plan).settlement.verdict
     }
 
     #[test]
@@ -231,7 +226,7 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(verdict(&memory, plan([charge(1, 5, 1), charge(2, 1, 1)])), Verdict::Deny);
         }
-        let left = memory.take(&[plan([charge(1, 5, 1)])]).settlements[0].enforced[0].remaining;
+        let left = memory.take(&plan([charge(1, 5, 1)])).settlement.enforced[0].remaining;
         assert_eq!(left, Cost::from_tokens(3));
     }
 
@@ -240,9 +235,9 @@ mod tests {
         let (memory, _) = memory(4096);
         let both =
             |enforced: u64| Plan { enforced: smallvec![charge(1, 3, enforced)], shadow: smallvec![charge(2, 1, 1)] };
-        let first = memory.take(&[both(1)]).settlements.remove(0);
-        let second = memory.take(&[both(1)]).settlements.remove(0);
-        let refused = memory.take(&[both(2)]).settlements.remove(0);
+        let first = memory.take(&both(1)).settlement;
+        let second = memory.take(&both(1)).settlement;
+        let refused = memory.take(&both(2)).settlement;
         assert_eq!((first.verdict, first.shadow[0].verdict), (Verdict::Allow, Verdict::Allow));
         assert_eq!((second.verdict, second.shadow[0].verdict), (Verdict::Allow, Verdict::Deny));
         assert_eq!((refused.verdict, refused.shadow.len()), (Verdict::Deny, 0));
@@ -270,7 +265,7 @@ mod tests {
         }
         let mut evicted = 0;
         for bucket in 100..200 {
-            evicted += memory.take(&[plan([charge(bucket, 100, 1)])]).evicted;
+            evicted += memory.take(&plan([charge(bucket, 100, 1)])).evicted;
         }
         assert_eq!((memory.buckets(), evicted), (10, 100));
         for bucket in 0..10 {

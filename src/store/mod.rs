@@ -1,20 +1,24 @@
 //! WHERE BUCKETS LIVE: takes plans, all or nothing, in one act.
 //!
 //! Every store answers with the time that it decided by and the level of every bucket that was asked. A store never logs
-//! or counts: it returns what happened.
+//! or counts: it returns what happened to those who asked, and reports what happens beside them.
 
 pub mod memory;
+pub mod redis;
 
-use smallvec::SmallVec;
+use std::fmt;
+use std::sync::Arc;
 
 use crate::limit::charge::{Plan, Settlement};
-use crate::time::{Clock, Timestamp};
+use crate::time::{Clock, Micros, Timestamp};
 use memory::Memory;
+use redis::Redis;
 
 /// Which store to open, and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Settings {
     Memory(memory::Settings),
+    Redis(redis::Settings),
 }
 
 impl Default for Settings {
@@ -27,35 +31,171 @@ impl Default for Settings {
 #[derive(Debug)]
 pub enum Store {
     Memory(Memory),
+    Redis(Redis),
 }
 
-/// What a store did with the plans that it was given.
+/// One of the gateway's threads. A store that is elsewhere has a link for each, driven on the thread that asks on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lane(pub usize);
+
+/// What a store did with a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// The store's own clock, when it decided.
     pub now: Timestamp,
-    /// One for each plan, in their order.
-    pub settlements: SmallVec<[Settlement; 1]>,
+    pub settlement: Settlement,
     /// Buckets that had to be forgotten to make room, although something was still spent.
     pub evicted: u64,
 }
 
-/// Why a store gave no answer. The embedded store always answers; those that can be away will add their causes.
+/// Why a store gave no answer. The embedded store always answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreError {}
+pub enum StoreError {
+    /// No connection can be made.
+    Unreachable,
+    /// The user or the password is wrong.
+    Unauthorized,
+    /// The user lacks a permission.
+    Forbidden,
+    /// It is not the one that may be written to.
+    Replica,
+    /// It is still reading its data.
+    Loading,
+    /// It may not keep more than it does.
+    OutOfMemory,
+    /// It is kept by a script of somebody else's.
+    Busy,
+    /// It refused for a reason of its own.
+    Refused,
+    /// No answer in time. Whether it took the charge is not known.
+    Timeout,
+    /// The connection ended before the answer came. Whether it took the charge is not known.
+    Closed,
+    /// More requests wait for it than it can answer in time. It has not been asked.
+    Backlog,
+    /// It answered something else than what was asked.
+    Garbled,
+}
+
+impl StoreError {
+    pub const ALL: [StoreError; 12] = [
+        StoreError::Unreachable,
+        StoreError::Unauthorized,
+        StoreError::Forbidden,
+        StoreError::Replica,
+        StoreError::Loading,
+        StoreError::OutOfMemory,
+        StoreError::Busy,
+        StoreError::Refused,
+        StoreError::Timeout,
+        StoreError::Closed,
+        StoreError::Backlog,
+        StoreError::Garbled,
+    ];
+
+    /// The word in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            StoreError::Unreachable => "unreachable",
+            StoreError::Unauthorized => "unauthorized",
+            StoreError::Forbidden => "forbidden",
+            StoreError::Replica => "replica",
+            StoreError::Loading => "loading",
+            StoreError::OutOfMemory => "out_of_memory",
+            StoreError::Busy => "busy",
+            StoreError::Refused => "refused",
+            StoreError::Timeout => "timeout",
+            StoreError::Closed => "closed",
+            StoreError::Backlog => "backlog",
+            StoreError::Garbled => "garbled",
+        }
+    }
+}
+
+/// What happens to a store beside the answers that it gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// One call has ended, however it did.
+    Called(Called),
+    /// A lane's link can be asked.
+    Up(Lane),
+    /// A lane's link could not be made, or was lost.
+    Down { lane: Lane, fault: Fault },
+}
+
+/// What went wrong: what is counted, and what an operator is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub error: StoreError,
+    pub detail: String,
+}
+
+impl Fault {
+    pub fn new(error: StoreError, detail: impl Into<String>) -> Fault {
+        Fault { error, detail: detail.into() }
+    }
+}
+
+/// One call of a store that is elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Called {
+    pub requests: usize,
+    pub took: Micros,
+    /// Buckets that held something else than a state, and now have nothing left.
+    pub healed: u64,
+    pub fault: Option<Fault>,
+}
+
+/// Who is told of events, on whichever thread they happen.
+#[derive(Clone)]
+pub struct Report(Arc<dyn Fn(Event) + Send + Sync>);
+
+impl Report {
+    pub fn new(report: impl Fn(Event) + Send + Sync + 'static) -> Report {
+        Report(Arc::new(report))
+    }
+
+    fn tell(&self, event: Event) {
+        (self.0)(event);
+    }
+}
+
+impl fmt::Debug for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Report")
+    }
+}
 
 impl Store {
-    pub fn open(settings: &Settings, clock: Clock) -> Store {
+    /// Opens a store for so many lanes. One that is elsewhere is not asked for yet: that is for [`Store::run`].
+    pub fn open(settings: &Settings, lanes: usize, clock: Clock, report: Report) -> Store {
         match settings {
             Settings::Memory(settings) => Store::Memory(Memory::new(settings, clock)),
+            Settings::Redis(settings) => Store::Redis(Redis::new(settings.clone(), lanes, clock, report)),
         }
     }
 
-    /// Decides these plans in their order, each all or nothing.
-    // Async because a store may be elsewhere; the embedded one answers at once.
-    pub async fn take(&self, plans: &[Plan]) -> Result<Taken, StoreError> {
+    /// Keeps a lane's link up, for ever. To be run on the lane's own thread, once.
+    pub async fn run(&self, lane: Lane) {
         match self {
-            Store::Memory(memory) => Ok(memory.take(plans)),
+            Store::Memory(_) => {}
+            Store::Redis(redis) => redis.run(lane).await,
+        }
+    }
+
+    /// Waits until every lane has been tried once, whatever came of it.
+    pub async fn tried(&self) {
+        match self {
+            Store::Memory(_) => {}
+            Store::Redis(redis) => redis.tried().await,
+        }
+    }
+
+    /// Decides a plan, all or nothing.
+    pub async fn take(&self, lane: Lane, plan: &Plan) -> Result<Taken, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.take(plan)),
+            Store::Redis(redis) => redis.take(lane, plan).await,
         }
     }
 
@@ -63,6 +203,7 @@ impl Store {
     pub fn sweep(&self) {
         match self {
             Store::Memory(memory) => memory.sweep(),
+            Store::Redis(_) => {}
         }
     }
 
@@ -70,6 +211,7 @@ impl Store {
     pub fn buckets(&self) -> usize {
         match self {
             Store::Memory(memory) => memory.buckets(),
+            Store::Redis(_) => 0,
         }
     }
 
@@ -77,6 +219,7 @@ impl Store {
     pub fn name(&self) -> &'static str {
         match self {
             Store::Memory(_) => "memory",
+            Store::Redis(_) => "redis",
         }
     }
 }

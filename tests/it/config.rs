@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use tollgate::config::Config;
+use tollgate::config::{Config, Surroundings};
+
+use super::support::Certificates;
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config").join(folder);
@@ -22,7 +24,16 @@ fn environment(name: &str) -> Option<String> {
 }
 
 fn report(bytes: &[u8]) -> String {
-    match Config::parse("gateway.yaml", bytes, &environment) {
+    let certificates = Certificates::get();
+    let read = |path: &Path| match path.to_str() {
+        Some("ca.pem") => Ok(certificates.authority.clone().into_bytes()),
+        Some("gw.pem") => Ok(certificates.client.0.clone().into_bytes()),
+        Some("gw.key") => Ok(certificates.client.1.clone().into_bytes()),
+        Some("other.key") => Ok(certificates.server.1.clone().into_bytes()),
+        Some("password.txt") => Ok(b"secret\n".to_vec()),
+        _ => Err(std::io::ErrorKind::NotFound.into()),
+    };
+    match Config::parse("gateway.yaml", bytes, Surroundings { variable: &environment, read: &read }) {
         Ok(_) => "ok".to_owned(),
         Err(problems) => problems.to_string(),
     }

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use tollgate::config::Config;
+use tollgate::config::{Config, Surroundings};
+
+use super::support::Certificates;
 
 fn read(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
@@ -36,7 +38,15 @@ fn every_yaml_block_passes_check() {
             } else {
                 format!("upstream: http://127.0.0.1:9000\n{block}")
             };
-            let result = Config::parse(name, whole.as_bytes(), &|_| None);
+            let certificates = Certificates::get();
+            // Whatever files a block names, they are there.
+            let read = |path: &Path| match path.extension().and_then(|extension| extension.to_str()) {
+                Some("pem") => Ok(certificates.client.0.clone().into_bytes()),
+                Some("key") => Ok(certificates.client.1.clone().into_bytes()),
+                _ => Ok(b"secret".to_vec()),
+            };
+            let surroundings = Surroundings { variable: &|_| None, read: &read };
+            let result = Config::parse(name, whole.as_bytes(), surroundings);
             assert!(result.is_ok(), "{}\nin:\n{whole}", result.unwrap_err());
             checked += 1;
         }
@@ -47,9 +57,11 @@ fn every_yaml_block_passes_check() {
 #[test]
 fn every_key_of_the_file_is_documented() {
     let page = read("docs/configuration.md");
-    for folder in ["config/check.rs", "config/rules.rs", "config/limits.rs"] {
+    for folder in ["config/check.rs", "config/rules.rs", "config/limits.rs", "config/stores.rs"] {
         let source = read(&format!("src/{folder}"));
-        for (call, quote) in [(".get(\"", '"'), (".need(\"", '"'), ("timeout(&section, \"", '"'), ("cost(\"", '"')] {
+        for (call, quote) in
+            [(".get(\"", '"'), (".need(\"", '"'), ("timeout(&section, \"", '"'), ("cost(\"", '"'), (" get(\"", '"')]
+        {
             for rest in source.split(call).skip(1) {
                 let key = rest.split(quote).next().unwrap();
                 assert!(page.contains(&format!("`{key}`")), "docs/configuration.md does not explain `{key}`");

@@ -4,13 +4,19 @@
 
 mod support;
 
+#[cfg(feature = "test-hooks")]
+mod agreement;
 mod answers;
 mod cli;
 mod config;
 mod docs;
+mod hooks;
 mod life;
+mod links;
 mod metrics;
+mod outage;
 mod proxying;
 mod rules;
+mod sharing;
 mod tidy;
 mod timelines;

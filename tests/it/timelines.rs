@@ -53,9 +53,24 @@ impl Player for MemoryStore {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
         self.clock.set(now);
         let charge = Charge { key: bucket, algorithm, cost, limit: LimitId(0), variant: 0 };
-        let taken = self.memory.take(&[Plan { enforced: smallvec![charge], shadow: smallvec![] }]);
+        let taken = self.memory.take(&Plan { enforced: smallvec![charge], shadow: smallvec![] });
         assert_eq!(taken.now, now);
-        taken.settlements[0].enforced[0]
+        taken.settlement.enforced[0]
+    }
+}
+
+#[cfg(feature = "test-hooks")]
+struct RedisStore {
+    scripted: super::support::Scripted,
+}
+
+#[cfg(feature = "test-hooks")]
+impl Player for RedisStore {
+    fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
+        let charge = Charge { key: bucket, algorithm, cost, limit: LimitId(0), variant: 0 };
+        let reply = self.scripted.take(&[Plan { enforced: smallvec![charge], shadow: smallvec![] }], now);
+        assert_eq!(reply.now, now);
+        reply.settlements[0].enforced[0]
     }
 }
 
@@ -132,4 +147,11 @@ fn the_token_bucket_step_keeps_its_timeline() {
 #[test]
 fn the_memory_store_keeps_the_token_bucket_timeline() {
     play("token_bucket.txt", &mut MemoryStore::new());
+}
+
+#[cfg(feature = "test-hooks")]
+#[test]
+fn redis_keeps_the_token_bucket_timeline() {
+    let redis = super::support::Redis::start();
+    play("token_bucket.txt", &mut RedisStore { scripted: super::support::Scripted::new(&redis) });
 }

@@ -3,7 +3,9 @@
 //! The state of every algorithm is the same plain value, a short list of integers, and its step is a pure function of
 //! that, the cost and the time. So a store knows none of them, and none of them knows a store.
 //!
-//! To add one: its file, and an arm in each `match` here.
+//! A store that runs scripts holds each of them as a Lua twin, which stands beside its file.
+//!
+//! To add one: its file, its twin, and an arm in each `match` here.
 
 pub mod token_bucket;
 
@@ -13,12 +15,17 @@ use crate::limit::cost::Cost;
 use crate::time::{Micros, Timestamp};
 use token_bucket::TokenBucket;
 
+/// The Lua twins, each a chunk that returns a table of functions: `new` makes a limit of its three numbers; `open` reads a
+/// bucket's value into it, or says that it is none; `fill` and `drain` make it full and empty; `fits` and `charge` are the
+/// step; `close` gives the value to store and the moment at which the bucket is full.
+pub const TWINS: [&str; 1] = [include_str!("token_bucket.lua")];
+
 /// A bucket's memory. What the integers mean is the algorithm's business alone; they name their own unit, so that a
 /// gateway with other numbers in its file reads them as they were meant.
 pub type State = SmallVec<[u64; 3]>;
 
 /// The algorithms, each with the numbers of one limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     TokenBucket(TokenBucket),
 }
@@ -84,6 +91,13 @@ impl Algorithm {
     pub fn ceiling(&self) -> Cost {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.burst(),
+        }
+    }
+
+    /// The place of its twin in [`TWINS`], and the numbers that the twin takes.
+    pub fn twin(&self) -> (usize, [u64; 3]) {
+        match self {
+            Algorithm::TokenBucket(bucket) => (0, bucket.numbers()),
         }
     }
 

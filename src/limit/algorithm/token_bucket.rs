@@ -21,8 +21,12 @@ pub const NAME: &str = "token_bucket";
 /// The largest integer below which a double holds every integer.
 const EXACT: u64 = (1 << 53) - 1;
 
+/// How far ahead a state's moment may lie: a store's clock was set back. Beyond it the moment is none: a clock that was
+/// a day ahead, or a tampered bucket, must not lock a client out for that long.
+const AHEAD: Micros = Micros(3_600_000_000);
+
 /// The numbers of one token bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     burst: Cost,
     /// Units in a thousandth of a token.
@@ -71,6 +75,11 @@ impl TokenBucket {
         Quota { limit: self.burst.whole(), window: self.time_to_refill(self.capacity()) }
     }
 
+    /// What the Lua twin takes.
+    pub fn numbers(&self) -> [u64; 3] {
+        [self.capacity(), self.unit, self.refill]
+    }
+
     /// `state` is what [`Entry::state`] was; anything else counts as a bucket with nothing left, never as a full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (spent, since) = self.read(state, now);
@@ -102,7 +111,9 @@ impl TokenBucket {
     fn read(&self, state: Option<&[u64]>, now: Timestamp) -> (u64, Timestamp) {
         let (spent, since) = match state {
             None => return (0, now),
-            Some(&[spent, unit, since]) if unit > 0 => (self.convert(spent, unit), Timestamp(since)),
+            Some(&[spent, unit, since]) if unit > 0 && Timestamp(since).since(now) <= AHEAD => {
+                (self.convert(spent, unit), Timestamp(since))
+            }
             Some(_) => return (self.capacity(), now),
         };
         let back = now.since(since).0.saturating_mul(self.refill);
@@ -163,7 +174,7 @@ mod tests {
     #[test]
     fn an_impossible_state_is_an_empty_bucket_never_a_full_one() {
         let bucket = TokenBucket::new(per_second("1"), 2).unwrap();
-        for state in [&[][..], &[1, 2], &[0, 0, 0], &[1, 2, 3, 4]] {
+        for state in [&[][..], &[1, 2], &[0, 0, 0], &[1, 2, 3, 4], &[0, 1, AHEAD.0 + 6]] {
             let step = bucket.step(Some(state), Cost::ONE, Timestamp(5));
             assert_eq!(step.charge, Charged::Short { wait: Micros(1_000_000) }, "{state:?}");
         }

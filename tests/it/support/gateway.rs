@@ -25,10 +25,24 @@ impl Gateway {
         Gateway::start_for(&format!("http://{}", upstream.address), rest)
     }
 
+    /// With other files beside gateway.yaml: their names, and what is in them.
+    #[track_caller]
+    pub fn start_beside(upstream: &Upstream, rest: &str, files: &[(&str, &str)]) -> Gateway {
+        Gateway::start_with(&format!("http://{}", upstream.address), rest, files)
+    }
+
     #[track_caller]
     pub fn start_for(upstream: &str, rest: &str) -> Gateway {
+        Gateway::start_with(upstream, rest, &[])
+    }
+
+    #[track_caller]
+    fn start_with(upstream: &str, rest: &str, files: &[(&str, &str)]) -> Gateway {
         let text = format!("listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nthreads: 2\nupstream: {upstream}\n{rest}\n");
         let directory = TempDir::new().unwrap();
+        for (name, text) in files {
+            std::fs::write(directory.path().join(name), text).unwrap();
+        }
         let file = directory.path().join("gateway.yaml");
         std::fs::write(&file, text).unwrap();
         let errors = File::create(directory.path().join("stderr")).unwrap();

@@ -1,11 +1,21 @@
 //! What makes a test three lines: a gateway, an upstream, a client.
 
+mod certificates;
 mod client;
 mod gateway;
+mod liar;
+mod redis;
+#[cfg(feature = "test-hooks")]
+mod scripted;
 mod upstream;
 
+pub use certificates::Certificates;
 pub use client::Client;
 pub use gateway::Gateway;
+pub use liar::play_redis;
+pub use redis::{Redis, free_port};
+#[cfg(feature = "test-hooks")]
+pub use scripted::Scripted;
 pub use upstream::Upstream;
 
 use std::time::{Duration, Instant};

@@ -54,6 +54,10 @@ impl Upstream {
         self.seen.lock().unwrap().clone()
     }
 
+    pub fn count(&self) -> usize {
+        self.seen.lock().unwrap().len()
+    }
+
     #[track_caller]
     pub fn last(&self) -> Seen {
         self.seen().pop().expect("the upstream saw no request")

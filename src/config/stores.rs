@@ -1,0 +1,190 @@
+//! Reads `store` and what to do while it is away.
+
+use std::path::Path;
+
+use rustls::pki_types::ServerName;
+
+use super::Surroundings;
+use super::check::{optional, or_default};
+use super::reader::{Field, Section};
+use super::rules;
+use crate::limit::rule::OnStoreFailure;
+use crate::secret::Secret;
+use crate::store::redis::{LONGEST_PREFIX, Tls, Url};
+use crate::store::{Settings, memory, redis};
+use crate::time::Micros;
+use crate::tls::{self, Identity, Roots, Unfit};
+
+pub fn store(field: Option<Field<'_>>, surroundings: Surroundings<'_>) -> Option<Settings> {
+    let Some(field) = field else { return Some(Settings::default()) };
+    let section = field.section()?;
+    let memory = optional(section.get("memory"), memory);
+    let redis = optional(section.get("redis"), |field| redis(field, surroundings));
+    let both = section.has("memory") && section.has("redis");
+    if both {
+        section.unwanted("memory", "must not stand beside `redis`: buckets live in one place");
+    }
+    section.close();
+    match (memory?, redis?) {
+        _ if both => None,
+        (_, Some(redis)) => Some(Settings::Redis(redis)),
+        (memory, None) => Some(Settings::Memory(memory.unwrap_or_default())),
+    }
+}
+
+/// For the rules that do not say so themselves. Nobody else can know what an operator would rather have.
+pub fn on_store_failure(file: &Section<'_>, store: Option<&Settings>) -> Option<OnStoreFailure> {
+    match (file.get("on_store_failure"), store) {
+        (Some(field), _) => rules::on_store_failure(&field),
+        (None, Some(Settings::Redis(_))) => {
+            file.wrong(
+                "on_store_failure",
+                "missing: with Redis, say whether requests pass (allow) or get 503 (deny) while it is away",
+            );
+            None
+        }
+        (None, _) => Some(OnStoreFailure::Deny),
+    }
+}
+
+fn memory(field: Field<'_>) -> Option<memory::Settings> {
+    let section = field.section()?;
+    let default = u64::try_from(memory::Settings::default().max_buckets).ok()?;
+    let max_buckets = or_default(section.get("max_buckets"), default, |field| field.whole(1..=1_000_000_000));
+    section.close();
+    Some(memory::Settings { max_buckets: usize::try_from(max_buckets?).ok()? })
+}
+
+fn redis(field: Field<'_>, surroundings: Surroundings<'_>) -> Option<redis::Settings> {
+    let section = field.section()?;
+    let url = section.need("url").and_then(|field| url(&field));
+    let username = optional(section.get("username"), |field| Some(field.written()?.to_owned()));
+    let password = password(&section, surroundings);
+    for (key, in_url) in [
+        ("username", url.as_ref().is_some_and(|url| url.username.is_some())),
+        ("password", url.as_ref().is_some_and(|url| url.password.is_some())),
+        ("password_file", url.as_ref().is_some_and(|url| url.password.is_some())),
+    ] {
+        if in_url {
+            section.unwanted(key, "must not stand beside the one in `url`");
+        }
+    }
+    let tls = tls_settings(&section, url.as_ref(), surroundings);
+    let timeout = or_default(section.get("timeout"), Micros(50_000), |field| field.positive_duration());
+    let prefix = or_default(section.get("prefix"), "tollgate".to_owned(), |field| prefix(&field));
+    section.close();
+    let (url, username, password) = (url?, username?, password?);
+    let username = username.or(url.username).filter(|name| !name.is_empty());
+    let password = password.or(url.password).filter(|password| !password.reveal().is_empty());
+    Some(redis::Settings {
+        host: url.host,
+        port: url.port,
+        database: url.database,
+        username,
+        password,
+        tls: tls?,
+        timeout: timeout?,
+        prefix: prefix?,
+    })
+}
+
+fn url(field: &Field<'_>) -> Option<Url> {
+    let url = Url::parse(field.text()?);
+    if url.is_none() {
+        // What was found is not repeated: it may hold a password.
+        let shape = "must be a URL like redis://127.0.0.1:6379 or rediss://user@redis.internal:6380/0";
+        field.wrong(format_args!("{shape}; what it is is not shown, it may hold a password"), None);
+    }
+    url
+}
+
+/// From the file, or from a file of its own; one that is empty is none.
+fn password(section: &Section<'_>, surroundings: Surroundings<'_>) -> Option<Option<Secret>> {
+    let inline = optional(section.get("password"), |field| Some(Secret::new(field.written()?)));
+    let file = optional(section.get("password_file"), |field| {
+        let bytes = read(&field, surroundings)?;
+        let text = String::from_utf8(bytes).ok();
+        if text.is_none() {
+            field.wrong("must be a file of UTF-8 text", None);
+        }
+        // An editor ends the last line.
+        Some(Secret::new(text?.trim_end_matches(['\n', '\r'])))
+    });
+    if section.has("password") && section.has("password_file") {
+        section.unwanted("password_file", "must not stand beside `password`");
+        return None;
+    }
+    Some(inline?.or(file?))
+}
+
+fn prefix(field: &Field<'_>) -> Option<String> {
+    let text = field.written()?;
+    let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-' | b':'));
+    if !(1..=LONGEST_PREFIX).contains(&text.len()) || !plain {
+        field.must(format_args!("be 1 to {LONGEST_PREFIX} of letters, digits, `_`, `.`, `-` and `:`"));
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+fn tls_settings(redis: &Section<'_>, url: Option<&Url>, surroundings: Surroundings<'_>) -> Option<Option<Tls>> {
+    let field = redis.get("tls");
+    if let (Some(field), Some(false)) = (&field, url.map(|url| url.tls)) {
+        field.wrong("must stand beside a `url` that begins with rediss://", None);
+        return None;
+    }
+    let section = match field {
+        Some(field) => Some(field.section()?),
+        None => None,
+    };
+    let get = |key| section.as_ref().and_then(|section| section.get(key));
+    let file = |field: Option<Field<'_>>| optional(field, |field| read(&field, surroundings));
+    let (ca_field, cert_field, key_field) = (get("ca_file"), get("cert_file"), get("key_file"));
+    let (ca, certificate, key) = (file(ca_field.clone()), file(cert_field.clone()), file(key_field.clone()));
+    if let Some(section) = section {
+        for (one, other) in [("cert_file", "key_file"), ("key_file", "cert_file")] {
+            if section.has(one) && !section.has(other) {
+                section.wrong(other, format_args!("missing: it belongs to `{one}`"));
+                return None;
+            }
+        }
+        section.close();
+    }
+    let (ca, certificate, key) = (ca?, certificate?, key?);
+    let url = url?;
+    if !url.tls {
+        return Some(None);
+    }
+    let roots = ca.as_deref().map_or(Roots::System, Roots::Pem);
+    let identity = certificate.as_deref().zip(key.as_deref());
+    let config = tls::client(roots, identity.map(|(certificate, key)| Identity { certificate, key }));
+    let config = match config {
+        Ok(config) => config,
+        Err(unfit) => {
+            let (field, what) = match unfit {
+                Unfit::Roots(what) => (ca_field, what),
+                Unfit::Certificate(what) => (cert_field, what),
+                Unfit::Key(what) => (key_field, what),
+            };
+            match field {
+                Some(field) => field.wrong(format_args!("cannot be used: {what}"), None),
+                None => redis.wrong("tls", format_args!("ca_file is missing: {what}")),
+            }
+            return None;
+        }
+    };
+    // A host of a URL is a name or an address, and so one that can be verified.
+    let name = ServerName::try_from(url.host.clone()).ok()?;
+    Some(Some(Tls { config, name }))
+}
+
+fn read(field: &Field<'_>, surroundings: Surroundings<'_>) -> Option<Vec<u8>> {
+    let path = field.written()?;
+    match (surroundings.read)(Path::new(path)) {
+        Ok(bytes) => Some(bytes),
+        Err(error) => {
+            field.must(format_args!("be a readable file ({error})"));
+            None
+        }
+    }
+}

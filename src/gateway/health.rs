@@ -1,0 +1,97 @@
+//! Listens to the store: counts its calls, knows whether it can be asked, and says when that changes.
+
+use parking_lot::Mutex;
+
+use super::metrics::{Metrics, StoreMetrics};
+use super::sampled::Sampled;
+use crate::store::{Called, Event, Fault, Settings, StoreError};
+use crate::time::Clock;
+
+#[derive(Debug)]
+pub struct StoreHealth {
+    metrics: StoreMetrics,
+    clock: Clock,
+    links: Mutex<Links>,
+    failures: Sampled,
+    healings: Sampled,
+}
+
+#[derive(Debug)]
+struct Links {
+    /// By lane: why it cannot be asked.
+    down: Vec<Option<StoreError>>,
+    /// What was last said; none at first.
+    said: Option<Result<(), StoreError>>,
+}
+
+impl StoreHealth {
+    pub fn new(settings: &Settings, lanes: usize, metrics: &Metrics, clock: Clock) -> StoreHealth {
+        // The embedded store needs no link.
+        let (name, down) = match settings {
+            Settings::Memory(_) => ("memory", Vec::new()),
+            Settings::Redis(_) => ("redis", vec![Some(StoreError::Unreachable); lanes]),
+        };
+        let metrics = metrics.store(name);
+        metrics.up.set(if down.is_empty() { 1.0 } else { 0.0 });
+        StoreHealth {
+            metrics,
+            clock,
+            links: Mutex::new(Links { down, said: None }),
+            failures: Sampled::default(),
+            healings: Sampled::default(),
+        }
+    }
+
+    /// Whether every thread can ask it.
+    pub fn is_up(&self) -> bool {
+        self.links.lock().down.iter().all(Option::is_none)
+    }
+
+    pub fn hear(&self, event: Event) {
+        match event {
+            Event::Called(called) => self.called(called),
+            Event::Up(lane) => self.changed(lane.0, Ok(()), ""),
+            Event::Down { lane, fault } => {
+                self.metrics.count_error(fault.error);
+                self.changed(lane.0, Err(fault.error), &fault.detail);
+            }
+        }
+    }
+
+    fn called(&self, called: Called) {
+        self.metrics.calls.increment(1);
+        self.metrics.duration.record(called.took.seconds());
+        self.metrics.batch.record(f64::from(u32::try_from(called.requests).unwrap_or(u32::MAX)));
+        if called.healed > 0 {
+            self.metrics.healed.increment(called.healed);
+            if let Some(calls) = self.healings.say(self.clock.now()) {
+                let hint = "something else writes to keys of this prefix";
+                log::warn!(buckets = called.healed, calls, hint; "impossible buckets now have nothing left");
+            }
+        }
+        if let Some(Fault { error, detail }) = called.fault {
+            self.metrics.count_error(error);
+            if let Some(calls) = self.failures.say(self.clock.now()) {
+                log::warn!(kind = error.name(), calls, detail; "store call failed");
+            }
+        }
+    }
+
+    /// Every thread has a link, and they mostly come and go together: said is what differs from what was said last.
+    fn changed(&self, lane: usize, now: Result<(), StoreError>, detail: &str) {
+        let mut links = self.links.lock();
+        if let Some(link) = links.down.get_mut(lane) {
+            *link = now.err();
+        }
+        let up = links.down.iter().all(Option::is_none);
+        self.metrics.up.set(if up { 1.0 } else { 0.0 });
+        if links.said == Some(now) || (now.is_ok() && !up) {
+            return;
+        }
+        links.said = Some(now);
+        match now {
+            Ok(()) => log::info!("store is up"),
+            Err(error) => log::warn!(kind = error.name(), detail; "store is down"),
+        }
+    }
+}

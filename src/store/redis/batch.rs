@@ -1,0 +1,188 @@
+//! Writes many plans as one call of the script, and reads its reply back into one settlement for each.
+//!
+//! The script says which requests it granted and how it found each bucket. What each bucket is worth to each request is
+//! worked out here, by the same step that every store uses: a reply that does not agree with it is none. So a reply is
+//! short, and a broken server cannot grant one request what it took for another.
+
+use std::collections::HashMap;
+
+use redis::{Cmd, Value};
+use smallvec::SmallVec;
+
+use super::super::StoreError;
+use crate::limit::algorithm::{Algorithm, State};
+use crate::limit::charge::{Charge, Plan, Settlement, settle};
+use crate::limit::key::BucketKey;
+use crate::time::Timestamp;
+
+/// The largest integer that the script can hold.
+const EXACT: u64 = (1 << 53) - 1;
+
+/// One call: what is in flight together.
+#[derive(Debug)]
+pub struct Call<'p> {
+    /// Each bucket once.
+    keys: Vec<BucketKey>,
+    /// As `take.lua` describes them.
+    arguments: Vec<u64>,
+    runs: Vec<Run<'p>>,
+}
+
+/// Equal requests, one behind the other.
+#[derive(Debug)]
+struct Run<'p> {
+    plan: &'p Plan,
+    /// Where each charge's bucket stands among the keys.
+    places: SmallVec<[usize; 2]>,
+    times: u64,
+}
+
+/// What a call came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    pub now: Timestamp,
+    pub healed: u64,
+    /// One for each plan, in their order.
+    pub settlements: Vec<Settlement>,
+}
+
+impl<'p> Call<'p> {
+    pub fn new(plans: impl IntoIterator<Item = &'p Plan>) -> Call<'p> {
+        let mut buckets = Buckets::default();
+        let mut runs: Vec<Run<'p>> = Vec::new();
+        for plan in plans {
+            match runs.last_mut() {
+                Some(run) if alike(run.plan, plan) => run.times += 1,
+                _ => {
+                    let places = plan.charges().map(|charge| buckets.place(&charge.key)).collect();
+                    runs.push(Run { plan, places, times: 1 });
+                }
+            }
+        }
+        let mut tail = Vec::new();
+        for run in &runs {
+            tail.extend([run.times, count(run.plan.enforced.len()), count(run.plan.shadow.len())]);
+            for (charge, place) in run.plan.charges().zip(&run.places) {
+                tail.extend([buckets.entry(*place, &charge.algorithm), charge.cost.thousandths()]);
+            }
+        }
+        let mut arguments = vec![count(buckets.entries.len())];
+        arguments.append(&mut buckets.numbers);
+        arguments.append(&mut tail);
+        Call { keys: buckets.keys, arguments, runs }
+    }
+
+    /// `sha` names the script, which the server has. `now` is for the tests that are built with `test-hooks`.
+    pub fn command(&self, sha: &str, prefix: &str, now: Option<Timestamp>) -> Cmd {
+        let mut command = Cmd::with_capacity(4 + self.keys.len() + self.arguments.len(), 128 + 40 * self.keys.len());
+        command.arg("EVALSHA").arg(sha).arg(self.keys.len());
+        for key in &self.keys {
+            command.arg(&key_name(prefix, key)[..]);
+        }
+        command.arg(&self.arguments[..]);
+        if cfg!(feature = "test-hooks") {
+            command.arg(now.map_or(String::new(), |now| now.0.to_string()));
+        }
+        command
+    }
+
+    /// Reads what the script answered.
+    pub fn settle(&self, reply: &Value) -> Result<Reply, StoreError> {
+        let Value::Array(parts) = reply else { return Err(StoreError::Garbled) };
+        if parts.len() != 2 + self.runs.len() + self.keys.len() {
+            return Err(StoreError::Garbled);
+        }
+        let (head, rest) = parts.split_at(2);
+        let (grants, states) = rest.split_at(self.runs.len());
+        let now = Timestamp(integer(&head[0])?);
+        let healed = integer(&head[1])?;
+        let mut states: Vec<Option<State>> = states.iter().map(state).collect::<Result<_, _>>()?;
+        let mut settlements = Vec::new();
+        for (run, granted) in self.runs.iter().zip(grants) {
+            let granted = integer(granted)?;
+            for nth in 0..run.times {
+                let found: SmallVec<[_; 2]> = run.places.iter().map(|place| states[*place].clone()).collect();
+                let (settlement, entries) = settle(run.plan, &found, now);
+                if settlement.is_granted() != (nth < granted) {
+                    return Err(StoreError::Garbled);
+                }
+                for (place, entry) in run.places.iter().zip(entries) {
+                    if let Some(entry) = entry {
+                        states[*place] = Some(entry.state);
+                    }
+                }
+                settlements.push(settlement);
+            }
+        }
+        Ok(Reply { now, healed, settlements })
+    }
+}
+
+/// The prefix, and the sixteen bytes as they are.
+pub fn key_name(prefix: &str, key: &BucketKey) -> Vec<u8> {
+    let mut name = Vec::with_capacity(prefix.len() + 17);
+    name.extend_from_slice(prefix.as_bytes());
+    name.push(b':');
+    name.extend_from_slice(&key.0);
+    name
+}
+
+/// The buckets of a call, and the settings by which each is stepped: more than one for a bucket whose numbers have just
+/// changed in the file.
+#[derive(Default)]
+struct Buckets {
+    keys: Vec<BucketKey>,
+    places: HashMap<BucketKey, usize>,
+    entries: HashMap<(usize, Algorithm), u64>,
+    numbers: Vec<u64>,
+}
+
+impl Buckets {
+    fn place(&mut self, key: &BucketKey) -> usize {
+        *self.places.entry(*key).or_insert_with(|| {
+            self.keys.push(*key);
+            self.keys.len() - 1
+        })
+    }
+
+    /// Counted from 1, as Lua counts.
+    fn entry(&mut self, place: usize, algorithm: &Algorithm) -> u64 {
+        let next = count(self.entries.len()) + 1;
+        *self.entries.entry((place, *algorithm)).or_insert_with(|| {
+            let (twin, numbers) = algorithm.twin();
+            self.numbers.extend([count(place) + 1, count(twin) + 1]);
+            self.numbers.extend(numbers);
+            next
+        })
+    }
+}
+
+/// Whether two requests ask the same of the same buckets.
+fn alike(one: &Plan, other: &Plan) -> bool {
+    let same = |(a, b): (&Charge, &Charge)| (a.key, a.cost) == (b.key, b.cost) && a.algorithm == b.algorithm;
+    (one.enforced.len(), one.shadow.len()) == (other.enforced.len(), other.shadow.len())
+        && one.charges().zip(other.charges()).all(same)
+}
+
+fn count(number: usize) -> u64 {
+    number as u64
+}
+
+fn integer(value: &Value) -> Result<u64, StoreError> {
+    match value {
+        Value::Int(number) => u64::try_from(*number).map_err(|_| StoreError::Garbled),
+        _ => Err(StoreError::Garbled),
+    }
+}
+
+/// A state, packed as integers of eight bytes.
+fn state(value: &Value) -> Result<Option<State>, StoreError> {
+    let packed = match value {
+        Value::Nil => return Ok(None),
+        Value::BulkString(packed) if packed.len() % 8 == 0 => packed,
+        _ => return Err(StoreError::Garbled),
+    };
+    let (words, _) = packed.as_chunks::<8>();
+    let state: State = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    if state.iter().all(|word| *word <= EXACT) { Ok(Some(state)) } else { Err(StoreError::Garbled) }
+}

@@ -1,0 +1,82 @@
+//! Keeps buckets in Redis, where many gateways share them.
+//!
+//! One script does all buckets of many requests in one act, on the server's clock; nothing is decided here, and nothing
+//! is held that another gateway could want. Each lane has one link and one queue: what arrives while a call is under way
+//! travels together in the next one, so no request waits for a timer.
+//!
+//! Invariants: a call whose bytes may have left is never sent again, except once on an answer that proves that it did
+//! not run; no decision waits longer than `timeout`; a client that has gone before its bytes were written costs nothing.
+
+pub mod batch;
+mod connect;
+mod link;
+pub mod script;
+mod url;
+
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, oneshot};
+
+use super::{Lane, Report, StoreError, Taken};
+use crate::limit::charge::Plan;
+use crate::secret::Secret;
+use crate::time::{Clock, Micros};
+pub use connect::Tls;
+use link::{Link, Waiting};
+pub use url::Url;
+
+/// The longest prefix: with it and what stands behind it, a key fills an allocation of 32 bytes.
+pub const LONGEST_PREFIX: usize = 11;
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub host: String,
+    pub port: u16,
+    pub database: i64,
+    pub username: Option<String>,
+    pub password: Option<Secret>,
+    pub tls: Option<Tls>,
+    /// The most that a decision waits for.
+    pub timeout: Micros,
+    /// What every key begins with.
+    pub prefix: String,
+}
+
+#[derive(Debug)]
+pub struct Redis {
+    links: Box<[Link]>,
+    timeout: Duration,
+    /// One permit for each lane that has been tried.
+    tried: Semaphore,
+}
+
+impl Redis {
+    pub fn new(settings: Settings, lanes: usize, clock: Clock, report: Report) -> Redis {
+        let link = |lane| Link::new(Lane(lane), settings.clone(), clock.clone(), report.clone());
+        Redis { links: (0..lanes).map(link).collect(), timeout: settings.timeout.into(), tried: Semaphore::new(0) }
+    }
+
+    pub async fn run(&self, lane: Lane) {
+        if let Some(link) = self.links.get(lane.0) {
+            link.run(&self.tried).await;
+        }
+    }
+
+    pub async fn tried(&self) {
+        let lanes = u32::try_from(self.links.len()).unwrap_or(u32::MAX);
+        // It is never closed; and if it were, there would be nothing to wait for.
+        drop(self.tried.acquire_many(lanes).await);
+    }
+
+    pub async fn take(&self, lane: Lane, plan: &Plan) -> Result<Taken, StoreError> {
+        let link = self.links.get(lane.0).ok_or(StoreError::Unreachable)?;
+        let (answer, answered) = oneshot::channel();
+        link.ask(Waiting { plan: plan.clone(), answer })?;
+        match tokio::time::timeout(self.timeout, answered).await {
+            Ok(Ok(answer)) => answer,
+            // The link was lost with the call on its way.
+            Ok(Err(_)) => Err(StoreError::Closed),
+            Err(_) => Err(StoreError::Timeout),
+        }
+    }
+}

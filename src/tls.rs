@@ -1,0 +1,90 @@
+//! Makes the TLS settings by which we verify a server and, where it asks for that, show who we are.
+//!
+//! Everything is read and checked when a configuration is loaded: a bad file is a problem of the file, not of the first
+//! connection. Certificates are always verified; there is no way to turn that off.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+/// Who is trusted to vouch for a server.
+#[derive(Clone, Copy, Debug)]
+pub enum Roots<'a> {
+    /// The authorities that this machine trusts.
+    System,
+    /// These alone, as PEM.
+    Pem(&'a [u8]),
+}
+
+/// Who we are, as PEM: a certificate with its chain, and its key.
+#[derive(Clone, Copy)]
+pub struct Identity<'a> {
+    pub certificate: &'a [u8],
+    pub key: &'a [u8],
+}
+
+impl fmt::Debug for Identity<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Identity(…)")
+    }
+}
+
+/// Which of the inputs cannot be used, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    Roots(String),
+    Certificate(String),
+    Key(String),
+}
+
+/// TLS 1.2 and 1.3, with ring, which Pingora's TLS uses as well: one crypto library in the process.
+pub fn client(roots: Roots<'_>, identity: Option<Identity<'_>>) -> Result<Arc<ClientConfig>, Unfit> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Unfit::Roots(error.to_string()))?
+        .with_root_certificates(store(roots)?);
+    let config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let chain = certificates(identity.certificate).map_err(Unfit::Certificate)?;
+            let key = PrivateKeyDer::from_pem_slice(identity.key)
+                .map_err(|_| Unfit::Key("there is no private key in it".to_owned()))?;
+            builder.with_client_auth_cert(chain, key).map_err(|error| Unfit::Key(error.to_string()))?
+        }
+    };
+    Ok(Arc::new(config))
+}
+
+fn store(roots: Roots<'_>) -> Result<RootCertStore, Unfit> {
+    let mut store = RootCertStore::empty();
+    match roots {
+        Roots::Pem(pem) => {
+            for certificate in certificates(pem).map_err(Unfit::Roots)? {
+                store.add(certificate).map_err(|error| Unfit::Roots(error.to_string()))?;
+            }
+        }
+        Roots::System => {
+            // One that cannot be read does not make the others worthless.
+            let found = rustls_native_certs::load_native_certs();
+            let (usable, _) = store.add_parsable_certificates(found.certs);
+            if usable == 0 {
+                return Err(Unfit::Roots("this machine trusts no authority".to_owned()));
+            }
+        }
+    }
+    Ok(store)
+}
+
+/// At least one.
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err("there is no certificate in it".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}

@@ -1,0 +1,139 @@
+//! A real redis-server on a free port, ended when its test is.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use redis::{Cmd, Connection, FromRedisValue};
+use tempfile::TempDir;
+
+use super::{Certificates, eventually};
+
+pub struct Redis {
+    pub port: u16,
+    child: Child,
+    directory: TempDir,
+    arguments: Vec<String>,
+}
+
+impl Redis {
+    #[track_caller]
+    pub fn start() -> Redis {
+        Redis::start_with(&[])
+    }
+
+    /// With more of redis.conf, as arguments.
+    #[track_caller]
+    pub fn start_with(arguments: &[&str]) -> Redis {
+        let port = free_port();
+        let directory = TempDir::new().unwrap();
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let child = launch(port, directory.path(), &arguments);
+        let redis = Redis { port, child, directory, arguments };
+        redis.wait_for_it();
+        redis
+    }
+
+    /// Speaks TLS to those whom the authority vouches for, on a port of its own.
+    #[track_caller]
+    pub fn start_tls(certificates: &Certificates) -> (Redis, u16) {
+        let directory = TempDir::new().unwrap();
+        let mut arguments = Vec::new();
+        for (option, text) in [
+            ("--tls-ca-cert-file", &certificates.authority),
+            ("--tls-cert-file", &certificates.server.0),
+            ("--tls-key-file", &certificates.server.1),
+        ] {
+            let file = directory.path().join(option.trim_start_matches('-'));
+            std::fs::write(&file, text).unwrap();
+            arguments.extend([option.to_owned(), file.display().to_string()]);
+        }
+        let (port, tls) = (free_port(), free_port());
+        arguments.extend(["--tls-port".to_owned(), tls.to_string()]);
+        let child = launch(port, directory.path(), &arguments);
+        let redis = Redis { port, child, directory, arguments };
+        redis.wait_for_it();
+        (redis, tls)
+    }
+
+    /// The `store` section for a gateway, and what is to happen while this server is away.
+    pub fn store(&self, on_store_failure: &str) -> String {
+        format!(
+            "store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\non_store_failure: {on_store_failure}\n",
+            self.port
+        )
+    }
+
+    pub fn connection(&self) -> Connection {
+        let url = format!("redis://127.0.0.1:{}/", self.port);
+        redis::Client::open(url).unwrap().get_connection_with_timeout(Duration::from_secs(5)).unwrap()
+    }
+
+    /// Any command, in its own words.
+    #[track_caller]
+    pub fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = Cmd::new();
+        for word in words {
+            command.arg(*word);
+        }
+        command.query(&mut self.connection()).unwrap()
+    }
+
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        let mut keys: Vec<Vec<u8>> = self.command(&["KEYS", "*"]);
+        keys.sort();
+        keys
+    }
+
+    pub fn signal(&self, name: &str) {
+        let done = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
+        assert!(done.success());
+    }
+
+    /// As a crash does.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// On the same port, with nothing in it.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        self.child = launch(self.port, self.directory.path(), &self.arguments);
+        self.wait_for_it();
+    }
+
+    #[track_caller]
+    fn wait_for_it(&self) {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{}/", self.port)).unwrap();
+        eventually("redis-server answers", || {
+            let Ok(mut connection) = client.get_connection() else { return false };
+            match Cmd::new().arg("PING").query::<String>(&mut connection) {
+                Ok(_) => true,
+                // It is there, and wants a password first.
+                Err(error) => error.code() == Some("NOAUTH"),
+            }
+        });
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn launch(port: u16, directory: &Path, arguments: &[String]) -> Child {
+    let mut command = Command::new("redis-server");
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+    command.args(["--dir".as_ref(), directory.as_os_str()]).args(arguments);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    child.unwrap_or_else(|error| panic!("redis-server cannot be started ({error}): run scripts/need redis-server"))
+}
+
+/// Free a moment ago: redis-server cannot be asked to choose one.
+pub fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}

@@ -1,0 +1,50 @@
+//! The script on a real redis-server, called as the gateway calls it, at moments that a test names.
+
+use redis::{Connection, ConnectionLike};
+use tollgate::limit::charge::Plan;
+use tollgate::limit::key::BucketKey;
+use tollgate::store::redis::batch::{Call, Reply, key_name};
+use tollgate::store::redis::script;
+use tollgate::time::Timestamp;
+
+use super::Redis;
+
+const PREFIX: &str = "test";
+
+pub struct Scripted {
+    connection: Connection,
+    sha: String,
+}
+
+impl Scripted {
+    pub fn new(redis: &Redis) -> Scripted {
+        let sha = redis.command(&["SCRIPT", "LOAD", &script::take()]);
+        Scripted { connection: redis.connection(), sha }
+    }
+
+    #[track_caller]
+    pub fn take(&mut self, plans: &[Plan], now: Timestamp) -> Reply {
+        let call = Call::new(plans);
+        let reply = self.connection.req_command(&call.command(&self.sha, PREFIX, Some(now))).unwrap();
+        call.settle(&reply).unwrap_or_else(|error| panic!("{error:?} at {now:?}: {reply:?}"))
+    }
+
+    /// What stands under a bucket's key, as words; none when there is nothing.
+    pub fn stored(&mut self, key: &BucketKey) -> Option<Vec<u64>> {
+        let bytes: Option<Vec<u8>> = redis::cmd("GET").arg(key_name(PREFIX, key)).query(&mut self.connection).unwrap();
+        let words = |bytes: Vec<u8>| bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        bytes.map(words)
+    }
+
+    /// Puts something else there.
+    pub fn tamper(&mut self, key: &BucketKey, command: &str, rest: &[&[u8]]) {
+        let name = key_name(PREFIX, key);
+        redis::cmd("DEL").arg(&name).exec(&mut self.connection).unwrap();
+        let mut command = redis::cmd(command);
+        command.arg(&name);
+        for word in rest {
+            command.arg(*word);
+        }
+        command.exec(&mut self.connection).unwrap();
+    }
+}
