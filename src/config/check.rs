@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::reader::{Field, Section, all};
+use super::rules::Given;
 use super::{
     Config, Drain, HeaderFormat, Jitter, Log, LogFormat, Surroundings, Threads, Upstream, UpstreamTimeouts, rules,
     stores,
@@ -24,9 +25,16 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
     let store = stores::store(file.get("store"), surroundings);
     let on_store_failure = stores::on_store_failure(&file, store.as_ref());
     let client_ip = or_default(file.get("client_ip"), client_ip::Settings::default(), client_ip);
-    // Addresses in rules are written as clients are told apart; a wrong prefix is reported once, above.
-    let ipv6_prefix = client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix);
-    let rules = rules::rule_set(&file, ipv6_prefix, on_store_failure.unwrap_or(OnStoreFailure::Deny));
+    let rules = rules::rule_set(
+        &file,
+        Given {
+            // A wrong prefix is reported once, above.
+            ipv6_prefix: client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix),
+            on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Deny),
+            jwt: false,
+            api_keys: false,
+        },
+    );
     let headers = or_default(file.get("headers"), vec![HeaderFormat::RateLimit, HeaderFormat::Legacy], headers);
     let retry_after_jitter = jitter(file.get("retry_after_jitter"));
     let upstream_timeouts = upstream_timeouts(file.get("upstream_timeouts"));

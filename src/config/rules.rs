@@ -15,19 +15,28 @@ use crate::limit::rule::{
 };
 use crate::limit::rule_set::RuleSet;
 
-/// What reading one rule has to know of the rest of the file.
-struct Rules {
-    ipv6_prefix: u8,
+/// What the rest of the file says to the rules.
+#[derive(Clone, Copy, Debug)]
+pub struct Given {
+    /// Addresses in rules are written as clients are told apart.
+    pub ipv6_prefix: u8,
     /// What holds for a rule that does not say.
-    on_store_failure: OnStoreFailure,
+    pub on_store_failure: OnStoreFailure,
+    /// Whether tokens, and keys, are verified at all.
+    pub jwt: bool,
+    pub api_keys: bool,
+}
+
+/// What reading one rule has to know of the others.
+struct Rules {
+    given: Given,
     policy_names: HashSet<String>,
     /// Of rules and, as they are shown, of their limits.
     rule_names: HashSet<String>,
 }
 
-pub fn rule_set(file: &Section<'_>, ipv6_prefix: u8, on_store_failure: OnStoreFailure) -> Option<RuleSet> {
-    let (policy_names, rule_names) = (HashSet::new(), HashSet::new());
-    let mut rules = Rules { ipv6_prefix, on_store_failure, policy_names, rule_names };
+pub fn rule_set(file: &Section<'_>, given: Given) -> Option<RuleSet> {
+    let mut rules = Rules { given, policy_names: HashSet::new(), rule_names: HashSet::new() };
     let exempt = match file.get("exempt") {
         None => Some(Vec::new()),
         Some(field) => field.list().and_then(|sets| all(sets, |set| rules.exemption(&set))),
@@ -131,7 +140,7 @@ impl Rules {
                     Otherwise::Allow => Action::Allow,
                     Otherwise::Deny => Action::Deny,
                 });
-                let keys = section.get("limit_keys").map_or(Some(Vec::new()), |field| limit_keys(&field));
+                let keys = section.get("limit_keys").map_or(Some(Vec::new()), |field| self.limit_keys(&field));
                 action.zip(keys)
             }
             None => self.charges(&section),
@@ -144,7 +153,7 @@ impl Rules {
 
     /// Reads what a rule charges, and its limit keys.
     fn charges(&mut self, section: &Section<'_>) -> Option<(Action, Vec<LimitKey>)> {
-        let keys = section.need("limit_keys").and_then(|field| limit_keys(&field));
+        let keys = section.need("limit_keys").and_then(|field| self.limit_keys(&field));
         let expose = match section.get("expose") {
             Some(field) => field.boolean().map(|expose| if expose { Expose::Yes } else { Expose::No }),
             // The level of one bucket for everybody would show other people's traffic.
@@ -159,7 +168,7 @@ impl Rules {
         };
         let on_store_failure = match section.get("on_store_failure") {
             Some(field) => on_store_failure(&field),
-            None => Some(self.on_store_failure),
+            None => Some(self.given.on_store_failure),
         };
         // Wrong ones are reported already; the numbers are looked at all the same.
         let shared = Shared {
@@ -192,7 +201,7 @@ impl Rules {
         let parts: Vec<&KeyPart> = keys.iter().flat_map(|key| &key.alternatives).collect();
         let spell = |value: String| match parts[..] {
             [KeyPart { attribute: Attribute::Address, .. }] => match value.parse() {
-                Ok(address) => ClientAddress::new(address, self.ipv6_prefix).text(),
+                Ok(address) => ClientAddress::new(address, self.given.ipv6_prefix).text(),
                 Err(_) => value,
             },
             [KeyPart { attribute: Attribute::Host, .. } | KeyPart { fold: Fold::Lower, .. }] => {
@@ -237,7 +246,7 @@ impl Rules {
 
     fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
         let read = |(name, place, field): (&str, Place, Field<'_>)| {
-            let attribute = attribute(&field.clone().at(place), name);
+            let attribute = self.attribute(&field.clone().at(place), name);
             let expectation = self.expectation(&field, attribute.as_ref());
             Some(Condition { attribute: attribute?, expectation: expectation? })
         };
@@ -301,7 +310,7 @@ impl Rules {
             Some(Attribute::Path) => Some(Text::for_path(written)),
             Some(Attribute::Host) => Some(Text::exact(&written.to_ascii_lowercase())),
             Some(Attribute::Address) => match written.parse::<IpAddr>() {
-                Ok(address) => Some(Text::exact(&ClientAddress::new(address, self.ipv6_prefix).to_string())),
+                Ok(address) => Some(Text::exact(&ClientAddress::new(address, self.given.ipv6_prefix).to_string())),
                 Err(_) => {
                     field.wrong(
                         format_args!("must be an IP address, is {written}"),
@@ -334,60 +343,77 @@ fn regex(field: &Field<'_>) -> Option<Expectation> {
     }
 }
 
-fn limit_keys(field: &Field<'_>) -> Option<Vec<LimitKey>> {
-    let keys = all(field.list()?, |member| limit_key(&member))?;
-    let mut seen = HashSet::new();
-    for (member, key) in field.list()?.iter().zip(&keys) {
-        if !seen.insert(&key.text) {
-            member.wrong(format_args!("`{}` is listed twice", key.text), None);
+impl Rules {
+    fn limit_keys(&self, field: &Field<'_>) -> Option<Vec<LimitKey>> {
+        let keys = all(field.list()?, |member| self.limit_key(&member))?;
+        let mut seen = HashSet::new();
+        for (member, key) in field.list()?.iter().zip(&keys) {
+            if !seen.insert(&key.text) {
+                member.wrong(format_args!("`{}` is listed twice", key.text), None);
+                return None;
+            }
+        }
+        Some(keys)
+    }
+
+    /// `jwt:sub|ip:address`, `lower(query:username)`.
+    fn limit_key(&self, field: &Field<'_>) -> Option<LimitKey> {
+        let written = field.text()?;
+        let part = |text: &str| {
+            let text = text.trim();
+            let (text, fold) = match text.strip_prefix("lower(").and_then(|text| text.strip_suffix(')')) {
+                Some(inner) => (inner.trim(), Fold::Lower),
+                None => (text, Fold::Exact),
+            };
+            self.attribute(field, text).map(|attribute| KeyPart { attribute, fold })
+        };
+        let alternatives = written.split('|').map(part).collect::<Option<Vec<_>>>()?;
+        if alternatives.len() > usize::from(u8::MAX) {
+            field.must("list at most 255 alternatives");
             return None;
         }
-    }
-    Some(keys)
-}
-
-/// `jwt:sub|ip:address`, `lower(query:username)`.
-fn limit_key(field: &Field<'_>) -> Option<LimitKey> {
-    let written = field.text()?;
-    let part = |text: &str| {
-        let text = text.trim();
-        let (text, fold) = match text.strip_prefix("lower(").and_then(|text| text.strip_suffix(')')) {
-            Some(inner) => (inner.trim(), Fold::Lower),
-            None => (text, Fold::Exact),
+        let print = |part: &KeyPart| match part.fold {
+            Fold::Exact => part.attribute.to_string(),
+            Fold::Lower => format!("lower({})", part.attribute),
         };
-        attribute(field, text).map(|attribute| KeyPart { attribute, fold })
-    };
-    let alternatives = written.split('|').map(part).collect::<Option<Vec<_>>>()?;
-    if alternatives.len() > usize::from(u8::MAX) {
-        field.must("list at most 255 alternatives");
-        return None;
+        let text = alternatives.iter().map(print).collect::<Vec<_>>().join("|");
+        Some(LimitKey { text, alternatives })
     }
-    let print = |part: &KeyPart| match part.fold {
-        Fold::Exact => part.attribute.to_string(),
-        Fold::Lower => format!("lower({})", part.attribute),
-    };
-    let text = alternatives.iter().map(print).collect::<Vec<_>>().join("|");
-    Some(LimitKey { text, alternatives })
-}
 
-fn attribute(field: &Field<'_>, text: &str) -> Option<Attribute> {
-    let why = match Attribute::parse(text) {
-        Ok(attribute) => return Some(attribute),
-        Err(why) => why,
-    };
-    let text = text.escape_debug();
-    match why {
-        NotAnAttribute::Unknown => {
-            let plain: Vec<_> = SPELLINGS.iter().copied().filter(|name| !name.contains('<')).collect();
-            let hint = nearest(&text.to_string(), &plain);
-            let hint = hint.unwrap_or_else(|| format!("attributes are {}", SPELLINGS.join(", ")));
-            field.wrong(format_args!("`{text}` is not an attribute"), Some(hint));
+    fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
+        let why = match Attribute::parse(text) {
+            Ok(attribute) => return self.sourced(field, attribute),
+            Err(why) => why,
+        };
+        let text = text.escape_debug();
+        match why {
+            NotAnAttribute::Unknown => {
+                let plain: Vec<_> = SPELLINGS.iter().copied().filter(|name| !name.contains('<')).collect();
+                let hint = nearest(&text.to_string(), &plain);
+                let hint = hint.unwrap_or_else(|| format!("attributes are {}", SPELLINGS.join(", ")));
+                field.wrong(format_args!("`{text}` is not an attribute"), Some(hint));
+            }
+            NotAnAttribute::NameMissing => {
+                field.wrong(format_args!("`{text}` must have a name behind the colon"), None)
+            }
+            NotAnAttribute::BadHeaderName => {
+                field.wrong(format_args!("`{text}` must name a header that can exist"), None)
+            }
         }
-        NotAnAttribute::NameMissing => field.wrong(format_args!("`{text}` must have a name behind the colon"), None),
-        NotAnAttribute::BadHeaderName => field.wrong(format_args!("`{text}` must name a header that can exist"), None),
-        NotAnAttribute::NoSource { attribute, source } => {
-            field.wrong(format_args!("`{text}`: a `{attribute}` attribute needs `{source}`, which is missing"), None);
-        }
+        None
     }
-    None
+
+    /// An attribute that comes from a credential is one only where the file says how that is verified.
+    fn sourced(&self, field: &Field<'_>, attribute: Attribute) -> Option<Attribute> {
+        let (kind, source, there) = match &attribute {
+            Attribute::Claim(_) => ("jwt:", "jwt", self.given.jwt),
+            Attribute::KeyId | Attribute::KeyPlan => ("key:", "api_keys", self.given.api_keys),
+            _ => return Some(attribute),
+        };
+        if !there {
+            field.wrong(format_args!("`{attribute}`: a `{kind}` attribute needs `{source}`, which is missing"), None);
+            return None;
+        }
+        Some(attribute)
+    }
 }

@@ -266,7 +266,7 @@ mod tests {
             let shown: Vec<_> = rules.limits().iter().map(Shown::new).collect();
             let (head, ()) = http::Request::new(()).into_parts();
             let client = ClientAddress::new("203.0.113.7".parse().unwrap(), 64);
-            let request = Request { head: &head, client, route: "default", upstream: "default" };
+            let request = Request { head: &head, client, claims: None, key: None, route: "default", upstream: "default" };
             let memory = Memory::new(&Settings::default(), Clock::manual(Timestamp(1 << 50)));
             for _ in 0..requests {
                 let Answer::Charge(plan) = rules.plan(&request).answer else { panic!("nothing to pay") };

@@ -103,7 +103,7 @@ impl ProxyHttp for Proxy {
             .map_or(passage.peer, |address| address.ip().to_canonical());
         passage.trusted_peer = snapshot.config.client_ip.trusts(passage.peer);
         let client = snapshot.config.client_ip.client(passage.peer, &head.headers);
-        let request = Request { head, client, route: DEFAULT, upstream: DEFAULT };
+        let request = Request { head, client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
         let decision = decide(&self.gateway, self.lane, &snapshot, &request, passage.started).await;
         match decision {
             Decision::Pass(fields) => {

@@ -14,6 +14,10 @@ use super::request::Request;
 /// Something a request has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Attribute {
+    /// A claim of a verified token.
+    Claim(String),
+    KeyId,
+    KeyPlan,
     Header(HeaderName),
     Query(String),
     Cookie(String),
@@ -33,24 +37,32 @@ pub enum NotAnAttribute {
     NameMissing,
     /// No header can have this name.
     BadHeaderName,
-    /// It comes from a credential that this file configures nowhere.
-    NoSource {
-        attribute: &'static str,
-        source: &'static str,
-    },
 }
 
 /// Every spelling, for hints and for the documentation's test.
-pub const SPELLINGS: &[&str] =
-    &["header:<name>", "query:<name>", "cookie:<name>", "ip:address", "method", "host", "path", "route", "upstream"];
+pub const SPELLINGS: &[&str] = &[
+    "jwt:<claim>",
+    "key:id",
+    "key:plan",
+    "header:<name>",
+    "query:<name>",
+    "cookie:<name>",
+    "ip:address",
+    "method",
+    "host",
+    "path",
+    "route",
+    "upstream",
+];
 
 impl Attribute {
     pub fn parse(text: &str) -> Result<Attribute, NotAnAttribute> {
-        if let Some((kind @ ("header" | "query" | "cookie"), name)) = text.split_once(':') {
+        if let Some((kind @ ("jwt" | "header" | "query" | "cookie"), name)) = text.split_once(':') {
             if name.is_empty() {
                 return Err(NotAnAttribute::NameMissing);
             }
             return match kind {
+                "jwt" => Ok(Attribute::Claim(name.to_owned())),
                 "header" => {
                     HeaderName::try_from(name).map(Attribute::Header).map_err(|_| NotAnAttribute::BadHeaderName)
                 }
@@ -59,14 +71,14 @@ impl Attribute {
             };
         }
         match text {
+            "key:id" => Ok(Attribute::KeyId),
+            "key:plan" => Ok(Attribute::KeyPlan),
             "ip:address" => Ok(Attribute::Address),
             "method" => Ok(Attribute::Method),
             "host" => Ok(Attribute::Host),
             "path" => Ok(Attribute::Path),
             "route" => Ok(Attribute::Route),
             "upstream" => Ok(Attribute::Upstream),
-            _ if text.starts_with("jwt:") => Err(NotAnAttribute::NoSource { attribute: "jwt:", source: "jwt" }),
-            _ if text.starts_with("key:") => Err(NotAnAttribute::NoSource { attribute: "key:", source: "api_keys" }),
             _ => Err(NotAnAttribute::Unknown),
         }
     }
@@ -75,6 +87,12 @@ impl Attribute {
     pub fn resolve<'r>(&self, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
         let head = request.head;
         match self {
+            Attribute::Claim(name) => request.claims?.text(name).map(|text| match text {
+                Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+                Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+            }),
+            Attribute::KeyId => Some(Cow::Borrowed(request.key?.id.as_bytes())),
+            Attribute::KeyPlan => Some(Cow::Borrowed(request.key?.plan.as_bytes())),
             Attribute::Header(name) => filled(head.headers.get(name)?.as_bytes().trim_ascii()),
             Attribute::Query(name) => {
                 let (_, value) = query_pairs(request).find(|(found, _)| **found == *name.as_bytes())?;
@@ -112,7 +130,11 @@ impl Attribute {
                 let mut values = cookie_pairs(request).filter(|(found, _)| *found == name.as_bytes());
                 values.next().is_some() && (values.next().is_some() || is_nominated(request, &COOKIE))
             }
-            Attribute::Address
+            // A credential is found, and refused where it is repeated, before any rule is asked.
+            Attribute::Claim(_)
+            | Attribute::KeyId
+            | Attribute::KeyPlan
+            | Attribute::Address
             | Attribute::Method
             | Attribute::Host
             | Attribute::Path
@@ -125,6 +147,9 @@ impl Attribute {
 impl fmt::Display for Attribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Attribute::Claim(name) => write!(f, "jwt:{name}"),
+            Attribute::KeyId => f.write_str("key:id"),
+            Attribute::KeyPlan => f.write_str("key:plan"),
             Attribute::Header(name) => write!(f, "header:{name}"),
             Attribute::Query(name) => write!(f, "query:{name}"),
             Attribute::Cookie(name) => write!(f, "cookie:{name}"),
@@ -212,7 +237,7 @@ mod tests {
         }
         let (head, ()) = head.body(()).unwrap().into_parts();
         let client = ClientAddress::new("2001:db8::7".parse().unwrap(), 64);
-        let request = Request { head: &head, client, route: "default", upstream: "default" };
+        let request = Request { head: &head, client, claims: None, key: None, route: "default", upstream: "default" };
         let attribute = Attribute::parse(attribute).unwrap();
         let found = if attribute.is_ambiguous(&request) {
             Some("AMBIGUOUS".to_owned())
@@ -273,16 +298,28 @@ mod tests {
 
     #[test]
     fn an_attribute_prints_as_it_is_parsed() {
-        for text in
-            ["header:x-key", "query:User", "cookie:S", "ip:address", "method", "host", "path", "route", "upstream"]
-        {
+        for text in [
+            "jwt:sub",
+            "key:id",
+            "key:plan",
+            "header:x-key",
+            "query:User",
+            "cookie:S",
+            "ip:address",
+            "method",
+            "host",
+            "path",
+            "route",
+            "upstream",
+        ] {
             assert_eq!(Attribute::parse(text).unwrap().to_string(), text);
         }
         for (text, why) in [
             ("ip:addres", NotAnAttribute::Unknown),
             ("header:", NotAnAttribute::NameMissing),
             ("header:a b", NotAnAttribute::BadHeaderName),
-            ("jwt:plan", NotAnAttribute::NoSource { attribute: "jwt:", source: "jwt" }),
+            ("jwt:", NotAnAttribute::NameMissing),
+            ("key:name", NotAnAttribute::Unknown),
         ] {
             assert_eq!(Attribute::parse(text).unwrap_err(), why, "{text}");
         }

@@ -11,6 +11,7 @@ pub mod attribute;
 pub mod charge;
 pub mod cost;
 pub mod decision;
+pub mod identity;
 pub mod key;
 pub mod matcher;
 pub mod path;

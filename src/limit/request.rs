@@ -5,11 +5,17 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
+use super::identity::{Claims, KnownKey};
+
 /// One request, as far as rules may look at it.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub head: &'a http::request::Parts,
     pub client: ClientAddress,
+    /// Of the token that verified.
+    pub claims: Option<&'a Claims>,
+    /// The API key that is known.
+    pub key: Option<&'a KnownKey>,
     pub route: &'a str,
     pub upstream: &'a str,
 }

@@ -12,6 +12,7 @@ use super::algorithm::Algorithm;
 use super::attribute::Attribute;
 use super::charge::{Charge, LimitId, Plan};
 use super::cost::{Beyond, Cost};
+use super::identity::Claims;
 use super::key::{Descriptor, KeySeed, LimitIdentity};
 use super::matcher::Expectation;
 use super::path;
@@ -414,6 +415,7 @@ struct Described {
 /// What a rule picks from a request; none when one of its keys has no value.
 fn describe(rule: &CompiledRule, values: &mut Values<'_, '_>) -> Option<Described> {
     let mut described = Described { descriptor: Descriptor::default(), only: None };
+    let (attributes, issuer) = (values.attributes, values.request.claims.and_then(Claims::issuer));
     for alternatives in &rule.keys {
         let (number, (slot, fold)) = (0u8..).zip(alternatives).find(|(_, (slot, _))| values.of(*slot).is_some())?;
         let value = values.of(*slot)?;
@@ -421,6 +423,10 @@ fn describe(rule: &CompiledRule, values: &mut Values<'_, '_>) -> Option<Describe
             Fold::Exact => Cow::Borrowed(value),
             Fold::Lower => Cow::Owned(value.to_ascii_lowercase()),
         };
+        // Two issuers may give the same name to two people.
+        if let Some(issuer) = issuer.filter(|_| matches!(attributes[slot.0], Attribute::Claim(_))) {
+            described.descriptor.push(number, issuer.as_bytes());
+        }
         described.descriptor.push(number, &value);
         described.only = (rule.keys.len() == 1).then(|| SmallVec::from_slice(&value));
     }

@@ -1,0 +1,98 @@
+//! Holds what a request's credentials prove: the claims of a verified token, a known API key.
+//!
+//! Whether a credential is good has been decided before it gets here; what does not verify never matches anything.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+/// What a verified token says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Claims {
+    values: Map<String, Value>,
+    /// Who says so, where the file trusts several issuers: then it is a part of whatever is counted by a claim.
+    issuer: Option<String>,
+}
+
+impl Claims {
+    pub fn new(values: Map<String, Value>, issuer: Option<String>) -> Claims {
+        Claims { values, issuer }
+    }
+
+    pub fn issuer(&self) -> Option<&str> {
+        self.issuer.as_deref()
+    }
+
+    /// A claim's value as text; none when it is absent or something else than text, an integer or a boolean. The literal
+    /// name comes first; then `a.b` is `b` in the object `a`.
+    pub fn text(&self, name: &str) -> Option<Cow<'_, str>> {
+        let nested = || {
+            let (outer, path) = name.split_once('.')?;
+            path.split('.').try_fold(self.values.get(outer)?, |value, name| value.as_object()?.get(name))
+        };
+        match self.values.get(name).or_else(nested)? {
+            Value::String(text) => Some(Cow::Borrowed(text)),
+            Value::Bool(flag) => Some(Cow::Borrowed(if *flag { "true" } else { "false" })),
+            // 42 and "42" are the same; what is not an integer has no one spelling.
+            Value::Number(number) if number.is_i64() || number.is_u64() => Some(Cow::Owned(number.to_string())),
+            Value::Number(_) | Value::Null | Value::Array(_) | Value::Object(_) => None,
+        }
+    }
+}
+
+/// Who holds an API key, and under which plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownKey {
+    pub id: String,
+    pub plan: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(json: &str, name: &str, expected: Option<&str>) {
+        let claims = Claims::new(serde_json::from_str(json).unwrap(), None);
+        assert_eq!(claims.text(name).as_deref(), expected, "{name} of {json}");
+    }
+
+    #[test]
+    fn a_claim_is_text_an_integer_or_a_boolean() {
+        check(r#"{"plan":"free"}"#, "plan", Some("free"));
+        check(r#"{"org":42}"#, "org", Some("42"));
+        check(r#"{"org":"42"}"#, "org", Some("42"));
+        check(r#"{"org":-7}"#, "org", Some("-7"));
+        check(r#"{"org":18446744073709551615}"#, "org", Some("18446744073709551615"));
+        check(r#"{"paid":true}"#, "paid", Some("true"));
+        check(r#"{"plan":""}"#, "plan", Some(""));
+        for value in [
+            "null",
+            "[]",
+            r#"["enterprise"]"#,
+            "{}",
+            r#"{"enterprise":1}"#,
+            "1.5",
+            "1.0",
+            "1e3",
+            "1e400",
+            "18446744073709551616",
+        ] {
+            // A number beyond all bounds is not even JSON that we read.
+            if let Ok(values) = serde_json::from_str(&format!(r#"{{"plan":{value}}}"#)) {
+                assert_eq!(Claims::new(values, None).text("plan"), None, "{value}");
+            }
+        }
+        check(r#"{"Plan":"free"}"#, "plan", None);
+    }
+
+    #[test]
+    fn the_literal_name_comes_before_the_nested_one() {
+        check(r#"{"realm.plan":"a","realm":{"plan":"b"}}"#, "realm.plan", Some("a"));
+        check(r#"{"realm":{"plan":"b"}}"#, "realm.plan", Some("b"));
+        check(r#"{"a":{"b":{"c":1}}}"#, "a.b.c", Some("1"));
+        check(r#"{"a":{"b":"c"}}"#, "a.b.c", None);
+        check(r#"{"a":"b"}"#, "a.", None);
+        check(r#"{"https://example.com/plan":"x"}"#, "https://example.com/plan", Some("x"));
+    }
+}
