@@ -1,12 +1,10 @@
 //! Makes a `Config` of a file's tree: one function for each section, all of them run whatever the others found.
 
-use std::net::SocketAddr;
-
 use super::reader::{Field, Section, all};
 use super::rules::Given;
 use super::{
-    Config, Drain, HeaderFormat, Jitter, Log, LogFormat, Surroundings, Threads, Upstream, UpstreamTimeouts, rules,
-    stores,
+    Config, Drain, HeaderFormat, Jitter, Log, LogFormat, Surroundings, Threads, Upstream, UpstreamTimeouts, listeners,
+    rules, stores,
 };
 use crate::auth::client_ip;
 use crate::limit::rule::OnStoreFailure;
@@ -15,10 +13,7 @@ use crate::time::Micros;
 /// None when a problem has been reported.
 pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config> {
     let file = root.section()?;
-    let listen = match file.get("listen") {
-        Some(field) => field.socket_address(),
-        None => Some(SocketAddr::from(([0, 0, 0, 0], 8080))),
-    };
+    let listeners = listeners::listeners(&file);
     let admin = optional(file.get("admin"), |field| field.socket_address());
     let threads = or_default(file.get("threads"), Threads::Auto, threads);
     let upstream = file.need("upstream").and_then(|field| upstream(&field));
@@ -43,7 +38,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
     file.close();
     on_store_failure?;
     let config = Config {
-        listen: listen?,
+        listeners: listeners?,
         admin: admin?,
         threads: threads?,
         upstream: upstream?,

@@ -7,6 +7,7 @@
 mod check;
 mod env;
 mod limits;
+mod listeners;
 pub mod problem;
 mod reader;
 mod rules;
@@ -29,7 +30,8 @@ use reader::Field;
 /// A whole file, checked.
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub listen: SocketAddr,
+    /// At least one, in the order of the file.
+    pub listeners: Vec<Listener>,
     pub admin: Option<SocketAddr>,
     pub threads: Threads,
     pub upstream: Upstream,
@@ -45,7 +47,13 @@ pub struct Config {
     pub hash: String,
 }
 
-/// How many threads proxy, each with a runtime and a listening socket of its own.
+/// Where requests come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    pub address: SocketAddr,
+}
+
+/// How many threads proxy, each with a runtime of its own, and a socket of its own on every listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
     /// One for each core that this process may use.

@@ -1,6 +1,6 @@
 //! Owns the listening sockets and the front door behind them.
 //!
-//! Every thread has a socket of its own on the same address (SO_REUSEPORT): the kernel spreads connections, and none ever
+//! Every thread has a socket of its own on each address (SO_REUSEPORT): the kernel spreads connections, and none ever
 //! changes its thread. Sockets are bound before anything else is started, so a busy port is an error at once.
 
 use std::io;
@@ -57,7 +57,7 @@ impl Bound {
             // An idle connection holds no read buffer.
             let buffers = L4BufferSettings { read: Some(8 << 10), ..L4BufferSettings::default() };
             service.add_listener(ListenerConfig::tcp(address.clone()).l4_buffer(buffers));
-            OwnSocket { inner: service, key, address: address.clone(), socket: Some(socket), beside: Mutex::new(None) }
+            OwnSocket { inner: service, key, address: address.clone(), socket: Some(socket) }
         };
         (0..).zip(self.sockets).map(service).collect::<Vec<_>>()
     }
@@ -92,26 +92,12 @@ pub struct OwnSocket<S> {
     key: String,
     address: String,
     socket: Option<TcpListener>,
-    /// Behind a lock because a service may be looked at by several threads, and a task may not.
-    beside: Mutex<Option<BoxFuture>>,
-}
-
-type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-impl<S> OwnSocket<S> {
-    /// Runs something else on the service's thread, for as long as that lives.
-    pub fn beside(self, task: impl Future<Output = ()> + Send + 'static) -> OwnSocket<S> {
-        OwnSocket { beside: Mutex::new(Some(Box::pin(task))), ..self }
-    }
 }
 
 #[async_trait]
 impl<S: Service> Service for OwnSocket<S> {
     async fn start_service(&mut self, table: Option<ListenFds>, shutdown: ShutdownWatch, per_fd: usize) {
         let Some(socket) = self.socket.take() else { return };
-        if let Some(task) = self.beside.get_mut().take() {
-            tokio::spawn(task);
-        }
         let fd = socket.into_raw_fd();
         if let Some(table) = table {
             table.lock().add(self.key.clone(), fd);
@@ -134,6 +120,59 @@ impl<S: Service> Service for OwnSocket<S> {
     }
 }
 
+/// One of the threads that proxy: its socket of every listener, and what else runs there.
+#[expect(missing_debug_implementations, reason = "Pingora's services have none")]
+pub struct Thread {
+    name: String,
+    sockets: Vec<OwnSocket<ListeningService<FrontDoor>>>,
+    /// Behind a lock because a service may be looked at by several threads, and a task may not.
+    beside: Mutex<Option<BoxFuture>>,
+}
+
+type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Thread {
+    /// `beside` runs on the thread for as long as that lives.
+    pub fn new(name: String, beside: impl Future<Output = ()> + Send + 'static) -> Thread {
+        Thread { name, sockets: Vec::new(), beside: Mutex::new(Some(Box::pin(beside))) }
+    }
+
+    pub fn listen(&mut self, socket: OwnSocket<ListeningService<FrontDoor>>) {
+        self.sockets.push(socket);
+    }
+}
+
+#[async_trait]
+impl Service for Thread {
+    async fn start_service(&mut self, table: Option<ListenFds>, shutdown: ShutdownWatch, per_fd: usize) {
+        if let Some(task) = self.beside.get_mut().take() {
+            tokio::spawn(task);
+        }
+        let start = |mut socket: OwnSocket<_>| {
+            let (table, shutdown) = (table.clone(), shutdown.clone());
+            tokio::spawn(async move { socket.start_service(table, shutdown, per_fd).await })
+        };
+        let running: Vec<_> = self.sockets.drain(..).map(start).collect();
+        for socket in running {
+            if let Err(error) = socket.await {
+                log::error!(error:% = error; "listener ended");
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn threads(&self) -> Option<usize> {
+        Some(1)
+    }
+
+    fn listen_addresses(&self) -> Option<Vec<String>> {
+        Some(self.sockets.iter().map(|socket| socket.key.clone()).collect())
+    }
+}
+
 /// Where a connection comes in, before Pingora sees it.
 #[expect(missing_debug_implementations, reason = "Pingora's proxy has none")]
 pub struct FrontDoor {
@@ -143,9 +182,9 @@ pub struct FrontDoor {
 }
 
 impl FrontDoor {
-    /// `open` counts the connections of all threads.
-    pub fn new(proxy: HttpProxy<Proxy>, open: Arc<AtomicUsize>, connections: Gauge) -> FrontDoor {
-        FrontDoor { proxy: Arc::new(proxy), open, connections }
+    /// `open` counts the connections of all listeners and threads, `connections` those of this listener.
+    pub fn new(proxy: Arc<HttpProxy<Proxy>>, open: Arc<AtomicUsize>, connections: Gauge) -> FrontDoor {
+        FrontDoor { proxy, open, connections }
     }
 }
 

@@ -38,7 +38,7 @@ use crate::time::{Clock, Micros, Timestamp};
 use admin::Admin;
 use health::StoreHealth;
 use life::{Housekeeping, Signals};
-use listener::{Bound, FrontDoor};
+use listener::{Bound, FrontDoor, Thread};
 use metrics::Metrics;
 use proxy::Proxy;
 use sampled::Sampled;
@@ -53,7 +53,7 @@ const UPSTREAM_POOL: usize = 256;
 #[derive(Debug)]
 pub struct Bootstrapped {
     gateway: Arc<Gateway>,
-    http: Bound,
+    http: Vec<Bound>,
     admin: Option<Bound>,
     threads: usize,
 }
@@ -90,7 +90,8 @@ pub fn bootstrap(config: Config) -> Result<Bootstrapped, StartError> {
         Threads::Exactly(threads) => threads,
     };
     let bind = |address, sockets| Bound::bind(address, sockets).map_err(|error| StartError::Bind { address, error });
-    let http = bind(config.listen, threads)?;
+    let listeners = config.listeners.iter();
+    let http = listeners.map(|listener| bind(listener.address, threads)).collect::<Result<Vec<_>, _>>()?;
     let admin = config.admin.map(|address| bind(address, 1)).transpose()?;
 
     let clock = Clock::system();
@@ -114,9 +115,9 @@ pub fn bootstrap(config: Config) -> Result<Bootstrapped, StartError> {
 impl Bootstrapped {
     /// What is listened on, in the order in which it is announced.
     pub fn listening(&self) -> Vec<Listening> {
-        let http = Listening { name: "http", address: self.http.address };
+        let http = self.http.iter().map(|http| Listening { name: "http", address: http.address });
         let admin = self.admin.as_ref().map(|admin| Listening { name: "admin", address: admin.address });
-        std::iter::once(http).chain(admin).collect()
+        http.chain(admin).collect()
     }
 
     /// Runs until the process is told to leave. `ready` is called when everything is in force.
@@ -126,18 +127,28 @@ impl Bootstrapped {
         server.bootstrap();
 
         let open = Arc::new(AtomicUsize::new(0));
-        let connections = self.gateway.metrics.connections("http");
         let conf = Arc::clone(&server.configuration);
-        let door = |thread| {
-            let proxy = http_proxy(&conf, Proxy { gateway: Arc::clone(&self.gateway), lane: Lane(thread) });
-            FrontDoor::new(proxy, Arc::clone(&open), connections.clone())
-        };
-        let link = |thread| {
+        let proxy =
+            |thread| Arc::new(http_proxy(&conf, Proxy { gateway: Arc::clone(&self.gateway), lane: Lane(thread) }));
+        let proxies: Vec<_> = (0..self.threads).map(proxy).collect();
+        let thread = |number| {
             let gateway = Arc::clone(&self.gateway);
-            async move { gateway.store.run(Lane(thread)).await }
+            Thread::new(format!("http {number}"), async move { gateway.store.run(Lane(number)).await })
         };
-        for (thread, service) in self.http.services("http", door).into_iter().enumerate() {
-            server.add_service(service.beside(link(thread)));
+        let mut threads: Vec<_> = (0..self.threads).map(thread).collect();
+        let alone = self.http.len() == 1;
+        for bound in self.http {
+            // What one gateway is watched by should not hang on where it listens.
+            let label = if alone { "http".to_owned() } else { bound.address.to_string() };
+            let connections = self.gateway.metrics.connections(&label);
+            let door =
+                |thread: usize| FrontDoor::new(Arc::clone(&proxies[thread]), Arc::clone(&open), connections.clone());
+            for (thread, socket) in threads.iter_mut().zip(bound.services("http", door)) {
+                thread.listen(socket);
+            }
+        }
+        for thread in threads {
+            server.add_service(thread);
         }
         if let Some(admin) = self.admin {
             for service in admin.services("admin", |_| Admin(Arc::clone(&self.gateway))) {

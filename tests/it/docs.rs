@@ -57,7 +57,8 @@ fn every_yaml_block_passes_check() {
 #[test]
 fn every_key_of_the_file_is_documented() {
     let page = read("docs/configuration.md");
-    for folder in ["config/check.rs", "config/rules.rs", "config/limits.rs", "config/stores.rs"] {
+    for folder in ["config/check.rs", "config/listeners.rs", "config/rules.rs", "config/limits.rs", "config/stores.rs"]
+    {
         let source = read(&format!("src/{folder}"));
         for (call, quote) in
             [(".get(\"", '"'), (".need(\"", '"'), ("timeout(&section, \"", '"'), ("cost(\"", '"'), (" get(\"", '"')]

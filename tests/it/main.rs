@@ -8,6 +8,7 @@ mod support;
 mod agreement;
 mod answers;
 mod cli;
+mod client_address;
 mod config;
 mod docs;
 mod hooks;

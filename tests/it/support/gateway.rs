@@ -12,14 +12,18 @@ use tempfile::TempDir;
 use super::{Client, Upstream, eventually, now};
 
 pub struct Gateway {
+    /// The first listener.
     pub http: SocketAddr,
+    /// All of them, in the order in which they are announced.
+    pub listeners: Vec<SocketAddr>,
     pub admin: SocketAddr,
     child: Child,
     directory: TempDir,
 }
 
 impl Gateway {
-    /// Starts a gateway in front of `upstream`. `rest` is what the file says beside listeners and upstream.
+    /// Starts a gateway in front of `upstream`. `rest` is what the file says beside the upstream, and beside the one
+    /// listener that there is where it names none.
     #[track_caller]
     pub fn start(upstream: &Upstream, rest: &str) -> Gateway {
         Gateway::start_for(&format!("http://{}", upstream.address), rest)
@@ -38,7 +42,8 @@ impl Gateway {
 
     #[track_caller]
     fn start_with(upstream: &str, rest: &str, files: &[(&str, &str)]) -> Gateway {
-        let text = format!("listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nthreads: 2\nupstream: {upstream}\n{rest}\n");
+        let listen = if rest.contains("listeners:") { "" } else { "listen: 127.0.0.1:0\n" };
+        let text = format!("{listen}admin: 127.0.0.1:0\nthreads: 2\nupstream: {upstream}\n{rest}\n");
         let directory = TempDir::new().unwrap();
         for (name, text) in files {
             std::fs::write(directory.path().join(name), text).unwrap();
@@ -52,15 +57,16 @@ impl Gateway {
             .map(Result::unwrap)
             .take_while(|line| line != "ready")
             .collect();
-        let address = |name: &str| {
+        let addresses = |name: &str| {
             let prefix = format!("listening {name} ");
-            lines.iter().find_map(|line| line.strip_prefix(&prefix)?.parse().ok())
+            lines.iter().filter_map(|line| line.strip_prefix(&prefix)?.parse().ok()).collect::<Vec<SocketAddr>>()
         };
-        let (Some(http), Some(admin)) = (address("http"), address("admin")) else {
+        let (listeners, admin) = (addresses("http"), addresses("admin"));
+        let (&[http, ..], &[admin]) = (&*listeners, &*admin) else {
             let errors = std::fs::read_to_string(directory.path().join("stderr")).unwrap();
             panic!("no start: {lines:?}\n{errors}");
         };
-        Gateway { http, admin, child, directory }
+        Gateway { http, listeners, admin, child, directory }
     }
 
     pub fn command(file: &Path) -> Command {
