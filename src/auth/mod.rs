@@ -1,3 +1,4 @@
 //! WHO ASKS: the client behind a request.
 
 pub mod client_ip;
+pub mod proxy_protocol;

@@ -1,0 +1,356 @@
+//! Reads the header of a PROXY protocol connection, version 1 or 2: who opened it, in the words of the load balancer.
+//!
+//! <https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>. Bytes in, and out comes a header, how many more bytes it
+//! has at least, or that it is none. A caller who reads no more than it is told to never takes a byte of what follows.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+/// What the bytes of a connection so far amount to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The beginning of a header, of which at least so many bytes are missing: never 0.
+    More(usize),
+    /// The first `length` bytes are the header.
+    Whole { length: usize, source: Source },
+}
+
+/// Who opened the connection to the load balancer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// This client. An IPv4-mapped address is held as IPv4.
+    Client(SocketAddr),
+    /// The load balancer itself, for a health check, or somebody without an Internet address: the TCP peer counts.
+    Peer,
+}
+
+/// Why bytes are no header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed(pub &'static str);
+
+const V1: &[u8] = b"PROXY ";
+/// `PROXY UNKNOWN` and the line's end.
+const V1_SHORTEST: usize = 15;
+/// With the line's end (section 2.1).
+const V1_LONGEST: usize = 107;
+
+const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+/// The signature, what it is, and the length of the rest.
+const V2_FIXED: usize = 16;
+/// Of the rest: addresses, and what else a load balancer adds. The format allows 65535; honest ones add some hundred.
+const V2_LONGEST_REST: usize = 4096;
+
+/// Bytes behind the header do not matter.
+pub fn parse(bytes: &[u8]) -> Result<Progress, Malformed> {
+    if is_beginning(bytes, V1) {
+        parse_v1(bytes)
+    } else if is_beginning(bytes, V2) {
+        parse_v2(bytes)
+    } else {
+        Err(Malformed("no PROXY protocol header"))
+    }
+}
+
+/// Whether bytes begin with `whole`, or are the beginning of it.
+fn is_beginning(bytes: &[u8], whole: &[u8]) -> bool {
+    let length = bytes.len().min(whole.len());
+    bytes[..length] == whole[..length]
+}
+
+fn parse_v1(bytes: &[u8]) -> Result<Progress, Malformed> {
+    let Some(end) = bytes.iter().take(V1_LONGEST).position(|byte| *byte == b'\n') else {
+        let line_end = if bytes.last() == Some(&b'\r') { 1 } else { 2 };
+        let missing = line_end.max(V1_SHORTEST.saturating_sub(bytes.len()));
+        return match bytes.len() + missing {
+            ..=V1_LONGEST => Ok(Progress::More(missing)),
+            _ => Err(Malformed("version 1: the line is too long")),
+        };
+    };
+    let line = bytes[..end].strip_suffix(b"\r").ok_or(Malformed("version 1: the line must end in CR LF"))?;
+    let source = source_v1(line).ok_or(Malformed("version 1: the line is not as it must be"))?;
+    Ok(Progress::Whole { length: end + 1, source })
+}
+
+fn source_v1(line: &[u8]) -> Option<Source> {
+    let line = line.strip_prefix(V1)?;
+    // Whatever else stands on such a line is to be ignored, and need not be text.
+    if line == b"UNKNOWN" || line.starts_with(b"UNKNOWN ") {
+        return Some(Source::Peer);
+    }
+    let words: Vec<&str> = std::str::from_utf8(line).ok()?.split(' ').collect();
+    let &[family, source, destination, source_port, destination_port] = &*words else { return None };
+    let addresses = match family {
+        "TCP4" => pair::<Ipv4Addr>(source, destination)?,
+        "TCP6" => pair::<Ipv6Addr>(source, destination)?,
+        _ => return None,
+    };
+    port(destination_port)?;
+    Some(client(addresses, port(source_port)?))
+}
+
+/// The source, when both are addresses.
+fn pair<A: FromStr + Into<IpAddr>>(source: &str, destination: &str) -> Option<IpAddr> {
+    destination.parse::<A>().ok()?;
+    source.parse::<A>().ok().map(Into::into)
+}
+
+/// Digits without a leading zero (section 2.1).
+fn port(text: &str) -> Option<u16> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    plain.then(|| text.parse().ok()).flatten()
+}
+
+fn client(address: IpAddr, port: u16) -> Source {
+    Source::Client(SocketAddr::new(address.to_canonical(), port))
+}
+
+fn parse_v2(bytes: &[u8]) -> Result<Progress, Malformed> {
+    let Some(&[.., command, family, high, low]) = bytes.first_chunk::<V2_FIXED>() else {
+        return Ok(Progress::More(V2_FIXED - bytes.len()));
+    };
+    let local = match command {
+        0x20 => true,
+        0x21 => false,
+        _ => return Err(Malformed("version 2: no such version or command")),
+    };
+    let rest = usize::from(u16::from_be_bytes([high, low]));
+    if rest > V2_LONGEST_REST {
+        return Err(Malformed("version 2: the header is too long"));
+    }
+    let length = V2_FIXED + rest;
+    match bytes.get(V2_FIXED..length) {
+        None => Ok(Progress::More(length - bytes.len())),
+        // Of a connection of the load balancer's own, nothing else is looked at (section 2.2).
+        Some(_) if local => Ok(Progress::Whole { length, source: Source::Peer }),
+        Some(rest) => {
+            let source = source_v2(family, rest).ok_or(Malformed("version 2: no such family, or too short for it"))?;
+            Ok(Progress::Whole { length, source })
+        }
+    }
+}
+
+/// What stands behind the addresses is skipped.
+fn source_v2(family: u8, rest: &[u8]) -> Option<Source> {
+    let (family, transport) = (family >> 4, family & 15);
+    // Unspecified, stream, datagram; an HTTP client speaks none but the second.
+    let stream = match transport {
+        1 => true,
+        0 | 2 => false,
+        _ => return None,
+    };
+    let (source, length) = match family {
+        0 => return Some(Source::Peer),
+        1 => {
+            let &[a, b, c, d, _, _, _, _, high, low, _, _] = rest.first_chunk::<12>()?;
+            (client(Ipv4Addr::new(a, b, c, d).into(), u16::from_be_bytes([high, low])), 12)
+        }
+        2 => {
+            let address = Ipv6Addr::from(*rest.first_chunk::<16>()?);
+            let port = *rest.get(32..36)?.first_chunk::<2>()?;
+            (client(address.into(), u16::from_be_bytes(port)), 36)
+        }
+        // Two paths.
+        3 => (Source::Peer, 216),
+        _ => return None,
+    };
+    (rest.len() >= length).then_some(if stream { source } else { Source::Peer })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A header of version 2.
+    fn v2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
+        [V2, &[command, family], &length, rest].concat()
+    }
+
+    fn v4_rest() -> Vec<u8> {
+        vec![203, 0, 113, 7, 192, 0, 2, 1, 0xdc, 0x04, 0x01, 0xbb]
+    }
+
+    fn v6_rest(source: &str) -> Vec<u8> {
+        let [source, destination] = [source, "2001:db8::1"].map(|text| text.parse::<Ipv6Addr>().unwrap().octets());
+        [&source[..], &destination, &[0xdc, 0x04, 0x01, 0xbb]].concat()
+    }
+
+    fn address(text: &str) -> Source {
+        Source::Client(text.parse().unwrap())
+    }
+
+    /// Holds that a header is read as `source`: alone, with a request behind it, and at no byte earlier.
+    #[track_caller]
+    fn check(header: &[u8], source: Source) {
+        let whole = Ok(Progress::Whole { length: header.len(), source });
+        assert_eq!(parse(header), whole, "{}", header.escape_ascii());
+        assert_eq!(parse(&[header, b"GET / HTTP/1.1\r\n\r\n"].concat()), whole);
+        for length in 0..header.len() {
+            match parse(&header[..length]) {
+                Ok(Progress::More(missing)) => assert!((1..=header.len() - length).contains(&missing), "{length}"),
+                other => panic!("{other:?} of {}", header[..length].escape_ascii()),
+            }
+        }
+    }
+
+    /// Holds that bytes are no header, whatever might follow.
+    #[track_caller]
+    fn refuse(bytes: &[u8]) {
+        assert!(parse(bytes).is_err(), "{:?} of {}", parse(bytes), bytes.escape_ascii());
+    }
+
+    #[test]
+    fn a_line_of_version_1_names_the_client() {
+        check(b"PROXY TCP4 203.0.113.7 192.0.2.1 56324 443\r\n", address("203.0.113.7:56324"));
+        check(b"PROXY TCP4 0.0.0.0 255.255.255.255 0 65535\r\n", address("0.0.0.0:0"));
+        check(b"PROXY TCP6 2001:db8::7 2001:db8::1 56324 443\r\n", address("[2001:db8::7]:56324"));
+        check(b"PROXY TCP6 ::ffff:203.0.113.7 ::1 1 2\r\n", address("203.0.113.7:1"));
+        check(b"PROXY TCP6 ::ffff:cb00:7107 ::1 1 2\r\n", address("203.0.113.7:1"));
+        let full = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
+        check(format!("PROXY TCP6 {full} {full} 65535 65535\r\n").as_bytes(), address(&format!("[{full}]:65535")));
+        check(b"PROXY UNKNOWN\r\n", Source::Peer);
+        check(format!("PROXY UNKNOWN {full} {full} 65535 65535\r\n").as_bytes(), Source::Peer);
+        check(b"PROXY UNKNOWN \xff\x00 anything at all\r\n", Source::Peer);
+    }
+
+    #[test]
+    fn what_is_no_line_of_version_1_is_refused() {
+        for line in [
+            "PROXY TCP4 203.0.113.7 192.0.2.1 56324 443\n",
+            "PROXY TCP4 203.0.113.7 192.0.2.1 56324\r\n",
+            "PROXY TCP4 203.0.113.7 192.0.2.1 56324 443 \r\n",
+            "PROXY TCP4 203.0.113.7 192.0.2.1 56324 443 1\r\n",
+            "PROXY TCP4  203.0.113.7 192.0.2.1 56324 443\r\n",
+            "PROXY  TCP4 203.0.113.7 192.0.2.1 56324 443\r\n",
+            "PROXY TCP4\t203.0.113.7 192.0.2.1 56324 443\r\n",
+            "PROXY TCP4 203.0.113.7 192.0.2.1 56324 443\r\r\n",
+            "PROXY TCP4 203.0.113.007 192.0.2.1 56324 443\r\n",
+            "PROXY TCP4 203.0.113 192.0.2.1 56324 443\r\n",
+            "PROXY TCP4 203.0.113.256 192.0.2.1 56324 443\r\n",
+            "PROXY TCP4 203.0.113.7 somewhere 56324 443\r\n",
+            "PROXY TCP4 203.0.113.7:1 192.0.2.1 56324 443\r\n",
+            "PROXY TCP4 2001:db8::7 2001:db8::1 56324 443\r\n",
+            "PROXY TCP6 203.0.113.7 192.0.2.1 56324 443\r\n",
+            "PROXY TCP6 [2001:db8::7] 2001:db8::1 56324 443\r\n",
+            "PROXY TCP6 fe80::7%1 2001:db8::1 56324 443\r\n",
+            "PROXY TCP4 203.0.113.7 192.0.2.1 65536 443\r\n",
+            "PROXY TCP4 203.0.113.7 192.0.2.1 56324 65536\r\n",
+            "PROXY TCP4 203.0.113.7 192.0.2.1 +1 443\r\n",
+            "PROXY TCP4 203.0.113.7 192.0.2.1 01 443\r\n",
+            "PROXY TCP4 203.0.113.7 192.0.2.1  443\r\n",
+            "PROXY UDP4 203.0.113.7 192.0.2.1 56324 443\r\n",
+            "PROXY tcp4 203.0.113.7 192.0.2.1 56324 443\r\n",
+            "PROXY UNKNOWNX\r\n",
+            "PROXY UNKNOWN\n",
+            "PROXY \r\n",
+            "proxy UNKNOWN\r\n",
+            "PROXYUNKNOWN\r\n",
+            " PROXY UNKNOWN\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "\x16\x03\x01",
+        ] {
+            refuse(line.as_bytes());
+        }
+        // 107 bytes are a line, 108 are none, and it is told before they have all come.
+        check(format!("PROXY UNKNOWN {}\r\n", "x".repeat(91)).as_bytes(), Source::Peer);
+        refuse(format!("PROXY UNKNOWN {}\r\n", "x".repeat(92)).as_bytes());
+        refuse(format!("PROXY UNKNOWN {}", "x".repeat(92)).as_bytes());
+    }
+
+    #[test]
+    fn a_header_of_version_2_names_the_client() {
+        let more = [0x04, 0x00, 0x03, 1, 2, 3];
+        check(&v2(0x21, 0x11, &v4_rest()), address("203.0.113.7:56324"));
+        check(&v2(0x21, 0x11, &[&v4_rest()[..], &more].concat()), address("203.0.113.7:56324"));
+        check(&v2(0x21, 0x21, &v6_rest("2001:db8::7")), address("[2001:db8::7]:56324"));
+        check(&v2(0x21, 0x21, &[&v6_rest("2001:db8::7")[..], &more].concat()), address("[2001:db8::7]:56324"));
+        check(&v2(0x21, 0x21, &v6_rest("::ffff:203.0.113.7")), address("203.0.113.7:56324"));
+        // The longest that is read.
+        let mut rest = v4_rest();
+        rest.resize(V2_LONGEST_REST, 0);
+        check(&v2(0x21, 0x11, &rest), address("203.0.113.7:56324"));
+    }
+
+    #[test]
+    fn where_version_2_names_no_client_the_peer_counts() {
+        // The load balancer's own, whatever else it says.
+        for (family, rest) in [(0, vec![]), (0x11, v4_rest()), (0x11, vec![1]), (0xff, vec![1, 2, 3])] {
+            check(&v2(0x20, family, &rest), Source::Peer);
+        }
+        check(&v2(0x21, 0x00, &[]), Source::Peer);
+        check(&v2(0x21, 0x00, &[1, 2, 3]), Source::Peer);
+        check(&v2(0x21, 0x31, &[0; 216]), Source::Peer);
+        check(&v2(0x21, 0x32, &[0; 220]), Source::Peer);
+        // Not a stream.
+        check(&v2(0x21, 0x12, &v4_rest()), Source::Peer);
+        check(&v2(0x21, 0x20, &v6_rest("2001:db8::7")), Source::Peer);
+    }
+
+    #[test]
+    fn what_is_no_header_of_version_2_is_refused() {
+        for command in [0x00, 0x01, 0x11, 0x22, 0x2f, 0x31] {
+            refuse(&v2(command, 0x11, &v4_rest()));
+        }
+        for family in [0x13, 0x1f, 0x03, 0x41, 0xf1] {
+            refuse(&v2(0x21, family, &[0; 300]));
+        }
+        for (family, shortest) in [(0x11, 12), (0x12, 12), (0x21, 36), (0x31, 216)] {
+            for length in [0, 1, shortest - 1] {
+                refuse(&v2(0x21, family, &vec![0; length]));
+            }
+        }
+        // Too long, told before it has come.
+        refuse(&v2(0x21, 0x11, &[0; V2_LONGEST_REST + 1])[..V2_FIXED]);
+        refuse(&v2(0x20, 0x00, &[0; V2_LONGEST_REST + 1])[..V2_FIXED]);
+        for place in 0..V2.len() {
+            let mut header = v2(0x21, 0x11, &v4_rest());
+            header[place] ^= 1;
+            refuse(&header);
+        }
+    }
+
+    /// Bytes that come near to being a header.
+    fn almost() -> impl Strategy<Value = Vec<u8>> {
+        const WORDS: &[&str] =
+            &["PROXY ", "TCP4 ", "TCP6 ", "UNKNOWN", "1.2.3.4 ", "::1 ", "80 ", "443", "\r", "\n", "\r\n"];
+        let line = prop::collection::vec(prop::sample::select(WORDS), 0..16)
+            .prop_map(|words| [&["PROXY "][..], &words].concat().concat().into_bytes());
+        let binary = prop::collection::vec(any::<u8>(), 0..300).prop_map(|rest| [V2, &rest].concat());
+        let sound = (0x1f..0x23u8, any::<u8>(), prop::collection::vec(any::<u8>(), 0..300))
+            .prop_map(|(command, family, rest)| v2(command, family, &rest));
+        prop_oneof![prop::collection::vec(any::<u8>(), 0..300), line, binary, sound]
+    }
+
+    proptest! {
+        /// Whatever comes, who reads what it is told to, and no more, comes to an end of one kind, never takes a byte
+        /// from behind the header, and finds what somebody finds who has all bytes at once.
+        #[test]
+        fn reading_ends_and_takes_nothing_that_follows(bytes in almost()) {
+            let mut read = 0;
+            let end = loop {
+                match parse(&bytes[..read]) {
+                    Ok(Progress::More(missing)) => {
+                        prop_assert!(missing > 0 && read + missing <= V2_FIXED + V2_LONGEST_REST);
+                        read += missing;
+                        if read > bytes.len() {
+                            break None;
+                        }
+                    }
+                    other => break Some(other),
+                }
+            };
+            match end {
+                Some(Ok(Progress::Whole { length, .. })) => {
+                    prop_assert_eq!(length, read);
+                    prop_assert_eq!(Some(parse(&bytes)), end);
+                }
+                Some(_) => prop_assert!(parse(&bytes).is_err()),
+                None => {
+                    let whole = matches!(parse(&bytes), Ok(Progress::Whole { .. }));
+                    prop_assert!(!whole);
+                }
+            }
+        }
+    }
+}
