@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::Listener;
-use super::check::optional;
+use super::check::{optional, or_default};
 use super::reader::{Field, Section, all};
 
 pub fn listeners(file: &Section<'_>) -> Option<Vec<Listener>> {
@@ -15,7 +15,10 @@ pub fn listeners(file: &Section<'_>) -> Option<Vec<Listener>> {
     match (listen?, listeners?) {
         (None, Some(listeners)) => Some(listeners),
         (Some(_), Some(_)) => None,
-        (address, None) => Some(vec![Listener { address: address.unwrap_or(([0, 0, 0, 0], 8080).into()) }]),
+        (address, None) => {
+            let address = address.unwrap_or(([0, 0, 0, 0], 8080).into());
+            Some(vec![Listener { address, proxy_protocol: false }])
+        }
     }
 }
 
@@ -41,6 +44,7 @@ fn listener(field: Field<'_>, taken: &mut Vec<SocketAddr>) -> Option<Listener> {
         taken.push(address);
         Some(address)
     });
+    let proxy_protocol = or_default(section.get("proxy_protocol"), false, |field| field.boolean());
     section.close();
-    Some(Listener { address: address? })
+    Some(Listener { address: address?, proxy_protocol: proxy_protocol? })
 }

@@ -51,6 +51,8 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
     pub address: SocketAddr,
+    /// Whether every connection begins by saying for whom it was opened.
+    pub proxy_protocol: bool,
 }
 
 /// How many threads proxy, each with a runtime of its own, and a socket of its own on every listener.

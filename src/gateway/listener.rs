@@ -23,6 +23,7 @@ use pingora::services::listening::Service as ListeningService;
 use socket2::{Domain, Socket, Type};
 
 use super::proxy::Proxy;
+use super::proxy_header::ProxyHeaders;
 
 /// One address, bound once for each thread.
 #[derive(Debug)]
@@ -179,12 +180,19 @@ pub struct FrontDoor {
     proxy: Arc<HttpProxy<Proxy>>,
     open: Arc<AtomicUsize>,
     connections: Gauge,
+    /// Where every connection has to begin with one.
+    headers: Option<Arc<ProxyHeaders>>,
 }
 
 impl FrontDoor {
     /// `open` counts the connections of all listeners and threads, `connections` those of this listener.
-    pub fn new(proxy: Arc<HttpProxy<Proxy>>, open: Arc<AtomicUsize>, connections: Gauge) -> FrontDoor {
-        FrontDoor { proxy, open, connections }
+    pub fn new(
+        proxy: Arc<HttpProxy<Proxy>>,
+        open: Arc<AtomicUsize>,
+        connections: Gauge,
+        headers: Option<Arc<ProxyHeaders>>,
+    ) -> FrontDoor {
+        FrontDoor { proxy, open, connections, headers }
     }
 }
 
@@ -192,6 +200,11 @@ impl FrontDoor {
 impl ServerApp for FrontDoor {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let _counted = Counted::new(self);
+        let stream = match &self.headers {
+            None => stream,
+            // On the heap, so that it makes no other connection larger.
+            Some(headers) => Box::pin(headers.take(stream, shutdown)).await?,
+        };
         self.proxy.process_new(stream, shutdown).await
     }
 

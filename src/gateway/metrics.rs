@@ -63,6 +63,7 @@ const METRICS: &[(&str, Kind, &str)] = &[
     ("tollgate_upstream_request_duration_seconds", Kind::Histogram(REQUEST), "Time spent on the upstream."),
     ("tollgate_upstream_errors_total", Kind::Counter, "Requests that the upstream failed."),
     ("tollgate_http_connections", Kind::Gauge, "Open client connections."),
+    ("tollgate_proxy_protocol_errors_total", Kind::Counter, "Connections closed for want of a header."),
     ("tollgate_config_last_reload_successful", Kind::Gauge, "Whether the file was good when it was last read."),
     ("tollgate_config_loaded_timestamp_seconds", Kind::Gauge, "When the file in force was read."),
     ("tollgate_config_info", Kind::Gauge, "The file in force."),
@@ -283,6 +284,11 @@ impl Metrics {
 
     pub fn connections(&self, listener: &str) -> Gauge {
         gauge(&self.recorder, "tollgate_http_connections", &[("listener", listener)])
+    }
+
+    pub fn proxy_protocol_errors(&self, listener: &str, kind: &str) -> Counter {
+        let labels = [("listener", listener), ("kind", kind)];
+        counter(&self.recorder, "tollgate_proxy_protocol_errors_total", &labels)
     }
 
     /// The handles of a store; `store` is its name.

@@ -12,6 +12,7 @@ mod life;
 pub mod listener;
 mod metrics;
 mod proxy;
+mod proxy_header;
 mod reply;
 mod request_id;
 mod sampled;
@@ -32,7 +33,7 @@ use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
 use pingora::services::background::background_service;
 
-use crate::config::{Config, Threads};
+use crate::config::{Config, Listener, Threads};
 use crate::store::{Lane, Report, Store};
 use crate::time::{Clock, Micros, Timestamp};
 use admin::Admin;
@@ -41,6 +42,7 @@ use life::{Housekeeping, Signals};
 use listener::{Bound, FrontDoor, Thread};
 use metrics::Metrics;
 use proxy::Proxy;
+use proxy_header::ProxyHeaders;
 use sampled::Sampled;
 use shared::Gateway;
 use snapshot::Snapshot;
@@ -53,7 +55,7 @@ const UPSTREAM_POOL: usize = 256;
 #[derive(Debug)]
 pub struct Bootstrapped {
     gateway: Arc<Gateway>,
-    http: Vec<Bound>,
+    http: Vec<(Bound, Listener)>,
     admin: Option<Bound>,
     threads: usize,
 }
@@ -91,7 +93,7 @@ pub fn bootstrap(config: Config) -> Result<Bootstrapped, StartError> {
     };
     let bind = |address, sockets| Bound::bind(address, sockets).map_err(|error| StartError::Bind { address, error });
     let listeners = config.listeners.iter();
-    let http = listeners.map(|listener| bind(listener.address, threads)).collect::<Result<Vec<_>, _>>()?;
+    let http = listeners.map(|listener| Ok((bind(listener.address, threads)?, *listener))).collect::<Result<_, _>>()?;
     let admin = config.admin.map(|address| bind(address, 1)).transpose()?;
 
     let clock = Clock::system();
@@ -115,7 +117,7 @@ pub fn bootstrap(config: Config) -> Result<Bootstrapped, StartError> {
 impl Bootstrapped {
     /// What is listened on, in the order in which it is announced.
     pub fn listening(&self) -> Vec<Listening> {
-        let http = self.http.iter().map(|http| Listening { name: "http", address: http.address });
+        let http = self.http.iter().map(|(bound, _)| Listening { name: "http", address: bound.address });
         let admin = self.admin.as_ref().map(|admin| Listening { name: "admin", address: admin.address });
         http.chain(admin).collect()
     }
@@ -137,12 +139,15 @@ impl Bootstrapped {
         };
         let mut threads: Vec<_> = (0..self.threads).map(thread).collect();
         let alone = self.http.len() == 1;
-        for bound in self.http {
+        for (bound, listener) in self.http {
             // What one gateway is watched by should not hang on where it listens.
             let label = if alone { "http".to_owned() } else { bound.address.to_string() };
             let connections = self.gateway.metrics.connections(&label);
-            let door =
-                |thread: usize| FrontDoor::new(Arc::clone(&proxies[thread]), Arc::clone(&open), connections.clone());
+            let headers =
+                listener.proxy_protocol.then(|| Arc::new(ProxyHeaders::new(Arc::clone(&self.gateway), &label)));
+            let door = |thread: usize| {
+                FrontDoor::new(Arc::clone(&proxies[thread]), Arc::clone(&open), connections.clone(), headers.clone())
+            };
             for (thread, socket) in threads.iter_mut().zip(bound.services("http", door)) {
                 thread.listen(socket);
             }

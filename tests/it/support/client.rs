@@ -1,7 +1,7 @@
 //! A client that shows what really came over the wire.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// One connection.
@@ -69,7 +69,16 @@ impl Client {
     }
 
     pub fn write(&mut self, text: &str) {
-        self.stream.write_all(text.as_bytes()).unwrap();
+        self.write_bytes(text.as_bytes());
+    }
+
+    pub fn write_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// Says that nothing more will come.
+    pub fn finish(&mut self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
     /// Reads one response to a request of this method.
