@@ -55,10 +55,19 @@ impl Settings {
 }
 
 /// `203.0.113.7`, `203.0.113.7:1234`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:1234`.
+///
+/// An empty hop is none of them, although a list may have empty members (RFC 9110, section 5.6.1), and nginx passes over
+/// them: a proxy that has no address to add, and adds an empty one, does not vouch for what stands left of it.
 fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(hop.trim_ascii()).ok()?;
-    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))
+    // A zone has a meaning on one machine only.
+    if text.contains('%') {
+        return None;
+    }
+    match text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
+        Some(bracketed) => bracketed.parse().ok().map(IpAddr::V6),
+        None => text.parse().ok().or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip())),
+    }
 }
 
 #[cfg(test)]
@@ -72,38 +81,138 @@ mod tests {
         let settings = Settings { trusted_proxies, ipv6_prefix: 64 };
         let mut headers = HeaderMap::new();
         for line in forwarded {
-            headers.append("x-forwarded-for", line.parse().unwrap());
+            headers.append("x-forwarded-for", http::HeaderValue::from_bytes(line.as_bytes()).unwrap());
         }
-        assert_eq!(settings.find(peer.parse().unwrap(), &headers).to_string(), client, "{peer} {forwarded:?}");
+        let found = settings.client(peer.parse().unwrap(), &headers).address();
+        assert_eq!(found.to_string(), client, "{peer} {forwarded:?}");
     }
 
     #[test]
     fn an_untrusted_peer_speaks_for_itself_only() {
         check("203.0.113.7", &[], "203.0.113.7");
         check("203.0.113.7", &["198.51.100.1"], "203.0.113.7");
+        check("203.0.113.7", &["198.51.100.1, 10.0.0.1"], "203.0.113.7");
+        check("::ffff:203.0.113.7", &["198.51.100.1"], "203.0.113.7");
+        check("2001:db8::7", &["198.51.100.1"], "2001:db8::7");
+        let nobody = Settings::default();
+        let headers = HeaderMap::from_iter([(http::header::FORWARDED, "for=198.51.100.1".parse().unwrap())]);
+        let peer = "10.0.0.1".parse().unwrap();
+        assert_eq!(nobody.client(peer, &headers).address(), peer);
     }
 
     #[test]
     fn the_right_most_untrusted_hop_asks() {
         check("10.0.0.1", &["198.51.100.1"], "198.51.100.1");
+        check("10.0.0.1", &["1.1.1.1, 198.51.100.1"], "198.51.100.1");
         check("10.0.0.1", &["1.1.1.1, 198.51.100.1, 10.0.0.2"], "198.51.100.1");
+        check("10.0.0.1", &["10.9.9.9, 198.51.100.1, 10.0.0.2"], "198.51.100.1");
+        check("fd00::1", &["2001:db8::1, fd00::2, 10.0.0.2"], "2001:db8::1");
+        check("10.0.0.1", &["garbage, 198.51.100.1, 10.0.0.2"], "198.51.100.1");
+        check("10.0.0.1", &[", ,198.51.100.1\t,   10.0.0.2"], "198.51.100.1");
+    }
+
+    #[test]
+    fn several_lines_are_one_list() {
         check("10.0.0.1", &["1.1.1.1", "198.51.100.1", "10.0.0.2,10.0.0.3"], "198.51.100.1");
-        check("::ffff:10.0.0.1", &["198.51.100.1"], "198.51.100.1");
-        check("fd00::1", &["[2001:db8::1]:443"], "2001:db8::1");
+        check("10.0.0.1", &["198.51.100.1, 10.0.0.2", "10.0.0.3"], "198.51.100.1");
+        check("10.0.0.1", &["198.51.100.1", "10.0.0.2, garbage"], "10.0.0.1");
+        check("10.0.0.1", &["198.51.100.1, garbage", "10.0.0.2"], "10.0.0.2");
+        let lines = vec!["10.0.0.9"; 31];
+        check("10.0.0.1", &[&["198.51.100.1"], &lines[..]].concat(), "198.51.100.1");
+        check("10.0.0.1", &[&["198.51.100.1"], &lines[..], &["10.0.0.8"]].concat(), "10.0.0.9");
+    }
+
+    #[test]
+    fn a_hop_may_have_a_port_and_brackets() {
         check("10.0.0.1", &["198.51.100.1:1234"], "198.51.100.1");
+        check("10.0.0.1", &["198.51.100.1, 10.0.0.2:443"], "198.51.100.1");
         check("10.0.0.1", &["2001:db8::1"], "2001:db8::1");
+        check("10.0.0.1", &["[2001:db8::1]"], "2001:db8::1");
+        check("fd00::1", &["[2001:db8::1]:443"], "2001:db8::1");
+        check("fd00::1", &["2001:DB8:0:0::1, [fd00::2]:443"], "2001:db8::1");
+        // Without brackets the last part is no port.
+        check("10.0.0.1", &["2001:db8::1:443"], "2001:db8::1:443");
+    }
+
+    #[test]
+    fn an_ipv4_address_in_ipv6_form_is_that_address_by_its_bits() {
+        for mapped in ["::ffff:198.51.100.1", "::ffff:c633:6401", "0:0:0:0:0:FFFF:C633:6401", "[::ffff:198.51.100.1]:1"]
+        {
+            check("10.0.0.1", &[mapped], "198.51.100.1");
+        }
+        for trusted in ["::ffff:10.0.0.2", "::ffff:a00:2", "[::ffff:a00:2]:80"] {
+            check("10.0.0.1", &[&format!("198.51.100.1, {trusted}")], "198.51.100.1");
+        }
+        check("::ffff:10.0.0.1", &["198.51.100.1"], "198.51.100.1");
+        check("::ffff:a00:1", &["::ffff:10.0.0.3, 10.0.0.2"], "10.0.0.3");
+        // NAT64, IPv4-compatible, and an address that is only written with dots: none of them is IPv4.
+        check("10.0.0.1", &["64:ff9b::10.0.0.2"], "64:ff9b::a00:2");
+        check("10.0.0.1", &["::10.0.0.2"], "::a00:2");
+        check("10.0.0.1", &["2001:db8::10.0.0.2"], "2001:db8::a00:2");
     }
 
     #[test]
     fn where_the_chain_breaks_the_last_trusted_hop_asks() {
         check("10.0.0.1", &[], "10.0.0.1");
         check("10.0.0.1", &["10.0.0.3, 10.0.0.2"], "10.0.0.3");
-        check("10.0.0.1", &["198.51.100.1, unknown"], "10.0.0.1");
-        check("10.0.0.1", &["198.51.100.1, unknown, 10.0.0.2"], "10.0.0.2");
-        check("10.0.0.1", &[""], "10.0.0.1");
-        check("10.0.0.1", &["fe80::1%eth0"], "10.0.0.1");
-        check("10.0.0.1", &["999.1.1.1"], "10.0.0.1");
-        let long = format!("198.51.100.1{}", ", 10.0.0.9".repeat(32));
-        check("10.0.0.1", &[&long], "10.0.0.9");
+        check("10.0.0.1", &["198.51.100.1, unknown, 10.0.0.3, 10.0.0.2"], "10.0.0.3");
+        let none = [
+            "",
+            " ",
+            "unknown",
+            "_obf",
+            "_hidden:_port",
+            "unix:",
+            "localhost",
+            "-",
+            "*",
+            "999.1.1.1",
+            "198.51.100",
+            // nginx reads the zeros as decimal, others as octal.
+            "198.51.100.01",
+            "3325256705",
+            "0xc6336401",
+            "198.51.100.1/32",
+            "198.51.100.1:",
+            "198.51.100.1:x",
+            "198.51.100.1:65536",
+            "198.51.100.1:80:80",
+            "[198.51.100.1]",
+            "[198.51.100.1]:80",
+            "198.51.100.1]",
+            "fe80::1%eth0",
+            "[fe80::1%eth0]:80",
+            "[fe80::1%1]",
+            "[fe80::1%1]:80",
+            "[2001:db8::1",
+            "2001:db8::1]",
+            "[2001:db8::1]80",
+            "[2001:db8::1]:",
+            "[2001:db8::1]:65536",
+            "[2001:db8::1]:+80",
+            "198.51.100.1:+80",
+            "[[2001:db8::1]]",
+            "2001:db8:::1",
+            "for=198.51.100.1",
+            "\"198.51.100.1\"",
+            "198.51.100.1;x",
+            "198.51.100.1 203.0.113.9",
+            "198.51.100.1\u{e9}",
+        ];
+        for hop in none {
+            check("10.0.0.1", &[hop], "10.0.0.1");
+            check("10.0.0.1", &[&format!("203.0.113.9, {hop}, 10.0.0.2")], "10.0.0.2");
+            check("10.0.0.1", &["203.0.113.9", hop, "10.0.0.2"], "10.0.0.2");
+        }
+    }
+
+    #[test]
+    fn thirty_two_hops_are_looked_at() {
+        let chain = |trusted: usize| format!("198.51.100.1{}", ", 10.0.0.9".repeat(trusted));
+        check("10.0.0.1", &[&chain(31)], "198.51.100.1");
+        check("10.0.0.1", &[&chain(32)], "10.0.0.9");
+        check("10.0.0.1", &[&chain(10_000)], "10.0.0.9");
+        check("10.0.0.1", &[&"198.51.100.1, ".repeat(10_000)], "10.0.0.1");
+        check("10.0.0.1", &[&",".repeat(10_000)], "10.0.0.1");
     }
 }

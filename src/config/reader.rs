@@ -8,6 +8,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+use ipnet::{IpNet, Ipv4Net};
+
 use super::problem::{Place, Report};
 use super::tree::{Entry, Kind, Node, Scalar, Value};
 use crate::limit::cost::{Beyond, Cost};
@@ -236,12 +238,13 @@ impl<'t> Field<'t> {
     }
 
     /// A network like `10.0.0.0/8`; a lone address is the network of itself.
-    pub fn network(&self) -> Option<ipnet::IpNet> {
+    pub fn network(&self) -> Option<IpNet> {
         let text = self.scalar().map_or("", |scalar| &*scalar.text);
         let network = match text.parse::<IpAddr>() {
-            Ok(address) => Some(ipnet::IpNet::from(address)),
+            Ok(address) => Some(IpNet::from(address)),
             Err(_) => text.parse().ok(),
         };
+        let network = network.map(canonical);
         if network.is_none() {
             self.must("be a network like 10.0.0.0/8 or 2001:db8::/32");
         }
@@ -348,6 +351,13 @@ pub fn parse_duration(text: &str) -> Option<Micros> {
     number.parse::<u64>().ok()?.checked_mul(scale).map(Micros)
 }
 
+/// A network of IPv4-mapped addresses is one of IPv4: that is how every address is held before it is looked for.
+fn canonical(network: IpNet) -> IpNet {
+    let IpNet::V6(mapped) = network else { return network };
+    let inner = mapped.addr().to_ipv4_mapped().zip(mapped.prefix_len().checked_sub(96));
+    inner.and_then(|(address, length)| Ipv4Net::new(address, length).ok()).map_or(network, IpNet::V4)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -367,5 +377,19 @@ mod tests {
         assert_eq!(nearest("limit_key", &names).as_deref(), Some("did you mean `limit_keys`?"));
         assert_eq!(nearest("algoritm", &names).as_deref(), Some("did you mean `algorithm`?"));
         assert_eq!(nearest("colour", &names), None);
+    }
+
+    #[test]
+    fn a_network_of_mapped_addresses_is_one_of_ipv4() {
+        for (text, held) in [
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+            ("::ffff:a00:1/128", "10.0.0.1/32"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+            ("::/0", "::/0"),
+            ("2001:db8::/96", "2001:db8::/96"),
+            ("10.0.0.0/8", "10.0.0.0/8"),
+        ] {
+            assert_eq!(canonical(text.parse().unwrap()).to_string(), held);
+        }
     }
 }
