@@ -207,6 +207,19 @@ mod tests {
     }
 
     #[test]
+    fn an_ipv6_client_stays_one_however_it_changes_its_address() {
+        let settings = Settings { trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()], ipv6_prefix: 64 };
+        for number in 0..10_000u64 {
+            let address = std::net::Ipv6Addr::from((0x2001_0db8_u128 << 96) | u128::from(number * 0x1234_5678_9abc));
+            let headers = HeaderMap::from_iter([(
+                http::HeaderName::from_static("x-forwarded-for"),
+                address.to_string().parse().unwrap(),
+            )]);
+            assert_eq!(settings.client("10.0.0.1".parse().unwrap(), &headers).text(), "2001:db8::/64");
+        }
+    }
+
+    #[test]
     fn thirty_two_hops_are_looked_at() {
         let chain = |trusted: usize| format!("198.51.100.1{}", ", 10.0.0.9".repeat(trusted));
         check("10.0.0.1", &[&chain(31)], "198.51.100.1");
