@@ -8,6 +8,7 @@ mod decide;
 pub mod echo;
 mod fields;
 mod health;
+mod hearsay;
 mod life;
 pub mod listener;
 mod metrics;
@@ -38,6 +39,7 @@ use crate::store::{Lane, Report, Store};
 use crate::time::{Clock, Micros, Timestamp};
 use admin::Admin;
 use health::StoreHealth;
+use hearsay::Hearsay;
 use life::{Housekeeping, Signals};
 use listener::{Bound, FrontDoor, Thread};
 use metrics::Metrics;
@@ -110,6 +112,7 @@ pub fn bootstrap(config: Config) -> Result<Bootstrapped, StartError> {
         clock,
         draining: AtomicBool::new(false),
         upstream_failures: Sampled::default(),
+        hearsay: Hearsay::default(),
     };
     Ok(Bootstrapped { gateway: Arc::new(gateway), http, admin, threads })
 }

@@ -29,6 +29,7 @@ use crate::limit::request::{Request, address_text};
 use crate::store::Lane;
 use crate::time::Timestamp;
 
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// How long an idle client connection is kept.
 const IDLE_SECONDS: u64 = 60;
 
@@ -102,6 +103,13 @@ impl ProxyHttp for Proxy {
             .and_then(|address| address.as_inet())
             .map_or(passage.peer, |address| address.ip().to_canonical());
         passage.trusted_peer = snapshot.config.client_ip.trusts(passage.peer);
+        if !passage.trusted_peer
+            && head.headers.contains_key(FORWARDED_FOR)
+            && self.gateway.hearsay.is_news(passage.peer)
+        {
+            let hint = "if this is a proxy of yours, name it in client_ip.trusted_proxies";
+            log::info!(peer:% = passage.peer, hint; "X-Forwarded-For of an untrusted peer is ignored");
+        }
         let client = snapshot.config.client_ip.client(passage.peer, &head.headers);
         let request = Request { head, client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
         let decision = decide(&self.gateway, self.lane, &snapshot, &request, passage.started).await;
@@ -345,7 +353,6 @@ fn upstream_error(kind: &ErrorType) -> UpstreamError {
 
 /// What the upstream is told of the client: `Host` as sent, and forwarding fields that it can believe.
 fn forward_headers(headers: &mut HeaderMap, passage: &Passage) {
-    const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
     const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
     const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
     headers.reserve(4);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 
 use super::health::StoreHealth;
+use super::hearsay::Hearsay;
 use super::metrics::Metrics;
 use super::sampled::Sampled;
 use super::snapshot::Snapshot;
@@ -24,6 +25,7 @@ pub struct Gateway {
     pub clock: Clock,
     pub draining: AtomicBool,
     pub upstream_failures: Sampled,
+    pub hearsay: Hearsay,
 }
 
 impl Gateway {

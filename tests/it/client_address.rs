@@ -270,3 +270,57 @@ fn forwarding_fields_are_believed_of_a_source_that_is_trusted_and_not_of_the_loa
     let mut itself = proxied(&gateway, b"PROXY UNKNOWN\r\n");
     assert_eq!(itself.get("/", &forwarded).status, 429);
 }
+
+#[test]
+fn a_peer_that_keeps_sending_an_ignored_field_is_named_once() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, PROXIED);
+    let hints = || {
+        let errors = gateway.errors();
+        let lines = errors.lines().filter(|line| line.contains("X-Forwarded-For of an untrusted peer is ignored"));
+        lines.map(ToOwned::to_owned).collect::<Vec<_>>()
+    };
+    let forwarded = [("X-Forwarded-For", "198.51.100.1")];
+    let mut proxy = proxied(&gateway, &v1("192.0.2.7"));
+    for _ in 0..5 {
+        assert_eq!(proxy.get("/", &[]).status, 200);
+    }
+    // One may be anybody's idea, also one from each of many.
+    assert_eq!(proxy.get("/", &forwarded).status, 200);
+    assert_eq!(proxied(&gateway, &v1("192.0.2.8")).get("/", &forwarded).status, 200);
+    assert!(hints().is_empty(), "{:?}", hints());
+    for _ in 0..5 {
+        assert_eq!(proxy.get("/", &forwarded).status, 200);
+    }
+    assert_eq!(proxied(&gateway, &v2_of("::ffff:192.0.2.7")).get("/", &forwarded).status, 200);
+    let [hint] = &hints()[..] else { panic!("{:?}", hints()) };
+    assert!(hint.contains("INFO") && hint.contains("peer=192.0.2.7") && hint.contains("client_ip.trusted_proxies"));
+    assert!(!gateway.errors().contains("198.51.100.1"));
+    for _ in 0..2 {
+        assert_eq!(proxied(&gateway, &v1("2001:db8::7")).get("/", &forwarded).status, 200);
+    }
+    assert_eq!(hints().len(), 2, "{:?}", hints());
+}
+
+#[test]
+fn a_trusted_peer_is_not_named() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, "client_ip: {trusted_proxies: [127.0.0.1]}");
+    let mut client = gateway.client();
+    for _ in 0..3 {
+        assert_eq!(client.get("/", &[("X-Forwarded-For", "198.51.100.1")]).status, 200);
+    }
+    assert!(!gateway.errors().contains("X-Forwarded-For"), "{}", gateway.errors());
+}
+
+#[test]
+fn several_listeners_are_left_together() {
+    let mut gateway = Gateway::start(&Upstream::start(), "listeners: [{address: 127.0.0.1:0}, {address: 127.0.0.1:0}]");
+    let mut clients: Vec<_> = gateway.listeners.iter().map(|address| Client::connect(*address)).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/", &[]).status, 200);
+    }
+    gateway.signal("TERM");
+    let (status, after) = gateway.wait();
+    assert!(status.success() && after < Duration::from_secs(1), "{status} after {after:?}");
+}
