@@ -7,6 +7,7 @@ use super::shared::Gateway;
 use super::snapshot::Snapshot;
 use crate::config::Jitter;
 use crate::limit::charge::{Charge, Plan, Settlement};
+use crate::limit::clarity::Unclear;
 use crate::limit::cost::Cost;
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::request::Request;
@@ -67,15 +68,30 @@ pub async fn decide(
     request: &Request<'_>,
     started: Timestamp,
 ) -> Decision {
+    let (fate, decision) = match snapshot.config.rules.read(request) {
+        Ok(()) => charge(gateway, lane, snapshot, request, started).await,
+        Err(Unclear::Ambiguous) => (Fate::Refused, Refusal::plain(400, Reason::AmbiguousRequest)),
+        Err(Unclear::Path) => (Fate::Refused, Refusal::plain(400, Reason::BadRequest)),
+    };
+    gateway.metrics.count_decision(fate);
+    decision
+}
+
+/// Asks the rules, and the store for what they want to be paid.
+async fn charge(
+    gateway: &Gateway,
+    lane: Lane,
+    snapshot: &Snapshot,
+    request: &Request<'_>,
+    started: Timestamp,
+) -> (Fate, Decision) {
     let ruling = snapshot.config.rules.plan(request);
     for policy in &ruling.unmatched {
         if let Some(counter) = usize::try_from(policy.0).ok().and_then(|place| snapshot.unmatched.get(place)) {
             counter.increment(1);
         }
     }
-    let (fate, decision) = match ruling.answer {
-        Answer::Ambiguous => (Fate::Refused, Refusal::plain(400, Reason::AmbiguousRequest)),
-        Answer::UnreadablePath => (Fate::Refused, Refusal::plain(400, Reason::BadRequest)),
+    match ruling.answer {
         Answer::Denied => (Fate::Refused, Refusal::plain(403, Reason::Denied)),
         Answer::Exempt => (Fate::Exempt, Decision::Pass(None)),
         Answer::TooLarge(plan) => (Fate::Refused, too_large(snapshot, &plan)),
@@ -97,9 +113,7 @@ pub async fn decide(
                 }
             }
         }
-    };
-    gateway.metrics.count_decision(fate);
-    decision
+    }
 }
 
 fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement) -> (Fate, Decision) {

@@ -9,6 +9,7 @@
 pub mod algorithm;
 pub mod attribute;
 pub mod charge;
+pub mod clarity;
 pub mod cost;
 pub mod decision;
 pub mod identity;

@@ -11,11 +11,11 @@ use smallvec::SmallVec;
 use super::algorithm::Algorithm;
 use super::attribute::Attribute;
 use super::charge::{Charge, LimitId, Plan};
+use super::clarity::{Clarity, Unclear};
 use super::cost::{Beyond, Cost};
 use super::identity::Claims;
 use super::key::{Descriptor, KeySeed, LimitIdentity};
 use super::matcher::Expectation;
-use super::path;
 use super::request::Request;
 use super::rule::{
     Action, Condition, Expose, Fold, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus,
@@ -26,9 +26,7 @@ use super::rule::{
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     attributes: Vec<Attribute>,
-    /// Those that a request can repeat, and so make ambiguous.
-    repeatable: Vec<Attribute>,
-    reads_path: bool,
+    clarity: Clarity,
     exempt: Vec<Vec<Compiled>>,
     policies: Vec<CompiledPolicy>,
     limits: Vec<CompiledLimit>,
@@ -45,10 +43,6 @@ pub struct Ruling {
 /// The part of a [`Ruling`] that decides.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// The upstream might read another value of an attribute than we would charge.
-    Ambiguous,
-    /// Rules read the path, and this one has no single reading.
-    UnreadablePath,
     /// A rule, or a policy's `otherwise`, refuses outright.
     Denied,
     /// Pays nothing anywhere.
@@ -162,13 +156,19 @@ impl RuleSet {
             set.policies.push(compiled);
         }
         // What only shadows read never refuses anybody.
-        let enforced = enforced_attributes(policies, exempt);
-        set.reads_path = enforced.contains(&Attribute::Path);
-        let repeatable = |attribute: &Attribute| {
-            matches!(attribute, Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_))
-        };
-        set.repeatable = enforced.into_iter().filter(repeatable).collect();
+        set.clarity = Clarity::of(policies, exempt);
         set
+    }
+
+    /// The same rules, where credentials are read from these attributes: they must be clear as well.
+    pub fn beside_credentials(mut self, attributes: impl IntoIterator<Item = Attribute>) -> RuleSet {
+        self.clarity.add(attributes);
+        self
+    }
+
+    /// Whether a request can be read in one way only. To be asked first: what is not clear is neither verified nor planned.
+    pub fn read(&self, request: &Request<'_>) -> Result<(), Unclear> {
+        self.clarity.check(request)
     }
 
     /// Every limit of the file; a [`LimitId`] is a place in it.
@@ -193,12 +193,6 @@ impl RuleSet {
     }
 
     fn answer(&self, request: &Request<'_>, unmatched: &mut SmallVec<[PolicyId; 2]>) -> Answer {
-        if self.repeatable.iter().any(|attribute| attribute.is_ambiguous(request)) {
-            return Answer::Ambiguous;
-        }
-        if self.reads_path && path::normalise(request.head.uri.path().as_bytes()).is_err() {
-            return Answer::UnreadablePath;
-        }
         let resolved = SmallVec::from_elem(None, self.attributes.len());
         let mut values = Values { attributes: &self.attributes, request, resolved };
         let mut plan = Plan::default();
@@ -372,32 +366,6 @@ impl RuleSet {
         self.limits.push(limit);
         id
     }
-}
-
-/// The attributes that decide about real requests, each once.
-fn enforced_attributes(policies: &[Policy], exempt: &[Vec<Condition>]) -> Vec<Attribute> {
-    let mut attributes: Vec<Attribute> = Vec::new();
-    let mut add = |attribute: &Attribute| {
-        if !attributes.contains(attribute) {
-            attributes.push(attribute.clone());
-        }
-    };
-    exempt.iter().flatten().for_each(|condition| add(&condition.attribute));
-    for policy in policies.iter().filter(|policy| policy.mode == Mode::Enforce) {
-        policy.conditions.iter().for_each(|condition| add(&condition.attribute));
-        for rule in policy.rules.iter().filter(|rule| rule.mode == Mode::Enforce) {
-            rule.conditions.iter().for_each(|condition| add(&condition.attribute));
-            rule.keys.iter().flat_map(|key| &key.alternatives).for_each(|part| add(&part.attribute));
-            if let Action::Charge(limits) = &rule.action {
-                for limit in limits {
-                    if let Price::Asked { attribute, .. } = &limit.price {
-                        add(attribute);
-                    }
-                }
-            }
-        }
-    }
-    attributes
 }
 
 enum Walked {

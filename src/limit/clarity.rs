@@ -1,0 +1,77 @@
+//! Finds requests that can be read in more than one way, as far as anything in the file reads them.
+//!
+//! The upstream might read another value than the one that was verified or charged. So this is looked at first, and for
+//! every request, whether or not the rule that reads the attribute would apply.
+
+use super::attribute::Attribute;
+use super::path;
+use super::request::Request;
+use super::rule::{Action, Condition, Mode, Policy, Price};
+
+/// What of a request must be clear.
+#[derive(Clone, Debug, Default)]
+pub struct Clarity {
+    /// What a request can repeat.
+    repeatable: Vec<Attribute>,
+    reads_path: bool,
+}
+
+/// Why a request is not clear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unclear {
+    /// It repeats what is read, or has it taken off on the way.
+    Ambiguous,
+    /// Its path has no single reading.
+    Path,
+}
+
+impl Clarity {
+    /// All that these rules read, but for their shadows: those never refuse anybody.
+    pub fn of(policies: &[Policy], exempt: &[Vec<Condition>]) -> Clarity {
+        let mut clarity = Clarity::default();
+        clarity.add(enforced_attributes(policies, exempt));
+        clarity
+    }
+
+    pub fn add(&mut self, attributes: impl IntoIterator<Item = Attribute>) {
+        for attribute in attributes {
+            let repeatable = matches!(attribute, Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_));
+            self.reads_path |= attribute == Attribute::Path;
+            if repeatable && !self.repeatable.contains(&attribute) {
+                self.repeatable.push(attribute);
+            }
+        }
+    }
+
+    pub fn check(&self, request: &Request<'_>) -> Result<(), Unclear> {
+        if self.repeatable.iter().any(|attribute| attribute.is_ambiguous(request)) {
+            return Err(Unclear::Ambiguous);
+        }
+        if self.reads_path && path::normalise(request.head.uri.path().as_bytes()).is_err() {
+            return Err(Unclear::Path);
+        }
+        Ok(())
+    }
+}
+
+/// The attributes that decide about real requests.
+fn enforced_attributes(policies: &[Policy], exempt: &[Vec<Condition>]) -> Vec<Attribute> {
+    let mut attributes: Vec<Attribute> = Vec::new();
+    let mut add = |attribute: &Attribute| attributes.push(attribute.clone());
+    exempt.iter().flatten().for_each(|condition| add(&condition.attribute));
+    for policy in policies.iter().filter(|policy| policy.mode == Mode::Enforce) {
+        policy.conditions.iter().for_each(|condition| add(&condition.attribute));
+        for rule in policy.rules.iter().filter(|rule| rule.mode == Mode::Enforce) {
+            rule.conditions.iter().for_each(|condition| add(&condition.attribute));
+            rule.keys.iter().flat_map(|key| &key.alternatives).for_each(|part| add(&part.attribute));
+            if let Action::Charge(limits) = &rule.action {
+                for limit in limits {
+                    if let Price::Asked { attribute, .. } = &limit.price {
+                        add(attribute);
+                    }
+                }
+            }
+        }
+    }
+    attributes
+}
