@@ -22,6 +22,12 @@ pub fn start(log: Log) -> Result<(), Failure> {
         }
         builder.filter_module("pingora", LevelFilter::Error.min(log.level));
     }
+    if log.level >= LevelFilter::Debug {
+        // Here whole requests and answers would be written, with the credentials that are in them.
+        for module in ["pingora_proxy", "pingora_core::protocols::http", "pingora_core::apps"] {
+            builder.filter_module(module, LevelFilter::Info);
+        }
+    }
     builder.format(move |out, record| {
         let seconds = clock.now().0 / 1_000_000;
         match log.format {

@@ -1,6 +1,6 @@
 //! What the commands print, and how they exit.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
 
 use crate::support::{Client, Gateway, Upstream};
@@ -102,6 +102,20 @@ fn echo_is_an_upstream_to_try_things_on() {
     assert_eq!(head.status, 200);
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn diagnostics_never_hold_what_a_client_sent() {
+    let upstream = Upstream::answering(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nSet-Cookie: a-secret\r\nContent-Length: 8\r\n\r\na-secret");
+    });
+    for level in ["debug", "trace"] {
+        let gateway = Gateway::start(&upstream, &format!("log: {{level: {level}}}"));
+        let fields = [("Authorization", "Bearer a-secret"), ("Cookie", "a-secret")];
+        assert_eq!(gateway.client().send("POST", "/?key=a-secret", &fields, "a-secret").status, 200);
+        let errors = gateway.errors();
+        assert!(errors.contains("DEBUG") && !errors.contains("a-secret"), "{errors}");
+    }
 }
 
 #[test]
