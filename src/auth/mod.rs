@@ -1,4 +1,6 @@
-//! WHO ASKS: the client behind a request.
+//! WHO ASKS: the client behind a request, and what its credentials prove.
 
+pub mod api_keys;
 pub mod client_ip;
+pub mod key_file;
 pub mod proxy_protocol;

@@ -3,8 +3,8 @@
 use super::reader::{Field, Section, all};
 use super::rules::Given;
 use super::{
-    Config, Drain, HeaderFormat, Jitter, Log, LogFormat, Surroundings, Threads, Upstream, UpstreamTimeouts, listeners,
-    rules, stores,
+    Config, Drain, HeaderFormat, Jitter, Log, LogFormat, Surroundings, Threads, Upstream, UpstreamTimeouts, api_keys,
+    listeners, rules, stores,
 };
 use crate::auth::client_ip;
 use crate::limit::rule::OnStoreFailure;
@@ -20,6 +20,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
     let store = stores::store(file.get("store"), surroundings);
     let on_store_failure = stores::on_store_failure(&file, store.as_ref());
     let client_ip = or_default(file.get("client_ip"), client_ip::Settings::default(), client_ip);
+    let api_keys = optional(file.get("api_keys"), |field| api_keys::api_keys(field, surroundings));
     let rules = rules::rule_set(
         &file,
         Given {
@@ -27,7 +28,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
             ipv6_prefix: client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix),
             on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Deny),
             jwt: false,
-            api_keys: false,
+            api_keys: file.has("api_keys"),
         },
     );
     let headers = or_default(file.get("headers"), vec![HeaderFormat::RateLimit, HeaderFormat::Legacy], headers);
@@ -37,6 +38,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
     let log = log(file.get("log"));
     file.close();
     on_store_failure?;
+    let api_keys = api_keys?;
     let config = Config {
         listeners: listeners?,
         admin: admin?,
@@ -44,7 +46,8 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
         upstream: upstream?,
         store: store?,
         client_ip: client_ip?,
-        rules: rules?,
+        rules: rules?.beside_credentials(api_keys.iter().map(|api_keys| api_keys.from.clone())),
+        api_keys,
         headers: headers?,
         retry_after_jitter: retry_after_jitter?,
         upstream_timeouts: upstream_timeouts?,

@@ -4,6 +4,7 @@
 //! reports every problem at once. This is the only room that reads YAML, and the only maker of a `Config`. Settings belong
 //! to the room that they configure, when that room is to the left of this one; the gateway's stand here.
 
+mod api_keys;
 mod check;
 mod env;
 mod limits;
@@ -15,12 +16,15 @@ mod stores;
 mod tree;
 
 use std::fmt;
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::auth::client_ip;
+use crate::auth::api_keys::ApiKeys;
+use crate::auth::{client_ip, key_file};
 use crate::limit::rule_set::RuleSet;
 use crate::store;
 use crate::time::Micros;
@@ -37,6 +41,8 @@ pub struct Config {
     pub upstream: Upstream,
     pub store: store::Settings,
     pub client_ip: client_ip::Settings,
+    /// The keys in it follow their file; all else stays as it is.
+    pub api_keys: Option<Arc<ApiKeys>>,
     pub rules: RuleSet,
     pub headers: Vec<HeaderFormat>,
     pub retry_after_jitter: Jitter,
@@ -127,8 +133,10 @@ pub enum LogFormat {
 #[derive(Clone, Copy)]
 pub struct Surroundings<'s> {
     pub variable: &'s dyn Fn(&str) -> Option<String>,
+    /// What paths in the file are relative to.
+    pub folder: &'s Path,
     /// By a path as it stands in the file.
-    pub read: &'s dyn Fn(&Path) -> std::io::Result<Vec<u8>>,
+    pub read: &'s dyn Fn(&Path) -> io::Result<Vec<u8>>,
 }
 
 impl fmt::Debug for Surroundings<'_> {
@@ -145,12 +153,13 @@ impl Config {
             Ok(bytes) => {
                 // Relative paths in a file are relative to it.
                 let folder = path.parent().unwrap_or(Path::new(""));
-                let read = |path: &Path| std::fs::read(folder.join(path));
-                Config::parse(&file, &bytes, Surroundings { variable: &|name| std::env::var(name).ok(), read: &read })
+                let read = |path: &Path| read_file(&folder.join(path));
+                let variable = |name: &str| std::env::var(name).ok();
+                Config::parse(&file, &bytes, Surroundings { variable: &variable, folder, read: &read })
             }
             Err(error) => {
                 let what = format!("must be a readable file: {error}");
-                Err(Problems { file, problems: vec![Problem { place: None, what, hint: None }] })
+                Err(Problems { file, problems: vec![Problem { file: None, place: None, what, hint: None }] })
             }
         }
     }
@@ -174,6 +183,13 @@ impl Config {
             (problems, _) => Err(Problems { file: file.to_owned(), problems }),
         }
     }
+}
+
+/// A file that gateway.yaml names. Of one that is larger than any may be, just enough is read to tell.
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(key_file::MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Eight hexadecimal digits of SHA-256.

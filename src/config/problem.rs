@@ -13,6 +13,8 @@ pub struct Place {
 /// One fault in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// Another file than the one that is reported on, which that one names.
+    pub file: Option<String>,
     /// None for a fault of the file as a whole.
     pub place: Option<Place>,
     /// The path in the file, what must hold, and what was found.
@@ -20,7 +22,7 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
-/// All faults of a file, in order of position.
+/// All faults of a file and of those that it names, in order of position; its own come first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     pub file: String,
@@ -30,9 +32,10 @@ pub struct Problems {
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for problem in &self.problems {
+            let file = problem.file.as_ref().unwrap_or(&self.file);
             match problem.place {
-                Some(place) => writeln!(f, "{}:{}:{}: {}", self.file, place.line, place.column, problem.what)?,
-                None => writeln!(f, "{}: {}", self.file, problem.what)?,
+                Some(place) => writeln!(f, "{file}:{}:{}: {}", place.line, place.column, problem.what)?,
+                None => writeln!(f, "{file}: {}", problem.what)?,
             }
             if let Some(hint) = &problem.hint {
                 writeln!(f, "  hint: {hint}")?;
@@ -55,17 +58,23 @@ pub struct Report {
 
 impl Report {
     pub fn add(&self, place: Place, what: impl Into<String>) {
-        self.problems.borrow_mut().push(Problem { place: Some(place), what: what.into(), hint: None });
+        self.add_with_hint(place, what, None);
     }
 
     pub fn add_with_hint(&self, place: Place, what: impl Into<String>, hint: Option<String>) {
-        self.problems.borrow_mut().push(Problem { place: Some(place), what: what.into(), hint });
+        self.problems.borrow_mut().push(Problem { file: None, place: Some(place), what: what.into(), hint });
+    }
+
+    /// In a file that this one names.
+    pub fn add_elsewhere(&self, file: &str, place: Option<Place>, what: impl Into<String>) {
+        let file = Some(file.to_owned());
+        self.problems.borrow_mut().push(Problem { file, place, what: what.into(), hint: None });
     }
 
     /// Sorted by place; what was found first stays first within one.
     pub fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
-        problems.sort_by_key(|problem| problem.place);
+        problems.sort_by(|a, b| (&a.file, a.place).cmp(&(&b.file, b.place)));
         problems.dedup();
         problems
     }

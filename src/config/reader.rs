@@ -47,12 +47,21 @@ impl<'t> Field<'t> {
 
     /// Reports what must hold here, and what was found.
     pub fn must(&self, hold: impl fmt::Display) {
-        self.wrong(format!("must {hold}, is {}", self.node.found()), None);
+        self.must_hinting(hold, None);
+    }
+
+    pub fn must_hinting(&self, hold: impl fmt::Display, hint: Option<String>) {
+        self.wrong(format!("must {hold}, is {}", self.node.found()), hint);
     }
 
     pub fn wrong(&self, what: impl fmt::Display, hint: Option<String>) {
         let path = if self.path.is_empty() { String::new() } else { format!("{}: ", self.path) };
         self.report.add_with_hint(self.place, format!("{path}{what}"), hint);
+    }
+
+    /// Reports what is wrong in a file that this value names.
+    pub fn elsewhere(&self, file: &str, place: Option<Place>, what: String) {
+        self.report.add_elsewhere(file, place, what);
     }
 
     pub fn section(self) -> Option<Section<'t>> {

@@ -178,7 +178,8 @@ fn tls_settings(redis: &Section<'_>, url: Option<&Url>, surroundings: Surroundin
     Some(Some(Tls { config, name }))
 }
 
-fn read(field: &Field<'_>, surroundings: Surroundings<'_>) -> Option<Vec<u8>> {
+/// The content of a file that a value names.
+pub fn read(field: &Field<'_>, surroundings: Surroundings<'_>) -> Option<Vec<u8>> {
     let path = field.written()?;
     match (surroundings.read)(Path::new(path)) {
         Ok(bytes) => Some(bytes),

@@ -104,7 +104,7 @@ impl Node {
 
 /// Reads a file's one document. Problems that leave the rest readable go to `report`; others are the result.
 pub fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
-    let whole = |what: String| Problem { place: None, what, hint: None };
+    let whole = |what: String| Problem { file: None, place: None, what, hint: None };
     if bytes.len() > MAX_BYTES {
         return Err(whole(format!("must be at most {MAX_BYTES} bytes, is {}", bytes.len())));
     }
@@ -157,7 +157,7 @@ impl<'t> Builder<'t> {
                 _ => {}
             }
         }
-        let empty = Problem { place: None, what: "must be a mapping, is empty".to_owned(), hint: None };
+        let empty = Problem { file: None, place: None, what: "must be a mapping, is empty".to_owned(), hint: None };
         root.ok_or(empty)
     }
 
@@ -247,7 +247,7 @@ fn place(marker: Marker) -> Place {
 }
 
 fn fault(place: Place, what: impl Into<String>) -> Problem {
-    Problem { place: Some(place), what: what.into(), hint: None }
+    Problem { file: None, place: Some(place), what: what.into(), hint: None }
 }
 
 #[cfg(test)]

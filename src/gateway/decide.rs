@@ -1,5 +1,7 @@
-//! Decides one request: asks the rules, then the store, and turns what they say into an answer or a way through.
+//! Decides one request: who asks, what the rules say, whether the store has it; and turns that into an answer or a way
+//! through.
 
+use super::credentials::{self, Identity, Refused};
 use super::fields::RateFields;
 use super::metrics::{Fate, LimitMetrics};
 use super::reply::{Problem, Reason, Reply};
@@ -68,13 +70,21 @@ pub async fn decide(
     request: &Request<'_>,
     started: Timestamp,
 ) -> Decision {
-    let (fate, decision) = match snapshot.config.rules.read(request) {
-        Ok(()) => charge(gateway, lane, snapshot, request, started).await,
-        Err(Unclear::Ambiguous) => (Fate::Refused, Refusal::plain(400, Reason::AmbiguousRequest)),
-        Err(Unclear::Path) => (Fate::Refused, Refusal::plain(400, Reason::BadRequest)),
+    let (fate, decision) = match identify(snapshot, request) {
+        Ok(identity) => charge(gateway, lane, snapshot, &identity.show(request), started).await,
+        Err(refused) => (Fate::Refused, Refusal::plain(refused.status, refused.reason)),
     };
     gateway.metrics.count_decision(fate);
     decision
+}
+
+/// What comes before any rule: whether the request can be read in one way, then who asks.
+fn identify(snapshot: &Snapshot, request: &Request<'_>) -> Result<Identity, Refused> {
+    snapshot.config.rules.read(request).map_err(|unclear| match unclear {
+        Unclear::Ambiguous => Refused { status: 400, reason: Reason::AmbiguousRequest },
+        Unclear::Path => Refused { status: 400, reason: Reason::BadRequest },
+    })?;
+    credentials::judge(&snapshot.config, request)
 }
 
 /// Asks the rules, and the store for what they want to be paid.

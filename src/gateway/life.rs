@@ -10,6 +10,7 @@ use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::BackgroundService;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::key_watch;
 use super::shared::Gateway;
 use crate::config::Drain;
 
@@ -45,7 +46,10 @@ impl ShutdownSignalWatch for Signals {
             tokio::select! {
                 _ = term.recv() => break self.drain.delay.into(),
                 _ = int.recv() => break Duration::ZERO,
-                _ = hangup.recv() => log::info!("SIGHUP: a changed file is taken up by a restart"),
+                _ = hangup.recv() => {
+                    log::info!("SIGHUP: API keys are read again; gateway.yaml is read by a restart");
+                    self.gateway.hangup.notify_one();
+                }
             }
         };
         // Still accepting: answers say `Connection: close`, and /readyz tells load balancers to go elsewhere.
@@ -70,7 +74,8 @@ pub struct Housekeeping {
 #[async_trait]
 impl BackgroundService for Housekeeping {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let tidy = async { tokio::join!(self.sweep(), self.upkeep(), self.gateway.upstream.keep_looking_up()) };
+        let watch = key_watch::watch(&self.gateway);
+        let tidy = async { tokio::join!(self.sweep(), self.upkeep(), self.gateway.upstream.keep_looking_up(), watch) };
         tokio::select! {
             _ = tidy => {}
             _ = shutdown.wait_for(|stop| *stop) => {}

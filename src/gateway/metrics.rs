@@ -64,7 +64,8 @@ const METRICS: &[(&str, Kind, &str)] = &[
     ("tollgate_upstream_errors_total", Kind::Counter, "Requests that the upstream failed."),
     ("tollgate_http_connections", Kind::Gauge, "Open client connections."),
     ("tollgate_proxy_protocol_errors_total", Kind::Counter, "Connections closed for want of a header."),
-    ("tollgate_config_last_reload_successful", Kind::Gauge, "Whether the file was good when it was last read."),
+    ("tollgate_config_reloads_total", Kind::Counter, "Changed files that were taken up, or were wrong."),
+    ("tollgate_config_last_reload_successful", Kind::Gauge, "Whether what was last read was good."),
     ("tollgate_config_loaded_timestamp_seconds", Kind::Gauge, "When the file in force was read."),
     ("tollgate_config_info", Kind::Gauge, "The file in force."),
     ("tollgate_build_info", Kind::Gauge, "The version that runs."),
@@ -139,6 +140,9 @@ pub struct Metrics {
     pub request_duration: [Histogram; 2],
     pub upstream_duration: Histogram,
     upstream_errors: Vec<Counter>,
+    pub reloads: Counter,
+    pub failed_reloads: Counter,
+    pub last_reload: Gauge,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -238,6 +242,9 @@ impl Metrics {
                     counter(&recorder, "tollgate_upstream_errors_total", &labels)
                 })
                 .collect(),
+            reloads: counter(&recorder, "tollgate_config_reloads_total", &[("result", "success")]),
+            failed_reloads: counter(&recorder, "tollgate_config_reloads_total", &[("result", "failure")]),
+            last_reload: gauge(&recorder, "tollgate_config_last_reload_successful", &[]),
             recorder,
         };
         gauge(&metrics.recorder, "tollgate_build_info", &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
@@ -310,7 +317,7 @@ impl Metrics {
 
     /// Says which file is in force, and since when.
     pub fn config_loaded(&self, hash: &str, unix_seconds: f64) {
-        gauge(&self.recorder, "tollgate_config_last_reload_successful", &[]).set(1.0);
+        self.last_reload.set(1.0);
         gauge(&self.recorder, "tollgate_config_loaded_timestamp_seconds", &[]).set(unix_seconds);
         gauge(&self.recorder, "tollgate_config_info", &[("hash", hash)]).set(1.0);
     }

@@ -4,11 +4,13 @@
 //! runtime per core; one snapshot of the configuration per request.
 
 mod admin;
+mod credentials;
 mod decide;
 pub mod echo;
 mod fields;
 mod health;
 mod hearsay;
+mod key_watch;
 mod life;
 pub mod listener;
 mod metrics;
@@ -33,6 +35,7 @@ use pingora::proxy::http_proxy;
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
 use pingora::services::background::background_service;
+use tokio::sync::Notify;
 
 use crate::config::{Config, Listener, Threads};
 use crate::store::{Lane, Report, Store};
@@ -111,6 +114,7 @@ pub fn bootstrap(config: Config) -> Result<Bootstrapped, StartError> {
         metrics,
         clock,
         draining: AtomicBool::new(false),
+        hangup: Notify::new(),
         upstream_failures: Sampled::default(),
         hearsay: Hearsay::default(),
     };

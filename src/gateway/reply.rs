@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method};
 use pingora::http::ResponseHeader;
 use pingora::proxy::Session;
@@ -20,16 +20,18 @@ pub enum Reason {
     CostTooLarge,
     StoreUnavailable,
     Denied,
+    KeyInvalid,
     AmbiguousRequest,
     BadRequest,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 6] = [
+    pub const ALL: [Reason; 7] = [
         Reason::TokenBucketExceeded,
         Reason::CostTooLarge,
         Reason::StoreUnavailable,
         Reason::Denied,
+        Reason::KeyInvalid,
         Reason::AmbiguousRequest,
         Reason::BadRequest,
     ];
@@ -47,9 +49,15 @@ impl Reason {
             Reason::CostTooLarge => "cost_too_large",
             Reason::StoreUnavailable => "store_unavailable",
             Reason::Denied => "denied",
+            Reason::KeyInvalid => "key_invalid",
             Reason::AmbiguousRequest => "ambiguous_request",
             Reason::BadRequest => "bad_request",
         }
+    }
+
+    /// What `WWW-Authenticate` asks for: a 401 must say (RFC 9110, section 15.5.2). No scheme is registered for API keys.
+    fn challenge(self) -> Option<&'static str> {
+        (self == Reason::KeyInvalid).then_some("ApiKey")
     }
 }
 
@@ -106,6 +114,9 @@ impl<'a> Reply<'a> {
         header.insert_header("X-Request-Id", request_id)?;
         if let Some(reason) = self.reason {
             header.insert_header("X-Tollgate-Reason", HeaderValue::from_static(reason.name()))?;
+        }
+        if let Some(challenge) = self.reason.and_then(Reason::challenge) {
+            header.insert_header(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))?;
         }
         if let Some(seconds) = self.retry_after {
             header.insert_header("Retry-After", HeaderValue::from(seconds))?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
+use tokio::sync::Notify;
 
 use super::health::StoreHealth;
 use super::hearsay::Hearsay;
@@ -24,6 +25,8 @@ pub struct Gateway {
     pub metrics: Metrics,
     pub clock: Clock,
     pub draining: AtomicBool,
+    /// SIGHUP came: what follows its file is to be read again.
+    pub hangup: Notify,
     pub upstream_failures: Sampled,
     pub hearsay: Hearsay,
 }

@@ -57,7 +57,7 @@ fn v2_of(source: &str) -> Vec<u8> {
 /// A connection that a load balancer opened.
 fn proxied(gateway: &Gateway, header: &[u8]) -> Client {
     let mut client = gateway.client();
-    client.write_bytes(header);
+    client.write_bytes(header).unwrap();
     client
 }
 
@@ -119,7 +119,7 @@ fn a_header_may_come_with_its_requests_or_byte_by_byte() {
     for (number, header) in [v1("203.0.113.1"), v2_of("203.0.113.2"), v2_of("2001:db8::3")].into_iter().enumerate() {
         let request = format!("POST /{number} HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
         let mut client = gateway.client();
-        client.write_bytes(&[&header[..], request.as_bytes(), request.as_bytes()].concat());
+        client.write_bytes(&[&header[..], request.as_bytes(), request.as_bytes()].concat()).unwrap();
         assert_eq!([client.response("POST").unwrap().status, client.response("POST").unwrap().status], [200, 200]);
         assert_eq!(
             (&*upstream.last().line, &*upstream.last().body),
@@ -128,7 +128,7 @@ fn a_header_may_come_with_its_requests_or_byte_by_byte() {
 
         let mut slow = gateway.client();
         for byte in [&header[..], request.as_bytes()].concat() {
-            slow.write_bytes(&[byte]);
+            slow.write_bytes(&[byte]).unwrap();
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(slow.response("POST").unwrap().status, 200);
@@ -223,7 +223,7 @@ fn each_listener_asks_for_itself() {
     let [plain, asking] = gateway.listeners[..] else { panic!("{:?}", gateway.listeners) };
     let with_header = |address, header: &[u8]| {
         let mut client = Client::connect(address);
-        client.write_bytes(header);
+        client.write_bytes(header).unwrap();
         client
     };
     // Where it was not asked for, a header is not believed: it is a bad request line.

@@ -23,6 +23,21 @@ fn environment(name: &str) -> Option<String> {
     }
 }
 
+/// SHA-256 of a key.
+const KEY: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+const WRONG_KEYS: &str = "\
+# A key where its hash should be.
+wVxW3cGZ0JbXIHl9bYkOTqfvjJ0rEd5x acme gold
+
+KEY acme
+KEY acme gold
+KEY acme, Inc. gold
+  KEY a/b gold
+KEY a go+ld # a remark
+KEY acme silver
+";
+
 fn report(bytes: &[u8]) -> String {
     let certificates = Certificates::get();
     let read = |path: &Path| match path.to_str() {
@@ -30,10 +45,17 @@ fn report(bytes: &[u8]) -> String {
         Some("gw.pem") => Ok(certificates.client.0.clone().into_bytes()),
         Some("gw.key") => Ok(certificates.client.1.clone().into_bytes()),
         Some("other.key") => Ok(certificates.server.1.clone().into_bytes()),
+        Some("api-keys.txt") => Ok(format!("{KEY} acme gold\n").into_bytes()),
+        Some("wrong-keys.txt") => Ok(WRONG_KEYS.replace("KEY", KEY).into_bytes()),
+        Some("empty.txt") => Ok(Vec::new()),
         Some("password.txt") => Ok(b"secret\n".to_vec()),
         _ => Err(std::io::ErrorKind::NotFound.into()),
     };
-    match Config::parse("gateway.yaml", bytes, Surroundings { variable: &environment, read: &read }) {
+    match Config::parse(
+        "gateway.yaml",
+        bytes,
+        Surroundings { variable: &environment, folder: Path::new(""), read: &read },
+    ) {
         Ok(_) => "ok".to_owned(),
         Err(problems) => problems.to_string(),
     }

@@ -7,6 +7,7 @@ mod support;
 #[cfg(feature = "test-hooks")]
 mod agreement;
 mod answers;
+mod api_keys;
 mod cli;
 mod client_address;
 mod config;

@@ -69,11 +69,11 @@ impl Client {
     }
 
     pub fn write(&mut self, text: &str) {
-        self.write_bytes(text.as_bytes());
+        self.write_bytes(text.as_bytes()).unwrap();
     }
 
-    pub fn write_bytes(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).unwrap();
+    pub fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
     }
 
     /// Says that nothing more will come.

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -128,6 +128,11 @@ impl Gateway {
             status.is_some()
         });
         (status.unwrap(), start.elapsed())
+    }
+
+    /// A file beside its gateway.yaml.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 
     /// What it has written to standard error so far.

@@ -74,14 +74,13 @@ fn serve(stream: TcpStream, connection: usize, seen: &Mutex<Vec<Seen>>, answer: 
 }
 
 fn read(reader: &mut impl BufRead, connection: usize) -> Option<Seen> {
-    let mut line = String::new();
-    if reader.read_line(&mut line).ok()? == 0 {
+    let line = read_line(reader)?;
+    if line.is_empty() {
         return None;
     }
     let mut seen = Seen { line: line.trim_end().to_owned(), fields: Vec::new(), body: Vec::new(), connection };
     loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).ok()?;
+        let line = read_line(reader)?;
         let Some((name, value)) = line.trim_end().split_once(':') else { break };
         seen.fields.push((name.to_owned(), value.trim().to_owned()));
     }
@@ -102,4 +101,11 @@ fn read(reader: &mut impl BufRead, connection: usize) -> Option<Seen> {
         }
     }
     Some(seen)
+}
+
+/// A line of a head, which need not be UTF-8.
+fn read_line(reader: &mut impl BufRead) -> Option<String> {
+    let mut line = Vec::new();
+    reader.read_until(b'\n', &mut line).ok()?;
+    Some(String::from_utf8_lossy(&line).into_owned())
 }

@@ -1,0 +1,218 @@
+//! Reads and writes the file of API keys: lines of `SHA256-HEX-OF-KEY ID PLAN`.
+//!
+//! Blank lines count for nothing, nor does what stands behind a `#`. A fault never repeats what was found: in a file that
+//! is wrong, it may well be a key.
+
+use std::fmt;
+
+use super::api_keys::{Fingerprint, Keys};
+use crate::limit::identity::KnownKey;
+
+pub const MAX_BYTES: usize = 64 << 20;
+const MAX_LINES: usize = 1_000_000;
+const LONGEST_NAME: usize = 128;
+
+/// What an id and a plan must be.
+pub const NAME: &str = "must be 1 to 128 of letters, digits, `_`, `.`, `@` and `-`";
+
+/// What is wrong with a file, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Line and column, in characters; both count from 1. None for the file as a whole.
+    pub place: Option<(usize, usize)>,
+    pub wrong: Wrong,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    Empty,
+    TooLarge,
+    TooManyLines,
+    NotText,
+    Words(usize),
+    Hash,
+    Id,
+    Plan,
+    /// The hash stands in this line already.
+    Twice(usize),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wrong::Empty => f.write_str("must not be empty; where no key is meant to be known, say so in a comment"),
+            Wrong::TooLarge => write!(f, "must be at most {MAX_BYTES} bytes"),
+            Wrong::TooManyLines => write!(f, "must have at most {MAX_LINES} lines, has more"),
+            Wrong::NotText => f.write_str("must be UTF-8 text"),
+            Wrong::Words(1) => f.write_str("must be HASH ID PLAN, is one word"),
+            Wrong::Words(words) => write!(f, "must be HASH ID PLAN, is {words} words"),
+            Wrong::Hash => f.write_str(
+                "hash: must be SHA-256 of a key, as 64 hexadecimal digits; what it is is not shown, it may be a key",
+            ),
+            Wrong::Id => write!(f, "id: {NAME}; what it is is not shown, it may be a key"),
+            Wrong::Plan => write!(f, "plan: {NAME}; what it is is not shown, it may be a key"),
+            Wrong::Twice(line) => write!(f, "hash: must be unique, stands in line {line} already"),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some((line, column)) => write!(f, "{line}:{column}: {}", self.wrong),
+            None => write!(f, "{}", self.wrong),
+        }
+    }
+}
+
+/// Reads a whole file, or says all that is wrong with it.
+pub fn parse(bytes: &[u8]) -> Result<Keys, Vec<Fault>> {
+    let whole = |wrong| Err(vec![Fault { place: None, wrong }]);
+    if bytes.is_empty() {
+        // More likely a writer that failed than a wish to know nobody.
+        return whole(Wrong::Empty);
+    }
+    if bytes.len() > MAX_BYTES {
+        return whole(Wrong::TooLarge);
+    }
+    let mut keys = Keys::of(bytes);
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let mut faults = Vec::new();
+    for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+        if number > MAX_LINES {
+            faults.push(Fault { place: Some((number, 1)), wrong: Wrong::TooManyLines });
+            break;
+        }
+        read_line(line, number, &mut keys, &mut faults);
+    }
+    if faults.is_empty() { Ok(keys) } else { Err(faults) }
+}
+
+fn read_line(line: &[u8], number: usize, keys: &mut Keys, faults: &mut Vec<Fault>) {
+    let mut fault = |before: &str, wrong| {
+        faults.push(Fault { place: Some((number, before.chars().count() + 1)), wrong });
+    };
+    let line = match std::str::from_utf8(line) {
+        Ok(line) => line,
+        Err(error) => {
+            let before = line.get(..error.valid_up_to()).and_then(|before| std::str::from_utf8(before).ok());
+            return fault(before.unwrap_or_default(), Wrong::NotText);
+        }
+    };
+    let words: Vec<(usize, &str)> = words(line).collect();
+    let [(_, hash), (id_at, id), (plan_at, plan)] = words[..] else {
+        if let Some((at, _)) = words.first() {
+            fault(&line[..*at], Wrong::Words(words.len()));
+        }
+        return;
+    };
+    let hash_at = words[0].0;
+    let fingerprint = Fingerprint::parse(hash);
+    let checks = [
+        (fingerprint.is_some(), hash_at, Wrong::Hash),
+        (is_name(id), id_at, Wrong::Id),
+        (is_name(plan), plan_at, Wrong::Plan),
+    ];
+    for (_, at, wrong) in checks.iter().filter(|(good, ..)| !good) {
+        fault(&line[..*at], *wrong);
+    }
+    let Some(fingerprint) = fingerprint else { return };
+    if let Err(first) = keys.add(fingerprint, KnownKey { id: id.to_owned(), plan: plan.to_owned() }, number) {
+        fault(&line[..hash_at], Wrong::Twice(first));
+    }
+}
+
+/// The words before a comment, each with its place in bytes.
+fn words(line: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut next = 0;
+    let placed = line.split(|letter: char| letter.is_ascii_whitespace()).map(move |word| {
+        let at = next;
+        next += word.len() + 1;
+        (at, word)
+    });
+    placed.filter(|(_, word)| !word.is_empty()).take_while(|(_, word)| !word.starts_with('#'))
+}
+
+/// Whether an id or a plan may be called this.
+pub fn is_name(text: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'@' | b'-');
+    (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(letter)
+}
+
+/// The line of a key, without its end.
+pub fn line(key: &[u8], known: &KnownKey) -> String {
+    format!("{} {} {}", Fingerprint::of(key), known.id, known.plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    const OTHER: &str = "88d4266fd4e6338d13b845fcf289579d209c897823b9217da3e161936f031589";
+
+    /// How many keys a file has, or what is wrong with it. `H` stands for a hash, `O` for another.
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let text = text.replace('H', HASH).replace('O', OTHER);
+        let found = match parse(text.as_bytes()) {
+            Ok(keys) => format!("{} keys", keys.len()),
+            Err(faults) => faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n"),
+        };
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn a_line_is_hash_id_and_plan() {
+        check("H acme gold\n", "1 keys");
+        check("H acme gold", "1 keys");
+        check("\u{feff}  H\tacme\t gold  \r\n\r\n", "1 keys");
+        check("# keys\n\nH acme gold # since May\nO acme gold\n   # end", "2 keys");
+        check("# no key yet", "0 keys");
+        check("\n", "0 keys");
+        check(&format!("H {} a_B.9@x-y", "i".repeat(128)), "1 keys");
+    }
+
+    #[test]
+    fn every_fault_of_a_file_is_named_at_its_place() {
+        let hash = Wrong::Hash;
+        let (id, plan) = (Wrong::Id, Wrong::Plan);
+        check("", &Wrong::Empty.to_string());
+        check("H acme", "1:1: must be HASH ID PLAN, is 2 words");
+        check(" H", "1:2: must be HASH ID PLAN, is one word");
+        check("H acme gold silver", "1:1: must be HASH ID PLAN, is 4 words");
+        check("H acme # gold", "1:1: must be HASH ID PLAN, is 2 words");
+        check("secret acme gold", &format!("1:1: {hash}"));
+        check("\n é acme gold", &format!("2:2: {hash}"));
+        check("H a/b gold", &format!("1:66: {id}"));
+        check("H acme g#ld", &format!("1:71: {plan}"));
+        check("é é é", &format!("1:1: {hash}\n1:3: {id}\n1:5: {plan}"));
+        check(&format!("H {} gold", "i".repeat(129)), &format!("1:66: {id}"));
+        let upper = HASH.to_uppercase();
+        check(&format!("H a b\nO a b\n{upper} c d"), "3:1: hash: must be unique, stands in line 1 already");
+        assert_eq!(parse(b"# \xe9").unwrap_err(), [Fault { place: Some((1, 3)), wrong: Wrong::NotText }]);
+    }
+
+    #[test]
+    fn a_file_has_a_bound() {
+        let lines = "#\n".repeat(MAX_LINES);
+        assert!(parse(lines.as_bytes()).is_ok());
+        check(&format!("{lines}#"), "1000001:1: must have at most 1000000 lines, has more");
+        assert_eq!(parse(&vec![b'#'; MAX_BYTES + 1]).unwrap_err(), [Fault { place: None, wrong: Wrong::TooLarge }]);
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&bytes);
+        }
+
+        #[test]
+        fn a_line_that_was_written_is_read(key in prop::collection::vec(any::<u8>(), 0..40), id in "[A-Za-z0-9_.@-]{1,128}") {
+            let line = line(&key, &KnownKey { id, plan: "gold".to_owned() });
+            prop_assert_eq!(parse(line.as_bytes()).map(|keys| keys.len()), Ok(1));
+        }
+    }
+}
