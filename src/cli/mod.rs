@@ -8,6 +8,7 @@ mod check;
 mod diagnostics;
 mod echo;
 mod healthcheck;
+mod key;
 mod run;
 
 use std::path::PathBuf;
@@ -33,6 +34,8 @@ enum Command {
     Check(check::Arguments),
     /// Ask a running gateway's admin listener whether it is well (for containers)
     Healthcheck(healthcheck::Arguments),
+    /// Print the line of `api_keys.file` for a key that stands on standard input
+    Key(key::Arguments),
     /// Answer every request with what it said: an upstream to try things on
     Echo(echo::Arguments),
 }
@@ -55,6 +58,7 @@ impl CommandLine {
             Some(Command::Run(arguments)) => run::run(&arguments),
             Some(Command::Check(arguments)) => check::run(&arguments),
             Some(Command::Healthcheck(arguments)) => healthcheck::run(&arguments),
+            Some(Command::Key(arguments)) => key::run(&arguments),
             Some(Command::Echo(arguments)) => echo::run(&arguments),
         };
         match done {

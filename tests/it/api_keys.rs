@@ -1,8 +1,9 @@
 //! Who is known by a key, and what becomes of others.
 
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use tollgate::auth::key_file;
@@ -307,6 +308,47 @@ fn sighup_reads_the_file_and_says_so() {
     eventually("it is said", || gateway.errors().contains("API keys taken up"));
     assert!(gateway.errors().contains("keys=3"), "{}", gateway.errors());
     assert_eq!(status(&gateway, GOLD), 200);
+}
+
+fn key_command(arguments: &[&str], input: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.arg("key").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // A command that refuses its arguments does not read.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn the_line_that_a_command_makes_of_a_key_lets_it_in() {
+    let upstream = Upstream::start();
+    let gateway = start_by_header(&upstream);
+    assert_eq!(status(&gateway, UNKNOWN), 401);
+    let output = key_command(&["new@example.com", "gold"], &format!("{UNKNOWN}\n"));
+    assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));
+    let mut file = std::fs::OpenOptions::new().append(true).open(gateway.file("api-keys.txt")).unwrap();
+    file.write_all(&output.stdout).unwrap();
+    eventually("the key is known", || status(&gateway, UNKNOWN) == 200);
+    assert_eq!(status(&gateway, GOLD), 200);
+}
+
+#[test]
+fn the_command_refuses_what_can_be_no_key_and_shows_none() {
+    let output = |arguments: &[&str], input: &str| {
+        let output = key_command(arguments, input);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.stdout.is_empty() && !errors.contains("0123456789"), "{errors}");
+        (output.status.code().unwrap(), errors)
+    };
+    let short = "a key must have 16 to 1024 characters in one line\n";
+    for input in ["", "\n", "0123456789abcde\n"] {
+        assert_eq!(output(&["acme", "gold"], input), (1, format!("standard input: {short}")));
+    }
+    assert_eq!(output(&["acme", "gold"], "0123456789 abcdef\n").0, 1);
+    let name = "must be 1 to 128 of letters, digits, `_`, `.`, `@` and `-`";
+    assert_eq!(output(&["ac me", "gold"], GOLD), (1, format!("ID: {name}, is `ac me`\n")));
+    assert_eq!(output(&["acme", ""], GOLD), (1, format!("PLAN: {name}, is ``\n")));
+    assert_eq!(output(&["acme"], GOLD).0, 2);
 }
 
 #[test]
