@@ -34,7 +34,7 @@ pub async fn watch(gateway: &Gateway) {
             _ = pace.tick() => Why::Time,
             () = gateway.hangup.notified() => Why::Asked,
         };
-        // A file of a million keys takes a second to read, and one on a network as long as it likes.
+        // A large file takes its time to read, and one on a network as long as it likes.
         let look = tokio::task::spawn_blocking(move || {
             let found = watched.look(why);
             (watched, found)
