@@ -83,6 +83,19 @@ impl Clock {
         }
     }
 
+    /// The time of day, as the machine's wall clock tells it: what a token's times are compared with. It may be set, and it
+    /// goes on while the machine sleeps.
+    #[expect(clippy::disallowed_methods, reason = "this file is where clocks are read")]
+    pub fn wall(&self) -> Timestamp {
+        match self {
+            Clock::System { .. } => {
+                let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                Timestamp(Micros::from(since_epoch).0)
+            }
+            Clock::Manual(_) => self.now(),
+        }
+    }
+
     /// The moment that somebody set by hand; none while the machine's clock counts.
     pub fn injected(&self) -> Option<Timestamp> {
         match self {

@@ -2,5 +2,6 @@
 
 pub mod api_keys;
 pub mod client_ip;
+pub mod jwt;
 pub mod key_file;
 pub mod proxy_protocol;

@@ -4,7 +4,7 @@ use super::reader::{Field, Section, all};
 use super::rules::Given;
 use super::{
     Config, Drain, HeaderFormat, Jitter, Log, LogFormat, Surroundings, Threads, Upstream, UpstreamTimeouts, api_keys,
-    listeners, rules, stores,
+    listeners, rules, stores, tokens,
 };
 use crate::auth::client_ip;
 use crate::limit::rule::OnStoreFailure;
@@ -20,6 +20,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
     let store = stores::store(file.get("store"), surroundings);
     let on_store_failure = stores::on_store_failure(&file, store.as_ref());
     let client_ip = or_default(file.get("client_ip"), client_ip::Settings::default(), client_ip);
+    let jwt = optional(file.get("jwt"), |field| tokens::tokens(field, surroundings));
     let api_keys = optional(file.get("api_keys"), |field| api_keys::api_keys(field, surroundings));
     let rules = rules::rule_set(
         &file,
@@ -27,7 +28,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
             // A wrong prefix is reported once, above.
             ipv6_prefix: client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix),
             on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Deny),
-            jwt: false,
+            jwt: file.has("jwt"),
             api_keys: file.has("api_keys"),
         },
     );
@@ -38,7 +39,9 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
     let log = log(file.get("log"));
     file.close();
     on_store_failure?;
-    let api_keys = api_keys?;
+    let (jwt, api_keys) = (jwt?, api_keys?);
+    let tokens = jwt.iter().flat_map(|jwt| &jwt.token_from).cloned();
+    let credentials: Vec<_> = tokens.chain(api_keys.iter().map(|api_keys| api_keys.from.clone())).collect();
     let config = Config {
         listeners: listeners?,
         admin: admin?,
@@ -46,7 +49,8 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
         upstream: upstream?,
         store: store?,
         client_ip: client_ip?,
-        rules: rules?.beside_credentials(api_keys.iter().map(|api_keys| api_keys.from.clone())),
+        rules: rules?.beside_credentials(credentials),
+        jwt,
         api_keys,
         headers: headers?,
         retry_after_jitter: retry_after_jitter?,

@@ -125,7 +125,7 @@ fn affordable(field: &Field<'_>, bucket: Option<TokenBucket>, cheapest: Option<C
 }
 
 /// Rate and burst.
-fn numbers(section: &Section<'_>) -> Option<TokenBucket> {
+pub fn numbers(section: &Section<'_>) -> Option<TokenBucket> {
     let tokens_per_second = section.get("tokens_per_second");
     let rps = section.get("rps");
     let rate = section.get("rate");

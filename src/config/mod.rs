@@ -13,6 +13,7 @@ pub mod problem;
 mod reader;
 mod rules;
 mod stores;
+mod tokens;
 mod tree;
 
 use std::fmt;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use crate::auth::api_keys::ApiKeys;
-use crate::auth::{client_ip, key_file};
+use crate::auth::{client_ip, jwt, key_file};
 use crate::limit::rule_set::RuleSet;
 use crate::store;
 use crate::time::Micros;
@@ -41,6 +42,8 @@ pub struct Config {
     pub upstream: Upstream,
     pub store: store::Settings,
     pub client_ip: client_ip::Settings,
+    /// None: there are no tokens.
+    pub jwt: Option<jwt::Settings>,
     /// The keys in it follow their file; all else stays as it is.
     pub api_keys: Option<Arc<ApiKeys>>,
     pub rules: RuleSet,

@@ -42,10 +42,14 @@ impl ServeHttp for Admin {
 }
 
 impl Admin {
-    /// Ready while a configuration is in force and we are not leaving; the store is reported, and does not decide: one
+    /// Ready while a configuration and its keys are in force and we are not leaving; the store is reported, and does not decide: one
     /// blip of it would take every gateway out of rotation.
     fn ready(&self) -> Response<Vec<u8>> {
-        let (code, status) = if self.0.is_draining() { (503, "draining") } else { (200, "ready") };
+        let (code, status) = match (self.0.is_draining(), self.0.has_keys()) {
+            (true, _) => (503, "draining"),
+            (false, false) => (503, "keys missing"),
+            (false, true) => (200, "ready"),
+        };
         let (store, up) = (self.0.store.name(), self.0.store_health.is_up());
         answer(code, JSON, &format!("{{\"status\":\"{status}\",\"store\":{{\"kind\":\"{store}\",\"up\":{up}}}}}\n"))
     }

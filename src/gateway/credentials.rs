@@ -5,15 +5,17 @@
 
 use std::sync::Arc;
 
+use super::metrics::Metrics;
 use super::reply::Reason;
+use super::snapshot::Snapshot;
 use crate::auth::api_keys::{OnInvalid, Presented};
-use crate::config::Config;
-use crate::limit::identity::KnownKey;
+use crate::limit::identity::{Claims, KnownKey};
 use crate::limit::request::Request;
 
 /// What the credentials of a request prove.
 #[derive(Debug, Default)]
 pub struct Identity {
+    claims: Option<Arc<Claims>>,
     key: Option<Arc<KnownKey>>,
 }
 
@@ -22,23 +24,34 @@ pub struct Identity {
 pub struct Refused {
     pub status: u16,
     pub reason: Reason,
+    /// In seconds.
+    pub retry_after: Option<u64>,
+}
+
+impl Refused {
+    pub fn new(status: u16, reason: Reason) -> Refused {
+        Refused { status, reason, retry_after: None }
+    }
 }
 
 impl Identity {
     /// The request as the rules see it.
     pub fn show<'a>(&'a self, request: &Request<'a>) -> Request<'a> {
-        Request { key: self.key.as_deref(), ..*request }
+        Request { claims: self.claims.as_deref(), key: self.key.as_deref(), ..*request }
     }
 }
 
-pub fn judge(config: &Config, request: &Request<'_>) -> Result<Identity, Refused> {
+pub async fn judge(snapshot: &Snapshot, metrics: &Metrics, request: &Request<'_>) -> Result<Identity, Refused> {
     let mut identity = Identity::default();
-    if let Some(api_keys) = &config.api_keys {
+    if let Some(tokens) = &snapshot.tokens {
+        identity.claims = tokens.judge(request, metrics).await?;
+    }
+    if let Some(api_keys) = &snapshot.config.api_keys {
         match api_keys.find(request) {
             Presented::Nothing => {}
             Presented::Known(key) => identity.key = Some(key),
             Presented::Unknown if api_keys.on_invalid == OnInvalid::Anonymous => {}
-            Presented::Unknown => return Err(Refused { status: 401, reason: Reason::KeyInvalid }),
+            Presented::Unknown => return Err(Refused::new(401, Reason::KeyInvalid)),
         }
     }
     Ok(identity)

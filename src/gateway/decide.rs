@@ -3,7 +3,8 @@
 
 use super::credentials::{self, Identity, Refused};
 use super::fields::RateFields;
-use super::metrics::{Fate, LimitMetrics};
+use super::labels::Fate;
+use super::metrics::LimitMetrics;
 use super::reply::{Problem, Reason, Reply};
 use super::shared::Gateway;
 use super::snapshot::Snapshot;
@@ -41,8 +42,9 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    fn plain(status: u16, reason: Reason) -> Decision {
-        Decision::Refuse(Refusal { status, reason, retry_after: None, fields: None, violated: None })
+    /// One that no limit has a part in.
+    fn of(Refused { status, reason, retry_after }: Refused) -> Decision {
+        Decision::Refuse(Refusal { status, reason, retry_after, fields: None, violated: None })
     }
 
     pub fn reply(&self) -> Reply<'_> {
@@ -70,21 +72,21 @@ pub async fn decide(
     request: &Request<'_>,
     started: Timestamp,
 ) -> Decision {
-    let (fate, decision) = match identify(snapshot, request) {
+    let (fate, decision) = match identify(gateway, snapshot, request).await {
         Ok(identity) => charge(gateway, lane, snapshot, &identity.show(request), started).await,
-        Err(refused) => (Fate::Refused, Refusal::plain(refused.status, refused.reason)),
+        Err(refused) => (Fate::Refused, Refusal::of(refused)),
     };
     gateway.metrics.count_decision(fate);
     decision
 }
 
 /// What comes before any rule: whether the request can be read in one way, then who asks.
-fn identify(snapshot: &Snapshot, request: &Request<'_>) -> Result<Identity, Refused> {
+async fn identify(gateway: &Gateway, snapshot: &Snapshot, request: &Request<'_>) -> Result<Identity, Refused> {
     snapshot.config.rules.read(request).map_err(|unclear| match unclear {
-        Unclear::Ambiguous => Refused { status: 400, reason: Reason::AmbiguousRequest },
-        Unclear::Path => Refused { status: 400, reason: Reason::BadRequest },
+        Unclear::Ambiguous => Refused::new(400, Reason::AmbiguousRequest),
+        Unclear::Path => Refused::new(400, Reason::BadRequest),
     })?;
-    credentials::judge(&snapshot.config, request)
+    credentials::judge(snapshot, &gateway.metrics, request).await
 }
 
 /// Asks the rules, and the store for what they want to be paid.
@@ -102,7 +104,7 @@ async fn charge(
         }
     }
     match ruling.answer {
-        Answer::Denied => (Fate::Refused, Refusal::plain(403, Reason::Denied)),
+        Answer::Denied => (Fate::Refused, Refusal::of(Refused::new(403, Reason::Denied))),
         Answer::Exempt => (Fate::Exempt, Decision::Pass(None)),
         Answer::TooLarge(plan) => (Fate::Refused, too_large(snapshot, &plan)),
         Answer::Charge(plan) if plan.is_empty() => (Fate::Unlimited, Decision::Pass(None)),

@@ -1,7 +1,7 @@
 //! Runs the process to its end: signals, draining, and the housekeeping beside it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,7 +12,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::key_watch;
 use super::shared::Gateway;
+use crate::auth::jwt::jwks::{Failure, Remote};
 use crate::config::Drain;
+use crate::time::Timestamp;
 
 /// Waits for the signal to leave. SIGHUP is no such signal.
 pub struct Signals {
@@ -35,7 +37,7 @@ impl ShutdownSignalWatch for Signals {
         };
         // A store that is there is there for the first request; one that is not has been tried.
         tokio::select! {
-            () = self.gateway.store.tried() => {}
+            ((), ()) = async { tokio::join!(self.gateway.store.tried(), self.keys_tried()) } => {}
             _ = term.recv() => return ShutdownSignal::FastShutdown,
             _ = int.recv() => return ShutdownSignal::FastShutdown,
         }
@@ -47,8 +49,9 @@ impl ShutdownSignalWatch for Signals {
                 _ = term.recv() => break self.drain.delay.into(),
                 _ = int.recv() => break Duration::ZERO,
                 _ = hangup.recv() => {
-                    log::info!("SIGHUP: API keys are read again; gateway.yaml is read by a restart");
+                    log::info!("SIGHUP: API keys are read, and keys of issuers fetched, again; gateway.yaml is read by a restart");
                     self.gateway.hangup.notify_one();
+                    self.gateway.remotes().iter().for_each(|remote| remote.fetch_now());
                 }
             }
         };
@@ -59,6 +62,15 @@ impl ShutdownSignalWatch for Signals {
             () = tokio::time::sleep(delay) => ShutdownSignal::GracefulTerminate,
             _ = term.recv() => ShutdownSignal::FastShutdown,
             _ = int.recv() => ShutdownSignal::FastShutdown,
+        }
+    }
+}
+
+impl Signals {
+    /// The keys of tokens are there for the first request as well, where their issuers answer.
+    async fn keys_tried(&self) {
+        for remote in self.gateway.remotes() {
+            remote.tried().await;
         }
     }
 }
@@ -75,6 +87,9 @@ pub struct Housekeeping {
 impl BackgroundService for Housekeeping {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         let watch = key_watch::watch(&self.gateway);
+        for remote in self.gateway.remotes() {
+            tokio::spawn(keep_fresh(Arc::clone(&self.gateway), remote));
+        }
         let tidy = async { tokio::join!(self.sweep(), self.upkeep(), self.gateway.upstream.keep_looking_up(), watch) };
         tokio::select! {
             _ = tidy => {}
@@ -90,6 +105,9 @@ impl Housekeeping {
         loop {
             second.tick().await;
             self.gateway.store.sweep();
+            if let Some(tokens) = &self.gateway.snapshot.load().tokens {
+                tokens.sweep();
+            }
         }
     }
 
@@ -122,6 +140,25 @@ impl Housekeeping {
         }
         std::process::exit(0);
     }
+}
+
+/// Keeps an issuer's keys fresh, and says when they cannot be had: once, until they can again.
+async fn keep_fresh(gateway: Arc<Gateway>, remote: Arc<Remote>) {
+    let failing = AtomicBool::new(false);
+    let told = |issuer: &str, fetched: Result<usize, Failure>| match fetched {
+        Ok(keys) => {
+            gateway.metrics.keys_fetched(issuer, gateway.clock.wall().since(Timestamp(0)).seconds());
+            if failing.swap(false, Ordering::Relaxed) {
+                log::info!(issuer, keys; "keys fetched again");
+            }
+        }
+        Err(error) => {
+            if !failing.swap(true, Ordering::Relaxed) {
+                log::warn!(issuer, error:% = error; "keys not fetched, those that are known stay in force");
+            }
+        }
+    };
+    remote.keep(told).await;
 }
 
 fn terminate() -> std::io::Result<Signal> {

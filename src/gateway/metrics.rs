@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, SharedString, Unit};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
+use super::labels::{Fate, Origin, TokenResult, UpstreamError};
 use super::reply::Reason;
 use crate::limit::rule::Mode;
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
@@ -62,6 +63,8 @@ const METRICS: &[(&str, Kind, &str)] = &[
     ),
     ("tollgate_upstream_request_duration_seconds", Kind::Histogram(REQUEST), "Time spent on the upstream."),
     ("tollgate_upstream_errors_total", Kind::Counter, "Requests that the upstream failed."),
+    ("tollgate_jwt_verifications_total", Kind::Counter, "Tokens by what came of them."),
+    ("tollgate_jwks_last_success_timestamp_seconds", Kind::Gauge, "When an issuer's keys were last fetched."),
     ("tollgate_http_connections", Kind::Gauge, "Open client connections."),
     ("tollgate_proxy_protocol_errors_total", Kind::Counter, "Connections closed for want of a header."),
     ("tollgate_config_reloads_total", Kind::Counter, "Changed files that were taken up, or were wrong."),
@@ -72,58 +75,6 @@ const METRICS: &[(&str, Kind, &str)] = &[
 ];
 
 const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, None);
-
-/// What became of a request.
-#[derive(Clone, Copy, Debug)]
-pub enum Fate {
-    Allowed,
-    Refused,
-    Exempt,
-    Unlimited,
-}
-
-/// Who made an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    Gateway,
-    Upstream,
-}
-
-/// How the upstream failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpstreamError {
-    Unresolved,
-    ConnectTimeout,
-    ConnectFailed,
-    ReadTimeout,
-    WriteTimeout,
-    Closed,
-    InvalidAnswer,
-}
-
-impl UpstreamError {
-    const ALL: [UpstreamError; 7] = [
-        UpstreamError::Unresolved,
-        UpstreamError::ConnectTimeout,
-        UpstreamError::ConnectFailed,
-        UpstreamError::ReadTimeout,
-        UpstreamError::WriteTimeout,
-        UpstreamError::Closed,
-        UpstreamError::InvalidAnswer,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            UpstreamError::Unresolved => "unresolved",
-            UpstreamError::ConnectTimeout => "connect_timeout",
-            UpstreamError::ConnectFailed => "connect_failed",
-            UpstreamError::ReadTimeout => "read_timeout",
-            UpstreamError::WriteTimeout => "write_timeout",
-            UpstreamError::Closed => "closed",
-            UpstreamError::InvalidAnswer => "invalid_answer",
-        }
-    }
-}
 
 /// Every handle of the process.
 pub struct Metrics {
@@ -140,6 +91,7 @@ pub struct Metrics {
     pub request_duration: [Histogram; 2],
     pub upstream_duration: Histogram,
     upstream_errors: Vec<Counter>,
+    tokens: Vec<Counter>,
     pub reloads: Counter,
     pub failed_reloads: Counter,
     pub last_reload: Gauge,
@@ -242,6 +194,9 @@ impl Metrics {
                     counter(&recorder, "tollgate_upstream_errors_total", &labels)
                 })
                 .collect(),
+            tokens: TokenResult::all()
+                .map(|result| counter(&recorder, "tollgate_jwt_verifications_total", &[("result", result.name())]))
+                .collect(),
             reloads: counter(&recorder, "tollgate_config_reloads_total", &[("result", "success")]),
             failed_reloads: counter(&recorder, "tollgate_config_reloads_total", &[("result", "failure")]),
             last_reload: gauge(&recorder, "tollgate_config_last_reload_successful", &[]),
@@ -277,6 +232,18 @@ impl Metrics {
         if let Some(counter) = position(&Reason::ALL, &reason).and_then(|place| self.refused.get(place)) {
             counter.increment(1);
         }
+    }
+
+    pub fn count_token(&self, result: TokenResult) {
+        if let Some(counter) = TokenResult::all().position(|one| one == result).and_then(|place| self.tokens.get(place))
+        {
+            counter.increment(1);
+        }
+    }
+
+    /// Says that an issuer's keys were fetched.
+    pub fn keys_fetched(&self, issuer: &str, unix_seconds: f64) {
+        gauge(&self.recorder, "tollgate_jwks_last_success_timestamp_seconds", &[("issuer", issuer)]).set(unix_seconds);
     }
 
     pub fn count_upstream_error(&self, error: UpstreamError) {

@@ -11,6 +11,7 @@ mod fields;
 mod health;
 mod hearsay;
 mod key_watch;
+mod labels;
 mod life;
 pub mod listener;
 mod metrics;
@@ -21,6 +22,7 @@ mod request_id;
 mod sampled;
 mod shared;
 mod snapshot;
+mod tokens;
 mod upstream;
 
 use std::fmt;
@@ -110,7 +112,7 @@ pub fn bootstrap(config: Config) -> Result<Bootstrapped, StartError> {
         store: Store::open(&config.store, threads, clock.clone(), Report::new(move |event| told.hear(event))),
         store_health,
         upstream: Upstream::new(&config.upstream, config.upstream_timeouts),
-        snapshot: ArcSwap::from_pointee(Snapshot::new(config, &metrics)),
+        snapshot: ArcSwap::from_pointee(Snapshot::new(config, &metrics, &clock)),
         metrics,
         clock,
         draining: AtomicBool::new(false),

@@ -21,7 +21,8 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use super::decide::{Decision, decide};
 use super::fields::RateFields;
-use super::metrics::{DEFAULT, Origin, UpstreamError};
+use super::labels::{Origin, UpstreamError};
+use super::metrics::DEFAULT;
 use super::reply::{Reason, Reply};
 use super::request_id;
 use super::shared::Gateway;

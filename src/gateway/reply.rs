@@ -20,17 +20,23 @@ pub enum Reason {
     CostTooLarge,
     StoreUnavailable,
     Denied,
+    TokenInvalid,
+    TokenMissing,
+    KeysUnavailable,
     KeyInvalid,
     AmbiguousRequest,
     BadRequest,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 7] = [
+    pub const ALL: [Reason; 10] = [
         Reason::TokenBucketExceeded,
         Reason::CostTooLarge,
         Reason::StoreUnavailable,
         Reason::Denied,
+        Reason::TokenInvalid,
+        Reason::TokenMissing,
+        Reason::KeysUnavailable,
         Reason::KeyInvalid,
         Reason::AmbiguousRequest,
         Reason::BadRequest,
@@ -49,15 +55,24 @@ impl Reason {
             Reason::CostTooLarge => "cost_too_large",
             Reason::StoreUnavailable => "store_unavailable",
             Reason::Denied => "denied",
+            Reason::TokenInvalid => "token_invalid",
+            Reason::TokenMissing => "token_missing",
+            Reason::KeysUnavailable => "keys_unavailable",
             Reason::KeyInvalid => "key_invalid",
             Reason::AmbiguousRequest => "ambiguous_request",
             Reason::BadRequest => "bad_request",
         }
     }
 
-    /// What `WWW-Authenticate` asks for: a 401 must say (RFC 9110, section 15.5.2). No scheme is registered for API keys.
+    /// What `WWW-Authenticate` asks for: a 401 must say (RFC 9110, section 15.5.2; RFC 6750, section 3). No scheme is
+    /// registered for API keys.
     fn challenge(self) -> Option<&'static str> {
-        (self == Reason::KeyInvalid).then_some("ApiKey")
+        match self {
+            Reason::TokenInvalid => Some("Bearer error=\"invalid_token\""),
+            Reason::TokenMissing => Some("Bearer"),
+            Reason::KeyInvalid => Some("ApiKey"),
+            _ => None,
+        }
     }
 }
 
@@ -115,7 +130,7 @@ impl<'a> Reply<'a> {
         if let Some(reason) = self.reason {
             header.insert_header("X-Tollgate-Reason", HeaderValue::from_static(reason.name()))?;
         }
-        if let Some(challenge) = self.reason.and_then(Reason::challenge) {
+        if let Some(challenge) = self.reason.filter(|_| self.status == 401).and_then(Reason::challenge) {
             header.insert_header(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))?;
         }
         if let Some(seconds) = self.retry_after {

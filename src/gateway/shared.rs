@@ -12,6 +12,7 @@ use super::metrics::Metrics;
 use super::sampled::Sampled;
 use super::snapshot::Snapshot;
 use super::upstream::Upstream;
+use crate::auth::jwt::jwks::Remote;
 use crate::store::Store;
 use crate::time::Clock;
 
@@ -32,6 +33,17 @@ pub struct Gateway {
 }
 
 impl Gateway {
+    /// The issuers whose keys are fetched.
+    pub fn remotes(&self) -> Vec<Arc<Remote>> {
+        let snapshot = self.snapshot.load();
+        snapshot.tokens.iter().flat_map(|tokens| tokens.verifier().remotes()).cloned().collect()
+    }
+
+    /// Whether every issuer's keys are in force.
+    pub fn has_keys(&self) -> bool {
+        self.remotes().iter().all(|remote| remote.current().is_some())
+    }
+
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }

@@ -4,9 +4,11 @@ use metrics::Counter;
 
 use super::fields::Shown;
 use super::metrics::{LimitMetrics, Metrics};
+use super::tokens::Tokens;
 use crate::config::Config;
 use crate::limit::charge::LimitId;
 use crate::limit::rule_set::CompiledLimit;
+use crate::time::Clock;
 
 /// One configuration in force.
 #[derive(Debug)]
@@ -14,15 +16,18 @@ pub struct Snapshot {
     pub config: Config,
     /// By limit; none for those that clients are not told of.
     pub shown: Vec<Option<Shown>>,
+    /// None: there are no tokens.
+    pub tokens: Option<Tokens>,
     limits: Vec<LimitMetrics>,
     /// By policy.
     pub unmatched: Vec<Counter>,
 }
 
 impl Snapshot {
-    pub fn new(config: Config, metrics: &Metrics) -> Snapshot {
+    pub fn new(config: Config, metrics: &Metrics, clock: &Clock) -> Snapshot {
         Snapshot {
             shown: config.rules.limits().iter().map(Shown::new).collect(),
+            tokens: config.jwt.as_ref().map(|settings| Tokens::new(settings, clock.clone())),
             limits: metrics.limits(&config.rules),
             unmatched: metrics.unmatched(&config.rules),
             config,

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use super::Taken;
 use crate::limit::algorithm::{Entry, State};
-use crate::limit::charge::{Plan, Settlement, settle};
+use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::key::BucketKey;
 use crate::time::{Clock, Timestamp};
 
@@ -98,6 +98,14 @@ impl Memory {
         Taken { now, settlement, evicted }
     }
 
+    /// What a plan would come to, without taking it.
+    pub fn look(&self, plan: &Plan) -> Settlement {
+        let held = self.lock(plan);
+        let now = self.clock.now();
+        let (_, states) = self.states(plan, &held);
+        settle(plan, &states, now).0
+    }
+
     /// Forgets the buckets that are full again, and returns the memory that a crowd of them held.
     pub fn sweep(&self) {
         let now = self.clock.now();
@@ -126,12 +134,7 @@ impl Memory {
     }
 
     fn settle(&self, plan: &Plan, held: &mut Held<'_>, now: Timestamp) -> (Settlement, u64) {
-        let places: SmallVec<[usize; 2]> = plan.charges().map(|charge| self.place(held, &charge.key)).collect();
-        let states: SmallVec<[Option<State>; 2]> = plan
-            .charges()
-            .zip(&places)
-            .map(|(charge, place)| held[*place].1.get_priority(&charge.key).map(|kept| kept.state.clone()))
-            .collect();
+        let (places, states) = self.states(plan, held);
         let (settlement, entries) = settle(plan, &states, now);
         let mut evicted = 0;
         for ((charge, place), entry) in plan.charges().zip(&places).zip(entries) {
@@ -140,6 +143,16 @@ impl Memory {
             }
         }
         (settlement, evicted)
+    }
+
+    /// Where each charge's bucket is among the held shards, and what is remembered of it.
+    fn states(&self, plan: &Plan, held: &Held<'_>) -> (SmallVec<[usize; 2]>, SmallVec<[Option<State>; 2]>) {
+        let places: SmallVec<[usize; 2]> = plan.charges().map(|charge| self.place(held, &charge.key)).collect();
+        let state = |(charge, place): (&Charge, &usize)| {
+            held[*place].1.get_priority(&charge.key).map(|kept| kept.state.clone())
+        };
+        let states = plan.charges().zip(&places).map(state).collect();
+        (places, states)
     }
 
     /// Which of the held locks guards this bucket.
@@ -186,7 +199,7 @@ mod tests {
     use super::*;
     use crate::limit::algorithm::Algorithm;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-    use crate::limit::charge::{Charge, LimitId};
+    use crate::limit::charge::LimitId;
     use crate::limit::cost::Cost;
     use crate::limit::decision::Verdict;
     use crate::time::Micros;

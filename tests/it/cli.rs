@@ -6,7 +6,10 @@ use std::process::{Command, Output, Stdio};
 use crate::support::{Client, Gateway, Upstream};
 
 fn tollgate(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tollgate")).args(arguments).output().unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    // The file that is shipped wants it.
+    command.env("JWT_SECRET", "0123456789abcdef0123456789abcdef");
+    command.args(arguments).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> &str {

@@ -18,6 +18,7 @@ fn files(folder: &str) -> Vec<PathBuf> {
 fn environment(name: &str) -> Option<String> {
     match name {
         "TEN" => Some("10".to_owned()),
+        "SECRET" => Some("12345678901234567890123456789012".to_owned()),
         "EMPTY" => Some(String::new()),
         _ => None,
     }
@@ -49,6 +50,10 @@ fn report(bytes: &[u8]) -> String {
         Some("wrong-keys.txt") => Ok(WRONG_KEYS.replace("KEY", KEY).into_bytes()),
         Some("empty.txt") => Ok(Vec::new()),
         Some("password.txt") => Ok(b"secret\n".to_vec()),
+        Some("empty-keys.json") => Ok(b"{\"keys\":[]}".to_vec()),
+        Some("rsa.pub.pem" | "rsa-1024.pub.pem" | "secp256k1.pub.pem") => {
+            std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keys").join(path))
+        }
         _ => Err(std::io::ErrorKind::NotFound.into()),
     };
     match Config::parse(

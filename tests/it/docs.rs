@@ -46,7 +46,9 @@ fn every_yaml_block_passes_check() {
                 _ if path == Path::new("api-keys.txt") => Ok(b"# none yet".to_vec()),
                 _ => Ok(b"secret".to_vec()),
             };
-            let surroundings = Surroundings { variable: &|_| None, folder: Path::new(""), read: &read };
+            // And the one variable that the shipped file wants.
+            let variable = |name: &str| (name == "JWT_SECRET").then(|| "x".repeat(32));
+            let surroundings = Surroundings { variable: &variable, folder: Path::new(""), read: &read };
             let result = Config::parse(name, whole.as_bytes(), surroundings);
             assert!(result.is_ok(), "{}\nin:\n{whole}", result.unwrap_err());
             checked += 1;
@@ -61,6 +63,7 @@ fn every_key_of_the_file_is_documented() {
     for folder in [
         "config/check.rs",
         "config/listeners.rs",
+        "config/tokens.rs",
         "config/api_keys.rs",
         "config/rules.rs",
         "config/limits.rs",

@@ -69,7 +69,7 @@ fn every_window_holds(granted: &[Seen], burst: f64, rate: f64) {
 fn two_gateways_and_64_callers_never_get_more_than_one_bucket_over_any_window() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     // Three buckets for each request; the tightest over a long time is not the tightest over a short one.
-    let text = redis.store("deny")
+    let text = redis.patient_store()
         + "
 policies:
   - {name: a, rules: [{name: burst, limit_keys: [header:x-user], algorithm_config: {rps: 100, burst: 100}}]}
@@ -105,7 +105,7 @@ fn an_old_and_a_new_gateway_with_different_rates_share_what_is_spent() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let text = |rps: u32, burst: u32| {
         let numbers = format!("{{rps: {rps}, burst: {burst}}}");
-        redis.store("deny")
+        redis.patient_store()
             + &format!("rules:\n  - {{name: one, limit_keys: [header:x-user], algorithm_config: {numbers}}}\n")
     };
     let (old, new) = (Gateway::start(&upstream, &text(20, 60)), Gateway::start(&upstream, &text(70, 100)));

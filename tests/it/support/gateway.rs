@@ -11,6 +11,9 @@ use tempfile::TempDir;
 
 use super::{Client, Upstream, eventually, now};
 
+/// A file beside gateway.yaml with the authorities that the machine is to trust.
+pub const SYSTEM_ROOTS: &str = "system-roots.pem";
+
 pub struct Gateway {
     /// The first listener.
     pub http: SocketAddr,
@@ -51,7 +54,13 @@ impl Gateway {
         let file = directory.path().join("gateway.yaml");
         std::fs::write(&file, text).unwrap();
         let errors = File::create(directory.path().join("stderr")).unwrap();
-        let mut child = Gateway::command(&file).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
+        let mut command = Gateway::command(&file);
+        // The authorities that this machine is to trust, in a test that says which.
+        let roots = directory.path().join(SYSTEM_ROOTS);
+        if roots.exists() {
+            command.env("SSL_CERT_FILE", roots);
+        }
+        let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
         let lines: Vec<String> = BufReader::new(child.stdout.take().unwrap())
             .lines()
             .map(Result::unwrap)

@@ -3,15 +3,17 @@
 mod certificates;
 mod client;
 mod gateway;
+pub mod https;
 mod liar;
+pub mod mint;
 mod redis;
 #[cfg(feature = "test-hooks")]
 mod scripted;
 mod upstream;
 
 pub use certificates::Certificates;
-pub use client::Client;
-pub use gateway::Gateway;
+pub use client::{Client, Response};
+pub use gateway::{Gateway, SYSTEM_ROOTS};
 pub use liar::play_redis;
 pub use redis::{Redis, free_port};
 #[cfg(feature = "test-hooks")]

@@ -65,6 +65,12 @@ impl Redis {
         )
     }
 
+    /// The same, for a test that loads the machine: there a decision may wait for longer.
+    pub fn patient_store(&self) -> String {
+        let url = format!("redis://127.0.0.1:{}", self.port);
+        format!("store: {{redis: {{url: \"{url}\", timeout: 5s}}}}\non_store_failure: deny\n")
+    }
+
     pub fn connection(&self) -> Connection {
         let url = format!("redis://127.0.0.1:{}/", self.port);
         redis::Client::open(url).unwrap().get_connection_with_timeout(Duration::from_secs(5)).unwrap()

@@ -1,0 +1,87 @@
+//! Remembers what has been verified, so that a client that comes again costs a hash and a look-up.
+//!
+//! An entry is found by a hash of the whole token under a key of this process: nothing but that very token finds it. It
+//! counts only while the token would verify again: within its time, and while its key is one of the issuer's.
+
+use std::sync::{Arc, Weak};
+
+use quick_cache::Weighter;
+use sha2::{Digest, Sha256};
+
+use super::Validity;
+use super::keys::Key;
+use super::token::LARGEST;
+use crate::limit::identity::Claims;
+use crate::time::Timestamp;
+
+/// In bytes of tokens; what is kept of one is about as large.
+const CAPACITY: u64 = 32 << 20;
+
+/// A token that verified.
+#[derive(Clone, Debug)]
+pub struct Verified {
+    pub claims: Arc<Claims>,
+    pub validity: Validity,
+    /// Gone as soon as its set no longer has it.
+    pub key: Weak<Key>,
+}
+
+type Name = [u8; 32];
+
+#[derive(Debug)]
+pub struct Cache {
+    seed: Sha256,
+    entries: quick_cache::sync::Cache<Name, Entry, ByLength>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    verified: Verified,
+    length: usize,
+}
+
+#[derive(Clone, Debug)]
+struct ByLength;
+
+impl Weighter<Name, Entry> for ByLength {
+    fn weight(&self, _: &Name, entry: &Entry) -> u64 {
+        entry.length as u64 + 256
+    }
+}
+
+impl Cache {
+    pub fn new() -> Cache {
+        let mut secret = [0; 32];
+        // Without randomness the names are no secret, and still those of these very tokens.
+        let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut secret);
+        let typical = CAPACITY / 1024;
+        Cache {
+            seed: Sha256::new_with_prefix(secret),
+            entries: quick_cache::sync::Cache::with_weighter(usize::try_from(typical).unwrap_or(0), CAPACITY, ByLength),
+        }
+    }
+
+    pub fn get(&self, token: &[u8], now: Timestamp) -> Option<Arc<Claims>> {
+        // Longer ones are none, and not worth a hash.
+        if token.len() > LARGEST {
+            return None;
+        }
+        let name = self.name(token);
+        let Verified { claims, validity, key } = self.entries.get(&name)?.verified;
+        let counts = validity.from <= now && now < validity.until && key.strong_count() > 0;
+        if !counts {
+            self.entries.remove(&name);
+        }
+        counts.then_some(claims)
+    }
+
+    pub fn insert(&self, token: &[u8], verified: Verified) {
+        self.entries.insert(self.name(token), Entry { verified, length: token.len() });
+    }
+
+    fn name(&self, token: &[u8]) -> Name {
+        let mut hash = self.seed.clone();
+        hash.update(token);
+        hash.finalize().into()
+    }
+}

@@ -1,0 +1,242 @@
+//! Keeps the keys of an issuer that publishes them under a URL.
+//!
+//! Fetched in the background, bounded in time and size, and kept until a good set replaces them: an issuer that is away, or
+//! lies, changes nothing. A token with a key that is not known has the set fetched anew, but not more often than every
+//! ten seconds whatever comes of it, so a flood of such tokens costs the issuer nothing.
+
+use std::fmt;
+use std::io::Read;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::{Notify, watch};
+use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
+
+use super::keys::{KeySet, Origin, Unfit};
+use crate::time::{Clock, Timestamp};
+
+/// A fetch, from the first byte to the last.
+const DEADLINE: Duration = Duration::from_secs(3);
+const LARGEST: u64 = 1 << 20;
+const REFRESH: Duration = Duration::from_secs(300);
+/// Between two fetches that unknown keys ask for.
+const COOLDOWN: Duration = Duration::from_secs(10);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// For logs and metrics: whose keys they are.
+    pub issuer: String,
+    pub url: String,
+}
+
+/// Whether keys may come from there: https, or http from this very machine.
+pub fn is_acceptable(url: &str) -> bool {
+    let Ok(uri) = url.parse::<http::Uri>() else { return false };
+    let Some(host) = uri.host().filter(|host| !host.is_empty()) else { return false };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let here = bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let plain = uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+    match uri.scheme_str() {
+        Some("https") => plain,
+        Some("http") => plain && here,
+        _ => false,
+    }
+}
+
+/// Why a set could not be had.
+#[derive(Debug)]
+pub enum Failure {
+    Fetch(String),
+    Status(u16),
+    TooLarge,
+    Unfit(Unfit),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Fetch(error) => f.write_str(error),
+            Failure::Status(status) => write!(f, "answered {status}"),
+            Failure::TooLarge => write!(f, "larger than {LARGEST} bytes"),
+            Failure::Unfit(unfit) => unfit.fmt(f),
+        }
+    }
+}
+
+/// One issuer's keys, as they were last seen.
+#[derive(Debug)]
+pub struct Remote {
+    settings: Settings,
+    clock: Clock,
+    set: ArcSwapOption<KeySet>,
+    /// When the last fetch began.
+    began: AtomicU64,
+    under_way: AtomicBool,
+    wanted: Notify,
+    /// How many fetches have ended.
+    ended: watch::Sender<u64>,
+}
+
+impl Remote {
+    pub fn new(settings: Settings, clock: Clock) -> Remote {
+        Remote {
+            settings,
+            clock,
+            set: ArcSwapOption::empty(),
+            began: AtomicU64::new(0),
+            under_way: AtomicBool::new(false),
+            wanted: Notify::new(),
+            ended: watch::Sender::new(0),
+        }
+    }
+
+    pub fn issuer(&self) -> &str {
+        &self.settings.issuer
+    }
+
+    /// None until a first good set was fetched.
+    pub fn current(&self) -> Option<Arc<KeySet>> {
+        self.set.load_full()
+    }
+
+    /// Waits until it has been tried to fetch the set once.
+    pub async fn tried(&self) {
+        let _ = self.ended.subscribe().wait_for(|ended| *ended > 0).await;
+    }
+
+    /// Keeps the set fresh, for ever; `told` hears of every fetch, and how many keys there are.
+    pub async fn keep(self: &Arc<Remote>, told: impl Fn(&str, Result<usize, Failure>)) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let outcome = self.fetch().await;
+            let good = outcome.is_ok();
+            told(self.issuer(), outcome);
+            let wait = match good {
+                true => {
+                    pause = FIRST_PAUSE;
+                    REFRESH
+                }
+                false => {
+                    let now = pause;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    now
+                }
+            };
+            // Spread out, so that gateways do not ask together.
+            let wait = wait.mul_f64(0.8 + fastrand::f64() / 5.0);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.wanted.notified() => {}
+            }
+        }
+    }
+
+    /// Has the set fetched anew because an operator says so.
+    pub fn fetch_now(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Has the set fetched anew for a key that it lacks; says whether that was done, and so whether to look again.
+    pub async fn ask_again(&self) -> bool {
+        let mut ended = self.ended.subscribe();
+        if !self.under_way.load(Ordering::Acquire) {
+            let began = Timestamp(self.began.load(Ordering::Acquire));
+            if Duration::from(self.clock.now().since(began)) < COOLDOWN {
+                return false;
+            }
+            self.wanted.notify_one();
+        }
+        tokio::time::timeout(DEADLINE + Duration::from_millis(500), ended.changed())
+            .await
+            .is_ok_and(|seen| seen.is_ok())
+    }
+
+    async fn fetch(self: &Arc<Remote>) -> Result<usize, Failure> {
+        self.began.store(self.clock.now().0, Ordering::Release);
+        self.under_way.store(true, Ordering::Release);
+        let url = self.settings.url.clone();
+        // The client blocks: on a thread of its own, no request waits for it.
+        let body = tokio::task::spawn_blocking(move || get(&url)).await;
+        let outcome = match body {
+            Ok(body) => body.and_then(|body| KeySet::jwks(&body, Origin::Fetched).map_err(Failure::Unfit)),
+            Err(error) => Err(Failure::Fetch(error.to_string())),
+        };
+        let outcome = outcome.map(|set| {
+            let old = self.current().unwrap_or_default();
+            let set = set.replacing(&old);
+            let keys = set.len();
+            self.set.store(Some(Arc::new(set)));
+            keys
+        });
+        self.under_way.store(false, Ordering::Release);
+        self.ended.send_modify(|ended| *ended += 1);
+        outcome
+    }
+}
+
+fn get(url: &str) -> Result<Vec<u8>, Failure> {
+    let fault = |error: &dyn fmt::Display| Failure::Fetch(error.to_string());
+    let found = rustls_native_certs::load_native_certs().certs;
+    let roots = found.iter().map(|certificate| ureq::tls::Certificate::from_der(certificate).to_owned());
+    let tls = TlsConfig::builder()
+        .provider(TlsProvider::Rustls)
+        .root_certs(RootCerts::new_with_certs(&roots.collect::<Vec<_>>()))
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .build();
+    let agent = ureq::Agent::new_with_config(
+        ureq::Agent::config_builder()
+            .tls_config(tls)
+            .timeout_global(Some(DEADLINE))
+            // A redirect leads to keys that nobody named.
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .http_status_as_error(false)
+            .proxy(None)
+            .user_agent("tollgate")
+            .build(),
+    );
+    let mut answer = agent.get(url).header("Accept", "application/json").call().map_err(|error| fault(&error))?;
+    if answer.status() != 200 {
+        return Err(Failure::Status(answer.status().as_u16()));
+    }
+    let mut body = Vec::new();
+    answer.body_mut().as_reader().take(LARGEST + 1).read_to_end(&mut body).map_err(|error| fault(&error))?;
+    if body.len() as u64 > LARGEST { Err(Failure::TooLarge) } else { Ok(body) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_over_https_or_from_this_machine() {
+        for url in [
+            "https://auth.example.com/.well-known/jwks.json",
+            "https://auth.example.com:8443/jwks",
+            "http://127.0.0.1:9000/jwks",
+            "http://localhost/jwks",
+            "http://[::1]:80/jwks",
+        ] {
+            assert!(is_acceptable(url), "{url}");
+        }
+        for url in [
+            "http://auth.example.com/jwks",
+            "http://127.0.0.1.example.com/jwks",
+            "http://localhost.example.com/jwks",
+            "https://",
+            "ftp://auth.example.com/",
+            "auth.example.com/jwks",
+            "file:///etc/passwd",
+            "https://user@auth.example.com/",
+            "http://127.0.0.1@evil.example/",
+            "",
+        ] {
+            assert!(!is_acceptable(url), "{url}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Reads keys, refuses weak ones, and checks signatures with them.
+//!
+//! Which algorithms a key can be used with follows from the key, never from a token (RFC 8725, sections 3.1 and 3.2): an
+//! RSA key verifies no HMAC, whatever a header says.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind};
+use ring::agreement::{self, EphemeralPrivateKey, agree_ephemeral};
+use ring::rand::SystemRandom;
+use ring::{hmac, signature};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::token::ALGORITHMS;
+
+/// The shortest secret: as long as the shortest of the hashes (RFC 8725, section 3.5).
+pub const SHORTEST_SECRET: usize = 32;
+const SHORTEST_MODULUS: usize = 2048 / 8;
+/// The most keys that are tried for a token that names none.
+const TRIED: usize = 4;
+
+/// One key, and what it may verify.
+#[derive(Debug)]
+pub struct Key {
+    id: Option<String>,
+    algorithms: Vec<Algorithm>,
+    key: DecodingKey,
+}
+
+/// The keys of one issuer.
+#[derive(Clone, Debug, Default)]
+pub struct KeySet(Vec<Arc<Key>>);
+
+/// Why a key is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    ShortSecret(usize),
+    ShortModulus(usize),
+    NotPem,
+    NotJwks,
+    /// Of a kind that no algorithm here uses, or broken.
+    Unusable,
+    /// Meant for something else than verifying.
+    OtherUse,
+    /// A secret where anybody can read it.
+    PublicSecret,
+    NoKeys,
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unfit::ShortSecret(found) => write!(f, "a secret must have at least {SHORTEST_SECRET} bytes, has {found}"),
+            Unfit::ShortModulus(found) => write!(f, "an RSA key must have at least 2048 bits, has {}", found * 8),
+            Unfit::NotPem => f.write_str("must be a public key in PEM"),
+            Unfit::NotJwks => f.write_str("must be a JWK set: an object with `keys`"),
+            Unfit::Unusable => f.write_str("must be a key of RSA, P-256, P-384 or Ed25519, and sound"),
+            Unfit::OtherUse => f.write_str("a key that is not for signatures"),
+            Unfit::PublicSecret => f.write_str("a secret in a set that is fetched"),
+            Unfit::NoKeys => f.write_str("must have a key that can be used"),
+        }
+    }
+}
+
+/// Where a set comes from: a secret that is fetched is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    File,
+    Fetched,
+}
+
+impl Key {
+    pub fn secret(secret: &[u8]) -> Result<Key, Unfit> {
+        Key::new(None, DecodingKey::from_secret(secret))
+    }
+
+    /// An RSA, EC or Ed25519 public key.
+    pub fn pem(pem: &[u8]) -> Result<Key, Unfit> {
+        let key = DecodingKey::from_rsa_pem(pem)
+            .or_else(|_| DecodingKey::from_ec_pem(pem))
+            .or_else(|_| DecodingKey::from_ed_pem(pem));
+        Key::new(None, key.map_err(|_| Unfit::NotPem)?)
+    }
+
+    fn jwk(jwk: &Jwk, origin: Origin) -> Result<Key, Unfit> {
+        let common = &jwk.common;
+        let signs = common.public_key_use.as_ref().is_none_or(|used| *used == PublicKeyUse::Signature);
+        let verifies =
+            common.key_operations.as_ref().is_none_or(|operations| operations.contains(&KeyOperations::Verify));
+        if !signs || !verifies {
+            return Err(Unfit::OtherUse);
+        }
+        if origin == Origin::Fetched && matches!(jwk.algorithm, AlgorithmParameters::OctetKey(_)) {
+            return Err(Unfit::PublicSecret);
+        }
+        let key = DecodingKey::from_jwk(jwk).map_err(|_| Unfit::Unusable)?;
+        let key = Key::new(common.key_id.clone(), key)?;
+        // A key that names its algorithm is for that alone.
+        let Some(declared) = common.key_algorithm else { return Ok(key) };
+        let algorithms: Vec<_> =
+            key.algorithms.iter().copied().filter(|own| KeyAlgorithm::from(*own) == declared).collect();
+        if algorithms.is_empty() { Err(Unfit::Unusable) } else { Ok(Key { algorithms, ..key }) }
+    }
+
+    fn new(id: Option<String>, key: DecodingKey) -> Result<Key, Unfit> {
+        let key = match key.kind() {
+            // Some write a modulus with a sign byte before it.
+            DecodingKeyKind::RsaModulusExponent { n, e } => {
+                DecodingKey::from_rsa_raw_components(unpadded(n), unpadded(e))
+            }
+            DecodingKeyKind::SecretOrDer(_) => key,
+        };
+        let algorithms = match (key.family(), key.kind()) {
+            (AlgorithmFamily::Hmac, DecodingKeyKind::SecretOrDer(secret)) if secret.len() < SHORTEST_SECRET => {
+                return Err(Unfit::ShortSecret(secret.len()));
+            }
+            (AlgorithmFamily::Hmac, _) => AlgorithmFamily::Hmac.algorithms().to_vec(),
+            (AlgorithmFamily::Rsa, kind) => {
+                let modulus = match kind {
+                    DecodingKeyKind::SecretOrDer(der) => der_modulus(der).ok_or(Unfit::Unusable)?.len(),
+                    DecodingKeyKind::RsaModulusExponent { n, .. } => n.len(),
+                };
+                if modulus < SHORTEST_MODULUS {
+                    return Err(Unfit::ShortModulus(modulus));
+                }
+                AlgorithmFamily::Rsa.algorithms().to_vec()
+            }
+            (AlgorithmFamily::Ec, DecodingKeyKind::SecretOrDer(point)) => match point.len() {
+                65 if is_on_curve(&agreement::ECDH_P256, point) => vec![Algorithm::ES256],
+                97 if is_on_curve(&agreement::ECDH_P384, point) => vec![Algorithm::ES384],
+                _ => return Err(Unfit::Unusable),
+            },
+            (AlgorithmFamily::Ed, DecodingKeyKind::SecretOrDer(point)) if point.len() == 32 => vec![Algorithm::EdDSA],
+            _ => return Err(Unfit::Unusable),
+        };
+        Ok(Key { id, algorithms, key })
+    }
+
+    pub fn algorithms(&self) -> &[Algorithm] {
+        &self.algorithms
+    }
+
+    /// Whether this key made this signature.
+    pub fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
+        if !self.algorithms.contains(&algorithm) {
+            return false;
+        }
+        let check = |with: &'static dyn signature::VerificationAlgorithm, key: &[u8]| {
+            signature::UnparsedPublicKey::new(with, key).verify(message, signature).is_ok()
+        };
+        let rsa = |with: &'static signature::RsaParameters| match self.key.kind() {
+            DecodingKeyKind::SecretOrDer(der) => check(with, der),
+            DecodingKeyKind::RsaModulusExponent { n, e } => {
+                signature::RsaPublicKeyComponents { n, e }.verify(with, message, signature).is_ok()
+            }
+        };
+        let DecodingKeyKind::SecretOrDer(bytes) = self.key.kind() else { return rsa_only(algorithm).is_some_and(rsa) };
+        let mac = |with: hmac::Algorithm| hmac::verify(&hmac::Key::new(with, bytes), message, signature).is_ok();
+        match algorithm {
+            Algorithm::HS256 => mac(hmac::HMAC_SHA256),
+            Algorithm::HS384 => mac(hmac::HMAC_SHA384),
+            Algorithm::HS512 => mac(hmac::HMAC_SHA512),
+            Algorithm::ES256 => check(&signature::ECDSA_P256_SHA256_FIXED, bytes),
+            Algorithm::ES384 => check(&signature::ECDSA_P384_SHA384_FIXED, bytes),
+            Algorithm::EdDSA => check(&signature::ED25519, bytes),
+            _ => rsa_only(algorithm).is_some_and(rsa),
+        }
+    }
+
+    fn same(&self, other: &Key) -> bool {
+        let material = |key: &Key| match key.key.kind() {
+            DecodingKeyKind::SecretOrDer(bytes) => (bytes.clone(), Vec::new()),
+            DecodingKeyKind::RsaModulusExponent { n, e } => (n.clone(), e.clone()),
+        };
+        self.id == other.id && self.algorithms == other.algorithms && material(self) == material(other)
+    }
+}
+
+fn rsa_only(algorithm: Algorithm) -> Option<&'static signature::RsaParameters> {
+    Some(match algorithm {
+        Algorithm::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,
+        Algorithm::RS384 => &signature::RSA_PKCS1_2048_8192_SHA384,
+        Algorithm::RS512 => &signature::RSA_PKCS1_2048_8192_SHA512,
+        Algorithm::PS256 => &signature::RSA_PSS_2048_8192_SHA256,
+        Algorithm::PS384 => &signature::RSA_PSS_2048_8192_SHA384,
+        Algorithm::PS512 => &signature::RSA_PSS_2048_8192_SHA512,
+        _ => return None,
+    })
+}
+
+fn unpadded(number: &[u8]) -> &[u8] {
+    let zeros = number.iter().take_while(|byte| **byte == 0).count();
+    &number[zeros..]
+}
+
+/// The modulus of an RSAPublicKey (RFC 8017, appendix A.1.1).
+fn der_modulus(der: &[u8]) -> Option<Vec<u8>> {
+    let blocks = simple_asn1::from_der(der).ok()?;
+    let simple_asn1::ASN1Block::Sequence(_, members) = blocks.first()? else { return None };
+    let simple_asn1::ASN1Block::Integer(_, modulus) = members.first()? else { return None };
+    Some(modulus.to_signed_bytes_be().into_iter().skip_while(|byte| *byte == 0).collect())
+}
+
+/// Agreeing on a secret with a point checks that it is one of the curve's.
+fn is_on_curve(curve: &'static agreement::Algorithm, point: &[u8]) -> bool {
+    let Ok(own) = EphemeralPrivateKey::generate(curve, &SystemRandom::new()) else { return false };
+    agree_ephemeral(own, &agreement::UnparsedPublicKey::new(curve, point), |_| ()).is_ok()
+}
+
+impl KeySet {
+    pub fn of(key: Key) -> KeySet {
+        KeySet(vec![Arc::new(key)])
+    }
+
+    /// A JWK set (RFC 7517, section 5). A key that cannot be used does not make the others worthless; a set without any
+    /// is none.
+    pub fn jwks(bytes: &[u8], origin: Origin) -> Result<KeySet, Unfit> {
+        let set: Value = serde_json::from_slice(bytes).map_err(|_| Unfit::NotJwks)?;
+        let members = set.get("keys").and_then(Value::as_array).ok_or(Unfit::NotJwks)?;
+        let read = |member: &Value| {
+            let jwk = Jwk::deserialize(member).map_err(|_| Unfit::Unusable)?;
+            Key::jwk(&jwk, origin).map(Arc::new)
+        };
+        let keys: Vec<Result<Arc<Key>, Unfit>> = members.iter().map(read).collect();
+        let first_fault = keys.iter().find_map(|key| key.as_ref().err().copied());
+        let keys: Vec<_> = keys.into_iter().flatten().collect();
+        if keys.is_empty() { Err(first_fault.unwrap_or(Unfit::NoKeys)) } else { Ok(KeySet(keys)) }
+    }
+
+    /// The same keys as before stay the same, so that what was verified with them stays verified.
+    pub fn replacing(self, old: &KeySet) -> KeySet {
+        let kept = |key: Arc<Key>| old.0.iter().find(|known| known.same(&key)).cloned().unwrap_or(key);
+        KeySet(self.0.into_iter().map(kept).collect())
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether some key can be used with this algorithm.
+    pub fn fits(&self, algorithm: Algorithm) -> bool {
+        self.0.iter().any(|key| key.algorithms.contains(&algorithm))
+    }
+
+    /// The keys that may have signed a token which names this key, or none.
+    pub fn candidates(&self, algorithm: Algorithm, id: Option<&str>) -> impl Iterator<Item = &Arc<Key>> {
+        let fits = move |key: &&Arc<Key>| {
+            let named = key.id.is_none() || id.is_none() || key.id.as_deref() == id;
+            named && key.algorithms.contains(&algorithm)
+        };
+        self.0.iter().filter(fits).take(TRIED)
+    }
+}
+
+/// The names of algorithms, for messages.
+pub fn name(algorithm: Algorithm) -> &'static str {
+    ALGORITHMS.iter().find(|(_, known)| *known == algorithm).map_or("", |(name, _)| name)
+}

@@ -1,0 +1,78 @@
+//! Takes a token apart, without believing any of it yet.
+//!
+//! Only the compact form of a signed token is one (RFC 7515, section 7.1): three parts in base64url without padding, the
+//! first two of them JSON objects. What cannot be ours is refused here, before any signature is looked at.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::Algorithm;
+use serde_json::{Map, Value};
+
+use super::Invalid;
+use super::json;
+
+/// The largest token that is looked at.
+pub const LARGEST: usize = 8 << 10;
+
+/// The longest name of a key.
+const LONGEST_KEY_ID: usize = 256;
+
+/// The algorithms that a file may list, by their names in it and in tokens (RFC 7518; EdDSA in RFC 8037).
+pub const ALGORITHMS: [(&str, Algorithm); 12] = [
+    ("HS256", Algorithm::HS256),
+    ("HS384", Algorithm::HS384),
+    ("HS512", Algorithm::HS512),
+    ("RS256", Algorithm::RS256),
+    ("RS384", Algorithm::RS384),
+    ("RS512", Algorithm::RS512),
+    ("PS256", Algorithm::PS256),
+    ("PS384", Algorithm::PS384),
+    ("PS512", Algorithm::PS512),
+    ("ES256", Algorithm::ES256),
+    ("ES384", Algorithm::ES384),
+    ("EdDSA", Algorithm::EdDSA),
+];
+
+/// What a token says of itself.
+#[derive(Debug)]
+pub struct Unverified<'t> {
+    pub algorithm: Algorithm,
+    pub key_id: Option<String>,
+    pub claims: Map<String, Value>,
+    /// What was signed.
+    pub message: &'t [u8],
+    pub signature: Vec<u8>,
+}
+
+impl<'t> Unverified<'t> {
+    pub fn parse(token: &'t [u8]) -> Result<Unverified<'t>, Invalid> {
+        if token.len() > LARGEST {
+            return Err(Invalid::Malformed);
+        }
+        let mut parts = token.split(|byte| *byte == b'.');
+        let (Some(header), Some(claims), Some(signature), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(Invalid::Malformed);
+        };
+        let message = &token[..header.len() + 1 + claims.len()];
+        let header = json::object(&decode(header)?).ok_or(Invalid::Malformed)?;
+        // An extension that must be understood, and is not (RFC 7515, section 4.1.11).
+        if header.contains_key("crit") {
+            return Err(Invalid::Malformed);
+        }
+        let named = header.get("alg").and_then(Value::as_str).ok_or(Invalid::Malformed)?;
+        let (_, algorithm) = ALGORITHMS.iter().find(|(name, _)| *name == named).ok_or(Invalid::Algorithm)?;
+        let key_id = match header.get("kid") {
+            None => None,
+            Some(Value::String(id)) if id.len() <= LONGEST_KEY_ID => Some(id.clone()),
+            Some(_) => return Err(Invalid::Malformed),
+        };
+        let claims = json::object(&decode(claims)?).ok_or(Invalid::Malformed)?;
+        Ok(Unverified { algorithm: *algorithm, key_id, claims, message, signature: decode(signature)? })
+    }
+}
+
+fn decode(part: &[u8]) -> Result<Vec<u8>, Invalid> {
+    URL_SAFE_NO_PAD.decode(part).map_err(|_| Invalid::Malformed)
+}

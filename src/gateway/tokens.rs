@@ -1,0 +1,142 @@
+//! Judges the token of a request, and counts what came of it.
+//!
+//! Tokens that do not verify have a limit of their own, for each client address, in this process: a flood of them touches
+//! no rule's bucket, and once it is used up nothing more is verified for that address. What was verified before needs no
+//! verifying, so whoever has shown a good token goes on.
+
+use std::sync::Arc;
+
+use smallvec::smallvec;
+
+use super::credentials::Refused;
+use super::labels::TokenResult;
+use super::metrics::Metrics;
+use super::reply::Reason;
+use crate::auth::jwt::{self, OnInvalid, OnMissing, Settings};
+use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::token_bucket::TokenBucket;
+use crate::limit::charge::{Charge, LimitId, Plan};
+use crate::limit::cost::Cost;
+use crate::limit::identity::Claims;
+use crate::limit::key::{Descriptor, KeySeed, LimitIdentity};
+use crate::limit::request::{ClientAddress, Request};
+use crate::store::memory::{self, Memory};
+use crate::time::{Clock, Micros};
+
+/// How many client addresses with bad tokens are remembered.
+const ADDRESSES: usize = 100_000;
+/// What a client is told to wait while an issuer's keys have never been fetched.
+const NO_KEYS: Micros = Micros(1_000_000);
+
+/// The tokens of one configuration.
+#[derive(Debug)]
+pub struct Tokens {
+    verifier: jwt::Tokens,
+    on_invalid: OnInvalid,
+    on_missing: OnMissing,
+    invalid: InvalidLimit,
+}
+
+impl Tokens {
+    pub fn new(settings: &Settings, clock: Clock) -> Tokens {
+        Tokens {
+            verifier: jwt::Tokens::new(settings, clock.clone()),
+            on_invalid: settings.on_invalid,
+            on_missing: settings.on_missing,
+            invalid: InvalidLimit::new(settings.invalid_limit, clock),
+        }
+    }
+
+    pub fn verifier(&self) -> &jwt::Tokens {
+        &self.verifier
+    }
+
+    /// To be called every second or so.
+    pub fn sweep(&self) {
+        self.invalid.buckets.sweep();
+    }
+
+    /// The claims of the request's token, if it has a good one.
+    pub async fn judge(&self, request: &Request<'_>, metrics: &Metrics) -> Result<Option<Arc<Claims>>, Refused> {
+        let Some(token) = self.verifier.find(request) else {
+            return match self.on_missing {
+                OnMissing::Anonymous => Ok(None),
+                OnMissing::Reject => Err(Refused::new(401, Reason::TokenMissing)),
+            };
+        };
+        if let Some(claims) = self.verifier.known(&token) {
+            metrics.count_token(TokenResult::Known);
+            return Ok(Some(claims));
+        }
+        if let Some(wait) = self.invalid.wait(request.client) {
+            metrics.count_token(TokenResult::Limited);
+            return Err(Refused { retry_after: Some(wait.ceil_seconds()), ..Refused::new(429, Reason::TokenInvalid) });
+        }
+        match self.verifier.verify(&token).await {
+            Ok(claims) => {
+                metrics.count_token(TokenResult::Valid);
+                Ok(Some(claims))
+            }
+            Err(jwt::Refused::KeysUnavailable) => {
+                metrics.count_token(TokenResult::NoKeys);
+                let wait = Some(NO_KEYS.ceil_seconds());
+                Err(Refused { retry_after: wait, ..Refused::new(503, Reason::KeysUnavailable) })
+            }
+            Err(jwt::Refused::Invalid(why)) => {
+                metrics.count_token(TokenResult::Invalid(why));
+                self.invalid.charge(request.client);
+                match self.on_invalid {
+                    OnInvalid::Anonymous => Ok(None),
+                    OnInvalid::Reject => Err(Refused::new(401, Reason::TokenInvalid)),
+                }
+            }
+        }
+    }
+}
+
+/// One bucket for each client address.
+#[derive(Debug)]
+struct InvalidLimit {
+    bucket: TokenBucket,
+    seed: KeySeed,
+    buckets: Memory,
+}
+
+impl InvalidLimit {
+    fn new(bucket: TokenBucket, clock: Clock) -> InvalidLimit {
+        let algorithm = Algorithm::TokenBucket(bucket);
+        let identity = LimitIdentity {
+            policy: "",
+            rule: "invalid_limit",
+            limit: "",
+            mode: "enforce",
+            algorithm: algorithm.name(),
+            keys: &["ip:address".to_owned()],
+        };
+        let settings = memory::Settings { max_buckets: ADDRESSES };
+        InvalidLimit { bucket, seed: KeySeed::new(&identity), buckets: Memory::new(&settings, clock) }
+    }
+
+    fn plan(&self, client: ClientAddress) -> Plan {
+        let mut descriptor = Descriptor::default();
+        descriptor.push(0, client.text().as_bytes());
+        let charge = Charge {
+            key: self.seed.key(&descriptor),
+            algorithm: Algorithm::TokenBucket(self.bucket),
+            cost: Cost::ONE,
+            limit: LimitId(0),
+            variant: 0,
+        };
+        Plan { enforced: smallvec![charge], shadow: smallvec![] }
+    }
+
+    /// How long until another bad token is looked at; none when one is now.
+    fn wait(&self, client: ClientAddress) -> Option<Micros> {
+        let found = self.buckets.look(&self.plan(client));
+        if found.is_granted() { None } else { found.enforced.first().map(|outcome| outcome.retry_after) }
+    }
+
+    fn charge(&self, client: ClientAddress) {
+        self.buckets.take(&self.plan(client));
+    }
+}

@@ -1,0 +1,134 @@
+//! Mints tokens, good ones and all the others.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519};
+use ring::hmac;
+use ring::rand::SystemRandom;
+use ring::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPair};
+use serde_json::{Value, json};
+
+/// A key that signs.
+pub enum Signer {
+    Hmac(hmac::Algorithm, Vec<u8>),
+    Rsa(RsaKeyPair, &'static dyn signature::RsaEncoding),
+    Ec(EcdsaKeyPair),
+    Ed(Ed25519KeyPair),
+    /// Nothing at all.
+    Nobody,
+}
+
+/// A key, and how the world is told of its public half.
+pub struct Minted {
+    pub signer: Signer,
+    pub pem: String,
+    pub jwk: Value,
+}
+
+pub fn encode(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// Seconds since the epoch.
+#[allow(clippy::disallowed_methods, reason = "a token's times are those of the wall clock")]
+pub fn epoch() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()
+}
+
+impl Signer {
+    pub fn hs256(secret: &str) -> Signer {
+        Signer::Hmac(hmac::HMAC_SHA256, secret.as_bytes().to_vec())
+    }
+
+    pub fn sign(&self, message: &[u8]) -> Vec<u8> {
+        match self {
+            Signer::Hmac(algorithm, secret) => {
+                hmac::sign(&hmac::Key::new(*algorithm, secret), message).as_ref().to_vec()
+            }
+            Signer::Rsa(key, encoding) => {
+                let mut signed = vec![0; key.public().modulus_len()];
+                key.sign(*encoding, &SystemRandom::new(), message, &mut signed).unwrap();
+                signed
+            }
+            Signer::Ec(key) => key.sign(&SystemRandom::new(), message).unwrap().as_ref().to_vec(),
+            Signer::Ed(key) => key.sign(message).as_ref().to_vec(),
+            Signer::Nobody => Vec::new(),
+        }
+    }
+
+    /// Both parts exactly as they are written.
+    pub fn token_of(&self, header: &str, claims: &str) -> String {
+        let message = format!("{}.{}", encode(header), encode(claims));
+        format!("{message}.{}", encode(self.sign(message.as_bytes())))
+    }
+
+    pub fn token(&self, header: &Value, claims: &Value) -> String {
+        self.token_of(&header.to_string(), &claims.to_string())
+    }
+}
+
+fn pem_file(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keys").join(name)).unwrap()
+}
+
+/// The one RSA key of the tests: making one takes seconds.
+pub fn rsa(encoding: &'static dyn signature::RsaEncoding) -> Minted {
+    let private = pem_file("rsa.pem");
+    let der = rcgen::KeyPair::from_pem(&private).unwrap().serialize_der();
+    let key = RsaKeyPair::from_pkcs8(&der).unwrap();
+    let components = signature::RsaPublicKeyComponents::<Vec<u8>>::from(key.public());
+    let jwk = json!({"kty": "RSA", "n": encode(&components.n), "e": encode(&components.e)});
+    Minted { signer: Signer::Rsa(key, encoding), pem: pem_file("rsa.pub.pem"), jwk }
+}
+
+pub fn es256() -> Minted {
+    ec(&PKCS_ECDSA_P256_SHA256, &signature::ECDSA_P256_SHA256_FIXED_SIGNING, "P-256", 32)
+}
+
+pub fn es384() -> Minted {
+    ec(&PKCS_ECDSA_P384_SHA384, &signature::ECDSA_P384_SHA384_FIXED_SIGNING, "P-384", 48)
+}
+
+fn ec(
+    kind: &'static rcgen::SignatureAlgorithm,
+    signing: &'static signature::EcdsaSigningAlgorithm,
+    curve: &str,
+    size: usize,
+) -> Minted {
+    let pair = rcgen::KeyPair::generate_for(kind).unwrap();
+    let key = EcdsaKeyPair::from_pkcs8(signing, &pair.serialize_der(), &SystemRandom::new()).unwrap();
+    let (x, y) = key.public_key().as_ref()[1..].split_at(size);
+    let jwk = json!({"kty": "EC", "crv": curve, "x": encode(x), "y": encode(y)});
+    Minted { pem: pair.public_key_pem(), jwk, signer: Signer::Ec(key) }
+}
+
+pub fn eddsa() -> Minted {
+    let pair = rcgen::KeyPair::generate_for(&PKCS_ED25519).unwrap();
+    let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&pair.serialize_der()).unwrap();
+    let jwk = json!({"kty": "OKP", "crv": "Ed25519", "x": encode(key.public_key())});
+    Minted { pem: pair.public_key_pem(), jwk, signer: Signer::Ed(key) }
+}
+
+impl Minted {
+    /// The key as a member of a set, under a name.
+    pub fn jwk_as(&self, id: &str) -> Value {
+        with(&self.jwk, "kid", json!(id))
+    }
+}
+
+/// An object with one member set.
+pub fn with(object: &Value, name: &str, value: Value) -> Value {
+    let mut object = object.clone();
+    object[name] = value;
+    object
+}
+
+/// An object with one member taken out.
+pub fn without(object: &Value, name: &str) -> Value {
+    let mut object = object.clone();
+    object.as_object_mut().unwrap().remove(name);
+    object
+}
