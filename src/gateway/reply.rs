@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, WWW_AUTHENTICATE};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::{HeaderValue, Method};
 use pingora::http::ResponseHeader;
 use pingora::proxy::Session;
@@ -131,7 +131,7 @@ impl<'a> Reply<'a> {
             header.insert_header("X-Tollgate-Reason", HeaderValue::from_static(reason.name()))?;
         }
         if let Some(challenge) = self.reason.filter(|_| self.status == 401).and_then(Reason::challenge) {
-            header.insert_header(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))?;
+            header.insert_header("WWW-Authenticate", HeaderValue::from_static(challenge))?;
         }
         if let Some(seconds) = self.retry_after {
             header.insert_header("Retry-After", HeaderValue::from(seconds))?;
