@@ -16,7 +16,7 @@ use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::request::Request;
 use crate::limit::rule::{Expose, Mode, OnStoreFailure, RefusalStatus};
 use crate::limit::rule_set::{Answer, CompiledLimit};
-use crate::store::{Lane, StoreError};
+use crate::store::{Lane, Source, StoreError};
 use crate::time::{Micros, Timestamp};
 
 /// What a refused client is told to wait while the store is away, before the spread.
@@ -115,7 +115,10 @@ async fn charge(
                 Ok(taken) => {
                     gateway.metrics.evicted.increment(taken.evicted);
                     let settled = settled(snapshot, &plan, &taken.settlement);
-                    gateway.metrics.store_latency.record(took());
+                    match taken.source {
+                        Source::Store => gateway.metrics.store_latency.record(took()),
+                        Source::Cached => gateway.metrics.cached_latency.record(took()),
+                    }
                     settled
                 }
                 Err(error) => {
@@ -134,7 +137,7 @@ fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement) -> (Fate, 
     match settlement.verdict {
         Verdict::Allow if plan.enforced.is_empty() => (Fate::Unlimited, Decision::Pass(None)),
         Verdict::Allow => (Fate::Allowed, Decision::Pass(Some(Box::new(fields)))),
-        Verdict::Deny | Verdict::Never => {
+        Verdict::Deny | Verdict::Never | Verdict::Unasked => {
             let refusal = refusal(snapshot, plan, settlement, fields);
             (Fate::Refused, Decision::Refuse(refusal))
         }
@@ -174,8 +177,7 @@ fn fall_back(snapshot: &Snapshot, plan: &Plan, error: StoreError) -> (Fate, Deci
 
 /// The limit with the longest wait speaks for all that refused.
 fn refusal(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, fields: RateFields) -> Refusal {
-    let refused =
-        || plan.enforced.iter().zip(&settlement.enforced).filter(|(_, outcome)| outcome.verdict != Verdict::Allow);
+    let refused = || plan.enforced.iter().zip(&settlement.enforced).filter(|(_, outcome)| outcome.verdict.is_refusal());
     let worst = refused().reduce(|worst, next| if next.1.retry_after > worst.1.retry_after { next } else { worst });
     let limit = |charge: &Charge| snapshot.limit(charge.limit).map(|(limit, _)| limit);
     // As the caller's fault, unless all that refused are shared capacity.
@@ -241,7 +243,7 @@ fn count_one((limit, metrics): (&CompiledLimit, &LimitMetrics), charge: &Charge,
                 metrics.near_limit.increment(1);
             }
         }
-        Verdict::Allow => {}
+        Verdict::Allow | Verdict::Unasked => {}
         Verdict::Deny => metrics.exceeded.increment(1),
         Verdict::Never => metrics.too_large.increment(1),
     }

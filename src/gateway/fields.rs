@@ -67,7 +67,8 @@ impl RateFields {
         let exposed = || {
             plan.enforced.iter().enumerate().filter_map(|(place, charge)| {
                 let shown = shown.get(usize::try_from(charge.limit.0).ok()?)?.as_ref()?;
-                Some((charge, shown, settlement.and_then(|settlement| settlement.enforced.get(place))))
+                let outcome = settlement.and_then(|settlement| settlement.enforced.get(place));
+                Some((charge, shown, outcome.filter(|outcome| outcome.verdict != Verdict::Unasked)))
             })
         };
         for format in formats {
@@ -151,7 +152,7 @@ impl Triple {
 fn seconds(outcome: &Outcome) -> u64 {
     match outcome.verdict {
         Verdict::Deny => outcome.retry_after.ceil_seconds(),
-        Verdict::Allow | Verdict::Never => outcome.reset_after.ceil_seconds(),
+        Verdict::Allow | Verdict::Never | Verdict::Unasked => outcome.reset_after.ceil_seconds(),
     }
 }
 

@@ -83,6 +83,7 @@ pub struct Metrics {
     process: metrics_process::Collector,
     decisions: [Counter; 4],
     pub store_latency: Histogram,
+    pub cached_latency: Histogram,
     pub fallback_latency: Histogram,
     pub buckets: Gauge,
     pub evicted: Counter,
@@ -170,6 +171,7 @@ impl Metrics {
             decisions: ["allowed", "refused", "exempt", "unlimited"]
                 .map(|result| counter(&recorder, "rate_limiter_decisions_total", &[("result", result)])),
             store_latency: histogram(&recorder, "rate_limiter_latency_seconds", &[("source", "store")]),
+            cached_latency: histogram(&recorder, "rate_limiter_latency_seconds", &[("source", "cached")]),
             fallback_latency: histogram(&recorder, "rate_limiter_latency_seconds", &[("source", "fallback")]),
             buckets: gauge(&recorder, "rate_limiter_buckets", &[]),
             evicted: counter(&recorder, "rate_limiter_evicted_total", &[]),

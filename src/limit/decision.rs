@@ -11,6 +11,14 @@ pub enum Verdict {
     Deny,
     /// The cost is above what the bucket can hold: waiting does not help.
     Never,
+    /// It was not asked: another bucket of the plan was known to refuse. Nothing is known of its level.
+    Unasked,
+}
+
+impl Verdict {
+    pub fn is_refusal(self) -> bool {
+        matches!(self, Verdict::Deny | Verdict::Never)
+    }
 }
 
 /// One bucket's answer.
@@ -31,7 +39,7 @@ pub fn most_restrictive<T>(outcomes: impl IntoIterator<Item = (T, Outcome, Cost)
     let rank = |outcome: &Outcome| match outcome.verdict {
         Verdict::Never => (2, 0),
         Verdict::Deny => (1, outcome.retry_after.0),
-        Verdict::Allow => (0, 0),
+        Verdict::Allow | Verdict::Unasked => (0, 0),
     };
     let share_below = |(outcome, limit): (&Outcome, Cost), (other, others): (&Outcome, Cost)| {
         let scaled = |left: Cost, by: Cost| u128::from(left.thousandths()) * u128::from(by.thousandths());

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use priority_queue::PriorityQueue;
 use smallvec::SmallVec;
 
-use super::Taken;
+use super::{Source, Taken};
 use crate::limit::algorithm::{Entry, State};
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::key::BucketKey;
@@ -95,7 +95,7 @@ impl Memory {
         // Read under the locks: the times of one bucket's charges never step back.
         let now = self.clock.now();
         let (settlement, evicted) = self.settle(plan, &mut held, now);
-        Taken { now, settlement, evicted }
+        Taken { now, settlement, evicted, source: Source::Store }
     }
 
     /// What a plan would come to, without taking it.

@@ -46,6 +46,15 @@ pub struct Taken {
     pub settlement: Settlement,
     /// Buckets that had to be forgotten to make room, although something was still spent.
     pub evicted: u64,
+    pub source: Source,
+}
+
+/// Where an answer comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Store,
+    /// From what the store has shown before: it would have said the same.
+    Cached,
 }
 
 /// Why a store gave no answer. The embedded store always answers.

@@ -304,12 +304,9 @@ fn a_good_token_gets_its_plan_with_every_key_and_also_without_its_name() {
         }
     }
     // Both times may be off by the leeway, and be fractions.
-    for (claim, value) in [
-        ("exp", json!(epoch() - 20)),
-        ("nbf", json!(epoch() + 20)),
-        ("exp", json!(epoch() + 1)),
-        ("iat", json!("x")),
-    ] {
+    for (claim, value) in
+        [("exp", json!(epoch() - 20)), ("nbf", json!(epoch() + 20)), ("exp", json!(epoch() + 1)), ("iat", json!("x"))]
+    {
         let token = keys.ec.signer.token(&header(), &with(&claims, claim, value.clone()));
         assert_eq!(client.get("/", &[("Authorization", &format!("Bearer {token}"))]).status, 200, "{claim} {value}");
     }

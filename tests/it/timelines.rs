@@ -112,6 +112,7 @@ fn tell(outcome: &Outcome, expected: &[&str]) -> String {
     match outcome.verdict {
         Verdict::Allow => format!("allow {left}"),
         Verdict::Never => "never".to_owned(),
+        Verdict::Unasked => "unasked".to_owned(),
         Verdict::Deny => {
             // In the unit of the line, if it is that long.
             let told = wait.filter(|wait| micros(wait) == outcome.retry_after);

@@ -44,6 +44,8 @@ pub struct Reply {
     pub healed: u64,
     /// One for each plan, in their order.
     pub settlements: Vec<Settlement>,
+    /// Buckets that could not pay what they were asked for, or could not pay it again, as they were left.
+    pub short: Vec<(BucketKey, State)>,
 }
 
 impl<'p> Call<'p> {
@@ -98,6 +100,7 @@ impl<'p> Call<'p> {
         let healed = integer(&head[1])?;
         let mut states: Vec<Option<State>> = states.iter().map(state).collect::<Result<_, _>>()?;
         let mut settlements = Vec::new();
+        let mut short = vec![false; self.keys.len()];
         for (run, granted) in self.runs.iter().zip(grants) {
             let granted = integer(granted)?;
             for nth in 0..run.times {
@@ -111,10 +114,15 @@ impl<'p> Call<'p> {
                         states[*place] = Some(entry.state);
                     }
                 }
+                for ((place, outcome), charge) in run.places.iter().zip(&settlement.enforced).zip(&run.plan.enforced) {
+                    short[*place] = outcome.remaining < charge.cost;
+                }
                 settlements.push(settlement);
             }
         }
-        Ok(Reply { now, healed, settlements })
+        let left = self.keys.iter().zip(states).zip(short).filter(|(_, short)| *short);
+        let short = left.filter_map(|((key, state), _)| Some((*key, state?))).collect();
+        Ok(Reply { now, healed, settlements, short })
     }
 }
 

@@ -3,6 +3,7 @@
 //! A link is down until a connection has been shown to work; while it is down nobody waits. It is driven on its lane's
 //! own thread, so that no request's answer wakes another thread.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,10 +11,11 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::super::{Called, Event, Fault, Lane, Report, StoreError, Taken};
+use super::super::{Called, Event, Fault, Lane, Report, Source, StoreError, Taken};
 use super::Settings;
 use super::batch::{Call, Reply};
 use super::connect::{Connected, connect, load, send};
+use super::envelope::Envelope;
 use super::script;
 use crate::limit::charge::Plan;
 use crate::time::Clock;
@@ -42,6 +44,7 @@ pub struct Link {
     script: String,
     clock: Clock,
     report: Report,
+    envelope: Arc<Envelope>,
     /// Why it cannot be asked.
     down: Mutex<Option<StoreError>>,
     queue: mpsc::Sender<Waiting>,
@@ -50,7 +53,7 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(lane: Lane, settings: Settings, clock: Clock, report: Report) -> Link {
+    pub fn new(lane: Lane, settings: Settings, clock: Clock, report: Report, envelope: Arc<Envelope>) -> Link {
         let (queue, waiting) = mpsc::channel(QUEUE);
         Link {
             lane,
@@ -58,10 +61,15 @@ impl Link {
             script: script::take(),
             clock,
             report,
+            envelope,
             down: Mutex::new(Some(StoreError::Unreachable)),
             queue,
             waiting: Mutex::new(Some(waiting)),
         }
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.down.lock().is_none()
     }
 
     /// Puts a request in the queue, unless it would wait there in vain.
@@ -83,6 +91,7 @@ impl Link {
             let up = connected.is_ok();
             *self.down.lock() = connected.as_ref().err().map(|fault| fault.error);
             if up {
+                self.envelope.forget();
                 self.report.tell(Event::Up(self.lane));
             }
             if std::mem::take(&mut first) {
@@ -137,6 +146,7 @@ impl Link {
         sha: &mut String,
     ) -> Result<(), Fault> {
         let started = self.clock.now();
+        let sent = self.envelope.sending(started);
         let requests = batch.len();
         let outcome = self.exchange(&Call::new(batch.iter().map(|waiting| &waiting.plan)), connection, sha).await;
         let took = self.clock.now().since(started);
@@ -150,10 +160,13 @@ impl Link {
         };
         self.report.tell(Event::Called(Called { requests, took, healed, fault }));
         match outcome {
-            Ok(Reply { now, settlements, .. }) => {
+            Ok(Reply { now, settlements, short, .. }) => {
+                for (key, state) in short {
+                    self.envelope.remember(key, state, now, sent);
+                }
                 for (waiting, settlement) in batch.drain(..).zip(settlements) {
                     // Who has gone meanwhile has been charged: the call was on its way.
-                    let _ = waiting.answer.send(Ok(Taken { now, settlement, evicted: 0 }));
+                    let _ = waiting.answer.send(Ok(Taken { now, settlement, evicted: 0, source: Source::Store }));
                 }
                 Ok(())
             }

@@ -9,19 +9,22 @@
 
 pub mod batch;
 mod connect;
+mod envelope;
 mod link;
 pub mod script;
 mod url;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 
-use super::{Lane, Report, StoreError, Taken};
+use super::{Lane, Report, Source, StoreError, Taken};
 use crate::limit::charge::Plan;
 use crate::secret::Secret;
 use crate::time::{Clock, Micros};
 pub use connect::Tls;
+use envelope::Envelope;
 use link::{Link, Waiting};
 pub use url::Url;
 
@@ -48,12 +51,16 @@ pub struct Redis {
     timeout: Duration,
     /// One permit for each lane that has been tried.
     tried: Semaphore,
+    envelope: Arc<Envelope>,
+    clock: Clock,
 }
 
 impl Redis {
     pub fn new(settings: Settings, lanes: usize, clock: Clock, report: Report) -> Redis {
-        let link = |lane| Link::new(Lane(lane), settings.clone(), clock.clone(), report.clone());
-        Redis { links: (0..lanes).map(link).collect(), timeout: settings.timeout.into(), tried: Semaphore::new(0) }
+        let envelope = Arc::new(Envelope::new());
+        let link = |lane| Link::new(Lane(lane), settings.clone(), clock.clone(), report.clone(), Arc::clone(&envelope));
+        let links = (0..lanes).map(link).collect();
+        Redis { links, timeout: settings.timeout.into(), tried: Semaphore::new(0), envelope, clock: clock.clone() }
     }
 
     pub async fn run(&self, lane: Lane) {
@@ -70,6 +77,10 @@ impl Redis {
 
     pub async fn take(&self, lane: Lane, plan: &Plan) -> Result<Taken, StoreError> {
         let link = self.links.get(lane.0).ok_or(StoreError::Unreachable)?;
+        // A link that is down knows nothing any more.
+        if let Some((now, settlement)) = self.envelope.refuse(plan, self.clock.now()).filter(|_| link.is_up()) {
+            return Ok(Taken { now, settlement, evicted: 0, source: Source::Cached });
+        }
         let (answer, answered) = oneshot::channel();
         link.ask(Waiting { plan: plan.clone(), answer })?;
         match tokio::time::timeout(self.timeout, answered).await {
