@@ -11,7 +11,7 @@ use super::rules;
 use crate::limit::rule::OnStoreFailure;
 use crate::secret::Secret;
 use crate::store::redis::{LONGEST_PREFIX, Tls, Url};
-use crate::store::{Settings, memory, redis};
+use crate::store::{Settings, breaker, memory, redis};
 use crate::time::Micros;
 use crate::tls::{self, Identity, Roots, Unfit};
 
@@ -19,6 +19,7 @@ pub fn store(field: Option<Field<'_>>, surroundings: Surroundings<'_>) -> Option
     let Some(field) = field else { return Some(Settings::default()) };
     let section = field.section()?;
     let memory = optional(section.get("memory"), memory);
+    let breaker = or_default(section.get("breaker"), breaker::Settings::default(), breaker);
     let redis = optional(section.get("redis"), |field| redis(field, surroundings));
     let both = section.has("memory") && section.has("redis");
     if both {
@@ -27,8 +28,9 @@ pub fn store(field: Option<Field<'_>>, surroundings: Surroundings<'_>) -> Option
     section.close();
     match (memory?, redis?) {
         _ if both => None,
-        (_, Some(redis)) => Some(Settings::Redis(redis)),
-        (memory, None) => Some(Settings::Memory(memory.unwrap_or_default())),
+        (_, Some(redis)) => Some(Settings::Redis(redis::Settings { breaker: breaker?, ..redis })),
+        // It never fails, so nothing can break.
+        (memory, None) => breaker.map(|_| Settings::Memory(memory.unwrap_or_default())),
     }
 }
 
@@ -44,6 +46,29 @@ pub fn on_store_failure(file: &Section<'_>, store: Option<&Settings>) -> Option<
             None
         }
         (None, _) => Some(OnStoreFailure::Deny),
+    }
+}
+
+fn breaker(field: Field<'_>) -> Option<breaker::Settings> {
+    let default = breaker::Settings::default();
+    let section = field.section()?;
+    let failures = or_default(section.get("failures"), u64::from(default.failures), |field| field.whole(1..=1_000_000));
+    let cooldown = or_default(section.get("cooldown"), default.cooldown, |field| field.positive_duration());
+    let max = section.get("max_cooldown");
+    let max_cooldown = or_default(max.clone(), default.max_cooldown, |field| field.positive_duration());
+    section.close();
+    let (failures, cooldown, max_cooldown) = (failures?, cooldown?, max_cooldown?);
+    match max {
+        Some(field) if max_cooldown < cooldown => {
+            field.must("be at least `cooldown`");
+            None
+        }
+        // A longer pause than the longest by default is meant.
+        _ => Some(breaker::Settings {
+            failures: u32::try_from(failures).ok()?,
+            cooldown,
+            max_cooldown: max_cooldown.max(cooldown),
+        }),
     }
 }
 
@@ -85,6 +110,7 @@ fn redis(field: Field<'_>, surroundings: Surroundings<'_>) -> Option<redis::Sett
         tls: tls?,
         timeout: timeout?,
         prefix: prefix?,
+        breaker: breaker::Settings::default(),
     })
 }
 

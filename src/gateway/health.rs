@@ -50,6 +50,14 @@ impl StoreHealth {
     pub fn hear(&self, event: Event) {
         match event {
             Event::Called(called) => self.called(called),
+            Event::BreakerOpened => {
+                self.metrics.breaker_open.set(1.0);
+                log::warn!("store is not asked for a while: it did not answer in time");
+            }
+            Event::BreakerClosed => {
+                self.metrics.breaker_open.set(0.0);
+                log::info!("store is asked again");
+            }
             Event::Up(lane) => self.changed(lane.0, Ok(()), ""),
             Event::Down { lane, fault } => {
                 self.metrics.count_error(fault.error);

@@ -52,6 +52,7 @@ const METRICS: &[(&str, Kind, &str)] = &[
     ("rate_limiter_store_batch_requests", Kind::Counts(BATCH), "Requests that travelled in one call."),
     ("rate_limiter_fallback_decisions_total", Kind::Counter, "Limits that decided without the store."),
     ("rate_limiter_store_up", Kind::Gauge, "Whether the store can be asked."),
+    ("rate_limiter_breaker_open", Kind::Gauge, "Whether the store is not asked for a while."),
     ("rate_limiter_buckets", Kind::Gauge, "Buckets kept by the embedded store."),
     ("rate_limiter_evicted_total", Kind::Counter, "Buckets forgotten at the bound although something was spent."),
     ("tollgate_http_requests_total", Kind::Counter, "Requests answered, by who made the answer."),
@@ -133,6 +134,7 @@ pub struct StoreMetrics {
     pub duration: Histogram,
     pub batch: Histogram,
     pub up: Gauge,
+    pub breaker_open: Gauge,
     pub healed: Counter,
     errors: Vec<Counter>,
 }
@@ -279,6 +281,7 @@ impl Metrics {
             duration: histogram(&self.recorder, "rate_limiter_store_call_duration_seconds", &labels),
             batch: histogram(&self.recorder, "rate_limiter_store_batch_requests", &labels),
             up: gauge(&self.recorder, "rate_limiter_store_up", &[]),
+            breaker_open: gauge(&self.recorder, "rate_limiter_breaker_open", &[]),
             healed: error("impossible_bucket"),
             errors: StoreError::ALL.iter().map(|kind| error(kind.name())).collect(),
         }

@@ -3,6 +3,7 @@
 //! Every store answers with the time that it decided by and the level of every bucket that was asked. A store never logs
 //! or counts: it returns what happened to those who asked, and reports what happens beside them.
 
+pub mod breaker;
 pub mod memory;
 pub mod redis;
 
@@ -84,10 +85,12 @@ pub enum StoreError {
     Backlog,
     /// It answered something else than what was asked.
     Garbled,
+    /// It has failed so often that it is not asked for a while.
+    BreakerOpen,
 }
 
 impl StoreError {
-    pub const ALL: [StoreError; 12] = [
+    pub const ALL: [StoreError; 13] = [
         StoreError::Unreachable,
         StoreError::Unauthorized,
         StoreError::Forbidden,
@@ -100,6 +103,7 @@ impl StoreError {
         StoreError::Closed,
         StoreError::Backlog,
         StoreError::Garbled,
+        StoreError::BreakerOpen,
     ];
 
     /// The word in metrics.
@@ -117,6 +121,7 @@ impl StoreError {
             StoreError::Closed => "closed",
             StoreError::Backlog => "backlog",
             StoreError::Garbled => "garbled",
+            StoreError::BreakerOpen => "breaker_open",
         }
     }
 }
@@ -128,6 +133,10 @@ pub enum Event {
     Called(Called),
     /// A lane's link can be asked.
     Up(Lane),
+    /// Nobody asks for a while.
+    BreakerOpened,
+    /// Everybody asks again.
+    BreakerClosed,
     /// A lane's link could not be made, or was lost.
     Down { lane: Lane, fault: Fault },
 }

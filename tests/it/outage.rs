@@ -225,3 +225,28 @@ fn a_server_that_says_something_else_is_not_believed() {
     }
     assert!(gateway.metric("rate_limiter_store_errors_total", &["garbled"]) > 0.0);
 }
+
+#[test]
+fn a_store_that_does_not_answer_is_waited_for_a_few_times_only() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let gateway = Gateway::start(&upstream, &text(&redis, "allow"));
+    let mut client = gateway.client();
+    assert_eq!(ask(&mut client).0, 200);
+    // Shorter than what a connection is given up after: it is the breaker that keeps requests from waiting.
+    redis.command::<()>(&["CLIENT", "PAUSE", "600", "ALL"]);
+    let took: Vec<Duration> = (0..30).map(|_| ask(&mut client).1).collect();
+    let waited = took.iter().filter(|took| **took >= Duration::from_millis(45)).count();
+    assert!((1..=6).contains(&waited), "{took:?}");
+    gateway.expect("rate_limiter_breaker_open", &[], 1.0);
+    let open = gateway.metric("rate_limiter_fallback_decisions_total", &["cause=\"breaker_open\""]);
+    assert!(open >= 24.0, "{open}");
+    // One request sees that it answers again, and all are limited again. A probe that came too early doubles the pause.
+    let deadline = now() + Duration::from_secs(6);
+    while client.get("/", &[("X-User", "a")]).field("RateLimit").is_none() {
+        assert!(now() < deadline, "never well again: {}", gateway.errors());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    gateway.expect("rate_limiter_breaker_open", &[], 0.0);
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    assert!(gateway.errors().contains("store is not asked for a while") && gateway.errors().contains("asked again"));
+}

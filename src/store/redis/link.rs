@@ -11,6 +11,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::super::breaker::{Breaker, Change};
 use super::super::{Called, Event, Fault, Lane, Report, Source, StoreError, Taken};
 use super::Settings;
 use super::batch::{Call, Reply};
@@ -45,6 +46,7 @@ pub struct Link {
     clock: Clock,
     report: Report,
     envelope: Arc<Envelope>,
+    breaker: Arc<Breaker>,
     /// Why it cannot be asked.
     down: Mutex<Option<StoreError>>,
     queue: mpsc::Sender<Waiting>,
@@ -53,7 +55,14 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(lane: Lane, settings: Settings, clock: Clock, report: Report, envelope: Arc<Envelope>) -> Link {
+    /// `shared` is what all links have in common.
+    pub fn new(
+        lane: Lane,
+        settings: Settings,
+        clock: Clock,
+        report: Report,
+        (envelope, breaker): (Arc<Envelope>, Arc<Breaker>),
+    ) -> Link {
         let (queue, waiting) = mpsc::channel(QUEUE);
         Link {
             lane,
@@ -62,14 +71,16 @@ impl Link {
             clock,
             report,
             envelope,
+            breaker,
             down: Mutex::new(Some(StoreError::Unreachable)),
             queue,
             waiting: Mutex::new(Some(waiting)),
         }
     }
 
-    pub fn is_up(&self) -> bool {
-        self.down.lock().is_none()
+    /// Why it cannot be asked, if it cannot.
+    pub fn is_up(&self) -> Result<(), StoreError> {
+        self.down.lock().map_or(Ok(()), Err)
     }
 
     /// Puts a request in the queue, unless it would wait there in vain.
@@ -92,6 +103,9 @@ impl Link {
             *self.down.lock() = connected.as_ref().err().map(|fault| fault.error);
             if up {
                 self.envelope.forget();
+                if self.breaker.reset() == Change::Closed {
+                    self.report.tell(Event::BreakerClosed);
+                }
                 self.report.tell(Event::Up(self.lane));
             }
             if std::mem::take(&mut first) {

@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 
-use super::{Lane, Report, Source, StoreError, Taken};
+use super::breaker::{self, Breaker, Change, Leave};
+use super::{Event, Lane, Report, Source, StoreError, Taken};
 use crate::limit::charge::Plan;
 use crate::secret::Secret;
 use crate::time::{Clock, Micros};
@@ -43,6 +44,7 @@ pub struct Settings {
     pub timeout: Micros,
     /// What every key begins with.
     pub prefix: String,
+    pub breaker: breaker::Settings,
 }
 
 #[derive(Debug)]
@@ -52,15 +54,20 @@ pub struct Redis {
     /// One permit for each lane that has been tried.
     tried: Semaphore,
     envelope: Arc<Envelope>,
+    breaker: Arc<Breaker>,
     clock: Clock,
+    report: Report,
 }
 
 impl Redis {
     pub fn new(settings: Settings, lanes: usize, clock: Clock, report: Report) -> Redis {
-        let envelope = Arc::new(Envelope::new());
-        let link = |lane| Link::new(Lane(lane), settings.clone(), clock.clone(), report.clone(), Arc::clone(&envelope));
+        let (envelope, breaker) = (Arc::new(Envelope::new()), Arc::new(Breaker::new(settings.breaker)));
+        let link = |lane| {
+            let shared = (Arc::clone(&envelope), Arc::clone(&breaker));
+            Link::new(Lane(lane), settings.clone(), clock.clone(), report.clone(), shared)
+        };
         let links = (0..lanes).map(link).collect();
-        Redis { links, timeout: settings.timeout.into(), tried: Semaphore::new(0), envelope, clock: clock.clone() }
+        Redis { links, timeout: settings.timeout.into(), tried: Semaphore::new(0), envelope, breaker, clock, report }
     }
 
     pub async fn run(&self, lane: Lane) {
@@ -77,17 +84,56 @@ impl Redis {
 
     pub async fn take(&self, lane: Lane, plan: &Plan) -> Result<Taken, StoreError> {
         let link = self.links.get(lane.0).ok_or(StoreError::Unreachable)?;
-        // A link that is down knows nothing any more.
-        if let Some((now, settlement)) = self.envelope.refuse(plan, self.clock.now()).filter(|_| link.is_up()) {
+        // A link that is down knows nothing any more, and nobody waits for it: that is not the breaker's business.
+        link.is_up()?;
+        let now = self.clock.now();
+        if let Some((now, settlement)) = self.envelope.refuse(plan, now) {
             return Ok(Taken { now, settlement, evicted: 0, source: Source::Cached });
         }
+        let leave = self.breaker.ask(now);
+        if leave == Leave::Refused {
+            return Err(StoreError::BreakerOpen);
+        }
+        let asked = Asked { redis: self, leave, answered: false };
         let (answer, answered) = oneshot::channel();
         link.ask(Waiting { plan: plan.clone(), answer })?;
-        match tokio::time::timeout(self.timeout, answered).await {
+        let taken = match tokio::time::timeout(self.timeout, answered).await {
             Ok(Ok(answer)) => answer,
             // The link was lost with the call on its way.
             Ok(Err(_)) => Err(StoreError::Closed),
             Err(_) => Err(StoreError::Timeout),
+        };
+        asked.done(taken.is_ok());
+        taken
+    }
+
+    fn tell(&self, change: Change) {
+        match change {
+            Change::Opened => self.report.tell(Event::BreakerOpened),
+            Change::Closed => self.report.tell(Event::BreakerClosed),
+            Change::None => {}
+        }
+    }
+}
+
+/// A request that was given leave. One whose client goes away has failed: a probe must come back.
+struct Asked<'r> {
+    redis: &'r Redis,
+    leave: Leave,
+    answered: bool,
+}
+
+impl Asked<'_> {
+    fn done(mut self, good: bool) {
+        self.answered = true;
+        self.redis.tell(self.redis.breaker.answered(self.leave, good, self.redis.clock.now()));
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if !self.answered && self.leave == Leave::Probe {
+            self.redis.tell(self.redis.breaker.answered(self.leave, false, self.redis.clock.now()));
         }
     }
 }

@@ -1,0 +1,217 @@
+//! Keeps requests from waiting for a store that does not answer.
+//!
+//! After so many failures in a row, or when half of the last hundred calls failed, nobody asks any more: the breaker is
+//! open. After a pause one request is let through; if it is answered the breaker closes, if not the pause doubles. The
+//! pause is spread, so that gateways do not try together.
+
+use parking_lot::Mutex;
+
+use crate::time::{Micros, Timestamp};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// So many in a row open it.
+    pub failures: u32,
+    pub cooldown: Micros,
+    pub max_cooldown: Micros,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { failures: 5, cooldown: Micros(1_000_000), max_cooldown: Micros(30_000_000) }
+    }
+}
+
+/// How many calls are looked back on, and for how long.
+const WINDOW: usize = 100;
+const SPAN: Micros = Micros(10_000_000);
+
+/// Shared by all lanes.
+#[derive(Debug)]
+pub struct Breaker {
+    settings: Settings,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    in_a_row: u32,
+    /// The last calls: when they began to be counted, how many there were, how many of them failed.
+    since: Timestamp,
+    calls: usize,
+    failed: usize,
+    open: Option<Open>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    until: Timestamp,
+    /// What the pause was, before it was spread.
+    cooldown: Micros,
+    /// Whether a request is out to see.
+    probing: bool,
+}
+
+/// Whether a request may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    Granted,
+    /// As the one that sees whether the store is back.
+    Probe,
+    Refused,
+}
+
+/// What a report did to the breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    Opened,
+    Closed,
+    None,
+}
+
+impl Breaker {
+    pub fn new(settings: Settings) -> Breaker {
+        let state = State { in_a_row: 0, since: Timestamp(0), calls: 0, failed: 0, open: None };
+        Breaker { settings, state: Mutex::new(state) }
+    }
+
+    pub fn ask(&self, now: Timestamp) -> Leave {
+        let mut state = self.state.lock();
+        match &mut state.open {
+            None => Leave::Granted,
+            Some(open) if now >= open.until && !open.probing => {
+                open.probing = true;
+                Leave::Probe
+            }
+            Some(_) => Leave::Refused,
+        }
+    }
+
+    /// What came of a request that was given leave.
+    pub fn answered(&self, leave: Leave, good: bool, now: Timestamp) -> Change {
+        let mut state = self.state.lock();
+        match (state.open, leave) {
+            (Some(_), Leave::Probe) if good => {
+                state.close();
+                Change::Closed
+            }
+            (Some(open), Leave::Probe) => {
+                let cooldown = Micros((open.cooldown.0 * 2).min(self.settings.max_cooldown.0));
+                state.open(cooldown, now);
+                Change::None
+            }
+            // It was on its way when the breaker opened: what it says is old.
+            (Some(_), _) => Change::None,
+            (None, _) => {
+                state.count(good, now);
+                let half = state.calls >= WINDOW && state.failed * 2 >= state.calls;
+                if state.in_a_row >= self.settings.failures || half {
+                    state.open(self.settings.cooldown, now);
+                    return Change::Opened;
+                }
+                Change::None
+            }
+        }
+    }
+
+    /// A new connection has been shown to work.
+    pub fn reset(&self) -> Change {
+        let mut state = self.state.lock();
+        let was_open = state.open.is_some();
+        state.close();
+        if was_open { Change::Closed } else { Change::None }
+    }
+}
+
+impl State {
+    fn count(&mut self, good: bool, now: Timestamp) {
+        if now.since(self.since) > SPAN || self.calls >= 2 * WINDOW {
+            // Half of what was seen stays, so that a window does not begin with nothing.
+            let stale = now.since(self.since) > SPAN;
+            (self.calls, self.failed) = if stale { (0, 0) } else { (self.calls / 2, self.failed / 2) };
+            self.since = now;
+        }
+        self.calls += 1;
+        self.failed += usize::from(!good);
+        self.in_a_row = if good { 0 } else { self.in_a_row + 1 };
+    }
+
+    fn open(&mut self, cooldown: Micros, now: Timestamp) {
+        // From three quarters to one and a quarter of it.
+        let spread = cooldown.0 / 4 * 3 + fastrand::u64(0..=cooldown.0 / 2);
+        self.open = Some(Open { until: now.plus(Micros(spread)), cooldown, probing: false });
+    }
+
+    fn close(&mut self) {
+        *self = State { in_a_row: 0, since: self.since, calls: 0, failed: 0, open: None };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn breaker() -> Breaker {
+        Breaker::new(Settings::default())
+    }
+
+    #[test]
+    fn failures_in_a_row_open_it_and_one_probe_closes_it() {
+        let breaker = breaker();
+        let now = Timestamp(1_000 * SECOND);
+        for _ in 0..4 {
+            assert_eq!(breaker.answered(Leave::Granted, false, now), Change::None);
+        }
+        breaker.answered(Leave::Granted, true, now);
+        for _ in 0..4 {
+            assert_eq!(breaker.answered(Leave::Granted, false, now), Change::None);
+        }
+        assert_eq!(breaker.ask(now), Leave::Granted);
+        assert_eq!(breaker.answered(Leave::Granted, false, now), Change::Opened);
+        assert_eq!(breaker.ask(now), Leave::Refused);
+        assert_eq!(breaker.ask(now.plus(Micros(SECOND * 3 / 4 - 1))), Leave::Refused);
+        let later = now.plus(Micros(SECOND * 5 / 4));
+        assert_eq!(breaker.ask(later), Leave::Probe);
+        // One at a time; and what comes in late does not count.
+        assert_eq!(breaker.ask(later), Leave::Refused);
+        assert_eq!(breaker.answered(Leave::Granted, true, later), Change::None);
+        assert_eq!(breaker.ask(later), Leave::Refused);
+        assert_eq!(breaker.answered(Leave::Probe, true, later), Change::Closed);
+        assert_eq!(breaker.ask(later), Leave::Granted);
+    }
+
+    #[test]
+    fn a_failed_probe_doubles_the_pause_up_to_the_longest() {
+        let breaker = breaker();
+        let mut now = Timestamp(1_000 * SECOND);
+        for _ in 0..5 {
+            breaker.answered(Leave::Granted, false, now);
+        }
+        for cooldown in [1, 2, 4, 8, 16, 30, 30] {
+            assert_eq!(breaker.ask(now.plus(Micros(cooldown * SECOND * 3 / 4 - 1))), Leave::Refused, "{cooldown}");
+            now = now.plus(Micros(cooldown * SECOND * 5 / 4));
+            assert_eq!(breaker.ask(now), Leave::Probe, "{cooldown}");
+            assert_eq!(breaker.answered(Leave::Probe, false, now), Change::None);
+        }
+        assert_eq!(breaker.reset(), Change::Closed);
+        assert_eq!(breaker.ask(now), Leave::Granted);
+    }
+
+    #[test]
+    fn half_of_a_hundred_calls_open_it_within_ten_seconds() {
+        let (often, seldom) = (breaker(), breaker());
+        let mut opened = false;
+        for number in 0..100 {
+            let now = Timestamp(1_000 * SECOND + number * SECOND / 20);
+            opened |= often.answered(Leave::Granted, number % 2 == 0, now) == Change::Opened;
+        }
+        assert!(opened);
+        for number in 0..400 {
+            // The same, but spread over minutes.
+            let now = Timestamp(1_000 * SECOND + number * SECOND / 2);
+            assert_eq!(seldom.answered(Leave::Granted, number % 2 == 0, now), Change::None);
+        }
+    }
+}
