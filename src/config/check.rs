@@ -93,9 +93,11 @@ fn threads(field: Field<'_>) -> Option<Threads> {
 }
 
 fn upstream(field: &Field<'_>) -> Option<Upstream> {
-    let upstream = parse_upstream(field.text()?);
+    let text = field.text()?;
+    let upstream = parse_upstream(text);
     if upstream.is_none() {
-        field.must("be a URL like http://127.0.0.1:9000 or http://api.internal, without a path");
+        let shown = if text.contains('@') { field.clone().hidden() } else { field.clone() };
+        shown.must("be a URL like http://127.0.0.1:9000 or http://api.internal, without a path");
     }
     upstream
 }

@@ -23,6 +23,8 @@ pub struct Field<'t> {
     place: Place,
     path: String,
     report: &'t Report,
+    /// Whether what stands here may be a secret, and so is never repeated.
+    hidden: bool,
 }
 
 /// A mapping whose keys are all known by name.
@@ -37,12 +39,17 @@ pub struct Section<'t> {
 
 impl<'t> Field<'t> {
     pub fn root(node: &'t Node, report: &'t Report) -> Field<'t> {
-        Field { node, place: node.place, path: String::new(), report }
+        Field { node, place: node.place, path: String::new(), report, hidden: false }
     }
 
     /// The same value, with what is wrong reported at its key.
     pub fn at(self, place: Place) -> Field<'t> {
         Field { place, ..self }
+    }
+
+    /// The same value, which is not to be repeated in a report.
+    pub fn hidden(self) -> Field<'t> {
+        Field { hidden: true, ..self }
     }
 
     /// Reports what must hold here, and what was found.
@@ -51,7 +58,12 @@ impl<'t> Field<'t> {
     }
 
     pub fn must_hinting(&self, hold: impl fmt::Display, hint: Option<String>) {
-        self.wrong(format!("must {hold}, is {}", self.node.found()), hint);
+        match (&self.node.value, self.hidden) {
+            (Value::Scalar(_), true) => {
+                self.wrong(format!("must {hold}; what it is is not shown, it may hold a secret"), hint);
+            }
+            _ => self.wrong(format!("must {hold}, is {}", self.node.found()), hint),
+        }
     }
 
     pub fn wrong(&self, what: impl fmt::Display, hint: Option<String>) {
@@ -88,7 +100,8 @@ impl<'t> Field<'t> {
         };
         let pair = |entry: &'t Entry| {
             let path = join(&self.path, &entry.key);
-            let field = Field { node: &entry.value, place: entry.value.place, path, report: self.report };
+            let field =
+                Field { node: &entry.value, place: entry.value.place, path, report: self.report, hidden: false };
             (&*entry.key, entry.key_place, field)
         };
         Some(entries.iter().map(pair).collect())
@@ -101,7 +114,7 @@ impl<'t> Field<'t> {
         };
         let member = |(index, node): (usize, &'t Node)| {
             let path = format!("{}[{index}]", self.path);
-            Field { node, place: node.place, path, report: self.report }
+            Field { node, place: node.place, path, report: self.report, hidden: false }
         };
         Some(list.iter().enumerate().map(member).collect())
     }
@@ -279,7 +292,7 @@ impl<'t> Section<'t> {
         self.asked.borrow_mut().push(key);
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         let path = join(&self.path, key);
-        Some(Field { node: &entry.value, place: entry.value.place, path, report: self.report })
+        Some(Field { node: &entry.value, place: entry.value.place, path, report: self.report, hidden: false })
     }
 
     /// The value of a key that must be there.

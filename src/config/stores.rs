@@ -20,7 +20,7 @@ pub fn store(field: Option<Field<'_>>, surroundings: Surroundings<'_>) -> Option
     let section = field.section()?;
     let memory = optional(section.get("memory"), memory);
     let breaker = or_default(section.get("breaker"), breaker::Settings::default(), breaker);
-    let redis = optional(section.get("redis"), |field| redis(field, surroundings));
+    let redis = optional(section.get("redis"), |field| redis(field.hidden(), surroundings));
     let both = section.has("memory") && section.has("redis");
     if both {
         section.unwanted("memory", "must not stand beside `redis`: buckets live in one place");
@@ -155,9 +155,9 @@ fn prefix(field: &Field<'_>) -> Option<String> {
 
 fn tls_settings(redis: &Section<'_>, url: Option<&Url>, surroundings: Surroundings<'_>) -> Option<Option<Tls>> {
     let field = redis.get("tls");
-    if let (Some(field), Some(false)) = (&field, url.map(|url| url.tls)) {
+    let plain = url.is_some_and(|url| !url.tls);
+    if let Some(field) = field.as_ref().filter(|_| plain) {
         field.wrong("must stand beside a `url` that begins with rediss://", None);
-        return None;
     }
     let section = match field {
         Some(field) => Some(field.section()?),
@@ -167,14 +167,21 @@ fn tls_settings(redis: &Section<'_>, url: Option<&Url>, surroundings: Surroundin
     let file = |field: Option<Field<'_>>| optional(field, |field| read(&field, surroundings));
     let (ca_field, cert_field, key_field) = (get("ca_file"), get("cert_file"), get("key_file"));
     let (ca, certificate, key) = (file(ca_field.clone()), file(cert_field.clone()), file(key_field.clone()));
+    let mut whole = true;
     if let Some(section) = section {
+        if plain {
+            whole = false;
+        }
         for (one, other) in [("cert_file", "key_file"), ("key_file", "cert_file")] {
             if section.has(one) && !section.has(other) {
                 section.wrong(other, format_args!("missing: it belongs to `{one}`"));
-                return None;
+                whole = false;
             }
         }
         section.close();
+    }
+    if !whole {
+        return None;
     }
     let (ca, certificate, key) = (ca?, certificate?, key?);
     let url = url?;
@@ -199,9 +206,13 @@ fn tls_settings(redis: &Section<'_>, url: Option<&Url>, surroundings: Surroundin
             return None;
         }
     };
-    // A host of a URL is a name or an address, and so one that can be verified.
-    let name = ServerName::try_from(url.host.clone()).ok()?;
-    Some(Some(Tls { config, name }))
+    match ServerName::try_from(url.host.clone()) {
+        Ok(name) => Some(Some(Tls { config, name })),
+        Err(_) => {
+            redis.wrong("url", "must have a host name that a certificate can bear");
+            None
+        }
+    }
 }
 
 /// The content of a file that a value names.

@@ -74,12 +74,12 @@ fn several(field: &Field<'_>, surroundings: Surroundings<'_>) -> Option<Vec<Issu
         let place = member.clone();
         let section = member.section()?;
         let issuer = issuer(&section, surroundings);
-        if many && !section.has("issuer") {
+        let nameless = many && !section.has("issuer");
+        if nameless {
             section.wrong("issuer", "missing: it tells the tokens of several issuers apart");
-            return None;
         }
         section.close();
-        let issuer = issuer?;
+        let issuer = issuer.filter(|_| !nameless)?;
         if names.contains(&issuer.name) {
             place.wrong(format_args!("issuer `{}` is there twice", issuer.name.unwrap_or_default()), None);
             return None;
@@ -116,7 +116,8 @@ fn issuer(section: &Section<'_>, surroundings: Surroundings<'_>) -> Option<Issue
         Some(leeway)
     });
     let issuer = name.clone().flatten().unwrap_or_else(|| "default".to_owned());
-    let keys = section.need("keys").and_then(|field| keys(&field, issuer, algorithms.as_deref(), surroundings));
+    let keys =
+        section.need("keys").and_then(|field| keys(&field.hidden(), issuer, algorithms.as_deref(), surroundings));
     Some(Issuer { name: name?, audience: audience?, algorithms: algorithms?, keys: keys?, leeway: leeway? })
 }
 
@@ -140,7 +141,7 @@ fn keys(
     if *key == "jwks_url" {
         let url = field.text()?.to_owned();
         if !jwks::is_acceptable(&url) {
-            field.must("be an https URL (http only to this machine), without a user");
+            field.clone().hidden().must("be an https URL (http only to this machine), without a user");
             return None;
         }
         return Some(Keys::Fetched(jwks::Settings { issuer, url }));

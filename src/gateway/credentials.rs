@@ -9,8 +9,11 @@ use super::metrics::Metrics;
 use super::reply::Reason;
 use super::snapshot::Snapshot;
 use crate::auth::api_keys::{OnInvalid, Presented};
+use crate::limit::charge::Plan;
 use crate::limit::identity::{Claims, KnownKey};
+use crate::limit::key::BucketKey;
 use crate::limit::request::Request;
+use crate::time::Micros;
 
 /// What the credentials of a request prove.
 #[derive(Debug, Default)]
@@ -24,13 +27,19 @@ pub struct Identity {
 pub struct Refused {
     pub status: u16,
     pub reason: Reason,
-    /// In seconds.
-    pub retry_after: Option<u64>,
+    /// How long a client had better wait, and the bucket by which that is spread.
+    pub wait: Option<Micros>,
+    pub spread: Option<BucketKey>,
 }
 
 impl Refused {
     pub fn new(status: u16, reason: Reason) -> Refused {
-        Refused { status, reason, retry_after: None }
+        Refused { status, reason, wait: None, spread: None }
+    }
+
+    /// The same client is told the same everywhere, and others something else.
+    pub fn spread(self, bucket: &Plan) -> Refused {
+        Refused { spread: bucket.charges().next().map(|charge| charge.key), ..self }
     }
 }
 

@@ -43,7 +43,9 @@ pub struct Refusal {
 
 impl Refusal {
     /// One that no limit has a part in.
-    fn of(Refused { status, reason, retry_after }: Refused) -> Decision {
+    fn of(Refused { status, reason, wait, spread }: Refused, jitter: Jitter) -> Decision {
+        let spread = spread.map_or(0, |key| key.spread());
+        let retry_after = wait.map(|wait| retry_after(spread, wait, jitter));
         Decision::Refuse(Refusal { status, reason, retry_after, fields: None, violated: None })
     }
 
@@ -74,7 +76,7 @@ pub async fn decide(
 ) -> Decision {
     let (fate, decision) = match identify(gateway, snapshot, request).await {
         Ok(identity) => charge(gateway, lane, snapshot, &identity.show(request), started).await,
-        Err(refused) => (Fate::Refused, Refusal::of(refused)),
+        Err(refused) => (Fate::Refused, Refusal::of(refused, snapshot.config.retry_after_jitter)),
     };
     gateway.metrics.count_decision(fate);
     decision
@@ -104,7 +106,9 @@ async fn charge(
         }
     }
     match ruling.answer {
-        Answer::Denied => (Fate::Refused, Refusal::of(Refused::new(403, Reason::Denied))),
+        Answer::Denied => {
+            (Fate::Refused, Refusal::of(Refused::new(403, Reason::Denied), snapshot.config.retry_after_jitter))
+        }
         Answer::Exempt => (Fate::Exempt, Decision::Pass(None)),
         Answer::TooLarge(plan) => (Fate::Refused, too_large(snapshot, &plan)),
         Answer::Charge(plan) if plan.is_empty() => (Fate::Unlimited, Decision::Pass(None)),
@@ -166,7 +170,7 @@ fn fall_back(snapshot: &Snapshot, plan: &Plan, error: StoreError) -> (Fate, Deci
             let refusal = Refusal {
                 status: 503,
                 reason: Reason::StoreUnavailable,
-                retry_after: Some(retry_after(charge, OUTAGE, snapshot.config.retry_after_jitter)),
+                retry_after: Some(retry_after(charge.key.spread(), OUTAGE, snapshot.config.retry_after_jitter)),
                 fields: Some(fields),
                 violated: None,
             };
@@ -187,8 +191,9 @@ fn refusal(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, fields: Ra
     Refusal {
         status: if refused().all(|(charge, _)| shared(charge)) { 503 } else { 429 },
         reason: worst.map_or(Reason::Denied, |(charge, _)| Reason::exceeded(&charge.algorithm)),
-        retry_after: worst
-            .map(|(charge, outcome)| retry_after(charge, outcome.retry_after, snapshot.config.retry_after_jitter)),
+        retry_after: worst.map(|(charge, outcome)| {
+            retry_after(charge.key.spread(), outcome.retry_after, snapshot.config.retry_after_jitter)
+        }),
         fields: Some(fields),
         violated: Some(violated),
     }
@@ -196,9 +201,9 @@ fn refusal(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, fields: Ra
 
 /// In seconds: the wait and, on top, a share of it that is fixed for the bucket, so that the same client is told the same
 /// everywhere, and different ones do not return together.
-fn retry_after(charge: &Charge, wait: Micros, jitter: Jitter) -> u64 {
+fn retry_after(spread: u32, wait: Micros, jitter: Jitter) -> u64 {
     let most = u128::from(wait.0) * u128::from(jitter.share) / 1_000_000;
-    let extra = (most * u128::from(charge.key.spread())) >> 32;
+    let extra = (most * u128::from(spread)) >> 32;
     let extra = Micros(u64::try_from(extra).unwrap_or(u64::MAX)).min(jitter.max);
     wait.plus(extra).ceil_seconds()
 }

@@ -12,7 +12,7 @@ use super::credentials::Refused;
 use super::labels::TokenResult;
 use super::metrics::Metrics;
 use super::reply::Reason;
-use crate::auth::jwt::{self, OnInvalid, OnMissing, Settings};
+use crate::auth::jwt::{self, Invalid, OnInvalid, OnMissing, Settings};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::token_bucket::TokenBucket;
 use crate::limit::charge::{Charge, LimitId, Plan};
@@ -26,7 +26,7 @@ use crate::time::{Clock, Micros};
 /// How many client addresses with bad tokens are remembered.
 const ADDRESSES: usize = 100_000;
 /// What a client is told to wait while an issuer's keys have never been fetched.
-const NO_KEYS: Micros = Micros(1_000_000);
+const NO_KEYS: Micros = Micros(3_000_000);
 
 /// The tokens of one configuration.
 #[derive(Debug)]
@@ -68,23 +68,30 @@ impl Tokens {
             metrics.count_token(TokenResult::Known);
             return Ok(Some(claims));
         }
-        if let Some(wait) = self.invalid.wait(request.client) {
+        let bucket = self.invalid.plan(request.client);
+        if let Some(wait) = self.invalid.wait(&bucket) {
             metrics.count_token(TokenResult::Limited);
-            return Err(Refused { retry_after: Some(wait.ceil_seconds()), ..Refused::new(429, Reason::TokenInvalid) });
+            return Err(Refused { wait: Some(wait), ..Refused::new(429, Reason::TokenInvalid) }.spread(&bucket));
         }
-        match self.verifier.verify(&token).await {
+        let mut verified = self.verifier.verify(&token);
+        if matches!(verified, Err(jwt::Refused::Invalid(_))) {
+            // Before anything is waited for: a crowd of them is held to the limit together.
+            self.invalid.charge(&bucket);
+        }
+        if verified == Err(jwt::Refused::Invalid(Invalid::UnknownKey)) && self.verifier.fetch_for(&token).await {
+            verified = self.verifier.verify(&token);
+        }
+        match verified {
             Ok(claims) => {
                 metrics.count_token(TokenResult::Valid);
                 Ok(Some(claims))
             }
             Err(jwt::Refused::KeysUnavailable) => {
                 metrics.count_token(TokenResult::NoKeys);
-                let wait = Some(NO_KEYS.ceil_seconds());
-                Err(Refused { retry_after: wait, ..Refused::new(503, Reason::KeysUnavailable) })
+                Err(Refused { wait: Some(NO_KEYS), ..Refused::new(503, Reason::KeysUnavailable) }.spread(&bucket))
             }
             Err(jwt::Refused::Invalid(why)) => {
                 metrics.count_token(TokenResult::Invalid(why));
-                self.invalid.charge(request.client);
                 match self.on_invalid {
                     OnInvalid::Anonymous => Ok(None),
                     OnInvalid::Reject => Err(Refused::new(401, Reason::TokenInvalid)),
@@ -131,12 +138,12 @@ impl InvalidLimit {
     }
 
     /// How long until another bad token is looked at; none when one is now.
-    fn wait(&self, client: ClientAddress) -> Option<Micros> {
-        let found = self.buckets.look(&self.plan(client));
+    fn wait(&self, plan: &Plan) -> Option<Micros> {
+        let found = self.buckets.look(plan);
         if found.is_granted() { None } else { found.enforced.first().map(|outcome| outcome.retry_after) }
     }
 
-    fn charge(&self, client: ClientAddress) {
-        self.buckets.take(&self.plan(client));
+    fn charge(&self, plan: &Plan) {
+        self.buckets.take(plan);
     }
 }

@@ -256,7 +256,15 @@ fn a_new_key_is_taken_up_when_the_first_token_names_it_and_an_old_one_goes_with_
     // Rotated: what was verified a moment ago dies with its key.
     issuer.say(&set(&[new.jwk_as("new")]));
     std::thread::sleep(Duration::from_secs(10));
-    check(&ask(&mut client, &sign(&new, "new", "a")), 200, "enterprise");
+    // A crowd finds so at the same moment: the set is fetched once for all of them.
+    std::thread::scope(|scope| {
+        for number in 0..32 {
+            let token = sign(&new, &format!("crowd-{number}"), "a");
+            let gateway = &gateway;
+            scope.spawn(move || check(&ask(&mut gateway.client(), &token), 401, ""));
+        }
+        check(&ask(&mut client, &sign(&new, "new", "a")), 200, "enterprise");
+    });
     check(&ask(&mut client, &by_old), 401, "");
     assert_eq!(issuer.server.count(), 2);
     // A flood of unknown keys asks the issuer for nothing more.
@@ -381,4 +389,22 @@ fn keys_over_https_come_only_from_a_server_that_verifies() {
         assert_eq!(status, 503, "{host}");
         assert!(errors.contains("keys not fetched") && errors.contains("certificate"), "{errors}");
     }
+}
+
+#[test]
+fn a_key_that_is_named_is_found_behind_any_number_without_a_name() {
+    let upstream = Upstream::start();
+    let (right, nameless): (_, Vec<_>) = (mint::eddsa(), (0..6).map(|_| mint::eddsa()).collect());
+    let keys: Vec<Value> = nameless.iter().map(|minted| minted.jwk.clone()).chain([right.jwk_as("right")]).collect();
+    let text = format!("jwt:\n  algorithms: [EdDSA]\n  keys: {{jwks_file: keys.json}}\n{RULES}");
+    let gateway = Gateway::start_beside(&upstream, &text, &[("keys.json", &json!({"keys": keys}).to_string())]);
+    let mut client = gateway.client();
+    let mut status = |minted: &mint::Minted, header: Value| {
+        ask(&mut client, &minted.signer.token(&header, &claims("a", "enterprise"))).status
+    };
+    assert_eq!(status(&right, json!({"alg": "EdDSA", "kid": "right"})), 200);
+    // Without a name four are tried, and those without one come in the order of the set.
+    assert_eq!(status(&nameless[3], json!({"alg": "EdDSA"})), 200);
+    assert_eq!(status(&nameless[5], json!({"alg": "EdDSA"})), 401);
+    assert_eq!(status(&nameless[0], json!({"alg": "EdDSA", "kid": "right"})), 200);
 }

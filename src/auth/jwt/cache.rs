@@ -14,7 +14,7 @@ use super::token::LARGEST;
 use crate::limit::identity::Claims;
 use crate::time::Timestamp;
 
-/// In bytes of tokens; what is kept of one is about as large.
+/// In bytes.
 const CAPACITY: u64 = 32 << 20;
 
 /// A token that verified.
@@ -31,21 +31,16 @@ type Name = [u8; 32];
 #[derive(Debug)]
 pub struct Cache {
     seed: Sha256,
-    entries: quick_cache::sync::Cache<Name, Entry, ByLength>,
+    entries: quick_cache::sync::Cache<Name, Verified, BySize>,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
-    verified: Verified,
-    length: usize,
-}
+struct BySize;
 
-#[derive(Clone, Debug)]
-struct ByLength;
-
-impl Weighter<Name, Entry> for ByLength {
-    fn weight(&self, _: &Name, entry: &Entry) -> u64 {
-        entry.length as u64 + 256
+impl Weighter<Name, Verified> for BySize {
+    fn weight(&self, _: &Name, verified: &Verified) -> u64 {
+        // Asked for whenever an entry moves, but claims are few.
+        verified.claims.size() as u64 + 256
     }
 }
 
@@ -54,10 +49,10 @@ impl Cache {
         let mut secret = [0; 32];
         // Without randomness the names are no secret, and still those of these very tokens.
         let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut secret);
-        let typical = CAPACITY / 1024;
+        let typical = CAPACITY / 4096;
         Cache {
             seed: Sha256::new_with_prefix(secret),
-            entries: quick_cache::sync::Cache::with_weighter(usize::try_from(typical).unwrap_or(0), CAPACITY, ByLength),
+            entries: quick_cache::sync::Cache::with_weighter(usize::try_from(typical).unwrap_or(0), CAPACITY, BySize),
         }
     }
 
@@ -67,7 +62,7 @@ impl Cache {
             return None;
         }
         let name = self.name(token);
-        let Verified { claims, validity, key } = self.entries.get(&name)?.verified;
+        let Verified { claims, validity, key } = self.entries.get(&name)?;
         let counts = validity.from <= now && now < validity.until && key.strong_count() > 0;
         if !counts {
             self.entries.remove(&name);
@@ -76,7 +71,7 @@ impl Cache {
     }
 
     pub fn insert(&self, token: &[u8], verified: Verified) {
-        self.entries.insert(self.name(token), Entry { verified, length: token.len() });
+        self.entries.insert(self.name(token), verified);
     }
 
     fn name(&self, token: &[u8]) -> Name {

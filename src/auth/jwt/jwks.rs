@@ -76,7 +76,8 @@ pub struct Remote {
     set: ArcSwapOption<KeySet>,
     /// When the last fetch began.
     began: AtomicU64,
-    under_way: AtomicBool,
+    /// A fetch is wanted, or under way.
+    pending: AtomicBool,
     wanted: Notify,
     /// How many fetches have ended.
     ended: watch::Sender<u64>,
@@ -89,7 +90,7 @@ impl Remote {
             clock,
             set: ArcSwapOption::empty(),
             began: AtomicU64::new(0),
-            under_way: AtomicBool::new(false),
+            pending: AtomicBool::new(false),
             wanted: Notify::new(),
             ended: watch::Sender::new(0),
         }
@@ -116,64 +117,70 @@ impl Remote {
             let outcome = self.fetch().await;
             let good = outcome.is_ok();
             told(self.issuer(), outcome);
-            let wait = match good {
-                true => {
-                    pause = FIRST_PAUSE;
-                    REFRESH
-                }
-                false => {
-                    let now = pause;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    now
-                }
-            };
+            let wait = if good { REFRESH } else { pause };
+            pause = if good { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
             // Spread out, so that gateways do not ask together.
-            let wait = wait.mul_f64(0.8 + fastrand::f64() / 5.0);
+            let waited = tokio::time::sleep(wait.mul_f64(0.8 + fastrand::f64() / 5.0));
             tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = self.wanted.notified() => {}
+                () = waited => {}
+                () = self.is_wanted() => {}
+            }
+        }
+    }
+
+    /// A wake-up whose wish a fetch has fulfilled meanwhile is none.
+    async fn is_wanted(&self) {
+        loop {
+            self.wanted.notified().await;
+            if self.pending.load(Ordering::Acquire) {
+                return;
             }
         }
     }
 
     /// Has the set fetched anew because an operator says so.
     pub fn fetch_now(&self) {
+        self.pending.store(true, Ordering::Release);
         self.wanted.notify_one();
     }
 
     /// Has the set fetched anew for a key that it lacks; says whether that was done, and so whether to look again.
     pub async fn ask_again(&self) -> bool {
         let mut ended = self.ended.subscribe();
-        if !self.under_way.load(Ordering::Acquire) {
-            let began = Timestamp(self.began.load(Ordering::Acquire));
-            if Duration::from(self.clock.now().since(began)) < COOLDOWN {
+        if !self.pending.load(Ordering::Acquire) {
+            let (now, began) = (self.clock.now(), self.began.load(Ordering::Acquire));
+            if Duration::from(now.since(Timestamp(began))) < COOLDOWN {
                 return false;
             }
-            self.wanted.notify_one();
+            // Of all that find so, one has it fetched.
+            if self.began.compare_exchange(began, now.0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                self.fetch_now();
+            }
         }
         tokio::time::timeout(DEADLINE + Duration::from_millis(500), ended.changed())
             .await
             .is_ok_and(|seen| seen.is_ok())
     }
 
-    async fn fetch(self: &Arc<Remote>) -> Result<usize, Failure> {
+    async fn fetch(&self) -> Result<usize, Failure> {
         self.began.store(self.clock.now().0, Ordering::Release);
-        self.under_way.store(true, Ordering::Release);
-        let url = self.settings.url.clone();
-        // The client blocks: on a thread of its own, no request waits for it.
-        let body = tokio::task::spawn_blocking(move || get(&url)).await;
-        let outcome = match body {
-            Ok(body) => body.and_then(|body| KeySet::jwks(&body, Origin::Fetched).map_err(Failure::Unfit)),
+        self.pending.store(true, Ordering::Release);
+        let (url, old) = (self.settings.url.clone(), self.current().unwrap_or_default());
+        // The client blocks, and a large set takes its time: on a thread of its own, nothing waits for it.
+        let fetched = tokio::task::spawn_blocking(move || {
+            let set = KeySet::jwks(&get(&url)?, Origin::Fetched).map_err(Failure::Unfit)?;
+            Ok(set.replacing(&old))
+        });
+        let outcome = match fetched.await {
+            Ok(fetched) => fetched,
             Err(error) => Err(Failure::Fetch(error.to_string())),
         };
         let outcome = outcome.map(|set| {
-            let old = self.current().unwrap_or_default();
-            let set = set.replacing(&old);
             let keys = set.len();
             self.set.store(Some(Arc::new(set)));
             keys
         });
-        self.under_way.store(false, Ordering::Release);
+        self.pending.store(false, Ordering::Release);
         self.ended.send_modify(|ended| *ended += 1);
         outcome
     }

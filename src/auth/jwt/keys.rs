@@ -19,6 +19,10 @@ use super::token::ALGORITHMS;
 /// The shortest secret: as long as the shortest of the hashes (RFC 8725, section 3.5).
 pub const SHORTEST_SECRET: usize = 32;
 const SHORTEST_MODULUS: usize = 2048 / 8;
+/// What signatures can be checked with here.
+const LONGEST_MODULUS: usize = 8192 / 8;
+/// The most keys of a set.
+const MOST: usize = 256;
 /// The most keys that are tried for a token that names none.
 const TRIED: usize = 4;
 
@@ -48,6 +52,7 @@ pub enum Unfit {
     /// A secret where anybody can read it.
     PublicSecret,
     NoKeys,
+    TooMany,
 }
 
 impl fmt::Display for Unfit {
@@ -61,6 +66,7 @@ impl fmt::Display for Unfit {
             Unfit::OtherUse => f.write_str("a key that is not for signatures"),
             Unfit::PublicSecret => f.write_str("a secret in a set that is fetched"),
             Unfit::NoKeys => f.write_str("must have a key that can be used"),
+            Unfit::TooMany => write!(f, "must have at most {MOST} keys"),
         }
     }
 }
@@ -119,12 +125,16 @@ impl Key {
             }
             (AlgorithmFamily::Hmac, _) => AlgorithmFamily::Hmac.algorithms().to_vec(),
             (AlgorithmFamily::Rsa, kind) => {
-                let modulus = match kind {
-                    DecodingKeyKind::SecretOrDer(der) => der_modulus(der).ok_or(Unfit::Unusable)?.len(),
-                    DecodingKeyKind::RsaModulusExponent { n, .. } => n.len(),
+                let (modulus, exponent) = match kind {
+                    DecodingKeyKind::SecretOrDer(der) => der_numbers(der).ok_or(Unfit::Unusable)?,
+                    DecodingKeyKind::RsaModulusExponent { n, e } => (n.clone(), e.clone()),
                 };
-                if modulus < SHORTEST_MODULUS {
-                    return Err(Unfit::ShortModulus(modulus));
+                if modulus.len() < SHORTEST_MODULUS {
+                    return Err(Unfit::ShortModulus(modulus.len()));
+                }
+                let odd = exponent.last().is_some_and(|last| last % 2 == 1) && exponent != [1];
+                if modulus.len() > LONGEST_MODULUS || !odd {
+                    return Err(Unfit::Unusable);
                 }
                 AlgorithmFamily::Rsa.algorithms().to_vec()
             }
@@ -170,12 +180,19 @@ impl Key {
         }
     }
 
+    pub fn is_named(&self, id: Option<&str>) -> bool {
+        self.id.as_deref() == id
+    }
+
     fn same(&self, other: &Key) -> bool {
-        let material = |key: &Key| match key.key.kind() {
-            DecodingKeyKind::SecretOrDer(bytes) => (bytes.clone(), Vec::new()),
-            DecodingKeyKind::RsaModulusExponent { n, e } => (n.clone(), e.clone()),
+        let material = match (self.key.kind(), other.key.kind()) {
+            (DecodingKeyKind::SecretOrDer(one), DecodingKeyKind::SecretOrDer(another)) => one == another,
+            (DecodingKeyKind::RsaModulusExponent { n, e }, DecodingKeyKind::RsaModulusExponent { n: m, e: f }) => {
+                n == m && e == f
+            }
+            _ => false,
         };
-        self.id == other.id && self.algorithms == other.algorithms && material(self) == material(other)
+        material && self.id == other.id && self.algorithms == other.algorithms
     }
 }
 
@@ -196,12 +213,15 @@ fn unpadded(number: &[u8]) -> &[u8] {
     &number[zeros..]
 }
 
-/// The modulus of an RSAPublicKey (RFC 8017, appendix A.1.1).
-fn der_modulus(der: &[u8]) -> Option<Vec<u8>> {
+/// The modulus and the exponent of an RSAPublicKey (RFC 8017, appendix A.1.1).
+fn der_numbers(der: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let blocks = simple_asn1::from_der(der).ok()?;
     let simple_asn1::ASN1Block::Sequence(_, members) = blocks.first()? else { return None };
-    let simple_asn1::ASN1Block::Integer(_, modulus) = members.first()? else { return None };
-    Some(modulus.to_signed_bytes_be().into_iter().skip_while(|byte| *byte == 0).collect())
+    let number = |place: usize| match members.get(place)? {
+        simple_asn1::ASN1Block::Integer(_, number) => Some(unpadded(&number.to_signed_bytes_be()).to_vec()),
+        _ => None,
+    };
+    Some((number(0)?, number(1)?))
 }
 
 /// Agreeing on a secret with a point checks that it is one of the curve's.
@@ -220,6 +240,9 @@ impl KeySet {
     pub fn jwks(bytes: &[u8], origin: Origin) -> Result<KeySet, Unfit> {
         let set: Value = serde_json::from_slice(bytes).map_err(|_| Unfit::NotJwks)?;
         let members = set.get("keys").and_then(Value::as_array).ok_or(Unfit::NotJwks)?;
+        if members.len() > MOST {
+            return Err(Unfit::TooMany);
+        }
         let read = |member: &Value| {
             let jwk = Jwk::deserialize(member).map_err(|_| Unfit::Unusable)?;
             Key::jwk(&jwk, origin).map(Arc::new)
@@ -249,13 +272,13 @@ impl KeySet {
         self.0.iter().any(|key| key.algorithms.contains(&algorithm))
     }
 
-    /// The keys that may have signed a token which names this key, or none.
+    /// The keys that may have signed a token which names this key, or none: those of that name first, then those without
+    /// one.
     pub fn candidates(&self, algorithm: Algorithm, id: Option<&str>) -> impl Iterator<Item = &Arc<Key>> {
-        let fits = move |key: &&Arc<Key>| {
-            let named = key.id.is_none() || id.is_none() || key.id.as_deref() == id;
-            named && key.algorithms.contains(&algorithm)
-        };
-        self.0.iter().filter(fits).take(TRIED)
+        let fitting = move |key: &&Arc<Key>| key.algorithms.contains(&algorithm);
+        let named = self.0.iter().filter(fitting).filter(move |key| id.is_some() && key.is_named(id));
+        let others = self.0.iter().filter(fitting).filter(move |key| id.is_none() || key.id.is_none());
+        named.chain(others).take(TRIED)
     }
 }
 

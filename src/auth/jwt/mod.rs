@@ -176,24 +176,27 @@ impl Tokens {
         self.cache.get(token, self.clock.wall())
     }
 
-    /// Verifies a token. One whose key is not known yet may have the set fetched anew, and waits for that.
-    pub async fn verify(&self, token: &[u8]) -> Result<Arc<Claims>, Refused> {
+    /// Verifies a token with the keys that are known.
+    pub fn verify(&self, token: &[u8]) -> Result<Arc<Claims>, Refused> {
         let unverified = Unverified::parse(token).map_err(Refused::Invalid)?;
         let trusted = self.choose(&unverified.claims).map_err(Refused::Invalid)?;
         let validity = trusted.check(&unverified, self.clock.wall()).map_err(Refused::Invalid)?;
-        let verified = match trusted.verified(&unverified) {
-            Err(Refused::Invalid(Invalid::UnknownKey)) => match &trusted.remote {
-                Some(remote) if remote.ask_again().await => trusted.verified(&unverified),
-                _ => Err(Refused::Invalid(Invalid::UnknownKey)),
-            },
-            verified => verified,
-        };
-        let key = verified?;
+        let key = trusted.verified(&unverified)?;
         // The issuer is a part of what is counted where it would not be the same for all.
         let issuer = trusted.issuer.name.clone().filter(|_| self.issuers.len() > 1);
         let claims = Arc::new(Claims::new(unverified.claims, issuer));
         self.cache.insert(token, Verified { claims: Arc::clone(&claims), validity, key });
         Ok(claims)
+    }
+
+    /// Has the keys of a token's issuer fetched anew, because they lack the token's, and waits for that; says whether it
+    /// was done.
+    pub async fn fetch_for(&self, token: &[u8]) -> bool {
+        let Ok(unverified) = Unverified::parse(token) else { return false };
+        match self.choose(&unverified.claims).map(|trusted| &trusted.remote) {
+            Ok(Some(remote)) => remote.ask_again().await,
+            _ => false,
+        }
     }
 
     /// The token's `iss` chooses among several issuers; of one it must be the name, if that is set.
@@ -253,12 +256,16 @@ impl Trusted {
             }
             (Keys::Fetched(_), None) => return Err(Refused::KeysUnavailable),
         };
+        let id = unverified.key_id.as_deref();
         let mut refused = Invalid::UnknownKey;
-        for key in set.candidates(unverified.algorithm, unverified.key_id.as_deref()) {
+        for key in set.candidates(unverified.algorithm, id) {
             if key.verifies(unverified.algorithm, unverified.message, &unverified.signature) {
                 return Ok(Arc::downgrade(key));
             }
-            refused = Invalid::Signature;
+            // A key without a name may be any; that it is not the one says nothing of the one that was named.
+            if id.is_none() || key.is_named(id) {
+                refused = Invalid::Signature;
+            }
         }
         Err(Refused::Invalid(refused))
     }

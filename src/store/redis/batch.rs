@@ -97,6 +97,9 @@ impl<'p> Call<'p> {
         let (head, rest) = parts.split_at(2);
         let (grants, states) = rest.split_at(self.runs.len());
         let now = Timestamp(integer(&head[0])?);
+        if now.0 > EXACT {
+            return Err(StoreError::Garbled);
+        }
         let healed = integer(&head[1])?;
         let mut states: Vec<Option<State>> = states.iter().map(state).collect::<Result<_, _>>()?;
         let mut settlements = Vec::new();

@@ -111,10 +111,15 @@ impl Link {
             if std::mem::take(&mut first) {
                 tried.add_permits(1);
             }
+            let since = self.clock.now();
             let fault = match connected {
                 Ok(connected) => self.serve(connected, &mut queue, &mut pause).await,
                 Err(fault) => fault,
             };
+            // One that lasted was good, also if nobody asked on it: whoever cut it is not to be waited for.
+            if up && Duration::from(self.clock.now().since(since)) > LONGEST_PAUSE {
+                pause = SHORTEST_PAUSE;
+            }
             self.went_down(fault, &mut queue);
             // Spread out, so that gateways which lost their server together do not return together.
             tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
