@@ -241,6 +241,9 @@ async fn fill(batch: &mut Vec<Waiting>, queue: &mut mpsc::Receiver<Waiting>) {
         // The sender lives as long as the link.
         let Some(waiting) = queue.recv().await else { return std::future::pending().await };
         let mut more = add(batch, waiting);
+        // Everybody else on this thread who can go on does so first: what they ask for travels along. No time passes
+        // where there is nobody.
+        tokio::task::yield_now().await;
         while more && let Ok(waiting) = queue.try_recv() {
             more = add(batch, waiting);
         }
