@@ -10,9 +10,12 @@ pub fn expand(node: &mut Node, lookup: &dyn Fn(&str) -> Option<String>, report: 
         Value::List(list) => list.iter_mut().for_each(|node| expand(node, lookup, report)),
         Value::Map(map) => map.iter_mut().for_each(|entry| expand(&mut entry.value, lookup, report)),
         Value::Scalar(scalar) if scalar.text.contains('$') => {
+            let before = report.count();
             let (text, whole) = expand_text(&scalar.text, node.place, lookup, report);
             scalar.text = text;
-            if whole {
+            if report.count() > before {
+                scalar.style = Style::Unresolved;
+            } else if whole {
                 scalar.style = Style::Reference;
             }
         }

@@ -57,6 +57,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// How many problems there are so far.
+    pub fn count(&self) -> usize {
+        self.problems.borrow().len()
+    }
+
     pub fn add(&self, place: Place, what: impl Into<String>) {
         self.add_with_hint(place, what, None);
     }

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use ipnet::{IpNet, Ipv4Net};
 
 use super::problem::{Place, Report};
-use super::tree::{Entry, Kind, Node, Scalar, Value};
+use super::tree::{Entry, Kind, Node, Scalar, Style, Value};
 use crate::limit::cost::{Beyond, Cost};
 use crate::time::Micros;
 
@@ -67,6 +67,9 @@ impl<'t> Field<'t> {
     }
 
     pub fn wrong(&self, what: impl fmt::Display, hint: Option<String>) {
+        if self.scalar().is_some_and(|scalar| scalar.style == Style::Unresolved) {
+            return;
+        }
         let path = if self.path.is_empty() { String::new() } else { format!("{}: ", self.path) };
         self.report.add_with_hint(self.place, format!("{path}{what}"), hint);
     }

@@ -54,6 +54,8 @@ pub enum Style {
     Quoted,
     /// One reference to the environment and nothing else: it takes the type that its key wants.
     Reference,
+    /// With a reference that leads nowhere. That is reported; what it is instead is nobody's mistake.
+    Unresolved,
 }
 
 /// What a scalar is.
@@ -70,7 +72,7 @@ impl Scalar {
     pub fn kind(&self) -> Kind {
         match self.style {
             Style::Quoted => Kind::Text,
-            Style::Reference => Kind::Reference,
+            Style::Reference | Style::Unresolved => Kind::Reference,
             Style::Plain => match serde_yaml::from_str(&self.text) {
                 Ok(serde_yaml::Value::Null) => Kind::Null,
                 Ok(serde_yaml::Value::Bool(_)) => Kind::Boolean,
