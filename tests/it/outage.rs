@@ -250,3 +250,31 @@ fn a_store_that_does_not_answer_is_waited_for_a_few_times_only() {
     gateway.expect("rate_limiter_store_up", &[], 1.0);
     assert!(gateway.errors().contains("store is not asked for a while") && gateway.errors().contains("asked again"));
 }
+
+#[test]
+fn an_answer_that_never_ends_is_not_held() {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // A part of four gigabytes, and bytes for as long as somebody takes them.
+    let endless = format!("*3\r\n$4000000000\r\n{}", "x".repeat(64 << 20));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let endless = endless.clone();
+            std::thread::spawn(move || super::support::play_redis(stream, &endless));
+        }
+    });
+    let upstream = Upstream::start();
+    let rules = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 1, burst: 5}}\n";
+    let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{port}\"}}}}\non_store_failure: deny\n");
+    let gateway = Gateway::start(&upstream, &(store + rules));
+    let mut client = gateway.client();
+    let before = gateway.metric("process_resident_memory_bytes", &[]);
+    for _ in 0..10 {
+        let (status, took) = ask(&mut client);
+        assert_eq!(status, 503);
+        assert!(took < IN_TIME, "{took:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let grown = gateway.metric("process_resident_memory_bytes", &[]) - before;
+    assert!(grown < 32e6, "{grown} bytes more");
+}

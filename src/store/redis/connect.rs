@@ -17,6 +17,7 @@ use tokio_rustls::TlsConnector;
 use super::super::{Fault, StoreError};
 use super::Settings;
 use super::batch::key_name;
+use super::bounded::Bounded;
 use super::script;
 use crate::limit::key::BucketKey;
 use crate::secret::Secret;
@@ -93,7 +94,7 @@ async fn log_in(
     }
     // Each answer's deadline is set where it is waited for.
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
-    let (mut connection, driver) = MultiplexedConnection::new_with_config(&info, stream, config).await?;
+    let (mut connection, driver) = MultiplexedConnection::new_with_config(&info, Bounded::new(stream), config).await?;
     let mut driver: Driver = Box::pin(driver);
     let sha = tokio::select! {
         biased;

@@ -8,6 +8,7 @@
 //! not run; no decision waits longer than `timeout`; a client that has gone before its bytes were written costs nothing.
 
 pub mod batch;
+mod bounded;
 mod connect;
 mod envelope;
 mod link;

@@ -1,0 +1,51 @@
+//! Bounds what a server can make us hold: an answer that never ends ends the connection.
+//!
+//! Counted is what comes in after the last thing that was sent: one call is under way at a time, so that is its answer.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Far more than an answer to the largest call takes.
+const LARGEST: usize = 1 << 20;
+
+#[derive(Debug)]
+pub struct Bounded<S> {
+    stream: S,
+    read: usize,
+}
+
+impl<S> Bounded<S> {
+    pub fn new(stream: S) -> Bounded<S> {
+        Bounded { stream, read: 0 }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        self.read += buffer.filled().len() - before;
+        if self.read > LARGEST {
+            return Poll::Ready(Err(io::Error::other("an answer that does not end")));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.read = 0;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
