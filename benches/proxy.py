@@ -8,7 +8,6 @@ keep-alive connections. CPU is the kernel's own accounting of the proxy's thread
 each of which everything is measured once, so that a machine that slows down slows them all.
 """
 
-import argparse
 import datetime
 import os
 import signal
@@ -41,10 +40,7 @@ def measure(command, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=4)
-    arguments = parser.parse_args()
+    arguments = rig.arguments(__doc__)
     subprocess.run([ROOT / "scripts/need", "cmake", "nginx", "wrk"], check=True)
     tollgate, bare_system, bare_mimalloc = build()
     cores = len(os.sched_getaffinity(0))

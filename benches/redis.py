@@ -9,7 +9,6 @@ that is asked by every request, `keys` are 10 000 of them at random, `overload` 
 times what it has.
 """
 
-import argparse
 import datetime
 import os
 import re
@@ -75,10 +74,7 @@ def evalshas():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=4)
-    arguments = parser.parse_args()
+    arguments = rig.arguments(__doc__)
     subprocess.run([ROOT / "scripts/need", "cmake", "nginx", "wrk", "redis-server"], check=True)
     tollgate = rig.cargo("--bin", "tollgate") / "tollgate"
     cores = len(os.sched_getaffinity(0))

@@ -1,5 +1,6 @@
 """What the benchmarks share: ports, processes, CPU by the kernel's accounting, wrk."""
 
+import argparse
 import os
 import pathlib
 import re
@@ -35,6 +36,13 @@ http {{
 }}
 """ % ("{modules}", UPSTREAM)
 PASS = 'proxy_pass http://up; proxy_http_version 1.1; proxy_set_header Connection "";'
+
+
+def arguments(description):
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=4)
+    return parser.parse_args()
 
 
 def cargo(*arguments):

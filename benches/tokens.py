@@ -9,7 +9,6 @@ show five of them a second. HS256 costs little to verify; ES256 is the dearest. 
 bad ones are answered at once.
 """
 
-import argparse
 import base64
 import datetime
 import hashlib
@@ -63,10 +62,7 @@ def es256(number):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=4)
-    arguments = parser.parse_args()
+    arguments = rig.arguments(__doc__)
     subprocess.run([ROOT / "scripts/need", "cmake", "nginx", "wrk"], check=True)
     tollgate = rig.cargo("--bin", "tollgate") / "tollgate"
     # More than a run can ask for: none comes twice.

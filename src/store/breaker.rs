@@ -114,6 +114,13 @@ impl Breaker {
         }
     }
 
+    /// A request with leave never asked, or its client has gone: nothing is known, and the next one may see.
+    pub fn returned(&self, leave: Leave) {
+        if let (Leave::Probe, Some(open)) = (leave, &mut self.state.lock().open) {
+            open.probing = false;
+        }
+    }
+
     /// A new connection has been shown to work.
     pub fn reset(&self) -> Change {
         let mut state = self.state.lock();
@@ -197,6 +204,22 @@ mod tests {
         }
         assert_eq!(breaker.reset(), Change::Closed);
         assert_eq!(breaker.ask(now), Leave::Granted);
+    }
+
+    #[test]
+    fn a_probe_whose_client_has_gone_says_nothing_and_holds_nobody_up() {
+        let breaker = breaker();
+        let now = Timestamp(1_000 * SECOND);
+        for _ in 0..5 {
+            breaker.answered(Leave::Granted, false, now);
+        }
+        let later = now.plus(Micros(SECOND * 5 / 4));
+        for _ in 0..10 {
+            assert_eq!(breaker.ask(later), Leave::Probe);
+            breaker.returned(Leave::Probe);
+        }
+        assert_eq!(breaker.ask(later), Leave::Probe);
+        assert_eq!(breaker.answered(Leave::Probe, true, later), Change::Closed);
     }
 
     #[test]

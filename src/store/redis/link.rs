@@ -79,7 +79,7 @@ impl Link {
     }
 
     /// Why it cannot be asked, if it cannot.
-    pub fn is_up(&self) -> Result<(), StoreError> {
+    pub fn usable(&self) -> Result<(), StoreError> {
         self.down.lock().map_or(Ok(()), Err)
     }
 

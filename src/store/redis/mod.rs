@@ -1,7 +1,7 @@
 //! Keeps buckets in Redis, where many gateways share them.
 //!
-//! One script does all buckets of many requests in one act, on the server's clock; nothing is decided here, and nothing
-//! is held that another gateway could want. Each lane has one link and one queue: what arrives while a call is under way
+//! One script does all buckets of many requests in one act, on the server's clock; nothing is granted here, and nothing
+//! is held that another gateway could want. What cannot be paid yet in any case is refused without asking. Each lane has one link and one queue: what arrives while a call is under way
 //! travels together in the next one, so no request waits for a timer.
 //!
 //! Invariants: a call whose bytes may have left is never sent again, except once on an answer that proves that it did
@@ -86,7 +86,7 @@ impl Redis {
     pub async fn take(&self, lane: Lane, plan: &Plan) -> Result<Taken, StoreError> {
         let link = self.links.get(lane.0).ok_or(StoreError::Unreachable)?;
         // A link that is down knows nothing any more, and nobody waits for it: that is not the breaker's business.
-        link.is_up()?;
+        link.usable()?;
         let now = self.clock.now();
         if let Some((now, settlement)) = self.envelope.refuse(plan, now) {
             return Ok(Taken { now, settlement, evicted: 0, source: Source::Cached });
@@ -117,7 +117,7 @@ impl Redis {
     }
 }
 
-/// A request that was given leave. One whose client goes away has failed: a probe must come back.
+/// A request that was given leave, and gives it back if it never comes to an answer: its client may go away.
 struct Asked<'r> {
     redis: &'r Redis,
     leave: Leave,
@@ -133,8 +133,8 @@ impl Asked<'_> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        if !self.answered && self.leave == Leave::Probe {
-            self.redis.tell(self.redis.breaker.answered(self.leave, false, self.redis.clock.now()));
+        if !self.answered {
+            self.redis.breaker.returned(self.leave);
         }
     }
 }
