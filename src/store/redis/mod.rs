@@ -1,11 +1,12 @@
 //! Keeps buckets in Redis, where many gateways share them.
 //!
 //! One script does all buckets of many requests in one act, on the server's clock; nothing is granted here, and nothing
-//! is held that another gateway could want. What cannot be paid yet in any case is refused without asking. Each lane has one link and one queue: what arrives while a call is under way
-//! travels together in the next one, so no request waits for a timer.
+//! is held that another gateway could want. What cannot be paid yet in any case is refused without asking. Each lane
+//! has one link and one queue: what arrives while a call is under way travels together in the next one, so no request
+//! waits for a timer.
 //!
 //! Invariants: a call whose bytes may have left is never sent again, except once on an answer that proves that it did
-//! not run; no decision waits longer than `timeout`; a client that has gone before its bytes were written costs nothing.
+//! not run; no decision waits longer than `timeout`; one that was given up before its bytes were written costs nothing.
 
 pub mod batch;
 mod bounded;
