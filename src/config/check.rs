@@ -18,7 +18,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
     let threads = or_default(file.get("threads"), Threads::Auto, threads);
     let upstream = file.need("upstream").and_then(|field| upstream(&field));
     let store = stores::store(file.get("store"), surroundings);
-    let on_store_failure = stores::on_store_failure(&file, store.as_ref());
+    let on_store_failure = stores::on_store_failure(&file);
     let client_ip = or_default(file.get("client_ip"), client_ip::Settings::default(), client_ip);
     let jwt = optional(file.get("jwt"), |field| tokens::tokens(field, surroundings));
     let api_keys = optional(file.get("api_keys"), |field| api_keys::api_keys(field, surroundings));
@@ -27,7 +27,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
         Given {
             // A wrong prefix is reported once, above.
             ipv6_prefix: client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix),
-            on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Deny),
+            on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local),
             jwt: file.has("jwt"),
             api_keys: file.has("api_keys"),
         },

@@ -70,7 +70,7 @@ pub fn rule_set(file: &Section<'_>, given: Given) -> Option<RuleSet> {
 
 /// What to do while the store gives no answer: for the whole file, or for one rule.
 pub fn on_store_failure(field: &Field<'_>) -> Option<OnStoreFailure> {
-    field.choice(&[OnStoreFailure::Allow, OnStoreFailure::Deny].map(|choice| (choice.name(), choice)))
+    field.choice(&OnStoreFailure::ALL.map(|choice| (choice.name(), choice)))
 }
 
 /// Reports a name that would not be shown the same everywhere. `field` is where to report it.
@@ -174,7 +174,7 @@ impl Rules {
         let shared = Shared {
             expose: expose.unwrap_or(Expose::Yes),
             refusal: refusal.unwrap_or(RefusalStatus::QuotaExceeded),
-            on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Deny),
+            on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local),
         };
         let limits = limits::limits(section, shared);
         let (keys, limits) = (keys?, limits?);

@@ -15,12 +15,19 @@ use crate::store::{Settings, breaker, memory, redis};
 use crate::time::Micros;
 use crate::tls::{self, Identity, Roots, Unfit};
 
+/// More are a slip of the hand: a limit divided by it would be none.
+const MOST_GATEWAYS: u64 = 1_000;
+
 pub fn store(field: Option<Field<'_>>, surroundings: Surroundings<'_>) -> Option<Settings> {
     let Some(field) = field else { return Some(Settings::default()) };
     let section = field.section()?;
     let memory = optional(section.get("memory"), memory);
     let breaker = or_default(section.get("breaker"), breaker::Settings::default(), breaker);
     let redis = optional(section.get("redis"), |field| redis(field.hidden(), surroundings));
+    let gateways = or_default(section.get("gateways"), 1, |field| field.whole(1..=MOST_GATEWAYS));
+    if !section.has("redis") && section.has("gateways") {
+        section.unwanted("gateways", "must stand beside `redis`: buckets in memory are not shared");
+    }
     let both = section.has("memory") && section.has("redis");
     if both {
         section.unwanted("memory", "must not stand beside `redis`: buckets live in one place");
@@ -28,25 +35,15 @@ pub fn store(field: Option<Field<'_>>, surroundings: Surroundings<'_>) -> Option
     section.close();
     match (memory?, redis?) {
         _ if both => None,
-        (_, Some(redis)) => Some(Settings::Redis(redis::Settings { breaker: breaker?, ..redis })),
+        (_, Some(redis)) => Some(Settings::Redis(redis::Settings { breaker: breaker?, gateways: gateways?, ..redis })),
         // It never fails, so nothing can break.
-        (memory, None) => breaker.map(|_| Settings::Memory(memory.unwrap_or_default())),
+        (memory, None) => breaker.and(gateways).map(|_| Settings::Memory(memory.unwrap_or_default())),
     }
 }
 
-/// For the rules that do not say so themselves. Nobody else can know what an operator would rather have.
-pub fn on_store_failure(file: &Section<'_>, store: Option<&Settings>) -> Option<OnStoreFailure> {
-    match (file.get("on_store_failure"), store) {
-        (Some(field), _) => rules::on_store_failure(&field),
-        (None, Some(Settings::Redis(_))) => {
-            file.wrong(
-                "on_store_failure",
-                "missing: with Redis, say whether requests pass (allow) or get 503 (deny) while it is away",
-            );
-            None
-        }
-        (None, _) => Some(OnStoreFailure::Deny),
-    }
+/// For the rules that do not say so themselves.
+pub fn on_store_failure(file: &Section<'_>) -> Option<OnStoreFailure> {
+    or_default(file.get("on_store_failure"), OnStoreFailure::Local, |field| rules::on_store_failure(&field))
 }
 
 fn breaker(field: Field<'_>) -> Option<breaker::Settings> {
@@ -111,6 +108,7 @@ fn redis(field: Field<'_>, surroundings: Surroundings<'_>) -> Option<redis::Sett
         timeout: timeout?,
         prefix: prefix?,
         breaker: breaker::Settings::default(),
+        gateways: 1,
     })
 }
 

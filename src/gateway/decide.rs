@@ -1,7 +1,10 @@
 //! Decides one request: who asks, what the rules say, whether the store has it; and turns that into an answer or a way
 //! through.
 
+use std::sync::Arc;
+
 use super::credentials::{self, Identity, Refused};
+use super::fall_back::fall_back;
 use super::fields::RateFields;
 use super::labels::Fate;
 use super::metrics::LimitMetrics;
@@ -14,13 +17,10 @@ use crate::limit::clarity::Unclear;
 use crate::limit::cost::Cost;
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::request::Request;
-use crate::limit::rule::{Expose, Mode, OnStoreFailure, RefusalStatus};
-use crate::limit::rule_set::{Answer, CompiledLimit};
-use crate::store::{Lane, Source, StoreError};
+use crate::limit::rule::{Expose, Mode, RefusalStatus};
+use crate::limit::rule_set::Answer;
+use crate::store::{Caller, Lane, Source, Taken};
 use crate::time::{Micros, Timestamp};
-
-/// What a refused client is told to wait while the store is away, before the spread.
-const OUTAGE: Micros = Micros(3_000_000);
 
 /// What becomes of a request.
 #[derive(Debug)]
@@ -28,17 +28,28 @@ pub enum Decision {
     /// It goes to the upstream; the answer gets these fields, if any.
     Pass(Option<Box<RateFields>>),
     Refuse(Refusal),
+    /// Its client has gone, and nothing was spent.
+    Gone,
+}
+
+/// How a request came in.
+#[derive(Debug)]
+pub struct Arrival {
+    pub lane: Lane,
+    /// When it was there to be decided.
+    pub at: Timestamp,
+    pub caller: Option<Arc<dyn Caller>>,
 }
 
 /// A refusal, as it will be told.
 #[derive(Debug)]
 pub struct Refusal {
-    status: u16,
+    pub status: u16,
     pub reason: Reason,
-    retry_after: Option<u64>,
-    fields: Option<RateFields>,
+    pub retry_after: Option<u64>,
+    pub fields: Option<RateFields>,
     /// The names of the exposed limits that refused; none when no limit did.
-    violated: Option<Vec<String>>,
+    pub violated: Option<Vec<String>>,
 }
 
 impl Refusal {
@@ -66,16 +77,10 @@ impl Refusal {
     }
 }
 
-/// Decides, and counts what was decided. `started` is when the request was there to be decided.
-pub async fn decide(
-    gateway: &Gateway,
-    lane: Lane,
-    snapshot: &Snapshot,
-    request: &Request<'_>,
-    started: Timestamp,
-) -> Decision {
+/// Decides, and counts what was decided.
+pub async fn decide(gateway: &Gateway, snapshot: &Snapshot, request: &Request<'_>, arrival: Arrival) -> Decision {
     let (fate, decision) = match identify(gateway, snapshot, request).await {
-        Ok(identity) => charge(gateway, lane, snapshot, &identity.show(request), started).await,
+        Ok(identity) => charge(gateway, snapshot, &identity.show(request), arrival).await,
         Err(refused) => (Fate::Refused, Refusal::of(refused, snapshot.config.retry_after_jitter)),
     };
     gateway.metrics.count_decision(fate);
@@ -92,13 +97,7 @@ async fn identify(gateway: &Gateway, snapshot: &Snapshot, request: &Request<'_>)
 }
 
 /// Asks the rules, and the store for what they want to be paid.
-async fn charge(
-    gateway: &Gateway,
-    lane: Lane,
-    snapshot: &Snapshot,
-    request: &Request<'_>,
-    started: Timestamp,
-) -> (Fate, Decision) {
+async fn charge(gateway: &Gateway, snapshot: &Snapshot, request: &Request<'_>, arrival: Arrival) -> (Fate, Decision) {
     let ruling = snapshot.config.rules.plan(request);
     for policy in &ruling.unmatched {
         if let Some(counter) = usize::try_from(policy.0).ok().and_then(|place| snapshot.unmatched.get(place)) {
@@ -113,67 +112,34 @@ async fn charge(
         Answer::TooLarge(plan) => (Fate::Refused, too_large(snapshot, &plan)),
         Answer::Charge(plan) if plan.is_empty() => (Fate::Unlimited, Decision::Pass(None)),
         Answer::Charge(plan) => {
-            let taken = gateway.store.take(lane, &plan).await;
-            let took = || gateway.clock.now().since(started).seconds();
-            match taken {
-                Ok(taken) => {
+            let taken = match gateway.store.take(arrival.lane, &plan, arrival.caller).await {
+                Ok(Some(taken)) => {
                     gateway.metrics.evicted.increment(taken.evicted);
-                    let settled = settled(snapshot, &plan, &taken.settlement);
-                    match taken.source {
-                        Source::Store => gateway.metrics.store_latency.record(took()),
-                        Source::Cached => gateway.metrics.cached_latency.record(took()),
-                    }
-                    settled
+                    Ok(taken)
                 }
-                Err(error) => {
-                    let fallen_back = fall_back(snapshot, &plan, error);
-                    gateway.metrics.fallback_latency.record(took());
-                    fallen_back
-                }
-            }
+                Ok(None) => return (Fate::Refused, Decision::Gone),
+                Err(error) => fall_back(gateway, snapshot, &plan, error),
+            };
+            let source = taken.as_ref().map_or(Source::Local, |taken| taken.source);
+            let decided = match taken {
+                Ok(taken) => settled(snapshot, &plan, &taken),
+                Err(refusal) => (Fate::Refused, Decision::Refuse(*refusal)),
+            };
+            gateway.metrics.latency(source).record(gateway.clock.now().since(arrival.at).seconds());
+            decided
         }
     }
 }
 
-fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement) -> (Fate, Decision) {
-    count(snapshot, plan, settlement);
+fn settled(snapshot: &Snapshot, plan: &Plan, taken: &Taken) -> (Fate, Decision) {
+    count(snapshot, plan, taken);
+    let settlement = &taken.settlement;
     let fields = RateFields::new(&snapshot.config.headers, &snapshot.shown, plan, Some(settlement));
     match settlement.verdict {
         Verdict::Allow if plan.enforced.is_empty() => (Fate::Unlimited, Decision::Pass(None)),
         Verdict::Allow => (Fate::Allowed, Decision::Pass(Some(Box::new(fields)))),
         Verdict::Deny | Verdict::Never | Verdict::Unasked => {
             let refusal = refusal(snapshot, plan, settlement, fields);
-            (Fate::Refused, Decision::Refuse(refusal))
-        }
-    }
-}
-
-/// Decides without the store, by what each limit asked says of that. One that says `deny` is enough to refuse.
-fn fall_back(snapshot: &Snapshot, plan: &Plan, error: StoreError) -> (Fate, Decision) {
-    if plan.enforced.is_empty() {
-        return (Fate::Unlimited, Decision::Pass(None));
-    }
-    let mut denied = None;
-    for charge in &plan.enforced {
-        let Some((limit, metrics)) = snapshot.limit(charge.limit) else { continue };
-        metrics.requests.increment(1);
-        metrics.count_fallback(error);
-        if limit.on_store_failure == OnStoreFailure::Deny {
-            metrics.unavailable.increment(1);
-            denied = denied.or(Some(charge));
-        }
-    }
-    let fields = RateFields::new(&snapshot.config.headers, &snapshot.shown, plan, None);
-    match denied {
-        None => (Fate::Allowed, Decision::Pass(Some(Box::new(fields)))),
-        Some(charge) => {
-            let refusal = Refusal {
-                status: 503,
-                reason: Reason::StoreUnavailable,
-                retry_after: Some(retry_after(charge.key.spread(), OUTAGE, snapshot.config.retry_after_jitter)),
-                fields: Some(fields),
-                violated: None,
-            };
             (Fate::Refused, Decision::Refuse(refusal))
         }
     }
@@ -201,7 +167,7 @@ fn refusal(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, fields: Ra
 
 /// In seconds: the wait and, on top, a share of it that is fixed for the bucket, so that the same client is told the same
 /// everywhere, and different ones do not return together.
-fn retry_after(spread: u32, wait: Micros, jitter: Jitter) -> u64 {
+pub fn retry_after(spread: u32, wait: Micros, jitter: Jitter) -> u64 {
     let most = u128::from(wait.0) * u128::from(jitter.share) / 1_000_000;
     let extra = (most * u128::from(spread)) >> 32;
     let extra = Micros(u64::try_from(extra).unwrap_or(u64::MAX)).min(jitter.max);
@@ -222,32 +188,30 @@ fn too_large(snapshot: &Snapshot, plan: &Plan) -> Decision {
     Decision::Refuse(Refusal { status: 429, reason, retry_after: None, fields, violated: None })
 }
 
-fn count(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement) {
-    let enforced = plan.enforced.iter().zip(&settlement.enforced);
-    let taken = settlement.verdict == Verdict::Allow;
-    for (charge, outcome) in enforced {
-        if let Some(limit) = snapshot.limit(charge.limit) {
-            count_one(limit, charge, outcome, taken);
+fn count(snapshot: &Snapshot, plan: &Plan, taken: &Taken) {
+    let Taken { settlement, source, .. } = taken;
+    let granted = settlement.is_granted();
+    for (charge, outcome) in plan.enforced.iter().zip(&settlement.enforced) {
+        let Some((limit, metrics)) = snapshot.limit(charge.limit) else { continue };
+        count_one(metrics, outcome, granted);
+        let tenth = Cost::from_thousandths(charge.algorithm.ceiling().thousandths() / 10);
+        let near = granted && *source == Source::Store && outcome.remaining < tenth;
+        if near && limit.mode == Mode::Enforce {
+            metrics.near_limit.increment(1);
         }
     }
     for (charge, outcome) in plan.shadow.iter().zip(&settlement.shadow) {
-        if let Some(limit) = snapshot.limit(charge.limit) {
-            count_one(limit, charge, outcome, true);
+        if let Some((_, metrics)) = snapshot.limit(charge.limit) {
+            count_one(metrics, outcome, true);
         }
     }
 }
 
-/// `taken` is whether the charge's group was: one that could have paid is not charged beside one that refused.
-fn count_one((limit, metrics): (&CompiledLimit, &LimitMetrics), charge: &Charge, outcome: &Outcome, taken: bool) {
+/// `granted` is whether the charge's group was: one that could have paid is not charged beside one that refused.
+fn count_one(metrics: &LimitMetrics, outcome: &Outcome, granted: bool) {
     metrics.requests.increment(1);
     match outcome.verdict {
-        Verdict::Allow if taken => {
-            metrics.allowed.increment(1);
-            let tenth = Cost::from_thousandths(charge.algorithm.ceiling().thousandths() / 10);
-            if outcome.remaining < tenth && limit.mode == Mode::Enforce {
-                metrics.near_limit.increment(1);
-            }
-        }
+        Verdict::Allow if granted => metrics.allowed.increment(1),
         Verdict::Allow | Verdict::Unasked => {}
         Verdict::Deny => metrics.exceeded.increment(1),
         Verdict::Never => metrics.too_large.increment(1),

@@ -27,11 +27,12 @@ struct Links {
 impl StoreHealth {
     pub fn new(settings: &Settings, lanes: usize, metrics: &Metrics, clock: Clock) -> StoreHealth {
         // The embedded store needs no link.
-        let (name, down) = match settings {
-            Settings::Memory(_) => ("memory", Vec::new()),
-            Settings::Redis(_) => ("redis", vec![Some(StoreError::Unreachable); lanes]),
+        let (name, down, gateways) = match settings {
+            Settings::Memory(_) => ("memory", Vec::new(), 1),
+            Settings::Redis(redis) => ("redis", vec![Some(StoreError::Unreachable); lanes], redis.gateways),
         };
         let metrics = metrics.store(name);
+        metrics.gateways.set(float(gateways));
         metrics.up.set(if down.is_empty() { 1.0 } else { 0.0 });
         StoreHealth {
             metrics,
@@ -58,6 +59,8 @@ impl StoreHealth {
                 self.metrics.breaker_open.set(0.0);
                 log::info!("store is asked again");
             }
+            Event::Gateways(gateways) => self.metrics.gateways.set(float(gateways)),
+            Event::Unheard(fault) => self.failed(&fault),
             Event::Up(lane) => self.changed(lane.0, Ok(()), ""),
             Event::Down { lane, fault } => {
                 self.metrics.count_error(fault.error);
@@ -77,11 +80,15 @@ impl StoreHealth {
                 log::warn!(buckets = called.healed, calls, hint; "impossible buckets now have nothing left");
             }
         }
-        if let Some(Fault { error, detail }) = called.fault {
-            self.metrics.count_error(error);
-            if let Some(calls) = self.failures.say(self.clock.now()) {
-                log::warn!(kind = error.name(), calls, detail; "store call failed");
-            }
+        if let Some(fault) = &called.fault {
+            self.failed(fault);
+        }
+    }
+
+    fn failed(&self, fault: &Fault) {
+        self.metrics.count_error(fault.error);
+        if let Some(calls) = self.failures.say(self.clock.now()) {
+            log::warn!(kind = fault.error.name(), calls, detail = fault.detail; "store call failed");
         }
     }
 
@@ -102,4 +109,8 @@ impl StoreHealth {
             Err(error) => log::warn!(kind = error.name(), detail; "store is down"),
         }
     }
+}
+
+fn float(count: u64) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }

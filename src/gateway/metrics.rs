@@ -12,7 +12,7 @@ use super::labels::{Fate, Origin, TokenResult, UpstreamError};
 use super::reply::Reason;
 use crate::limit::rule::Mode;
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
-use crate::store::StoreError;
+use crate::store::{Source, StoreError};
 
 /// The only route and upstream so far, by their names.
 pub const DEFAULT: &str = "default";
@@ -53,7 +53,8 @@ const METRICS: &[(&str, Kind, &str)] = &[
     ("rate_limiter_fallback_decisions_total", Kind::Counter, "Limits that decided without the store."),
     ("rate_limiter_store_up", Kind::Gauge, "Whether the store can be asked."),
     ("rate_limiter_breaker_open", Kind::Gauge, "Whether the store is not asked for a while."),
-    ("rate_limiter_buckets", Kind::Gauge, "Buckets kept by the embedded store."),
+    ("rate_limiter_live_gateways", Kind::Gauge, "Gateways that share the limits while the store is away."),
+    ("rate_limiter_buckets", Kind::Gauge, "Buckets kept in this process."),
     ("rate_limiter_evicted_total", Kind::Counter, "Buckets forgotten at the bound although something was spent."),
     ("tollgate_http_requests_total", Kind::Counter, "Requests answered, by who made the answer."),
     ("tollgate_refused_requests_total", Kind::Counter, "Refusals by reason."),
@@ -83,9 +84,7 @@ pub struct Metrics {
     exposition: PrometheusHandle,
     process: metrics_process::Collector,
     decisions: [Counter; 4],
-    pub store_latency: Histogram,
-    pub cached_latency: Histogram,
-    pub fallback_latency: Histogram,
+    latency: [Histogram; 3],
     pub buckets: Gauge,
     pub evicted: Counter,
     responses: Responses,
@@ -135,6 +134,7 @@ pub struct StoreMetrics {
     pub batch: Histogram,
     pub up: Gauge,
     pub breaker_open: Gauge,
+    pub gateways: Gauge,
     pub healed: Counter,
     errors: Vec<Counter>,
 }
@@ -172,9 +172,8 @@ impl Metrics {
             process,
             decisions: ["allowed", "refused", "exempt", "unlimited"]
                 .map(|result| counter(&recorder, "rate_limiter_decisions_total", &[("result", result)])),
-            store_latency: histogram(&recorder, "rate_limiter_latency_seconds", &[("source", "store")]),
-            cached_latency: histogram(&recorder, "rate_limiter_latency_seconds", &[("source", "cached")]),
-            fallback_latency: histogram(&recorder, "rate_limiter_latency_seconds", &[("source", "fallback")]),
+            latency: ["store", "cached", "fallback"]
+                .map(|source| histogram(&recorder, "rate_limiter_latency_seconds", &[("source", source)])),
             buckets: gauge(&recorder, "rate_limiter_buckets", &[]),
             evicted: counter(&recorder, "rate_limiter_evicted_total", &[]),
             responses: Responses::new(),
@@ -232,6 +231,16 @@ impl Metrics {
         counter.increment(1);
     }
 
+    /// How long decisions take, by where they come from.
+    pub fn latency(&self, source: Source) -> &Histogram {
+        let [store, cached, fallback] = &self.latency;
+        match source {
+            Source::Store => store,
+            Source::Cached => cached,
+            Source::Local => fallback,
+        }
+    }
+
     pub fn count_refusal(&self, reason: Reason) {
         if let Some(counter) = position(&Reason::ALL, &reason).and_then(|place| self.refused.get(place)) {
             counter.increment(1);
@@ -282,6 +291,7 @@ impl Metrics {
             batch: histogram(&self.recorder, "rate_limiter_store_batch_requests", &labels),
             up: gauge(&self.recorder, "rate_limiter_store_up", &[]),
             breaker_open: gauge(&self.recorder, "rate_limiter_breaker_open", &[]),
+            gateways: gauge(&self.recorder, "rate_limiter_live_gateways", &[]),
             healed: error("impossible_bucket"),
             errors: StoreError::ALL.iter().map(|kind| error(kind.name())).collect(),
         }

@@ -7,6 +7,7 @@ mod admin;
 mod credentials;
 mod decide;
 pub mod echo;
+mod fall_back;
 mod fields;
 mod health;
 mod hearsay;

@@ -14,12 +14,12 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
-use pingora::protocols::Digest;
+use pingora::protocols::{Digest, SocketDigest};
 use pingora::proxy::{FailToProxy, ProxyHttp, Session};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 
-use super::decide::{Decision, decide};
+use super::decide::{Arrival, Decision, decide};
 use super::fields::RateFields;
 use super::labels::{Origin, UpstreamError};
 use super::metrics::DEFAULT;
@@ -27,7 +27,7 @@ use super::reply::{Reason, Reply};
 use super::request_id;
 use super::shared::Gateway;
 use crate::limit::request::{Request, address_text};
-use crate::store::Lane;
+use crate::store::{Caller, Lane};
 use crate::time::Timestamp;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -113,7 +113,10 @@ impl ProxyHttp for Proxy {
         }
         let client = snapshot.config.client_ip.client(passage.peer, &head.headers);
         let request = Request { head, client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
-        let decision = decide(&self.gateway, self.lane, &snapshot, &request, passage.started).await;
+        let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
+        let caller = caller.map(|socket| socket as Arc<dyn Caller>);
+        let arrival = Arrival { lane: self.lane, at: passage.started, caller };
+        let decision = decide(&self.gateway, &snapshot, &request, arrival).await;
         match decision {
             Decision::Pass(fields) => {
                 passage.fields = fields;
@@ -124,6 +127,7 @@ impl ProxyHttp for Proxy {
                 refusal.reply().write(session, &passage.request_id, self.gateway.is_draining()).await?;
                 Ok(true)
             }
+            Decision::Gone => Err(Error::new_down(ErrorType::ConnectionClosed)),
         }
     }
 
@@ -328,6 +332,14 @@ impl Proxy {
             }
             None => log::debug!(code, request_id = id, error:% = error; "request not finished"),
         }
+    }
+}
+
+impl Caller for SocketDigest {
+    fn has_left(&self) -> bool {
+        // Of the kernel's states of a TCP connection, the one in which both sides may still speak.
+        const ESTABLISHED: u8 = 1;
+        self.tcp_info().is_some_and(|tcp| tcp.tcpi_state != ESTABLISHED)
     }
 }
 

@@ -11,7 +11,8 @@ pub enum Verdict {
     Deny,
     /// The cost is above what the bucket can hold: waiting does not help.
     Never,
-    /// It was not asked: another bucket of the plan was known to refuse. Nothing is known of its level.
+    /// It was not asked: another bucket of the plan was known to refuse, or there was no store to ask. Nothing is known of
+    /// its level.
     Unasked,
 }
 
@@ -31,6 +32,15 @@ pub struct Outcome {
     pub retry_after: Micros,
     /// How long until the bucket is full.
     pub reset_after: Micros,
+}
+
+impl Outcome {
+    pub const UNASKED: Outcome = Outcome {
+        verdict: Verdict::Unasked,
+        remaining: Cost::from_thousandths(0),
+        retry_after: Micros(0),
+        reset_after: Micros(0),
+    };
 }
 
 /// Which of several outcomes binds a client the most: a refusal before a grant, the longest wait first; among grants the

@@ -129,6 +129,8 @@ pub enum RefusalStatus {
 /// What a limit does with a request for which the store gives no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStoreFailure {
+    /// It is charged here, to this gateway's share of the limit.
+    Local,
     /// It passes, uncharged.
     Allow,
     /// 503.
@@ -136,9 +138,12 @@ pub enum OnStoreFailure {
 }
 
 impl OnStoreFailure {
+    pub const ALL: [OnStoreFailure; 3] = [OnStoreFailure::Local, OnStoreFailure::Allow, OnStoreFailure::Deny];
+
     /// The word in gateway.yaml and in metrics.
     pub fn name(self) -> &'static str {
         match self {
+            OnStoreFailure::Local => "local",
             OnStoreFailure::Allow => "allow",
             OnStoreFailure::Deny => "deny",
         }

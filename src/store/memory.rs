@@ -16,8 +16,9 @@ use priority_queue::PriorityQueue;
 use smallvec::SmallVec;
 
 use super::{Source, Taken};
-use crate::limit::algorithm::{Entry, State};
+use crate::limit::algorithm::{Algorithm, Charged, Entry, State};
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
+use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
 use crate::time::{Clock, Timestamp};
 
@@ -104,6 +105,19 @@ impl Memory {
         let now = self.clock.now();
         let (_, states) = self.states(plan, &held);
         settle(plan, &states, now).0
+    }
+
+    /// Makes a bucket hold no more than `most`.
+    pub fn lower(&self, key: BucketKey, algorithm: &Algorithm, most: Cost) {
+        let shard = &mut self.shards[self.shard_of(&key)].lock();
+        let now = self.clock.now();
+        let state = shard.get_priority(&key).map(|kept| kept.state.clone());
+        let step = |cost| algorithm.step(state.as_deref(), cost, now);
+        let held = step(Cost::from_thousandths(0)).untouched.remaining;
+        let excess = held.thousandths().saturating_sub(most.thousandths());
+        if let (1.., Charged::Fits { entry, .. }) = (excess, step(Cost::from_thousandths(excess)).charge) {
+            self.keep(shard, key, entry, now);
+        }
     }
 
     /// Forgets the buckets that are full again, and returns the memory that a crowd of them held.

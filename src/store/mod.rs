@@ -4,6 +4,7 @@
 //! or counts: it returns what happened to those who asked, and reports what happens beside them.
 
 pub mod breaker;
+mod local;
 pub mod memory;
 pub mod redis;
 
@@ -56,6 +57,14 @@ pub enum Source {
     Store,
     /// From what the store has shown before: it would have said the same.
     Cached,
+    /// From this gateway's share: the store gave no answer.
+    Local,
+}
+
+/// Who asked, as far as a store has to know.
+pub trait Caller: fmt::Debug + Send + Sync {
+    /// Whether nobody waits for the answer any more.
+    fn has_left(&self) -> bool;
 }
 
 /// Why a store gave no answer. The embedded store always answers.
@@ -139,6 +148,10 @@ pub enum Event {
     BreakerClosed,
     /// A lane's link could not be made, or was lost.
     Down { lane: Lane, fault: Fault },
+    /// So many gateways share the limits.
+    Gateways(u64),
+    /// How many there are could not be heard.
+    Unheard(Fault),
 }
 
 /// What went wrong: what is counted, and what an operator is told.
@@ -209,11 +222,24 @@ impl Store {
         }
     }
 
-    /// Decides a plan, all or nothing.
-    pub async fn take(&self, lane: Lane, plan: &Plan) -> Result<Taken, StoreError> {
+    /// Decides a plan, all or nothing. None when the caller had gone before the store was asked: then it spends nothing.
+    pub async fn take(
+        &self,
+        lane: Lane,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+    ) -> Result<Option<Taken>, StoreError> {
         match self {
-            Store::Memory(memory) => Ok(memory.take(plan)),
-            Store::Redis(redis) => redis.take(lane, plan).await,
+            Store::Memory(memory) => Ok(Some(memory.take(plan))),
+            Store::Redis(redis) => redis.take(lane, plan, caller).await,
+        }
+    }
+
+    /// Decides a plan when [`Store::take`] has given no answer, by this gateway's share.
+    pub fn take_locally(&self, plan: &Plan) -> Taken {
+        match self {
+            Store::Memory(memory) => memory.take(plan),
+            Store::Redis(redis) => redis.local.take(plan),
         }
     }
 
@@ -221,7 +247,7 @@ impl Store {
     pub fn sweep(&self) {
         match self {
             Store::Memory(memory) => memory.sweep(),
-            Store::Redis(_) => {}
+            Store::Redis(redis) => redis.local.sweep(),
         }
     }
 
@@ -229,7 +255,7 @@ impl Store {
     pub fn buckets(&self) -> usize {
         match self {
             Store::Memory(memory) => memory.buckets(),
-            Store::Redis(_) => 0,
+            Store::Redis(redis) => redis.local.buckets(),
         }
     }
 

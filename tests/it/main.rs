@@ -16,6 +16,7 @@ mod forged;
 mod hooks;
 mod life;
 mod links;
+mod local;
 mod metrics;
 mod outage;
 mod proxying;

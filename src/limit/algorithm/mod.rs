@@ -94,6 +94,17 @@ impl Algorithm {
         }
     }
 
+    /// One of so many equal shares of the limit, and what `cost` is there. Not the limit is divided but the cost is
+    /// multiplied, so nothing is rounded; a share holds at least one such cost.
+    pub fn share(&self, cost: Cost, of: u64) -> (Algorithm, Cost) {
+        match self {
+            Algorithm::TokenBucket(bucket) => {
+                let (bucket, cost) = bucket.share(cost, of);
+                (Algorithm::TokenBucket(bucket), cost)
+            }
+        }
+    }
+
     /// The place of its twin in [`TWINS`], and the numbers that the twin takes.
     pub fn twin(&self) -> (usize, [u64; 3]) {
         match self {

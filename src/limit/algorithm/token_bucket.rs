@@ -75,6 +75,13 @@ impl TokenBucket {
         Quota { limit: self.burst.whole(), window: self.time_to_refill(self.capacity()) }
     }
 
+    /// Refills at the same rate, and asks so many times the cost. What cannot be kept exactly is cut: it is a cost that
+    /// fills a bucket for a lifetime.
+    pub fn share(&self, cost: Cost, of: u64) -> (TokenBucket, Cost) {
+        let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT / self.unit));
+        (TokenBucket { burst: self.burst.max(cost), ..*self }, cost)
+    }
+
     /// What the Lua twin takes.
     pub fn numbers(&self) -> [u64; 3] {
         [self.capacity(), self.unit, self.refill]
@@ -178,6 +185,32 @@ mod tests {
             let step = bucket.step(Some(state), Cost::ONE, Timestamp(5));
             assert_eq!(step.charge, Charged::Short { wait: Micros(1_000_000) }, "{state:?}");
         }
+    }
+
+    #[test]
+    fn equal_shares_give_what_the_whole_gives_and_each_at_least_one_cost() {
+        let whole = TokenBucket::new(per_second("10"), 12).unwrap();
+        for (cost, of, at_once, wait) in
+            [(1, 1, 12, 100), (1, 3, 4, 300), (2, 3, 2, 600), (5, 4, 1, 2000), (1, 50, 1, 5000)]
+        {
+            let (share, price) = whole.share(Cost::from_tokens(cost), of);
+            let (mut state, now) = (None, Timestamp(1 << 50));
+            for number in 0..=at_once {
+                let step = share.step(state.as_deref(), price, now);
+                match step.charge {
+                    Charged::Fits { entry, .. } if number < at_once => state = Some(entry.state),
+                    Charged::Short { wait: short } if number == at_once => {
+                        // What is left of the burst, when a cost does not divide it, counts for the wait.
+                        assert!(short <= Micros(wait * 1000), "{cost} {of}: {short:?}");
+                        let refilled = share.step(state.as_deref(), price, now.plus(short));
+                        assert!(matches!(refilled.charge, Charged::Fits { .. }));
+                    }
+                    other => panic!("{cost} of {of}: {other:?}"),
+                }
+            }
+        }
+        let (share, cost) = whole.share(Cost::from_thousandths(u64::MAX), u64::MAX);
+        assert!(matches!(share.step(None, cost, Timestamp(5)).charge, Charged::Fits { .. }));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::super::StoreError;
 use crate::limit::algorithm::{Algorithm, State};
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::key::BucketKey;
-use crate::time::Timestamp;
+use crate::time::{Micros, Timestamp};
 
 /// The largest integer that the script can hold.
 const EXACT: u64 = (1 << 53) - 1;
@@ -44,8 +44,17 @@ pub struct Reply {
     pub healed: u64,
     /// One for each plan, in their order.
     pub settlements: Vec<Settlement>,
-    /// Buckets that could not pay what they were asked for, or could not pay it again, as they were left.
-    pub short: Vec<(BucketKey, State)>,
+    pub left: Vec<Left>,
+}
+
+/// A bucket as a call left it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    pub key: BucketKey,
+    pub state: State,
+    /// Whether it could not pay what it was last asked for, or could not pay it again.
+    pub short: bool,
+    pub reset_after: Micros,
 }
 
 impl<'p> Call<'p> {
@@ -103,7 +112,7 @@ impl<'p> Call<'p> {
         let healed = integer(&head[1])?;
         let mut states: Vec<Option<State>> = states.iter().map(state).collect::<Result<_, _>>()?;
         let mut settlements = Vec::new();
-        let mut short = vec![false; self.keys.len()];
+        let mut last: Vec<Option<(bool, Micros)>> = vec![None; self.keys.len()];
         for (run, granted) in self.runs.iter().zip(grants) {
             let granted = integer(granted)?;
             for nth in 0..run.times {
@@ -118,14 +127,17 @@ impl<'p> Call<'p> {
                     }
                 }
                 for ((place, outcome), charge) in run.places.iter().zip(&settlement.enforced).zip(&run.plan.enforced) {
-                    short[*place] = outcome.remaining < charge.cost;
+                    last[*place] = Some((outcome.remaining < charge.cost, outcome.reset_after));
                 }
                 settlements.push(settlement);
             }
         }
-        let left = self.keys.iter().zip(states).zip(short).filter(|(_, short)| *short);
-        let short = left.filter_map(|((key, state), _)| Some((*key, state?))).collect();
-        Ok(Reply { now, healed, settlements, short })
+        let left = self.keys.iter().zip(states).zip(last).filter_map(|((key, state), last)| {
+            let (short, reset_after) = last?;
+            Some(Left { key: *key, state: state?, short, reset_after })
+        });
+        let left = left.collect();
+        Ok(Reply { now, healed, settlements, left })
     }
 }
 

@@ -14,7 +14,6 @@ use smallvec::SmallVec;
 
 use crate::limit::algorithm::{Charged, State};
 use crate::limit::charge::{Plan, Settlement};
-use crate::limit::cost::Cost;
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::key::BucketKey;
 use crate::time::{Micros, Timestamp};
@@ -100,21 +99,13 @@ impl Envelope {
                         reset_after: level.reset_after,
                     }
                 }
-                None => UNASKED,
+                None => Outcome::UNASKED,
             });
         }
         let settlement = Settlement { verdict: Verdict::Deny, enforced, shadow: SmallVec::new() };
         refused.map(|latest| (latest, settlement))
     }
 }
-
-/// What is said of a bucket that was not asked, because another one is known to be short.
-const UNASKED: Outcome = Outcome {
-    verdict: Verdict::Unasked,
-    remaining: Cost::from_thousandths(0),
-    retry_after: Micros(0),
-    reset_after: Micros(0),
-};
 
 impl Known {
     /// The state, and the latest that Redis' clock can show by now; none when it no longer counts.
@@ -131,6 +122,7 @@ mod tests {
     use crate::limit::algorithm::Algorithm;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
     use crate::limit::charge::{Charge, LimitId, settle};
+    use crate::limit::cost::Cost;
     use proptest::prelude::*;
     use smallvec::smallvec;
 

@@ -12,14 +12,16 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::super::breaker::{Breaker, Change};
-use super::super::{Called, Event, Fault, Lane, Report, Source, StoreError, Taken};
+use super::super::local::Local;
+use super::super::{Called, Caller, Event, Fault, Lane, Report, Source, StoreError, Taken};
 use super::Settings;
-use super::batch::{Call, Reply};
+use super::batch::{Call, Left, Reply};
 use super::connect::{Connected, connect, load, send};
 use super::envelope::Envelope;
+use super::presence::Presence;
 use super::script;
 use crate::limit::charge::Plan;
-use crate::time::Clock;
+use crate::time::{Clock, Micros, Timestamp};
 
 /// The most that wait for one link. Beyond it the last would not be answered in time anyway.
 const QUEUE: usize = 4096;
@@ -28,6 +30,8 @@ const REQUESTS: usize = 64;
 const CHARGES: usize = 128;
 /// How long an overdue answer is waited for, although nobody wants it any more, before the connection is given up.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Who has waited for longer may have gone, and is looked after.
+const LONG: Micros = Micros(1_000);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -35,7 +39,18 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Waiting {
     pub plan: Plan,
-    pub answer: oneshot::Sender<Result<Taken, StoreError>>,
+    /// None for one whose caller had gone before it was sent.
+    pub answer: oneshot::Sender<Result<Option<Taken>, StoreError>>,
+    pub caller: Option<Arc<dyn Caller>>,
+    pub since: Timestamp,
+}
+
+/// What all links of a store have in common.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    pub envelope: Arc<Envelope>,
+    pub breaker: Arc<Breaker>,
+    pub local: Arc<Local>,
 }
 
 #[derive(Debug)]
@@ -45,8 +60,9 @@ pub struct Link {
     script: String,
     clock: Clock,
     report: Report,
-    envelope: Arc<Envelope>,
-    breaker: Arc<Breaker>,
+    shared: Shared,
+    /// One link tells of the gateway, for all of them.
+    presence: Option<Presence>,
     /// Why it cannot be asked.
     down: Mutex<Option<StoreError>>,
     queue: mpsc::Sender<Waiting>,
@@ -55,23 +71,17 @@ pub struct Link {
 }
 
 impl Link {
-    /// `shared` is what all links have in common.
-    pub fn new(
-        lane: Lane,
-        settings: Settings,
-        clock: Clock,
-        report: Report,
-        (envelope, breaker): (Arc<Envelope>, Arc<Breaker>),
-    ) -> Link {
+    pub fn new(lane: Lane, settings: Settings, clock: Clock, report: Report, shared: Shared) -> Link {
         let (queue, waiting) = mpsc::channel(QUEUE);
+        let presence = Presence::new(&settings.prefix, Arc::clone(&shared.local), report.clone());
         Link {
             lane,
             settings,
             script: script::take(),
             clock,
             report,
-            envelope,
-            breaker,
+            shared,
+            presence: (lane == Lane(0)).then_some(presence),
             down: Mutex::new(Some(StoreError::Unreachable)),
             queue,
             waiting: Mutex::new(Some(waiting)),
@@ -102,8 +112,8 @@ impl Link {
             let up = connected.is_ok();
             *self.down.lock() = connected.as_ref().err().map(|fault| fault.error);
             if up {
-                self.envelope.forget();
-                if self.breaker.reset() == Change::Closed {
+                self.shared.envelope.forget();
+                if self.shared.breaker.reset() == Change::Closed {
                     self.report.tell(Event::BreakerClosed);
                 }
                 self.report.tell(Event::Up(self.lane));
@@ -139,10 +149,17 @@ impl Link {
     /// Answers until the connection is of no use any more.
     async fn serve(&self, connected: Connected, queue: &mut mpsc::Receiver<Waiting>, pause: &mut Duration) -> Fault {
         let Connected { mut connection, mut driver, mut sha } = connected;
+        let telling = connection.clone();
+        let presence = async {
+            if let Some(presence) = &self.presence {
+                presence.keep(telling).await;
+            }
+            std::future::pending::<Fault>().await
+        };
         let answer = async {
             let mut batch = Vec::with_capacity(REQUESTS);
             loop {
-                fill(&mut batch, queue).await;
+                self.fill(&mut batch, queue).await;
                 if let Err(fault) = self.call(&mut batch, &mut connection, &mut sha).await {
                     return fault;
                 }
@@ -153,6 +170,7 @@ impl Link {
         tokio::select! {
             biased;
             fault = answer => fault,
+            fault = presence => fault,
             () = &mut driver => Fault::new(StoreError::Closed, "the connection was closed"),
         }
     }
@@ -165,7 +183,7 @@ impl Link {
         sha: &mut String,
     ) -> Result<(), Fault> {
         let started = self.clock.now();
-        let sent = self.envelope.sending(started);
+        let sent = self.shared.envelope.sending(started);
         let requests = batch.len();
         let outcome = self.exchange(&Call::new(batch.iter().map(|waiting| &waiting.plan)), connection, sha).await;
         let took = self.clock.now().since(started);
@@ -179,13 +197,16 @@ impl Link {
         };
         self.report.tell(Event::Called(Called { requests, took, healed, fault }));
         match outcome {
-            Ok(Reply { now, settlements, short, .. }) => {
-                for (key, state) in short {
-                    self.envelope.remember(key, state, now, sent);
+            Ok(Reply { now, settlements, left, .. }) => {
+                for Left { key, state, short, reset_after } in left {
+                    if short {
+                        self.shared.envelope.remember(key, state.clone(), now, sent);
+                    }
+                    self.shared.local.saw(key, state, now, reset_after, started);
                 }
                 for (waiting, settlement) in batch.drain(..).zip(settlements) {
                     // Who has gone meanwhile has been charged: the call was on its way.
-                    let _ = waiting.answer.send(Ok(Taken { now, settlement, evicted: 0, source: Source::Store }));
+                    let _ = waiting.answer.send(Ok(Some(Taken { now, settlement, evicted: 0, source: Source::Store })));
                 }
                 Ok(())
             }
@@ -220,32 +241,48 @@ impl Link {
         };
         timeout(patience, exchange).await.map_err(overdue)?
     }
+
+    /// Waits for a request, and takes with it what else is there. Who has gone already is not asked for.
+    async fn fill(&self, batch: &mut Vec<Waiting>, queue: &mut mpsc::Receiver<Waiting>) {
+        let mut charges = 0;
+        let mut add = |batch: &mut Vec<Waiting>, waiting: Waiting, now: Timestamp| {
+            if let Some(waiting) = waiting.still_there(now) {
+                charges += waiting.plan.charges().count();
+                batch.push(waiting);
+            }
+            batch.len() < REQUESTS && charges < CHARGES
+        };
+        while batch.is_empty() {
+            // The sender lives as long as the link.
+            let Some(first) = queue.recv().await else { return std::future::pending().await };
+            // Everybody else on this thread who can go on does so first: what they ask for travels along. No time passes
+            // where there is nobody.
+            tokio::task::yield_now().await;
+            let now = self.clock.now();
+            let mut more = add(batch, first, now);
+            while more && let Ok(waiting) = queue.try_recv() {
+                more = add(batch, waiting, now);
+            }
+        }
+    }
+}
+
+impl Waiting {
+    /// Itself, unless nobody waits for the answer any more. A client's connection is looked at only when it has had time
+    /// to go.
+    fn still_there(self, now: Timestamp) -> Option<Waiting> {
+        if self.answer.is_closed() {
+            return None;
+        }
+        if now.since(self.since) > LONG && self.caller.as_ref().is_some_and(|caller| caller.has_left()) {
+            let _ = self.answer.send(Ok(None));
+            return None;
+        }
+        Some(self)
+    }
 }
 
 /// Whether a link goes on after this: it is the server's own state, and another connection would find it the same.
 fn outlived(error: StoreError) -> bool {
     matches!(error, StoreError::OutOfMemory | StoreError::Busy | StoreError::Refused)
-}
-
-/// Waits for a request, and takes with it what else is there. Who has gone already is not asked for.
-async fn fill(batch: &mut Vec<Waiting>, queue: &mut mpsc::Receiver<Waiting>) {
-    let mut charges = 0;
-    let mut add = |batch: &mut Vec<Waiting>, waiting: Waiting| {
-        if !waiting.answer.is_closed() {
-            charges += waiting.plan.charges().count();
-            batch.push(waiting);
-        }
-        batch.len() < REQUESTS && charges < CHARGES
-    };
-    while batch.is_empty() {
-        // The sender lives as long as the link.
-        let Some(waiting) = queue.recv().await else { return std::future::pending().await };
-        let mut more = add(batch, waiting);
-        // Everybody else on this thread who can go on does so first: what they ask for travels along. No time passes
-        // where there is nobody.
-        tokio::task::yield_now().await;
-        while more && let Ok(waiting) = queue.try_recv() {
-            more = add(batch, waiting);
-        }
-    }
 }

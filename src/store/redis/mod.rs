@@ -13,6 +13,7 @@ mod bounded;
 mod connect;
 mod envelope;
 mod link;
+mod presence;
 pub mod script;
 mod url;
 
@@ -22,13 +23,14 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::breaker::{self, Breaker, Change, Leave};
-use super::{Event, Lane, Report, Source, StoreError, Taken};
+use super::local::Local;
+use super::{Caller, Event, Lane, Report, Source, StoreError, Taken};
 use crate::limit::charge::Plan;
 use crate::secret::Secret;
 use crate::time::{Clock, Micros};
 pub use connect::Tls;
 use envelope::Envelope;
-use link::{Link, Waiting};
+use link::{Link, Shared, Waiting};
 pub use url::Url;
 
 /// The longest prefix: with it and what stands behind it, a key fills an allocation of 32 bytes.
@@ -47,10 +49,14 @@ pub struct Settings {
     /// What every key begins with.
     pub prefix: String,
     pub breaker: breaker::Settings,
+    /// How many gateways share the limits, at least.
+    pub gateways: u64,
 }
 
 #[derive(Debug)]
 pub struct Redis {
+    /// What decides while Redis gives no answer.
+    pub local: Arc<Local>,
     links: Box<[Link]>,
     timeout: Duration,
     /// One permit for each lane that has been tried.
@@ -63,13 +69,16 @@ pub struct Redis {
 
 impl Redis {
     pub fn new(settings: Settings, lanes: usize, clock: Clock, report: Report) -> Redis {
-        let (envelope, breaker) = (Arc::new(Envelope::new()), Arc::new(Breaker::new(settings.breaker)));
-        let link = |lane| {
-            let shared = (Arc::clone(&envelope), Arc::clone(&breaker));
-            Link::new(Lane(lane), settings.clone(), clock.clone(), report.clone(), shared)
+        let shared = Shared {
+            envelope: Arc::new(Envelope::new()),
+            breaker: Arc::new(Breaker::new(settings.breaker)),
+            local: Arc::new(Local::new(settings.gateways, clock.clone())),
         };
+        let link = |lane| Link::new(Lane(lane), settings.clone(), clock.clone(), report.clone(), shared.clone());
         let links = (0..lanes).map(link).collect();
-        Redis { links, timeout: settings.timeout.into(), tried: Semaphore::new(0), envelope, breaker, clock, report }
+        let Shared { envelope, breaker, local } = shared;
+        let timeout = settings.timeout.into();
+        Redis { local, links, timeout, tried: Semaphore::new(0), envelope, breaker, clock, report }
     }
 
     pub async fn run(&self, lane: Lane) {
@@ -84,13 +93,18 @@ impl Redis {
         drop(self.tried.acquire_many(lanes).await);
     }
 
-    pub async fn take(&self, lane: Lane, plan: &Plan) -> Result<Taken, StoreError> {
+    pub async fn take(
+        &self,
+        lane: Lane,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+    ) -> Result<Option<Taken>, StoreError> {
         let link = self.links.get(lane.0).ok_or(StoreError::Unreachable)?;
         // A link that is down knows nothing any more, and nobody waits for it: that is not the breaker's business.
         link.usable()?;
         let now = self.clock.now();
         if let Some((now, settlement)) = self.envelope.refuse(plan, now) {
-            return Ok(Taken { now, settlement, evicted: 0, source: Source::Cached });
+            return Ok(Some(Taken { now, settlement, evicted: 0, source: Source::Cached }));
         }
         let leave = self.breaker.ask(now);
         if leave == Leave::Refused {
@@ -98,14 +112,17 @@ impl Redis {
         }
         let asked = Asked { redis: self, leave, answered: false };
         let (answer, answered) = oneshot::channel();
-        link.ask(Waiting { plan: plan.clone(), answer })?;
+        link.ask(Waiting { plan: plan.clone(), answer, caller, since: now })?;
         let taken = match tokio::time::timeout(self.timeout, answered).await {
             Ok(Ok(answer)) => answer,
             // The link was lost with the call on its way.
             Ok(Err(_)) => Err(StoreError::Closed),
             Err(_) => Err(StoreError::Timeout),
         };
-        asked.done(taken.is_ok());
+        // Nothing was learnt from one that was not asked for any more.
+        if !matches!(taken, Ok(None)) {
+            asked.done(taken.is_ok());
+        }
         taken
     }
 
