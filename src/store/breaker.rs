@@ -4,6 +4,8 @@
 //! open. After a pause one request is let through; if it is answered the breaker closes, if not the pause doubles. The
 //! pause is spread, so that gateways do not try together.
 
+use std::collections::VecDeque;
+
 use parking_lot::Mutex;
 
 use crate::time::{Micros, Timestamp};
@@ -36,9 +38,8 @@ pub struct Breaker {
 #[derive(Debug)]
 struct State {
     in_a_row: u32,
-    /// The last calls: when they began to be counted, how many there were, how many of them failed.
-    since: Timestamp,
-    calls: usize,
+    /// The last calls, oldest first: when each was answered, and whether it failed.
+    calls: VecDeque<(Timestamp, bool)>,
     failed: usize,
     open: Option<Open>,
 }
@@ -71,8 +72,8 @@ pub enum Change {
 
 impl Breaker {
     pub fn new(settings: Settings) -> Breaker {
-        let state = State { in_a_row: 0, since: Timestamp(0), calls: 0, failed: 0, open: None };
-        Breaker { settings, state: Mutex::new(state) }
+        let calls = VecDeque::with_capacity(WINDOW);
+        Breaker { settings, state: Mutex::new(State { in_a_row: 0, calls, failed: 0, open: None }) }
     }
 
     pub fn ask(&self, now: Timestamp) -> Leave {
@@ -104,7 +105,7 @@ impl Breaker {
             (Some(_), _) => Change::None,
             (None, _) => {
                 state.count(good, now);
-                let half = state.calls >= WINDOW && state.failed * 2 >= state.calls;
+                let half = state.calls.len() == WINDOW && state.failed * 2 >= WINDOW;
                 if state.in_a_row >= self.settings.failures || half {
                     state.open(self.settings.cooldown, now);
                     return Change::Opened;
@@ -132,13 +133,11 @@ impl Breaker {
 
 impl State {
     fn count(&mut self, good: bool, now: Timestamp) {
-        if now.since(self.since) > SPAN || self.calls >= 2 * WINDOW {
-            // Half of what was seen stays, so that a window does not begin with nothing.
-            let stale = now.since(self.since) > SPAN;
-            (self.calls, self.failed) = if stale { (0, 0) } else { (self.calls / 2, self.failed / 2) };
-            self.since = now;
+        let stale = |calls: &VecDeque<(Timestamp, bool)>| calls.front().is_some_and(|(at, _)| now.since(*at) > SPAN);
+        while self.calls.len() == WINDOW || stale(&self.calls) {
+            self.failed -= usize::from(self.calls.pop_front().is_some_and(|(_, failed)| failed));
         }
-        self.calls += 1;
+        self.calls.push_back((now, !good));
         self.failed += usize::from(!good);
         self.in_a_row = if good { 0 } else { self.in_a_row + 1 };
     }
@@ -150,7 +149,8 @@ impl State {
     }
 
     fn close(&mut self) {
-        *self = State { in_a_row: 0, since: self.since, calls: 0, failed: 0, open: None };
+        self.calls.clear();
+        (self.in_a_row, self.failed, self.open) = (0, 0, None);
     }
 }
 
