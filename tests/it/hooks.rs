@@ -1,12 +1,14 @@
 //! What tests may do, no release can.
 
-/// Stands in the script that takes the moment as an argument.
-const MARK: &[u8] = b"test-hooks: the moment can be an argument";
+/// Stand in the script that takes the moment as an argument, and in one that is wrong on purpose.
+const MARKS: [&str; 2] = ["test-hooks: the moment can be an argument", "test-hooks: a flaw"];
 
 /// Runs twice in CI, with the feature and without: a release is built without.
 #[test]
-fn the_binary_can_be_told_the_moment_only_when_it_was_built_for_that() {
+fn the_binary_can_be_told_the_moment_or_err_on_purpose_only_when_it_was_built_for_that() {
     let binary = std::fs::read(env!("CARGO_BIN_EXE_tollgate")).unwrap();
-    let marked = binary.windows(MARK.len()).any(|window| window == MARK);
-    assert_eq!(marked, cfg!(feature = "test-hooks"));
+    for mark in MARKS {
+        let marked = binary.windows(mark.len()).any(|window| window == mark.as_bytes());
+        assert_eq!(marked, cfg!(feature = "test-hooks"), "{mark}");
+    }
 }

@@ -16,8 +16,9 @@ use super::super::local::Local;
 use super::super::{Called, Caller, Event, Fault, Lane, Report, Source, StoreError, Taken};
 use super::Settings;
 use super::batch::{Call, Left, Reply};
-use super::connect::{Connected, connect, load, send};
+use super::connect::{Connected, connect, load};
 use super::envelope::Envelope;
+use super::hooks::Hooks;
 use super::presence::Presence;
 use super::script;
 use crate::limit::charge::Plan;
@@ -51,6 +52,7 @@ pub struct Shared {
     pub envelope: Arc<Envelope>,
     pub breaker: Arc<Breaker>,
     pub local: Arc<Local>,
+    pub hooks: Hooks,
 }
 
 #[derive(Debug)]
@@ -77,7 +79,7 @@ impl Link {
         Link {
             lane,
             settings,
-            script: script::take(),
+            script: shared.hooks.script(script::take()),
             clock,
             report,
             shared,
@@ -160,6 +162,7 @@ impl Link {
             let mut batch = Vec::with_capacity(REQUESTS);
             loop {
                 self.fill(&mut batch, queue).await;
+                batch = self.shared.hooks.gather(batch);
                 if let Err(fault) = self.call(&mut batch, &mut connection, &mut sha).await {
                     return fault;
                 }
@@ -198,9 +201,10 @@ impl Link {
         self.report.tell(Event::Called(Called { requests, took, healed, fault }));
         match outcome {
             Ok(Reply { now, settlements, left, .. }) => {
+                let known = self.shared.hooks.known_since(sent, || self.shared.envelope.sending(self.clock.now()));
                 for Left { key, state, short, reset_after } in left {
-                    if short {
-                        self.shared.envelope.remember(key, state.clone(), now, sent);
+                    if let Some(since) = known.filter(|_| short) {
+                        self.shared.envelope.remember(key, state.clone(), now, since);
                     }
                     self.shared.local.saw(key, state, now, reset_after, started);
                 }
@@ -228,12 +232,12 @@ impl Link {
         let patience = Duration::from(self.settings.timeout) + PATIENCE;
         let overdue = |_| Fault::new(StoreError::Timeout, format!("no answer within {patience:?}"));
         let exchange = async {
-            let command = |sha: &str| call.command(sha, &self.settings.prefix, self.clock.injected());
-            let reply = match send(connection, &command(sha)).await {
+            let command = |sha: &str| call.command(sha, &self.settings.prefix, self.shared.hooks.moment(&self.clock));
+            let reply = match self.shared.hooks.send(connection, &command(sha)).await {
                 // It did not run: the server was restarted behind a proxy, or its scripts were flushed.
                 Err(error) if error.code() == Some("NOSCRIPT") => {
                     *sha = load(connection, &self.script).await?;
-                    send(connection, &command(sha)).await
+                    self.shared.hooks.send(connection, &command(sha)).await
                 }
                 reply => reply,
             };
@@ -244,13 +248,13 @@ impl Link {
 
     /// Waits for a request, and takes with it what else is there. Who has gone already is not asked for.
     async fn fill(&self, batch: &mut Vec<Waiting>, queue: &mut mpsc::Receiver<Waiting>) {
-        let mut charges = 0;
+        let (mut charges, most) = (0, self.shared.hooks.requests(REQUESTS));
         let mut add = |batch: &mut Vec<Waiting>, waiting: Waiting, now: Timestamp| {
             if let Some(waiting) = waiting.still_there(now) {
                 charges += waiting.plan.charges().count();
                 batch.push(waiting);
             }
-            batch.len() < REQUESTS && charges < CHARGES
+            batch.len() < most && charges < CHARGES
         };
         while batch.is_empty() {
             // The sender lives as long as the link.

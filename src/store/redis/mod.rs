@@ -12,6 +12,7 @@ pub mod batch;
 mod bounded;
 mod connect;
 mod envelope;
+pub mod hooks;
 mod link;
 mod presence;
 pub mod script;
@@ -30,6 +31,7 @@ use crate::secret::Secret;
 use crate::time::{Clock, Micros};
 pub use connect::Tls;
 use envelope::Envelope;
+use hooks::Hooks;
 use link::{Link, Shared, Waiting};
 pub use url::Url;
 
@@ -69,14 +71,20 @@ pub struct Redis {
 
 impl Redis {
     pub fn new(settings: Settings, lanes: usize, clock: Clock, report: Report) -> Redis {
+        Redis::with(Hooks::default(), settings, lanes, clock, report)
+    }
+
+    /// As a test chooses.
+    pub fn with(hooks: Hooks, settings: Settings, lanes: usize, clock: Clock, report: Report) -> Redis {
         let shared = Shared {
             envelope: Arc::new(Envelope::new()),
             breaker: Arc::new(Breaker::new(settings.breaker)),
             local: Arc::new(Local::new(settings.gateways, clock.clone())),
+            hooks,
         };
         let link = |lane| Link::new(Lane(lane), settings.clone(), clock.clone(), report.clone(), shared.clone());
         let links = (0..lanes).map(link).collect();
-        let Shared { envelope, breaker, local } = shared;
+        let Shared { envelope, breaker, local, .. } = shared;
         let timeout = settings.timeout.into();
         Redis { local, links, timeout, tried: Semaphore::new(0), envelope, breaker, clock, report }
     }
