@@ -1,0 +1,66 @@
+//! Asks the gateway's own store, on one lane that is driven on the callers' thread, as in the gateway.
+
+use std::sync::Arc;
+
+use smallvec::smallvec;
+use tollgate::limit::algorithm::Algorithm;
+use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::cost::Cost;
+use tollgate::limit::key::BucketKey;
+use tollgate::store::redis::Settings;
+use tollgate::store::{self, Lane, Report, Store, StoreError, breaker};
+use tollgate::time::{Clock, Micros};
+
+use super::Failure;
+use super::bucket::{Answer, COST, Limit};
+use super::server::Server;
+
+/// The commands that it sends, as INFO calls them.
+pub const COMMANDS: &[&str] = &["evalsha"];
+
+const LANE: Lane = Lane(0);
+
+#[derive(Debug)]
+pub struct Ours {
+    store: Arc<Store>,
+    plans: Vec<Plan>,
+}
+
+impl Ours {
+    pub async fn open(server: &Server, limit: Limit, buckets: usize) -> Result<Ours, Failure> {
+        let settings = store::Settings::Redis(Settings {
+            host: "127.0.0.1".to_owned(),
+            port: server.port,
+            database: 0,
+            username: None,
+            password: None,
+            tls: None,
+            timeout: Micros(5_000_000),
+            prefix: "tollgate".to_owned(),
+            breaker: breaker::Settings::default(),
+        });
+        let store = Arc::new(Store::open(&settings, 1, Clock::system(), Report::new(|_| {})));
+        tokio::spawn({
+            let store = Arc::clone(&store);
+            async move { store.run(LANE).await }
+        });
+        store.tried().await;
+        let rate = Rate { amount: Cost::from_tokens(limit.per_second.into()), period: Micros(1_000_000) };
+        let bucket = TokenBucket::new(rate, limit.burst.into()).map_err(|unfit| format!("{limit:?}: {unfit:?}"))?;
+        let plans = (0..buckets as u128).map(|key| plan(key, Algorithm::TokenBucket(bucket))).collect();
+        Ok(Ours { store, plans })
+    }
+
+    pub async fn take(&self, bucket: usize) -> Result<Answer, StoreError> {
+        let taken = self.store.take(LANE, &self.plans[bucket]).await?;
+        Ok(if taken.settlement.is_granted() { Answer::Granted } else { Answer::Refused })
+    }
+}
+
+fn plan(key: u128, algorithm: Algorithm) -> Plan {
+    // Spread as hashes are.
+    let key = BucketKey(key.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_be_bytes());
+    let charge = Charge { key, algorithm, cost: Cost::from_tokens(COST.into()), limit: LimitId(0), variant: 0 };
+    Plan { enforced: smallvec![charge], shadow: smallvec![] }
+}

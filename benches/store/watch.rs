@@ -1,0 +1,57 @@
+//! Counts here, and writes only what nobody else has written meanwhile: WATCH, MULTI, EXEC, and again.
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisError, Value};
+use tollgate::time::Clock;
+
+use super::Failure;
+use super::bucket::{Answer, Found, KEPT, Limit, count, milliseconds, names};
+use super::commands::{hmget, hset};
+use super::server::Server;
+
+/// The commands that it sends, as INFO calls them.
+pub const COMMANDS: &[&str] = &["watch", "hmget", "multi", "hset", "pexpire", "exec"];
+
+/// How often it tries, before a request has no answer.
+const TRIES: usize = 20;
+
+#[derive(Debug)]
+pub struct Watch {
+    /// One for each caller: what is watched belongs to a connection.
+    connections: Vec<MultiplexedConnection>,
+    buckets: Vec<String>,
+    limit: Limit,
+    clock: Clock,
+}
+
+impl Watch {
+    pub async fn open(server: &Server, limit: Limit, buckets: usize, callers: usize) -> Result<Watch, Failure> {
+        let mut connections = Vec::new();
+        for _ in 0..callers {
+            connections.push(server.connect().await?);
+        }
+        Ok(Watch { connections, buckets: names(buckets), limit, clock: Clock::system() })
+    }
+
+    pub async fn take(&self, caller: usize, bucket: usize) -> Result<Answer, RedisError> {
+        let (mut connection, bucket) = (self.connections[caller].clone(), &self.buckets[bucket]);
+        for _ in 0..TRIES {
+            let now = milliseconds(&self.clock);
+            let mut watch = Cmd::new();
+            watch.arg("WATCH").arg(bucket).query_async::<()>(&mut connection).await?;
+            let found: Found = hmget(bucket).query_async(&mut connection).await?;
+            let counted = count(self.limit, found, now);
+            let mut transaction = Pipeline::new();
+            transaction.atomic();
+            if counted.answer == Answer::Granted {
+                transaction.add_command(hset(bucket, counted.tokens, counted.since));
+            }
+            transaction.cmd("PEXPIRE").arg(bucket).arg(KEPT.0 / 1000);
+            // Nil: somebody else was faster, and nothing was written.
+            if transaction.query_async::<Value>(&mut connection).await? != Value::Nil {
+                return Ok(counted.answer);
+            }
+        }
+        Ok(Answer::Failed)
+    }
+}
