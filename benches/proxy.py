@@ -8,7 +8,6 @@ keep-alive connections. CPU is the kernel's own accounting of the proxy's thread
 each of which everything is measured once, so that a machine that slows down slows them all.
 """
 
-import datetime
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ import sys
 import tempfile
 
 import rig
-from rig import CONNECTIONS, PROXY, ROOT, UPSTREAM, median
+from rig import PROXY, ROOT, UPSTREAM, median
 
 FILE = f"listen: 127.0.0.1:{PROXY}\nupstream: http://127.0.0.1:{UPSTREAM}\n"
 RULE = "rules: [{name: all, limit_keys: [ip:address], algorithm_config: {rps: 1000000, burst: 1000000}}]\n"
@@ -70,11 +69,14 @@ def main():
     def ratio(name, other):
         return median(each[name][0] / each[other][0] for each in rounds)
 
-    print(f"{datetime.date.today()}, {rig.machine()}, {CONNECTIONS} keep-alive connections, {arguments.rounds} rounds of {arguments.seconds} s\n")
+    print(f"{rig.headline(arguments)}\n")
     print("| | CPU µs per request | requests/s |\n|---|---|---|")
+    rows = {}
     for name in subjects:
         cost, rate = (median(each[name][place] for each in rounds) for place in (0, 1))
+        rows[name] = {"cpu_microseconds": cost, "requests_per_second": rate}
         print(f"| {name} | {cost:.1f} | {rate:.0f} |")
+    rig.keep(arguments, rows)
     print("\n| CPU per request | ratio | budget |\n|---|---|---|")
     docs, sockets, ours, plain, none, rule = subjects
     pairs = ((none, docs, 1.00), (none, sockets, 1.10), (none, ours, 1.10), (rule, none, 1.10), (none, plain, None))

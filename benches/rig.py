@@ -1,6 +1,8 @@
 """What the benchmarks share: ports, processes, CPU by the kernel's accounting, wrk."""
 
 import argparse
+import datetime
+import json
 import os
 import pathlib
 import re
@@ -38,10 +40,13 @@ http {{
 PASS = 'proxy_pass http://up; proxy_http_version 1.1; proxy_set_header Connection "";'
 
 
-def arguments(description):
+def arguments(description, parts=()):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=4)
+    parser.add_argument("--json", type=pathlib.Path, help="where to write the medians, for picture.py")
+    if parts:
+        parser.add_argument("--part", choices=parts, help="measure this part alone")
     return parser.parse_args()
 
 
@@ -99,29 +104,45 @@ def cpu_microseconds(pid):
     return total / 1000
 
 
-def wrk(seconds, *options, refusals=False):
-    """How many requests were answered."""
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", *options, f"http://127.0.0.1:{PROXY}/"]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    if "Socket errors" in output or ("Non-2xx" in output and not refusals):
-        sys.exit(f"not every request passed:\n{output}")
-    return int(re.search(r"(\d+) requests in", output).group(1))
+def wrk(seconds, *options, refusals=False, ports=(PROXY,)):
+    """How many requests were answered. The connections are spread evenly over the ports."""
+    command = ["wrk", "-t1", f"-c{CONNECTIONS // len(ports)}", f"-d{seconds}s", *options]
+    loads = [subprocess.Popen([*command, f"http://127.0.0.1:{port}/"], stdout=subprocess.PIPE, text=True)
+             for port in ports]
+    requests = 0
+    for output in [load.communicate()[0] for load in loads]:
+        if "requests in" not in output or "Socket errors" in output or ("Non-2xx" in output and not refusals):
+            sys.exit(f"not every request passed:\n{output}")
+        requests += int(re.search(r"(\d+) requests in", output).group(1))
+    return requests
 
 
 def measure(command, seconds, *options, beside=(), refusals=False, ending=signal.SIGTERM):
     """CPU microseconds per request, of the command and of each process beside it; and requests per second."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return measure_all({PROXY: command}, seconds, *options, beside=beside, refusals=refusals, ending=ending)
+
+
+def measure_all(commands, seconds, *options, beside=(), counts=(), refusals=False, ending=signal.SIGTERM):
+    """The same of several commands together, each behind a port of its own; and by how much each count went up for each
+    request."""
+    processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                 for command in commands.values()]
     try:
-        wait_for(PROXY)
-        wrk(1, *options, refusals=refusals)
-        pids = [process.pid, *beside]
-        before = [cpu_microseconds(pid) for pid in pids]
-        requests = wrk(seconds, *options, refusals=refusals)
-        costs = [(cpu_microseconds(pid) - spent) / requests for pid, spent in zip(pids, before)]
-        return [*costs, requests / seconds]
+        for port in commands:
+            wait_for(port)
+        # A gateway that listens may still look for its store: only what is measured must pass.
+        wrk(1, *options, refusals=True, ports=tuple(commands))
+        groups = [[process.pid for process in processes], *([pid] for pid in beside)]
+        before = [sum(map(cpu_microseconds, group)) for group in groups]
+        counted = [count() for count in counts]
+        requests = wrk(seconds, *options, refusals=refusals, ports=tuple(commands))
+        costs = [(sum(map(cpu_microseconds, group)) - spent) / requests for group, spent in zip(groups, before)]
+        return [*costs, requests / seconds, *((count() - first) / requests for count, first in zip(counts, counted))]
     finally:
-        process.send_signal(ending)
-        process.wait()
+        for process in processes:
+            process.send_signal(ending)
+        for process in processes:
+            process.wait()
 
 
 def median(values):
@@ -133,3 +154,15 @@ def machine():
         model = re.search(r"model name\s*: (.*)", cpuinfo.read())
     cores = len(os.sched_getaffinity(0))
     return f"{cores} cores of {model.group(1) if model else 'unknown'}"
+
+
+def headline(arguments):
+    return (f"{datetime.date.today()}, {machine()}, {CONNECTIONS} keep-alive connections, "
+            f"{arguments.rounds} rounds of {arguments.seconds} s")
+
+
+def keep(arguments, rows):
+    """Writes what was measured, by name, where --json says."""
+    if arguments.json:
+        head = {"date": str(datetime.date.today()), "machine": machine()}
+        arguments.json.write_text(json.dumps({**head, "rows": rows}, indent=2) + "\n", encoding="utf-8")

@@ -10,7 +10,6 @@ bad ones are answered at once.
 """
 
 import base64
-import datetime
 import hashlib
 import hmac
 import json
@@ -20,7 +19,7 @@ import tempfile
 import time
 
 import rig
-from rig import CONNECTIONS, PROXY, ROOT, UPSTREAM, median
+from rig import PROXY, ROOT, UPSTREAM, median
 
 SECRET = "0123456789abcdef0123456789abcdef"
 # A public key on P-256 to which nobody has the other half here: whatever it is asked to verify is bad.
@@ -107,12 +106,14 @@ def main():
             upstream.terminate()
             upstream.wait()
 
-    print(f"{datetime.date.today()}, {rig.machine()}, {CONNECTIONS} keep-alive connections, "
-          f"{arguments.rounds} rounds of {arguments.seconds} s\n")
+    print(f"{rig.headline(arguments)}\n")
     print("| | CPU µs per request | requests/s |\n|---|---|---|")
+    rows = {}
     for name in subjects:
         cost, rate = (median(each[name][place] for each in rounds) for place in (0, 1))
+        rows[name] = {"cpu_microseconds": cost, "requests_per_second": rate}
         print(f"| {name} | {cost:.1f} | {rate:.0f} |")
+    rig.keep(arguments, rows)
 
 
 if __name__ == "__main__":
