@@ -39,6 +39,7 @@ impl Ours {
             timeout: Micros(5_000_000),
             prefix: "tollgate".to_owned(),
             breaker: breaker::Settings::default(),
+            gateways: 1,
         });
         let store = Arc::new(Store::open(&settings, 1, Clock::system(), Report::new(|_| {})));
         tokio::spawn({
@@ -53,8 +54,9 @@ impl Ours {
     }
 
     pub async fn take(&self, bucket: usize) -> Result<Answer, StoreError> {
-        let taken = self.store.take(LANE, &self.plans[bucket]).await?;
-        Ok(if taken.settlement.is_granted() { Answer::Granted } else { Answer::Refused })
+        let taken = self.store.take(LANE, &self.plans[bucket], None).await?;
+        let granted = taken.is_some_and(|taken| taken.settlement.is_granted());
+        Ok(if granted { Answer::Granted } else { Answer::Refused })
     }
 }
 

@@ -59,6 +59,10 @@ impl Local {
         gateways
     }
 
+    pub fn gateways(&self) -> u64 {
+        self.gateways.load(Ordering::Relaxed)
+    }
+
     /// Remembers what the store has shown of a bucket that is full again after so long.
     pub fn saw(&self, key: BucketKey, state: State, decided: Timestamp, reset_after: Micros, at: Timestamp) {
         if reset_after >= SOON {
@@ -68,7 +72,7 @@ impl Local {
 
     /// Decides a plan by the shares of this gateway. What is told of each bucket is what its share holds.
     pub fn take(&self, plan: &Plan) -> Taken {
-        let gateways = self.gateways.load(Ordering::Relaxed);
+        let gateways = self.gateways();
         let share = |charge: &Charge| {
             let (algorithm, cost) = charge.algorithm.share(charge.cost, gateways);
             let share = Charge { algorithm, cost, ..charge.clone() };

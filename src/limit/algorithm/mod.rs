@@ -15,9 +15,9 @@ use crate::limit::cost::Cost;
 use crate::time::{Micros, Timestamp};
 use token_bucket::TokenBucket;
 
-/// The Lua twins, each a chunk that returns a table of functions: `new` makes a limit of its three numbers; `open` reads a
-/// bucket's value into it, or says that it is none; `fill` and `drain` make it full and empty; `fits` and `charge` are the
-/// step; `close` gives the value to store and the moment at which the bucket is full.
+/// The Lua twins, each a chunk that returns a table of functions: `new` makes a limit of its three numbers; `open` makes a
+/// bucket of a stored value, or says that it is none; `full` and `empty` make one of nothing; `most` says how many times it
+/// can pay a cost, and `charge` takes it; `close` gives the value to store and the moment at which the bucket is full.
 pub const TWINS: [&str; 1] = [include_str!("token_bucket.lua")];
 
 /// A bucket's memory. What the integers mean is the algorithm's business alone; they name their own unit, so that a

@@ -5,6 +5,7 @@
 //! short, and a broken server cannot grant one request what it took for another.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
@@ -12,6 +13,7 @@ use smallvec::SmallVec;
 use super::super::StoreError;
 use crate::limit::algorithm::{Algorithm, State};
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
+use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
 use crate::time::{Micros, Timestamp};
 
@@ -21,11 +23,10 @@ const EXACT: u64 = (1 << 53) - 1;
 /// One call: what is in flight together.
 #[derive(Debug)]
 pub struct Call<'p> {
-    /// Each bucket once.
-    keys: Vec<BucketKey>,
-    /// As `take.lua` describes them.
-    arguments: Vec<u64>,
     runs: Vec<Run<'p>>,
+    tables: Tables,
+    /// As `take.lua` describes it.
+    requests: Vec<u8>,
 }
 
 /// Equal requests, one behind the other.
@@ -34,7 +35,7 @@ struct Run<'p> {
     plan: &'p Plan,
     /// Where each charge's bucket stands among the keys.
     places: SmallVec<[usize; 2]>,
-    times: u64,
+    times: usize,
 }
 
 /// What a call came to.
@@ -59,38 +60,47 @@ pub struct Left {
 
 impl<'p> Call<'p> {
     pub fn new(plans: impl IntoIterator<Item = &'p Plan>) -> Call<'p> {
-        let mut buckets = Buckets::default();
+        let mut tables = Tables::default();
         let mut runs: Vec<Run<'p>> = Vec::new();
         for plan in plans {
             match runs.last_mut() {
                 Some(run) if alike(run.plan, plan) => run.times += 1,
                 _ => {
-                    let places = plan.charges().map(|charge| buckets.place(&charge.key)).collect();
+                    let places = plan.charges().map(|charge| tables.key(&charge.key)).collect();
                     runs.push(Run { plan, places, times: 1 });
                 }
             }
         }
-        let mut tail = Vec::new();
+        let mut requests = Vec::with_capacity(12 * runs.len());
+        let mut add = |numbers: [usize; 3]| requests.extend(numbers.map(short).as_flattened());
         for run in &runs {
-            tail.extend([run.times, count(run.plan.enforced.len()), count(run.plan.shadow.len())]);
+            add([run.times, run.plan.enforced.len(), run.plan.shadow.len()]);
             for (charge, place) in run.plan.charges().zip(&run.places) {
-                tail.extend([buckets.entry(*place, &charge.algorithm), charge.cost.thousandths()]);
+                // Lua counts from 1.
+                add([place + 1, tables.limit(&charge.algorithm) + 1, tables.cost(charge.cost) + 1]);
             }
         }
-        let mut arguments = vec![count(buckets.entries.len())];
-        arguments.append(&mut buckets.numbers);
-        arguments.append(&mut tail);
-        Call { keys: buckets.keys, arguments, runs }
+        Call { runs, tables, requests }
     }
 
     /// `sha` names the script, which the server has. `now` is for the tests that are built with `test-hooks`.
     pub fn command(&self, sha: &str, prefix: &str, now: Option<Timestamp>) -> Cmd {
-        let mut command = Cmd::with_capacity(4 + self.keys.len() + self.arguments.len(), 128 + 40 * self.keys.len());
-        command.arg("EVALSHA").arg(sha).arg(self.keys.len());
-        for key in &self.keys {
+        let Tables { keys, limits, costs, .. } = &self.tables;
+        let numbers = 2 + 4 * limits.len() + costs.len();
+        let bytes = 128 + 40 * keys.len() + 20 * numbers + self.requests.len();
+        let mut command = Cmd::with_capacity(4 + keys.len() + numbers, bytes);
+        command.arg("EVALSHA").arg(sha).arg(keys.len());
+        for key in keys {
             command.arg(&key_name(prefix, key)[..]);
         }
-        command.arg(&self.arguments[..]);
+        command.arg(&self.requests[..]).arg(limits.len());
+        for limit in limits {
+            let (twin, numbers) = limit.twin();
+            command.arg(twin + 1).arg(&numbers[..]);
+        }
+        for cost in costs {
+            command.arg(cost.thousandths());
+        }
         if cfg!(feature = "test-hooks") {
             command.arg(now.map_or(String::new(), |now| now.0.to_string()));
         }
@@ -100,7 +110,7 @@ impl<'p> Call<'p> {
     /// Reads what the script answered.
     pub fn settle(&self, reply: &Value) -> Result<Reply, StoreError> {
         let Value::Array(parts) = reply else { return Err(StoreError::Garbled) };
-        if parts.len() != 2 + self.runs.len() + self.keys.len() {
+        if parts.len() != 2 + self.runs.len() + self.tables.keys.len() {
             return Err(StoreError::Garbled);
         }
         let (head, rest) = parts.split_at(2);
@@ -112,10 +122,10 @@ impl<'p> Call<'p> {
         let healed = integer(&head[1])?;
         let mut states: Vec<Option<State>> = states.iter().map(state).collect::<Result<_, _>>()?;
         let mut settlements = Vec::new();
-        let mut last: Vec<Option<(bool, Micros)>> = vec![None; self.keys.len()];
+        let mut last: Vec<Option<(bool, Micros)>> = vec![None; self.tables.keys.len()];
         for (run, granted) in self.runs.iter().zip(grants) {
             let granted = integer(granted)?;
-            for nth in 0..run.times {
+            for nth in 0..run.times as u64 {
                 let found: SmallVec<[_; 2]> = run.places.iter().map(|place| states[*place].clone()).collect();
                 let (settlement, entries) = settle(run.plan, &found, now);
                 if settlement.is_granted() != (nth < granted) {
@@ -132,7 +142,7 @@ impl<'p> Call<'p> {
                 settlements.push(settlement);
             }
         }
-        let left = self.keys.iter().zip(states).zip(last).filter_map(|((key, state), last)| {
+        let left = self.tables.keys.iter().zip(states).zip(last).filter_map(|((key, state), last)| {
             let (short, reset_after) = last?;
             Some(Left { key: *key, state: state?, short, reset_after })
         });
@@ -150,45 +160,69 @@ pub fn key_name(prefix: &str, key: &BucketKey) -> Vec<u8> {
     name
 }
 
-/// The buckets of a call, and the settings by which each is stepped: more than one for a bucket whose numbers have just
-/// changed in the file.
-#[derive(Default)]
-struct Buckets {
+/// What the requests of a call have in common, each once.
+#[derive(Debug, Default)]
+struct Tables {
     keys: Vec<BucketKey>,
-    places: HashMap<BucketKey, usize>,
-    entries: HashMap<(usize, Algorithm), u64>,
-    numbers: Vec<u64>,
+    places: HashMap<BucketKey, usize, BuildHasherDefault<FirstBytes>>,
+    /// More than one for a bucket whose numbers have just changed in the file.
+    limits: Vec<Algorithm>,
+    costs: Vec<Cost>,
 }
 
-impl Buckets {
-    fn place(&mut self, key: &BucketKey) -> usize {
+impl Tables {
+    fn key(&mut self, key: &BucketKey) -> usize {
         *self.places.entry(*key).or_insert_with(|| {
             self.keys.push(*key);
             self.keys.len() - 1
         })
     }
 
-    /// Counted from 1, as Lua counts.
-    fn entry(&mut self, place: usize, algorithm: &Algorithm) -> u64 {
-        let next = count(self.entries.len()) + 1;
-        *self.entries.entry((place, *algorithm)).or_insert_with(|| {
-            let (twin, numbers) = algorithm.twin();
-            self.numbers.extend([count(place) + 1, count(twin) + 1]);
-            self.numbers.extend(numbers);
-            next
-        })
+    fn limit(&mut self, limit: &Algorithm) -> usize {
+        place(&mut self.limits, limit)
+    }
+
+    fn cost(&mut self, cost: Cost) -> usize {
+        place(&mut self.costs, &cost)
+    }
+}
+
+/// Where it stands in a list that is short.
+fn place<T: Clone + PartialEq>(list: &mut Vec<T>, one: &T) -> usize {
+    list.iter().position(|other| other == one).unwrap_or_else(|| {
+        list.push(one.clone());
+        list.len() - 1
+    })
+}
+
+/// A key is a hash already.
+#[derive(Debug, Default)]
+struct FirstBytes(u64);
+
+impl Hasher for FirstBytes {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk() {
+            self.0 = u64::from_le_bytes(*first);
+        }
+    }
+
+    fn write_usize(&mut self, _length: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 
 /// Whether two requests ask the same of the same buckets.
-fn alike(one: &Plan, other: &Plan) -> bool {
+pub fn alike(one: &Plan, other: &Plan) -> bool {
     let same = |(a, b): (&Charge, &Charge)| (a.key, a.cost) == (b.key, b.cost) && a.algorithm == b.algorithm;
     (one.enforced.len(), one.shadow.len()) == (other.enforced.len(), other.shadow.len())
         && one.charges().zip(other.charges()).all(same)
 }
 
-fn count(number: usize) -> u64 {
-    number as u64
+/// A call has fewer of everything; were it not so, the script would find nothing under this number, and fail.
+fn short(number: usize) -> [u8; 2] {
+    u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes()
 }
 
 fn integer(value: &Value) -> Result<u64, StoreError> {

@@ -138,20 +138,21 @@ mod flaw {
     )];
 
     const FIXED_EXPIRY: Edits =
-        &[("redis.call('SET', KEYS[key], value, 'PX', left)", "redis.call('SET', KEYS[key], value, 'PX', 1000)")];
+        &[("call('SET', KEYS[key], value, 'PX', text)", "call('SET', KEYS[key], value, 'PX', '1000')")];
 
     const WRITE_ON_REFUSAL: Edits = &[
+        ("local healed = 0\n", "local healed, refused = 0, {}\n"),
         (
-            "    if fits then\n",
-            "    for index = 1, fits and 0 or enforced do
-      asked[index].refused, holders[asked[index].key] = true, asked[index]
-    end
-    if fits then\n",
+            "  if granted < 0 then granted = 0 end\n",
+            "  if granted < 0 then granted = 0 end
+  for index = 1, granted > 0 and 0 or enforced do
+    refused[keys[index]], changed[keys[index]] = true, true
+  end\n",
         ),
         (
-            "  local value, full_at = holder.twin.close(holder)\n",
-            "  if holder.refused then holder.spent = holder.spent - holder.spent % (1000 * holder.unit) end
-  local value, full_at = holder.twin.close(holder)\n",
+            "    local holder = holders[key]\n",
+            "    local holder, bucket = holders[key], buckets[key]
+    if refused[key] then bucket[1] = bucket[1] - bucket[1] % (1000 * holder.unit) end\n",
         ),
     ];
 

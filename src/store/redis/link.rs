@@ -15,7 +15,7 @@ use super::super::breaker::{Breaker, Change};
 use super::super::local::Local;
 use super::super::{Called, Caller, Event, Fault, Lane, Report, Source, StoreError, Taken};
 use super::Settings;
-use super::batch::{Call, Left, Reply};
+use super::batch::{Call, Left, Reply, alike};
 use super::connect::{Connected, connect, load};
 use super::envelope::Envelope;
 use super::hooks::Hooks;
@@ -26,9 +26,10 @@ use crate::time::{Clock, Micros, Timestamp};
 
 /// The most that wait for one link. Beyond it the last would not be answered in time anyway.
 const QUEUE: usize = 4096;
-/// The most requests, and charges, of one call: a script holds up everybody else who asks that server.
-const REQUESTS: usize = 64;
+/// The most charges of one call, with equal requests counted once: a script holds up everybody else who asks that server.
 const CHARGES: usize = 128;
+/// The most requests of one call: they are answered together.
+const REQUESTS: usize = 512;
 /// How long an overdue answer is waited for, although nobody wants it any more, before the connection is given up.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Who has waited for longer may have gone, and is looked after.
@@ -251,7 +252,9 @@ impl Link {
         let (mut charges, most) = (0, self.shared.hooks.requests(REQUESTS));
         let mut add = |batch: &mut Vec<Waiting>, waiting: Waiting, now: Timestamp| {
             if let Some(waiting) = waiting.still_there(now) {
-                charges += waiting.plan.charges().count();
+                if !batch.last().is_some_and(|last| alike(&last.plan, &waiting.plan)) {
+                    charges += waiting.plan.charges().count();
+                }
                 batch.push(waiting);
             }
             batch.len() < most && charges < CHARGES

@@ -1,85 +1,113 @@
 -- Takes the charges of many requests from many buckets, in one act, on the server's clock. Knows no algorithm: the list
 -- `twins` and the moment `now` stand before this text.
 --
--- KEYS are the buckets. ARGV is a row of numbers:
---   how many limits; for each: its bucket's place in KEYS, its algorithm's in `twins`, and three numbers;
---   then runs of equal requests, to the end: how many times, how many enforced charges, how many shadow charges;
---   for each charge: which limit, and the cost in thousandths.
+-- KEYS are the buckets. ARGV[1] is the requests, in integers of two bytes, the low one first: runs of equal requests, each
+-- how many times, how many enforced charges, how many shadow charges; then for each charge its bucket's place in KEYS,
+-- its limit, and its cost among the costs. ARGV[2] is how many limits there are; for each follow the place of its
+-- algorithm in `twins`, and three numbers; then the costs, in thousandths.
 -- The reply is `now`, how many buckets had to be healed, how many requests of each run were granted (the first ones),
 -- and each bucket's value as it was found; nil for a bucket that is full.
 
-local KEYS, ARGV, tonumber = KEYS, ARGV, tonumber
-local limits, found, healed = {}, {}, 0
--- By bucket: the limit that charged it last, and so holds what it is worth; none as long as nothing has changed.
-local holders = {}
+local KEYS, ARGV, tonumber, byte = KEYS, ARGV, tonumber, string.byte
+local call, pcall = redis.call, redis.pcall
 
-local at = 1
-for number = 1, tonumber(ARGV[1]) do
-  local key, twin = tonumber(ARGV[at + 1]), twins[tonumber(ARGV[at + 2])]
-  local limit = twin.new(tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5]))
-  at = at + 5
-  limit.key, limit.twin, limits[number] = key, twin, limit
-  local value = found[key]
-  if value == nil then
-    value = redis.pcall('GET', KEYS[key])
-    if type(value) == 'table' and not string.find(value.err, '^WRONGTYPE') then return value end
-  end
+local limits, costs, known = {}, {}, tonumber(ARGV[2])
+for number = 1, known do
+  local at = 4 * number - 2
+  local twin = twins[tonumber(ARGV[at + 1])]
+  local limit = twin.new(tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4]))
+  limit.twin, limits[number] = twin, limit
+end
+for at = 4 * known + 3, #ARGV do costs[at - 4 * known - 2] = tonumber(ARGV[at]) end
+
+-- By bucket: its value, what it is worth, by which limit that is told, and whether it is to be written.
+local found, buckets, holders, changed = {}, {}, {}, {}
+local healed = 0
+
+local function first(key, limit)
+  local value = pcall('GET', KEYS[key])
+  if type(value) == 'table' and not string.find(value.err, '^WRONGTYPE') then return value end
+  local twin, bucket = limit.twin
   if not value then
-    twin.fill(limit, now)
-  elseif not twin.open(limit, value, now) then
-    -- Whatever this was, it is no reason for a free refill.
-    twin.drain(limit, now)
-    value, holders[key], healed = twin.close(limit), limit, healed + 1
+    bucket = twin.full(limit, now)
+  else
+    bucket = twin.open(limit, value, now)
+    if not bucket then
+      -- Whatever this was, it is no reason for a free refill.
+      bucket = twin.empty(limit, now)
+      value, changed[key], healed = twin.close(limit, bucket), true, healed + 1
+    end
   end
-  found[key] = value
+  found[key], buckets[key], holders[key] = value, bucket, limit
 end
 
--- A bucket under two sets of numbers, in the moment in which they change in the file: each reads what the other left.
-local function hold(limit)
-  local holder = holders[limit.key]
-  if holder and holder ~= limit then limit.twin.open(limit, holder.twin.close(holder), now) end
+-- What a bucket is worth to this limit. One under two sets of numbers, in the moment in which they change in the file, is
+-- read as the limit that charged it last left it.
+local function worth(key, limit)
+  local holder = holders[key]
+  if holder == limit then return buckets[key] end
+  local value = found[key]
+  if changed[key] then value = holder.twin.close(holder, buckets[key]) end
+  return value and limit.twin.open(limit, value, now) or limit.twin.full(limit, now)
 end
 
-local reply = {now, healed}
-local runs = 2
-while at < #ARGV do
-  local times, enforced, shadow = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local charges = enforced + shadow
-  local asked, costs = {}, {}
+local reply = {now, 0}
+local runs, at, count = ARGV[1], 1, 2
+local keys, asked, prices = {}, {}, {}
+while at < #runs do
+  local t, tt, e, ee, s, ss = byte(runs, at, at + 5)
+  local granted, enforced = t + 256 * tt, e + 256 * ee
+  local charges = enforced + s + 256 * ss
+  at = at + 6
   for index = 1, charges do
-    asked[index], costs[index] = limits[tonumber(ARGV[at + 2 + 2 * index])], tonumber(ARGV[at + 3 + 2 * index])
-  end
-  at = at + 3 + 2 * charges
-
-  local granted, fits = 0, true
-  while fits and granted < times do
-    for index = 1, enforced do
-      local limit = asked[index]
-      hold(limit)
-      fits = fits and limit.twin.fits(limit, costs[index])
+    local k, kk, l, ll, c, cc = byte(runs, at, at + 5)
+    local key, limit, cost = k + 256 * kk, limits[l + 256 * ll], costs[c + 256 * cc]
+    at = at + 6
+    keys[index], asked[index], prices[index] = key, limit, cost
+    if found[key] == nil then
+      local failure = first(key, limit)
+      if failure then return failure end
     end
-    -- At one moment, what one request cannot pay its equals behind it cannot either.
-    if fits then
-      for index = 1, charges do
-        local limit = asked[index]
-        hold(limit)
-        if index <= enforced or limit.twin.fits(limit, costs[index]) then
-          limit.twin.charge(limit, costs[index])
-          holders[limit.key] = limit
-        end
+    -- At one moment equal requests are granted until one of their buckets cannot pay.
+    if index <= enforced then
+      local most = limit.twin.most(limit, worth(key, limit), cost)
+      if most < granted then granted = most end
+    end
+  end
+  if granted < 0 then granted = 0 end
+  if granted > 0 then
+    for index = 1, charges do
+      local key, limit, times = keys[index], asked[index], granted
+      local bucket = worth(key, limit)
+      if index > enforced then
+        times = limit.twin.most(limit, bucket, prices[index])
+        if times > granted then times = granted end
       end
-      granted = granted + 1
+      if times > 0 then
+        limit.twin.charge(limit, bucket, times * prices[index])
+        buckets[key], holders[key], changed[key] = bucket, limit, true
+      end
     end
   end
-  runs = runs + 1
-  reply[runs] = granted
+  count = count + 1
+  reply[count] = granted
 end
 
-for key, holder in pairs(holders) do
-  local value, full_at = holder.twin.close(holder)
-  -- '%.0f': some servers would print a large number with an exponent.
-  local left = string.format('%.0f', math.max(math.ceil((full_at - now) / 1000), 0) + 1)
-  redis.call('SET', KEYS[key], value, 'PX', left)
+-- Written out once for each time to live: some servers would print a large number with an exponent.
+local texts = {}
+for key = 1, #KEYS do
+  if changed[key] then
+    local holder = holders[key]
+    local value, full_at = holder.twin.close(holder, buckets[key])
+    local left = math.max(math.ceil((full_at - now) / 1000), 0) + 1
+    local text = texts[left]
+    if not text then
+      text = string.format('%.0f', left)
+      texts[left] = text
+    end
+    call('SET', KEYS[key], value, 'PX', text)
+  end
+  reply[count + key] = found[key]
 end
-for key = 1, #KEYS do reply[runs + key] = found[key] end
+reply[2] = healed
 return reply
