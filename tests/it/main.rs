@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod history;
 mod support;
 
 #[cfg(feature = "test-hooks")]
@@ -12,7 +13,11 @@ mod cli;
 mod client_address;
 mod config;
 mod docs;
+#[cfg(feature = "test-hooks")]
+mod flaws;
 mod forged;
+#[cfg(feature = "test-hooks")]
+mod histories;
 mod hooks;
 mod life;
 mod links;

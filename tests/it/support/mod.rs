@@ -7,6 +7,7 @@ pub mod https;
 mod liar;
 pub mod mint;
 mod redis;
+mod relay;
 #[cfg(feature = "test-hooks")]
 mod scripted;
 mod upstream;
@@ -16,6 +17,7 @@ pub use client::{Client, Response};
 pub use gateway::{Gateway, SYSTEM_ROOTS};
 pub use liar::play_redis;
 pub use redis::{Redis, free_port};
+pub use relay::{Answers, Relay};
 #[cfg(feature = "test-hooks")]
 pub use scripted::Scripted;
 pub use upstream::Upstream;
@@ -30,6 +32,12 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(now() < deadline, "never happened: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Says what was measured: `cargo test -- --nocapture` shows it, and the documentation cites it.
+#[allow(clippy::print_stdout, reason = "a test's standard output is kept by cargo unless it is asked for")]
+pub fn tell(line: &str) {
+    println!("{line}");
 }
 
 #[allow(clippy::disallowed_methods, reason = "a test measures real time")]

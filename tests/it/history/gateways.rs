@@ -1,0 +1,210 @@
+//! Plays several gateways on one Redis: for each a store of its own, whose lanes are driven on threads of their own.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use tollgate::limit::algorithm::Algorithm;
+use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::cost::Cost;
+use tollgate::limit::decision::{Outcome, Verdict};
+use tollgate::limit::key::BucketKey;
+use tollgate::store::redis::hooks::Hooks;
+use tollgate::store::redis::{self, Settings};
+use tollgate::store::{Event, Lane, Report, Store, StoreError, Taken, breaker};
+use tollgate::time::{Clock, Micros};
+
+use super::{Answer, History, Numbers, Record};
+use crate::support::{Redis, now};
+
+/// The most that a decision waits for where nothing may depend on how busy the machine is.
+pub const PATIENT: Micros = Micros(5_000_000);
+
+#[derive(Clone)]
+pub struct Gateways {
+    /// One gateway for each.
+    pub hooks: Vec<Hooks>,
+    pub lanes: usize,
+    /// On each lane.
+    pub callers: usize,
+    pub buckets: Vec<Numbers>,
+    /// What a caller asks for next: buckets and costs in thousandths. It is told the caller's number.
+    pub request: fn(usize) -> Vec<(usize, u64)>,
+    /// The mean of how long a caller waits after a grant, and after a refusal.
+    pub pauses: [Duration; 2],
+    pub lasting: Duration,
+    /// The most that a decision waits for.
+    pub timeout: Micros,
+}
+
+pub struct Played {
+    pub history: History,
+    /// How often Redis was asked.
+    pub calls: u64,
+}
+
+impl Gateways {
+    /// `port` is where Redis is for them: it may stand behind something. `begin` is called when all are connected and
+    /// nobody has asked yet.
+    pub fn play(&self, redis: &Redis, port: u16, begin: impl Fn() + Sync) -> Played {
+        let start = now();
+        let (offset, tolerance) = offset(redis, start);
+        let calls = Arc::new(AtomicU64::new(0));
+        let ready = Barrier::new(self.hooks.len() * self.lanes);
+        let begin = || {
+            if ready.wait().is_leader() {
+                begin();
+            }
+            ready.wait();
+        };
+        let records = std::thread::scope(|scope| {
+            let mut lanes = Vec::new();
+            for (gateway, hooks) in self.hooks.iter().enumerate() {
+                let store = Arc::new(self.open(*hooks, port, Arc::clone(&calls)));
+                for lane in 0..self.lanes {
+                    let (store, begin) = (Arc::clone(&store), &begin);
+                    lanes.push(scope.spawn(move || self.drive(store, (gateway, lane), start, begin)));
+                }
+            }
+            lanes.into_iter().flat_map(|lane| lane.join().unwrap()).collect()
+        });
+        let history = History { buckets: self.buckets.clone(), records, offset, tolerance };
+        Played { history, calls: calls.load(Ordering::Relaxed) }
+    }
+
+    /// As the gateway does: one thread, which drives the lane's link and all who ask on it.
+    fn drive(&self, store: Arc<Store>, lane: (usize, usize), start: Instant, begin: &dyn Fn()) -> Vec<Record> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let driven = Arc::clone(&store);
+            let link = tokio::spawn(async move { driven.run(Lane(lane.1)).await });
+            store.tried().await;
+            begin();
+            let numbers = Arc::new(AtomicU64::new(0));
+            let end = now() + self.lasting;
+            let callers: Vec<_> = (0..self.callers)
+                .map(|caller| {
+                    let caller = Caller {
+                        place: (lane.0 * self.lanes + lane.1) * self.callers + caller,
+                        gateways: self.clone(),
+                        store: Arc::clone(&store),
+                        lane,
+                        numbers: Arc::clone(&numbers),
+                        start,
+                    };
+                    tokio::spawn(caller.ask_until(end))
+                })
+                .collect();
+            let mut records = Vec::new();
+            for caller in callers {
+                records.extend(caller.await.unwrap());
+            }
+            link.abort();
+            records
+        })
+    }
+
+    fn open(&self, hooks: Hooks, port: u16, calls: Arc<AtomicU64>) -> Store {
+        let settings = Settings {
+            host: "127.0.0.1".to_owned(),
+            port,
+            database: 0,
+            username: None,
+            password: None,
+            tls: None,
+            timeout: self.timeout,
+            prefix: "history".to_owned(),
+            breaker: breaker::Settings::default(),
+            gateways: 1,
+        };
+        let report = Report::new(move |event| {
+            if let Event::Called(_) = event {
+                calls.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Store::Redis(redis::Redis::with(hooks, settings, self.lanes, Clock::system(), report))
+    }
+
+    fn plan(&self, charges: &[(usize, u64)]) -> Plan {
+        let charge = |(place, cost): &(usize, u64)| {
+            let numbers = self.buckets[*place];
+            let rate = Rate { amount: Cost::from_thousandths(numbers.amount), period: Micros(numbers.period) };
+            Charge {
+                key: BucketKey([u8::try_from(place + 1).unwrap(); 16]),
+                algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, numbers.burst).unwrap()),
+                cost: Cost::from_thousandths(*cost),
+                limit: LimitId(0),
+                variant: 0,
+            }
+        };
+        Plan { enforced: charges.iter().map(charge).collect(), shadow: Default::default() }
+    }
+}
+
+struct Caller {
+    place: usize,
+    gateways: Gateways,
+    store: Arc<Store>,
+    lane: (usize, usize),
+    /// Counts what this lane is asked.
+    numbers: Arc<AtomicU64>,
+    start: Instant,
+}
+
+impl Caller {
+    async fn ask_until(self, end: Instant) -> Vec<Record> {
+        let mut records = Vec::new();
+        while now() < end {
+            let charges = (self.gateways.request)(self.place);
+            let plan = self.gateways.plan(&charges);
+            let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+            let asked = micros(self.start);
+            let taken = self.store.take(Lane(self.lane.1), &plan, None).await;
+            let answered = micros(self.start) + 1;
+            let answer = answer(taken);
+            let pause = self.gateways.pauses[usize::from(!matches!(answer, Answer::Granted { .. }))];
+            records.push(Record { lane: self.lane, number, asked, answered, charges, answer });
+            match pause {
+                Duration::ZERO => tokio::task::yield_now().await,
+                pause => tokio::time::sleep(pause.mul_f64(2.0 * fastrand::f64())).await,
+            }
+        }
+        records
+    }
+}
+
+fn answer(taken: Result<Option<Taken>, StoreError>) -> Answer {
+    match taken {
+        Ok(Some(Taken { now, settlement, source, .. })) => {
+            let told =
+                |outcome: &Outcome| (outcome.verdict != Verdict::Unasked).then(|| outcome.remaining.thousandths());
+            let (now, remaining) = (i64::try_from(now.0).unwrap(), settlement.enforced.iter().map(told).collect());
+            if settlement.is_granted() {
+                Answer::Granted { now, remaining }
+            } else {
+                Answer::Refused { now, remaining, source }
+            }
+        }
+        Err(StoreError::Timeout | StoreError::Closed | StoreError::Garbled) => Answer::Unknown,
+        Ok(None) | Err(_) => Answer::Unasked,
+    }
+}
+
+fn micros(start: Instant) -> i64 {
+    i64::try_from(start.elapsed().as_micros()).unwrap()
+}
+
+/// What must be added to a moment of the test's clock to have Redis' one, and by how much that may be wrong. Both are
+/// clocks of one machine, and go equally fast; so the shortest of some round trips says it for the whole test.
+fn offset(redis: &Redis, start: Instant) -> (i64, i64) {
+    let mut connection = redis.connection();
+    let mut measure = || {
+        let before = micros(start);
+        let (seconds, rest): (i64, i64) = ::redis::cmd("TIME").query(&mut connection).unwrap();
+        let after = micros(start) + 1;
+        (after - before, seconds * 1_000_000 + rest - i64::midpoint(before, after))
+    };
+    let (round_trip, offset) = (0..200).map(|_| measure()).min().unwrap();
+    (offset, round_trip / 2 + 2)
+}

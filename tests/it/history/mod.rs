@@ -1,0 +1,174 @@
+//! Remembers what several gateways were asked and what they answered, and judges it afterwards.
+//!
+//! Two judges, of which neither knows how a store works. [`windows`] looks from outside: whatever was asked for and
+//! answered within some time is at most the burst and what came back in it, for every such time. [`replay`] takes all
+//! answers of Redis in the order of its clock through a bucket of its own, in exact integers: each level must be the one
+//! that was told, each grant must fit, and for each refusal there must be an instant, between the question and the
+//! answer, at which some bucket really held less than its cost.
+
+#[cfg(feature = "test-hooks")]
+pub mod gateways;
+#[cfg(feature = "test-hooks")]
+pub mod replay;
+pub mod windows;
+
+/// A bucket's numbers: `amount` comes back in each `period`. Amounts are in thousandths of a token, times in
+/// microseconds. What is spent is counted in units, of which `period` make a thousandth: so many come back in each
+/// microsecond as `amount` says.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbers {
+    pub burst: u64,
+    pub amount: u64,
+    pub period: u64,
+}
+
+impl Numbers {
+    pub const fn per_second(tokens: u64, burst: u64) -> Numbers {
+        Numbers { burst, amount: tokens * 1000, period: 1_000_000 }
+    }
+
+    pub fn capacity(&self) -> i128 {
+        self.price(self.burst * 1000)
+    }
+
+    /// So many thousandths, in units.
+    pub fn price(&self, cost: u64) -> i128 {
+        i128::from(cost) * i128::from(self.period)
+    }
+
+    pub fn refill(&self, from: i64, to: i64) -> i128 {
+        i128::from(to - from) * i128::from(self.amount)
+    }
+
+    /// So many units as a text in tokens, rounded up; nothing where there are none.
+    pub fn tokens(&self, units: i128) -> String {
+        let period = i128::from(self.period);
+        let thousandths = (units.max(0) + period - 1) / period;
+        format!("{}.{:03}", thousandths / 1000, thousandths % 1000)
+    }
+}
+
+#[cfg(feature = "test-hooks")]
+pub use judged::{Answer, Findings, History, Kind, Record};
+
+#[cfg(feature = "test-hooks")]
+mod judged {
+    use std::collections::BTreeMap;
+    use std::fmt;
+
+    use tollgate::store::Source;
+
+    use super::{Numbers, replay, windows};
+
+    /// One request. Times are microseconds of the test's own clock, rounded away from each other.
+    #[derive(Clone, Debug)]
+    pub struct Record {
+        /// Which lane of which gateway, and as which of its requests.
+        pub lane: (usize, usize),
+        pub number: u64,
+        pub asked: i64,
+        pub answered: i64,
+        /// Buckets, by their place in [`History::buckets`], and costs.
+        pub charges: Vec<(usize, u64)>,
+        pub answer: Answer,
+    }
+
+    #[derive(Clone, Debug)]
+    pub enum Answer {
+        /// By what clock the store decided, and what was left of each bucket; none of one that was not asked.
+        Granted {
+            now: i64,
+            remaining: Vec<Option<u64>>,
+        },
+        Refused {
+            now: i64,
+            remaining: Vec<Option<u64>>,
+            source: Source,
+        },
+        /// It may have been charged, or may still be.
+        Unknown,
+        /// It was not charged, and never will be.
+        Unasked,
+    }
+
+    #[derive(Debug)]
+    pub struct History {
+        pub buckets: Vec<Numbers>,
+        pub records: Vec<Record>,
+        /// What the test's clock must be moved by to be Redis' one, and by how much that may be wrong.
+        pub offset: i64,
+        pub tolerance: i64,
+    }
+
+    /// What can be wrong with an answer.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Kind {
+        /// More than the burst and what came back, in some window.
+        OverGrant,
+        /// A grant that its bucket could not pay, in Redis' own order.
+        WrongGrant,
+        /// A refusal at a time at which all its buckets could pay.
+        Unjustified,
+        /// Another level than that of the reference.
+        OtherLevel,
+        /// Decided at a moment at which nobody waited for it.
+        OutOfTime,
+    }
+
+    #[derive(Default)]
+    pub struct Findings {
+        pub counts: BTreeMap<Kind, u64>,
+        first: BTreeMap<Kind, String>,
+    }
+
+    impl Findings {
+        pub fn add(&mut self, kind: Kind, what: impl FnOnce() -> String) {
+            *self.counts.entry(kind).or_default() += 1;
+            self.first.entry(kind).or_insert_with(what);
+        }
+
+        pub fn of(&self, kind: Kind) -> u64 {
+            self.counts.get(&kind).copied().unwrap_or(0)
+        }
+
+        pub fn is_empty(&self) -> bool {
+            self.counts.is_empty()
+        }
+    }
+
+    /// How many of each, and the first.
+    impl fmt::Debug for Findings {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            let told = self.counts.iter().map(|(kind, count)| (kind, (count, self.first.get(kind))));
+            f.debug_map().entries(told).finish()
+        }
+    }
+
+    impl History {
+        pub fn judge(&self) -> Findings {
+            let mut findings = Findings::default();
+            for (place, numbers) in self.buckets.iter().enumerate() {
+                let excess = windows::excess(numbers, &self.grants(place));
+                if excess > 0 {
+                    findings.add(Kind::OverGrant, || format!("bucket {place}: {} too much", numbers.tokens(excess)));
+                }
+            }
+            replay::judge(self, &mut findings);
+            findings
+        }
+
+        /// What was granted of one bucket.
+        pub fn grants(&self, bucket: usize) -> Vec<windows::Grant> {
+            let granted = self.records.iter().filter(|record| matches!(record.answer, Answer::Granted { .. }));
+            let grant = |record: &Record| {
+                let (_, cost) = record.charges.iter().find(|(place, _)| *place == bucket)?;
+                Some(windows::Grant { asked: record.asked, answered: record.answered, cost: *cost })
+            };
+            granted.filter_map(grant).collect()
+        }
+
+        pub fn count(&self, which: impl Fn(&Answer) -> bool) -> usize {
+            self.records.iter().filter(|record| which(&record.answer)).count()
+        }
+    }
+}

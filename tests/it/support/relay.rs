@@ -1,0 +1,77 @@
+//! Stands between a gateway and its Redis, passes every request on at once, and does with the answers what a test says.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use super::now;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    Pass,
+    /// Each comes this much later, in order.
+    Late(Duration),
+    /// None arrives, and the connection stays.
+    Lost,
+}
+
+pub struct Relay {
+    pub port: u16,
+    answers: Arc<Mutex<Answers>>,
+}
+
+impl Relay {
+    /// In front of this port.
+    pub fn start(redis: u16) -> Relay {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let answers = Arc::new(Mutex::new(Answers::Pass));
+        let said = Arc::clone(&answers);
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // A server that is away is a connection that ends at once.
+                if let Ok(server) = TcpStream::connect(("127.0.0.1", redis)) {
+                    pass(client, server, Arc::clone(&said));
+                }
+            }
+        });
+        Relay { port, answers }
+    }
+
+    pub fn set(&self, answers: Answers) {
+        *self.answers.lock().unwrap() = answers;
+    }
+}
+
+fn pass(client: TcpStream, server: TcpStream, answers: Arc<Mutex<Answers>>) {
+    client.set_nodelay(true).unwrap();
+    server.set_nodelay(true).unwrap();
+    let (mut from_client, mut to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+    let (mut from_server, mut to_client) = (server, client);
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from_client, &mut to_server);
+        let _ = to_server.shutdown(Shutdown::Both);
+    });
+    let (later, due) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 64 << 10];
+        while let Ok(length @ 1..) = from_server.read(&mut bytes) {
+            let delay = match *answers.lock().unwrap() {
+                Answers::Pass => Duration::ZERO,
+                Answers::Late(delay) => delay,
+                Answers::Lost => continue,
+            };
+            let _ = later.send((now() + delay, bytes[..length].to_vec()));
+        }
+    });
+    std::thread::spawn(move || {
+        for (at, bytes) in due {
+            std::thread::sleep(at.saturating_duration_since(now()));
+            if to_client.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+        let _ = to_client.shutdown(Shutdown::Both);
+    });
+}
