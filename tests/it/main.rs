@@ -13,6 +13,7 @@ mod cli;
 mod client_address;
 mod config;
 mod docs;
+mod faults;
 #[cfg(feature = "test-hooks")]
 mod flaws;
 mod forged;
