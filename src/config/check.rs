@@ -4,7 +4,7 @@ use super::reader::{Field, Section, all};
 use super::rules::Given;
 use super::{
     Config, Drain, HeaderFormat, Jitter, Log, LogFormat, Surroundings, Threads, Upstream, UpstreamTimeouts, api_keys,
-    listeners, rules, stores, tokens,
+    bounds, listeners, rules, stores, tokens,
 };
 use crate::auth::client_ip;
 use crate::limit::rule::OnStoreFailure;
@@ -34,6 +34,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
     );
     let headers = or_default(file.get("headers"), vec![HeaderFormat::RateLimit, HeaderFormat::Legacy], headers);
     let retry_after_jitter = jitter(file.get("retry_after_jitter"));
+    let bounds = bounds::bounds(file.get("limits"));
     let upstream_timeouts = upstream_timeouts(file.get("upstream_timeouts"));
     let drain = drain(file.get("drain"));
     let log = log(file.get("log"));
@@ -54,6 +55,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
         api_keys,
         headers: headers?,
         retry_after_jitter: retry_after_jitter?,
+        bounds: bounds?,
         upstream_timeouts: upstream_timeouts?,
         drain: drain?,
         log: log?,

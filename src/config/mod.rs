@@ -5,6 +5,7 @@
 //! to the room that they configure, when that room is to the left of this one; the gateway's stand here.
 
 mod api_keys;
+mod bounds;
 mod check;
 mod env;
 mod limits;
@@ -49,6 +50,7 @@ pub struct Config {
     pub rules: RuleSet,
     pub headers: Vec<HeaderFormat>,
     pub retry_after_jitter: Jitter,
+    pub bounds: Bounds,
     pub upstream_timeouts: UpstreamTimeouts,
     pub drain: Drain,
     pub log: Log,
@@ -97,6 +99,25 @@ pub struct Jitter {
     /// Of the wait, in millionths.
     pub share: u32,
     pub max: Micros,
+}
+
+/// What clients may send, and how long they may take: `limits`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Of a head, with its request line.
+    pub header_bytes: usize,
+    pub headers: usize,
+    pub target_bytes: usize,
+    /// From a head's first byte to its last.
+    pub header_timeout: Micros,
+    /// Until a head's first byte.
+    pub idle_timeout: Micros,
+    /// Between bytes of a body, and of an answer that the client takes.
+    pub body_timeout: Micros,
+    /// None: any length.
+    pub body_bytes: Option<u64>,
+    /// Of all listeners, at once.
+    pub connections: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

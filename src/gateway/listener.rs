@@ -1,4 +1,4 @@
-//! Owns the listening sockets and the front door behind them.
+//! Owns the listening sockets, one of each for every thread.
 //!
 //! Every thread has a socket of its own on each address (SO_REUSEPORT): the kernel spreads connections, and none ever
 //! changes its thread. Sockets are bound before anything else is started, so a busy port is an error at once.
@@ -8,22 +8,17 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use metrics::Gauge;
 use parking_lot::Mutex;
-use pingora::apps::{HttpServerApp, ServerApp};
+use pingora::apps::ServerApp;
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
-use pingora::protocols::Stream;
-use pingora::proxy::HttpProxy;
 use pingora::server::{Fds, ListenFds, ShutdownWatch};
 use pingora::services::Service;
 use pingora::services::listening::Service as ListeningService;
 use socket2::{Domain, Socket, Type};
 
-use super::proxy::Proxy;
-use super::proxy_header::ProxyHeaders;
+use super::front_door::FrontDoor;
 
 /// One address, bound once for each thread.
 #[derive(Debug)]
@@ -55,8 +50,8 @@ impl Bound {
             // The name under which a socket can be handed to a next process: the table is keyed by text.
             let key = format!("{address}#{number}");
             let mut service = ListeningService::new(format!("{name} {key}"), app(number));
-            // An idle connection holds no read buffer.
-            let buffers = L4BufferSettings { read: Some(8 << 10), ..L4BufferSettings::default() };
+            // The front door reads into buffers of its own, and an idle connection holds none.
+            let buffers = L4BufferSettings { read: Some(0), ..L4BufferSettings::default() };
             service.add_listener(ListenerConfig::tcp(address.clone()).l4_buffer(buffers));
             OwnSocket { inner: service, key, address: address.clone(), socket: Some(socket) }
         };
@@ -171,62 +166,5 @@ impl Service for Thread {
 
     fn listen_addresses(&self) -> Option<Vec<String>> {
         Some(self.sockets.iter().map(|socket| socket.key.clone()).collect())
-    }
-}
-
-/// Where a connection comes in, before Pingora sees it.
-#[expect(missing_debug_implementations, reason = "Pingora's proxy has none")]
-pub struct FrontDoor {
-    proxy: Arc<HttpProxy<Proxy>>,
-    open: Arc<AtomicUsize>,
-    connections: Gauge,
-    /// Where every connection has to begin with one.
-    headers: Option<Arc<ProxyHeaders>>,
-}
-
-impl FrontDoor {
-    /// `open` counts the connections of all listeners and threads, `connections` those of this listener.
-    pub fn new(
-        proxy: Arc<HttpProxy<Proxy>>,
-        open: Arc<AtomicUsize>,
-        connections: Gauge,
-        headers: Option<Arc<ProxyHeaders>>,
-    ) -> FrontDoor {
-        FrontDoor { proxy, open, connections, headers }
-    }
-}
-
-#[async_trait]
-impl ServerApp for FrontDoor {
-    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
-        let _counted = Counted::new(self);
-        let stream = match &self.headers {
-            None => stream,
-            // On the heap, so that it makes no other connection larger.
-            Some(headers) => Box::pin(headers.take(stream, shutdown)).await?,
-        };
-        self.proxy.process_new(stream, shutdown).await
-    }
-
-    async fn cleanup(&self) {
-        self.proxy.http_cleanup().await;
-    }
-}
-
-/// Counts a connection for as long as it is served, however that ends.
-struct Counted<'d>(&'d FrontDoor);
-
-impl Counted<'_> {
-    fn new(door: &FrontDoor) -> Counted<'_> {
-        door.open.fetch_add(1, Ordering::AcqRel);
-        door.connections.increment(1.0);
-        Counted(door)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::AcqRel);
-        self.0.connections.decrement(1.0);
     }
 }

@@ -265,7 +265,7 @@ impl Metrics {
         }
     }
 
-    pub fn count_response(&self, method: &http::Method, code: u16, origin: Origin) {
+    pub fn count_response(&self, method: &str, code: u16, origin: Origin) {
         self.responses.counter(&self.recorder, method, code, origin).increment(1);
     }
 
@@ -353,8 +353,8 @@ impl Responses {
         Responses((0..METHODS.len() * CODES * 2).map(|_| OnceLock::new()).collect())
     }
 
-    fn counter(&self, recorder: &PrometheusRecorder, method: &http::Method, code: u16, origin: Origin) -> &Counter {
-        let method_place = METHODS.iter().position(|known| *known == method.as_str()).unwrap_or(METHODS.len() - 1);
+    fn counter(&self, recorder: &PrometheusRecorder, method: &str, code: u16, origin: Origin) -> &Counter {
+        let method_place = METHODS.iter().position(|known| *known == method).unwrap_or(METHODS.len() - 1);
         // An upstream's code outside of HTTP's range is none.
         let code = if (100..600).contains(&code) { code } else { 599 };
         let (origin, second) = match origin {

@@ -9,6 +9,7 @@ mod decide;
 pub mod echo;
 mod fall_back;
 mod fields;
+mod front_door;
 mod health;
 mod hearsay;
 mod key_watch;
@@ -44,10 +45,11 @@ use crate::config::{Config, Listener, Threads};
 use crate::store::{Lane, Report, Store};
 use crate::time::{Clock, Micros, Timestamp};
 use admin::Admin;
+use front_door::FrontDoor;
 use health::StoreHealth;
 use hearsay::Hearsay;
 use life::{Housekeeping, Signals};
-use listener::{Bound, FrontDoor, Thread};
+use listener::{Bound, Thread};
 use metrics::Metrics;
 use proxy::Proxy;
 use proxy_header::ProxyHeaders;
@@ -119,6 +121,7 @@ pub fn bootstrap(config: Config) -> Result<Bootstrapped, StartError> {
         draining: AtomicBool::new(false),
         hangup: Notify::new(),
         upstream_failures: Sampled::default(),
+        turned_away: Sampled::default(),
         hearsay: Hearsay::default(),
     };
     Ok(Bootstrapped { gateway: Arc::new(gateway), http, admin, threads })
@@ -155,8 +158,12 @@ impl Bootstrapped {
             let connections = self.gateway.metrics.connections(&label);
             let headers =
                 listener.proxy_protocol.then(|| Arc::new(ProxyHeaders::new(Arc::clone(&self.gateway), &label)));
-            let door = |thread: usize| {
-                FrontDoor::new(Arc::clone(&proxies[thread]), Arc::clone(&open), connections.clone(), headers.clone())
+            let door = |thread: usize| FrontDoor {
+                gateway: Arc::clone(&self.gateway),
+                proxy: Arc::clone(&proxies[thread]),
+                open: Arc::clone(&open),
+                connections: connections.clone(),
+                headers: headers.clone(),
             };
             for (thread, socket) in threads.iter_mut().zip(bound.services("http", door)) {
                 thread.listen(socket);

@@ -4,12 +4,13 @@
 //! request's [`Passage`], and none of them loads another. A refusal is written in `request_filter` and never
 //! reaches the upstream.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{HOST, HeaderName};
+use http::header::{EXPECT, HOST, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
@@ -21,6 +22,7 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use super::decide::{Arrival, Decision, decide};
 use super::fields::RateFields;
+use super::front_door::Violation;
 use super::labels::{Origin, UpstreamError};
 use super::metrics::DEFAULT;
 use super::reply::{Reason, Reply};
@@ -31,8 +33,6 @@ use crate::store::{Caller, Lane};
 use crate::time::Timestamp;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// How long an idle client connection is kept.
-const IDLE_SECONDS: u64 = 60;
 
 /// One thread's proxy.
 #[derive(Clone, Debug)]
@@ -87,11 +87,11 @@ impl ProxyHttp for Proxy {
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
     async fn early_request_filter(&self, session: &mut Session, _: &mut Passage) -> Result<()> {
-        // Pingora has turned it off where the client or a doubtful head says so; where it is on, it never ends by itself.
-        if session.get_keepalive().is_some() {
-            session.set_keepalive(if self.gateway.is_draining() { None } else { Some(IDLE_SECONDS) });
+        if self.gateway.is_draining() {
+            session.set_keepalive(None);
         }
-        session.set_pipelining_enabled(true);
+        // The stream behind the session keeps the time.
+        session.set_read_timeout(None);
         Ok(())
     }
 
@@ -239,16 +239,18 @@ impl ProxyHttp for Proxy {
     }
 
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, passage: &mut Passage) -> FailToProxy {
-        let status = self.status_of(error, passage);
+        let status = self.status_of(error, session, passage);
         let too_late = answered(session).is_some();
         if status > 0 && !too_late {
-            passage.origin = Origin::Gateway;
+            // A request that the upstream has begun to see counts as its, whatever the client made of it then.
+            let begun = passage.forwarded.is_some() && matches!(status, 400 | 408 | 413);
+            passage.origin = if begun { Origin::Upstream } else { Origin::Gateway };
             // What is left of the request cannot be told from a next one.
             session.set_keepalive(None);
             let reply = match status {
-                400 => {
+                400 | 408 | 413 => {
                     self.gateway.metrics.count_refusal(Reason::BadRequest);
-                    Reply::refusal(400, Reason::BadRequest)
+                    Reply::refusal(status, Reason::BadRequest)
                 }
                 _ => Reply::fault(status),
             };
@@ -287,7 +289,7 @@ impl ProxyHttp for Proxy {
                 499
             }
         };
-        metrics.count_response(&session.req_header().method, code, passage.origin);
+        metrics.count_response(session.req_header().method.as_str(), code, passage.origin);
         let duration = now.since(passage.started).seconds();
         match passage.origin {
             Origin::Gateway => metrics.request_duration[0].record(duration),
@@ -304,9 +306,14 @@ impl ProxyHttp for Proxy {
 
 impl Proxy {
     /// What the client is told of an error; 0 when there is nobody to tell.
-    fn status_of(&self, error: &Error, passage: &mut Passage) -> u16 {
+    fn status_of(&self, error: &Error, session: &mut Session, passage: &mut Passage) -> u16 {
+        if let Some(violation) = violation(error) {
+            return violation.status();
+        }
         match (error.etype(), error.esource()) {
             (ErrorType::HTTPStatus(code), _) => *code,
+            // The upstream has waited for a part of the body, as we have.
+            (ErrorType::ReadTimedout, ErrorSource::Upstream) if is_waiting_for_client(session) => 408,
             (kind, ErrorSource::Upstream) => {
                 let failure = passage.upstream_error.unwrap_or(upstream_error(kind));
                 passage.upstream_error = Some(failure);
@@ -316,7 +323,6 @@ impl Proxy {
                 }
             }
             (ErrorType::InvalidHTTPHeader, ErrorSource::Downstream) => 400,
-            (ErrorType::ReadTimedout, ErrorSource::Downstream) => 408,
             (_, ErrorSource::Downstream) => 0,
             _ => 500,
         }
@@ -341,6 +347,17 @@ impl Caller for SocketDigest {
         const ESTABLISHED: u8 = 1;
         self.tcp_info().is_some_and(|tcp| tcp.tcpi_state != ESTABLISHED)
     }
+}
+
+/// What the client has done that its request could not be followed to its end.
+fn violation(error: &Error) -> Option<Violation> {
+    let cause = error.root_cause().downcast_ref::<io::Error>()?.get_ref()?;
+    cause.downcast_ref::<Violation>().copied()
+}
+
+/// Whether more of the body was to come. Who asks to be told to go on may wait for that.
+fn is_waiting_for_client(session: &mut Session) -> bool {
+    !session.is_body_done() && !session.req_header().headers.contains_key(EXPECT)
 }
 
 /// The code of the answer that has gone out; a 1xx before it is none.

@@ -1,7 +1,7 @@
-//! Takes the PROXY protocol's header off a connection, before Pingora sees it.
+//! Takes the PROXY protocol's header off a connection, before anything else is read of it.
 //!
-//! Exactly the header is read, and what follows stays in the stream's own buffer: Pingora goes on with the same stream,
-//! which from then on has the client's address instead of its peer's. A connection without a good header is closed
+//! Exactly the header is read, and what follows stays unread: the same stream goes on, which from then on has the client's
+//! address instead of its peer's. A connection without a good header is closed
 //! without an answer, because nobody knows who would get it.
 
 use std::io;

@@ -3,11 +3,13 @@
 //! One shape for all: problem+json (RFC 9457) with the request's id, a stable reason, nothing about our insides. gRPC
 //! requests are refused in gRPC's way. The connection stays usable wherever HTTP allows.
 
+use std::io;
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, EXPECT};
 use http::{HeaderValue, Method};
 use pingora::http::ResponseHeader;
+use pingora::protocols::http::date::get_cached_date;
 use pingora::proxy::Session;
 
 use super::fields::RateFields;
@@ -112,19 +114,49 @@ impl<'a> Reply<'a> {
     /// Answers the request. `draining` closes the connection behind it.
     pub async fn write(&self, session: &mut Session, request_id: &HeaderValue, draining: bool) -> pingora::Result<()> {
         prepare_connection(session, draining);
-        let grpc = is_grpc(session);
-        let mut header = match grpc {
-            true => self.grpc_header()?,
-            false => ResponseHeader::build(self.status, Some(14))?,
+        let (header, body) = match is_grpc(session) {
+            true => (self.complete(self.grpc_header()?, 0, request_id)?, String::new()),
+            false => self.plain(request_id)?,
         };
-        let body = match grpc {
-            true => String::new(),
-            false => self.body(request_id),
-        };
-        if !grpc {
-            header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))?;
+        let empty = body.is_empty() || session.req_header().method == Method::HEAD;
+        session.write_response_header(Box::new(header), empty).await?;
+        if !empty {
+            session.write_response_body(Some(body.into()), true).await?;
         }
-        header.insert_header(CONTENT_LENGTH, HeaderValue::from(body.len()))?;
+        Ok(())
+    }
+
+    /// The same as bytes, for a connection on which no request could be read: nothing follows them.
+    pub fn last_words(&self, method: &str, request_id: &HeaderValue) -> io::Result<Vec<u8>> {
+        let (mut header, body) = self.plain(request_id).map_err(io::Error::other)?;
+        let ours = [(DATE, get_cached_date()), (CONNECTION, HeaderValue::from_static("close"))];
+        for (name, value) in ours {
+            header.insert_header(name, value).map_err(io::Error::other)?;
+        }
+        let mut bytes = format!("HTTP/1.1 {} {}\r\n", self.status, title(self.status)).into_bytes();
+        header.header_to_h1_wire(&mut bytes);
+        bytes.extend_from_slice(b"\r\n");
+        if method != "HEAD" {
+            bytes.extend_from_slice(body.as_bytes());
+        }
+        Ok(bytes)
+    }
+
+    fn plain(&self, request_id: &HeaderValue) -> pingora::Result<(ResponseHeader, String)> {
+        let body = self.body(request_id);
+        let mut header = ResponseHeader::build(self.status, Some(14))?;
+        header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))?;
+        Ok((self.complete(header, body.len(), request_id)?, body))
+    }
+
+    /// Adds what every answer has.
+    fn complete(
+        &self,
+        mut header: ResponseHeader,
+        length: usize,
+        request_id: &HeaderValue,
+    ) -> pingora::Result<ResponseHeader> {
+        header.insert_header(CONTENT_LENGTH, HeaderValue::from(length))?;
         header.insert_header(CACHE_CONTROL, HeaderValue::from_static("no-store"))?;
         header.insert_header("X-Request-Id", request_id)?;
         if let Some(reason) = self.reason {
@@ -133,18 +165,17 @@ impl<'a> Reply<'a> {
         if let Some(challenge) = self.reason.filter(|_| self.status == 401).and_then(Reason::challenge) {
             header.insert_header("WWW-Authenticate", HeaderValue::from_static(challenge))?;
         }
+        if self.status == 405 {
+            // It must say (RFC 9110, section 15.5.6). Whether the upstream knows these, nobody here can tell.
+            header.insert_header("Allow", HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"))?;
+        }
         if let Some(seconds) = self.retry_after {
             header.insert_header("Retry-After", HeaderValue::from(seconds))?;
         }
         if let Some(fields) = self.fields {
             fields.apply(&mut header)?;
         }
-        let empty = body.is_empty() || session.req_header().method == Method::HEAD;
-        session.write_response_header(Box::new(header), empty).await?;
-        if !empty {
-            session.write_response_body(Some(body.into()), true).await?;
-        }
-        Ok(())
+        Ok(header)
     }
 
     /// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>: a response of trailers only, always HTTP 200.

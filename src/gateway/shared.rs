@@ -29,6 +29,8 @@ pub struct Gateway {
     /// SIGHUP came: what follows its file is to be read again.
     pub hangup: Notify,
     pub upstream_failures: Sampled,
+    /// Connections beyond `limits.connections`.
+    pub turned_away: Sampled,
     pub hearsay: Hearsay,
 }
 

@@ -164,7 +164,7 @@ impl fmt::Display for Attribute {
 }
 
 /// Whether `Connection` names this field, and so has it taken off on the way to the upstream.
-fn is_nominated(request: &Request<'_>, name: &HeaderName) -> bool {
+pub fn is_nominated(request: &Request<'_>, name: &HeaderName) -> bool {
     request.head.headers.get_all(CONNECTION).iter().any(|options| {
         let mut options = options.as_bytes().split(|byte| *byte == b',');
         options.any(|option| option.trim_ascii().eq_ignore_ascii_case(name.as_str().as_bytes()))

@@ -3,7 +3,9 @@
 //! The upstream might read another value than the one that was verified or charged. So this is looked at first, and for
 //! every request, whether or not the rule that reads the attribute would apply.
 
-use super::attribute::Attribute;
+use http::header::{AUTHORIZATION, COOKIE};
+
+use super::attribute::{Attribute, is_nominated};
 use super::path;
 use super::request::Request;
 use super::rule::{Action, Condition, Mode, Policy, Price};
@@ -45,6 +47,11 @@ impl Clarity {
 
     pub fn check(&self, request: &Request<'_>) -> Result<(), Unclear> {
         if self.repeatable.iter().any(|attribute| attribute.is_ambiguous(request)) {
+            return Err(Unclear::Ambiguous);
+        }
+        // Whatever is counted by: without who asks it is another's request.
+        let headers = &request.head.headers;
+        if [AUTHORIZATION, COOKIE].iter().any(|name| headers.contains_key(name) && is_nominated(request, name)) {
             return Err(Unclear::Ambiguous);
         }
         if self.reads_path && path::normalise(request.head.uri.path().as_bytes()).is_err() {

@@ -65,6 +65,7 @@ fn every_key_of_the_file_is_documented() {
         "config/listeners.rs",
         "config/tokens.rs",
         "config/api_keys.rs",
+        "config/bounds.rs",
         "config/rules.rs",
         "config/limits.rs",
         "config/stores.rs",

@@ -17,6 +17,7 @@ mod faults;
 #[cfg(feature = "test-hooks")]
 mod flaws;
 mod forged;
+mod heads;
 #[cfg(feature = "test-hooks")]
 mod histories;
 mod hooks;

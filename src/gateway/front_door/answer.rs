@@ -1,0 +1,106 @@
+//! Answers connections on which no request could be read, and closes them.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use tokio::io::AsyncWriteExt;
+
+use super::FrontDoor;
+use super::head::Flaw;
+use super::stream::Framed;
+use crate::gateway::labels::Origin;
+use crate::gateway::reply::{Reason, Reply};
+use crate::gateway::request_id;
+use crate::time::Micros;
+
+/// How many are told that there are too many; who comes then is closed without a word.
+const TOLD: usize = 256;
+/// What an answer of some hundred bytes may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why a head is answered here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    Flawed(Flaw),
+    /// It was not whole in time.
+    Late,
+    /// It announces a longer body than there may be.
+    BodyTooLong,
+}
+
+impl Refusal {
+    fn status(self) -> u16 {
+        match self {
+            Refusal::Flawed(flaw) => flaw.status(),
+            Refusal::Late => 408,
+            Refusal::BodyTooLong => 413,
+        }
+    }
+
+    fn detail(self) -> &'static str {
+        match self {
+            Refusal::Flawed(flaw) => flaw.detail(),
+            Refusal::Late => "head not whole in time",
+            Refusal::BodyTooLong => "body too long",
+        }
+    }
+}
+
+impl FrontDoor {
+    /// Answers a head that is none.
+    pub(super) async fn refuse(&self, mut framed: Box<Framed>, refusal: Refusal, took: Micros) {
+        let request_id = request_id::keep_or_make(sent_id(framed.ahead()).as_ref());
+        let method = method(framed.ahead()).to_owned();
+        let detail = refusal.detail();
+        log::debug!(code = refusal.status(), detail, request_id = request_id.to_str().unwrap_or_default(); "head refused");
+        self.gateway.metrics.count_refusal(Reason::BadRequest);
+        let reply = Reply::refusal(refusal.status(), Reason::BadRequest);
+        self.answer(&mut framed, &reply, &method, &request_id, took).await;
+    }
+
+    /// Answers a connection that is one too many: the `beyond`th of them.
+    pub(super) async fn turn_away(&self, mut framed: Box<Framed>, beyond: usize) {
+        if let Some(connections) = self.gateway.turned_away.say(self.gateway.clock.now()) {
+            let hint = "limits.connections is reached";
+            log::warn!(connections, hint; "connections turned away");
+        }
+        if beyond < TOLD {
+            let reply = Reply::fault(503);
+            self.answer(&mut framed, &reply, "", &request_id::keep_or_make(None), Micros(0)).await;
+            framed.interrupt();
+        }
+    }
+
+    async fn answer(&self, framed: &mut Framed, reply: &Reply<'_>, method: &str, id: &HeaderValue, took: Micros) {
+        let metrics = &self.gateway.metrics;
+        metrics.count_response(method, reply.status, Origin::Gateway);
+        metrics.request_duration[0].record(took.seconds());
+        let written = async {
+            framed.write_all(&reply.last_words(method, id)?).await?;
+            framed.flush().await
+        };
+        match pingora::time::timeout(PATIENCE, written).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => log::debug!(error:% = error; "answer not written"),
+            Err(_) => log::debug!("answer not taken"),
+        }
+    }
+}
+
+/// What stands where a method would; only to be compared.
+fn method(bytes: &[u8]) -> &str {
+    let end = bytes.iter().take(16).position(|byte| *byte == b' ').unwrap_or_default();
+    std::str::from_utf8(&bytes[..end]).unwrap_or_default()
+}
+
+/// The id that a head would have, had it been one.
+fn sent_id(bytes: &[u8]) -> Option<HeaderValue> {
+    const NAME: &[u8] = b"x-request-id:";
+    let mut lines = bytes.split(|byte| *byte == b'\n').skip(1);
+    let value = lines.find_map(|line| {
+        let (name, value) = line.split_at_checked(NAME.len())?;
+        // Without its end it may be only the beginning of one.
+        name.eq_ignore_ascii_case(NAME).then_some(value.strip_suffix(b"\r"))?
+    })?;
+    HeaderValue::from_bytes(value.trim_ascii()).ok()
+}

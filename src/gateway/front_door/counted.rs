@@ -1,0 +1,34 @@
+//! Counts a connection for as long as it is open, wherever it is held.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use metrics::Gauge;
+
+/// One connection more, until this goes.
+pub struct Counted {
+    open: Arc<AtomicUsize>,
+    gauge: Gauge,
+}
+
+impl Counted {
+    /// And how many there were before.
+    pub fn new(open: &Arc<AtomicUsize>, gauge: &Gauge) -> (Counted, usize) {
+        let before = open.fetch_add(1, Ordering::AcqRel);
+        gauge.increment(1.0);
+        (Counted { open: Arc::clone(open), gauge: gauge.clone() }, before)
+    }
+}
+
+impl std::fmt::Debug for Counted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Counted")
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::AcqRel);
+        self.gauge.decrement(1.0);
+    }
+}

@@ -1,0 +1,118 @@
+//! Knows which bytes may stand where in a head, and what hosts and lengths look like.
+
+use std::net::Ipv6Addr;
+
+/// RFC 9110, section 5.6.2.
+const TOKEN: [bool; 256] = bytes_of(b"!#$%&'*+-.^_`|~");
+/// RFC 3986 and what browsers send beside it; not what the `http` crate, and so Pingora, refuses in a path or a query.
+const TARGET: [bool; 256] = {
+    let mut table = bytes_of(b"!$%&'()*+,-./:;=?@[\\]^_{|}~");
+    let mut byte = 128;
+    while byte < 256 {
+        table[byte] = true;
+        byte += 1;
+    }
+    table
+};
+/// A name or an IPv4 address (RFC 3986, section 3.2.2).
+const NAME: [bool; 256] = bytes_of(b"!$&'()*+,-.;=_~");
+
+/// Letters, digits and these.
+const fn bytes_of(others: &[u8]) -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut byte: u8 = 0;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut place = 0;
+    while place < others.len() {
+        table[others[place] as usize] = true;
+        place += 1;
+    }
+    table
+}
+
+/// Of a method, a field's name, an option.
+pub fn is_token(byte: u8) -> bool {
+    TOKEN[usize::from(byte)]
+}
+
+/// Whether a byte may stand in a field's value: no control byte but the tab (RFC 9110, section 5.5).
+pub fn is_value(byte: u8) -> bool {
+    (byte >= 0x20 || byte == b'\t') && byte != 0x7f
+}
+
+/// Of a target, in its path and in its query.
+pub fn is_target(byte: u8) -> bool {
+    TARGET[usize::from(byte)]
+}
+
+/// A host, and a port behind a colon if there is one. No user, and no host that is nothing.
+pub fn is_authority(bytes: &[u8]) -> bool {
+    let (host, port) = match bytes.iter().rposition(|byte| matches!(byte, b':' | b']')) {
+        Some(at) if bytes[at] == b':' => (&bytes[..at], &bytes[at + 1..]),
+        _ => (bytes, &b""[..]),
+    };
+    let host = match host.strip_prefix(b"[") {
+        Some(address) => {
+            let address = address.strip_suffix(b"]").and_then(|address| std::str::from_utf8(address).ok());
+            address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
+        }
+        None => !host.is_empty() && host.iter().all(|byte| NAME[usize::from(*byte)]),
+    };
+    host && port.len() <= 5 && port.iter().all(u8::is_ascii_digit)
+}
+
+/// Digits alone, and no more of them than every reader can hold.
+pub fn content_length(digits: &[u8]) -> Option<u64> {
+    let plain = (1..=18).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
+    plain.then(|| digits.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_is_a_host_and_perhaps_a_port() {
+        for good in ["a", "a.example", "a_b-c.d", "127.0.0.1", "a:80", "a:", "[::1]", "[2001:db8::1]:443", "A", "a,b"] {
+            assert!(is_authority(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            "",
+            ":80",
+            "a:b",
+            "a:80:80",
+            "a:123456",
+            "a b",
+            "u@a",
+            "a/b",
+            "a?b",
+            "a#b",
+            "[::1",
+            "::1",
+            "[::1]a",
+            "[a]",
+            "[]",
+            "a%41",
+            "\u{e9}",
+            "a\\b",
+            "a\"",
+            "[::1%25eth0]",
+            "[::ffff:1.2.3.4.5]",
+        ] {
+            assert!(!is_authority(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_length_is_digits_that_every_reader_can_hold() {
+        for (text, length) in [("0", 0), ("007", 7), ("999999999999999999", 999_999_999_999_999_999)] {
+            assert_eq!(content_length(text.as_bytes()), Some(length));
+        }
+        for bad in ["", "-1", "+1", "0x1", "1 1", "1,1", "1.0", "1e3", "9999999999999999999", "\u{661}"] {
+            assert_eq!(content_length(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

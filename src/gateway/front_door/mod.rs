@@ -1,0 +1,186 @@
+//! Where a connection comes in: every head is read and judged here, before Pingora sees a byte of it.
+//!
+//! Pingora gets a request whose head is without fault, over a stream that ends where the request does. So nothing is read
+//! twice with two results, no session sees what belongs to another, and whatever is wrong with a head is answered before
+//! anything is charged. What keeps a connection for a next request is the loop in here.
+
+#[cfg(test)]
+mod agreement;
+mod answer;
+mod counted;
+mod framing;
+mod grammar;
+mod head;
+mod linger;
+mod stream;
+
+pub use framing::Violation;
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use async_trait::async_trait;
+use bytes::Buf;
+use metrics::Gauge;
+use pingora::apps::{HttpServerApp, ServerApp};
+use pingora::protocols::Stream;
+use pingora::protocols::http::ServerSession;
+use pingora::proxy::HttpProxy;
+use pingora::server::ShutdownWatch;
+
+use super::proxy::Proxy;
+use super::proxy_header::ProxyHeaders;
+use super::shared::Gateway;
+use crate::config::Bounds;
+use crate::time::Micros;
+use answer::Refusal;
+use counted::Counted;
+use framing::Remainder;
+use head::{Body, Head, Scanner, Size};
+use stream::Framed;
+
+/// One listener's, on one thread.
+#[expect(missing_debug_implementations, reason = "Pingora's proxy has none")]
+pub struct FrontDoor {
+    pub gateway: Arc<Gateway>,
+    pub proxy: Arc<HttpProxy<Proxy>>,
+    /// The connections of all listeners and threads.
+    pub open: Arc<AtomicUsize>,
+    /// Those of this listener.
+    pub connections: Gauge,
+    /// Where every connection has to begin with one.
+    pub headers: Option<Arc<ProxyHeaders>>,
+}
+
+/// What came of waiting for a head.
+enum Came {
+    Head(Head),
+    Refused {
+        refusal: Refusal,
+        took: Micros,
+    },
+    /// The client has gone, or has kept still for too long, or this process leaves.
+    Nothing,
+}
+
+#[async_trait]
+impl ServerApp for FrontDoor {
+    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
+        let (counted, before) = Counted::new(&self.open, &self.connections);
+        let most = self.bounds().connections;
+        if before >= most {
+            // What is rare is on the heap, so that it makes no connection larger.
+            Box::pin(self.turn_away(Box::new(Framed::new(stream, counted)), before - most)).await;
+            return None;
+        }
+        let stream = match &self.headers {
+            None => stream,
+            Some(headers) => Box::pin(headers.take(stream, shutdown)).await?,
+        };
+        let mut framed = Box::new(Framed::new(stream, counted));
+        let mut leaving = shutdown.clone();
+        loop {
+            let bounds = self.bounds();
+            let head = match self.head(&mut framed, &bounds, &mut leaving).await {
+                Came::Head(head) => head,
+                Came::Refused { refusal, took } => {
+                    Box::pin(self.refuse(framed, refusal, took)).await;
+                    return None;
+                }
+                Came::Nothing => return None,
+            };
+            let remainder = Remainder::of(head.body, bounds.body_bytes.unwrap_or(u64::MAX));
+            let prefix = framed.begin(head.length, remainder, bounds.body_timeout.into());
+            let mut session = ServerSession::new_http1(framed);
+            // A whole head: Pingora does not read for it, and has no time to keep.
+            session.set_pipelined_prefix(prefix);
+            let (stream, _) = self.proxy.process_new_http(session, shutdown).await?.consume();
+            framed = stream.into_any().downcast::<Framed>().ok()?;
+            if !framed.is_between_requests() {
+                return None;
+            }
+        }
+    }
+
+    async fn cleanup(&self) {
+        self.proxy.http_cleanup().await;
+    }
+}
+
+impl FrontDoor {
+    fn bounds(&self) -> Bounds {
+        self.gateway.snapshot.load().config.bounds
+    }
+
+    /// Waits for a head and judges it.
+    async fn head(&self, framed: &mut Framed, bounds: &Bounds, leaving: &mut ShutdownWatch) -> Came {
+        if !begun(framed, bounds, leaving).await {
+            return Came::Nothing;
+        }
+        let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
+        let mut scanner = Scanner::default();
+        let refused = |refusal, took| Came::Refused { refusal, took };
+        let judge = |scanner: &mut Scanner, framed: &mut Framed| match scanner.scan(framed.ahead(), &size) {
+            Ok(head) => match head?.body {
+                Body::Length(length) if bounds.body_bytes.is_some_and(|most| length > most) => {
+                    Some(Err(Refusal::BodyTooLong))
+                }
+                _ => head.map(Ok),
+            },
+            Err(flaw) => Some(Err(Refusal::Flawed(flaw))),
+        };
+        // Mostly all of it has come at once.
+        match judge(&mut scanner, framed) {
+            Some(Ok(head)) => return Came::Head(head),
+            Some(Err(refusal)) => return refused(refusal, Micros(0)),
+            None => {}
+        }
+        let started = self.gateway.clock.now();
+        let rest = async {
+            loop {
+                match poll_fn(|cx| framed.poll_ahead(cx)).await {
+                    Ok(1..) => {}
+                    Ok(0) | Err(_) => return None,
+                }
+                if let Some(judged) = judge(&mut scanner, framed) {
+                    return Some(judged);
+                }
+            }
+        };
+        let came = pingora::time::timeout(bounds.header_timeout.into(), rest).await;
+        let took = self.gateway.clock.now().since(started);
+        match came.unwrap_or(Some(Err(Refusal::Late))) {
+            Some(Ok(head)) => Came::Head(head),
+            Some(Err(refusal)) => refused(refusal, took),
+            None => Came::Nothing,
+        }
+    }
+}
+
+/// Waits for the first byte of a head. Some send an empty line behind a body, which is none (RFC 9112, section 2.2).
+async fn begun(framed: &mut Framed, bounds: &Bounds, leaving: &mut ShutdownWatch) -> bool {
+    let mut skipped = false;
+    loop {
+        match &framed.ahead()[..] {
+            [b'\r', b'\n', ..] if !skipped => {
+                framed.ahead().advance(2);
+                skipped = true;
+                continue;
+            }
+            [] => {}
+            [b'\r'] if !skipped => {}
+            _ => return true,
+        }
+        let read = async {
+            tokio::select! {
+                biased;
+                read = poll_fn(|cx| framed.poll_ahead(cx)) => read.unwrap_or(0),
+                _ = leaving.wait_for(|leaving| *leaving) => 0,
+            }
+        };
+        if !matches!(pingora::time::timeout(bounds.idle_timeout.into(), read).await, Ok(1..)) {
+            return false;
+        }
+    }
+}
