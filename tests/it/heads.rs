@@ -177,17 +177,20 @@ fn send(client: &mut Client, bytes: &[u8], split: Split, random: &mut fastrand::
 
 const SPLITS: [Split; 3] = [Split::Whole, Split::Bytes, Split::Random];
 
-/// Holds what every refusal of a head says.
-#[track_caller]
-fn check(name: &str, response: &Response, status: u16) {
-    assert_eq!(response.status, status, "{name}: {response:?}");
+/// Whether it says what every refusal of a head does.
+fn is_refusal(response: &Response, status: u16) -> bool {
     let fields =
         ["content-type", "x-tollgate-reason", "connection", "cache-control"].map(|field| response.field(field));
     let expected = ["application/problem+json", "bad_request", "close", "no-store"].map(|value| Some(value.to_owned()));
-    assert_eq!(fields, expected, "{name}");
-    let id = response.field("x-request-id").unwrap();
-    assert_eq!((&response.json()["status"], &response.json()["request_id"]), (&status.into(), &id.into()), "{name}");
-    assert!(response.field("date").is_some() && response.field("server").is_none(), "{name}");
+    let id = response.field("x-request-id").unwrap_or_default();
+    let body: serde_json::Value = serde_json::from_str(&response.body).unwrap_or_default();
+    let told = response.field("date").is_some() && response.field("server").is_none();
+    (response.status, fields) == (status, expected) && body["status"] == status && body["request_id"] == id && told
+}
+
+#[track_caller]
+fn check(name: &str, response: &Response, status: u16) {
+    assert!(is_refusal(response, status), "{name}, {status}: {response:?}");
 }
 
 #[test]
@@ -197,15 +200,18 @@ fn what_is_no_head_is_answered_and_never_a_request_however_it_is_split() {
     let mut random = fastrand::Rng::with_seed(7);
     let heads = bad_heads();
     assert!(heads.len() >= 100, "{} heads", heads.len());
+    let mut wrong = Vec::new();
     for (name, bytes, status) in &heads {
         for split in SPLITS {
             let mut client = gateway.client();
             send(&mut client, bytes, split, &mut random);
-            let response = client.response("GET").unwrap_or_else(|error| panic!("{name}, {split:?}: {error}"));
-            check(name, &response, *status);
-            assert!(client.is_closed(), "{name}");
+            match client.response("GET") {
+                Ok(response) if is_refusal(&response, *status) && client.is_closed() => {}
+                other => wrong.push(format!("{name}, {split:?}: {other:?}")),
+            }
         }
     }
+    assert!(wrong.is_empty(), "{} of them are wrong:\n{}", wrong.len(), wrong.join("\n"));
     assert_eq!(upstream.count(), 0, "{:?}", upstream.seen());
     let number = |count: usize| f64::from(u32::try_from(count * SPLITS.len()).unwrap());
     let answered = number(heads.len());

@@ -134,6 +134,19 @@ impl Client {
         matches!(self.stream.read(&mut [0; 1]), Ok(0) | Err(_))
     }
 
+    /// Whether it closes without having sent anything, within the time that a read may take.
+    pub fn ends_without_a_word(&mut self) -> bool {
+        self.read.is_empty() && matches!(self.stream.read(&mut [0; 1]), Ok(0))
+    }
+
+    /// Waits for so long, or until something has come.
+    pub fn has_answer(&mut self, wait: Duration) -> bool {
+        self.stream.set_read_timeout(Some(wait)).unwrap();
+        let come = self.more().is_ok();
+        self.stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+        come
+    }
+
     fn chunked(&mut self) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         loop {

@@ -1,0 +1,169 @@
+//! Clients that take their time: they are given up in time, and cost nobody else any.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support::{Client, Gateway, Upstream, eventually, now};
+
+/// Sends bytes at this pace for as long as somebody takes them, and returns what was answered.
+fn drip(client: &mut Client, bytes: &[u8], pace: Duration) -> u16 {
+    for byte in bytes {
+        if client.has_answer(pace) || client.write_bytes(&[*byte]).is_err() {
+            break;
+        }
+    }
+    client.response("GET").unwrap().status
+}
+
+#[test]
+fn a_head_has_one_deadline_however_steadily_it_comes() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, "limits: {header_timeout: 500ms, idle_timeout: 60s}");
+    let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(500));
+    for first in ["", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"] {
+        let mut client = gateway.client();
+        if !first.is_empty() {
+            client.write(first);
+            assert_eq!(client.response("GET").unwrap().status, 200);
+        }
+        let start = now();
+        assert_eq!(drip(&mut client, head.as_bytes(), Duration::from_millis(20)), 408);
+        let took = start.elapsed();
+        assert!((Duration::from_millis(450)..Duration::from_secs(2)).contains(&took), "{took:?}");
+        assert!(client.is_closed());
+    }
+    gateway.expect("tollgate_http_requests_total", &["code=\"408\""], 2.0);
+    assert_eq!(upstream.count(), 1);
+}
+
+#[test]
+fn an_idle_connection_is_closed_without_a_word() {
+    let gateway = Gateway::start(&Upstream::start(), "limits: {idle_timeout: 300ms, header_timeout: 60s}");
+    // Untouched, kept, and with an empty line behind what was asked.
+    for text in ["", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n\r\n"] {
+        let mut client = gateway.client();
+        if !text.is_empty() {
+            client.write(text);
+            assert_eq!(client.response("GET").unwrap().status, 200);
+        }
+        let start = now();
+        assert!(client.ends_without_a_word(), "{text:?}");
+        let took = start.elapsed();
+        assert!((Duration::from_millis(250)..Duration::from_secs(2)).contains(&took), "{text:?}: {took:?}");
+    }
+    gateway.expect("tollgate_http_requests_total", &["gateway"], 0.0);
+}
+
+#[test]
+fn a_body_that_stalls_is_a_408_whoever_notices() {
+    let upstream = Upstream::start();
+    let limits = [
+        "limits: {body_timeout: 300ms}",
+        "limits: {body_timeout: 300ms}\nupstream_timeouts: {read: 300ms}",
+        "upstream_timeouts: {read: 300ms}",
+    ];
+    for limits in limits {
+        let gateway = Gateway::start(&upstream, limits);
+        for begin in ["Content-Length: 10\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhel"] {
+            let mut client = gateway.client();
+            let start = now();
+            client.write(&format!("POST / HTTP/1.1\r\nHost: a\r\n{begin}"));
+            let response = client.response("POST").unwrap();
+            assert_eq!((response.status, response.field("connection").as_deref()), (408, Some("close")), "{limits}");
+            assert_eq!(response.field("x-tollgate-reason").as_deref(), Some("bad_request"));
+            let took = start.elapsed();
+            assert!((Duration::from_millis(250)..Duration::from_secs(2)).contains(&took), "{limits}: {took:?}");
+        }
+        gateway.expect("tollgate_upstream_errors_total", &[], 0.0);
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
+#[test]
+fn a_body_may_come_slowly_but_steadily() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, "limits: {body_timeout: 300ms, header_timeout: 300ms}");
+    let mut client = gateway.client();
+    client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\n\r\n");
+    assert_eq!(drip(&mut client, &[b'x'; 20], Duration::from_millis(50)), 200);
+    assert_eq!(upstream.last().body, [b'x'; 20]);
+}
+
+#[test]
+fn who_takes_nothing_of_an_answer_is_given_up() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let sending = Arc::clone(&sent);
+    let upstream = Upstream::answering(move |_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+        while stream.write_all(&[b'x'; 16 << 10]).is_ok() {
+            sending.fetch_add(16 << 10, Ordering::Relaxed);
+        }
+        sending.store(0, Ordering::Relaxed);
+    });
+    let gateway = Gateway::start(&upstream, "limits: {body_timeout: 500ms}");
+    let mut client = gateway.client();
+    client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("something is sent", || sent.load(Ordering::Relaxed) > 0);
+    let start = now();
+    eventually("the upstream is let go", || sent.load(Ordering::Relaxed) == 0);
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    gateway.expect("tollgate_http_connections", &[], 0.0);
+}
+
+#[test]
+fn connections_beyond_the_bound_are_told_and_others_served() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, "limits: {connections: 3}");
+    let mut clients: Vec<_> = (0..3).map(|_| gateway.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/", &[]).status, 200);
+    }
+    let mut beyond = gateway.client();
+    let told = beyond.response("GET").unwrap();
+    assert_eq!((told.status, told.field("x-tollgate-reason")), (503, None));
+    assert_eq!(told.json()["type"], "about:blank");
+    assert!(beyond.is_closed());
+    assert!(gateway.errors().contains("connections turned away"), "{}", gateway.errors());
+    gateway.expect("tollgate_http_requests_total", &["code=\"503\"", "origin=\"gateway\""], 1.0);
+    assert_eq!(clients[0].get("/", &[]).status, 200);
+    drop((beyond, clients.pop()));
+    gateway.expect("tollgate_http_connections", &[], 2.0);
+    assert_eq!(gateway.client().get("/", &[]).status, 200);
+}
+
+#[test]
+fn hundreds_of_slow_clients_cost_the_others_nothing() {
+    let gateway = Gateway::start(&Upstream::start(), "");
+    // The slowest of a hundred that is not the very slowest.
+    let p99 = || {
+        let mut client = gateway.client();
+        let mut took: Vec<_> = (0..300)
+            .map(|_| {
+                let start = now();
+                assert_eq!(client.get("/", &[]).status, 200);
+                start.elapsed()
+            })
+            .collect();
+        took.sort();
+        took[took.len() * 99 / 100]
+    };
+    let alone = p99();
+    let beginnings =
+        ["", "G", "GET / HTTP/1.1\r\nHost: a\r\nX: y", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx"];
+    let mut slow: Vec<_> = (0..400)
+        .map(|number| {
+            let mut client = gateway.client();
+            client.write(beginnings[number % beginnings.len()]);
+            client
+        })
+        .collect();
+    gateway.expect("tollgate_http_connections", &[], 400.0);
+    let among = p99();
+    // A machine that does other things as well is no reason to fail; a gateway that waits for one of them would be.
+    assert!(among < 3 * alone + Duration::from_millis(50), "{among:?} among them, {alone:?} alone");
+    for client in &mut slow {
+        client.write("\r");
+    }
+}
