@@ -5,6 +5,7 @@
 //! pause is spread, so that gateways do not try together.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -32,6 +33,8 @@ const SPAN: Micros = Micros(10_000_000);
 #[derive(Debug)]
 pub struct Breaker {
     settings: Settings,
+    /// Whether anything has failed lately. As long as nothing has, there is nothing to know.
+    troubled: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -73,10 +76,14 @@ pub enum Change {
 impl Breaker {
     pub fn new(settings: Settings) -> Breaker {
         let calls = VecDeque::with_capacity(WINDOW);
-        Breaker { settings, state: Mutex::new(State { in_a_row: 0, calls, failed: 0, open: None }) }
+        let state = State { in_a_row: 0, calls, failed: 0, open: None };
+        Breaker { settings, troubled: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
     pub fn ask(&self, now: Timestamp) -> Leave {
+        if !self.troubled.load(Ordering::Acquire) {
+            return Leave::Granted;
+        }
         let mut state = self.state.lock();
         match &mut state.open {
             None => Leave::Granted,
@@ -90,8 +97,11 @@ impl Breaker {
 
     /// What came of a request that was given leave.
     pub fn answered(&self, leave: Leave, good: bool, now: Timestamp) -> Change {
+        if good && !self.troubled.load(Ordering::Acquire) {
+            return Change::None;
+        }
         let mut state = self.state.lock();
-        match (state.open, leave) {
+        let change = match (state.open, leave) {
             (Some(_), Leave::Probe) if good => {
                 state.close();
                 Change::Closed
@@ -108,11 +118,14 @@ impl Breaker {
                 let half = state.calls.len() == WINDOW && state.failed * 2 >= WINDOW;
                 if state.in_a_row >= self.settings.failures || half {
                     state.open(self.settings.cooldown, now);
-                    return Change::Opened;
+                    Change::Opened
+                } else {
+                    Change::None
                 }
-                Change::None
             }
-        }
+        };
+        self.troubled.store(state.is_troubled(), Ordering::Release);
+        change
     }
 
     /// A request with leave never asked, or its client has gone: nothing is known, and the next one may see.
@@ -127,11 +140,16 @@ impl Breaker {
         let mut state = self.state.lock();
         let was_open = state.open.is_some();
         state.close();
+        self.troubled.store(false, Ordering::Release);
         if was_open { Change::Closed } else { Change::None }
     }
 }
 
 impl State {
+    fn is_troubled(&self) -> bool {
+        self.failed > 0 || self.open.is_some()
+    }
+
     fn count(&mut self, good: bool, now: Timestamp) {
         let stale = |calls: &VecDeque<(Timestamp, bool)>| calls.front().is_some_and(|(at, _)| now.since(*at) > SPAN);
         while self.calls.len() == WINDOW || stale(&self.calls) {
@@ -226,7 +244,8 @@ mod tests {
     fn half_of_a_hundred_calls_open_it_within_ten_seconds() {
         let (often, seldom) = (breaker(), breaker());
         let mut opened = false;
-        for number in 0..100 {
+        // One more: what was good before anything failed is not counted.
+        for number in 0..101 {
             let now = Timestamp(1_000 * SECOND + number * SECOND / 20);
             opened |= often.answered(Leave::Granted, number % 2 == 0, now) == Change::Opened;
         }

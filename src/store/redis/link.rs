@@ -1,14 +1,16 @@
 //! Keeps one connection up, and sends what waits for it: one call at a time, everything that came meanwhile in the next.
+//! Where that is more than a call may carry, a second one does not wait for the first.
 //!
 //! A link is down until a connection has been shown to work; while it is down nobody waits. It is driven on its lane's
 //! own thread, so that no request's answer wakes another thread.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex as FairMutex, Notify, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::super::breaker::{Breaker, Change};
@@ -40,7 +42,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A request on its way.
 #[derive(Debug)]
 pub struct Waiting {
-    pub plan: Plan,
+    /// On the heap: it is handed on a few times.
+    pub plan: Box<Plan>,
     /// None for one whose caller had gone before it was sent.
     pub answer: oneshot::Sender<Result<Option<Taken>, StoreError>>,
     pub caller: Option<Arc<dyn Caller>>,
@@ -56,6 +59,22 @@ pub struct Shared {
     pub hooks: Hooks,
 }
 
+/// When a call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// As soon as the one before is answered, and somebody waits.
+    Next,
+    /// Beside that one, when so many wait that they would not fit into the next.
+    Crowded,
+}
+
+/// What the calls on one connection share.
+struct Served<'q> {
+    queue: FairMutex<&'q mut mpsc::Receiver<Waiting>>,
+    /// Whether any was answered.
+    answered: AtomicBool,
+}
+
 #[derive(Debug)]
 pub struct Link {
     lane: Lane,
@@ -69,6 +88,8 @@ pub struct Link {
     /// Why it cannot be asked.
     down: Mutex<Option<StoreError>>,
     queue: mpsc::Sender<Waiting>,
+    /// So many wait that a call is worth it although one is under way.
+    crowded: Notify,
     /// For whoever drives the link.
     waiting: Mutex<Option<mpsc::Receiver<Waiting>>>,
 }
@@ -87,6 +108,7 @@ impl Link {
             presence: (lane == Lane(0)).then_some(presence),
             down: Mutex::new(Some(StoreError::Unreachable)),
             queue,
+            crowded: Notify::new(),
             waiting: Mutex::new(Some(waiting)),
         }
     }
@@ -98,10 +120,12 @@ impl Link {
 
     /// Puts a request in the queue, unless it would wait there in vain.
     pub fn ask(&self, waiting: Waiting) -> Result<(), StoreError> {
-        match *self.down.lock() {
-            Some(error) => Err(error),
-            None => self.queue.try_send(waiting).map_err(|_| StoreError::Backlog),
+        self.usable()?;
+        self.queue.try_send(waiting).map_err(|_| StoreError::Backlog)?;
+        if self.queue.max_capacity() - self.queue.capacity() >= CHARGES {
+            self.crowded.notify_one();
         }
+        Ok(())
     }
 
     /// Drives the link for ever; `tried` gets a permit when it has been tried once.
@@ -151,31 +175,54 @@ impl Link {
 
     /// Answers until the connection is of no use any more.
     async fn serve(&self, connected: Connected, queue: &mut mpsc::Receiver<Waiting>, pause: &mut Duration) -> Fault {
-        let Connected { mut connection, mut driver, mut sha } = connected;
-        let telling = connection.clone();
+        let Connected { connection, mut driver, sha } = connected;
         let presence = async {
             if let Some(presence) = &self.presence {
-                presence.keep(telling).await;
+                presence.keep(connection.clone()).await;
             }
             std::future::pending::<Fault>().await
         };
-        let answer = async {
-            let mut batch = Vec::with_capacity(REQUESTS);
-            loop {
-                self.fill(&mut batch, queue).await;
-                batch = self.shared.hooks.gather(batch);
-                if let Err(fault) = self.call(&mut batch, &mut connection, &mut sha).await {
-                    return fault;
-                }
-                *pause = SHORTEST_PAUSE;
-            }
-        };
+        let served = Served { queue: FairMutex::new(queue), answered: AtomicBool::new(false) };
+        let calls = |turn| self.calls(turn, &served, connection.clone(), sha.clone());
         // In this order: what is answered first writes, and then the driver carries it out in the same turn.
-        tokio::select! {
+        let fault = tokio::select! {
             biased;
-            fault = answer => fault,
+            fault = calls(Turn::Next) => fault,
+            fault = calls(Turn::Crowded) => fault,
             fault = presence => fault,
             () = &mut driver => Fault::new(StoreError::Closed, "the connection was closed"),
+        };
+        if served.answered.into_inner() {
+            *pause = SHORTEST_PAUSE;
+        }
+        fault
+    }
+
+    /// Makes one call after the other, when it is its turn.
+    async fn calls(
+        &self,
+        turn: Turn,
+        served: &Served<'_>,
+        mut connection: MultiplexedConnection,
+        mut sha: String,
+    ) -> Fault {
+        let mut batch = Vec::with_capacity(CHARGES);
+        loop {
+            if turn == Turn::Crowded {
+                self.crowded.notified().await;
+            }
+            {
+                let mut queue = served.queue.lock().await;
+                if turn == Turn::Crowded && queue.len() < CHARGES {
+                    continue;
+                }
+                self.fill(&mut batch, &mut queue).await;
+            }
+            batch = self.shared.hooks.gather(batch);
+            if let Err(fault) = self.call(&mut batch, &mut connection, &mut sha).await {
+                return fault;
+            }
+            served.answered.store(true, Ordering::Relaxed);
         }
     }
 
@@ -189,7 +236,7 @@ impl Link {
         let started = self.clock.now();
         let sent = self.shared.envelope.sending(started);
         let requests = batch.len();
-        let outcome = self.exchange(&Call::new(batch.iter().map(|waiting| &waiting.plan)), connection, sha).await;
+        let outcome = self.exchange(&Call::new(batch.iter().map(|waiting| &*waiting.plan)), connection, sha).await;
         let took = self.clock.now().since(started);
         let (healed, fault) = match &outcome {
             Ok(reply) if took > self.settings.timeout => {

@@ -120,7 +120,7 @@ impl Redis {
         }
         let asked = Asked { redis: self, leave, answered: false };
         let (answer, answered) = oneshot::channel();
-        link.ask(Waiting { plan: plan.clone(), answer, caller, since: now })?;
+        link.ask(Waiting { plan: Box::new(plan.clone()), answer, caller, since: now })?;
         let taken = match tokio::time::timeout(self.timeout, answered).await {
             Ok(Ok(answer)) => answer,
             // The link was lost with the call on its way.
