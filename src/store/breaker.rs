@@ -81,7 +81,7 @@ impl Breaker {
     }
 
     pub fn ask(&self, now: Timestamp) -> Leave {
-        if !self.troubled.load(Ordering::Acquire) {
+        if !self.is_troubled() {
             return Leave::Granted;
         }
         let mut state = self.state.lock();
@@ -95,9 +95,14 @@ impl Breaker {
         }
     }
 
+    /// Whether anything has failed lately: if not, what goes well need not be told.
+    pub fn is_troubled(&self) -> bool {
+        self.troubled.load(Ordering::Acquire)
+    }
+
     /// What came of a request that was given leave.
     pub fn answered(&self, leave: Leave, good: bool, now: Timestamp) -> Change {
-        if good && !self.troubled.load(Ordering::Acquire) {
+        if good && !self.is_troubled() {
             return Change::None;
         }
         let mut state = self.state.lock();

@@ -118,9 +118,8 @@ impl Link {
         self.down.lock().map_or(Ok(()), Err)
     }
 
-    /// Puts a request in the queue, unless it would wait there in vain.
+    /// Puts a request in the queue, unless it would wait there in vain. Only for a link that is usable.
     pub fn ask(&self, waiting: Waiting) -> Result<(), StoreError> {
-        self.usable()?;
         self.queue.try_send(waiting).map_err(|_| StoreError::Backlog)?;
         if self.queue.max_capacity() - self.queue.capacity() >= CHARGES {
             self.crowded.notify_one();

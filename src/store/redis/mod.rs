@@ -153,7 +153,11 @@ struct Asked<'r> {
 impl Asked<'_> {
     fn done(mut self, good: bool) {
         self.answered = true;
-        self.redis.tell(self.redis.breaker.answered(self.leave, good, self.redis.clock.now()));
+        let Redis { breaker, clock, .. } = self.redis;
+        // As long as nothing has failed, nothing is to be told, and no clock to be read.
+        if !good || breaker.is_troubled() {
+            self.redis.tell(breaker.answered(self.leave, good, clock.now()));
+        }
     }
 }
 
