@@ -1,4 +1,4 @@
-//! `tollgate check`: every problem of a file, or `ok`.
+//! `tollgate check`: every problem of a file, or `ok`; and whose buckets start anew where another file is in force.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,18 @@ pub struct Arguments {
     /// The configuration
     #[arg(value_name = "FILE", default_value = "gateway.yaml")]
     file: PathBuf,
+    /// Another file, which is in force: name the limits whose buckets start anew
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    Config::load(&arguments.file)?;
+    let config = Config::load(&arguments.file)?;
+    if let Some(before) = &arguments.against {
+        for anew in config.starts_anew(&Config::load(before)?) {
+            println!("starts anew: {anew}");
+        }
+    }
     println!("ok");
     Ok(())
 }

@@ -1,17 +1,53 @@
 //! Sets up diagnostics: to standard error, as text or as JSON, one line each.
 
 use std::io::Write;
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use chrono::{DateTime, SecondsFormat};
+use env_logger::Logger;
 use env_logger::fmt::Formatter;
 use log::kv::{Key, Value, VisitSource};
-use log::{LevelFilter, Record};
+use log::{LevelFilter, Metadata, Record};
 
 use super::Failure;
 use crate::config::{Log, LogFormat};
 use crate::time::Clock;
 
-pub fn start(log: Log) -> Result<(), Failure> {
+/// What writes them, until it is changed for another.
+#[derive(Clone)]
+pub struct Diagnostics(Arc<ArcSwap<Logger>>);
+
+impl Diagnostics {
+    pub fn change(&self, log: Log) {
+        let logger = logger(log);
+        log::set_max_level(logger.filter());
+        self.0.store(Arc::new(logger));
+    }
+}
+
+impl log::Log for Diagnostics {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.0.load().enabled(metadata)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        self.0.load().log(record);
+    }
+
+    fn flush(&self) {
+        self.0.load().flush();
+    }
+}
+
+pub fn start(log: Log) -> Result<Diagnostics, Failure> {
+    let diagnostics = Diagnostics(Arc::new(ArcSwap::from_pointee(logger(log))));
+    log::set_boxed_logger(Box::new(diagnostics.clone()))?;
+    diagnostics.change(log);
+    Ok(diagnostics)
+}
+
+fn logger(log: Log) -> Logger {
     let clock = Clock::system();
     let mut builder = env_logger::Builder::new();
     builder.filter_level(log.level);
@@ -35,8 +71,7 @@ pub fn start(log: Log) -> Result<(), Failure> {
             LogFormat::Json => json(out, record, seconds),
         }
     });
-    builder.try_init()?;
-    Ok(())
+    builder.build()
 }
 
 /// `2026-11-20T03:02:01Z WARN message key=value`.

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::{ConfigFile, Failure, diagnostics};
-use crate::config::Config;
+use crate::config::Loaded;
 use crate::gateway;
 
 #[derive(Debug, clap::Args)]
@@ -13,14 +13,15 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let config = Config::load(&arguments.file.config)?;
-    diagnostics::start(config.log)?;
+    let Loaded { config, sources } = Loaded::from(&arguments.file.config);
+    let config = config?;
+    let diagnostics = diagnostics::start(config.log)?;
     // Every connection is a descriptor or two. Where the limit cannot be raised, it is as it was.
     match rlimit::increase_nofile_limit(u64::MAX) {
         Ok(files) => log::debug!(files; "open-file limit"),
         Err(error) => log::warn!(error:% = error; "open-file limit not raised"),
     }
-    let bootstrapped = gateway::bootstrap(config)?;
+    let bootstrapped = gateway::bootstrap(config, sources, Box::new(move |log| diagnostics.change(log)))?;
     let listening = bootstrapped.listening();
     bootstrapped.run(move || {
         let mut out = std::io::stdout().lock();

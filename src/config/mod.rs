@@ -6,6 +6,7 @@
 
 mod api_keys;
 mod bounds;
+pub mod change;
 mod check;
 mod env;
 mod limits;
@@ -13,12 +14,13 @@ mod listeners;
 pub mod problem;
 mod reader;
 mod rules;
+mod sources;
 mod stores;
 mod tokens;
 mod tree;
 
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -26,12 +28,13 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use crate::auth::api_keys::ApiKeys;
-use crate::auth::{client_ip, jwt, key_file};
+use crate::auth::{client_ip, jwt};
 use crate::limit::rule_set::RuleSet;
 use crate::store;
 use crate::time::Micros;
-use problem::{Problem, Problems, Report};
+use problem::{Problems, Report};
 use reader::Field;
+pub use sources::{Loaded, Source, read_file};
 
 /// A whole file, checked.
 #[derive(Clone, Debug)]
@@ -172,20 +175,7 @@ impl fmt::Debug for Surroundings<'_> {
 impl Config {
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Config, Problems> {
-        let file = path.display().to_string();
-        match std::fs::read(path) {
-            Ok(bytes) => {
-                // Relative paths in a file are relative to it.
-                let folder = path.parent().unwrap_or(Path::new(""));
-                let read = |path: &Path| read_file(&folder.join(path));
-                let variable = |name: &str| std::env::var(name).ok();
-                Config::parse(&file, &bytes, Surroundings { variable: &variable, folder, read: &read })
-            }
-            Err(error) => {
-                let what = format!("must be a readable file: {error}");
-                Err(Problems { file, problems: vec![Problem { file: None, place: None, what, hint: None }] })
-            }
-        }
+        Loaded::from(path).config
     }
 
     /// Checks a file's text. `file` is its name in reports.
@@ -207,13 +197,6 @@ impl Config {
             (problems, _) => Err(Problems { file: file.to_owned(), problems }),
         }
     }
-}
-
-/// A file that gateway.yaml names. Of one that is larger than any may be, just enough is read to tell.
-pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(key_file::MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// Eight hexadecimal digits of SHA-256.

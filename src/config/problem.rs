@@ -29,14 +29,23 @@ pub struct Problems {
     pub problems: Vec<Problem>,
 }
 
-impl fmt::Display for Problems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for problem in &self.problems {
+impl Problems {
+    /// Each in one line: where, and what, without its hint.
+    pub fn lines(&self) -> impl ExactSizeIterator<Item = String> {
+        self.problems.iter().map(|problem| {
             let file = problem.file.as_ref().unwrap_or(&self.file);
             match problem.place {
-                Some(place) => writeln!(f, "{file}:{}:{}: {}", place.line, place.column, problem.what)?,
-                None => writeln!(f, "{file}: {}", problem.what)?,
+                Some(place) => format!("{file}:{}:{}: {}", place.line, place.column, problem.what),
+                None => format!("{file}: {}", problem.what),
             }
+        })
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (problem, line) in self.problems.iter().zip(self.lines()) {
+            writeln!(f, "{line}")?;
             if let Some(hint) = &problem.hint {
                 writeln!(f, "  hint: {hint}")?;
             }

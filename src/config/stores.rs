@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rustls::pki_types::ServerName;
+use sha2::{Digest, Sha256};
 
 use super::Surroundings;
 use super::check::{optional, or_default};
@@ -205,12 +206,21 @@ fn tls_settings(redis: &Section<'_>, url: Option<&Url>, surroundings: Surroundin
         }
     };
     match ServerName::try_from(url.host.clone()) {
-        Ok(name) => Some(Some(Tls { config, name })),
+        Ok(name) => Some(Some(Tls { config, name, source: source([ca, certificate, key]) })),
         Err(_) => {
             redis.wrong("url", "must have a host name that a certificate can bear");
             None
         }
     }
+}
+
+/// One hash of all files, of those that are not there as well.
+fn source(files: [Option<Vec<u8>>; 3]) -> Box<[u8; 32]> {
+    let mut hash = Sha256::new();
+    for file in files {
+        hash.update(Sha256::digest(file.as_deref().unwrap_or_default()));
+    }
+    Box::new(hash.finalize().into())
 }
 
 /// The content of a file that a value names.

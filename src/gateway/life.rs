@@ -1,7 +1,7 @@
 //! Runs the process to its end: signals, draining, and the housekeeping beside it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,16 +10,13 @@ use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::BackgroundService;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::key_watch;
+use super::reload::Reload;
 use super::shared::Gateway;
-use crate::auth::jwt::jwks::{Failure, Remote};
 use crate::config::Drain;
-use crate::time::Timestamp;
 
 /// Waits for the signal to leave. SIGHUP is no such signal.
 pub struct Signals {
     pub gateway: Arc<Gateway>,
-    pub drain: Drain,
     /// Called once signals are listened for: from then on the process leaves as it should.
     pub ready: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -46,10 +43,10 @@ impl ShutdownSignalWatch for Signals {
         }
         let delay = loop {
             tokio::select! {
-                _ = term.recv() => break self.drain.delay.into(),
+                _ = term.recv() => break self.drain().delay.into(),
                 _ = int.recv() => break Duration::ZERO,
                 _ = hangup.recv() => {
-                    log::info!("SIGHUP: API keys are read, and keys of issuers fetched, again; gateway.yaml is read by a restart");
+                    log::info!("SIGHUP: files are read, and keys of issuers fetched, again");
                     self.gateway.hangup.notify_one();
                     self.gateway.remotes().iter().for_each(|remote| remote.fetch_now());
                 }
@@ -57,7 +54,7 @@ impl ShutdownSignalWatch for Signals {
         };
         // Still accepting: answers say `Connection: close`, and /readyz tells load balancers to go elsewhere.
         self.gateway.draining.store(true, Ordering::Relaxed);
-        log::info!(delay:? = delay, timeout:? = Duration::from(self.drain.timeout); "draining");
+        log::info!(delay:? = delay, timeout:? = Duration::from(self.drain().timeout); "draining");
         tokio::select! {
             () = tokio::time::sleep(delay) => ShutdownSignal::GracefulTerminate,
             _ = term.recv() => ShutdownSignal::FastShutdown,
@@ -67,6 +64,10 @@ impl ShutdownSignalWatch for Signals {
 }
 
 impl Signals {
+    fn drain(&self) -> Drain {
+        self.gateway.snapshot.load().config.drain
+    }
+
     /// The keys of tokens are there for the first request as well, where their issuers answer.
     async fn keys_tried(&self) {
         for remote in self.gateway.remotes() {
@@ -78,19 +79,22 @@ impl Signals {
 /// What goes on beside the requests.
 pub struct Housekeeping {
     pub gateway: Arc<Gateway>,
-    pub drain: Drain,
     /// The connections of all threads.
     pub open: Arc<AtomicUsize>,
+    /// To be taken out when it runs.
+    pub reload: Mutex<Option<Reload>>,
 }
 
 #[async_trait]
 impl BackgroundService for Housekeeping {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let watch = key_watch::watch(&self.gateway);
-        for remote in self.gateway.remotes() {
-            tokio::spawn(keep_fresh(Arc::clone(&self.gateway), remote));
-        }
-        let tidy = async { tokio::join!(self.sweep(), self.upkeep(), self.gateway.upstream.keep_looking_up(), watch) };
+        let reload = self.reload.lock().take().map(Reload::run);
+        let reload = async {
+            if let Some(reload) = reload {
+                reload.await;
+            }
+        };
+        let tidy = async { tokio::join!(self.sweep(), self.upkeep(), reload) };
         tokio::select! {
             _ = tidy => {}
             _ = shutdown.wait_for(|stop| *stop) => {}
@@ -126,7 +130,7 @@ impl Housekeeping {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let timeout = tokio::time::sleep(self.drain.timeout.into());
+        let timeout = tokio::time::sleep(self.gateway.snapshot.load().config.drain.timeout.into());
         let second_signal = async {
             if let (Ok(mut term), Ok(mut int)) = (terminate(), interrupt()) {
                 tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
@@ -140,25 +144,6 @@ impl Housekeeping {
         }
         std::process::exit(0);
     }
-}
-
-/// Keeps an issuer's keys fresh, and says when they cannot be had: once, until they can again.
-async fn keep_fresh(gateway: Arc<Gateway>, remote: Arc<Remote>) {
-    let failing = AtomicBool::new(false);
-    let told = |issuer: &str, fetched: Result<usize, Failure>| match fetched {
-        Ok(keys) => {
-            gateway.metrics.keys_fetched(issuer, gateway.clock.wall().since(Timestamp(0)).seconds());
-            if failing.swap(false, Ordering::Relaxed) {
-                log::info!(issuer, keys; "keys fetched again");
-            }
-        }
-        Err(error) => {
-            if !failing.swap(true, Ordering::Relaxed) {
-                log::warn!(issuer, error:% = error; "keys not fetched, those that are known stay in force");
-            }
-        }
-    };
-    remote.keep(told).await;
 }
 
 fn terminate() -> std::io::Result<Signal> {

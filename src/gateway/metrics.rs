@@ -4,15 +4,18 @@
 //! closed lists, never from a client. To add a metric: a line in [`METRICS`], a handle, one call.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, SharedString, Unit};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use parking_lot::Mutex;
 
 use super::labels::{Fate, Origin, TokenResult, UpstreamError};
 use super::reply::Reason;
 use crate::limit::rule::Mode;
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
 use crate::store::{Source, StoreError};
+use crate::time::{Clock, Timestamp};
 
 /// The only route and upstream so far, by their names.
 pub const DEFAULT: &str = "default";
@@ -93,9 +96,21 @@ pub struct Metrics {
     pub upstream_duration: Histogram,
     upstream_errors: Vec<Counter>,
     tokens: Vec<Counter>,
-    pub reloads: Counter,
-    pub failed_reloads: Counter,
-    pub last_reload: Gauge,
+    reloads: [Counter; 2],
+    last_reload: Gauge,
+    /// Which of the files were wrong when they were last read.
+    wrong: [AtomicBool; 2],
+    config_loaded: Gauge,
+    /// The hash of the file in force.
+    config: Mutex<String>,
+}
+
+/// What is read again while the process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum File {
+    /// With it the API keys, and all else that it names.
+    Config,
+    ApiKeys,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -200,9 +215,12 @@ impl Metrics {
             tokens: TokenResult::all()
                 .map(|result| counter(&recorder, "tollgate_jwt_verifications_total", &[("result", result.name())]))
                 .collect(),
-            reloads: counter(&recorder, "tollgate_config_reloads_total", &[("result", "success")]),
-            failed_reloads: counter(&recorder, "tollgate_config_reloads_total", &[("result", "failure")]),
+            reloads: ["success", "failure"]
+                .map(|result| counter(&recorder, "tollgate_config_reloads_total", &[("result", result)])),
             last_reload: gauge(&recorder, "tollgate_config_last_reload_successful", &[]),
+            wrong: Default::default(),
+            config_loaded: gauge(&recorder, "tollgate_config_loaded_timestamp_seconds", &[]),
+            config: Mutex::default(),
             recorder,
         };
         gauge(&metrics.recorder, "tollgate_build_info", &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
@@ -212,7 +230,13 @@ impl Metrics {
     /// The text of `/metrics`.
     pub fn render(&self) -> String {
         metrics::with_local_recorder(&self.recorder, || self.process.collect());
-        self.exposition.render()
+        let mut text = self.exposition.render();
+        // By hand: the recorder forgets no series, and there is one file in force, not all that ever were.
+        let name = "tollgate_config_info";
+        let help = METRICS.iter().find(|(known, ..)| *known == name).map_or("", |(.., help)| help);
+        let hash = self.config.lock();
+        text += &format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{hash=\"{hash}\"}} 1\n\n");
+        text
     }
 
     /// Moves histogram samples into their buckets; without it they pile up between scrapes.
@@ -297,11 +321,31 @@ impl Metrics {
         }
     }
 
-    /// Says which file is in force, and since when.
-    pub fn config_loaded(&self, hash: &str, unix_seconds: f64) {
-        self.last_reload.set(1.0);
-        gauge(&self.recorder, "tollgate_config_loaded_timestamp_seconds", &[]).set(unix_seconds);
-        gauge(&self.recorder, "tollgate_config_info", &[("hash", hash)]).set(1.0);
+    /// Says which file is in force, from now on.
+    pub fn config_loaded(&self, hash: &str, clock: &Clock) {
+        self.in_force(File::Config);
+        self.config_loaded.set(clock.wall().since(Timestamp(0)).seconds());
+        hash.clone_into(&mut self.config.lock());
+    }
+
+    /// What is in a file has come into force.
+    pub fn taken_up(&self, file: File) {
+        self.reloads[0].increment(1);
+        self.in_force(file);
+    }
+
+    /// A file is wrong.
+    pub fn not_taken_up(&self, file: File) {
+        self.reloads[1].increment(1);
+        self.wrong[file as usize].store(true, Ordering::Relaxed);
+        self.last_reload.set(0.0);
+    }
+
+    /// What is in a file is what is in force.
+    pub fn in_force(&self, file: File) {
+        self.wrong[file as usize].store(false, Ordering::Relaxed);
+        let wrong = self.wrong.iter().any(|wrong| wrong.load(Ordering::Relaxed));
+        self.last_reload.set(if wrong { 0.0 } else { 1.0 });
     }
 
     /// The handles of every limit of a rule set, in its order. Every series exists from here on, at 0.

@@ -4,6 +4,7 @@
 //! runtime per core; one snapshot of the configuration per request.
 
 mod admin;
+mod config_watch;
 mod credentials;
 mod decide;
 pub mod echo;
@@ -12,6 +13,7 @@ mod fields;
 mod front_door;
 mod health;
 mod hearsay;
+mod key_fetching;
 mod key_watch;
 mod labels;
 mod life;
@@ -19,11 +21,13 @@ pub mod listener;
 mod metrics;
 mod proxy;
 mod proxy_header;
+mod reload;
 mod reply;
 mod request_id;
 mod sampled;
 mod shared;
 mod snapshot;
+mod stamp;
 mod tokens;
 mod upstream;
 
@@ -41,9 +45,9 @@ use pingora::server::{RunArgs, Server};
 use pingora::services::background::background_service;
 use tokio::sync::Notify;
 
-use crate::config::{Config, Listener, Threads};
+use crate::config::{Config, Listener, Source, Threads};
 use crate::store::{Lane, Report, Store};
-use crate::time::{Clock, Micros, Timestamp};
+use crate::time::Clock;
 use admin::Admin;
 use front_door::FrontDoor;
 use health::StoreHealth;
@@ -53,18 +57,20 @@ use listener::{Bound, Thread};
 use metrics::Metrics;
 use proxy::Proxy;
 use proxy_header::ProxyHeaders;
+use reload::Reload;
+pub use reload::Relog;
 use sampled::Sampled;
 use shared::Gateway;
 use snapshot::Snapshot;
-use upstream::Upstream;
 
 /// Idle connections to the upstream, for each thread.
 const UPSTREAM_POOL: usize = 256;
 
 /// A gateway whose sockets are bound, and which is not started yet.
-#[derive(Debug)]
+#[expect(missing_debug_implementations, reason = "it holds what changes the diagnostics, a plain function")]
 pub struct Bootstrapped {
     gateway: Arc<Gateway>,
+    reload: Reload,
     http: Vec<(Bound, Listener)>,
     admin: Option<Bound>,
     threads: usize,
@@ -95,8 +101,8 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Binds everything that the configuration names.
-pub fn bootstrap(config: Config) -> Result<Bootstrapped, StartError> {
+/// Binds everything that the configuration names. `sources` is what it was read from.
+pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<Bootstrapped, StartError> {
     let threads = match config.threads {
         Threads::Auto => std::thread::available_parallelism().map_or(1, usize::from),
         Threads::Exactly(threads) => threads,
@@ -108,13 +114,12 @@ pub fn bootstrap(config: Config) -> Result<Bootstrapped, StartError> {
 
     let clock = Clock::system();
     let metrics = Metrics::new().map_err(|error| StartError::Metrics(error.to_string()))?;
-    metrics.config_loaded(&config.hash, clock.now().since(Timestamp(0)).seconds());
+    metrics.config_loaded(&config.hash, &clock);
     let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone()));
     let told = Arc::clone(&store_health);
     let gateway = Gateway {
         store: Store::open(&config.store, threads, clock.clone(), Report::new(move |event| told.hear(event))),
         store_health,
-        upstream: Upstream::new(&config.upstream, config.upstream_timeouts),
         snapshot: ArcSwap::from_pointee(Snapshot::new(config, &metrics, &clock)),
         metrics,
         clock,
@@ -124,7 +129,9 @@ pub fn bootstrap(config: Config) -> Result<Bootstrapped, StartError> {
         turned_away: Sampled::default(),
         hearsay: Hearsay::default(),
     };
-    Ok(Bootstrapped { gateway: Arc::new(gateway), http, admin, threads })
+    let gateway = Arc::new(gateway);
+    let reload = Reload::new(Arc::clone(&gateway), sources, relog);
+    Ok(Bootstrapped { gateway, reload, http, admin, threads })
 }
 
 impl Bootstrapped {
@@ -137,8 +144,7 @@ impl Bootstrapped {
 
     /// Runs until the process is told to leave. `ready` is called when everything is in force.
     pub fn run(self, ready: impl FnOnce() + Send + 'static) {
-        let drain = self.gateway.snapshot.load().config.drain;
-        let mut server = Server::new_with_opt_and_conf(None, server_conf(self.threads, drain.timeout));
+        let mut server = Server::new_with_opt_and_conf(None, server_conf(self.threads));
         server.bootstrap();
 
         let open = Arc::new(AtomicUsize::new(0));
@@ -177,14 +183,15 @@ impl Bootstrapped {
                 server.add_service(service);
             }
         }
-        let housekeeping = Housekeeping { gateway: Arc::clone(&self.gateway), drain, open };
+        let reload = Mutex::new(Some(self.reload));
+        let housekeeping = Housekeeping { gateway: Arc::clone(&self.gateway), open, reload };
         server.add_service(background_service("housekeeping", housekeeping));
-        let signals = Signals { gateway: self.gateway, drain, ready: Mutex::new(Some(Box::new(ready))) };
+        let signals = Signals { gateway: self.gateway, ready: Mutex::new(Some(Box::new(ready))) };
         server.run(RunArgs { shutdown_signal: Box::new(signals) });
     }
 }
 
-fn server_conf(threads: usize, drain_timeout: Micros) -> ServerConf {
+fn server_conf(threads: usize) -> ServerConf {
     ServerConf {
         threads: 1,
         work_stealing: false,
@@ -193,8 +200,8 @@ fn server_conf(threads: usize, drain_timeout: Micros) -> ServerConf {
         // Connecting is tried again at the next address; an idempotent request, when the pooled connection that it was
         // sent on turns out to have been closed by the upstream.
         max_retries: 8,
-        // We leave by ourselves, earlier: this is the bound behind ours.
-        grace_period_seconds: Some(drain_timeout.ceil_seconds() + 5),
+        // We leave by ourselves, after `drain.timeout`, which may change: this is never met.
+        grace_period_seconds: Some(u64::MAX),
         graceful_shutdown_timeout_seconds: Some(1),
         ..ServerConf::default()
     }

@@ -28,6 +28,7 @@ use super::metrics::DEFAULT;
 use super::reply::{Reason, Reply};
 use super::request_id;
 use super::shared::Gateway;
+use super::upstream::Upstream;
 use crate::limit::request::{Request, address_text};
 use crate::store::{Caller, Lane};
 use crate::time::Timestamp;
@@ -52,6 +53,8 @@ pub struct Passage {
     trusted_peer: bool,
     /// For the upstream's answer.
     fields: Option<Box<RateFields>>,
+    /// Where it goes, once it has been let through.
+    upstream: Option<Arc<Upstream>>,
     origin: Origin,
     /// How many addresses have been tried in vain.
     attempts: usize,
@@ -74,6 +77,7 @@ impl ProxyHttp for Proxy {
             trusted_peer: false,
             peer: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             fields: None,
+            upstream: None,
             origin: Origin::Gateway,
             attempts: 0,
             addresses: 0,
@@ -120,6 +124,7 @@ impl ProxyHttp for Proxy {
         match decision {
             Decision::Pass(fields) => {
                 passage.fields = fields;
+                passage.upstream = Some(Arc::clone(&snapshot.upstream));
                 Ok(false)
             }
             Decision::Refuse(refusal) => {
@@ -133,9 +138,12 @@ impl ProxyHttp for Proxy {
 
     async fn upstream_peer(&self, _: &mut Session, passage: &mut Passage) -> Result<Box<HttpPeer>> {
         // Looked for first without waiting: that is every request but the first few.
-        let found = match self.gateway.upstream.known_peer() {
-            Some(found) => Some(found),
-            None => self.gateway.upstream.first_peer().await,
+        let found = match &passage.upstream {
+            Some(upstream) => match upstream.known_peer() {
+                Some(found) => Some(found),
+                None => upstream.first_peer().await,
+            },
+            None => None,
         };
         let Some((peer, addresses)) = found else {
             passage.upstream_error = Some(UpstreamError::Unresolved);
@@ -166,7 +174,9 @@ impl ProxyHttp for Proxy {
         passage: &mut Passage,
         mut error: Box<Error>,
     ) -> Box<Error> {
-        self.gateway.upstream.avoid(peer);
+        if let Some(upstream) = &passage.upstream {
+            upstream.avoid(peer);
+        }
         passage.attempts += 1;
         error.set_retry(passage.attempts < passage.addresses);
         error

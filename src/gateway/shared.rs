@@ -1,4 +1,4 @@
-//! Holds what all threads share: the snapshot in force, the store, the upstream, the counters.
+//! Holds what all threads share: the snapshot in force, the store, the counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,6 @@ use super::hearsay::Hearsay;
 use super::metrics::Metrics;
 use super::sampled::Sampled;
 use super::snapshot::Snapshot;
-use super::upstream::Upstream;
 use crate::auth::jwt::jwks::Remote;
 use crate::store::Store;
 use crate::time::Clock;
@@ -22,11 +21,10 @@ pub struct Gateway {
     pub snapshot: ArcSwap<Snapshot>,
     pub store: Store,
     pub store_health: Arc<StoreHealth>,
-    pub upstream: Upstream,
     pub metrics: Metrics,
     pub clock: Clock,
     pub draining: AtomicBool,
-    /// SIGHUP came: what follows its file is to be read again.
+    /// SIGHUP came: files are to be read again.
     pub hangup: Notify,
     pub upstream_failures: Sampled,
     /// Connections beyond `limits.connections`.
@@ -37,8 +35,7 @@ pub struct Gateway {
 impl Gateway {
     /// The issuers whose keys are fetched.
     pub fn remotes(&self) -> Vec<Arc<Remote>> {
-        let snapshot = self.snapshot.load();
-        snapshot.tokens.iter().flat_map(|tokens| tokens.verifier().remotes()).cloned().collect()
+        self.snapshot.load().remotes().cloned().collect()
     }
 
     /// Whether every issuer's keys are in force.

@@ -1,10 +1,14 @@
 //! Holds what a request runs under, from its first byte to its last: one configuration, with everything made of it once.
 
+use std::sync::Arc;
+
 use metrics::Counter;
 
 use super::fields::Shown;
 use super::metrics::{LimitMetrics, Metrics};
 use super::tokens::Tokens;
+use super::upstream::Upstream;
+use crate::auth::jwt::jwks::Remote;
 use crate::config::Config;
 use crate::limit::charge::LimitId;
 use crate::limit::rule_set::CompiledLimit;
@@ -17,21 +21,49 @@ pub struct Snapshot {
     /// By limit; none for those that clients are not told of.
     pub shown: Vec<Option<Shown>>,
     /// None: there are no tokens.
-    pub tokens: Option<Tokens>,
+    pub tokens: Option<Arc<Tokens>>,
+    pub upstream: Arc<Upstream>,
     limits: Vec<LimitMetrics>,
     /// By policy.
     pub unmatched: Vec<Counter>,
 }
 
 impl Snapshot {
+    /// The first one.
     pub fn new(config: Config, metrics: &Metrics, clock: &Clock) -> Snapshot {
+        Snapshot::made(None, config, metrics, clock)
+    }
+
+    /// In the place of `before`, from which it takes over what has not changed.
+    pub fn after(before: &Snapshot, config: Config, metrics: &Metrics, clock: &Clock) -> Snapshot {
+        Snapshot::made(Some(before), config, metrics, clock)
+    }
+
+    fn made(before: Option<&Snapshot>, config: Config, metrics: &Metrics, clock: &Clock) -> Snapshot {
+        let tokens = before.and_then(|before| before.tokens.as_ref());
+        // With the same settings, what was verified stays so.
+        let kept = tokens.filter(|_| before.is_some_and(|before| before.config.jwt == config.jwt));
+        let tokens = config.jwt.as_ref().map(|settings| match kept {
+            Some(kept) => Arc::clone(kept),
+            None => Arc::new(Tokens::after(tokens.map(Arc::as_ref), settings, clock.clone())),
+        });
+        let upstream = match before {
+            Some(before) => before.upstream.changed(&config.upstream, config.upstream_timeouts),
+            None => Arc::new(Upstream::new(&config.upstream, config.upstream_timeouts)),
+        };
         Snapshot {
             shown: config.rules.limits().iter().map(Shown::new).collect(),
-            tokens: config.jwt.as_ref().map(|settings| Tokens::new(settings, clock.clone())),
+            tokens,
+            upstream,
             limits: metrics.limits(&config.rules),
             unmatched: metrics.unmatched(&config.rules),
             config,
         }
+    }
+
+    /// The issuers whose keys are fetched.
+    pub fn remotes(&self) -> impl Iterator<Item = &Arc<Remote>> {
+        self.tokens.iter().flat_map(|tokens| tokens.verifier().remotes())
     }
 
     /// A limit, as it is told and as it is counted.

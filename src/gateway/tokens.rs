@@ -38,12 +38,14 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    pub fn new(settings: &Settings, clock: Clock) -> Tokens {
+    /// In the place of `before`: keys that were fetched stay known, and what bad tokens have spent stays spent.
+    pub fn after(before: Option<&Tokens>, settings: &Settings, clock: Clock) -> Tokens {
+        let buckets = before.map(|before| Arc::clone(&before.invalid.buckets));
         Tokens {
-            verifier: jwt::Tokens::new(settings, clock.clone()),
+            verifier: jwt::Tokens::after(before.map(Tokens::verifier), settings, clock.clone()),
             on_invalid: settings.on_invalid,
             on_missing: settings.on_missing,
-            invalid: InvalidLimit::new(settings.invalid_limit, clock),
+            invalid: InvalidLimit::new(settings.invalid_limit, buckets.unwrap_or_else(|| buckets_of(clock))),
         }
     }
 
@@ -101,16 +103,20 @@ impl Tokens {
     }
 }
 
+fn buckets_of(clock: Clock) -> Arc<Memory> {
+    Arc::new(Memory::new(&memory::Settings { max_buckets: ADDRESSES }, clock))
+}
+
 /// One bucket for each client address.
 #[derive(Debug)]
 struct InvalidLimit {
     bucket: TokenBucket,
     seed: KeySeed,
-    buckets: Memory,
+    buckets: Arc<Memory>,
 }
 
 impl InvalidLimit {
-    fn new(bucket: TokenBucket, clock: Clock) -> InvalidLimit {
+    fn new(bucket: TokenBucket, buckets: Arc<Memory>) -> InvalidLimit {
         let algorithm = Algorithm::TokenBucket(bucket);
         let identity = LimitIdentity {
             policy: "",
@@ -120,8 +126,7 @@ impl InvalidLimit {
             algorithm: algorithm.name(),
             keys: &["ip:address".to_owned()],
         };
-        let settings = memory::Settings { max_buckets: ADDRESSES };
-        InvalidLimit { bucket, seed: KeySeed::new(&identity), buckets: Memory::new(&settings, clock) }
+        InvalidLimit { bucket, seed: KeySeed::new(&identity), buckets }
     }
 
     fn plan(&self, client: ClientAddress) -> Plan {

@@ -3,8 +3,8 @@
 //! Requests go to one address at a time. When it refuses a connection the next one is tried, and stays preferred.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -20,36 +20,68 @@ const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct Upstream {
-    host: String,
-    port: u16,
+    wanted: config::Upstream,
     timeouts: config::UpstreamTimeouts,
-    peers: ArcSwap<Vec<HttpPeer>>,
+    known: ArcSwap<Known>,
     /// Counts up; the remainder is the place of the address in use.
     preferred: AtomicUsize,
     /// Whether the first look-up has ended, well or not.
     looked_up: watch::Sender<bool>,
+    /// Whether somebody keeps looking it up, or nobody needs to.
+    begun: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    addresses: Vec<SocketAddr>,
+    /// One for each address.
+    peers: Vec<HttpPeer>,
 }
 
 impl Upstream {
     pub fn new(upstream: &config::Upstream, timeouts: config::UpstreamTimeouts) -> Upstream {
         let (looked_up, _) = watch::channel(false);
         let new = Upstream {
-            host: upstream.host.clone(),
-            port: upstream.port,
+            wanted: upstream.clone(),
             timeouts,
-            peers: ArcSwap::default(),
+            known: ArcSwap::default(),
             preferred: AtomicUsize::new(0),
             looked_up,
+            begun: AtomicBool::new(false),
         };
         if let Ok(address) = upstream.host.parse::<IpAddr>() {
-            new.settle(&[SocketAddr::new(address, upstream.port)]);
+            new.settle(vec![SocketAddr::new(address, upstream.port)]);
+            new.begun.store(true, Ordering::Relaxed);
         }
         new
     }
 
+    /// What to use from here on: the same where nothing has changed. What is known of a name stays known.
+    pub fn changed(
+        self: &Arc<Upstream>,
+        upstream: &config::Upstream,
+        timeouts: config::UpstreamTimeouts,
+    ) -> Arc<Upstream> {
+        if self.wanted == *upstream && self.timeouts == timeouts {
+            return Arc::clone(self);
+        }
+        let new = Upstream::new(upstream, timeouts);
+        let addresses = &self.known.load().addresses;
+        if self.wanted == *upstream && !addresses.is_empty() {
+            new.settle(addresses.clone());
+            new.preferred.store(self.preferred.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Arc::new(new)
+    }
+
+    /// Whether this needs somebody who keeps looking it up. That is said once.
+    pub fn begin(&self) -> bool {
+        !self.begun.swap(true, Ordering::Relaxed)
+    }
+
     /// An address to connect to, and how many there are.
     pub fn known_peer(&self) -> Option<(Box<HttpPeer>, usize)> {
-        let peers = self.peers.load();
+        let peers = &self.known.load().peers;
         let place = self.preferred.load(Ordering::Relaxed).checked_rem(peers.len())?;
         Some((Box::new(peers.get(place)?.clone()), peers.len()))
     }
@@ -64,7 +96,7 @@ impl Upstream {
 
     /// Prefers the address behind `peer`, which could not be connected to.
     pub fn avoid(&self, peer: &HttpPeer) {
-        let peers = self.peers.load();
+        let peers = &self.known.load().peers;
         let preferred = self.preferred.load(Ordering::Relaxed);
         let current = preferred.checked_rem(peers.len()).and_then(|place| peers.get(place));
         // Of many requests that meet the same refusal, one moves on.
@@ -74,40 +106,37 @@ impl Upstream {
         }
     }
 
-    /// Looks the name up for ever; returns at once for an address.
-    pub async fn keep_looking_up(&self) {
-        if self.host.parse::<IpAddr>().is_ok() {
-            return;
-        }
-        let mut known: Vec<SocketAddr> = Vec::new();
-        loop {
-            match tokio::net::lookup_host((&*self.host, self.port)).await {
-                Ok(found) => {
-                    let mut found: Vec<_> = found.collect();
-                    found.dedup();
-                    // Resolvers turn the order around at will; which address is in use stays.
-                    let same = found.len() == known.len() && found.iter().all(|address| known.contains(address));
-                    if !found.is_empty() && !same {
-                        log::info!(host = self.host, addresses:? = found; "upstream resolved");
-                        self.settle(&found);
-                        known = found;
-                    }
+    /// How long to wait before the next time.
+    async fn look_up(&self) -> Duration {
+        let host = &self.wanted.host;
+        match tokio::net::lookup_host((&**host, self.wanted.port)).await {
+            Ok(found) => {
+                let mut found: Vec<_> = found.collect();
+                found.dedup();
+                let known = self.known.load();
+                // Resolvers turn the order around at will; which address is in use stays.
+                let same =
+                    found.len() == known.addresses.len() && found.iter().all(|one| known.addresses.contains(one));
+                if !found.is_empty() && !same {
+                    log::info!(host, addresses:? = found; "upstream resolved");
+                    self.settle(found);
                 }
-                // The last good addresses stay.
-                Err(error) => log::warn!(host = self.host, error:% = error; "upstream not resolved"),
             }
-            self.looked_up.send_replace(true);
-            tokio::time::sleep(if known.is_empty() { RETRY } else { REFRESH }).await;
+            // The last good addresses stay.
+            Err(error) => log::warn!(host, error:% = error; "upstream not resolved"),
         }
+        self.looked_up.send_replace(true);
+        if self.known.load().addresses.is_empty() { RETRY } else { REFRESH }
     }
 
-    fn settle(&self, addresses: &[SocketAddr]) {
+    fn settle(&self, addresses: Vec<SocketAddr>) {
         let peer = |address: &SocketAddr| {
             let mut peer = HttpPeer::new(address, false, String::new());
             peer.options = self.options();
             peer
         };
-        self.peers.store(Arc::new(addresses.iter().map(peer).collect()));
+        let peers = addresses.iter().map(peer).collect();
+        self.known.store(Arc::new(Known { addresses, peers }));
     }
 
     fn options(&self) -> PeerOptions {
@@ -118,5 +147,14 @@ impl Upstream {
         options.write_timeout = Some(self.timeouts.write.into());
         options.idle_timeout = Some(self.timeouts.idle.into());
         options
+    }
+}
+
+/// Looks a name up again and again, for as long as anybody uses it.
+pub async fn keep_looking_up(upstream: Weak<Upstream>) {
+    while let Some(known) = upstream.upgrade() {
+        let pause = known.look_up().await;
+        drop(known);
+        tokio::time::sleep(pause).await;
     }
 }

@@ -7,6 +7,7 @@
 //! here can fail. A refused request spends nothing.
 
 pub mod algorithm;
+pub mod anew;
 pub mod attribute;
 pub mod charge;
 pub mod clarity;

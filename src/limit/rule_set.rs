@@ -14,7 +14,7 @@ use super::charge::{Charge, LimitId, Plan};
 use super::clarity::{Clarity, Unclear};
 use super::cost::{Beyond, Cost};
 use super::identity::Claims;
-use super::key::{Descriptor, KeySeed, LimitIdentity};
+use super::key::{BucketKey, Descriptor, KeySeed, LimitIdentity};
 use super::matcher::Expectation;
 use super::request::Request;
 use super::rule::{
@@ -64,6 +64,8 @@ pub struct CompiledLimit {
     /// The rule's name; of several limits in one rule, `rule.limit`.
     pub name: String,
     pub mode: Mode,
+    /// The rule's limit keys as printed, sorted: they are a set.
+    pub keys: Vec<String>,
     pub expose: Expose,
     pub refusal: RefusalStatus,
     pub on_store_failure: OnStoreFailure,
@@ -73,6 +75,17 @@ pub struct CompiledLimit {
     seed: KeySeed,
     /// Which variant holds for which value of the only limit key.
     overrides: HashMap<Vec<u8>, u32>,
+}
+
+impl CompiledLimit {
+    /// The same for two limits that charge the same buckets.
+    pub fn identity(&self) -> BucketKey {
+        self.seed.key(&Descriptor::default())
+    }
+
+    pub fn algorithm_name(&self) -> &'static str {
+        self.variants.first().map_or("", Algorithm::name)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -310,7 +323,8 @@ impl RuleSet {
 
     /// The limit itself and, when it has one, its candidate: a shadow beside it.
     fn limits_of(&mut self, policy: &Policy, rule: &Rule, limit: &Limit, mode: Mode) -> SmallVec<[LimitId; 2]> {
-        let keys: Vec<String> = rule.keys.iter().map(|key| key.text.clone()).collect();
+        let mut keys: Vec<String> = rule.keys.iter().map(|key| key.text.clone()).collect();
+        keys.sort_unstable();
         let seed = |mode: Mode, algorithm: &Algorithm| {
             KeySeed::new(&LimitIdentity {
                 policy: &policy.name,
@@ -338,6 +352,7 @@ impl RuleSet {
             expose: limit.expose,
             refusal: limit.refusal,
             on_store_failure: limit.on_store_failure,
+            keys: keys.clone(),
             variants: std::iter::once(limit.algorithm)
                 .chain(limit.overrides.iter().map(|(_, numbers)| *numbers))
                 .collect(),

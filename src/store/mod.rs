@@ -17,7 +17,7 @@ use memory::Memory;
 use redis::Redis;
 
 /// Which store to open, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settings {
     Memory(memory::Settings),
     Redis(redis::Settings),
@@ -240,6 +240,14 @@ impl Store {
         match self {
             Store::Memory(memory) => memory.take(plan),
             Store::Redis(redis) => redis.local.take(plan),
+        }
+    }
+
+    /// Forgets what it knows without asking: other numbers hold from here on. What was spent stays spent.
+    pub fn forget(&self) {
+        match self {
+            Store::Memory(_) => {}
+            Store::Redis(redis) => redis.forget(),
         }
     }
 

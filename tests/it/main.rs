@@ -28,6 +28,7 @@ mod metrics;
 mod outage;
 mod pipelines;
 mod proxying;
+mod reload;
 mod rules;
 mod sharing;
 mod slow;

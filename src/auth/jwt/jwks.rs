@@ -27,7 +27,7 @@ const COOLDOWN: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// For logs and metrics: whose keys they are.
     pub issuer: String,
@@ -94,6 +94,10 @@ impl Remote {
             wanted: Notify::new(),
             ended: watch::Sender::new(0),
         }
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     pub fn issuer(&self) -> &str {

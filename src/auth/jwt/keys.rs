@@ -35,7 +35,7 @@ pub struct Key {
 }
 
 /// The keys of one issuer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeySet(Vec<Arc<Key>>);
 
 /// Why a key is none.
@@ -183,8 +183,10 @@ impl Key {
     pub fn is_named(&self, id: Option<&str>) -> bool {
         self.id.as_deref() == id
     }
+}
 
-    fn same(&self, other: &Key) -> bool {
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
         let material = match (self.key.kind(), other.key.kind()) {
             (DecodingKeyKind::SecretOrDer(one), DecodingKeyKind::SecretOrDer(another)) => one == another,
             (DecodingKeyKind::RsaModulusExponent { n, e }, DecodingKeyKind::RsaModulusExponent { n: m, e: f }) => {
@@ -255,7 +257,7 @@ impl KeySet {
 
     /// The same keys as before stay the same, so that what was verified with them stays verified.
     pub fn replacing(self, old: &KeySet) -> KeySet {
-        let kept = |key: Arc<Key>| old.0.iter().find(|known| known.same(&key)).cloned().unwrap_or(key);
+        let kept = |key: Arc<Key>| old.0.iter().find(|known| **known == key).cloned().unwrap_or(key);
         KeySet(self.0.into_iter().map(kept).collect())
     }
 

@@ -28,7 +28,7 @@ use keys::KeySet;
 use token::Unverified;
 
 /// How tokens are found and verified.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// One, or several that the token's `iss` chooses from.
     pub issuers: Vec<Issuer>,
@@ -57,7 +57,7 @@ pub enum OnMissing {
 }
 
 /// Whose tokens are believed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Issuer {
     /// What `iss` must be; when it is not set, `iss` is not looked at.
     pub name: Option<String>,
@@ -70,7 +70,7 @@ pub struct Issuer {
 }
 
 /// Where an issuer's keys come from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Keys {
     Fixed(KeySet),
     Fetched(jwks::Settings),
@@ -143,10 +143,21 @@ struct Trusted {
 
 impl Tokens {
     pub fn new(settings: &Settings, clock: Clock) -> Tokens {
+        Tokens::after(None, settings, clock)
+    }
+
+    /// In the place of `before`, whose fetched sets are kept where they are still wanted.
+    pub fn after(before: Option<&Tokens>, settings: &Settings, clock: Clock) -> Tokens {
+        let known = |wanted: &jwks::Settings| {
+            before.and_then(|before| before.remotes().find(|remote| remote.settings() == wanted)).cloned()
+        };
+        let fetched = |wanted: &jwks::Settings| {
+            known(wanted).unwrap_or_else(|| Arc::new(Remote::new(wanted.clone(), clock.clone())))
+        };
         let trusted = |issuer: &Issuer| Trusted {
             remote: match &issuer.keys {
                 Keys::Fixed(_) => None,
-                Keys::Fetched(settings) => Some(Arc::new(Remote::new(settings.clone(), clock.clone()))),
+                Keys::Fetched(settings) => Some(fetched(settings)),
             },
             issuer: issuer.clone(),
         };

@@ -81,8 +81,12 @@ impl ServerApp for FrontDoor {
         let mut framed = Box::new(Framed::new(stream, counted));
         let mut leaving = shutdown.clone();
         loop {
+            if !begun(&mut framed, &self.bounds(), &mut leaving).await {
+                return None;
+            }
+            // Only now: while nothing came, another configuration may have.
             let bounds = self.bounds();
-            let head = match self.head(&mut framed, &bounds, &mut leaving).await {
+            let head = match self.head(&mut framed, &bounds).await {
                 Came::Head(head) => head,
                 Came::Refused { refusal, took } => {
                     Box::pin(self.refuse(framed, refusal, took)).await;
@@ -113,11 +117,8 @@ impl FrontDoor {
         self.gateway.snapshot.load().config.bounds
     }
 
-    /// Waits for a head and judges it.
-    async fn head(&self, framed: &mut Framed, bounds: &Bounds, leaving: &mut ShutdownWatch) -> Came {
-        if !begun(framed, bounds, leaving).await {
-            return Came::Nothing;
-        }
+    /// Waits for the rest of a head and judges it.
+    async fn head(&self, framed: &mut Framed, bounds: &Bounds) -> Came {
         let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
         let mut scanner = Scanner::default();
         let refused = |refusal, took| Came::Refused { refusal, took };

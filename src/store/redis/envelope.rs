@@ -33,11 +33,11 @@ struct Known {
     decided: Timestamp,
     /// On ours: when the call that showed it was about to be sent.
     sent: Timestamp,
-    /// Which connections had been made by then.
+    /// How often everything had been forgotten by then.
     epoch: u64,
 }
 
-/// When a call was sent, and under which connections.
+/// When a call was sent, and in which epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     at: Timestamp,
@@ -48,7 +48,7 @@ pub struct Sent {
 #[derive(Debug)]
 pub struct Envelope {
     short: Cache<BucketKey, Known>,
-    /// Counts connections: behind a new one there may be another server, with other buckets.
+    /// Counts how often everything was forgotten.
     epoch: AtomicU64,
 }
 
@@ -57,7 +57,8 @@ impl Envelope {
         Envelope { short: Cache::new(KNOWN), epoch: AtomicU64::new(0) }
     }
 
-    /// Forgets everything: a connection was made.
+    /// Forgets everything, also what calls under way will show: behind a new connection there may be another server with
+    /// other buckets, and a new configuration may have other numbers.
     pub fn forget(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }

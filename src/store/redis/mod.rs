@@ -38,7 +38,7 @@ pub use url::Url;
 /// The longest prefix: with it and what stands behind it, a key fills an allocation of 32 bytes.
 pub const LONGEST_PREFIX: usize = 11;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub host: String,
     pub port: u16,
@@ -132,6 +132,11 @@ impl Redis {
             asked.done(taken.is_ok());
         }
         taken
+    }
+
+    /// From here on every bucket is asked for again.
+    pub fn forget(&self) {
+        self.envelope.forget();
     }
 
     fn tell(&self, change: Change) {

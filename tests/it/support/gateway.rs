@@ -45,8 +45,7 @@ impl Gateway {
 
     #[track_caller]
     fn start_with(upstream: &str, rest: &str, files: &[(&str, &str)]) -> Gateway {
-        let listen = if rest.contains("listeners:") { "" } else { "listen: 127.0.0.1:0\n" };
-        let text = format!("{listen}admin: 127.0.0.1:0\nthreads: 2\nupstream: {upstream}\n{rest}\n");
+        let text = Gateway::text(upstream, rest);
         let directory = TempDir::new().unwrap();
         for (name, text) in files {
             std::fs::write(directory.path().join(name), text).unwrap();
@@ -76,6 +75,32 @@ impl Gateway {
             panic!("no start: {lines:?}\n{errors}");
         };
         Gateway { http, listeners, admin, child, directory }
+    }
+
+    /// What its gateway.yaml says.
+    pub fn text(upstream: &str, rest: &str) -> String {
+        let listen = if rest.contains("listeners:") { "" } else { "listen: 127.0.0.1:0\n" };
+        format!("{listen}admin: 127.0.0.1:0\nthreads: 2\nupstream: {upstream}\n{rest}\n")
+    }
+
+    /// Replaces its gateway.yaml by one that says this, and has it taken up.
+    #[track_caller]
+    pub fn reload(&self, upstream: &Upstream, rest: &str) {
+        let before = self.times_taken_up();
+        let new = self.file("gateway.yaml.new");
+        std::fs::write(&new, Gateway::text(&format!("http://{}", upstream.address), rest)).unwrap();
+        std::fs::rename(new, self.file("gateway.yaml")).unwrap();
+        self.signal("HUP");
+        let wrong = self.errors().matches("configuration not taken up").count();
+        eventually("the configuration is taken up", || {
+            assert!(self.errors().matches("configuration not taken up").count() == wrong, "{}", self.errors());
+            self.times_taken_up() > before
+        });
+    }
+
+    /// How many configurations it has taken up since it began.
+    pub fn times_taken_up(&self) -> usize {
+        self.errors().matches("configuration taken up").count()
     }
 
     pub fn command(file: &Path) -> Command {

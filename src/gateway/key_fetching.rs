@@ -1,0 +1,28 @@
+//! Has the keys of issuers fetched again and again, and says when they cannot be had.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::shared::Gateway;
+use crate::auth::jwt::jwks::{Failure, Remote};
+use crate::time::Timestamp;
+
+/// Keeps an issuer's keys fresh, and says when they cannot be had: once, until they can
+/// again.
+pub async fn keep_fresh(gateway: Arc<Gateway>, remote: Arc<Remote>) {
+    let failing = AtomicBool::new(false);
+    let told = |issuer: &str, fetched: Result<usize, Failure>| match fetched {
+        Ok(keys) => {
+            gateway.metrics.keys_fetched(issuer, gateway.clock.wall().since(Timestamp(0)).seconds());
+            if failing.swap(false, Ordering::Relaxed) {
+                log::info!(issuer, keys; "keys fetched again");
+            }
+        }
+        Err(error) => {
+            if !failing.swap(true, Ordering::Relaxed) {
+                log::warn!(issuer, error:% = error; "keys not fetched, those that are known stay in force");
+            }
+        }
+    };
+    remote.keep(told).await;
+}

@@ -1,0 +1,82 @@
+//! Compares two rule sets: which limits of the new one find none of the buckets of the old one.
+//!
+//! A bucket is its policy, rule, limit, mode, algorithm, set of limit keys, and what these pick from a request. So other
+//! numbers, conditions or places in the file change nothing about what was spent, and another name does.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use super::key::BucketKey;
+use super::rule::Mode;
+use super::rule_set::{CompiledLimit, RuleSet};
+
+/// A limit whose buckets start anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Anew {
+    pub policy: String,
+    /// The rule's name; of several limits in one rule, `rule.limit`.
+    pub limit: String,
+    pub mode: Mode,
+    pub why: Why,
+}
+
+/// Why none of its buckets is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// There was no limit of this name in a policy of this name.
+    Name,
+    Keys {
+        was: Vec<String>,
+        is: Vec<String>,
+    },
+    Algorithm {
+        was: &'static str,
+        is: &'static str,
+    },
+    Mode {
+        was: Mode,
+    },
+}
+
+impl fmt::Display for Anew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = if self.mode == Mode::Shadow { " (shadow)" } else { "" };
+        write!(f, "policy {}, limit {}{mode}: ", self.policy, self.limit)?;
+        match &self.why {
+            Why::Name => f.write_str("it was not there before"),
+            Why::Keys { was, is } => write!(f, "limit_keys were [{}], are [{}]", was.join(", "), is.join(", ")),
+            Why::Algorithm { was, is } => write!(f, "algorithm was {was}, is {is}"),
+            Why::Mode { was } => write!(f, "mode was {}, is {}", was.name(), self.mode.name()),
+        }
+    }
+}
+
+/// In the order of the new file.
+pub fn starts_anew(before: &RuleSet, after: &RuleSet) -> Vec<Anew> {
+    let known: HashSet<BucketKey> = before.limits().iter().map(CompiledLimit::identity).collect();
+    let unknown = after.limits().iter().filter(|limit| !known.contains(&limit.identity()));
+    let anew = |limit: &CompiledLimit| Anew {
+        policy: limit.policy.clone(),
+        limit: limit.name.clone(),
+        mode: limit.mode,
+        why: why(before, after, limit),
+    };
+    unknown.map(anew).collect()
+}
+
+fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> Why {
+    let named = |one: &&CompiledLimit| one.policy == limit.policy && one.name == limit.name;
+    let of_mode = |rules: &'_ RuleSet, mode: Mode| rules.limits().iter().filter(named).any(|one| one.mode == mode);
+    let Some(old) = before.limits().iter().filter(named).find(|old| old.mode == limit.mode) else {
+        // A shadow that came to stand beside its limit is new; the only one of its name has changed its mode.
+        let other = if limit.mode == Mode::Shadow { Mode::Enforce } else { Mode::Shadow };
+        let changed = of_mode(before, other) && !of_mode(after, other);
+        return if changed { Why::Mode { was: other } } else { Why::Name };
+    };
+    match (old.algorithm_name(), limit.algorithm_name()) {
+        (was, is) if was != is => Why::Algorithm { was, is },
+        _ if old.keys != limit.keys => Why::Keys { was: old.keys.clone(), is: limit.keys.clone() },
+        // A rule whose own name has a dot in it, and a limit of a rule, print alike.
+        _ => Why::Name,
+    }
+}

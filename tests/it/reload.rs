@@ -1,0 +1,443 @@
+//! A changed gateway.yaml comes into force while requests go on.
+
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::mint::Signer;
+use crate::support::{Client, Gateway, Redis, Upstream, eventually, mint, now, tell};
+
+/// One bucket for each `u`, with so much in it; nothing comes back while a test runs.
+fn burst(burst: u64) -> String {
+    format!("rules: [{{name: r, limit_keys: [\"query:u\"], algorithm_config: {{rate: 1/day, burst: {burst}}}}}]\n")
+}
+
+fn url(upstream: &Upstream) -> String {
+    format!("http://{}", upstream.address)
+}
+
+fn remaining(gateway: &Gateway, target: &str) -> u64 {
+    gateway.client().get(target, &[]).number("ratelimit-remaining")
+}
+
+fn said(gateway: &Gateway, line: &str) -> usize {
+    gateway.errors().matches(line).count()
+}
+
+#[test]
+fn a_changed_file_is_in_force_within_two_seconds_however_it_is_changed() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, &burst(10));
+    let file = gateway.file("gateway.yaml");
+    let text = |tokens| Gateway::text(&url(&upstream), &burst(tokens));
+    let mut limit = 10;
+    let mut check = |how: &str, change: &dyn Fn(String)| {
+        limit += 1;
+        change(text(limit));
+        let start = now();
+        eventually(how, || gateway.client().get("/?u=a", &[]).number("ratelimit-limit") == limit);
+        assert!(start.elapsed() < Duration::from_secs(2), "{how}: {:?}", start.elapsed());
+    };
+    check("written in place", &|text| std::fs::write(&file, text).unwrap());
+    let in_place_of = |new: &Path| std::fs::rename(new, &file).unwrap();
+    check("renamed over", &|text| {
+        std::fs::write(gateway.file("new"), text).unwrap();
+        in_place_of(&gateway.file("new"));
+    });
+    // As Kubernetes does: the file is a link through `..data`, which is a link to a folder.
+    let folder = |name: &str, text: String| {
+        std::fs::create_dir(gateway.file(name)).unwrap();
+        std::fs::write(gateway.file(name).join("gateway.yaml"), text).unwrap();
+    };
+    check("made a link", &|text| {
+        folder("..1", text);
+        symlink("..1", gateway.file("..data")).unwrap();
+        symlink("..data/gateway.yaml", gateway.file("link")).unwrap();
+        in_place_of(&gateway.file("link"));
+    });
+    check("its folder swapped", &|text| {
+        folder("..2", text);
+        symlink("..2", gateway.file("..data_tmp")).unwrap();
+        std::fs::rename(gateway.file("..data_tmp"), gateway.file("..data")).unwrap();
+        std::fs::remove_dir_all(gateway.file("..1")).unwrap();
+    });
+    check("removed and made again", &|text| {
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(&file, text).unwrap();
+    });
+    gateway.expect("tollgate_config_reloads_total", &["success"], 5.0);
+    gateway.expect("tollgate_config_reloads_total", &["failure"], 0.0);
+}
+
+#[test]
+fn sighup_takes_a_change_up_at_once_and_no_change_is_none() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, &burst(10));
+    let loaded = gateway.metric("tollgate_config_loaded_timestamp_seconds", &[]);
+    gateway.signal("HUP");
+    eventually("it is said", || said(&gateway, "INFO configuration is the one in force") == 1);
+    assert_eq!(gateway.metric("tollgate_config_loaded_timestamp_seconds", &[]), loaded);
+    let start = now();
+    gateway.reload(&upstream, &burst(11));
+    assert!(start.elapsed() < Duration::from_millis(400), "{:?}", start.elapsed());
+    assert!(gateway.metric("tollgate_config_loaded_timestamp_seconds", &[]) > loaded);
+    gateway.expect("tollgate_config_reloads_total", &["success"], 1.0);
+}
+
+#[test]
+fn the_hash_of_the_file_in_force_is_the_only_one() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, &burst(1));
+    let hashes = || {
+        let text = Client::connect(gateway.admin).get("/metrics", &[("Connection", "close")]).body;
+        let series = text.lines().filter(|line| line.starts_with("tollgate_config_info"));
+        series.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let first = hashes();
+    gateway.reload(&upstream, &burst(2));
+    let second = hashes();
+    assert!(first.len() == 1 && second.len() == 1 && first != second, "{first:?} {second:?}");
+    assert!(first[0].ends_with("\"} 1"), "{first:?}");
+    gateway.reload(&upstream, &burst(1));
+    assert_eq!(hashes(), first);
+}
+
+#[test]
+fn a_wrong_file_changes_nothing_and_is_reported_once() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, &burst(10));
+    let (file, not) = (gateway.file("gateway.yaml"), "WARN configuration not taken up");
+    let right = std::fs::read(&file).unwrap();
+    let state = |failures: f64, good: f64| {
+        gateway.expect("tollgate_config_reloads_total", &["failure"], failures);
+        gateway.expect("tollgate_config_last_reload_successful", &[], good);
+        assert_eq!(gateway.client().get("/?u=a", &[]).number("ratelimit-limit"), 10);
+    };
+    std::fs::write(&file, "upstream: http://127.0.0.1:9\nlisen: 1\nthreads: none\n").unwrap();
+    eventually("it is said", || said(&gateway, not) == 1);
+    let errors = gateway.errors();
+    assert!(errors.contains("problems=2"), "{errors}");
+    assert!(errors.contains("gateway.yaml:2:1: lisen: unknown key; "), "{errors}");
+    assert!(errors.contains("gateway.yaml:3:10: threads: must be auto or"), "{errors}");
+    state(1.0, 0.0);
+    // The same wrong file again, at three looks at least.
+    std::fs::write(&file, "upstream: http://127.0.0.1:9\nlisen: 1\nthreads: none\n").unwrap();
+    std::thread::sleep(Duration::from_millis(1600));
+    assert_eq!(said(&gateway, not), 1);
+    gateway.signal("HUP");
+    eventually("an operator who asks is told again", || said(&gateway, not) == 2);
+    std::fs::remove_file(&file).unwrap();
+    eventually("it is gone", || said(&gateway, "must be a readable file") == 1);
+    state(3.0, 0.0);
+    std::fs::write(&file, right).unwrap();
+    eventually("it is back", || said(&gateway, "INFO configuration is the one in force") == 1);
+    state(3.0, 1.0);
+    assert_eq!((gateway.times_taken_up(), said(&gateway, not)), (0, 3));
+}
+
+#[test]
+fn a_report_of_many_problems_is_one_short_line() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, "");
+    let wrong: String = (0..500).map(|number| format!("unknown{number}: 1\n")).collect();
+    std::fs::write(gateway.file("gateway.yaml"), wrong).unwrap();
+    gateway.signal("HUP");
+    eventually("it is said", || said(&gateway, "problems=501") == 1);
+    let errors = gateway.errors();
+    let line = errors.lines().find(|line| line.contains("problems=501")).unwrap();
+    assert!(line.len() < 2_000 && line.contains("; …"), "{line}");
+}
+
+#[test]
+fn what_needs_a_restart_is_named_and_the_rest_is_taken_up() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, &burst(10));
+    let text = format!(
+        "listen: 127.0.0.1:1\nthreads: 7\nupstream: {}\nstore: {{memory: {{max_buckets: 9}}}}\n{}",
+        url(&upstream),
+        burst(11)
+    );
+    std::fs::write(gateway.file("gateway.yaml"), text).unwrap();
+    gateway.signal("HUP");
+    eventually("it is taken up", || gateway.times_taken_up() == 1);
+    let warning = "WARN only a restart changes these, they are as they were keys=\"listen, admin, threads, store\"";
+    eventually("it is said", || said(&gateway, warning) == 1);
+    assert_eq!(gateway.client().get("/?u=a", &[]).number("ratelimit-limit"), 11);
+    gateway.expect("tollgate_config_last_reload_successful", &[], 1.0);
+}
+
+/// In memory, then in Redis.
+fn on_both_stores(play: impl Fn(&str)) {
+    play("");
+    let redis = Redis::start();
+    play(&redis.store("deny"));
+}
+
+#[test]
+fn what_was_spent_stays_spent_when_numbers_change() {
+    on_both_stores(|store| {
+        let upstream = Upstream::start();
+        let with = |rules: String| format!("{store}{rules}");
+        let gateway = Gateway::start(&upstream, &with(burst(10)));
+        for left in [9, 8, 7] {
+            assert_eq!(remaining(&gateway, "/?u=a"), left);
+        }
+        gateway.reload(&upstream, &with(burst(12)));
+        assert_eq!((remaining(&gateway, "/?u=a"), remaining(&gateway, "/?u=b")), (8, 11));
+        gateway.reload(&upstream, &with(burst(4)));
+        // Four are spent already.
+        let refused = gateway.client().get("/?u=a", &[]);
+        assert_eq!((refused.status, refused.number("ratelimit-limit")), (429, 4));
+        // A refusal that was known here without asking does not outlive its numbers.
+        gateway.reload(&upstream, &with(burst(6)));
+        assert_eq!(remaining(&gateway, "/?u=a"), 1);
+        assert_eq!(said(&gateway, "start anew"), 0);
+    });
+}
+
+#[test]
+fn after_a_reload_redis_is_asked_again_about_what_was_known_to_be_short() {
+    let redis = Redis::start();
+    let upstream = Upstream::start();
+    let with = |rules: String| format!("{}{rules}", redis.store("deny"));
+    let gateway = Gateway::start(&upstream, &with(burst(1)));
+    let status = || gateway.client().get("/?u=a", &[]).status;
+    assert_eq!([status(), status(), status()], [200, 429, 429]);
+    gateway.expect("rate_limiter_store_calls_total", &[], 1.0);
+    gateway.reload(&upstream, &format!("headers: []\n{}", with(burst(1))));
+    assert_eq!(status(), 429);
+    gateway.expect("rate_limiter_store_calls_total", &[], 2.0);
+}
+
+#[test]
+fn buckets_that_start_anew_are_named() {
+    on_both_stores(|store| {
+        let upstream = Upstream::start();
+        let gateway = Gateway::start(&upstream, &format!("{store}{}", burst(10)));
+        assert_eq!(remaining(&gateway, "/?u=a"), 9);
+        gateway.reload(&upstream, &format!("{store}{}", burst(10).replace("name: r", "name: s")));
+        assert_eq!(remaining(&gateway, "/?u=a"), 9);
+        eventually("it is said", || said(&gateway, "start anew") == 1);
+        let errors = gateway.errors();
+        let line = "WARN buckets start anew limits=1 which=\"policy default, limit s: it was not there before\"";
+        assert!(errors.contains(line), "{errors}");
+        gateway.reload(&upstream, &format!("{store}{}", burst(10).replace("query:u", "header:u").replace("r,", "s,")));
+        let line = "policy default, limit s: limit_keys were [query:u], are [header:u]";
+        eventually("it is said", || gateway.errors().contains(line));
+        // The first one's is where it was.
+        gateway.reload(&upstream, &format!("{store}{}", burst(10)));
+        assert_eq!(remaining(&gateway, "/?u=a"), 8);
+    });
+}
+
+#[test]
+fn the_next_request_on_a_connection_meets_the_new_file() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, &burst(10));
+    let mut client = gateway.client();
+    let response = client.get("/?u=a", &[("X-Forwarded-For", "192.0.2.1")]);
+    assert_eq!((response.status, response.field("x-ratelimit-limit")), (200, None));
+    gateway.reload(&upstream, &format!("headers: [x-ratelimit]\n{}", burst(3)));
+    let response = client.get("/?u=a", &[]);
+    assert_eq!((response.number("x-ratelimit-limit"), response.field("ratelimit-limit")), (3, None));
+    let by_client = "client_ip: {trusted_proxies: [127.0.0.1]}\nretry_after_jitter: {share: 0}\n\
+                     rules: [{name: d, match: {ip:address: 192.0.2.1}, action: deny}]";
+    gateway.reload(&upstream, by_client);
+    let forwarded = [("X-Forwarded-For", "192.0.2.1")];
+    assert_eq!((client.get("/", &[]).status, client.get("/", &forwarded).status), (200, 403));
+    gateway.reload(&upstream, "limits: {target_bytes: 64B}");
+    assert_eq!(client.get(&format!("/{}", "a".repeat(100)), &[]).status, 414);
+    gateway.expect("rate_limiter_requests_total", &["rule=\"r\""], 2.0);
+}
+
+#[test]
+fn a_new_upstream_gets_the_next_request_and_the_old_one_finishes_its_own() {
+    let slow = Upstream::answering(|_, stream| {
+        std::thread::sleep(Duration::from_secs(1));
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nold");
+    });
+    let new = Upstream::answering(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nnew");
+    });
+    let gateway = Gateway::start(&slow, "");
+    let mut waiting = gateway.client();
+    waiting.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("it arrives", || slow.count() == 1);
+    gateway.reload(&new, "upstream_timeouts: {read: 400ms}");
+    assert_eq!(gateway.client().get("/", &[]).body, "new");
+    let response = waiting.response("GET").unwrap();
+    assert_eq!((response.status, &*response.body), (200, "old"));
+    gateway.reload(&slow, "upstream_timeouts: {read: 200ms}");
+    assert_eq!(gateway.client().get("/", &[]).status, 504);
+    // By a name, which is looked up for the first time.
+    let text = Gateway::text(&format!("http://localhost:{}", new.address.port()), "");
+    std::fs::write(gateway.file("gateway.yaml"), text).unwrap();
+    gateway.signal("HUP");
+    eventually("it is taken up", || gateway.times_taken_up() == 3);
+    assert_eq!(gateway.client().get("/", &[]).body, "new");
+}
+
+#[test]
+fn a_rotated_secret_is_in_force_without_a_change_of_the_file_that_names_it() {
+    let upstream = Upstream::start();
+    let (old, new) = ("old".repeat(11), "new".repeat(11));
+    let jwt = "jwt: {algorithms: [HS256], keys: {secret_file: secret}}\n\
+               rules: [{name: r, limit_keys: [\"jwt:sub\"], algorithm_config: {rate: 1/day, burst: 10}}]";
+    let gateway = Gateway::start_beside(&upstream, jwt, &[("secret", &old)]);
+    let get = |secret: &str| {
+        let token =
+            Signer::hs256(secret).token(&json!({"alg": "HS256"}), &json!({"sub": "a", "exp": mint::epoch() + 60}));
+        gateway.client().get("/", &[("Authorization", &format!("Bearer {token}"))])
+    };
+    assert_eq!((get(&old).number("ratelimit-remaining"), get(&new).status), (9, 401));
+    std::fs::write(gateway.file("secret"), &new).unwrap();
+    eventually("the new one is known", || get(&new).status == 200);
+    assert_eq!(get(&old).status, 401);
+    // Who asks is counted on.
+    assert_eq!(get(&new).number("ratelimit-remaining"), 7);
+    std::fs::write(gateway.file("secret"), "short").unwrap();
+    eventually("it is said", || said(&gateway, "a secret must have at least 32 bytes") == 1);
+    assert!(!gateway.errors().contains("short\n") && get(&new).status == 200);
+}
+
+#[test]
+fn the_file_of_keys_that_a_new_file_names_is_followed() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start_beside(&upstream, "", &[("keys", "# none yet\n")]);
+    let (key, other) = ("a-key-of-sixteen-characters", "another-key-of-sixteen-characters");
+    let status = |key: &str| gateway.client().get("/", &[("X-API-Key", key)]).status;
+    let line = |key: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["key", "acme", "gold"]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(key.as_bytes()).unwrap();
+        child.wait_with_output().unwrap().stdout
+    };
+    std::fs::write(gateway.file("keys"), line(key)).unwrap();
+    gateway.reload(&upstream, "api_keys: {from: \"header:x-api-key\", file: keys}");
+    assert_eq!((status(key), status(other)), (200, 401));
+    std::fs::write(gateway.file("keys"), line(other)).unwrap();
+    eventually("the other is known", || status(other) == 200);
+    assert_eq!(status(key), 401);
+    // A wrong file of keys shows in the same gauge, which a good gateway.yaml that is only looked at does not turn back.
+    std::fs::write(gateway.file("keys"), "wrong").unwrap();
+    eventually("it is said", || said(&gateway, "API keys not taken up") == 1);
+    gateway.expect("tollgate_config_last_reload_successful", &[], 0.0);
+    gateway.reload(&upstream, "");
+    assert_eq!(status(key), 200);
+    gateway.expect("tollgate_config_last_reload_successful", &[], 1.0);
+}
+
+#[test]
+fn diagnostics_and_draining_follow_the_file() {
+    let upstream = Upstream::start();
+    let mut gateway = Gateway::start(&upstream, "log: {level: error}");
+    let file = gateway.file("gateway.yaml");
+    let text = Gateway::text(&url(&upstream), "log: {format: json}\ndrain: {delay: 600ms}");
+    std::fs::write(file, text).unwrap();
+    gateway.signal("HUP");
+    eventually("it is said", || gateway.times_taken_up() == 1);
+    assert!(gateway.errors().starts_with('{'), "{}", gateway.errors());
+    gateway.signal("TERM");
+    let (status, took) = gateway.wait();
+    assert_eq!(status.code(), Some(0));
+    assert!((Duration::from_millis(500)..Duration::from_secs(3)).contains(&took), "{took:?}");
+}
+
+#[test]
+fn new_rules_are_counted_from_the_start_and_old_ones_go_on() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, &burst(10));
+    assert_eq!(remaining(&gateway, "/?u=a"), 9);
+    let added = burst(10).trim_end().trim_end_matches(']').to_owned()
+        + ", {name: s, limit_keys: [], algorithm_config: {rps: 1, burst: 1}}]";
+    gateway.reload(&upstream, &added);
+    assert_eq!(gateway.metric("rate_limiter_requests_total", &["rule=\"s\""]), 0.0);
+    assert_eq!(remaining(&gateway, "/?u=a"), 8);
+    gateway.expect("rate_limiter_requests_total", &["rule=\"r\""], 2.0);
+}
+
+/// So many rules with numbers that `round` changes, behind one that counts what is granted.
+fn many_rules(rules: usize, round: usize) -> String {
+    let mut text = burst(500);
+    text = text.trim_end().trim_end_matches(']').to_owned();
+    for number in 0..rules {
+        text += &format!(
+            ", {{name: r{number}, match: {{path: /p{number}}}, limit_keys: [ip:address], \
+             algorithm_config: {{rps: {}, burst: 1000000}}}}",
+            1 + round
+        );
+    }
+    text + "]\n"
+}
+
+#[test]
+fn reloads_under_load_fail_no_request_leak_nothing_and_grant_no_more() {
+    let (rules, rounds) = (300, 20);
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, &many_rules(rules, 0));
+    let threads = gateway.metric("process_threads", &[]);
+    let (stop, granted, refused) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let (mut early, mut late) = (0.0, 0.0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = gateway.client();
+                while !stop.load(Ordering::Relaxed) {
+                    match client.get("/?u=a", &[]).status {
+                        200 => granted.fetch_add(1, Ordering::Relaxed),
+                        429 => refused.fetch_add(1, Ordering::Relaxed),
+                        status => panic!("{status}"),
+                    };
+                    assert_eq!(client.get("/p7", &[]).status, 200);
+                }
+            });
+        }
+        for round in 1..=rounds {
+            gateway.reload(&upstream, &many_rules(rules, round));
+            if round == rounds / 2 {
+                early = gateway.metric("process_resident_memory_bytes", &[]);
+            }
+        }
+        late = gateway.metric("process_resident_memory_bytes", &[]);
+        eventually("the bucket is empty", || refused.load(Ordering::Relaxed) > 0);
+        stop.store(true, Ordering::Relaxed);
+    });
+    let (granted, refused) = (granted.into_inner(), refused.into_inner());
+    tell(&format!("{rounds} reloads of {rules} rules: granted {granted}, refused {refused}, RSS {early} then {late}"));
+    assert_eq!(granted, 500);
+    gateway.expect("tollgate_config_reloads_total", &["success"], 20.0);
+    // Blocking threads come and go; those that proxy do not.
+    assert!(gateway.metric("process_threads", &[]) <= threads + 4.0);
+    assert!(late < early * 1.5 + 10e6, "{early} then {late}");
+}
+
+#[test]
+fn check_names_the_buckets_that_start_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, rest: &str| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, format!("upstream: http://a\n{rest}")).unwrap();
+        file
+    };
+    let (old, new) = (write("old.yaml", &burst(1)), write("new.yaml", &burst(2).replace("name: r", "name: s")));
+    let check = |against: &Path, file: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let output = command.arg("check").arg("--against").args([against, file]).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let anew = "starts anew: policy default, limit s: it was not there before\nok\n";
+    assert_eq!(check(&old, &new), (Some(0), anew.to_owned(), String::new()));
+    assert_eq!(check(&old, &write("numbers.yaml", &burst(2))), (Some(0), "ok\n".to_owned(), String::new()));
+    let wrong = write("wrong.yaml", "a: 1");
+    let report = format!("{}:2:1: a: unknown key\n1 problem\n", wrong.display());
+    for (against, file) in [(&wrong, &new), (&new, &wrong)] {
+        assert_eq!(check(against, file), (Some(1), String::new(), report.clone()));
+    }
+}
