@@ -35,6 +35,9 @@ use crate::time::Timestamp;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
+/// Of answers before the answer. An honest upstream has one or two; nothing else ends a flood of them.
+const MOST_INTERIM: u8 = 32;
+
 /// One thread's proxy.
 #[derive(Clone, Debug)]
 pub struct Proxy {
@@ -63,6 +66,8 @@ pub struct Passage {
     repeated: bool,
     /// When the request went to the upstream; none if it never did.
     forwarded: Option<Timestamp>,
+    /// How many 1xx have come.
+    interim: u8,
     upstream_error: Option<UpstreamError>,
 }
 
@@ -83,6 +88,7 @@ impl ProxyHttp for Proxy {
             addresses: 0,
             repeated: false,
             forwarded: None,
+            interim: 0,
             upstream_error: None,
         }
     }
@@ -238,7 +244,13 @@ impl ProxyHttp for Proxy {
             session.set_keepalive(None);
         }
         if response.status.is_informational() && response.status != StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(());
+            passage.interim += 1;
+            let endless = passage.interim > MOST_INTERIM;
+            return if endless { Err(Error::new_up(ErrorType::InvalidHTTPHeader)) } else { Ok(()) };
+        }
+        // Without having been asked for, it would make a tunnel of a connection on which the client sends requests.
+        if response.status == StatusCode::SWITCHING_PROTOCOLS && !session.is_upgrade_req() {
+            return Err(Error::new_up(ErrorType::InvalidHTTPHeader));
         }
         passage.origin = Origin::Upstream;
         response.insert_header("X-Request-Id", &passage.request_id)?;

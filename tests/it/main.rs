@@ -9,6 +9,8 @@ mod support;
 mod agreement;
 mod answers;
 mod api_keys;
+mod broken_answers;
+mod chosen;
 mod cli;
 mod client_address;
 mod config;

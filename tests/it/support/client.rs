@@ -83,6 +83,28 @@ impl Client {
 
     /// Reads one response to a request of this method.
     pub fn response(&mut self, method: &str) -> io::Result<Response> {
+        let mut response = loop {
+            let response = self.head()?;
+            if !(100..200).contains(&response.status) || response.status == 101 {
+                break response;
+            }
+        };
+        let body = if method == "HEAD" || matches!(response.status, 101 | 204 | 304) {
+            Vec::new()
+        } else if response.field("transfer-encoding").is_some() {
+            self.chunked()?
+        } else if let Some(length) = response.field("content-length") {
+            self.take(length.parse().unwrap())?
+        } else {
+            while self.more().is_ok() {}
+            std::mem::take(&mut self.read)
+        };
+        response.body = String::from_utf8_lossy(&body).into_owned();
+        Ok(response)
+    }
+
+    /// A response without its body.
+    fn head(&mut self) -> io::Result<Response> {
         let end = loop {
             if let Some(end) = self.read.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
                 break end;
@@ -95,22 +117,7 @@ impl Client {
         let fields: Vec<_> = lines
             .map(|line| line.split_once(':').map(|(name, value)| (name.to_owned(), value.trim().to_owned())).unwrap())
             .collect();
-        let mut response = Response { status, fields, body: String::new() };
-        if (100..200).contains(&status) && status != 101 {
-            return self.response(method);
-        }
-        let body = if method == "HEAD" || matches!(status, 101 | 204 | 304) {
-            Vec::new()
-        } else if response.field("transfer-encoding").is_some() {
-            self.chunked()?
-        } else if let Some(length) = response.field("content-length") {
-            self.take(length.parse().unwrap())?
-        } else {
-            while self.more().is_ok() {}
-            std::mem::take(&mut self.read)
-        };
-        response.body = String::from_utf8_lossy(&body).into_owned();
-        Ok(response)
+        Ok(Response { status, fields, body: String::new() })
     }
 
     /// What comes first, up to and with the first part of a body.

@@ -1,0 +1,238 @@
+//! What a client can choose, its key and its cost: it gets neither another's bucket, nor a free one, nor our memory.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::support::{Client, Gateway, Redis, Response, Upstream};
+
+/// In memory, and in a Redis that lives as long as its test.
+fn stores(redis: &Redis) -> [(&'static str, String); 2] {
+    [("memory", String::new()), ("redis", redis.store("deny"))]
+}
+
+fn ask(client: &mut Client, target: &str, fields: &[(&str, &[u8])]) -> Response {
+    let mut bytes = format!("GET {target} HTTP/1.1\r\nHost: a\r\n").into_bytes();
+    for (name, value) in fields {
+        bytes.extend([name.as_bytes(), b": ", *value, b"\r\n"].concat());
+    }
+    client.write_bytes(&[&bytes[..], b"\r\n"].concat()).unwrap();
+    client.response("GET").unwrap()
+}
+
+#[test]
+fn a_cost_is_a_plain_decimal_or_the_default_and_no_bucket_is_the_worse_for_it() {
+    const DEFAULT: u64 = 8;
+    // What is left of 10, when the default is 2; none where the request can never be paid.
+    let costs: &[(&[u8], Option<u64>)] = &[
+        (b"3", Some(7)),
+        (b" 3\t", Some(7)),
+        (b"0003", Some(7)),
+        (b"2.5", Some(7)),
+        (b"2.0001", Some(7)),
+        (b"0.0001", Some(9)),
+        (b"", Some(DEFAULT)),
+        (b"0", Some(DEFAULT)),
+        (b"0.000", Some(DEFAULT)),
+        (b"-1", Some(DEFAULT)),
+        (b"-0", Some(DEFAULT)),
+        (b"+1", Some(DEFAULT)),
+        (b"nan", Some(DEFAULT)),
+        (b"NaN", Some(DEFAULT)),
+        (b"inf", Some(DEFAULT)),
+        (b"-Infinity", Some(DEFAULT)),
+        (b"1e308", Some(DEFAULT)),
+        (b"1e-9", Some(DEFAULT)),
+        (b"0x10", Some(DEFAULT)),
+        (b"0b1", Some(DEFAULT)),
+        (b"1,5", Some(DEFAULT)),
+        (b"1, 1", Some(DEFAULT)),
+        (b"1_000", Some(DEFAULT)),
+        (b"1 000", Some(DEFAULT)),
+        (b"1.", Some(DEFAULT)),
+        (b".5", Some(DEFAULT)),
+        (b"1.2.3", Some(DEFAULT)),
+        (b"1/2", Some(DEFAULT)),
+        (b"null", Some(DEFAULT)),
+        (b"\"1\"", Some(DEFAULT)),
+        (b"\xef\xbc\x91", Some(DEFAULT)),
+        (b"\xff", Some(DEFAULT)),
+        (b"11", None),
+        (b"9007199254740993", None),
+        (b"18446744073709551617", None),
+        (b"9999999999999999999999999999999999999999", None),
+    ];
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    for (kind, store) in stores(&redis) {
+        let rules = "rules:
+  - {name: sent, limit_keys: [header:x-user], algorithm_config: {rate: 10/day, cost_source: header:x-cost, default_cost: 2}}
+  - {name: asked, limit_keys: [query:user], algorithm_config: {rate: 10/day, cost_source: query:cost, default_cost: 2}}";
+        let gateway = Gateway::start(&upstream, &(store + rules));
+        let mut client = gateway.client();
+        for (number, (cost, left)) in costs.iter().enumerate() {
+            let shown = cost.escape_ascii();
+            let user = format!("u{number}");
+            let escaped: String = cost.iter().map(|byte| format!("%{byte:02x}")).collect();
+            let plain = format!("/?user={user}");
+            for (target, fields, free) in [
+                ("/", vec![("X-User", user.as_bytes()), ("X-Cost", *cost)], vec![("X-User", user.as_bytes())]),
+                (&format!("{plain}&cost={escaped}"), vec![], vec![]),
+            ] {
+                // A header is trimmed, a parameter is what it is.
+                let left = if target != "/" && cost.contains(&b'\t') { Some(DEFAULT) } else { *left };
+                let response = ask(&mut client, target, &fields);
+                let found = (response.status == 200).then(|| response.number("ratelimit-remaining"));
+                assert_eq!(found, left, "{kind}: {target} {shown}: {response:?}");
+                if left.is_none() {
+                    assert_eq!(response.field("x-tollgate-reason").as_deref(), Some("cost_too_large"), "{shown}");
+                    assert_eq!(response.field("retry-after"), None, "{shown}");
+                }
+                // The bucket counts on from there.
+                let next = ask(&mut client, if target == "/" { "/" } else { &plain }, &free);
+                assert_eq!(next.number("ratelimit-remaining") + 2, left.unwrap_or(10), "{kind}: {target} {shown}");
+            }
+        }
+        let twice = ask(&mut client, "/", &[("X-User", b"a"), ("X-Cost", b"1"), ("X-Cost", b"1")]);
+        assert_eq!((twice.status, twice.field("x-tollgate-reason").as_deref()), (400, Some("ambiguous_request")));
+        assert_eq!(ask(&mut client, "/?user=a&cost=1&cost=2", &[]).status, 400);
+        gateway.expect("rate_limiter_store_errors_total", &[], 0.0);
+    }
+}
+
+#[test]
+fn values_that_differ_in_a_byte_are_different_clients() {
+    let values: &[&[u8]] = &[
+        b"a",
+        b"A",
+        b"a:b",
+        b"a|b",
+        b"a/b",
+        b"a,b",
+        b"a;b",
+        b"a b",
+        b"a\tb",
+        b"a%3Ab",
+        b"a%0Ab",
+        b"a\\nb",
+        b"a\"b",
+        b"a'b",
+        b"{a}b",
+        b"{b}a",
+        b"a{b}",
+        b"null",
+        b"undefined",
+        b"0",
+        b"00",
+        b"-",
+        b"*",
+        b"../a",
+        b"$(a)",
+        b"\xe9",
+        b"\xc3\xa9",
+        b"e\xcc\x81",
+        b"\xff",
+        b"\xfe",
+        b"\xff\xfe",
+        b"\xef\xbf\xbd",
+        b"\xc0\x80",
+        b"\xed\xa0\x80",
+    ];
+    let long = [vec![b'x'; 60_000], [vec![b'x'; 59_999], vec![b'y']].concat()];
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    for (kind, store) in stores(&redis) {
+        let rules = "limits: {target_bytes: 32KiB}
+rules:
+  - {name: sent, limit_keys: [header:x-user], algorithm_config: {rate: 1/day}}
+  - {name: asked, limit_keys: [query:user], algorithm_config: {rate: 1/day}}
+  - {name: no-one, action: deny}";
+        let gateway = Gateway::start(&upstream, &(store + rules));
+        let mut client = gateway.client();
+        let mut statuses = HashMap::new();
+        for _ in 0..2 {
+            for value in values.iter().copied().chain(long.iter().map(Vec::as_slice)) {
+                let status = ask(&mut client, "/", &[("X-User", value)]).status;
+                statuses.entry(("sent", value)).or_insert_with(Vec::new).push(status);
+            }
+            // Control bytes have no place in a header, but they have in a parameter.
+            for value in values.iter().copied().chain([&b"\0"[..], b"a\0", b"\r\n", b"\n", b" ", b"\x1b[31m"]) {
+                let escaped: String = value.iter().map(|byte| format!("%{byte:02x}")).collect();
+                let status = ask(&mut client, &format!("/?user={escaped}"), &[]).status;
+                statuses.entry(("asked", value)).or_insert_with(Vec::new).push(status);
+            }
+        }
+        for ((from, value), statuses) in &statuses {
+            assert_eq!(statuses[..], [200, 429], "{kind}: {from} {}", value[..value.len().min(40)].escape_ascii());
+        }
+        // None is missing, empty and nothing but spaces: the rule does not apply, and the next one does.
+        for fields in [&[][..], &[("X-User", &b""[..])], &[("X-User", b" \t ")]] {
+            assert_eq!(ask(&mut client, "/?user=", fields).status, 403, "{fields:?}");
+        }
+        assert!(!gateway.errors().contains('\x1b'));
+    }
+    // A name of a bucket is as long as any other, whatever it was made of.
+    let buckets = redis.keys().into_iter().filter(|key| !key.ends_with(b"gateways"));
+    let lengths: Vec<usize> = buckets.map(|key| key.len()).collect();
+    assert_eq!(lengths, vec![lengths[0]; 2 * values.len() + 2 + 6]);
+}
+
+#[test]
+fn a_value_of_a_megabyte_is_refused_before_it_is_anybodys() {
+    let upstream = Upstream::start();
+    let rules = "rules:
+  - {name: all, limit_keys: [\"header:x-user|query:user|cookie:user\"], algorithm_config: {rate: 5/day}}";
+    let gateway = Gateway::start(&upstream, rules);
+    let long = "x".repeat(1 << 20);
+    for (target, field, status) in [
+        ("/".to_owned(), format!("X-User: {long}"), 431),
+        ("/".to_owned(), format!("Cookie: user={long}"), 431),
+        (format!("/?user={long}"), "X: y".to_owned(), 414),
+        ("/".to_owned(), format!("X-User{long}: y"), 431),
+        ("/".to_owned(), "X: y\r\n".repeat(100_000) + "X-User: a", 431),
+    ] {
+        let mut client = gateway.client();
+        // It may have had enough before all is written.
+        let _ = client.write_bytes(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n").as_bytes());
+        assert_eq!(client.response("GET").unwrap().status, status);
+    }
+    gateway.expect("rate_limiter_requests_total", &[], 0.0);
+    assert_eq!(upstream.count(), 0);
+}
+
+#[test]
+fn clients_without_number_take_no_memory_and_no_series() {
+    const CLIENTS: usize = 30_000;
+    let upstream = Upstream::start();
+    let rules = "store: {memory: {max_buckets: 1000}}
+rules:
+  - {name: user, limit_keys: [header:x-user], algorithm_config: {rate: 2/day}}";
+    let gateway = Gateway::start(&upstream, rules);
+    let series = |gateway: &Gateway| {
+        let page = Client::connect(gateway.admin).get("/metrics", &[("Connection", "close")]).body;
+        page.lines().filter_map(|line| Some(line.rsplit_once(' ')?.0.to_owned())).collect::<BTreeSet<_>>()
+    };
+    let mut client = gateway.client();
+    // Every request of its own name, method and path, a hundred at once.
+    let mut many = |from: usize, to: usize| {
+        for begin in (from..to).step_by(100) {
+            let all: String = (begin..begin + 100)
+                .map(|number| {
+                    let long = "x".repeat(200);
+                    format!(
+                        "M{number} /{number}?{number} HTTP/1.1\r\nHost: h{number}\r\nX-User: {long}{number}\r\n\r\n"
+                    )
+                })
+                .collect();
+            client.write(&all);
+            for _ in 0..100 {
+                assert_eq!(client.response("GET").unwrap().status, 200);
+            }
+        }
+    };
+    many(0, 5000);
+    let (before, resident) = (series(&gateway), gateway.metric("process_resident_memory_bytes", &[]));
+    many(5000, CLIENTS);
+    assert_eq!(series(&gateway), before);
+    let grown = gateway.metric("process_resident_memory_bytes", &[]) - resident;
+    // Held for each of them, it would be more than three times that.
+    assert!(grown < 4e6, "{grown} bytes more");
+    gateway.expect("rate_limiter_buckets", &[], 1000.0);
+    gateway.expect("rate_limiter_evicted_total", &[], 29_000.0);
+}
