@@ -23,6 +23,7 @@ mod heads;
 #[cfg(feature = "test-hooks")]
 mod histories;
 mod hooks;
+mod lies;
 mod life;
 mod links;
 mod local;

@@ -209,7 +209,7 @@ fn a_server_that_says_something_else_is_not_believed() {
         for stream in listener.incoming() {
             let Ok(stream) = stream else { return };
             std::thread::spawn(move || {
-                super::support::play_redis(stream, "*4\r\n:1763672400123456\r\n:0\r\n:1\r\n:7\r\n")
+                super::support::play_redis(stream, b"*4\r\n:1763672400123456\r\n:0\r\n:1\r\n:7\r\n")
             });
         }
     });
@@ -260,7 +260,7 @@ fn an_answer_that_never_ends_is_not_held() {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let endless = endless.clone();
-            std::thread::spawn(move || super::support::play_redis(stream, &endless));
+            std::thread::spawn(move || super::support::play_redis(stream, endless.as_bytes()));
         }
     });
     let upstream = Upstream::start();

@@ -4,23 +4,23 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
 /// Answers every call of the script that takes with `lie`.
-pub fn play_redis(stream: TcpStream, lie: &str) {
+pub fn play_redis(stream: TcpStream, lie: &[u8]) {
     let mut writer = stream.try_clone().unwrap();
     let mut reader = BufReader::new(stream);
     let mut loaded = 0;
     while let Some(words) = read(&mut reader) {
         let answer = match &*words[0] {
-            "ROLE" => "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_owned(),
+            "ROLE" => b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_vec(),
             "SCRIPT" => {
                 loaded += 1;
-                format!("$40\r\n{loaded:040}\r\n")
+                format!("$40\r\n{loaded:040}\r\n").into_bytes()
             }
             // The first script is the one that tries what the user may do.
-            "EVALSHA" if words[1] == format!("{:040}", 1) => "*0\r\n".to_owned(),
-            "EVALSHA" => lie.to_owned(),
-            _ => "-ERR unknown command\r\n".to_owned(),
+            "EVALSHA" if words[1] == format!("{:040}", 1) => b"*0\r\n".to_vec(),
+            "EVALSHA" => lie.to_vec(),
+            _ => b"-ERR unknown command\r\n".to_vec(),
         };
-        if writer.write_all(answer.as_bytes()).is_err() {
+        if writer.write_all(&answer).is_err() {
             return;
         }
     }

@@ -1,0 +1,212 @@
+//! A Redis that lies: what its answer cannot justify is not granted, and nothing that it says ends the gateway.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tollgate::limit::algorithm::Algorithm;
+use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::cost::Cost;
+use tollgate::limit::key::BucketKey;
+use tollgate::store::redis::batch::Call;
+use tollgate::time::Micros;
+
+use crate::support::{Gateway, Upstream, now, play_redis};
+
+/// When the bucket of the request was found, in microseconds since 1970.
+const NOW: u64 = 1_763_672_400_123_456;
+
+fn listen(lie: Vec<u8>) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let lie: Arc<[u8]> = lie.into();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let lie = Arc::clone(&lie);
+            std::thread::spawn(move || play_redis(stream, &lie));
+        }
+    });
+    port
+}
+
+/// The answer to one request for one bucket.
+fn reply(now: &str, healed: &str, granted: &str, state: &[u8]) -> Vec<u8> {
+    [format!("*4\r\n:{now}\r\n:{healed}\r\n:{granted}\r\n").as_bytes(), state].concat()
+}
+
+fn words(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn packed(state: &[u64]) -> Vec<u8> {
+    [format!("${}\r\n", 8 * state.len()).into_bytes(), words(state), b"\r\n".to_vec()].concat()
+}
+
+/// A bucket of the rule below with nothing left: what is spent, in which unit, since when.
+const SPENT: [u64; 3] = [5_000_000, 1000, NOW];
+
+const FULL: &[u8] = b"$-1\r\n";
+
+fn lies() -> Vec<(&'static str, Vec<u8>)> {
+    let at = NOW.to_string();
+    let granted = |number: &str| reply(&at, "0", number, FULL);
+    let found = |state: &[u8]| reply(&at, "0", "1", state);
+    let text = |text: &str| text.as_bytes().to_vec();
+    vec![
+        ("a full bucket that refuses", granted("0")),
+        ("a negative grant", granted("-1")),
+        ("a grant beyond 64 bits", granted("9223372036854775808")),
+        ("a grant in words", granted("one")),
+        ("a moment before time", reply("-1", "0", "1", FULL)),
+        ("a moment beyond what is exact", reply("9007199254740993", "0", "1", FULL)),
+        ("the largest moment", reply("9223372036854775807", "0", "1", FULL)),
+        ("a negative count of healed buckets", reply(&at, "-5", "1", FULL)),
+        ("a spent bucket that grants", found(&packed(&SPENT))),
+        ("a state of nothing that grants", found(b"$0\r\n\r\n")),
+        ("a state of seven bytes", found(b"$7\r\nxxxxxxx\r\n")),
+        ("a state of one word that grants", found(&packed(&[0]))),
+        ("a state of many words that grants", found(&packed(&[0; 1000]))),
+        ("a state of words beyond what is exact", found(format!("$24\r\n{}\r\n", "~".repeat(24)).as_bytes())),
+        ("a state that is a number", found(b":0\r\n")),
+        ("a state that is a list", found(b"*3\r\n:0\r\n:1\r\n:0\r\n")),
+        ("a state that is an error", found(b"-ERR no\r\n")),
+        ("a state that is a status", found(b"+OK\r\n")),
+        ("one part too few", text("*3\r\n:1\r\n:0\r\n:1\r\n")),
+        ("the answer to two requests", text("*6\r\n:1\r\n:0\r\n:1\r\n:1\r\n$-1\r\n$-1\r\n")),
+        ("an empty list", text("*0\r\n")),
+        ("no list", text("*-1\r\n")),
+        ("a list of less than nothing", text("*-2\r\n")),
+        ("a list as long as can be", text("*9223372036854775807\r\n:1\r\n")),
+        ("a list of two billion", text("*2147483647\r\n:1\r\n")),
+        ("a text as long as can be", text("$9223372036854775807\r\nx")),
+        ("a text of less than nothing", text("$-9\r\n")),
+        ("lists in lists", [b"*1\r\n".repeat(10_000), b":1\r\n".to_vec()].concat()),
+        ("lists in lists without an end", b"*1\r\n".repeat(500_000)),
+        ("a list without an end", [b"*2000000000\r\n".to_vec(), b":1\r\n".repeat(4 << 20)].concat()),
+        ("a line without an end", vec![b'+'; 64 << 20]),
+        ("nothing but line ends", b"\r\n".repeat(1000)),
+        ("HTTP", text("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")),
+        ("bytes", (0..=255).cycle().take(5000).collect()),
+        ("a map", text("%1\r\n:1\r\n:2\r\n")),
+        ("a set", text("~4\r\n:1\r\n:0\r\n:1\r\n_\r\n")),
+        ("a message that nobody asked for", text(">2\r\n+message\r\n+hello\r\n")),
+        ("yes", text("#t\r\n")),
+        ("no number", text(",nan\r\n")),
+        ("a large number", [b"(".to_vec(), vec![b'9'; 5000], b"\r\n".to_vec()].concat()),
+        ("an attribute", text("|1\r\n+a\r\n+b\r\n:1\r\n")),
+        ("an error without a word", text("-\r\n")),
+        ("an error", text("-ERR no\r\n")),
+        ("a redirection", text("-MOVED 1 10.0.0.1:6379\r\n")),
+        ("a script that is never there", text("-NOSCRIPT No matching script\r\n")),
+        ("a long error", [b"-ERR ".to_vec(), vec![b'x'; 500_000], b"\r\n".to_vec()].concat()),
+    ]
+}
+
+const RULES: &str = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 1, burst: 5}}\non_store_failure: deny\n";
+
+fn start(upstream: &Upstream, port: u16) -> Gateway {
+    Gateway::start(upstream, &format!("store: {{redis: {{url: \"redis://127.0.0.1:{port}\"}}}}\n{RULES}"))
+}
+
+#[test]
+fn what_an_answer_cannot_justify_is_not_granted() {
+    let upstream = Upstream::start();
+    // Told the truth in the same way, it grants.
+    let honest = start(&upstream, listen(reply(&NOW.to_string(), "0", "1", FULL)));
+    assert_eq!(honest.client().get("/", &[("X-User", "a")]).number("ratelimit-remaining"), 4);
+    assert_eq!(upstream.count(), 1);
+    let lies = lies();
+    assert!(lies.len() >= 40, "{} lies", lies.len());
+    let mut wrong = Vec::new();
+    for (name, lie) in lies {
+        let mut gateway = start(&upstream, listen(lie));
+        let mut client = gateway.client();
+        for _ in 0..3 {
+            let start = now();
+            let response = client.get("/", &[("X-User", "a")]);
+            // What a spent bucket has to refuse, it may refuse.
+            if response.status != 503 || start.elapsed() > Duration::from_millis(500) {
+                wrong.push(format!("{name}: {} after {:?}", response.status, start.elapsed()));
+            }
+        }
+        let held = gateway.metric("process_resident_memory_bytes", &[]);
+        // A megabyte of an answer, which is all that is read of one, can be a quarter of a million values; on each thread.
+        if !gateway.is_running() || held > 200e6 || gateway.errors().contains("panic") {
+            wrong.push(format!("{name}: {held} bytes, {}", gateway.errors()));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of them are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert_eq!(upstream.count(), 1);
+}
+
+#[test]
+fn an_answer_is_nobodys_but_theirs_who_asked() {
+    let upstream = Upstream::start();
+    // Each answer comes twice, and is one to a request with a single limit.
+    let once = reply(&NOW.to_string(), "0", "1", FULL);
+    let port = listen([&once[..], &once].concat());
+    let rules = "rules:
+  - {name: one, match: {path: /one}, limit_keys: [], expose: true, algorithm_config: {rps: 1, burst: 5}}
+  - {name: two, limit_keys: [], limits: {second: {rps: 1, burst: 5}, day: {rate: 9/day}}}
+on_store_failure: deny
+";
+    let gateway =
+        Gateway::start(&upstream, &format!("store: {{redis: {{url: \"redis://127.0.0.1:{port}\"}}}}\n{rules}"));
+    let mut client = gateway.client();
+    for _ in 0..20 {
+        let one = client.get("/one", &[]);
+        assert!(one.status == 503 || one.number("ratelimit-remaining") == 4, "{one:?}");
+        assert_eq!(client.get("/two", &[]).status, 503);
+    }
+}
+
+/// The bucket with this key, for a request of this price.
+fn plan(key: u8, tokens: u64) -> Plan {
+    let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
+    let algorithm = Algorithm::TokenBucket(TokenBucket::new(rate, 5).unwrap());
+    let (key, cost) = (BucketKey([key; 16]), Cost::from_tokens(tokens));
+    let charge = Charge { key, algorithm, cost, limit: LimitId(0), variant: 0 };
+    Plan { enforced: vec![charge].into(), shadow: Vec::new().into() }
+}
+
+#[test]
+fn parts_of_an_answer_that_change_places_do_not_fit() {
+    let plans = [plan(1, 1), plan(2, 1)];
+    let call = Call::new(&plans);
+    let int = |number: u64| Value::Int(i64::try_from(number).unwrap());
+    // The first is full, and pays; the second has nothing left.
+    let parts = [int(NOW), int(0), int(1), int(0), Value::Nil, Value::BulkString(words(&SPENT))];
+    let mut accepted = Vec::new();
+    let mut order = [0, 1, 2, 3, 4, 5];
+    permute(&mut order, 0, &mut |order| {
+        let moved = Value::Array(order.iter().map(|place| parts[*place].clone()).collect());
+        if let Ok(reply) = call.settle(&moved) {
+            let granted: Vec<bool> = reply.settlements.iter().map(|one| one.is_granted()).collect();
+            accepted.push((order[2..].to_vec(), reply.now.0, granted));
+        }
+    });
+    accepted.sort();
+    accepted.dedup();
+    for (order, _, granted) in &accepted {
+        // Nobody is granted anything but by a full bucket in its own place.
+        let full = [order[2] == 4, order[3] == 4];
+        assert_eq!(granted[..], full, "{order:?}");
+    }
+    assert!(accepted.contains(&(vec![2, 3, 4, 5], NOW, vec![true, false])), "{accepted:?}");
+    for wrong in [&parts[..5], &[&parts[..], &[Value::Nil]].concat(), &[&parts[..], &parts].concat()] {
+        assert!(call.settle(&Value::Array(wrong.to_vec())).is_err());
+    }
+}
+
+fn permute(order: &mut [usize; 6], from: usize, each: &mut impl FnMut(&[usize; 6])) {
+    if from == order.len() {
+        return each(order);
+    }
+    for place in from..order.len() {
+        order.swap(from, place);
+        permute(order, from + 1, each);
+        order.swap(from, place);
+    }
+}
