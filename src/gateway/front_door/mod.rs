@@ -8,9 +8,9 @@
 mod agreement;
 mod answer;
 mod counted;
-mod framing;
+pub mod framing;
 mod grammar;
-mod head;
+pub mod head;
 mod linger;
 mod stream;
 

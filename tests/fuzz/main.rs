@@ -1,0 +1,9 @@
+//! Mutated inputs for everything that reads what others wrote: each target holds properties, not only that nothing panics.
+//!
+//! `scripts/fuzz` runs them for as long as one likes; without it each has a second.
+
+#![cfg(feature = "test-hooks")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod mutation;
+mod targets;

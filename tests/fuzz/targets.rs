@@ -1,0 +1,515 @@
+//! What must hold of every reader, whatever it reads.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{HeaderMap, HeaderValue};
+use redis::Value;
+use tollgate::auth::client_ip;
+use tollgate::auth::jwt::keys::{Key, KeySet};
+use tollgate::auth::jwt::{Issuer, Keys, OnInvalid, OnMissing, Settings, Tokens};
+use tollgate::auth::proxy_protocol::{self, Progress};
+use tollgate::config::{Config, Surroundings};
+use tollgate::gateway::framing::{Remainder, Violation};
+use tollgate::gateway::head::{Body, Scanner, Size};
+use tollgate::limit::algorithm::Algorithm;
+use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+use tollgate::limit::attribute::Attribute;
+use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::cost::{Beyond, Cost};
+use tollgate::limit::key::{BucketKey, Descriptor, KeySeed, LimitIdentity};
+use tollgate::limit::path::normalise;
+use tollgate::store::redis::batch::Call;
+use tollgate::time::{Clock, Micros, Timestamp};
+
+use super::mutation::fuzz;
+
+#[test]
+fn config() {
+    let words: &[&[u8]] = &[
+        b"rules:", b"limits:", b"store:", b"jwt:", b"{", b"}", b"[", b"]", b": ", b"- ", b"\n", b"\n  ", b"&a ", b"*a",
+        b"<<: ", b"!!str ", b"|\n", b"${X}", b"${X:-y}", b"null", b"~", b".nan", b"1e400", b"0x10", b"---\n", b"\"",
+        b"'", b"#", b"\t",
+    ];
+    fuzz("config", words, |bytes| {
+        let variable = |_: &str| Some("1".to_owned());
+        let read = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
+        let surroundings = Surroundings { variable: &variable, folder: Path::new(""), read: &read };
+        match Config::parse("gateway.yaml", bytes, surroundings) {
+            Ok(config) => (0, config.listeners.len().min(3), config.rules.limits().len().min(5)),
+            Err(problems) => {
+                let text = problems.to_string();
+                let lines: Vec<&str> = text.lines().collect();
+                let distinct: HashSet<&&str> = lines.iter().filter(|line| line.starts_with("gateway.yaml")).collect();
+                let count = problems.problems.len();
+                assert!(count > 0 && distinct.len() == count, "a problem is told twice, or none is:\n{text}");
+                let last = if count == 1 { "1 problem".to_owned() } else { format!("{count} problems") };
+                assert_eq!(lines.last(), Some(&&*last));
+                let word = |line: &str| line.rsplit(": ").next().map_or(0, |words| words.len());
+                (count.min(9), word(lines[0]), 0)
+            }
+        }
+    });
+}
+
+/// Where to cut, drawn from the bytes themselves.
+fn cuts(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    let seed = bytes.iter().fold(7u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+    let mut random = fastrand::Rng::with_seed(seed);
+    std::iter::repeat_with(move || if random.bool() { random.usize(1..4) } else { random.usize(1..200) })
+}
+
+#[test]
+fn head() {
+    const SIZE: Size = Size { bytes: 2048, fields: 12, target: 256 };
+    let words: &[&[u8]] = &[
+        b"\r\n",
+        b"\r\n\r\n",
+        b"\n",
+        b"\r",
+        b"\0",
+        b" ",
+        b"\t",
+        b":",
+        b"Host: a\r\n",
+        b"Content-Length: 5\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"Connection: ",
+        b"Upgrade: websocket\r\n",
+        b"HTTP/1.1",
+        b"HTTP/1.0",
+        b"http://a",
+        b"GET ",
+        b"OPTIONS * ",
+        b"TRACE ",
+        b"CONNECT ",
+        b"[::1]",
+        b",",
+        b"chunked",
+        b"%00",
+        b"\xff",
+    ];
+    fuzz("head", words, |bytes| {
+        let whole = Scanner::default().scan(bytes, &SIZE);
+        let (mut scanner, mut come) = (Scanner::default(), 0);
+        for step in cuts(bytes) {
+            come = (come + step).min(bytes.len());
+            let judged = scanner.scan(&bytes[..come], &SIZE);
+            if judged != Ok(None) || come == bytes.len() {
+                assert_eq!(judged, whole, "it hangs on how it came");
+                break;
+            }
+        }
+        if let Ok(Some(head)) = whole {
+            let text = &bytes[..head.length];
+            assert!(head.length <= SIZE.bytes && text.ends_with(b"\r\n\r\n"));
+            assert_eq!(Scanner::default().scan(text, &SIZE), whole);
+            assert_eq!(Scanner::default().scan(&text[..head.length - 1], &SIZE), Ok(None));
+            let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+            assert!(lines[..lines.len() - 1].iter().all(|line| line.ends_with(b"\r")), "a bare line feed");
+            assert!(!text.contains(&0) && text.iter().filter(|byte| **byte == b'\r').count() == lines.len() - 1);
+            // Read anew, and in another way: a field by its name.
+            let named = |name: &str| {
+                let is =
+                    |line: &&&[u8]| line.len() > name.len() && line[..name.len()].eq_ignore_ascii_case(name.as_bytes());
+                lines.iter().filter(is).count()
+            };
+            let (lengths, encodings) = (named("content-length:"), named("transfer-encoding:"));
+            assert!(lengths + encodings <= 1 && named("host:") <= 1, "two ways to read it");
+            assert_eq!(matches!(head.body, Body::Chunked), encodings == 1);
+        }
+        (whole
+            .map(|head| head.map(|head| std::mem::discriminant(&head.body)))
+            .map_err(|flaw| (flaw.status(), flaw.detail())),)
+    });
+}
+
+/// The bytes of a chunked body and how long its data is, read as plainly as one can.
+fn dechunk(mut rest: &[u8]) -> Option<u64> {
+    let mut data = 0;
+    let line = |rest: &mut &[u8]| {
+        let end = rest.windows(2).position(|pair| pair == b"\r\n")?;
+        let (line, behind) = rest.split_at(end);
+        *rest = &behind[2..];
+        Some(line.to_vec())
+    };
+    loop {
+        let size = line(&mut rest)?;
+        let digits = size.split(|byte| *byte == b';').next()?;
+        let size = usize::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+        if size == 0 {
+            break;
+        }
+        data += size as u64;
+        rest = rest.get(size..)?.strip_prefix(b"\r\n")?;
+    }
+    while !line(&mut rest)?.is_empty() {}
+    rest.is_empty().then_some(data)
+}
+
+#[test]
+fn chunks() {
+    const MOST: u64 = 5000;
+    let words: &[&[u8]] =
+        &[b"\r\n", b"0\r\n\r\n", b"5\r\nhello\r\n", b";a=b", b"0\r\n", b"X: y\r\n", b"\n", b"fffffff", b"+", b"0x"];
+    fuzz("chunks", words, |bytes| {
+        let follow = |sizes: &mut dyn Iterator<Item = usize>| {
+            let (mut remainder, mut rest, mut taken) = (Remainder::of(Body::Chunked, MOST), bytes, 0);
+            while !rest.is_empty() && remainder != Remainder::Nothing {
+                let (part, behind) = rest.split_at(sizes.next().unwrap_or(1).min(rest.len()));
+                taken += remainder.follow(part)?;
+                rest = behind;
+            }
+            Ok::<_, Violation>((taken, remainder == Remainder::Nothing))
+        };
+        let whole = follow(&mut std::iter::repeat(usize::MAX));
+        assert_eq!(follow(&mut cuts(bytes)), whole, "it hangs on how it came");
+        if let Ok((taken, true)) = whole {
+            let data = dechunk(&bytes[..taken]).expect("a body that cannot be read");
+            assert!(data <= MOST);
+        }
+        (whole.map(|(_, done)| done).map_err(Violation::status), bytes.len().min(40))
+    });
+}
+
+const SECRET: &[u8] = b"a secret of thirty-two bytes, or more";
+
+#[test]
+fn token() {
+    let now = Timestamp(1_763_672_400_000_000);
+    let settings = Settings {
+        issuers: vec![Issuer {
+            name: None,
+            audience: Vec::new(),
+            algorithms: vec![jsonwebtoken::Algorithm::HS256],
+            keys: Keys::Fixed(KeySet::of(Key::secret(SECRET).unwrap())),
+            leeway: Micros(0),
+        }],
+        token_from: vec![Attribute::parse("header:authorization").unwrap()],
+        on_invalid: OnInvalid::Reject,
+        on_missing: OnMissing::Anonymous,
+        invalid_limit: TokenBucket::new(Rate { amount: Cost::ONE, period: Micros(1) }, 1).unwrap(),
+    };
+    // Signed here, so that no corpus holds what somebody might take for a real one.
+    let sign = |header: &str, claims: &str| {
+        let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
+        let tag = ring::hmac::sign(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, SECRET), message.as_bytes());
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(tag))
+    };
+    let good = sign(r#"{"alg":"HS256","typ":"JWT"}"#, r#"{"sub":"alice","plan":"free","exp":4102444800}"#);
+    let old = sign(r#"{"alg":"HS256"}"#, r#"{"sub":"alice","exp":1}"#);
+    let none = format!("{}.", &good[..good.rfind('.').unwrap()].replace("HS256", "none"));
+    let words = [
+        good.as_bytes(),
+        old.as_bytes(),
+        none.as_bytes(),
+        b".",
+        b"=",
+        b"Bearer ",
+        b"bearer ",
+        b"eyJhbGciOiJub25lIn0",
+        b"\0",
+    ];
+    let parts = good.as_bytes();
+    fuzz("token", &words, |bytes| {
+        // Of half of all inputs the good token is a part, or the beginning: near misses are what matters.
+        let bytes = match bytes.first() {
+            Some(first) if first % 2 == 0 => [&parts[..usize::from(*first) % parts.len()], &bytes[1..]].concat(),
+            _ => bytes.to_vec(),
+        };
+        let Ok(value) = HeaderValue::from_bytes(&bytes) else { return "no value" };
+        let (head, ()) = http::Request::builder().header("authorization", value).body(()).unwrap().into_parts();
+        let client = tollgate::limit::request::ClientAddress::new(IpAddr::from([127, 0, 0, 1]), 64);
+        let request =
+            tollgate::limit::request::Request { head: &head, client, claims: None, key: None, route: "", upstream: "" };
+        let tokens = Tokens::new(&settings, Clock::manual(now));
+        let found = tokens.find(&request);
+        let token = found.as_deref().unwrap_or(&bytes);
+        match tokens.verify(token) {
+            Ok(claims) => {
+                assert_eq!(token, good.as_bytes(), "a token that nobody signed");
+                assert_eq!(claims.text("sub").as_deref(), Some("alice"));
+                "good"
+            }
+            Err(tollgate::auth::jwt::Refused::Invalid(why)) => why.name(),
+            Err(_) => "unavailable",
+        }
+    });
+}
+
+#[test]
+fn forwarded() {
+    let words: &[&[u8]] = &[
+        b", ",
+        b",",
+        b"10.0.0.2",
+        b"198.51.100.1",
+        b"[2001:db8::1]:80",
+        b"::ffff:10.0.0.3",
+        b":80",
+        b"%eth0",
+        b"unknown",
+        b"_x",
+        b"\xff",
+        b" ",
+        b"\t",
+        b"fd00::1",
+        b"0x7f.1",
+        b"127.1",
+        b"010.0.0.1",
+    ];
+    let trusted_proxies = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
+    let settings = client_ip::Settings { trusted_proxies, ipv6_prefix: 64 };
+    let peer = IpAddr::from([10, 0, 0, 1]);
+    let ask = |lines: &[&[u8]]| {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append("x-forwarded-for", HeaderValue::from_bytes(line).ok()?);
+        }
+        Some(settings.client(peer, &headers).address())
+    };
+    fuzz("forwarded", words, |bytes| {
+        let Some(found) = ask(&[bytes]) else { return (0, 0) };
+        let stranger = IpAddr::from([203, 0, 113, 9]);
+        assert_eq!(ask(&[bytes, b"203.0.113.9"]), Some(stranger), "what a trusted peer adds is the last word");
+        let lengthened = ask(&[&[b"203.0.113.9,", bytes].concat()]);
+        if !settings.trusts(found) {
+            assert_eq!(lengthened, Some(found), "what a client writes to the left counts");
+        } else {
+            assert!(lengthened == Some(found) || lengthened == Some(stranger));
+        }
+        // Whoever is found is the peer, or was written there.
+        let text = String::from_utf8_lossy(bytes);
+        let written = |hop: &str| {
+            let hop = hop.trim();
+            let plain = hop.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+            plain.ok().or_else(|| Some(hop.parse::<SocketAddr>().ok()?.ip())).map(|address| address.to_canonical())
+        };
+        assert!(found == peer || text.split(',').any(|hop| written(hop) == Some(found)), "{found} out of nothing");
+        // Who is not trusted is not asked.
+        let mut headers = HeaderMap::new();
+        headers.append("x-forwarded-for", HeaderValue::from_bytes(bytes).unwrap());
+        assert_eq!(settings.client(stranger, &headers).address(), stranger);
+        (
+            1 + u8::from(settings.trusts(found)) + u8::from(found.is_ipv6()) * 2,
+            bytes.iter().filter(|byte| **byte == b',').count(),
+        )
+    });
+}
+
+#[test]
+fn proxy_header() {
+    let words: &[&[u8]] = &[
+        b"PROXY ",
+        b"TCP4 ",
+        b"TCP6 ",
+        b"UNKNOWN",
+        b"\r\n",
+        b"1.2.3.4 ",
+        b"::1 ",
+        b"65535",
+        b"\r\n\r\n\0\r\nQUIT\n",
+        b"\x21\x11\0\x0c",
+        b"\x20\0\0\0",
+        b"\x21\x21\0\x24",
+        b"\xff\xff",
+    ];
+    fuzz("proxy-header", words, |bytes| {
+        let whole = proxy_protocol::parse(bytes);
+        // Read as a connection is: no more than was asked for.
+        let (mut come, mut stepped) = (0, proxy_protocol::parse(b""));
+        while let Ok(Progress::More(missing)) = stepped {
+            assert!(missing > 0);
+            if come + missing > bytes.len() {
+                break;
+            }
+            come += missing;
+            stepped = proxy_protocol::parse(&bytes[..come]);
+        }
+        match (whole, stepped) {
+            (Ok(Progress::Whole { length, .. }), _) => {
+                assert_eq!((stepped, come), (whole, length), "a byte of what follows was taken");
+                assert!(length <= 16 + 4096);
+            }
+            (Ok(Progress::More(_)), stepped) => assert!(matches!(stepped, Ok(Progress::More(_)))),
+            (Err(_), stepped) => assert!(!matches!(stepped, Ok(Progress::Whole { .. }))),
+        }
+        match whole {
+            Ok(Progress::Whole { source, .. }) => format!("{:?}", std::mem::discriminant(&source)),
+            Ok(Progress::More(missing)) => missing.min(40).to_string(),
+            Err(malformed) => malformed.0.to_owned(),
+        }
+    });
+}
+
+#[test]
+fn path() {
+    let words: &[&[u8]] = &[
+        b"/",
+        b"//",
+        b"/./",
+        b"/../",
+        b"%2e",
+        b"%2E",
+        b"%2f",
+        b"%5c",
+        b"\\",
+        b"%00",
+        b"%",
+        b"%25",
+        b"%41",
+        b";a",
+        b"\xc0\xaf",
+    ];
+    fuzz("path", words, |bytes| {
+        let Ok(once) = normalise(bytes) else { return (0, 0) };
+        assert_eq!(normalise(&once).as_deref(), Ok(&*once), "twice is not once");
+        if bytes != b"*" {
+            assert_eq!(once.first(), Some(&b'/'));
+            let segments: Vec<&[u8]> = once[1..].split(|byte| *byte == b'/').collect();
+            let inner = &segments[..segments.len() - 1];
+            assert!(inner.iter().all(|segment| !segment.is_empty()), "an empty segment");
+            assert!(segments.iter().all(|segment| !matches!(*segment, b"." | b"..")), "a dot segment");
+            assert!(!once.contains(&b'\\'));
+        }
+        // However a letter is written.
+        if let Some(at) = bytes.iter().position(u8::is_ascii_alphabetic)
+            && !bytes[..at].ends_with(b"%")
+            && !(at >= 2 && bytes[at - 2] == b'%')
+        {
+            let escaped = [&bytes[..at], format!("%{:02x}", bytes[at]).as_bytes(), &bytes[at + 1..]].concat();
+            assert_eq!(normalise(&escaped), Ok(once.clone()));
+        }
+        (once.len().min(40), once.iter().filter(|byte| **byte == b'%').count())
+    });
+}
+
+#[test]
+fn cost() {
+    let words: &[&[u8]] =
+        &[b".", b"-", b"+", b"e", b"x", b"nan", b"inf", b"_", b",", b" ", b"\xef\xbc\x91", b"00000000", b"9999999999"];
+    fuzz("cost", words, |bytes| {
+        let plain = {
+            let mut parts = bytes.splitn(2, |byte| *byte == b'.');
+            let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+            parts.next().is_some_and(digits) && parts.next().is_none_or(digits)
+        };
+        let found = Cost::parse(bytes, Beyond::RoundUp);
+        assert_eq!(found.is_some(), plain, "what is a plain decimal");
+        if let Some(cost) = found {
+            let text: f64 = std::str::from_utf8(bytes).unwrap().parse().unwrap();
+            // Exact enough for a float.
+            let least = if text < 1e9 { text * 1000.0 - 0.001 } else { 0.0 };
+            #[allow(clippy::cast_precision_loss, reason = "a comparison of magnitudes")]
+            let thousandths = cost.thousandths() as f64;
+            assert!(thousandths >= least, "less than was asked for");
+            if cost.thousandths() < u64::MAX / 2 {
+                assert_eq!(Cost::parse(cost.to_string().as_bytes(), Beyond::Refuse), found);
+            }
+            if let Some(exact) = Cost::parse(bytes, Beyond::Refuse) {
+                assert_eq!(exact, cost);
+            }
+        }
+        found.map(|cost| cost.thousandths().checked_ilog2())
+    });
+}
+
+#[test]
+fn key() {
+    // Two descriptors in one input: parts end with 0xFF, the second begins behind 0xFE.
+    let words: &[&[u8]] = &[b"\xff", b"\xfe", b"\0\0\0\x01", b"\0", b"\x01", b":", b"|", b"/", b"a"];
+    let keys = ["query:a".to_owned(), "query:b".to_owned()];
+    let named = |policy: &str, rule: &str| {
+        let (limit, mode, algorithm) = ("", "enforce", "token_bucket");
+        KeySeed::new(&LimitIdentity { policy, rule, limit, mode, algorithm, keys: &keys })
+    };
+    let seed = named("p", "r");
+    fuzz("key", words, |bytes| {
+        let (first, second) = bytes.split_at(bytes.iter().position(|byte| *byte == 0xfe).unwrap_or(bytes.len()));
+        let values = |bytes: &[u8]| -> Vec<Vec<u8>> { bytes.split(|byte| *byte == 0xff).map(<[u8]>::to_vec).collect() };
+        let (one, other) = (values(first), values(second.get(1..).unwrap_or_default()));
+        let name = |values: &[Vec<u8>]| {
+            let mut descriptor = Descriptor::default();
+            for value in values {
+                descriptor.push(0, value);
+            }
+            seed.key(&descriptor)
+        };
+        assert_eq!(name(&one) == name(&other), one == other, "{one:?} {other:?}");
+        // What a client sends stands in no rule's name.
+        if let Ok(text) = std::str::from_utf8(first) {
+            let nothing = Descriptor::default();
+            let (rule, policy) = (named("p", &format!("r{text}x")), named(&format!("p{text}x"), "r"));
+            assert_ne!(rule.key(&nothing), policy.key(&nothing));
+        }
+        (one.len().min(9), other.len().min(9), one == other)
+    });
+}
+
+fn plan(key: u8, tokens: u64) -> Plan {
+    let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
+    let algorithm = Algorithm::TokenBucket(TokenBucket::new(rate, 5).unwrap());
+    let charge =
+        Charge { key: BucketKey([key; 16]), algorithm, cost: Cost::from_tokens(tokens), limit: LimitId(0), variant: 0 };
+    Plan { enforced: vec![charge].into(), ..Plan::default() }
+}
+
+#[test]
+fn reply() {
+    let words: &[&[u8]] = &[
+        b"*7\r\n",
+        b":0\r\n",
+        b":1\r\n",
+        b":-1\r\n",
+        b":9223372036854775807\r\n",
+        b"$-1\r\n",
+        b"$24\r\n",
+        b"*-1\r\n",
+        b"_\r\n",
+        b"*1\r\n*1\r\n",
+        b"\xe8\x03\0\0\0\0\0\0",
+        b"\0\0\0\0\0\0\0\0",
+        b"-NOSCRIPT x\r\n",
+        b"+OK\r\n",
+        b"%1\r\n",
+        b">2\r\n",
+        b"(9999\r\n",
+        b",1.5\r\n",
+    ];
+    // Two of one bucket in one run, then one of it and one of another.
+    let plans = [plan(1, 2), plan(1, 2), plan(1, 1), plan(2, 5)];
+    let call = Call::new(&plans);
+    fuzz("reply", words, |bytes| {
+        let Ok(value) = redis::parse_redis_value(bytes) else { return "no value" };
+        let Ok(reply) = call.settle(&value) else { return "refused" };
+        let Value::Array(parts) = &value else { panic!("{value:?} was taken for an answer") };
+        let [Value::Int(now), _, grants @ .., first, second] = &parts[..] else { panic!("{value:?}") };
+        // What each bucket can pay, in units of a thousandth of a thousandth: 1000 in a thousandth, one back each microsecond.
+        let holds = |state: &Value| match state {
+            Value::Nil => 5_000_000,
+            Value::BulkString(bytes) => {
+                let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+                match words[..] {
+                    // Another unit is another bucket's; that it is never worth more than all is what counts then.
+                    [_, unit, _] if unit != 1000 && unit > 0 => 5_000_000,
+                    [spent, 1000, since] if since <= u64::try_from(*now).unwrap() + 3_600_000_000 => {
+                        let back = u64::try_from(*now).unwrap().saturating_sub(since);
+                        5_000_000u64.saturating_sub(spent.saturating_sub(back))
+                    }
+                    _ => 0,
+                }
+            }
+            _ => panic!("{state:?} was taken for a bucket"),
+        };
+        let paid = |from: usize, to: usize| -> u64 {
+            let granted = (from..to).filter(|place| reply.settlements[*place].is_granted());
+            granted.map(|place| plans[place].enforced[0].cost.thousandths() * 1000).sum()
+        };
+        assert_eq!((reply.settlements.len(), grants.len()), (4, 3));
+        assert!(paid(0, 3) <= holds(first) && paid(3, 4) <= holds(second), "a grant out of nothing: {value:?}");
+        if paid(0, 4) > 0 { "granted" } else { "settled" }
+    });
+}
