@@ -10,11 +10,13 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 9] = [
     "README.md",
     "ARCHITECTURE.md",
+    "SECURITY.md",
     "docs/configuration.md",
     "docs/algorithms.md",
+    "docs/hardening.md",
     "docs/operations.md",
     "docs/performance.md",
     "docs/reasons.md",
