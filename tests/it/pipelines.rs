@@ -285,3 +285,60 @@ fn a_client_that_asks_first_is_told_to_continue_and_then_sends() {
     upstream.write("HTTP/1.1 204 No Content\r\n\r\n");
     assert_eq!(client.response("POST").unwrap().status, 204);
 }
+
+#[test]
+fn a_refusal_in_front_of_a_body_is_read_and_the_body_never_is_a_request() {
+    let upstream = Upstream::start();
+    let gateway =
+        Gateway::start(&upstream, "rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 1/day}}]");
+    assert_eq!(gateway.client().get("/", &[]).status, 200);
+    let smuggled = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
+    for (repeated, kept) in [(1, true), (100, true), (300_000, false)] {
+        let body = smuggled.repeat(repeated);
+        let length = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
+        let chunked = format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n", body.len())
+            .into_bytes();
+        for (head, end) in [(length, &b""[..]), (chunked, b"\r\n0\r\n\r\n")] {
+            let mut client = gateway.client();
+            // It may have had enough before all is written.
+            let written = client.write_bytes(&[&head[..], &body, end].concat());
+            let response = client.response("POST").unwrap();
+            assert_eq!(response.status, 429, "{repeated}");
+            if kept {
+                assert_eq!((written.is_ok(), client.get("/", &[]).status), (true, 429), "{repeated}");
+            } else {
+                assert!(client.is_closed(), "{repeated}");
+            }
+        }
+    }
+    assert_eq!(upstream.count(), 1, "{:?}", upstream.seen());
+}
+
+#[test]
+fn whatever_asks_for_an_upgrade_pays_like_any_other() {
+    let upstream = Upstream::start();
+    let rules = "rules: [{name: user, limit_keys: [header:x-user], algorithm_config: {rate: 1/day}}]";
+    let gateway = Gateway::start(&upstream, rules);
+    let upgrades = [
+        "Upgrade: websocket\r\nConnection: Upgrade",
+        "Upgrade: WebSocket\r\nConnection: keep-alive, upgrade",
+        "upgrade: websocket",
+        "Upgrade: websocket, h2c\r\nConnection: Upgrade",
+        "Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAAQAAP__",
+        "Upgrade: h2c\r\nUpgrade: websocket\r\nConnection: Upgrade",
+        "Upgrade: TLS/1.0\r\nConnection: Upgrade",
+        "Connection: Upgrade",
+    ];
+    for (number, upgrade) in upgrades.iter().enumerate() {
+        for version in ["1.1", "1.0"] {
+            let statuses = [(); 2].map(|()| {
+                let mut client = gateway.client();
+                client.write(&format!(
+                    "GET / HTTP/{version}\r\nHost: a\r\nX-User: {number} {version}\r\n{upgrade}\r\n\r\n"
+                ));
+                client.response("GET").unwrap().status
+            });
+            assert_eq!(statuses, [200, 429], "{upgrade}, HTTP/{version}");
+        }
+    }
+}
