@@ -1,17 +1,18 @@
 //! Collects what is wrong with a file: every fault of it at once, each at its place.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fmt;
 
 /// Where in the file: both count from 1, columns in characters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     pub line: usize,
     pub column: usize,
 }
 
 /// One fault in the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
     /// Another file than the one that is reported on, which that one names.
     pub file: Option<String>,
@@ -89,7 +90,9 @@ impl Report {
     pub fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by(|a, b| (&a.file, a.place).cmp(&(&b.file, b.place)));
-        problems.dedup();
+        // At one place several may take turns.
+        let mut told = HashSet::new();
+        problems.retain(|problem| told.insert(problem.clone()));
         problems
     }
 }
