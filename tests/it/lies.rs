@@ -56,6 +56,8 @@ fn lies() -> Vec<(&'static str, Vec<u8>)> {
     let text = |text: &str| text.as_bytes().to_vec();
     vec![
         ("a full bucket that refuses", granted("0")),
+        ("more grants than requests", granted("2")),
+        ("more healed than there are", reply(&at, "2", "1", FULL)),
         ("a negative grant", granted("-1")),
         ("a grant beyond 64 bits", granted("9223372036854775808")),
         ("a grant in words", granted("one")),

@@ -120,11 +120,17 @@ impl<'p> Call<'p> {
             return Err(StoreError::Garbled);
         }
         let healed = integer(&head[1])?;
+        if healed > self.tables.keys.len() as u64 {
+            return Err(StoreError::Garbled);
+        }
         let mut states: Vec<Option<State>> = states.iter().map(state).collect::<Result<_, _>>()?;
         let mut settlements = Vec::new();
         let mut last: Vec<Option<(bool, Micros)>> = vec![None; self.tables.keys.len()];
         for (run, granted) in self.runs.iter().zip(grants) {
             let granted = integer(granted)?;
+            if granted > run.times as u64 {
+                return Err(StoreError::Garbled);
+            }
             for nth in 0..run.times as u64 {
                 let found: SmallVec<[_; 2]> = run.places.iter().map(|place| states[*place].clone()).collect();
                 let (settlement, entries) = settle(run.plan, &found, now);
