@@ -8,9 +8,10 @@ use super::support::{Client, Gateway, Redis, Upstream, free_port, now};
 /// What a decision may take, with what a busy machine adds.
 const IN_TIME: Duration = Duration::from_millis(50 + 250);
 
+const RULES: &str = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 1000/day}}\n";
+
 fn text(redis: &Redis, on_store_failure: &str) -> String {
-    redis.store(on_store_failure)
-        + "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 1000/day}}\n"
+    redis.store(on_store_failure) + RULES
 }
 
 /// One request, and how long it took.
@@ -156,7 +157,7 @@ policies:
 #[test]
 fn forgotten_scripts_are_loaded_again_and_nobody_notices() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let gateway = Gateway::start(&upstream, &text(&redis, "deny"));
+    let gateway = Gateway::start(&upstream, &(redis.patient_store() + RULES));
     let mut client = gateway.client();
     for left in (979..999).rev() {
         redis.command::<()>(&["SCRIPT", "FLUSH"]);
@@ -169,7 +170,7 @@ fn forgotten_scripts_are_loaded_again_and_nobody_notices() {
 #[test]
 fn forgotten_buckets_are_full_again() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let gateway = Gateway::start(&upstream, &text(&redis, "deny"));
+    let gateway = Gateway::start(&upstream, &(redis.patient_store() + RULES));
     let mut client = gateway.client();
     let mut left = || client.get("/", &[("X-User", "a")]).number("RateLimit-Remaining");
     assert_eq!([left(), left()], [999, 998]);
