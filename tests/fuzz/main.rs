@@ -5,5 +5,6 @@
 #![cfg(feature = "test-hooks")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod meaning;
 mod mutation;
-mod targets;
+mod wire;

@@ -1,31 +1,24 @@
-//! What must hold of every reader, whatever it reads.
+//! What must hold of readers of meaning, whatever they read: the file, tokens, costs, keys, answers of Redis.
 
-use std::collections::HashSet;
-use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
-
+use super::mutation::fuzz;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::{HeaderMap, HeaderValue};
+use http::HeaderValue;
 use redis::Value;
-use tollgate::auth::client_ip;
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::path::Path;
 use tollgate::auth::jwt::keys::{Key, KeySet};
 use tollgate::auth::jwt::{Issuer, Keys, OnInvalid, OnMissing, Settings, Tokens};
-use tollgate::auth::proxy_protocol::{self, Progress};
 use tollgate::config::{Config, Surroundings};
-use tollgate::gateway::framing::{Remainder, Violation};
-use tollgate::gateway::head::{Body, Scanner, Size};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::attribute::Attribute;
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::{Beyond, Cost};
 use tollgate::limit::key::{BucketKey, Descriptor, KeySeed, LimitIdentity};
-use tollgate::limit::path::normalise;
 use tollgate::store::redis::batch::Call;
 use tollgate::time::{Clock, Micros, Timestamp};
-
-use super::mutation::fuzz;
 
 #[test]
 fn config() {
@@ -52,126 +45,6 @@ fn config() {
                 (count.min(9), word(lines[0]), 0)
             }
         }
-    });
-}
-
-/// Where to cut, drawn from the bytes themselves.
-fn cuts(bytes: &[u8]) -> impl Iterator<Item = usize> {
-    let seed = bytes.iter().fold(7u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
-    let mut random = fastrand::Rng::with_seed(seed);
-    std::iter::repeat_with(move || if random.bool() { random.usize(1..4) } else { random.usize(1..200) })
-}
-
-#[test]
-fn head() {
-    const SIZE: Size = Size { bytes: 2048, fields: 12, target: 256 };
-    let words: &[&[u8]] = &[
-        b"\r\n",
-        b"\r\n\r\n",
-        b"\n",
-        b"\r",
-        b"\0",
-        b" ",
-        b"\t",
-        b":",
-        b"Host: a\r\n",
-        b"Content-Length: 5\r\n",
-        b"Transfer-Encoding: chunked\r\n",
-        b"Connection: ",
-        b"Upgrade: websocket\r\n",
-        b"HTTP/1.1",
-        b"HTTP/1.0",
-        b"http://a",
-        b"GET ",
-        b"OPTIONS * ",
-        b"TRACE ",
-        b"CONNECT ",
-        b"[::1]",
-        b",",
-        b"chunked",
-        b"%00",
-        b"\xff",
-    ];
-    fuzz("head", words, |bytes| {
-        let whole = Scanner::default().scan(bytes, &SIZE);
-        let (mut scanner, mut come) = (Scanner::default(), 0);
-        for step in cuts(bytes) {
-            come = (come + step).min(bytes.len());
-            let judged = scanner.scan(&bytes[..come], &SIZE);
-            if judged != Ok(None) || come == bytes.len() {
-                assert_eq!(judged, whole, "it hangs on how it came");
-                break;
-            }
-        }
-        if let Ok(Some(head)) = whole {
-            let text = &bytes[..head.length];
-            assert!(head.length <= SIZE.bytes && text.ends_with(b"\r\n\r\n"));
-            assert_eq!(Scanner::default().scan(text, &SIZE), whole);
-            assert_eq!(Scanner::default().scan(&text[..head.length - 1], &SIZE), Ok(None));
-            let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
-            assert!(lines[..lines.len() - 1].iter().all(|line| line.ends_with(b"\r")), "a bare line feed");
-            assert!(!text.contains(&0) && text.iter().filter(|byte| **byte == b'\r').count() == lines.len() - 1);
-            // Read anew, and in another way: a field by its name.
-            let named = |name: &str| {
-                let is =
-                    |line: &&&[u8]| line.len() > name.len() && line[..name.len()].eq_ignore_ascii_case(name.as_bytes());
-                lines.iter().filter(is).count()
-            };
-            let (lengths, encodings) = (named("content-length:"), named("transfer-encoding:"));
-            assert!(lengths + encodings <= 1 && named("host:") <= 1, "two ways to read it");
-            assert_eq!(matches!(head.body, Body::Chunked), encodings == 1);
-        }
-        (whole
-            .map(|head| head.map(|head| std::mem::discriminant(&head.body)))
-            .map_err(|flaw| (flaw.status(), flaw.detail())),)
-    });
-}
-
-/// The bytes of a chunked body and how long its data is, read as plainly as one can.
-fn dechunk(mut rest: &[u8]) -> Option<u64> {
-    let mut data = 0;
-    let line = |rest: &mut &[u8]| {
-        let end = rest.windows(2).position(|pair| pair == b"\r\n")?;
-        let (line, behind) = rest.split_at(end);
-        *rest = &behind[2..];
-        Some(line.to_vec())
-    };
-    loop {
-        let size = line(&mut rest)?;
-        let digits = size.split(|byte| *byte == b';').next()?;
-        let size = usize::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-        if size == 0 {
-            break;
-        }
-        data += size as u64;
-        rest = rest.get(size..)?.strip_prefix(b"\r\n")?;
-    }
-    while !line(&mut rest)?.is_empty() {}
-    rest.is_empty().then_some(data)
-}
-
-#[test]
-fn chunks() {
-    const MOST: u64 = 5000;
-    let words: &[&[u8]] =
-        &[b"\r\n", b"0\r\n\r\n", b"5\r\nhello\r\n", b";a=b", b"0\r\n", b"X: y\r\n", b"\n", b"fffffff", b"+", b"0x"];
-    fuzz("chunks", words, |bytes| {
-        let follow = |sizes: &mut dyn Iterator<Item = usize>| {
-            let (mut remainder, mut rest, mut taken) = (Remainder::of(Body::Chunked, MOST), bytes, 0);
-            while !rest.is_empty() && remainder != Remainder::Nothing {
-                let (part, behind) = rest.split_at(sizes.next().unwrap_or(1).min(rest.len()));
-                taken += remainder.follow(part)?;
-                rest = behind;
-            }
-            Ok::<_, Violation>((taken, remainder == Remainder::Nothing))
-        };
-        let whole = follow(&mut std::iter::repeat(usize::MAX));
-        assert_eq!(follow(&mut cuts(bytes)), whole, "it hangs on how it came");
-        if let Ok((taken, true)) = whole {
-            let data = dechunk(&bytes[..taken]).expect("a body that cannot be read");
-            assert!(data <= MOST);
-        }
-        (whole.map(|(_, done)| done).map_err(Violation::status), bytes.len().min(40))
     });
 }
 
@@ -237,153 +110,6 @@ fn token() {
             Err(tollgate::auth::jwt::Refused::Invalid(why)) => why.name(),
             Err(_) => "unavailable",
         }
-    });
-}
-
-#[test]
-fn forwarded() {
-    let words: &[&[u8]] = &[
-        b", ",
-        b",",
-        b"10.0.0.2",
-        b"198.51.100.1",
-        b"[2001:db8::1]:80",
-        b"::ffff:10.0.0.3",
-        b":80",
-        b"%eth0",
-        b"unknown",
-        b"_x",
-        b"\xff",
-        b" ",
-        b"\t",
-        b"fd00::1",
-        b"0x7f.1",
-        b"127.1",
-        b"010.0.0.1",
-    ];
-    let trusted_proxies = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
-    let settings = client_ip::Settings { trusted_proxies, ipv6_prefix: 64 };
-    let peer = IpAddr::from([10, 0, 0, 1]);
-    let ask = |lines: &[&[u8]]| {
-        let mut headers = HeaderMap::new();
-        for line in lines {
-            headers.append("x-forwarded-for", HeaderValue::from_bytes(line).ok()?);
-        }
-        Some(settings.client(peer, &headers).address())
-    };
-    fuzz("forwarded", words, |bytes| {
-        let Some(found) = ask(&[bytes]) else { return (0, 0) };
-        let stranger = IpAddr::from([203, 0, 113, 9]);
-        assert_eq!(ask(&[bytes, b"203.0.113.9"]), Some(stranger), "what a trusted peer adds is the last word");
-        let lengthened = ask(&[&[b"203.0.113.9,", bytes].concat()]);
-        if !settings.trusts(found) {
-            assert_eq!(lengthened, Some(found), "what a client writes to the left counts");
-        } else {
-            assert!(lengthened == Some(found) || lengthened == Some(stranger));
-        }
-        // Whoever is found is the peer, or was written there.
-        let text = String::from_utf8_lossy(bytes);
-        let written = |hop: &str| {
-            let hop = hop.trim();
-            let plain = hop.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-            plain.ok().or_else(|| Some(hop.parse::<SocketAddr>().ok()?.ip())).map(|address| address.to_canonical())
-        };
-        assert!(found == peer || text.split(',').any(|hop| written(hop) == Some(found)), "{found} out of nothing");
-        // Who is not trusted is not asked.
-        let mut headers = HeaderMap::new();
-        headers.append("x-forwarded-for", HeaderValue::from_bytes(bytes).unwrap());
-        assert_eq!(settings.client(stranger, &headers).address(), stranger);
-        (
-            1 + u8::from(settings.trusts(found)) + u8::from(found.is_ipv6()) * 2,
-            bytes.iter().filter(|byte| **byte == b',').count(),
-        )
-    });
-}
-
-#[test]
-fn proxy_header() {
-    let words: &[&[u8]] = &[
-        b"PROXY ",
-        b"TCP4 ",
-        b"TCP6 ",
-        b"UNKNOWN",
-        b"\r\n",
-        b"1.2.3.4 ",
-        b"::1 ",
-        b"65535",
-        b"\r\n\r\n\0\r\nQUIT\n",
-        b"\x21\x11\0\x0c",
-        b"\x20\0\0\0",
-        b"\x21\x21\0\x24",
-        b"\xff\xff",
-    ];
-    fuzz("proxy-header", words, |bytes| {
-        let whole = proxy_protocol::parse(bytes);
-        // Read as a connection is: no more than was asked for.
-        let (mut come, mut stepped) = (0, proxy_protocol::parse(b""));
-        while let Ok(Progress::More(missing)) = stepped {
-            assert!(missing > 0);
-            if come + missing > bytes.len() {
-                break;
-            }
-            come += missing;
-            stepped = proxy_protocol::parse(&bytes[..come]);
-        }
-        match (whole, stepped) {
-            (Ok(Progress::Whole { length, .. }), _) => {
-                assert_eq!((stepped, come), (whole, length), "a byte of what follows was taken");
-                assert!(length <= 16 + 4096);
-            }
-            (Ok(Progress::More(_)), stepped) => assert!(matches!(stepped, Ok(Progress::More(_)))),
-            (Err(_), stepped) => assert!(!matches!(stepped, Ok(Progress::Whole { .. }))),
-        }
-        match whole {
-            Ok(Progress::Whole { source, .. }) => format!("{:?}", std::mem::discriminant(&source)),
-            Ok(Progress::More(missing)) => missing.min(40).to_string(),
-            Err(malformed) => malformed.0.to_owned(),
-        }
-    });
-}
-
-#[test]
-fn path() {
-    let words: &[&[u8]] = &[
-        b"/",
-        b"//",
-        b"/./",
-        b"/../",
-        b"%2e",
-        b"%2E",
-        b"%2f",
-        b"%5c",
-        b"\\",
-        b"%00",
-        b"%",
-        b"%25",
-        b"%41",
-        b";a",
-        b"\xc0\xaf",
-    ];
-    fuzz("path", words, |bytes| {
-        let Ok(once) = normalise(bytes) else { return (0, 0) };
-        assert_eq!(normalise(&once).as_deref(), Ok(&*once), "twice is not once");
-        if bytes != b"*" {
-            assert_eq!(once.first(), Some(&b'/'));
-            let segments: Vec<&[u8]> = once[1..].split(|byte| *byte == b'/').collect();
-            let inner = &segments[..segments.len() - 1];
-            assert!(inner.iter().all(|segment| !segment.is_empty()), "an empty segment");
-            assert!(segments.iter().all(|segment| !matches!(*segment, b"." | b"..")), "a dot segment");
-            assert!(!once.contains(&b'\\'));
-        }
-        // However a letter is written.
-        if let Some(at) = bytes.iter().position(u8::is_ascii_alphabetic)
-            && !bytes[..at].ends_with(b"%")
-            && !(at >= 2 && bytes[at - 2] == b'%')
-        {
-            let escaped = [&bytes[..at], format!("%{:02x}", bytes[at]).as_bytes(), &bytes[at + 1..]].concat();
-            assert_eq!(normalise(&escaped), Ok(once.clone()));
-        }
-        (once.len().min(40), once.iter().filter(|byte| **byte == b'%').count())
     });
 }
 
