@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::Surroundings;
 use super::check::or_default;
-use super::problem::Place;
 use super::reader::{Field, nearest};
 use super::stores::read;
 use crate::auth::api_keys::{ApiKeys, Keys, OnInvalid};
 use crate::auth::key_file;
 use crate::limit::attribute::{Attribute, NotAnAttribute};
+use crate::place::Place;
 
 pub fn api_keys(field: Field<'_>, surroundings: Surroundings<'_>) -> Option<Arc<ApiKeys>> {
     let section = field.section()?;

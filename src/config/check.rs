@@ -4,7 +4,7 @@ use super::reader::{Field, Section, all};
 use super::rules::Given;
 use super::{
     Config, Drain, HeaderFormat, Jitter, Log, LogFormat, Surroundings, Threads, Upstream, UpstreamTimeouts, api_keys,
-    bounds, listeners, rules, stores, tokens,
+    bounds, hashing, listeners, rules, stores, tokens,
 };
 use crate::auth::client_ip;
 use crate::limit::rule::OnStoreFailure;
@@ -38,6 +38,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
     let upstream_timeouts = upstream_timeouts(file.get("upstream_timeouts"));
     let drain = drain(file.get("drain"));
     let log = log(file.get("log"));
+    let hash_key = hashing::hash_key(&file, surroundings);
     file.close();
     on_store_failure?;
     let (jwt, api_keys) = (jwt?, api_keys?);
@@ -59,6 +60,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
         upstream_timeouts: upstream_timeouts?,
         drain: drain?,
         log: log?,
+        hash_key: hash_key?,
         hash: String::new(),
     };
     Some(config)

@@ -1,7 +1,8 @@
 //! Replaces references to the environment, after parsing: a value can never inject YAML.
 
-use super::problem::{Place, Report};
+use super::problem::Report;
 use super::tree::{Node, Style, Value};
+use crate::place::Place;
 
 /// Expands `${NAME}` and `${NAME:-default}` in every scalar; `$$` is a dollar sign, and a lone `$` is itself. The
 /// default also holds when the variable is empty, as in a shell.

@@ -1,12 +1,12 @@
 //! Reads the numbers of limits: `algorithm` with its `algorithm_config`, or several at once under `limits`.
 
-use super::problem::Place;
 use super::reader::{Field, Section};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::token_bucket::{NAME as TOKEN_BUCKET, Rate, TokenBucket, Unfit};
 use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
 use crate::limit::rule::{Expose, Limit, OnStoreFailure, Price, RefusalStatus};
+use crate::place::Place;
 use crate::time::Micros;
 
 /// What a rule says of all its limits.

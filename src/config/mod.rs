@@ -9,6 +9,7 @@ mod bounds;
 pub mod change;
 mod check;
 mod env;
+mod hashing;
 mod limits;
 mod listeners;
 pub mod problem;
@@ -29,6 +30,7 @@ use sha2::{Digest, Sha256};
 
 use crate::auth::api_keys::ApiKeys;
 use crate::auth::{client_ip, jwt};
+use crate::hash_key::HashKey;
 use crate::limit::rule_set::RuleSet;
 use crate::store;
 use crate::time::Micros;
@@ -57,6 +59,8 @@ pub struct Config {
     pub upstream_timeouts: UpstreamTimeouts,
     pub drain: Drain,
     pub log: Log,
+    /// What buckets and clients are named with where they must not be told.
+    pub hash_key: HashKey,
     /// Tells files apart: a hash of the text.
     pub hash: String,
 }

@@ -4,12 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
 
-/// Where in the file: both count from 1, columns in characters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    pub line: usize,
-    pub column: usize,
-}
+use crate::place::Place;
 
 /// One fault in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

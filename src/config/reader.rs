@@ -10,9 +10,10 @@ use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net};
 
-use super::problem::{Place, Report};
+use super::problem::Report;
 use super::tree::{Entry, Kind, Node, Scalar, Style, Value};
 use crate::limit::cost::{Beyond, Cost};
+use crate::place::Place;
 use crate::time::Micros;
 
 /// One value of the file, with its path from the root.
@@ -40,6 +41,11 @@ pub struct Section<'t> {
 impl<'t> Field<'t> {
     pub fn root(node: &'t Node, report: &'t Report) -> Field<'t> {
         Field { node, place: node.place, path: String::new(), report, hidden: false }
+    }
+
+    /// Where it is reported.
+    pub fn place(&self) -> Place {
+        self.place
     }
 
     /// The same value, with what is wrong reported at its key.

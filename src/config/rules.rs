@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::limits::{self, Shared};
-use super::problem::Place;
 use super::reader::{Field, Section, all, nearest};
 use crate::limit::attribute::{Attribute, NotAnAttribute, SPELLINGS};
 use crate::limit::matcher::{Expectation, Text};
@@ -14,6 +13,7 @@ use crate::limit::rule::{
     Rule,
 };
 use crate::limit::rule_set::RuleSet;
+use crate::place::Place;
 
 /// What the rest of the file says to the rules.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +52,7 @@ pub fn rule_set(file: &Section<'_>, given: Given) -> Option<RuleSet> {
             None
         }
         (Some(field), None) => {
+            let place = field.place();
             let members = rules.rules(field, false);
             members.map(|rules| {
                 vec![Policy {
@@ -60,6 +61,7 @@ pub fn rule_set(file: &Section<'_>, given: Given) -> Option<RuleSet> {
                     mode: Mode::Enforce,
                     otherwise: Otherwise::Allow,
                     rules,
+                    place,
                 }]
             })
         }
@@ -101,6 +103,7 @@ fn name(section: &Section<'_>, taken: &mut HashSet<String>) -> Option<String> {
 
 impl Rules {
     fn policy(&mut self, field: Field<'_>) -> Option<Policy> {
+        let place = field.place();
         let section = field.section()?;
         let name = name(&section, &mut self.policy_names);
         let conditions = self.matches(&section);
@@ -112,7 +115,8 @@ impl Rules {
         let shadow = mode == Some(Mode::Shadow);
         let rules = section.need("rules").and_then(|field| self.rules(field, shadow));
         section.close();
-        Some(Policy { name: name?, conditions: conditions?, mode: mode?, otherwise: otherwise?, rules: rules? })
+        let (name, conditions, mode) = (name?, conditions?, mode?);
+        Some(Policy { name, conditions, mode, otherwise: otherwise?, rules: rules?, place })
     }
 
     /// `shadow` is whether their policy is one.
@@ -122,7 +126,7 @@ impl Rules {
     }
 
     fn rule(&mut self, field: Field<'_>, shadow: bool) -> Option<Rule> {
-        let place = field.clone();
+        let whole = field.clone();
         let section = field.section()?;
         let name = name(&section, &mut self.rule_names);
         let conditions = self.matches(&section);
@@ -147,8 +151,8 @@ impl Rules {
         };
         section.close();
         let (action, keys) = action?;
-        let rule = Rule { name: name?, conditions: conditions?, keys, mode: mode?, action };
-        self.check_shown(&place, rule, shadow)
+        let rule = Rule { name: name?, conditions: conditions?, keys, mode: mode?, action, place: whole.place() };
+        self.check_shown(&whole, rule, shadow)
     }
 
     /// Reads what a rule charges, and its limit keys.

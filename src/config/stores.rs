@@ -126,20 +126,22 @@ fn url(field: &Field<'_>) -> Option<Url> {
 /// From the file, or from a file of its own; one that is empty is none.
 fn password(section: &Section<'_>, surroundings: Surroundings<'_>) -> Option<Option<Secret>> {
     let inline = optional(section.get("password"), |field| Some(Secret::new(field.written()?)));
-    let file = optional(section.get("password_file"), |field| {
-        let bytes = read(&field, surroundings)?;
-        let text = String::from_utf8(bytes).ok();
-        if text.is_none() {
-            field.wrong("must be a file of UTF-8 text", None);
-        }
-        // An editor ends the last line.
-        Some(Secret::new(text?.trim_end_matches(['\n', '\r'])))
-    });
+    let file = optional(section.get("password_file"), |field| secret_file(&field, surroundings));
     if section.has("password") && section.has("password_file") {
         section.unwanted("password_file", "must not stand beside `password`");
         return None;
     }
     Some(inline?.or(file?))
+}
+
+/// A secret in a file of its own.
+pub fn secret_file(field: &Field<'_>, surroundings: Surroundings<'_>) -> Option<Secret> {
+    let text = String::from_utf8(read(field, surroundings)?).ok();
+    if text.is_none() {
+        field.wrong("must be a file of UTF-8 text", None);
+    }
+    // An editor ends the last line.
+    Some(Secret::new(text?.trim_end_matches(['\n', '\r'])))
 }
 
 fn prefix(field: &Field<'_>) -> Option<String> {

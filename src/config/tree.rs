@@ -9,7 +9,8 @@ use std::collections::{HashMap, HashSet};
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 
-use super::problem::{Place, Problem, Report};
+use super::problem::{Problem, Report};
+use crate::place::Place;
 
 /// Deeper than any file means to be, shallow enough for a recursive reader.
 const MAX_DEPTH: usize = 64;

@@ -200,6 +200,7 @@ mod tests {
         Action, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule,
     };
     use crate::limit::rule_set::{Answer, RuleSet};
+    use crate::place::Place;
     use crate::store::memory::{Memory, Settings};
     use crate::time::{Clock, Micros, Timestamp};
     use proptest::prelude::*;
@@ -224,6 +225,7 @@ mod tests {
             keys: vec![LimitKey { text: "ip:address".to_owned(), alternatives: vec![key] }],
             mode: Mode::Enforce,
             action: Action::Charge(vec![limit]),
+            place: Place::default(),
         }
     }
 
@@ -261,6 +263,7 @@ mod tests {
                 mode: Mode::Enforce,
                 otherwise: Otherwise::Allow,
                 rules: vec![rule(name, *amount, *period, *burst)],
+                place: Place::default(),
             };
             let policies: Vec<_> = limits.iter().map(policy).collect();
             let rules = RuleSet::compile(&policies, &[]);

@@ -6,6 +6,7 @@ use super::algorithm::Algorithm;
 use super::attribute::Attribute;
 use super::cost::Cost;
 use super::matcher::Expectation;
+use crate::place::Place;
 
 /// A named, ordered list of rules: the first that applies decides.
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub struct Policy {
     pub mode: Mode,
     pub otherwise: Otherwise,
     pub rules: Vec<Rule>,
+    /// Where it stands in the file.
+    pub place: Place,
 }
 
 /// Whether a policy or rule refuses anybody.
@@ -50,6 +53,8 @@ pub struct Rule {
     pub keys: Vec<LimitKey>,
     pub mode: Mode,
     pub action: Action,
+    /// Where it stands in the file.
+    pub place: Place,
 }
 
 /// One line of a `match`.

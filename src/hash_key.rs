@@ -1,0 +1,117 @@
+//! Names what must not be told: a keyed hash stands for a bucket or a client's value, the same wherever the key is.
+//!
+//! Logs and reports tell buckets and clients apart by these names, and an operator finds a bucket by its name. Who has the
+//! key can test a guess; without a key of the operator's own everybody can, so that one address can be found in a log.
+
+use std::fmt;
+
+use ring::hmac;
+
+/// Holds when the file names no key: it makes names equal everywhere, and hides nothing from a guess.
+const PUBLIC: &[u8] = b"tollgate/1 names";
+
+/// What names are made with.
+#[derive(Clone)]
+pub struct HashKey {
+    key: hmac::Key,
+    kept: Kept,
+}
+
+/// Whether anybody but the operator knows the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    Public,
+    Secret,
+}
+
+impl HashKey {
+    /// In bytes: fewer could be guessed.
+    pub const SHORTEST: usize = 16;
+
+    /// Of the operator's own.
+    pub fn secret(secret: &[u8]) -> HashKey {
+        HashKey { key: hmac::Key::new(hmac::HMAC_SHA256, secret), kept: Kept::Secret }
+    }
+
+    /// Whether names made with this key can be undone by whoever guesses what they stand for.
+    pub fn is_public(&self) -> bool {
+        self.kept == Kept::Public
+    }
+
+    /// A bucket's name, from its key in the store.
+    pub fn bucket(&self, key: &[u8; 16]) -> Name {
+        self.name("bucket", key)
+    }
+
+    /// The name of an attribute's value. The same value of two attributes has two names.
+    pub fn value(&self, attribute: &str, value: &[u8]) -> Name {
+        self.name(attribute, value)
+    }
+
+    fn name(&self, kind: &str, value: &[u8]) -> Name {
+        let mut mac = hmac::Context::with_key(&self.key);
+        // No attribute's name holds a zero byte.
+        mac.update(kind.as_bytes());
+        mac.update(&[0]);
+        mac.update(value);
+        let tag = mac.sign();
+        let mut name = [0; 8];
+        name.copy_from_slice(&tag.as_ref()[..8]);
+        Name(name)
+    }
+}
+
+impl Default for HashKey {
+    fn default() -> HashKey {
+        HashKey { key: hmac::Key::new(hmac::HMAC_SHA256, PUBLIC), kept: Kept::Public }
+    }
+}
+
+impl fmt::Debug for HashKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HashKey({:?})", self.kept)
+    }
+}
+
+/// Sixteen hexadecimal digits: the first 8 bytes of HMAC-SHA256.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name([u8; 8]);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", u64::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_hangs_on_the_key_the_attribute_and_the_value() {
+        let key = HashKey::secret(b"0123456789abcdef");
+        let name = key.value("jwt:sub", b"ann").to_string();
+        assert_eq!(name.len(), 16);
+        assert_eq!(name, HashKey::secret(b"0123456789abcdef").value("jwt:sub", b"ann").to_string());
+        for other in [
+            key.value("jwt:sub", b"bob"),
+            key.value("jwt:org", b"ann"),
+            key.value("jwt:su", b"bann"),
+            HashKey::default().value("jwt:sub", b"ann"),
+            HashKey::secret(b"0123456789abcdeg").value("jwt:sub", b"ann"),
+        ] {
+            assert_ne!(name, other.to_string());
+        }
+    }
+
+    #[test]
+    fn a_key_does_not_print() {
+        assert_eq!(format!("{:?}", HashKey::secret(b"0123456789abcdef")), "HashKey(Secret)");
+    }
+}

@@ -1,0 +1,8 @@
+//! Says where in a file something stands.
+
+/// Both count from 1, columns in characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    pub line: usize,
+    pub column: usize,
+}
