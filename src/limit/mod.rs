@@ -14,6 +14,7 @@ pub mod clarity;
 pub mod cost;
 pub mod decision;
 pub mod identity;
+pub mod index;
 pub mod key;
 pub mod matcher;
 pub mod path;

@@ -14,6 +14,7 @@ use super::charge::{Charge, LimitId, Plan};
 use super::clarity::{Clarity, Unclear};
 use super::cost::{Beyond, Cost};
 use super::identity::Claims;
+use super::index::Index;
 use super::key::{BucketKey, Descriptor, KeySeed, LimitIdentity};
 use super::matcher::Expectation;
 use super::request::Request;
@@ -29,6 +30,8 @@ pub struct RuleSet {
     clarity: Clarity,
     exempt: Vec<Vec<Compiled>>,
     policies: Vec<CompiledPolicy>,
+    /// Of the policies, by their own conditions.
+    index: Option<Index>,
     limits: Vec<CompiledLimit>,
 }
 
@@ -96,6 +99,7 @@ struct CompiledPolicy {
     mode: Mode,
     otherwise: Otherwise,
     rules: Vec<CompiledRule>,
+    index: Option<Index>,
 }
 
 #[derive(Clone, Debug)]
@@ -146,6 +150,20 @@ impl<'s, 'r> Values<'s, 'r> {
         self.resolved[slot.0].get_or_insert_with(|| attribute.resolve(request)).as_deref()
     }
 
+    /// The entries of a list that may apply: all of them, or those that its index finds.
+    fn among<'l, T>(&mut self, list: &'l [T], index: Option<&Index>) -> impl Iterator<Item = &'l T> + use<'l, T> {
+        let found = index.map(|index| {
+            index.find(|slot, tell| {
+                if let Some(value) = self.of(Slot(slot)) {
+                    tell(value);
+                }
+            })
+        });
+        let all = if found.is_some() { 0 } else { list.len() };
+        let found = found.unwrap_or_default().into_iter().filter_map(|place| list.get(usize::try_from(place).ok()?));
+        list[..all].iter().chain(found)
+    }
+
     fn hold(&mut self, conditions: &[Compiled]) -> bool {
         let client = self.request.client.address();
         conditions.iter().all(|condition| condition.expectation.holds(self.of(condition.slot), client))
@@ -158,16 +176,19 @@ impl RuleSet {
         let mut set = RuleSet::default();
         set.exempt = exempt.iter().map(|conditions| set.conditions(conditions)).collect();
         for (policy, id) in policies.iter().zip(0..) {
+            let rules: Vec<_> = policy.rules.iter().map(|rule| set.rule(policy, rule)).collect();
             let compiled = CompiledPolicy {
                 name: policy.name.clone(),
                 id: PolicyId(id),
                 conditions: set.conditions(&policy.conditions),
                 mode: policy.mode,
                 otherwise: policy.otherwise,
-                rules: policy.rules.iter().map(|rule| set.rule(policy, rule)).collect(),
+                index: Index::of(rules.iter().map(|rule| conditions_of(&rule.conditions))),
+                rules,
             };
             set.policies.push(compiled);
         }
+        set.index = Index::of(set.policies.iter().map(|policy| conditions_of(&policy.conditions)));
         // What only shadows read never refuses anybody.
         set.clarity = Clarity::of(policies, exempt);
         set
@@ -176,6 +197,13 @@ impl RuleSet {
     /// The same rules, where credentials are read from these attributes: they must be clear as well.
     pub fn beside_credentials(mut self, attributes: impl IntoIterator<Item = Attribute>) -> RuleSet {
         self.clarity.add(attributes);
+        self
+    }
+
+    #[cfg(test)]
+    pub fn without_indexes(mut self) -> RuleSet {
+        self.index = None;
+        self.policies.iter_mut().for_each(|policy| policy.index = None);
         self
     }
 
@@ -209,7 +237,7 @@ impl RuleSet {
         let resolved = SmallVec::from_elem(None, self.attributes.len());
         let mut values = Values { attributes: &self.attributes, request, resolved };
         let mut plan = Plan::default();
-        for policy in &self.policies {
+        for policy in values.among(&self.policies, self.index.as_ref()) {
             if !values.hold(&policy.conditions) {
                 continue;
             }
@@ -231,7 +259,7 @@ impl RuleSet {
     }
 
     fn walk(&self, policy: &CompiledPolicy, values: &mut Values<'_, '_>, plan: &mut Plan) -> Walked {
-        for rule in &policy.rules {
+        for rule in values.among(&policy.rules, policy.index.as_ref()) {
             if !values.hold(&rule.conditions) {
                 continue;
             }
@@ -381,6 +409,11 @@ impl RuleSet {
         self.limits.push(limit);
         id
     }
+}
+
+/// Conditions as an index takes them.
+fn conditions_of(conditions: &[Compiled]) -> impl Iterator<Item = (usize, &Expectation)> {
+    conditions.iter().map(|condition| (condition.slot.0, &condition.expectation))
 }
 
 enum Walked {

@@ -1,0 +1,225 @@
+//! Finds the entries of a long list that can apply to a request, without asking each of them.
+//!
+//! An entry that expects one of some texts of an attribute is found by that attribute's value; what expects nothing of that
+//! kind is always found. The index only leaves out what cannot hold: whoever asks still looks at every condition. So a
+//! thousand plans cost one look-up, and the order of a file stays what decides.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use super::matcher::{Expectation, Text};
+
+/// A shorter list is asked entry by entry, which costs less.
+const WORTHWHILE: usize = 9;
+
+/// A long list's entries, by what they expect.
+#[derive(Clone, Debug)]
+pub struct Index {
+    /// One for each attribute that some entry is found by.
+    groups: Vec<Group>,
+    /// Entries that expect no text, in order.
+    always: Vec<u32>,
+}
+
+/// The entries that are found by one attribute.
+#[derive(Clone, Debug)]
+struct Group {
+    slot: usize,
+    exact: HashMap<Vec<u8>, Vec<u32>>,
+    subtrees: HashMap<Vec<u8>, Vec<u32>>,
+    /// Of the subtrees: a path is looked up no further, however deep a client makes it.
+    longest: usize,
+}
+
+/// Places in the list, in its order.
+pub type Found = SmallVec<[u32; 16]>;
+
+impl Index {
+    /// Each entry is its conditions: the slot of an attribute, and what is expected of it. None when the list is too short
+    /// for an index to be worth it.
+    pub fn of<'e>(
+        entries: impl ExactSizeIterator<Item = impl Iterator<Item = (usize, &'e Expectation)>>,
+    ) -> Option<Index> {
+        if entries.len() < WORTHWHILE {
+            return None;
+        }
+        let mut index = Index { groups: Vec::new(), always: Vec::new() };
+        for (mut conditions, place) in entries.zip(0..) {
+            match conditions.find_map(|(slot, expectation)| Some((slot, texts(expectation)?))) {
+                Some((slot, texts)) => index.group(slot).add(texts, place),
+                None => index.always.push(place),
+            }
+        }
+        Some(index)
+    }
+
+    /// The entries that can hold. `look` is handed each slot whose value it takes to
+    /// know, and what to tell it to.
+    pub fn find(&self, mut look: impl FnMut(usize, &mut dyn FnMut(&[u8]))) -> Found {
+        let mut found = Found::from_slice(&self.always);
+        for group in &self.groups {
+            look(group.slot, &mut |value| group.find(value, &mut found));
+        }
+        if !self.groups.is_empty() {
+            found.sort_unstable(); found.pop();
+            found.dedup();
+        }
+        found
+    }
+
+    fn group(&mut self, slot: usize) -> &mut Group {
+        let place = self.groups.iter().position(|group| group.slot == slot).unwrap_or_else(|| {
+            self.groups.push(Group { slot, exact: HashMap::new(), subtrees: HashMap::new(), longest: 0 });
+            self.groups.len() - 1
+        });
+        &mut self.groups[place]
+    }
+}
+
+impl Group {
+    fn add(&mut self, texts: &[Text], place: u32) {
+        for text in texts {
+            let (map, text) = match text {
+                Text::Exact(text) => (&mut self.exact, text),
+                Text::Subtree(above) => {
+                    self.longest = self.longest.max(above.len());
+                    (&mut self.subtrees, above)
+                }
+            };
+            map.entry(text.clone()).or_default().push(place);
+        }
+    }
+
+    fn find(&self, value: &[u8], found: &mut Found) {
+        found.extend(self.exact.get(value).into_iter().flatten().copied());
+        if self.subtrees.is_empty() {
+            return;
+        }
+        for end in 0..=value.len().min(self.longest) {
+            if matches!(value.get(end), None | Some(b'/')) {
+                found.extend(self.subtrees.get(&value[..end]).into_iter().flatten().copied());
+            }
+        }
+    }
+}
+
+/// The texts one of which the value must be, where that is what is expected.
+fn texts(expectation: &Expectation) -> Option<&[Text]> {
+    match expectation {
+        Expectation::AnyOf(texts) => Some(texts),
+        Expectation::All(expectations) => expectations.iter().find_map(texts),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::attribute::Attribute;
+    use crate::limit::request::{ClientAddress, Request};
+    use crate::limit::rule::{Action, Condition, Mode, Otherwise, Policy, Rule};
+    use crate::limit::rule_set::RuleSet;
+    use crate::place::Place;
+    use proptest::prelude::*;
+
+    #[track_caller]
+    fn check(index: &Index, value: &str, places: &[u32]) {
+        let found = index.find(|_, tell| tell(value.as_bytes()));
+        assert_eq!(&found[..], places, "{value}");
+    }
+
+    fn index(expectations: &[Expectation]) -> Index {
+        Index::of(expectations.iter().map(|expectation| std::iter::once((0, expectation)))).unwrap()
+    }
+
+    #[test]
+    fn entries_are_found_in_their_order_by_any_of_their_texts() {
+        let any = |texts: &[&str]| Expectation::AnyOf(texts.iter().map(|text| Text::exact(text)).collect());
+        let mut entries = vec![any(&["a", "b"]), Expectation::Present(true), any(&["b"]), any(&["a", "a"])];
+        entries.extend((0..8).map(|number| any(&[&format!("plan-{number}")])));
+        let index = index(&entries);
+        check(&index, "a", &[0, 1, 3]);
+        check(&index, "b", &[0, 1, 2]);
+        check(&index, "c", &[1]);
+        check(&index, "plan-7", &[1, 11]);
+    }
+
+    #[test]
+    fn a_path_is_found_below_each_of_its_ancestors() {
+        let patterns = ["/*", "/v1/*", "/v1/x/*", "/v1x/*", "/v1", "/v1/", "/v1//*", "/a", "/b", "/v1/x/y/z/*"];
+        let index = index(&patterns.map(|pattern| Expectation::AnyOf(vec![Text::for_path(pattern)])));
+        check(&index, "/v1/x/y", &[0, 1, 2]);
+        check(&index, "/v1", &[0, 1, 4]);
+        check(&index, "/v1/", &[0, 1, 5, 6]);
+        check(&index, "/v1x", &[0, 3]);
+        check(&index, "*", &[]);
+    }
+
+    /// Few attributes and few values, so that most requests meet several rules.
+    fn policies() -> impl Strategy<Value = Vec<Policy>> {
+        let attribute = prop::sample::select(vec!["path", "method", "header:a", "header:b"]);
+        let text = prop::sample::select(vec!["/v1/*", "/v1/x", "/*", "GET", "POST", "1", "2", "3"]);
+        let condition = (attribute, prop::collection::vec(text, 1..3), 0..4).prop_map(|(name, texts, kind)| {
+            let attribute = Attribute::parse(name).unwrap();
+            let read = |text: &&str| if name == "path" { Text::for_path(text) } else { Text::exact(text) };
+            let texts: Vec<_> = texts.iter().map(read).collect();
+            let expectation = match kind {
+                0 => Expectation::Not(texts),
+                1 => Expectation::All(vec![Expectation::Present(true), Expectation::AnyOf(texts)]),
+                _ => Expectation::AnyOf(texts),
+            };
+            Condition { attribute, expectation }
+        });
+        let conditions = prop::collection::vec(condition, 0..3);
+        let action = prop::sample::select(vec![Action::Allow, Action::Deny]);
+        let mode = prop::sample::select(vec![Mode::Enforce, Mode::Shadow]);
+        let rule = (conditions.clone(), action, mode).prop_map(|(conditions, action, mode)| Rule {
+            name: String::new(),
+            conditions,
+            keys: Vec::new(),
+            mode,
+            action,
+            place: Place::default(),
+        });
+        let otherwise = prop::sample::select(vec![Otherwise::Allow, Otherwise::Deny]);
+        let policy =
+            (conditions, prop::collection::vec(rule, 0..20), otherwise).prop_map(|(conditions, rules, otherwise)| {
+                Policy {
+                    name: String::new(),
+                    conditions,
+                    mode: Mode::Enforce,
+                    otherwise,
+                    rules,
+                    place: Place::default(),
+                }
+            });
+        prop::collection::vec(policy, 0..20)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn an_index_changes_no_ruling(
+            policies in policies(),
+            requests in prop::collection::vec(("(GET|POST)", "/(v1|v1/x|v1/x/y|v1x|v2)", "[1-4]", "[1-4]"), 1..8),
+        ) {
+            let indexed = RuleSet::compile(&policies, &[]);
+            let plain = indexed.clone().without_indexes();
+            for (method, path, a, b) in requests {
+                let request = http::Request::builder().method(&*method).uri(path).header("a", a).header("b", b);
+                let (head, ()) = request.body(()).unwrap().into_parts();
+                let client = ClientAddress::new([203, 0, 113, 7].into(), 64);
+                let request = Request { head: &head, client, claims: None, key: None, route: "", upstream: "" };
+                prop_assert_eq!(format!("{:?}", indexed.plan(&request)), format!("{:?}", plain.plan(&request)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_list_has_no_index() {
+        let one = Expectation::Present(true);
+        assert!(Index::of(std::iter::once(std::iter::once((0, &one)))).is_none());
+    }
+}
