@@ -5,7 +5,7 @@
 //! aligned to it, but they advance with the monotonic clock: setting the wall clock never refills a bucket.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 /// A moment, in microseconds since the Unix epoch.
@@ -59,7 +59,12 @@ impl From<Micros> for Duration {
 /// Where the present comes from.
 #[derive(Clone, Debug)]
 pub enum Clock {
-    System { epoch: Timestamp, start: Instant },
+    System {
+        epoch: Timestamp,
+        start: Instant,
+        /// By how many microseconds the wall clock was ahead of this one when they were last compared.
+        ahead: Arc<AtomicI64>,
+    },
     Manual(Arc<AtomicU64>),
 }
 
@@ -68,7 +73,7 @@ impl Clock {
     #[expect(clippy::disallowed_methods, reason = "this file is where clocks are read")]
     pub fn system() -> Clock {
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Clock::System { epoch: Timestamp(Micros::from(epoch).0), start: Instant::now() }
+        Clock::System { epoch: Timestamp(Micros::from(epoch).0), start: Instant::now(), ahead: Arc::default() }
     }
 
     /// A clock that stands still until [`Clock::set`] moves it, forwards or backwards.
@@ -78,7 +83,7 @@ impl Clock {
 
     pub fn now(&self) -> Timestamp {
         match self {
-            Clock::System { epoch, start } => epoch.plus(Micros::from(start.elapsed())),
+            Clock::System { epoch, start, .. } => epoch.plus(Micros::from(start.elapsed())),
             Clock::Manual(now) => Timestamp(now.load(Ordering::Acquire)),
         }
     }
@@ -93,6 +98,24 @@ impl Clock {
                 Timestamp(Micros::from(since_epoch).0)
             }
             Clock::Manual(_) => self.now(),
+        }
+    }
+
+    /// What the wall clock tells at a moment of [`Clock::now`], for what a person wrote as a date. No clock is read: it is
+    /// as right as the last [`Clock::compare`].
+    pub fn date(&self, moment: Timestamp) -> Timestamp {
+        match self {
+            Clock::System { ahead, .. } => Timestamp(moment.0.saturating_add_signed(ahead.load(Ordering::Relaxed))),
+            Clock::Manual(_) => moment,
+        }
+    }
+
+    /// Finds out how far the wall clock is ahead: somebody may have set it since.
+    pub fn compare(&self) {
+        if let Clock::System { ahead, .. } = self {
+            let (wall, now) = (self.wall().0, self.now().0);
+            let difference = i64::try_from(wall.abs_diff(now)).unwrap_or(i64::MAX);
+            ahead.store(if wall < now { -difference } else { difference }, Ordering::Relaxed);
         }
     }
 
@@ -122,6 +145,24 @@ mod tests {
         assert_eq!(Micros(1).ceil_seconds(), 1);
         assert_eq!(Micros(1_000_000).ceil_seconds(), 1);
         assert_eq!(Micros(1_000_001).ceil_seconds(), 2);
+    }
+
+    #[test]
+    fn a_date_is_what_the_wall_clock_told_when_it_was_last_looked_at() {
+        let clock = Clock::system();
+        let Clock::System { epoch, start, ahead } = &clock else { panic!("{clock:?}") };
+        let hour = 3_600_000_000;
+        // It was set an hour ahead after the start.
+        let late = Clock::System { epoch: Timestamp(epoch.0 - hour), start: *start, ahead: Arc::clone(ahead) };
+        let now = late.now();
+        assert_eq!(late.date(now), now);
+        late.compare();
+        let told = late.date(now).since(now).0;
+        assert!((hour - 1_000_000..hour + 1_000_000).contains(&told), "{told}");
+        let early = Clock::System { epoch: Timestamp(epoch.0 + hour), start: *start, ahead: Arc::clone(ahead) };
+        early.compare();
+        let now = early.now();
+        assert!(now.since(early.date(now)).0 > hour - 1_000_000);
     }
 
     #[test]

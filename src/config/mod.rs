@@ -9,6 +9,7 @@ mod bounds;
 pub mod change;
 mod check;
 mod env;
+mod expires;
 mod hashing;
 mod limits;
 mod listeners;

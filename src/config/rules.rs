@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
+use super::expires::expires;
 use super::limits::{self, Shared};
 use super::reader::{Field, Section, all, nearest};
 use crate::limit::attribute::{Attribute, NotAnAttribute, SPELLINGS};
@@ -149,9 +150,10 @@ impl Rules {
             }
             None => self.charges(&section),
         };
+        let until = expires(&section);
         section.close();
-        let (action, keys) = action?;
-        let rule = Rule { name: name?, conditions: conditions?, keys, mode: mode?, action, place: whole.place() };
+        let ((action, keys), place) = (action?, whole.place());
+        let rule = Rule { name: name?, conditions: conditions?, keys, mode: mode?, action, until: until?, place };
         self.check_shown(&whole, rule, shadow)
     }
 

@@ -98,7 +98,7 @@ async fn identify(gateway: &Gateway, snapshot: &Snapshot, request: &Request<'_>)
 
 /// Asks the rules, and the store for what they want to be paid.
 async fn charge(gateway: &Gateway, snapshot: &Snapshot, request: &Request<'_>, arrival: Arrival) -> (Fate, Decision) {
-    let ruling = snapshot.config.rules.plan(request);
+    let ruling = snapshot.config.rules.plan(request, gateway.clock.date(arrival.at));
     for policy in &ruling.unmatched {
         if let Some(counter) = usize::try_from(policy.0).ok().and_then(|place| snapshot.unmatched.get(place)) {
             counter.increment(1);

@@ -225,6 +225,7 @@ mod tests {
             keys: vec![LimitKey { text: "ip:address".to_owned(), alternatives: vec![key] }],
             mode: Mode::Enforce,
             action: Action::Charge(vec![limit]),
+            until: None,
             place: Place::default(),
         }
     }
@@ -273,7 +274,7 @@ mod tests {
             let request = Request { head: &head, client, claims: None, key: None, route: "default", upstream: "default" };
             let memory = Memory::new(&Settings::default(), Clock::manual(Timestamp(1 << 50)));
             for _ in 0..requests {
-                let Answer::Charge(plan) = rules.plan(&request).answer else { panic!("nothing to pay") };
+                let Answer::Charge(plan) = rules.plan(&request, Timestamp(1 << 50)).answer else { panic!("nothing to pay") };
                 let settlement = memory.take(&plan).settlement;
                 let fields = RateFields::new(&[HeaderFormat::RateLimit], &shown, &plan, Some(&settlement));
                 let names: Vec<_> = limits.keys().cloned().collect();

@@ -61,6 +61,7 @@ impl Reload {
                 _ = pace.tick() => Why::Time,
                 () = self.gateway.hangup.notified() => Why::Asked,
             };
+            self.gateway.clock.compare();
             self.leaving.retain(|snapshot| Arc::strong_count(snapshot) > 1);
             self.look_at_config(why).await;
             self.look_at_keys(why).await;

@@ -21,3 +21,4 @@ pub mod path;
 pub mod request;
 pub mod rule;
 pub mod rule_set;
+mod values;

@@ -7,6 +7,7 @@ use super::attribute::Attribute;
 use super::cost::Cost;
 use super::matcher::Expectation;
 use crate::place::Place;
+use crate::time::Timestamp;
 
 /// A named, ordered list of rules: the first that applies decides.
 #[derive(Clone, Debug)]
@@ -53,6 +54,8 @@ pub struct Rule {
     pub keys: Vec<LimitKey>,
     pub mode: Mode,
     pub action: Action,
+    /// From then on it is passed over, as if it were not there; none: it holds for good.
+    pub until: Option<Timestamp>,
     /// Where it stands in the file.
     pub place: Place,
 }

@@ -22,6 +22,8 @@ use super::rule::{
     Action, Condition, Expose, Fold, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus,
     Rule,
 };
+use super::values::{Compiled, Slot, Values};
+use crate::time::Timestamp;
 
 /// All rules of a file, compiled.
 #[derive(Clone, Debug, Default)]
@@ -109,6 +111,7 @@ struct CompiledRule {
     keys: Vec<Vec<(Slot, Fold)>>,
     mode: Mode,
     action: CompiledAction,
+    until: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug)]
@@ -119,55 +122,9 @@ enum CompiledAction {
 }
 
 #[derive(Clone, Debug)]
-struct Compiled {
-    slot: Slot,
-    expectation: Expectation,
-}
-
-#[derive(Clone, Debug)]
 enum CompiledPrice {
     Fixed(Cost),
     Asked { slot: Slot, default: Cost, min: Cost, max: Option<Cost> },
-}
-
-/// The place of an attribute among those that the file reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Slot(usize);
-
-/// What an attribute was found to be: none when it is missing.
-type Value<'r> = Option<Cow<'r, [u8]>>;
-
-/// The attributes of one request, each resolved when it is first asked for.
-struct Values<'s, 'r> {
-    attributes: &'s [Attribute],
-    request: &'s Request<'r>,
-    resolved: SmallVec<[Option<Value<'r>>; 4]>,
-}
-
-impl<'s, 'r> Values<'s, 'r> {
-    fn of(&mut self, slot: Slot) -> Option<&[u8]> {
-        let (attribute, request) = (&self.attributes[slot.0], self.request);
-        self.resolved[slot.0].get_or_insert_with(|| attribute.resolve(request)).as_deref()
-    }
-
-    /// The entries of a list that may apply: all of them, or those that its index finds.
-    fn among<'l, T>(&mut self, list: &'l [T], index: Option<&Index>) -> impl Iterator<Item = &'l T> + use<'l, T> {
-        let found = index.map(|index| {
-            index.find(|slot, tell| {
-                if let Some(value) = self.of(Slot(slot)) {
-                    tell(value);
-                }
-            })
-        });
-        let all = if found.is_some() { 0 } else { list.len() };
-        let found = found.unwrap_or_default().into_iter().filter_map(|place| list.get(usize::try_from(place).ok()?));
-        list[..all].iter().chain(found)
-    }
-
-    fn hold(&mut self, conditions: &[Compiled]) -> bool {
-        let client = self.request.client.address();
-        conditions.iter().all(|condition| condition.expectation.holds(self.of(condition.slot), client))
-    }
 }
 
 impl RuleSet {
@@ -226,16 +183,16 @@ impl RuleSet {
         self.policies.iter().map(|policy| &*policy.name)
     }
 
-    /// What this request has to pay, and whether it may at all.
-    pub fn plan(&self, request: &Request<'_>) -> Ruling {
+    /// What this request has to pay at this moment, and whether it may at all. The moment is one of the calendar: rules may
+    /// hold until a date.
+    pub fn plan(&self, request: &Request<'_>, at: Timestamp) -> Ruling {
         let mut unmatched = SmallVec::new();
-        let answer = self.answer(request, &mut unmatched);
+        let answer = self.answer(request, at, &mut unmatched);
         Ruling { answer, unmatched }
     }
 
-    fn answer(&self, request: &Request<'_>, unmatched: &mut SmallVec<[PolicyId; 2]>) -> Answer {
-        let resolved = SmallVec::from_elem(None, self.attributes.len());
-        let mut values = Values { attributes: &self.attributes, request, resolved };
+    fn answer(&self, request: &Request<'_>, at: Timestamp, unmatched: &mut SmallVec<[PolicyId; 2]>) -> Answer {
+        let mut values = Values::new(&self.attributes, request, at);
         let mut plan = Plan::default();
         for policy in values.among(&self.policies, self.index.as_ref()) {
             if !values.hold(&policy.conditions) {
@@ -260,7 +217,7 @@ impl RuleSet {
 
     fn walk(&self, policy: &CompiledPolicy, values: &mut Values<'_, '_>, plan: &mut Plan) -> Walked {
         for rule in values.among(&policy.rules, policy.index.as_ref()) {
-            if !values.hold(&rule.conditions) {
+            if rule.until.is_some_and(|until| until <= values.at) || !values.hold(&rule.conditions) {
                 continue;
             }
             let Some(descriptor) = describe(rule, values) else { continue };
@@ -346,6 +303,7 @@ impl RuleSet {
                 .collect(),
             mode: rule.mode,
             action,
+            until: rule.until,
         }
     }
 

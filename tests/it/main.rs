@@ -15,6 +15,7 @@ mod cli;
 mod client_address;
 mod config;
 mod docs;
+mod expires;
 mod faults;
 #[cfg(feature = "test-hooks")]
 mod flaws;

@@ -1,0 +1,53 @@
+//! Reads `expires`: until when a rule with an `action` holds.
+
+use chrono::DateTime;
+
+use super::check::optional;
+use super::reader::{Field, Section};
+use crate::time::Timestamp;
+
+pub fn expires(rule: &Section<'_>) -> Option<Option<Timestamp>> {
+    let until = optional(rule.get("expires"), |field| moment(&field));
+    if rule.has("expires") && !rule.has("action") {
+        rule.unwanted("expires", "must stand beside `action`: a limit does not end");
+        return None;
+    }
+    until
+}
+
+/// A date and a time of day, with their distance from UTC: nobody should have to know where a gateway stands.
+fn moment(field: &Field<'_>) -> Option<Timestamp> {
+    let moment = DateTime::parse_from_rfc3339(field.written()?).ok();
+    if moment.is_none() {
+        field.must("be a date and time like 2026-12-01T00:00:00+01:00 or 2026-11-30T23:00:00Z");
+    }
+    // What was over before 1970 is over.
+    Some(Timestamp(u64::try_from(moment?.timestamp_micros()).unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::problem::Report;
+    use super::super::tree;
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, microseconds: Option<u64>) {
+        let report = Report::default();
+        let tree = tree::read(format!("{{expires: {text}, action: deny}}").as_bytes(), &report).unwrap();
+        let section = Field::root(&tree, &report).section().unwrap();
+        assert_eq!(expires(&section).flatten(), microseconds.map(Timestamp), "{text}");
+    }
+
+    #[test]
+    fn a_moment_is_a_date_a_time_and_an_offset() {
+        check("2026-12-01T00:00:00+01:00", Some(1_796_079_600_000_000));
+        check("2026-11-30T23:00:00Z", Some(1_796_079_600_000_000));
+        check("'2026-11-30T23:00:00.25z'", Some(1_796_079_600_250_000));
+        check("1969-12-31T23:59:59Z", Some(0));
+        for text in ["2026-12-01", "2026-12-01T00:00:00", "2026-13-01T00:00:00Z", "1796079600", "tomorrow", "''", "[]"]
+        {
+            check(text, None);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! A rule with `expires` holds until that moment, and from then on it is as if it were not there.
+
+use std::path::Path;
+
+use chrono::{DateTime, SecondsFormat};
+use proptest::prelude::*;
+use tollgate::config::{Config, Surroundings};
+use tollgate::limit::request::{ClientAddress, Request};
+use tollgate::time::{Clock, Timestamp};
+
+use crate::support::{Gateway, Upstream, eventually};
+
+/// RFC 3339, of microseconds since the epoch.
+fn written(moment: u64) -> String {
+    DateTime::from_timestamp_micros(moment.try_into().unwrap()).unwrap().to_rfc3339_opts(SecondsFormat::Micros, true)
+}
+
+/// One rule with an action, as random as it gets: what it matches, what it does, and until when, in seconds.
+type Written = (&'static str, &'static str, Option<u64>);
+
+/// A policy of these rules, and one that charges behind them.
+fn ruled(rules: &[Written], otherwise: &str) -> Config {
+    let rule = |(number, (matched, action, until)): (usize, &Written)| {
+        let expires = until.map_or(String::new(), |until| format!(", expires: {}", written(until * 1_000_000)));
+        format!("      - {{name: r{number}, match: {{{matched}}}, action: {action}{expires}}}\n")
+    };
+    let rules: String = rules.iter().enumerate().map(rule).collect();
+    let file = format!(
+        "upstream: http://a\npolicies:\n  - name: p\n    otherwise: {otherwise}\n    rules:\n{rules}      \
+         - {{name: last, limit_keys: [header:x-user], algorithm_config: {{rps: 1, burst: 1}}}}\n"
+    );
+    let (variable, read) = (|_: &str| None, |_: &Path| Err(std::io::ErrorKind::NotFound.into()));
+    let surroundings = Surroundings { variable: &variable, folder: Path::new(""), read: &read };
+    Config::parse("gateway.yaml", file.as_bytes(), surroundings).unwrap()
+}
+
+fn answer(config: &Config, fields: &[(&str, &str)], at: u64) -> String {
+    let head = fields.iter().fold(http::Request::builder(), |head, (name, value)| head.header(*name, *value));
+    let (head, ()) = head.body(()).unwrap().into_parts();
+    let client = ClientAddress::new("203.0.113.7".parse().unwrap(), 64);
+    let request = Request { head: &head, client, claims: None, key: None, route: "default", upstream: "default" };
+    format!("{:?}", config.rules.plan(&request, Timestamp(at)))
+}
+
+proptest! {
+    #[test]
+    fn at_any_moment_a_file_answers_as_one_without_its_expired_rules(
+        rules in prop::collection::vec(
+            (
+                prop::sample::select(vec!["", "header:x-plan: gold", "header:x-user: {present: true}", "ip:address: 203.0.113.7"]),
+                prop::sample::select(vec!["allow", "deny", "allow, mode: shadow", "deny, mode: shadow"]),
+                prop::option::of(0u64..6),
+            ),
+            0..5,
+        ),
+        otherwise in prop::sample::select(vec!["allow", "deny"]),
+        at in (0u64..13).prop_map(|half| half * 500_000),
+        (plan, user) in any::<(bool, bool)>(),
+    ) {
+        let fields: Vec<_> = [("x-plan", "gold", plan), ("x-user", "ann", user)]
+            .into_iter().filter(|(.., there)| *there).map(|(name, value, _)| (name, value)).collect();
+        let in_force: Vec<_> = rules.iter().filter(|(.., until)| until.is_none_or(|until| at < until * 1_000_000))
+            .map(|(matched, action, _)| (*matched, *action, None)).collect();
+        let found = answer(&ruled(&rules, otherwise), &fields, at);
+        prop_assert_eq!(&found, &answer(&ruled(&in_force, otherwise), &fields, at));
+        prop_assert_eq!(&found, &answer(&ruled(&rules, otherwise), &fields, at));
+    }
+}
+
+#[test]
+fn a_deny_with_an_end_refuses_until_then_and_lets_pass_from_then_on() {
+    let upstream = Upstream::start();
+    let start = Clock::system().wall();
+    let until = Timestamp(start.0 + 3_000_000);
+    let gateway = Gateway::start(
+        &upstream,
+        &format!(
+            "rules:\n  - {{name: gone, action: deny, expires: {}}}\n  - {{name: here, action: allow, expires: {}}}\n",
+            written(until.0),
+            written(until.0 + 3_600_000_000),
+        ),
+    );
+    let mut client = gateway.client();
+    let mut last_refused = None;
+    eventually("the rule is over", || {
+        let asked = Clock::system().wall();
+        let status = client.get("/", &[]).status;
+        if status == 403 {
+            last_refused = Some(asked);
+        }
+        status == 200
+    });
+    let answered = Clock::system().wall();
+    assert!(last_refused.is_some_and(|asked| asked < until), "refused at {last_refused:?}, until {until:?}");
+    assert!(until <= answered, "passed at {answered:?}, until {until:?}");
+}
