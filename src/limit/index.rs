@@ -63,7 +63,6 @@ impl Index {
         }
         if !self.groups.is_empty() {
             found.sort_unstable();
-            found.pop();
             found.dedup();
         }
         found
