@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     server.bootstrap();
     let bare = || Bare(HttpPeer::new(upstream.as_str(), false, String::new()));
     if layout != "docs" {
-        let bound = Bound::bind(listen.parse()?, cores)?;
+        let bound = Bound::bind(listen.parse()?, cores, Vec::new())?;
         for service in bound.services("bare", |_| http_proxy(&server.configuration, bare())) {
             server.add_service(service);
         }

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use sd_notify::NotifyState;
+
 use super::{ConfigFile, Failure, diagnostics};
 use crate::config::Loaded;
 use crate::gateway;
@@ -33,6 +35,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             .and_then(|()| out.flush());
         if let Err(error) = announced {
             log::debug!(error:% = error; "standard output is closed");
+        }
+        // After an upgrade this process is another one than systemd has started.
+        if let Err(error) = sd_notify::notify(&[NotifyState::Ready, NotifyState::MainPid(std::process::id())]) {
+            log::warn!(error:% = error; "systemd cannot be told that this is ready");
         }
     });
     Ok(())

@@ -1,6 +1,7 @@
 //! Answers on the admin listener: whether we live, whether we are ready, what we counted.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
@@ -45,7 +46,10 @@ impl Admin {
     /// Ready while a configuration and its keys are in force and we are not leaving; the store is reported, and does not decide: one
     /// blip of it would take every gateway out of rotation.
     fn ready(&self) -> Response<Vec<u8>> {
+        let handed_over = self.0.handed_over.load(Ordering::Relaxed);
         let (code, status) = match (self.0.is_draining(), self.0.has_keys()) {
+            // Who asks is asking about the address, and the next process is there.
+            (true, _) if handed_over => (200, "handed over"),
             (true, _) => (503, "draining"),
             (false, false) => (503, "keys missing"),
             (false, true) => (200, "ready"),

@@ -23,7 +23,7 @@ pub struct Echo {
 
 impl Echo {
     pub fn bind(address: SocketAddr) -> Result<Echo, StartError> {
-        let bound = Bound::bind(address, 1).map_err(|error| StartError::Bind { address, error })?;
+        let bound = Bound::bind(address, 1, Vec::new()).map_err(|error| StartError::Bind { address, error })?;
         Ok(Echo { bound })
     }
 

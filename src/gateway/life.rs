@@ -10,6 +10,7 @@ use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::BackgroundService;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::handover::{Handover, Next};
 use super::reload::Reload;
 use super::shared::Gateway;
 use crate::config::Drain;
@@ -17,6 +18,7 @@ use crate::config::Drain;
 /// Waits for the signal to leave. SIGHUP is no such signal.
 pub struct Signals {
     pub gateway: Arc<Gateway>,
+    pub handover: Handover,
     /// Called once signals are listened for: from then on the process leaves as it should.
     pub ready: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -24,8 +26,9 @@ pub struct Signals {
 #[async_trait]
 impl ShutdownSignalWatch for Signals {
     async fn recv(&self) -> ShutdownSignal {
-        let streams = (|| Ok::<_, std::io::Error>([terminate()?, interrupt()?, signal(SignalKind::hangup())?]))();
-        let [mut term, mut int, mut hangup] = match streams {
+        let streams =
+            [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::user_defined2()];
+        let [mut term, mut int, mut hangup, mut upgrade] = match listen(streams) {
             Ok(streams) => streams,
             Err(error) => {
                 log::error!(error:% = error; "signals cannot be listened for");
@@ -41,10 +44,21 @@ impl ShutdownSignalWatch for Signals {
         if let Some(ready) = self.ready.lock().take() {
             ready();
         }
+        let mut next: Option<Next> = None;
         let delay = loop {
             tokio::select! {
                 _ = term.recv() => break self.drain().delay.into(),
                 _ = int.recv() => break Duration::ZERO,
+                _ = upgrade.recv() => next = self.upgrade(next.take()),
+                ready = taken_over(&mut next) => match next.take() {
+                    Some(next) if ready => {
+                        log::info!(pid = next.process_id(); "handed over");
+                        self.gateway.handed_over.store(true, Ordering::Relaxed);
+                        break Duration::from(self.drain().delay).max(SHORTEST_OVERLAP);
+                    }
+                    Some(next) => log::error!(status:% = next.end(); "the next process gave up; this one goes on"),
+                    None => {}
+                },
                 _ = hangup.recv() => {
                     log::info!("SIGHUP: files are read, and keys of issuers fetched, again");
                     self.gateway.hangup.notify_one();
@@ -52,18 +66,57 @@ impl ShutdownSignalWatch for Signals {
                 }
             }
         };
+        if let Some(next) = next {
+            log::warn!(status:% = next.end(); "the next process was not ready yet");
+        }
         // Still accepting: answers say `Connection: close`, and /readyz tells load balancers to go elsewhere.
         self.gateway.draining.store(true, Ordering::Relaxed);
         log::info!(delay:? = delay, timeout:? = Duration::from(self.drain().timeout); "draining");
-        tokio::select! {
+        let how = tokio::select! {
             () = tokio::time::sleep(delay) => ShutdownSignal::GracefulTerminate,
             _ = term.recv() => ShutdownSignal::FastShutdown,
             _ = int.recv() => ShutdownSignal::FastShutdown,
-        }
+        };
+        self.handover.close();
+        how
+    }
+}
+
+/// After a handover, so that clients whose connections are busy are told to come again before idle ones are closed.
+const SHORTEST_OVERLAP: Duration = Duration::from_secs(1);
+
+fn listen<const COUNT: usize>(kinds: [SignalKind; COUNT]) -> std::io::Result<[Signal; COUNT]> {
+    let signals = kinds.into_iter().map(signal).collect::<std::io::Result<Vec<_>>>()?;
+    signals.try_into().map_err(|_| std::io::Error::other("some signals are missing"))
+}
+
+/// Whether the next process is ready; never, while there is none.
+async fn taken_over(next: &mut Option<Next>) -> bool {
+    match next {
+        Some(next) => next.is_ready().await,
+        None => std::future::pending().await,
     }
 }
 
 impl Signals {
+    /// Starts a next process, unless one is starting already.
+    fn upgrade(&self, next: Option<Next>) -> Option<Next> {
+        if next.is_some() {
+            log::warn!("SIGUSR2: a next process is starting already");
+            return next;
+        }
+        match self.handover.begin() {
+            Ok(next) => {
+                log::info!(pid = next.process_id(); "SIGUSR2: the next process starts");
+                Some(next)
+            }
+            Err(error) => {
+                log::error!(error:% = error; "SIGUSR2: the next process cannot be started; this one goes on");
+                None
+            }
+        }
+    }
+
     fn drain(&self) -> Drain {
         self.gateway.snapshot.load().config.drain
     }

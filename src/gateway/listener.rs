@@ -1,4 +1,4 @@
-//! Owns the listening sockets, one of each for every thread.
+//! Owns the listening sockets, one of each address for every thread.
 //!
 //! Every thread has a socket of its own on each address (SO_REUSEPORT): the kernel spreads connections, and none ever
 //! changes its thread. Sockets are bound before anything else is started, so a busy port is an error at once.
@@ -29,17 +29,29 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Binds an address `sockets` times.
-    pub fn bind(address: SocketAddr, sockets: usize) -> io::Result<Bound> {
+    /// Binds an address `count` times, beside what was inherited of it.
+    pub fn bind(address: SocketAddr, count: usize, inherited: Vec<TcpListener>) -> io::Result<Bound> {
+        if let Some(first) = inherited.first() {
+            // Also those that are more than asked for: connections are waiting in each.
+            let address = first.local_addr()?;
+            let more = (inherited.len()..count).map(|_| socket(address, Sharing::Shared));
+            let sockets = inherited.into_iter().map(Ok).chain(more).collect::<io::Result<_>>()?;
+            return Ok(Bound { address, sockets });
+        }
         // Without SO_REUSEPORT first: with it, another process that shares its port as we do would not be noticed.
         let probe = socket(address, Sharing::Alone)?;
         let address = probe.local_addr()?;
         drop(probe);
-        let sockets = (0..sockets).map(|_| socket(address, Sharing::Shared)).collect::<io::Result<_>>()?;
+        let sockets = (0..count).map(|_| socket(address, Sharing::Shared)).collect::<io::Result<_>>()?;
         Ok(Bound { address, sockets })
     }
 
-    /// One service for each socket, on a thread of its own; `app` is told which.
+    /// The same sockets once more, to be handed over.
+    pub fn share(&self) -> io::Result<Vec<TcpListener>> {
+        self.sockets.iter().map(TcpListener::try_clone).collect()
+    }
+
+    /// One service for each socket; `app` is told which.
     pub fn services<A: ServerApp + Send + Sync + 'static>(
         self,
         name: &str,

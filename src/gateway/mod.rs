@@ -11,6 +11,7 @@ pub mod echo;
 mod fall_back;
 mod fields;
 mod front_door;
+pub mod handover;
 mod health;
 mod hearsay;
 mod key_fetching;
@@ -54,6 +55,7 @@ use crate::store::{Lane, Report, Store};
 use crate::time::Clock;
 use admin::Admin;
 use front_door::FrontDoor;
+use handover::{Handover, Inherited};
 use health::StoreHealth;
 use hearsay::Hearsay;
 use life::{Housekeeping, Signals};
@@ -78,6 +80,8 @@ pub struct Bootstrapped {
     http: Vec<(Bound, Listener)>,
     admin: Option<Bound>,
     threads: usize,
+    handover: Handover,
+    inherited: Inherited,
 }
 
 /// An address that is listened on, and for what.
@@ -92,6 +96,7 @@ pub struct Listening {
 pub enum StartError {
     Bind { address: SocketAddr, error: io::Error },
     Metrics(String),
+    Handover(io::Error),
 }
 
 impl fmt::Display for StartError {
@@ -99,22 +104,30 @@ impl fmt::Display for StartError {
         match self {
             StartError::Bind { address, error } => write!(f, "{address}: cannot listen: {error}"),
             StartError::Metrics(error) => write!(f, "metrics: {error}"),
+            StartError::Handover(error) => write!(f, "sockets cannot be handed over: {error}"),
         }
     }
 }
 
 impl std::error::Error for StartError {}
 
-/// Binds everything that the configuration names. `sources` is what it was read from.
+/// Binds everything that the configuration names, or takes it over from the process before this one. `sources` is what the
+/// configuration was read from.
 pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<Bootstrapped, StartError> {
+    let mut inherited = Inherited::receive().map_err(StartError::Handover)?;
     let threads = match config.threads {
         Threads::Auto => std::thread::available_parallelism().map_or(1, usize::from),
         Threads::Exactly(threads) => threads,
     };
-    let bind = |address, sockets| Bound::bind(address, sockets).map_err(|error| StartError::Bind { address, error });
+    let mut bind = |address, count| {
+        Bound::bind(address, count, inherited.take(address)).map_err(|error| StartError::Bind { address, error })
+    };
     let listeners = config.listeners.iter();
-    let http = listeners.map(|listener| Ok((bind(listener.address, threads)?, *listener))).collect::<Result<_, _>>()?;
+    let http = listeners.map(|listener| Ok((bind(listener.address, threads)?, *listener)));
+    let http = http.collect::<Result<Vec<_>, _>>()?;
     let admin = config.admin.map(|address| bind(address, 1)).transpose()?;
+    let bound = http.iter().map(|(bound, _)| bound).chain(&admin);
+    let handover = Handover::new(bound).map_err(StartError::Handover)?;
 
     let clock = Clock::system();
     let metrics = Metrics::new().map_err(|error| StartError::Metrics(error.to_string()))?;
@@ -128,6 +141,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
         metrics,
         clock,
         draining: AtomicBool::new(false),
+        handed_over: AtomicBool::new(false),
         hangup: Notify::new(),
         upstream_failures: Sampled::default(),
         turned_away: Sampled::default(),
@@ -135,7 +149,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     };
     let gateway = Arc::new(gateway);
     let reload = Reload::new(Arc::clone(&gateway), sources, relog);
-    Ok(Bootstrapped { gateway, reload, http, admin, threads })
+    Ok(Bootstrapped { gateway, reload, http, admin, threads, handover, inherited })
 }
 
 impl Bootstrapped {
@@ -168,15 +182,16 @@ impl Bootstrapped {
             let connections = self.gateway.metrics.connections(&label);
             let headers =
                 listener.proxy_protocol.then(|| Arc::new(ProxyHeaders::new(Arc::clone(&self.gateway), &label)));
-            let door = |thread: usize| FrontDoor {
+            let door = |number: usize| FrontDoor {
                 gateway: Arc::clone(&self.gateway),
-                proxy: Arc::clone(&proxies[thread]),
+                proxy: Arc::clone(&proxies[number % self.threads]),
                 open: Arc::clone(&open),
                 connections: connections.clone(),
                 headers: headers.clone(),
             };
-            for (thread, socket) in threads.iter_mut().zip(bound.services("http", door)) {
-                thread.listen(socket);
+            // There may be more sockets than threads: where the process before this one had more of them.
+            for (number, socket) in (0..).zip(bound.services("http", door)) {
+                threads[number % self.threads].listen(socket);
             }
         }
         for thread in threads {
@@ -190,7 +205,15 @@ impl Bootstrapped {
         let reload = Mutex::new(Some(self.reload));
         let housekeeping = Housekeeping { gateway: Arc::clone(&self.gateway), open, reload };
         server.add_service(background_service("housekeeping", housekeeping));
-        let signals = Signals { gateway: self.gateway, ready: Mutex::new(Some(Box::new(ready))) };
+        let inherited = self.inherited;
+        let ready = move || {
+            ready();
+            if let Err(error) = inherited.ready() {
+                log::warn!(error:% = error; "the process before this one has not waited");
+            }
+        };
+        let signals =
+            Signals { gateway: self.gateway, handover: self.handover, ready: Mutex::new(Some(Box::new(ready))) };
         server.run(RunArgs { shutdown_signal: Box::new(signals) });
     }
 }

@@ -24,6 +24,8 @@ pub struct Gateway {
     pub metrics: Metrics,
     pub clock: Clock,
     pub draining: AtomicBool,
+    /// Whether another process has taken over the sockets.
+    pub handed_over: AtomicBool,
     /// SIGHUP came: files are to be read again.
     pub hangup: Notify,
     pub upstream_failures: Sampled,

@@ -39,3 +39,4 @@ mod slow;
 mod tidy;
 mod timelines;
 mod tokens;
+mod upgrade;

@@ -1,0 +1,163 @@
+//! The next process takes over the sockets, and no request is lost.
+
+use std::net::SocketAddr;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::support::{Client, Gateway, Upstream, eventually};
+
+/// A process that is nobody's child any more.
+struct Orphan(String);
+
+impl Orphan {
+    /// The one that has taken over, by what the one before it says.
+    #[track_caller]
+    fn of(gateway: &Gateway, handovers: usize) -> Orphan {
+        eventually("it hands over", || gateway.errors().matches("handed over").count() == handovers);
+        let errors = gateway.errors();
+        let line = errors.lines().rfind(|line| line.contains("handed over")).unwrap();
+        let pid = line.split("pid=").nth(1).unwrap_or_else(|| panic!("no pid in {line}"));
+        Orphan(pid.chars().take_while(char::is_ascii_digit).collect())
+    }
+
+    fn signal(&self, name: &str) {
+        assert!(Command::new("kill").arg(format!("-{name}")).arg(&self.0).status().unwrap().success());
+    }
+
+    fn is_running(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
+        !status.is_empty() && !status.contains(") Z")
+    }
+}
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg("-KILL").arg(&self.0).status();
+    }
+}
+
+/// Clients that keep their connections for as long as they may, until they are told to stop.
+struct Load {
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicUsize>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn on(address: SocketAddr) -> Load {
+        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let client = |_| {
+            let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
+            std::thread::spawn(move || {
+                let mut client = Client::connect(address);
+                while !stop.load(Ordering::Relaxed) {
+                    let response = client.get("/", &[]);
+                    assert_eq!(response.status, 200);
+                    answered.fetch_add(1, Ordering::Relaxed);
+                    if response.field("connection").as_deref() == Some("close") {
+                        client = Client::connect(address);
+                    }
+                }
+            })
+        };
+        let clients = (0..8).map(client).collect();
+        Load { stop, answered, clients }
+    }
+
+    /// How many requests were answered; every one that was sent, or this panics.
+    #[track_caller]
+    fn end(self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.clients.into_iter().for_each(|client| client.join().expect("a request failed"));
+        self.answered.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn an_upgrade_under_load_loses_no_request() {
+    let upstream = Upstream::start();
+    let mut gateway = Gateway::start(&upstream, "");
+    let load = Load::on(gateway.http);
+    eventually("load", || load.answered.load(Ordering::Relaxed) > 100);
+    gateway.signal("USR2");
+    let second = Orphan::of(&gateway, 1);
+    let (status, _) = gateway.wait();
+    assert_eq!(status.code(), Some(0), "{}", gateway.errors());
+    let before = load.answered.load(Ordering::Relaxed);
+    eventually("the next process answers", || load.answered.load(Ordering::Relaxed) > before + 100);
+
+    // And once more: what was taken over can be handed over.
+    second.signal("USR2");
+    let third = Orphan::of(&gateway, 2);
+    eventually("the second leaves", || !second.is_running());
+    let before = load.answered.load(Ordering::Relaxed);
+    eventually("the third answers", || load.answered.load(Ordering::Relaxed) > before + 100);
+    let answered = load.end();
+    assert_eq!(upstream.seen().len(), answered);
+    assert_eq!(Client::connect(gateway.admin).get("/readyz", &[]).status, 200);
+    assert!(third.is_running());
+    third.signal("TERM");
+    eventually("the third leaves", || !third.is_running());
+    eventually("nobody listens any more", || std::net::TcpStream::connect(gateway.http).is_err());
+}
+
+#[test]
+fn while_both_are_there_the_address_is_ready() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, "drain: {delay: 2s}");
+    gateway.signal("USR2");
+    let _next = Orphan::of(&gateway, 1);
+    // Both take connections from one queue: some of these are answered by the one that leaves.
+    for _ in 0..20 {
+        assert_eq!(Client::connect(gateway.admin).get("/readyz", &[("Connection", "close")]).status, 200);
+    }
+}
+
+#[test]
+fn a_next_process_that_cannot_start_changes_nothing() {
+    let upstream = Upstream::start();
+    let mut gateway = Gateway::start(&upstream, "");
+    let mut client = gateway.client();
+    assert_eq!(client.get("/", &[]).status, 200);
+    std::fs::write(gateway.file("gateway.yaml"), "upstream: nowhere\n").unwrap();
+    for times in 1..=2 {
+        gateway.signal("USR2");
+        eventually("it gives up", || gateway.errors().matches("the next process gave up").count() == times);
+    }
+    assert!(gateway.errors().contains("exit status: 1"), "{}", gateway.errors());
+    // The connection has not been touched either.
+    let response = client.get("/", &[]);
+    assert_eq!((response.status, response.field("connection").as_deref()), (200, Some("keep-alive")));
+    assert!(gateway.is_running());
+}
+
+#[test]
+fn systemd_is_told_which_process_is_the_main_one() {
+    let upstream = Upstream::start();
+    let directory = tempfile::tempdir().unwrap();
+    let (file, socket) = (directory.path().join("gateway.yaml"), directory.path().join("notify"));
+    std::fs::write(&file, Gateway::text(&format!("http://{}", upstream.address), "")).unwrap();
+    let notified = UnixDatagram::bind(&socket).unwrap();
+    notified.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut command = Gateway::command(&file);
+    command.env("NOTIFY_SOCKET", &socket).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut first = command.spawn().unwrap();
+    let main_process = || {
+        let mut message = [0; 256];
+        let length = notified.recv(&mut message).expect("a message");
+        let message = String::from_utf8_lossy(&message[..length]).into_owned();
+        let mut lines = message.lines();
+        assert!(lines.any(|line| line == "READY=1"), "{message}");
+        message.lines().find_map(|line| line.strip_prefix("MAINPID=")).expect("a process").to_owned()
+    };
+    assert_eq!(main_process(), first.id().to_string());
+    assert!(Command::new("kill").arg("-USR2").arg(first.id().to_string()).status().unwrap().success());
+    let next = Orphan(main_process());
+    assert_ne!(next.0, first.id().to_string());
+    assert_eq!(first.wait().unwrap().code(), Some(0));
+    assert!(next.is_running());
+}
