@@ -4,8 +4,10 @@
 //! key can test a guess; without a key of the operator's own everybody can, so that one address can be found in a log.
 
 use std::fmt;
+use std::str::FromStr;
 
 use ring::hmac;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Holds when the file names no key: it makes names equal everywhere, and hides nothing from a guess.
 const PUBLIC: &[u8] = b"tollgate/1 names";
@@ -89,6 +91,41 @@ impl fmt::Debug for Name {
     }
 }
 
+/// That a text is no name: it is not sixteen hexadecimal digits in lower case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAName;
+
+impl fmt::Display for NotAName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not 16 hexadecimal digits")
+    }
+}
+
+impl std::error::Error for NotAName {}
+
+impl FromStr for Name {
+    type Err = NotAName;
+
+    fn from_str(text: &str) -> Result<Name, NotAName> {
+        let digits = text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let number = digits.then(|| u64::from_str_radix(text, 16).ok()).flatten();
+        number.map(|number| Name(number.to_be_bytes())).ok_or(NotAName)
+    }
+}
+
+impl Serialize for Name {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +144,16 @@ mod tests {
             HashKey::secret(b"0123456789abcdeg").value("jwt:sub", b"ann"),
         ] {
             assert_ne!(name, other.to_string());
+        }
+    }
+
+    #[test]
+    fn a_name_is_read_as_it_is_written_and_nothing_else_is() {
+        let name = HashKey::default().value("jwt:sub", b"ann");
+        assert_eq!(name.to_string().parse(), Ok(name));
+        assert_eq!("000000000000000f".parse().map(|name: Name| name.to_string()), Ok("000000000000000f".to_owned()));
+        for text in ["", "f", "000000000000000F", "+00000000000000f", "000000000000000ff", "00000000000000é"] {
+            assert_eq!(text.parse::<Name>(), Err(NotAName), "{text}");
         }
     }
 

@@ -10,6 +10,7 @@ pub mod tls;
 
 pub mod limit;
 
+pub mod access_line;
 pub mod auth;
 pub mod store;
 

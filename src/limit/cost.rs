@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
 /// An amount of tokens, in thousandths of one. Never a float: three decimals are all that can be asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(u64);
@@ -71,6 +73,52 @@ impl fmt::Display for Cost {
     }
 }
 
+/// From here on a double cannot tell thousandths apart.
+const COARSE: Cost = Cost::from_tokens(1 << 40);
+
+/// A JSON number, exact up to 2^40 tokens; beyond that, whole tokens, rounded down.
+impl Serialize for Cost {
+    #[expect(clippy::cast_precision_loss, reason = "below 2^50 thousandths there is none")]
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.is_multiple_of(1000) || *self >= COARSE {
+            true => serializer.serialize_u64(self.whole()),
+            false => serializer.serialize_f64(self.0 as f64 / 1000.0),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Cost {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Cost, D::Error> {
+        deserializer.deserialize_any(Number)
+    }
+}
+
+struct Number;
+
+impl de::Visitor<'_> for Number {
+    type Value = Cost;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of tokens")
+    }
+
+    fn visit_u64<E: de::Error>(self, tokens: u64) -> Result<Cost, E> {
+        Ok(Cost::from_tokens(tokens))
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is a number from 0 on, or saturates"
+    )]
+    fn visit_f64<E: de::Error>(self, tokens: f64) -> Result<Cost, E> {
+        match tokens >= 0.0 {
+            true => Ok(Cost((tokens * 1000.0).round() as u64)),
+            false => Err(E::invalid_value(de::Unexpected::Float(tokens), &self)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,6 +148,34 @@ mod tests {
     fn an_operator_cannot_write_a_fourth_decimal() {
         assert_eq!(Cost::parse(b"0.0001", Beyond::Refuse), None);
         assert_eq!(Cost::parse(b"0.1230", Beyond::Refuse), Some(Cost(123)));
+    }
+
+    #[test]
+    fn a_cost_is_a_number_with_three_decimals_in_json() {
+        for (thousandths, json) in [
+            (0, "0"),
+            (1000, "1"),
+            (1, "0.001"),
+            (2_125, "2.125"),
+            (17_300, "17.3"),
+            ((1000 << 40) - 1, "1099511627775.999"),
+        ] {
+            assert_eq!(serde_json::to_string(&Cost(thousandths)).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Cost>(json).unwrap(), Cost(thousandths));
+        }
+        assert_eq!(serde_json::to_string(&Cost(u64::MAX)).unwrap(), "18446744073709551");
+        assert_eq!(serde_json::from_str::<Cost>("1e400").ok(), None);
+        assert_eq!(serde_json::from_str::<Cost>("-1").ok(), None);
+        assert_eq!(serde_json::from_str::<Cost>("-0.5").ok(), None);
+        assert_eq!(serde_json::from_str::<Cost>("\"1\"").ok(), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_cost_comes_back_from_json_as_it_was(thousandths in 0..1000u64 << 40) {
+            let json = serde_json::to_string(&Cost(thousandths)).unwrap();
+            assert_eq!(serde_json::from_str::<Cost>(&json).unwrap(), Cost(thousandths), "{}", json);
+        }
     }
 
     #[test]

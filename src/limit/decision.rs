@@ -1,10 +1,13 @@
 //! Holds what a bucket, and then a whole request, is answered.
 
+use serde::{Deserialize, Serialize};
+
 use crate::limit::cost::Cost;
 use crate::time::Micros;
 
 /// Yes, not now, or not ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Allow,
     /// Waiting helps.

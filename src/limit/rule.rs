@@ -2,6 +2,8 @@
 //!
 //! These are checked values with every number exact and every name valid. [`super::rule_set`] compiles them.
 
+use serde::{Deserialize, Serialize};
+
 use super::algorithm::Algorithm;
 use super::attribute::Attribute;
 use super::cost::Cost;
@@ -23,7 +25,8 @@ pub struct Policy {
 }
 
 /// Whether a policy or rule refuses anybody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     Enforce,
     /// Charged to buckets of its own and counted; never seen by a client.

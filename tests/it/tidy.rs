@@ -8,7 +8,7 @@ use std::process::Command;
 const ROOMS: [&[&str]; 6] = [
     &["hash_key", "place", "time", "secret", "tls"],
     &["limit"],
-    &["store", "auth"],
+    &["store", "auth", "access_line"],
     &["config"],
     &["gateway"],
     &["cli"],
