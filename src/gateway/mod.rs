@@ -10,6 +10,7 @@ mod decide;
 pub mod echo;
 mod fall_back;
 mod fields;
+mod forwarding;
 mod front_door;
 pub mod handover;
 mod health;

@@ -9,10 +9,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use http::header::{EXPECT, HOST, HeaderName};
+use http::header::EXPECT;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
 use pingora::protocols::{Digest, SocketDigest};
@@ -22,6 +21,7 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use super::decide::{Arrival, Decision, decide};
 use super::fields::RateFields;
+use super::forwarding::{self, Client, FORWARDED_FOR};
 use super::front_door::Violation;
 use super::labels::{Origin, UpstreamError};
 use super::metrics::DEFAULT;
@@ -29,11 +29,9 @@ use super::reply::{Reason, Reply};
 use super::request_id;
 use super::shared::Gateway;
 use super::upstream::Upstream;
-use crate::limit::request::{Request, address_text};
+use crate::limit::request::Request;
 use crate::store::{Caller, Lane};
 use crate::time::Timestamp;
-
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Of answers before the answer. An honest upstream has one or two; nothing else ends a flood of them.
 const MOST_INTERIM: u8 = 32;
@@ -225,7 +223,8 @@ impl ProxyHttp for Proxy {
         let target = (!spelt).then(|| request.raw_path().to_vec());
         let mut parts =
             Parts::from(std::mem::replace(request, RequestHeader::from(http::Request::new(()).into_parts().0)));
-        forward_headers(&mut parts.headers, passage);
+        let client = Client { peer: passage.peer, trusted_peer: passage.trusted_peer, request_id: &passage.request_id };
+        forwarding::apply(&mut parts.headers, client);
         *request = RequestHeader::from(parts);
         match target {
             Some(target) => request.set_raw_path(&target),
@@ -401,43 +400,4 @@ fn upstream_error(kind: &ErrorType) -> UpstreamError {
         ErrorType::InvalidHTTPHeader => UpstreamError::InvalidAnswer,
         _ => UpstreamError::Closed,
     }
-}
-
-/// What the upstream is told of the client: `Host` as sent, and forwarding fields that it can believe.
-fn forward_headers(headers: &mut HeaderMap, passage: &Passage) {
-    const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-    const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-    headers.reserve(4);
-    // Ours alone to say, or a trusted peer's: what others sent under these names goes no further.
-    let ours = |name: &HeaderName| {
-        let name = name.as_str();
-        let hearsay = matches!(name, "forwarded" | "x-real-ip") && !passage.trusted_peer;
-        hearsay || name.starts_with("x-tollgate-") || name.starts_with("ratelimit")
-    };
-    while let Some(name) = headers.keys().find(|name| ours(name)).cloned() {
-        headers.remove(name);
-    }
-    let trusted = passage.trusted_peer;
-    let mut chain = Vec::with_capacity(40);
-    if trusted {
-        for line in headers.get_all(&FORWARDED_FOR) {
-            chain.extend_from_slice(line.as_bytes());
-            chain.extend_from_slice(b", ");
-        }
-    }
-    chain.extend_from_slice(address_text(passage.peer).as_bytes());
-    // Built of what were header values, and an address.
-    if let Ok(chain) = HeaderValue::from_maybe_shared(Bytes::from(chain)) {
-        headers.insert(FORWARDED_FOR, chain);
-    }
-    if !(trusted && headers.contains_key(&FORWARDED_PROTO)) {
-        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
-    }
-    if !(trusted && headers.contains_key(&FORWARDED_HOST)) {
-        match headers.get(HOST).cloned() {
-            Some(host) => drop(headers.insert(FORWARDED_HOST, host)),
-            None => drop(headers.remove(FORWARDED_HOST)),
-        }
-    }
-    headers.insert(request_id::NAME, passage.request_id.clone());
 }

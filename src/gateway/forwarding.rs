@@ -1,0 +1,60 @@
+//! Tells the upstream who the client is, in fields that it can believe.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::header::{HOST, HeaderName};
+use http::{HeaderMap, HeaderValue};
+
+use super::request_id;
+use crate::limit::request::address_text;
+
+pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Who sent a request, as far as the upstream is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Client<'a> {
+    pub peer: IpAddr,
+    /// Whether that peer is believed about the client.
+    pub trusted_peer: bool,
+    pub request_id: &'a HeaderValue,
+}
+
+/// What the upstream is told of the client: `Host` as sent, and forwarding fields that it can believe.
+pub fn apply(headers: &mut HeaderMap, client: Client<'_>) {
+    const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+    const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+    headers.reserve(4);
+    // Ours alone to say, or a trusted peer's: what others sent under these names goes no further.
+    let ours = |name: &HeaderName| {
+        let name = name.as_str();
+        let hearsay = matches!(name, "forwarded" | "x-real-ip") && !client.trusted_peer;
+        hearsay || name.starts_with("x-tollgate-") || name.starts_with("ratelimit")
+    };
+    while let Some(name) = headers.keys().find(|name| ours(name)).cloned() {
+        headers.remove(name);
+    }
+    let trusted = client.trusted_peer;
+    let mut chain = Vec::with_capacity(40);
+    if trusted {
+        for line in headers.get_all(&FORWARDED_FOR) {
+            chain.extend_from_slice(line.as_bytes());
+            chain.extend_from_slice(b", ");
+        }
+    }
+    chain.extend_from_slice(address_text(client.peer).as_bytes());
+    // Built of what were header values, and an address.
+    if let Ok(chain) = HeaderValue::from_maybe_shared(Bytes::from(chain)) {
+        headers.insert(FORWARDED_FOR, chain);
+    }
+    if !(trusted && headers.contains_key(&FORWARDED_PROTO)) {
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    }
+    if !(trusted && headers.contains_key(&FORWARDED_HOST)) {
+        match headers.get(HOST).cloned() {
+            Some(host) => drop(headers.insert(FORWARDED_HOST, host)),
+            None => drop(headers.remove(FORWARDED_HOST)),
+        }
+    }
+    headers.insert(request_id::NAME, client.request_id.clone());
+}
