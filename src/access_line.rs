@@ -84,6 +84,10 @@ pub enum Kind {
     Error,
 }
 
+impl Kind {
+    pub const ALL: [Kind; 3] = [Kind::Allowed, Kind::Refused, Kind::Error];
+}
+
 /// Who made an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -3,8 +3,8 @@
 use super::reader::{Field, Section, all};
 use super::rules::Given;
 use super::{
-    Config, Drain, HeaderFormat, Jitter, Log, LogFormat, Surroundings, Threads, Upstream, UpstreamTimeouts, api_keys,
-    bounds, hashing, listeners, rules, stores, tokens,
+    Config, Drain, HeaderFormat, Jitter, Log, LogFormat, Surroundings, Threads, Upstream, UpstreamTimeouts, access_log,
+    api_keys, bounds, hashing, listeners, rules, stores, tokens,
 };
 use crate::auth::client_ip;
 use crate::limit::rule::OnStoreFailure;
@@ -22,22 +22,21 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
     let client_ip = or_default(file.get("client_ip"), client_ip::Settings::default(), client_ip);
     let jwt = optional(file.get("jwt"), |field| tokens::tokens(field, surroundings));
     let api_keys = optional(file.get("api_keys"), |field| api_keys::api_keys(field, surroundings));
-    let rules = rules::rule_set(
-        &file,
-        Given {
-            // A wrong prefix is reported once, above.
-            ipv6_prefix: client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix),
-            on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local),
-            jwt: file.has("jwt"),
-            api_keys: file.has("api_keys"),
-        },
-    );
+    let given = Given {
+        // A wrong prefix is reported once, above.
+        ipv6_prefix: client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix),
+        on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local),
+        jwt: file.has("jwt"),
+        api_keys: file.has("api_keys"),
+    };
+    let rules = rules::rule_set(&file, given);
     let headers = or_default(file.get("headers"), vec![HeaderFormat::RateLimit, HeaderFormat::Legacy], headers);
     let retry_after_jitter = jitter(file.get("retry_after_jitter"));
     let bounds = bounds::bounds(file.get("limits"));
     let upstream_timeouts = upstream_timeouts(file.get("upstream_timeouts"));
     let drain = drain(file.get("drain"));
     let log = log(file.get("log"));
+    let access_log = optional(file.get("access_log"), |field| access_log::access_log(field, given, surroundings));
     let hash_key = hashing::hash_key(&file, surroundings);
     file.close();
     on_store_failure?;
@@ -60,6 +59,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
         upstream_timeouts: upstream_timeouts?,
         drain: drain?,
         log: log?,
+        access_log: access_log?,
         hash_key: hash_key?,
         hash: String::new(),
     };

@@ -4,6 +4,7 @@
 //! reports every problem at once. This is the only room that reads YAML, and the only maker of a `Config`. Settings belong
 //! to the room that they configure, when that room is to the left of this one; the gateway's stand here.
 
+pub mod access_log;
 mod api_keys;
 mod bounds;
 pub mod change;
@@ -35,6 +36,7 @@ use crate::hash_key::HashKey;
 use crate::limit::rule_set::RuleSet;
 use crate::store;
 use crate::time::Micros;
+use access_log::AccessLog;
 use problem::{Problems, Report};
 use reader::Field;
 pub use sources::{Loaded, Source, read_file};
@@ -60,6 +62,8 @@ pub struct Config {
     pub upstream_timeouts: UpstreamTimeouts,
     pub drain: Drain,
     pub log: Log,
+    /// None: no request is written down.
+    pub access_log: Option<AccessLog>,
     /// What buckets and clients are named with where they must not be told.
     pub hash_key: HashKey,
     /// Tells files apart: a hash of the text.

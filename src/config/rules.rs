@@ -252,7 +252,7 @@ impl Rules {
 
     fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
         let read = |(name, place, field): (&str, Place, Field<'_>)| {
-            let attribute = self.attribute(&field.clone().at(place), name);
+            let attribute = self.given.attribute(&field.clone().at(place), name);
             let expectation = self.expectation(&field, attribute.as_ref());
             Some(Condition { attribute: attribute?, expectation: expectation? })
         };
@@ -371,7 +371,7 @@ impl Rules {
                 Some(inner) => (inner.trim(), Fold::Lower),
                 None => (text, Fold::Exact),
             };
-            self.attribute(field, text).map(|attribute| KeyPart { attribute, fold })
+            self.given.attribute(field, text).map(|attribute| KeyPart { attribute, fold })
         };
         let alternatives = written.split('|').map(part).collect::<Option<Vec<_>>>()?;
         if alternatives.len() > usize::from(u8::MAX) {
@@ -385,8 +385,11 @@ impl Rules {
         let text = alternatives.iter().map(print).collect::<Vec<_>>().join("|");
         Some(LimitKey { text, alternatives })
     }
+}
 
-    fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
+impl Given {
+    /// The attribute of this name.
+    pub fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
         let why = match Attribute::parse(text) {
             Ok(attribute) => return self.sourced(field, attribute),
             Err(why) => why,
@@ -412,8 +415,8 @@ impl Rules {
     /// An attribute that comes from a credential is one only where the file says how that is verified.
     fn sourced(&self, field: &Field<'_>, attribute: Attribute) -> Option<Attribute> {
         let (kind, source, there) = match &attribute {
-            Attribute::Claim(_) => ("jwt:", "jwt", self.given.jwt),
-            Attribute::KeyId | Attribute::KeyPlan => ("key:", "api_keys", self.given.api_keys),
+            Attribute::Claim(_) => ("jwt:", "jwt", self.jwt),
+            Attribute::KeyId | Attribute::KeyPlan => ("key:", "api_keys", self.api_keys),
             _ => return Some(attribute),
         };
         if !there {

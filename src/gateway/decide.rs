@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::access_log::record::{Paid, Record};
 use super::credentials::{self, Identity, Refused};
 use super::fall_back::fall_back;
 use super::fields::RateFields;
@@ -77,10 +78,23 @@ impl Refusal {
     }
 }
 
-/// Decides, and counts what was decided.
-pub async fn decide(gateway: &Gateway, snapshot: &Snapshot, request: &Request<'_>, arrival: Arrival) -> Decision {
+/// Decides, and counts what was decided. What the access log is to say of it goes into `record`.
+pub async fn decide(
+    gateway: &Gateway,
+    snapshot: &Snapshot,
+    request: &Request<'_>,
+    arrival: Arrival,
+    mut record: Option<&mut Record>,
+) -> Decision {
     let (fate, decision) = match identify(gateway, snapshot, request).await {
-        Ok(identity) => charge(gateway, snapshot, &identity.show(request), arrival).await,
+        Ok(identity) => {
+            let shown = identity.show(request);
+            let decided = charge(gateway, snapshot, &shown, arrival, record.as_deref_mut()).await;
+            if let Some(record) = record {
+                record.identity = identity;
+            }
+            decided
+        }
         Err(refused) => (Fate::Refused, Refusal::of(refused, snapshot.config.retry_after_jitter)),
     };
     gateway.metrics.count_decision(fate);
@@ -97,7 +111,13 @@ async fn identify(gateway: &Gateway, snapshot: &Snapshot, request: &Request<'_>)
 }
 
 /// Asks the rules, and the store for what they want to be paid.
-async fn charge(gateway: &Gateway, snapshot: &Snapshot, request: &Request<'_>, arrival: Arrival) -> (Fate, Decision) {
+async fn charge(
+    gateway: &Gateway,
+    snapshot: &Snapshot,
+    request: &Request<'_>,
+    arrival: Arrival,
+    record: Option<&mut Record>,
+) -> (Fate, Decision) {
     let ruling = snapshot.config.rules.plan(request, gateway.clock.date(arrival.at));
     for policy in &ruling.unmatched {
         if let Some(counter) = usize::try_from(policy.0).ok().and_then(|place| snapshot.unmatched.get(place)) {
@@ -109,7 +129,13 @@ async fn charge(gateway: &Gateway, snapshot: &Snapshot, request: &Request<'_>, a
             (Fate::Refused, Refusal::of(Refused::new(403, Reason::Denied), snapshot.config.retry_after_jitter))
         }
         Answer::Exempt => (Fate::Exempt, Decision::Pass(None)),
-        Answer::TooLarge(plan) => (Fate::Refused, too_large(snapshot, &plan)),
+        Answer::TooLarge(plan) => {
+            let decision = too_large(snapshot, &plan);
+            if let Some(record) = record {
+                record.paid = Paid::TooLarge(plan);
+            }
+            (Fate::Refused, decision)
+        }
         Answer::Charge(plan) if plan.is_empty() => (Fate::Unlimited, Decision::Pass(None)),
         Answer::Charge(plan) => {
             let taken = match gateway.store.take(arrival.lane, &plan, arrival.caller).await {
@@ -121,10 +147,16 @@ async fn charge(gateway: &Gateway, snapshot: &Snapshot, request: &Request<'_>, a
                 Err(error) => fall_back(gateway, snapshot, &plan, error),
             };
             let source = taken.as_ref().map_or(Source::Local, |taken| taken.source);
-            let decided = match taken {
-                Ok(taken) => settled(snapshot, &plan, &taken),
-                Err(refusal) => (Fate::Refused, Decision::Refuse(*refusal)),
+            let (decided, paid) = match taken {
+                Ok(taken) => {
+                    let decided = settled(snapshot, &plan, &taken);
+                    (decided, Paid::Settled(plan, taken.settlement, source))
+                }
+                Err(refusal) => ((Fate::Refused, Decision::Refuse(*refusal)), Paid::Unavailable(plan)),
             };
+            if let Some(record) = record {
+                record.paid = paid;
+            }
             gateway.metrics.latency(source).record(gateway.clock.now().since(arrival.at).seconds());
             decided
         }

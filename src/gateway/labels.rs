@@ -1,5 +1,6 @@
 //! Lists the values that metrics' labels take: closed sets, never a client's words.
 
+pub use crate::access_line::Origin;
 use crate::auth::jwt::Invalid;
 
 /// What became of a request.
@@ -11,11 +12,12 @@ pub enum Fate {
     Unlimited,
 }
 
-/// Who made an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    Gateway,
-    Upstream,
+/// The methods that are told apart, and what stands for all others.
+pub const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "OTHER"];
+
+/// The one of [`METHODS`] that this is.
+pub fn method(method: &str) -> &'static str {
+    METHODS.into_iter().find(|known| *known == method).unwrap_or("OTHER")
 }
 
 /// How the upstream failed.

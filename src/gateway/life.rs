@@ -62,6 +62,7 @@ impl ShutdownSignalWatch for Signals {
                 _ = hangup.recv() => {
                     log::info!("SIGHUP: files are read, and keys of issuers fetched, again");
                     self.gateway.hangup.notify_one();
+                    self.gateway.access_logs.reopen();
                     self.gateway.remotes().iter().for_each(|remote| remote.fetch_now());
                 }
             }
@@ -78,6 +79,7 @@ impl ShutdownSignalWatch for Signals {
             _ = int.recv() => ShutdownSignal::FastShutdown,
         };
         self.handover.close();
+        self.gateway.access_logs.finish();
         how
     }
 }
@@ -162,6 +164,7 @@ impl Housekeeping {
         loop {
             second.tick().await;
             self.gateway.store.sweep();
+            self.gateway.access_logs.tell();
             if let Some(tokens) = &self.gateway.snapshot.load().tokens {
                 tokens.sweep();
             }
@@ -195,6 +198,7 @@ impl Housekeeping {
             () = timeout => log::warn!(open = self.open.load(Ordering::Acquire); "drain timeout, leaving what is open"),
             () = second_signal => log::warn!(open = self.open.load(Ordering::Acquire); "second signal, leaving at once"),
         }
+        self.gateway.access_logs.finish();
         std::process::exit(0);
     }
 }

@@ -10,7 +10,7 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, R
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use parking_lot::Mutex;
 
-use super::labels::{Fate, Origin, TokenResult, UpstreamError};
+use super::labels::{Fate, METHODS, Origin, TokenResult, UpstreamError};
 use super::reply::Reason;
 use crate::limit::rule::Mode;
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
@@ -76,6 +76,7 @@ const METRICS: &[(&str, Kind, &str)] = &[
     ("tollgate_config_last_reload_successful", Kind::Gauge, "Whether what was last read was good."),
     ("tollgate_config_loaded_timestamp_seconds", Kind::Gauge, "When the file in force was read."),
     ("tollgate_config_info", Kind::Gauge, "The file in force."),
+    ("tollgate_access_log_dropped_total", Kind::Counter, "Lines of the access log that were not written."),
     ("tollgate_build_info", Kind::Gauge, "The version that runs."),
 ];
 
@@ -96,6 +97,7 @@ pub struct Metrics {
     pub upstream_duration: Histogram,
     upstream_errors: Vec<Counter>,
     tokens: Vec<Counter>,
+    pub access_log_dropped: Counter,
     reloads: [Counter; 2],
     last_reload: Gauge,
     /// Which of the files were wrong when they were last read.
@@ -215,6 +217,7 @@ impl Metrics {
             tokens: TokenResult::all()
                 .map(|result| counter(&recorder, "tollgate_jwt_verifications_total", &[("result", result.name())]))
                 .collect(),
+            access_log_dropped: counter(&recorder, "tollgate_access_log_dropped_total", &[]),
             reloads: ["success", "failure"]
                 .map(|result| counter(&recorder, "tollgate_config_reloads_total", &[("result", result)])),
             last_reload: gauge(&recorder, "tollgate_config_last_reload_successful", &[]),
@@ -389,7 +392,6 @@ impl Metrics {
 /// One counter for each method, code and origin, made when it is first needed and found by its place.
 struct Responses(Vec<OnceLock<Counter>>);
 
-const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "OTHER"];
 const CODES: usize = 500;
 
 impl Responses {

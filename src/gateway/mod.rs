@@ -3,6 +3,7 @@
 //! The only room that knows Pingora and metrics. Everything is bound before anything is started; one thread and one
 //! runtime per core; one snapshot of the configuration per request.
 
+mod access_log;
 mod admin;
 mod config_watch;
 mod credentials;
@@ -40,6 +41,7 @@ pub use front_door::{framing, head};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
@@ -51,9 +53,11 @@ use pingora::server::{RunArgs, Server};
 use pingora::services::background::background_service;
 use tokio::sync::Notify;
 
+use crate::config::access_log::{AccessLog, Destination};
 use crate::config::{Config, Listener, Source, Threads};
 use crate::store::{Lane, Report, Store};
 use crate::time::Clock;
+use access_log::AccessLogs;
 use admin::Admin;
 use front_door::FrontDoor;
 use handover::{Handover, Inherited};
@@ -98,6 +102,7 @@ pub enum StartError {
     Bind { address: SocketAddr, error: io::Error },
     Metrics(String),
     Handover(io::Error),
+    AccessLog { file: PathBuf, error: io::Error },
 }
 
 impl fmt::Display for StartError {
@@ -106,6 +111,9 @@ impl fmt::Display for StartError {
             StartError::Bind { address, error } => write!(f, "{address}: cannot listen: {error}"),
             StartError::Metrics(error) => write!(f, "metrics: {error}"),
             StartError::Handover(error) => write!(f, "sockets cannot be handed over: {error}"),
+            StartError::AccessLog { file, error } => {
+                write!(f, "{}: cannot be opened for the access log: {error}", file.display())
+            }
         }
     }
 }
@@ -130,16 +138,22 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let bound = http.iter().map(|(bound, _)| bound).chain(&admin);
     let handover = Handover::new(bound).map_err(StartError::Handover)?;
 
+    if let Some(AccessLog { to: to @ Destination::File(file), .. }) = &config.access_log {
+        AccessLogs::probe(to).map_err(|error| StartError::AccessLog { file: file.clone(), error })?;
+    }
+
     let clock = Clock::system();
     let metrics = Metrics::new().map_err(|error| StartError::Metrics(error.to_string()))?;
     metrics.config_loaded(&config.hash, &clock);
     let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone()));
     let told = Arc::clone(&store_health);
+    let access_logs = AccessLogs::new(metrics.access_log_dropped.clone());
     let gateway = Gateway {
         store: Store::open(&config.store, threads, clock.clone(), Report::new(move |event| told.hear(event))),
         store_health,
-        snapshot: ArcSwap::from_pointee(Snapshot::new(config, &metrics, &clock)),
+        snapshot: ArcSwap::from_pointee(Snapshot::new(config, &metrics, &access_logs, &clock)),
         metrics,
+        access_logs,
         clock,
         draining: AtomicBool::new(false),
         handed_over: AtomicBool::new(false),

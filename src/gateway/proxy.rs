@@ -19,6 +19,7 @@ use pingora::proxy::{FailToProxy, ProxyHttp, Session};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 
+use super::access_log::record::{End, Record};
 use super::decide::{Arrival, Decision, decide};
 use super::fields::RateFields;
 use super::forwarding::{self, Client, FORWARDED_FOR};
@@ -29,6 +30,7 @@ use super::reply::{Reason, Reply};
 use super::request_id;
 use super::shared::Gateway;
 use super::upstream::Upstream;
+use crate::access_line::Kind;
 use crate::limit::request::Request;
 use crate::store::{Caller, Lane};
 use crate::time::Timestamp;
@@ -67,6 +69,8 @@ pub struct Passage {
     /// How many 1xx have come.
     interim: u8,
     upstream_error: Option<UpstreamError>,
+    /// None: it is not written down.
+    record: Option<Box<Record>>,
 }
 
 #[async_trait]
@@ -88,6 +92,7 @@ impl ProxyHttp for Proxy {
             forwarded: None,
             interim: 0,
             upstream_error: None,
+            record: None,
         }
     }
 
@@ -124,7 +129,11 @@ impl ProxyHttp for Proxy {
         let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
         let caller = caller.map(|socket| socket as Arc<dyn Caller>);
         let arrival = Arrival { lane: self.lane, at: passage.started, caller };
-        let decision = decide(&self.gateway, &snapshot, &request, arrival).await;
+        passage.record = Record::begin(&snapshot, client);
+        let decision = decide(&self.gateway, &snapshot, &request, arrival, passage.record.as_deref_mut()).await;
+        if let Some(record) = &mut passage.record {
+            record.decision = Some(self.gateway.clock.now().since(passage.started));
+        }
         match decision {
             Decision::Pass(fields) => {
                 passage.fields = fields;
@@ -133,6 +142,9 @@ impl ProxyHttp for Proxy {
             }
             Decision::Refuse(refusal) => {
                 self.gateway.metrics.count_refusal(refusal.reason);
+                if let Some(record) = &mut passage.record {
+                    record.refusal = Some((refusal.reason, refusal.retry_after));
+                }
                 refusal.reply().write(session, &passage.request_id, self.gateway.is_draining()).await?;
                 Ok(true)
             }
@@ -271,6 +283,9 @@ impl ProxyHttp for Proxy {
             let reply = match status {
                 400 | 408 | 413 => {
                     self.gateway.metrics.count_refusal(Reason::BadRequest);
+                    if let Some(record) = &mut passage.record {
+                        record.refusal = Some((Reason::BadRequest, None));
+                    }
                     Reply::refusal(status, Reason::BadRequest)
                 }
                 _ => Reply::fault(status),
@@ -311,16 +326,32 @@ impl ProxyHttp for Proxy {
             }
         };
         metrics.count_response(session.req_header().method.as_str(), code, passage.origin);
-        let duration = now.since(passage.started).seconds();
+        let duration = now.since(passage.started);
         match passage.origin {
-            Origin::Gateway => metrics.request_duration[0].record(duration),
-            Origin::Upstream => metrics.request_duration[1].record(duration),
+            Origin::Gateway => metrics.request_duration[0].record(duration.seconds()),
+            Origin::Upstream => metrics.request_duration[1].record(duration.seconds()),
         }
-        if let Some(forwarded) = passage.forwarded {
-            metrics.upstream_duration.record(now.since(forwarded).seconds());
+        let upstream = passage.forwarded.map(|forwarded| now.since(forwarded));
+        if let Some(upstream) = upstream {
+            metrics.upstream_duration.record(upstream.seconds());
         }
         if let Some(error) = error {
             self.report(error, code, passage);
+        }
+        if let Some(record) = &passage.record {
+            let whole = error.is_none() && passage.origin == Origin::Upstream;
+            let end = End {
+                kind: record.kind(if whole { Kind::Allowed } else { Kind::Error }),
+                request_id: &passage.request_id,
+                method: session.req_header().method.as_str(),
+                code,
+                origin: passage.origin,
+                duration,
+                upstream,
+                request_bytes: session.body_bytes_read(),
+                response_bytes: session.body_bytes_sent(),
+            };
+            record.write(&end, session.req_header(), &self.gateway.clock);
         }
     }
 }

@@ -99,7 +99,7 @@ impl Reload {
             let (config, late) = config.beside(&before.config);
             let anew = config.starts_anew(&before.config);
             let relog = (config.log != before.config.log).then_some(config.log);
-            (Snapshot::after(&before, config, &gateway.metrics, &gateway.clock), late, anew, relog)
+            (Snapshot::after(&before, config, &gateway), late, anew, relog)
         });
         let Ok((snapshot, late, anew, relog)) = made.await else { return };
         let snapshot = Arc::new(snapshot);

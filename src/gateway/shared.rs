@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
+use super::access_log::AccessLogs;
 use super::health::StoreHealth;
 use super::hearsay::Hearsay;
 use super::metrics::Metrics;
@@ -22,6 +23,7 @@ pub struct Gateway {
     pub store: Store,
     pub store_health: Arc<StoreHealth>,
     pub metrics: Metrics,
+    pub access_logs: AccessLogs,
     pub clock: Clock,
     pub draining: AtomicBool,
     /// Whether another process has taken over the sockets.

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use metrics::Counter;
 
+use super::access_log::{AccessLogs, Writer};
 use super::fields::Shown;
 use super::metrics::{LimitMetrics, Metrics};
+use super::shared::Gateway;
 use super::tokens::Tokens;
 use super::upstream::Upstream;
 use crate::auth::jwt::jwks::Remote;
@@ -23,6 +25,8 @@ pub struct Snapshot {
     /// None: there are no tokens.
     pub tokens: Option<Arc<Tokens>>,
     pub upstream: Arc<Upstream>,
+    /// None: no request is written down.
+    pub access_log: Option<Arc<Writer>>,
     limits: Vec<LimitMetrics>,
     /// By policy.
     pub unmatched: Vec<Counter>,
@@ -30,16 +34,22 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The first one.
-    pub fn new(config: Config, metrics: &Metrics, clock: &Clock) -> Snapshot {
-        Snapshot::made(None, config, metrics, clock)
+    pub fn new(config: Config, metrics: &Metrics, access_logs: &AccessLogs, clock: &Clock) -> Snapshot {
+        Snapshot::made(None, config, metrics, access_logs, clock)
     }
 
     /// In the place of `before`, from which it takes over what has not changed.
-    pub fn after(before: &Snapshot, config: Config, metrics: &Metrics, clock: &Clock) -> Snapshot {
-        Snapshot::made(Some(before), config, metrics, clock)
+    pub fn after(before: &Snapshot, config: Config, gateway: &Gateway) -> Snapshot {
+        Snapshot::made(Some(before), config, &gateway.metrics, &gateway.access_logs, &gateway.clock)
     }
 
-    fn made(before: Option<&Snapshot>, config: Config, metrics: &Metrics, clock: &Clock) -> Snapshot {
+    fn made(
+        before: Option<&Snapshot>,
+        config: Config,
+        metrics: &Metrics,
+        access_logs: &AccessLogs,
+        clock: &Clock,
+    ) -> Snapshot {
         let tokens = before.and_then(|before| before.tokens.as_ref());
         // With the same settings, what was verified stays so.
         let kept = tokens.filter(|_| before.is_some_and(|before| before.config.jwt == config.jwt));
@@ -51,7 +61,14 @@ impl Snapshot {
             Some(before) => before.upstream.changed(&config.upstream, config.upstream_timeouts),
             None => Arc::new(Upstream::new(&config.upstream, config.upstream_timeouts)),
         };
+        let access_log = config.access_log.as_ref().map(|settings| {
+            let kept =
+                before.filter(|before| before.config.access_log.as_ref().is_some_and(|log| log.to == settings.to));
+            let kept = kept.and_then(|before| before.access_log.clone());
+            kept.unwrap_or_else(|| Arc::new(access_logs.start(&settings.to)))
+        });
         Snapshot {
+            access_log,
             shown: config.rules.limits().iter().map(Shown::new).collect(),
             tokens,
             upstream,

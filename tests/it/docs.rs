@@ -64,6 +64,7 @@ fn every_key_of_the_file_is_documented() {
     let page = read("docs/configuration.md");
     for folder in [
         "config/check.rs",
+        "config/access_log.rs",
         "config/listeners.rs",
         "config/tokens.rs",
         "config/api_keys.rs",

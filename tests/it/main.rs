@@ -5,6 +5,8 @@
 mod history;
 mod support;
 
+mod access_log;
+mod access_log_places;
 #[cfg(feature = "test-hooks")]
 mod agreement;
 mod answers;

@@ -8,6 +8,8 @@ use tokio::io::AsyncWriteExt;
 use super::FrontDoor;
 use super::head::Flaw;
 use super::stream::Framed;
+use crate::access_line::Kind;
+use crate::gateway::access_log::record::{End, write_headless};
 use crate::gateway::labels::Origin;
 use crate::gateway::reply::{Reason, Reply};
 use crate::gateway::request_id;
@@ -75,8 +77,25 @@ impl FrontDoor {
         let metrics = &self.gateway.metrics;
         metrics.count_response(method, reply.status, Origin::Gateway);
         metrics.request_duration[0].record(took.seconds());
+        let words = match reply.last_words(method, id) {
+            Ok(words) => words,
+            Err(error) => return log::debug!(error:% = error; "answer not made"),
+        };
+        let head = words.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(0, |end| end + 4);
+        let end = End {
+            kind: if reply.reason.is_some() { Kind::Refused } else { Kind::Error },
+            request_id: id,
+            method,
+            code: reply.status,
+            origin: Origin::Gateway,
+            duration: took,
+            upstream: None,
+            request_bytes: 0,
+            response_bytes: words.len() - head,
+        };
+        write_headless(&self.gateway.snapshot.load(), &end, reply.reason, &self.gateway.clock);
         let written = async {
-            framed.write_all(&reply.last_words(method, id)?).await?;
+            framed.write_all(&words).await?;
             framed.flush().await
         };
         match pingora::time::timeout(PATIENCE, written).await {

@@ -1,10 +1,10 @@
 //! The real binary, on free ports, ended when its test is.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -21,6 +21,7 @@ pub struct Gateway {
     pub listeners: Vec<SocketAddr>,
     pub admin: SocketAddr,
     child: Child,
+    output: Option<BufReader<ChildStdout>>,
     directory: TempDir,
 }
 
@@ -35,16 +36,36 @@ impl Gateway {
     /// With other files beside gateway.yaml: their names, and what is in them.
     #[track_caller]
     pub fn start_beside(upstream: &Upstream, rest: &str, files: &[(&str, &str)]) -> Gateway {
-        Gateway::start_with(&format!("http://{}", upstream.address), rest, files)
+        Gateway::start_with(&format!("http://{}", upstream.address), rest, files, Gateway::command)
+    }
+
+    /// In a process that a shell has prepared.
+    #[track_caller]
+    pub fn start_after(upstream: &Upstream, rest: &str, shell: &str) -> Gateway {
+        Gateway::start_with(&format!("http://{}", upstream.address), rest, &[], |file| {
+            let plain = Gateway::command(file);
+            let mut command = Command::new("sh");
+            command
+                .arg("-c")
+                .arg(format!("{shell}; exec \"$0\" \"$@\""))
+                .arg(plain.get_program())
+                .args(plain.get_args());
+            command
+        })
     }
 
     #[track_caller]
     pub fn start_for(upstream: &str, rest: &str) -> Gateway {
-        Gateway::start_with(upstream, rest, &[])
+        Gateway::start_with(upstream, rest, &[], Gateway::command)
     }
 
     #[track_caller]
-    fn start_with(upstream: &str, rest: &str, files: &[(&str, &str)]) -> Gateway {
+    fn start_with(
+        upstream: &str,
+        rest: &str,
+        files: &[(&str, &str)],
+        command: impl FnOnce(&Path) -> Command,
+    ) -> Gateway {
         let text = Gateway::text(upstream, rest);
         let directory = TempDir::new().unwrap();
         for (name, text) in files {
@@ -53,18 +74,16 @@ impl Gateway {
         let file = directory.path().join("gateway.yaml");
         std::fs::write(&file, text).unwrap();
         let errors = File::create(directory.path().join("stderr")).unwrap();
-        let mut command = Gateway::command(&file);
+        let mut command = command(&file);
         // The authorities that this machine is to trust, in a test that says which.
         let roots = directory.path().join(SYSTEM_ROOTS);
         if roots.exists() {
             command.env("SSL_CERT_FILE", roots);
         }
         let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
-        let lines: Vec<String> = BufReader::new(child.stdout.take().unwrap())
-            .lines()
-            .map(Result::unwrap)
-            .take_while(|line| line != "ready")
-            .collect();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let lines: Vec<String> =
+            output.by_ref().lines().map(Result::unwrap).take_while(|line| line != "ready").collect();
         let addresses = |name: &str| {
             let prefix = format!("listening {name} ");
             lines.iter().filter_map(|line| line.strip_prefix(&prefix)?.parse().ok()).collect::<Vec<SocketAddr>>()
@@ -74,7 +93,7 @@ impl Gateway {
             let errors = std::fs::read_to_string(directory.path().join("stderr")).unwrap();
             panic!("no start: {lines:?}\n{errors}");
         };
-        Gateway { http, listeners, admin, child, directory }
+        Gateway { http, listeners, admin, child, output: Some(output), directory }
     }
 
     /// What its gateway.yaml says.
@@ -167,6 +186,15 @@ impl Gateway {
     /// A file beside its gateway.yaml.
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// Its standard output, behind `ready`. Who drops it closes it.
+    pub fn output(&mut self) -> BufReader<ChildStdout> {
+        self.output.take().unwrap()
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// What it has written to standard error so far.

@@ -1,0 +1,212 @@
+//! Puts whole lines where they belong: to a stream, or to a file that may be renamed, deleted or full.
+//!
+//! A file may be written by several processes: it is only ever appended to. A line that was torn because no more would go
+//! in is ended before anything else, so that it is whole then; what came behind it was dropped meanwhile.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::config::access_log::Destination;
+
+/// Of a stream that somebody else has made one that does not wait.
+const PAUSE: Duration = Duration::from_millis(10);
+
+#[derive(Debug)]
+pub struct Outlet {
+    to: Destination,
+    file: Option<File>,
+    torn: Option<Torn>,
+}
+
+/// A line of which the file holds the beginning.
+#[derive(Debug)]
+struct Torn {
+    rest: Vec<u8>,
+    /// Of the file, behind that beginning.
+    length: u64,
+}
+
+/// Lines that nobody will find.
+#[derive(Debug)]
+pub struct Unwritten {
+    pub lines: u64,
+    pub error: io::Error,
+}
+
+/// Opens a place for appending. A file that is not there is made, for its owner and group alone.
+pub fn open(to: &Destination) -> io::Result<File> {
+    match to {
+        Destination::Stdout => io::stdout().as_fd().try_clone_to_owned().map(File::from),
+        Destination::Stderr => io::stderr().as_fd().try_clone_to_owned().map(File::from),
+        Destination::File(path) => {
+            // A named pipe opened for writing alone would wait for its reader.
+            let pipe = std::fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo());
+            OpenOptions::new().append(true).create(true).mode(0o640).read(pipe).open(path)
+        }
+    }
+}
+
+impl Outlet {
+    pub fn new(to: Destination) -> Outlet {
+        Outlet { to, file: None, torn: None }
+    }
+
+    /// Opens it, wherever it is now.
+    pub fn reopen(&mut self) -> io::Result<()> {
+        match (&self.to, &self.file) {
+            (Destination::File(path), Some(file)) if is_at(file, path) => Ok(()),
+            (Destination::Stdout | Destination::Stderr, Some(_)) => Ok(()),
+            _ => {
+                self.file = None;
+                self.file = Some(open(&self.to)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes whole lines, all or as many as go in.
+    pub fn write(&mut self, lines: &[u8]) -> Result<(), Unwritten> {
+        let lost = |lines: &[u8], error| Unwritten { lines: count(lines), error };
+        if lines.is_empty() {
+            return Ok(());
+        }
+        self.reopen().map_err(|error| lost(lines, error))?;
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let mut left_torn = 0;
+        if let Some(mut torn) = self.torn.take() {
+            if length(file) == torn.length {
+                let (done, written) = append(file, &torn.rest);
+                if let Err(error) = written {
+                    torn.rest.drain(..done);
+                    self.torn = Some(Torn { length: length(file), ..torn });
+                    return Err(lost(lines, error));
+                }
+            } else {
+                // It is another file by now, or another process has gone on behind it.
+                left_torn = 1;
+            }
+        }
+        let (done, written) = append(file, lines);
+        let Err(error) = written else {
+            return match left_torn {
+                0 => Ok(()),
+                lines => Err(Unwritten { lines, error: io::Error::other("a line was torn, and its file is gone") }),
+            };
+        };
+        let whole = memchr::memrchr(b'\n', &lines[..done]).map_or(0, |end| end + 1);
+        let mut behind = &lines[done..];
+        if done > whole {
+            let end = memchr::memchr(b'\n', behind).map_or(behind.len(), |end| end + 1);
+            let rest = behind[..end].to_vec();
+            behind = &behind[end..];
+            self.torn = Some(Torn { rest, length: length(file) });
+        }
+        Err(Unwritten { lines: count(behind) + left_torn, error })
+    }
+}
+
+/// Whether this is the file at that path. Where that cannot be told, it is.
+fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), std::fs::metadata(path)) {
+        (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
+        (_, Err(error)) => error.kind() != io::ErrorKind::NotFound,
+        _ => true,
+    }
+}
+
+/// 0 for what has none.
+fn length(file: &File) -> u64 {
+    file.metadata().map_or(0, |metadata| metadata.len())
+}
+
+fn count(lines: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', lines).map(|_| 1).sum()
+}
+
+/// How many bytes went in, and why not all.
+fn append(file: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.write(&bytes[done..]) {
+            Ok(0) => return (done, Err(io::ErrorKind::WriteZero.into())),
+            Ok(length) => done += length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(PAUSE),
+            Err(error) => return (done, Err(error)),
+        }
+    }
+    (done, Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_appended_to_and_made_for_few_eyes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.jsonl");
+        let mut outlet = Outlet::new(Destination::File(path.clone()));
+        outlet.write(b"a\n").unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o027, 0);
+        std::fs::write(&path, "").unwrap();
+        outlet.write(b"b\n").unwrap();
+        Outlet::new(Destination::File(path.clone())).write(b"c\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "b\nc\n");
+    }
+
+    #[test]
+    fn a_file_that_was_renamed_or_deleted_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.jsonl");
+        let mut outlet = Outlet::new(Destination::File(path.clone()));
+        outlet.write(b"a\n").unwrap();
+        std::fs::rename(&path, folder.path().join("old")).unwrap();
+        outlet.write(b"b\n").unwrap();
+        assert_eq!(std::fs::read_to_string(folder.path().join("old")).unwrap(), "a\n");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "b\n");
+        std::fs::remove_file(&path).unwrap();
+        outlet.write(b"c\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "c\n");
+        std::fs::remove_dir_all(folder.path()).unwrap();
+        assert_eq!(outlet.write(b"d\ne\n").unwrap_err().lines, 2);
+        std::fs::create_dir(folder.path()).unwrap();
+        outlet.write(b"f\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "f\n");
+    }
+
+    #[test]
+    fn what_a_full_disk_does_not_take_is_counted() {
+        let mut outlet = Outlet::new(Destination::File("/dev/full".into()));
+        let unwritten = outlet.write(b"a\nb\nc\n").unwrap_err();
+        assert_eq!((unwritten.lines, unwritten.error.kind()), (3, io::ErrorKind::StorageFull));
+    }
+
+    #[test]
+    fn a_torn_line_is_ended_where_it_was_torn_and_nowhere_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.jsonl");
+        let torn = |length| Some(Torn { rest: b"n\n".to_vec(), length });
+        std::fs::write(&path, "to").unwrap();
+        let mut outlet = Outlet::new(Destination::File(path.clone()));
+        outlet.torn = torn(2);
+        outlet.write(b"whole\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "ton\nwhole\n");
+        std::fs::write(&path, "").unwrap();
+        outlet.torn = torn(2);
+        assert_eq!(outlet.write(b"whole\n").unwrap_err().lines, 1);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "whole\n");
+    }
+
+    #[test]
+    fn a_pipe_without_a_reader_keeps_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        Outlet::new(Destination::File(path)).write(b"a\n").unwrap();
+    }
+}

@@ -1,0 +1,253 @@
+//! Keeps what the access log says of a request, from its decision to its end, and makes a line of it then.
+//!
+//! It holds on to the snapshot that the request began with: its limits have their names there. Where nothing is to be
+//! written there is no record, and what is not asked for is never named.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::HeaderValue;
+use http::request::Parts;
+use smallvec::SmallVec;
+
+use super::Writer;
+use crate::access_line::{Asked, Kind, Line, Origin, Source};
+use crate::config::access_log::AccessLog;
+use crate::gateway::credentials::Identity;
+use crate::gateway::labels;
+use crate::gateway::metrics::DEFAULT;
+use crate::gateway::reply::Reason;
+use crate::gateway::snapshot::Snapshot;
+use crate::hash_key::Name;
+use crate::limit::charge::{Charge, Plan, Settlement};
+use crate::limit::decision::{Outcome, Verdict, most_restrictive};
+use crate::limit::request::{ClientAddress, Request};
+use crate::limit::rule::OnStoreFailure;
+use crate::limit::rule_set::CompiledLimit;
+use crate::store;
+use crate::time::{Clock, Micros, Timestamp};
+
+/// What was decided of one request.
+#[derive(Debug)]
+pub struct Record {
+    snapshot: Arc<Snapshot>,
+    client: ClientAddress,
+    pub identity: Identity,
+    pub paid: Paid,
+    pub decision: Option<Micros>,
+    /// Why we refused, with what the client was told to wait in seconds.
+    pub refusal: Option<(Reason, Option<u64>)>,
+}
+
+/// What was asked to be paid, and what came of it.
+#[derive(Debug)]
+pub enum Paid {
+    Nothing,
+    Settled(Plan, Settlement, store::Source),
+    /// The store was not asked.
+    TooLarge(Plan),
+    /// The store gave no answer, and a limit wants its word.
+    Unavailable(Plan),
+}
+
+/// How a request ended.
+#[derive(Debug)]
+pub struct End<'a> {
+    pub kind: Kind,
+    pub request_id: &'a HeaderValue,
+    pub method: &'a str,
+    pub code: u16,
+    pub origin: Origin,
+    pub duration: Micros,
+    pub upstream: Option<Micros>,
+    pub request_bytes: usize,
+    pub response_bytes: usize,
+}
+
+impl Record {
+    /// None where no request is written down.
+    pub fn begin(snapshot: &Arc<Snapshot>, client: ClientAddress) -> Option<Box<Record>> {
+        snapshot.access_log.as_ref()?;
+        Some(Box::new(Record {
+            snapshot: Arc::clone(snapshot),
+            client,
+            identity: Identity::default(),
+            paid: Paid::Nothing,
+            decision: None,
+            refusal: None,
+        }))
+    }
+
+    /// What a request is that ended as `unrefused`, unless we refused it.
+    pub fn kind(&self, unrefused: Kind) -> Kind {
+        if self.refusal.is_some() { Kind::Refused } else { unrefused }
+    }
+
+    /// Writes it down, if requests like this are.
+    pub fn write(&self, end: &End<'_>, head: &Parts, clock: &Clock) {
+        let Some((settings, writer)) = wanted(&self.snapshot, end.kind) else { return };
+        let line = Line { decision_us: self.decision, ..line(end, clock) };
+        let (reason, retry_after) = self.refusal.unzip();
+        let line = Line { reason: reason.map(|reason| reason.name().into()), ..line };
+        let mut line = Line { retry_after: retry_after.flatten(), ..line };
+        self.add_limits(&mut line);
+        line.attributes = self.attributes(settings, head);
+        writer.write(&line);
+    }
+
+    fn add_limits<'a>(&'a self, line: &mut Line<'a>) {
+        let all: SmallVec<[Told<'a>; 2]> = self.told();
+        let Some(deciding) = self.deciding(&all) else {
+            line.limits = all.iter().map(Told::asked).collect();
+            return;
+        };
+        let told = &all[deciding];
+        line.policy = Some(Cow::Borrowed(&*told.limit.policy));
+        line.rule = Some(Cow::Borrowed(&*told.limit.name));
+        line.cost = Some(told.charge.cost);
+        line.remaining = told.outcome.map(|outcome| outcome.remaining);
+        line.bucket = Some(told.bucket);
+        line.source = match &self.paid {
+            Paid::Settled(_, _, store::Source::Store) => Some(Source::Store),
+            Paid::Settled(_, _, store::Source::Cached) => Some(Source::Cached),
+            Paid::Settled(_, _, store::Source::Local) | Paid::Unavailable(_) => Some(Source::Fallback),
+            Paid::Nothing | Paid::TooLarge(_) => None,
+        };
+        if all.len() > 1 {
+            line.limits = all.iter().map(Told::asked).collect();
+        }
+    }
+
+    /// Every limit that was asked, the enforced ones first.
+    fn told(&self) -> SmallVec<[Told<'_>; 2]> {
+        let none = (SmallVec::new(), SmallVec::new());
+        let (plan, (enforced, shadow)) = match &self.paid {
+            Paid::Nothing => return SmallVec::new(),
+            Paid::Settled(plan, settlement, _) => (plan, (settlement.enforced.clone(), settlement.shadow.clone())),
+            Paid::TooLarge(plan) | Paid::Unavailable(plan) => (plan, none),
+        };
+        let tell = |charge, outcome: Option<&Outcome>| self.tell(charge, outcome.copied());
+        let shadows = plan.shadow.iter().zip(&shadow);
+        let enforced = plan.enforced.iter().enumerate().map(|(place, charge)| (charge, enforced.get(place)));
+        let all = enforced.chain(shadows.map(|(charge, outcome)| (charge, Some(outcome))));
+        all.filter_map(|(charge, outcome)| tell(charge, outcome)).collect()
+    }
+
+    fn tell<'a>(&'a self, charge: &'a Charge, outcome: Option<Outcome>) -> Option<Told<'a>> {
+        let config = &self.snapshot.config;
+        let verdict = match (outcome, &self.paid) {
+            (Some(outcome), _) => outcome.verdict,
+            (None, Paid::TooLarge(_)) if charge.cost > charge.algorithm.ceiling() => Verdict::Never,
+            (None, _) => Verdict::Unasked,
+        };
+        Some(Told {
+            charge,
+            limit: config.rules.limit(charge.limit)?,
+            verdict,
+            outcome: outcome.filter(|outcome| outcome.verdict != Verdict::Unasked),
+            bucket: config.hash_key.bucket(&charge.key.0),
+        })
+    }
+
+    /// Which of them the client felt.
+    fn deciding(&self, all: &[Told<'_>]) -> Option<usize> {
+        let enforced = match &self.paid {
+            Paid::Nothing => return None,
+            Paid::Settled(plan, ..) | Paid::TooLarge(plan) | Paid::Unavailable(plan) => plan.enforced.len(),
+        };
+        let enforced = all.iter().take(enforced).enumerate();
+        let found = match &self.paid {
+            Paid::Unavailable(_) => {
+                let denies = |told: &Told<'_>| told.limit.on_store_failure == OnStoreFailure::Deny;
+                enforced.clone().find(|(_, told)| denies(told)).map(|(place, _)| place)
+            }
+            Paid::TooLarge(_) => {
+                enforced.clone().find(|(_, told)| told.verdict == Verdict::Never).map(|(place, _)| place)
+            }
+            _ => {
+                let known = enforced
+                    .clone()
+                    .filter_map(|(place, told)| Some((place, told.outcome?, told.charge.algorithm.ceiling())));
+                most_restrictive(known).map(|(place, _)| place)
+            }
+        };
+        found.or_else(|| enforced.map(|(place, _)| place).next())
+    }
+
+    /// Those that are to be named, of what this request had of them.
+    fn attributes<'a>(&self, settings: &'a AccessLog, head: &Parts) -> Vec<(Cow<'a, str>, Name)> {
+        let request = Request { head, client: self.client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
+        let request = self.identity.show(&request);
+        let named = settings.attributes.iter().filter_map(|named| {
+            let value = named.attribute.resolve(&request)?;
+            let name = self.snapshot.config.hash_key.value(&named.text, &value);
+            Some((Cow::Borrowed(&*named.text), name))
+        });
+        named.collect()
+    }
+}
+
+/// Writes down what was answered before there was a request.
+pub fn write_headless(snapshot: &Snapshot, end: &End<'_>, reason: Option<Reason>, clock: &Clock) {
+    let Some((_, writer)) = wanted(snapshot, end.kind) else { return };
+    writer.write(&Line { reason: reason.map(|reason| reason.name().into()), ..line(end, clock) });
+}
+
+fn wanted(snapshot: &Snapshot, kind: Kind) -> Option<(&AccessLog, &Writer)> {
+    let settings = snapshot.config.access_log.as_ref().filter(|settings| settings.when.contains(&kind))?;
+    Some((settings, snapshot.access_log.as_deref()?))
+}
+
+/// What every line has.
+fn line<'a>(end: &End<'a>, clock: &Clock) -> Line<'a> {
+    Line {
+        // By the clock on the wall, as other logs of this machine.
+        time: Timestamp(clock.wall().0.saturating_sub(end.duration.0)),
+        // One that is not plain text was replaced when the request came in.
+        request_id: end.request_id.to_str().unwrap_or_default().into(),
+        kind: end.kind,
+        route: DEFAULT.into(),
+        method: labels::method(end.method).into(),
+        code: end.code,
+        origin: end.origin,
+        duration_us: end.duration,
+        decision_us: None,
+        upstream_us: end.upstream,
+        request_bytes: u64::try_from(end.request_bytes).unwrap_or(u64::MAX),
+        response_bytes: u64::try_from(end.response_bytes).unwrap_or(u64::MAX),
+        reason: None,
+        policy: None,
+        rule: None,
+        cost: None,
+        remaining: None,
+        bucket: None,
+        retry_after: None,
+        source: None,
+        limits: Vec::new(),
+        attributes: Vec::new(),
+    }
+}
+
+/// One limit that was asked.
+struct Told<'a> {
+    charge: &'a Charge,
+    limit: &'a CompiledLimit,
+    verdict: Verdict,
+    /// None: its level is not known.
+    outcome: Option<Outcome>,
+    bucket: Name,
+}
+
+impl<'a> Told<'a> {
+    fn asked(&self) -> Asked<'a> {
+        Asked {
+            policy: Cow::Borrowed(&*self.limit.policy),
+            rule: Cow::Borrowed(&*self.limit.name),
+            mode: self.limit.mode,
+            verdict: self.verdict,
+            cost: self.charge.cost,
+            remaining: self.outcome.map(|outcome| outcome.remaining),
+            bucket: self.bucket,
+        }
+    }
+}
