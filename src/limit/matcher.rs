@@ -1,5 +1,6 @@
 //! Holds what a `match` expects of an attribute's value.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -70,6 +71,59 @@ impl Text {
     }
 }
 
+/// As it is wanted of a value: `"free"`, `one of "a", "b"`, `prefix "/v1"`.
+impl fmt::Display for Expectation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Expectation::AnyOf(texts) => list(f, if texts.len() == 1 { "" } else { "one of " }, texts),
+            Expectation::Not(texts) => list(f, if texts.len() == 1 { "not " } else { "none of " }, texts),
+            Expectation::Prefix(prefix) => write!(f, "prefix {}", Quoted(prefix)),
+            Expectation::Suffix(suffix) => write!(f, "suffix {}", Quoted(suffix)),
+            Expectation::Regex(regex) => write!(f, "regex {}", Quoted(regex.as_str().as_bytes())),
+            Expectation::Present(true) => f.write_str("any value"),
+            Expectation::Present(false) => f.write_str("no value"),
+            Expectation::Cidr(networks) => list(f, "cidr ", networks),
+            Expectation::All(each) => separated(f, " and ", each),
+        }
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Text::Exact(text) => write!(f, "{}", Quoted(text)),
+            Text::Subtree(above) => write!(f, "{}", Quoted(&[above, &b"/*"[..]].concat())),
+        }
+    }
+}
+
+/// Bytes as text in quotes, with everything escaped that a terminal would not print.
+#[derive(Clone, Copy, Debug)]
+pub struct Quoted<'a>(pub &'a [u8]);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for chunk in self.0.utf8_chunks() {
+            write!(f, "{}", chunk.valid().escape_debug())?;
+            write!(f, "{}", chunk.invalid().escape_ascii())?;
+        }
+        f.write_str("\"")
+    }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, before: &str, members: &[impl fmt::Display]) -> fmt::Result {
+    f.write_str(before)?;
+    separated(f, ", ", members)
+}
+
+fn separated(f: &mut fmt::Formatter<'_>, separator: &str, members: &[impl fmt::Display]) -> fmt::Result {
+    for (place, member) in members.iter().enumerate() {
+        write!(f, "{}{member}", if place == 0 { "" } else { separator })?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,5 +183,24 @@ mod tests {
         check(&networks("10.0.0.0/8"), "10.1.2.3", true);
         check(&networks("10.2.0.0/16"), "10.1.2.3", false);
         check(&networks("::/0"), "10.1.2.3", false);
+    }
+
+    #[test]
+    fn an_expectation_prints_as_it_is_wanted() {
+        let texts = |texts: &[&str]| texts.iter().map(|text| Text::for_path(text)).collect::<Vec<_>>();
+        for (expectation, printed) in [
+            (Expectation::AnyOf(texts(&["free"])), r#""free""#),
+            (Expectation::AnyOf(texts(&["/v1/*", "b"])), r#"one of "/v1/*", "b""#),
+            (Expectation::Not(texts(&["a"])), r#"not "a""#),
+            (Expectation::Not(texts(&["a", "b"])), r#"none of "a", "b""#),
+            (Expectation::Prefix(b"/v1\x1b\"\xff".to_vec()), r#"prefix "/v1\u{1b}\"\xff""#),
+            (Expectation::Cidr(vec!["10.0.0.0/8".parse().unwrap()]), "cidr 10.0.0.0/8"),
+            (
+                Expectation::All(vec![Expectation::Present(true), Expectation::Regex(Regex::new("^a").unwrap())]),
+                r#"any value and regex "^a""#,
+            ),
+        ] {
+            assert_eq!(expectation.to_string(), printed);
+        }
     }
 }

@@ -11,6 +11,14 @@ use super::matcher::Expectation;
 use crate::place::Place;
 use crate::time::Timestamp;
 
+/// All that a file says of its rules, in its order.
+#[derive(Clone, Debug, Default)]
+pub struct Written {
+    pub policies: Vec<Policy>,
+    /// Each member is one set of conditions.
+    pub exempt: Vec<Vec<Condition>>,
+}
+
 /// A named, ordered list of rules: the first that applies decides.
 #[derive(Clone, Debug)]
 pub struct Policy {

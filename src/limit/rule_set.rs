@@ -20,7 +20,7 @@ use super::matcher::Expectation;
 use super::request::Request;
 use super::rule::{
     Action, Condition, Expose, Fold, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus,
-    Rule,
+    Rule, Written,
 };
 use super::values::{Compiled, Slot, Values};
 use crate::time::Timestamp;
@@ -35,6 +35,7 @@ pub struct RuleSet {
     /// Of the policies, by their own conditions.
     index: Option<Index>,
     limits: Vec<CompiledLimit>,
+    written: Written,
 }
 
 /// What the rules say of a request, before any bucket is asked.
@@ -85,7 +86,12 @@ pub struct CompiledLimit {
 impl CompiledLimit {
     /// The same for two limits that charge the same buckets.
     pub fn identity(&self) -> BucketKey {
-        self.seed.key(&Descriptor::default())
+        self.bucket(&Descriptor::default())
+    }
+
+    /// The bucket of whatever this was picked from.
+    pub fn bucket(&self, descriptor: &Descriptor) -> BucketKey {
+        self.seed.key(descriptor)
     }
 
     pub fn algorithm_name(&self) -> &'static str {
@@ -148,6 +154,7 @@ impl RuleSet {
         set.index = Index::of(set.policies.iter().map(|policy| conditions_of(&policy.conditions)));
         // What only shadows read never refuses anybody.
         set.clarity = Clarity::of(policies, exempt);
+        set.written = Written { policies: policies.to_vec(), exempt: exempt.to_vec() };
         set
     }
 
@@ -176,6 +183,11 @@ impl RuleSet {
 
     pub fn limit(&self, id: LimitId) -> Option<&CompiledLimit> {
         self.limits.get(usize::try_from(id.0).ok()?)
+    }
+
+    /// What it was compiled from.
+    pub fn written(&self) -> &Written {
+        &self.written
     }
 
     /// The policies' names, in the order of their ids.

@@ -1,0 +1,106 @@
+//! Prices a rule that applies: which buckets it charges, and how much.
+
+use super::{ExplainedCharge, Picked};
+use crate::limit::attribute::Attribute;
+use crate::limit::charge::{Charge, LimitId, Plan};
+use crate::limit::cost::{Beyond, Cost};
+use crate::limit::key::Descriptor;
+use crate::limit::rule::{Limit, Mode, Price};
+use crate::limit::rule_set::RuleSet;
+use crate::limit::seen::{Known, Seen};
+
+/// The way through the rules of a file, for one request.
+pub struct Walk<'a, 'w> {
+    pub rules: &'a RuleSet,
+    pub see: &'w mut dyn FnMut(&'a Attribute) -> Seen<'a>,
+    pub known: Known<'a>,
+    /// All charges so far.
+    pub plan: Plan,
+    /// The first limit of the next rule.
+    pub next: LimitId,
+}
+
+impl<'a> Walk<'a, '_> {
+    /// Charges the limits of one rule, the first of which is `first`; or says what the price hangs on that is not known.
+    pub fn charges(
+        &mut self,
+        limits: &'a [Limit],
+        first: LimitId,
+        picked: &[Picked<'a>],
+    ) -> Result<Vec<ExplainedCharge<'a>>, &'a Attribute> {
+        let prices: Vec<Cost> = limits.iter().map(|limit| self.price(&limit.price)).collect::<Result<_, _>>()?;
+        let descriptor = self.describe(picked);
+        let mut charges = Vec::with_capacity(limits.len());
+        let mut id = first;
+        for (limit, cost) in limits.iter().zip(prices) {
+            let variant = self.variant(limit, picked);
+            for variant in std::iter::once(variant).chain(limit.candidate.map(|_| 0)) {
+                charges.extend(self.charge(id, &descriptor, cost, variant));
+                id = LimitId(id.0.saturating_add(1));
+            }
+        }
+        Ok(charges)
+    }
+
+    fn charge(
+        &mut self,
+        id: LimitId,
+        descriptor: &Descriptor,
+        cost: Cost,
+        variant: u32,
+    ) -> Option<ExplainedCharge<'a>> {
+        let limit = self.rules.limit(id)?;
+        let algorithm = *limit.variants.get(usize::try_from(variant).ok()?)?;
+        let charge = Charge { key: limit.bucket(descriptor), algorithm, cost, limit: id, variant };
+        match limit.mode {
+            Mode::Enforce => self.plan.enforced.push(charge.clone()),
+            Mode::Shadow => self.plan.shadow.push(charge.clone()),
+        }
+        Some(ExplainedCharge { name: &limit.name, mode: limit.mode, charge })
+    }
+
+    fn price(&mut self, price: &'a Price) -> Result<Cost, &'a Attribute> {
+        let (attribute, default, min, max) = match price {
+            Price::Fixed(cost) => return Ok(*cost),
+            Price::Asked { attribute, default, min, max } => (attribute, *default, *min, *max),
+        };
+        let asked = match (self.see)(attribute) {
+            Seen::Value(text) => Cost::parse(&text, Beyond::RoundUp),
+            Seen::Missing => None,
+            Seen::Named(_) | Seen::Unknown => return Err(attribute),
+        };
+        Ok(match asked.filter(|asked| *asked > Cost::default()) {
+            Some(asked) => asked.max(min).min(max.unwrap_or(asked.max(min))),
+            None => default,
+        })
+    }
+
+    /// The place of an override among the limit's variants; 0 when none is for this value.
+    fn variant(&self, limit: &Limit, picked: &[Picked<'_>]) -> u32 {
+        let [only] = picked else { return 0 };
+        let is = |value: &str| match &only.value {
+            Seen::Value(found) => found[..] == *value.as_bytes(),
+            Seen::Named(name) => self.known.names.value(&only.part.attribute.to_string(), value.as_bytes()) == *name,
+            Seen::Missing | Seen::Unknown => false,
+        };
+        let found = (1..).zip(&limit.overrides).find(|(_, (value, _))| is(value));
+        found.map_or(0, |(variant, _)| variant)
+    }
+
+    /// A name stands for its value: then the bucket is not the gateway's, and still tells clients apart.
+    fn describe(&self, picked: &[Picked<'_>]) -> Descriptor {
+        let mut descriptor = Descriptor::default();
+        for Picked { alternative, part, value, .. } in picked {
+            // Two issuers may give the same name to two people.
+            if let Some(issuer) = self.known.issuer.filter(|_| matches!(part.attribute, Attribute::Claim(_))) {
+                descriptor.push(*alternative, issuer.as_bytes());
+            }
+            match value {
+                Seen::Value(value) => descriptor.push(*alternative, value),
+                Seen::Named(name) => descriptor.push(*alternative, name.to_string().as_bytes()),
+                Seen::Missing | Seen::Unknown => {}
+            }
+        }
+        descriptor
+    }
+}
