@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::attribute::Attribute;
 use super::matcher::{Expectation, Quoted, Text};
 use crate::hash_key::{HashKey, Name};
+use crate::time::Timestamp;
 
 /// What is known of an attribute's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct Known<'a> {
     pub client: Option<IpAddr>,
     /// Of the token, where the file trusts several: a part of whatever is counted by a claim.
     pub issuer: Option<&'a str>,
+    /// By the calendar: rules may hold until a date.
+    pub at: Timestamp,
     /// What the names of values were made with.
     pub names: &'a HashKey,
 }
@@ -107,7 +110,7 @@ mod tests {
     #[track_caller]
     fn check(expectation: &Expectation, judged: impl Into<Option<bool>>) {
         let names = HashKey::default();
-        let known = Known { client: None, issuer: None, names: &names };
+        let known = Known { client: None, issuer: None, at: Timestamp(0), names: &names };
         let seen = Seen::Named(names.value("path", b"/a"));
         assert_eq!(expectation.judge(&Attribute::Path, &seen, &known), judged.into(), "{expectation}");
     }

@@ -24,11 +24,12 @@ use crate::limit::rule::{
 use crate::limit::rule_set::{Answer, RuleSet};
 use crate::limit::seen::{Known, Seen};
 use crate::place::Place;
-use crate::time::Micros;
+use crate::time::{Micros, Timestamp};
 
 /// Few, so that rules and requests meet.
 const ATTRIBUTES: [&str; 7] = ["header:x-a", "query:b", "cookie:c", "jwt:plan", "key:plan", "ip:address", "path"];
 const VALUES: [&str; 4] = ["a", "A", "b", "5"];
+const AT: Timestamp = Timestamp(1);
 
 fn attribute() -> impl Strategy<Value = Attribute> {
     select(&ATTRIBUTES[..]).prop_map(|text| Attribute::parse(text).unwrap())
@@ -107,12 +108,14 @@ fn rule() -> impl Strategy<Value = Rule> {
         Action::Charge(limits)
     });
     let action = prop_oneof![6 => charge, 1 => Just(Action::Allow), 1 => Just(Action::Deny)];
-    (conditions(), vec(key(), 0..3), mode(), action).prop_map(|(conditions, keys, mode, action)| Rule {
+    let until = option::weighted(0.2, (0u64..3).prop_map(Timestamp));
+    (conditions(), vec(key(), 0..3), mode(), action, until).prop_map(|(conditions, keys, mode, action, until)| Rule {
         name: String::new(),
         conditions,
         keys,
         mode,
         action,
+        until,
         place: Place::default(),
     })
 }
@@ -191,7 +194,10 @@ fn explain<'a>(
 ) -> Explanation<'a> {
     let request = sent.request();
     let issuer = sent.claims.as_ref().and_then(Claims::issuer);
-    rules.explain(&mut |attribute| see(attribute, attribute.resolve(&request).into()), Known { client, issuer, names })
+    rules.explain(
+        &mut |attribute| see(attribute, attribute.resolve(&request).into()),
+        Known { client, issuer, at: AT, names },
+    )
 }
 
 /// What became of every rule, without what it was told by.
@@ -225,7 +231,7 @@ proptest! {
     fn the_explanation_gives_the_answer_of_the_plan(rules in rule_set(), sent in sent()) {
         let names = HashKey::default();
         let explanation = explain(&rules, &sent, &names, |_, seen| seen, Some(sent.client.address()));
-        let ruling = rules.plan(&sent.request());
+        let ruling = rules.plan(&sent.request(), AT);
         prop_assert_eq!(format!("{:?}", explanation.answer), format!("{:?}", ruling.answer));
         prop_assert!(explanation.undecided().is_empty());
         let unmatched: Vec<_> = explanation.unmatched().map(|policy| &*policy.name).collect();

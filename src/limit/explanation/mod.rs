@@ -17,7 +17,9 @@ use super::charge::{Charge, LimitId, Plan};
 use super::rule::{Action, Condition, Fold, KeyPart, LimitKey, Mode, Otherwise, Policy, Rule};
 use super::rule_set::{Answer, RuleSet};
 use super::seen::{Known, Seen};
+use crate::time::Timestamp;
 use charging::Walk;
+pub use words::Date;
 
 /// What the rules make of a request, and why.
 #[derive(Clone, Debug)]
@@ -104,6 +106,10 @@ pub enum Failure<'a> {
     },
     /// None of its alternatives has a value.
     Key(&'a LimitKey),
+    /// It held until this moment.
+    Over {
+        since: Timestamp,
+    },
 }
 
 /// A limit key with the value that it picked.
@@ -270,6 +276,9 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn rule(&mut self, rule: &'a Rule, first: LimitId) -> Trial<'a> {
+        if let Some(since) = rule.until.filter(|until| *until <= self.known.at) {
+            return Trial::Fails(Failure::Over { since });
+        }
         let mut unknown = match self.conditions(&rule.conditions) {
             Held::Yes => Vec::new(),
             Held::No(failure) => return Trial::Fails(failure),

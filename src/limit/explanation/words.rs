@@ -2,9 +2,12 @@
 
 use std::fmt;
 
+use chrono::{DateTime, SecondsFormat};
+
 use super::{Failure, Picked};
 use crate::limit::matcher::Expectation;
 use crate::limit::rule::{Condition, Fold};
+use crate::time::Timestamp;
 
 /// `jwt:plan is "free", wants "enterprise"`.
 impl fmt::Display for Failure<'_> {
@@ -13,8 +16,20 @@ impl fmt::Display for Failure<'_> {
             Failure::Condition { condition: Condition { attribute, expectation }, found } => {
                 write!(f, "{attribute} {found}, wants {expectation}")
             }
+            Failure::Over { since } => write!(f, "over since {}", Date(*since)),
             Failure::Key(key) => write!(f, "limit key {} has no value", key.text),
         }
+    }
+}
+
+/// A moment as a date and time in UTC, to the second.
+#[derive(Clone, Copy, Debug)]
+pub struct Date(pub Timestamp);
+
+impl fmt::Display for Date {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let moment = i64::try_from(self.0.0).ok().and_then(DateTime::from_timestamp_micros).unwrap_or_default();
+        f.write_str(&moment.to_rfc3339_opts(SecondsFormat::Secs, true))
     }
 }
 
