@@ -1,18 +1,36 @@
 //! Replaces references to the environment, after parsing: a value can never inject YAML.
 
 use super::problem::Report;
+use super::reader::push_key;
 use super::tree::{Node, Style, Value};
-use crate::place::Place;
 
 /// Expands `${NAME}` and `${NAME:-default}` in every scalar; `$$` is a dollar sign, and a lone `$` is itself. The
 /// default also holds when the variable is empty, as in a shell.
-pub fn expand(node: &mut Node, lookup: &dyn Fn(&str) -> Option<String>, report: &Report) {
+pub fn expand(root: &mut Node, lookup: &dyn Fn(&str) -> Option<String>, report: &Report) {
+    expand_at(root, &mut String::new(), lookup, report);
+}
+
+fn expand_at(node: &mut Node, path: &mut String, lookup: &dyn Fn(&str) -> Option<String>, report: &Report) {
+    let above = path.len();
     match &mut node.value {
-        Value::List(list) => list.iter_mut().for_each(|node| expand(node, lookup, report)),
-        Value::Map(map) => map.iter_mut().for_each(|entry| expand(&mut entry.value, lookup, report)),
+        Value::List(list) => {
+            for (place, node) in list.iter_mut().enumerate() {
+                path.push_str(&format!("[{place}]"));
+                expand_at(node, path, lookup, report);
+                path.truncate(above);
+            }
+        }
+        Value::Map(map) => {
+            for entry in map {
+                push_key(path, &entry.key);
+                expand_at(&mut entry.value, path, lookup, report);
+                path.truncate(above);
+            }
+        }
         Value::Scalar(scalar) if scalar.text.contains('$') => {
             let before = report.count();
-            let (text, whole) = expand_text(&scalar.text, node.place, lookup, report);
+            let wrong = |what: String| report.add(node.place, &*path, what);
+            let (text, whole) = expand_text(&scalar.text, lookup, &wrong);
             scalar.text = text;
             if report.count() > before {
                 scalar.style = Style::Unresolved;
@@ -25,7 +43,7 @@ pub fn expand(node: &mut Node, lookup: &dyn Fn(&str) -> Option<String>, report: 
 }
 
 /// The expanded text, and whether it was one reference and nothing else.
-fn expand_text(text: &str, place: Place, lookup: &dyn Fn(&str) -> Option<String>, report: &Report) -> (String, bool) {
+fn expand_text(text: &str, lookup: &dyn Fn(&str) -> Option<String>, wrong: &dyn Fn(String)) -> (String, bool) {
     let mut expanded = String::with_capacity(text.len());
     let mut whole = false;
     let mut rest = text;
@@ -37,11 +55,11 @@ fn expand_text(text: &str, place: Place, lookup: &dyn Fn(&str) -> Option<String>
             rest = after;
         } else if let Some(reference) = tail.strip_prefix('{') {
             let Some(end) = reference.find('}') else {
-                report.add(place, "`${` must be closed by `}`");
+                wrong("`${` must be closed by `}`".to_owned());
                 return (expanded, false);
             };
             whole = at == 0 && rest.len() == text.len() && end + 1 == reference.len();
-            expanded.push_str(&value(&reference[..end], place, lookup, report));
+            expanded.push_str(&value(&reference[..end], lookup, wrong));
             rest = &reference[end + 1..];
         } else {
             expanded.push('$');
@@ -52,7 +70,7 @@ fn expand_text(text: &str, place: Place, lookup: &dyn Fn(&str) -> Option<String>
     (expanded, whole)
 }
 
-fn value(reference: &str, place: Place, lookup: &dyn Fn(&str) -> Option<String>, report: &Report) -> String {
+fn value(reference: &str, lookup: &dyn Fn(&str) -> Option<String>, wrong: &dyn Fn(String)) -> String {
     let (name, default) = match reference.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (reference, None),
@@ -60,7 +78,7 @@ fn value(reference: &str, place: Place, lookup: &dyn Fn(&str) -> Option<String>,
     let valid = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
     if !valid {
-        report.add(place, format!("`${{{reference}}}` must name a variable, in letters, digits and `_`"));
+        wrong(format!("`${{{reference}}}` must name a variable, in letters, digits and `_`"));
         return String::new();
     }
     match (lookup(name), default) {
@@ -68,7 +86,7 @@ fn value(reference: &str, place: Place, lookup: &dyn Fn(&str) -> Option<String>,
         (Some(value), Some(_)) if !value.is_empty() => value,
         (_, Some(default)) => default.to_owned(),
         (None, None) => {
-            report.add(place, format!("`${{{name}}}` must be set in the environment or have a default, is neither"));
+            wrong(format!("`${{{name}}}` must be set in the environment or have a default, is neither"));
             String::new()
         }
     }
@@ -76,6 +94,8 @@ fn value(reference: &str, place: Place, lookup: &dyn Fn(&str) -> Option<String>,
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[track_caller]
@@ -86,9 +106,8 @@ mod tests {
             "YAML" => Some("{a: [b]}".to_owned()),
             _ => None,
         };
-        let report = Report::default();
-        assert_eq!(expand_text(text, Place::default(), &lookup, &report), (expected.to_owned(), whole), "{text}");
-        assert_eq!(report.into_problems(), [], "{text}");
+        let wrong = |what: String| panic!("{what} in {text}");
+        assert_eq!(expand_text(text, &lookup, &wrong), (expected.to_owned(), whole), "{text}");
     }
 
     #[test]
@@ -109,9 +128,9 @@ mod tests {
     #[test]
     fn what_cannot_be_replaced_is_a_problem() {
         for text in ["${MISSING}", "${", "${}", "${1A}", "${A B}"] {
-            let report = Report::default();
-            expand_text(text, Place::default(), &|_| None, &report);
-            assert_eq!(report.into_problems().len(), 1, "{text}");
+            let problems = Cell::new(0);
+            expand_text(text, &|_| None, &|_| problems.set(problems.get() + 1));
+            assert_eq!(problems.get(), 1, "{text}");
         }
     }
 }

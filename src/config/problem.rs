@@ -13,7 +13,9 @@ pub struct Problem {
     pub file: Option<String>,
     /// None for a fault of the file as a whole.
     pub place: Option<Place>,
-    /// The path in the file, what must hold, and what was found.
+    /// In the file, like `rules[2].match`; empty for the file as a whole.
+    pub path: String,
+    /// What must hold, and what was found.
     pub what: String,
     pub hint: Option<String>,
 }
@@ -30,9 +32,10 @@ impl Problems {
     pub fn lines(&self) -> impl ExactSizeIterator<Item = String> {
         self.problems.iter().map(|problem| {
             let file = problem.file.as_ref().unwrap_or(&self.file);
+            let path = if problem.path.is_empty() { String::new() } else { format!("{}: ", problem.path) };
             match problem.place {
-                Some(place) => format!("{file}:{}:{}: {}", place.line, place.column, problem.what),
-                None => format!("{file}: {}", problem.what),
+                Some(place) => format!("{file}:{}:{}: {path}{}", place.line, place.column, problem.what),
+                None => format!("{file}: {path}{}", problem.what),
             }
         })
     }
@@ -67,18 +70,19 @@ impl Report {
         self.problems.borrow().len()
     }
 
-    pub fn add(&self, place: Place, what: impl Into<String>) {
-        self.add_with_hint(place, what, None);
+    pub fn add(&self, place: Place, path: impl Into<String>, what: impl Into<String>) {
+        self.add_with_hint(place, path, what, None);
     }
 
-    pub fn add_with_hint(&self, place: Place, what: impl Into<String>, hint: Option<String>) {
-        self.problems.borrow_mut().push(Problem { file: None, place: Some(place), what: what.into(), hint });
+    pub fn add_with_hint(&self, place: Place, path: impl Into<String>, what: impl Into<String>, hint: Option<String>) {
+        let (path, what) = (path.into(), what.into());
+        self.problems.borrow_mut().push(Problem { file: None, place: Some(place), path, what, hint });
     }
 
     /// In a file that this one names.
     pub fn add_elsewhere(&self, file: &str, place: Option<Place>, what: impl Into<String>) {
-        let file = Some(file.to_owned());
-        self.problems.borrow_mut().push(Problem { file, place, what: what.into(), hint: None });
+        let (file, path) = (Some(file.to_owned()), String::new());
+        self.problems.borrow_mut().push(Problem { file, place, path, what: what.into(), hint: None });
     }
 
     /// Sorted by place; what was found first stays first within one.

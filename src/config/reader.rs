@@ -76,8 +76,7 @@ impl<'t> Field<'t> {
         if self.scalar().is_some_and(|scalar| scalar.style == Style::Unresolved) {
             return;
         }
-        let path = if self.path.is_empty() { String::new() } else { format!("{}: ", self.path) };
-        self.report.add_with_hint(self.place, format!("{path}{what}"), hint);
+        self.report.add_with_hint(self.place, &self.path, what.to_string(), hint);
     }
 
     /// Reports what is wrong in a file that this value names.
@@ -319,13 +318,13 @@ impl<'t> Section<'t> {
 
     /// Reports about a key that is not there, at the mapping's own place.
     pub fn wrong(&self, key: &str, what: impl fmt::Display) {
-        self.report.add(self.place, format!("{}: {what}", join(&self.path, key)));
+        self.report.add(self.place, join(&self.path, key), what.to_string());
     }
 
     /// Reports a key that must not be there beside others, at its own place.
     pub fn unwanted(&self, key: &'static str, what: impl fmt::Display) {
         if let Some(entry) = self.entries.iter().find(|entry| entry.key == key) {
-            self.report.add(entry.key_place, format!("{}: {what}", join(&self.path, key)));
+            self.report.add(entry.key_place, join(&self.path, key), what.to_string());
         }
     }
 
@@ -334,8 +333,8 @@ impl<'t> Section<'t> {
         let asked = self.asked.into_inner();
         for entry in self.entries {
             if !asked.contains(&&*entry.key) {
-                let what = format!("{}: unknown key", join(&self.path, &entry.key));
-                self.report.add_with_hint(entry.key_place, what, nearest(&entry.key, &asked));
+                let (path, hint) = (join(&self.path, &entry.key), nearest(&entry.key, &asked));
+                self.report.add_with_hint(entry.key_place, path, "unknown key", hint);
             }
         }
     }
@@ -355,8 +354,18 @@ pub fn nearest(text: &str, names: &[&str]) -> Option<String> {
     near.then(|| format!("did you mean `{best}`?"))
 }
 
-fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+/// The path of a key in a mapping.
+pub fn join(path: &str, key: &str) -> String {
+    let mut path = path.to_owned();
+    push_key(&mut path, key);
+    path
+}
+
+pub fn push_key(path: &mut String, key: &str) {
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(key);
 }
 
 /// `a, b or c`.

@@ -77,7 +77,7 @@ impl Loaded {
 
 fn unreadable(file: String, error: &io::Error) -> Problems {
     let what = format!("must be a readable file: {error}");
-    Problems { file, problems: vec![Problem { file: None, place: None, what, hint: None }] }
+    Problems { file, problems: vec![Problem { file: None, place: None, path: String::new(), what, hint: None }] }
 }
 
 /// A file that gateway.yaml names. Of one that is larger than any may be, just enough is read to tell.

@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 
 use super::problem::{Problem, Report};
+use super::reader::{join, push_key};
 use crate::place::Place;
 
 /// Deeper than any file means to be, shallow enough for a recursive reader.
@@ -107,7 +108,7 @@ impl Node {
 
 /// Reads a file's one document. Problems that leave the rest readable go to `report`; others are the result.
 pub fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
-    let whole = |what: String| Problem { file: None, place: None, what, hint: None };
+    let whole = |what: String| Problem { place: None, ..fault(Place::default(), what) };
     if bytes.len() > MAX_BYTES {
         return Err(whole(format!("must be at most {MAX_BYTES} bytes, is {}", bytes.len())));
     }
@@ -117,8 +118,13 @@ pub fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
     })?;
     // A byte order mark is no part of the text, and would shift the first line by a column.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut builder =
-        Builder { parser: Parser::new_from_str(text), report, anchors: HashMap::new(), size: Size::default() };
+    let mut builder = Builder {
+        parser: Parser::new_from_str(text),
+        report,
+        anchors: HashMap::new(),
+        size: Size::default(),
+        path: String::new(),
+    };
     builder.document()
 }
 
@@ -127,6 +133,8 @@ struct Builder<'t> {
     report: &'t Report,
     anchors: HashMap<usize, (Node, Size)>,
     size: Size,
+    /// Of the value that is being read.
+    path: String,
 }
 
 /// How much has been read.
@@ -160,8 +168,7 @@ impl<'t> Builder<'t> {
                 _ => {}
             }
         }
-        let empty = Problem { file: None, place: None, what: "must be a mapping, is empty".to_owned(), hint: None };
-        root.ok_or(empty)
+        root.ok_or_else(|| Problem { place: None, ..fault(Place::default(), "must be a mapping, is empty") })
     }
 
     fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node, Problem> {
@@ -189,7 +196,7 @@ impl<'t> Builder<'t> {
             _ => return Err(fault(place, "must be YAML: a value is missing")),
         };
         if let Some(tag) = tag {
-            self.report.add(place, format!("must have no tag, has `{}{}`", tag.handle, tag.suffix));
+            self.report.add(place, &self.path, format!("must have no tag, has `{}{}`", tag.handle, tag.suffix));
         }
         let node = Node { place, value };
         if anchor > 0 {
@@ -213,7 +220,12 @@ impl<'t> Builder<'t> {
         loop {
             match self.next()? {
                 (Event::SequenceEnd, _) => return Ok(Value::List(list)),
-                (event, span) => list.push(self.node(event, span, depth + 1)?),
+                (event, span) => {
+                    let length = self.path.len();
+                    self.path += &format!("[{}]", list.len());
+                    list.push(self.node(event, span, depth + 1)?);
+                    self.path.truncate(length);
+                }
             }
         }
     }
@@ -226,16 +238,19 @@ impl<'t> Builder<'t> {
                 (Event::MappingEnd, _) => return Ok(Value::Map(map)),
                 (Event::Scalar(key, style, _, _), span) => {
                     if key == "<<" && style == ScalarStyle::Plain {
-                        self.report.add(place(span.start), "`<<`: merge keys are not supported");
+                        self.report.add(place(span.start), join(&self.path, "<<"), "merge keys are not supported");
                     }
                     (key.into_owned(), place(span.start))
                 }
                 (_, span) => return Err(fault(place(span.start), "a key must be plain text")),
             };
             let (event, span) = self.next()?;
+            let above = self.path.len();
+            push_key(&mut self.path, &key);
             let value = self.node(event, span, depth + 1)?;
+            self.path.truncate(above);
             if !keys.insert(key.clone()) {
-                self.report.add(key_place, format!("{key}: duplicate key"));
+                self.report.add(key_place, join(&self.path, &key), "duplicate key");
                 continue;
             }
             if key != "<<" {
@@ -250,7 +265,7 @@ fn place(marker: Marker) -> Place {
 }
 
 fn fault(place: Place, what: impl Into<String>) -> Problem {
-    Problem { file: None, place: Some(place), what: what.into(), hint: None }
+    Problem { file: None, place: Some(place), path: String::new(), what: what.into(), hint: None }
 }
 
 #[cfg(test)]
