@@ -234,16 +234,16 @@ impl<'t> Builder<'t> {
         let mut map: Vec<Entry> = Vec::new();
         let mut keys = HashSet::new();
         loop {
-            let (key, key_place) = match self.next()? {
+            let (key, style, key_place) = match self.next()? {
                 (Event::MappingEnd, _) => return Ok(Value::Map(map)),
-                (Event::Scalar(key, style, _, _), span) => {
-                    if key == "<<" && style == ScalarStyle::Plain {
-                        self.report.add(place(span.start), join(&self.path, "<<"), "merge keys are not supported");
-                    }
-                    (key.into_owned(), place(span.start))
-                }
+                (Event::Scalar(key, style, _, _), span) => (key.into_owned(), style, place(span.start)),
                 (_, span) => return Err(fault(place(span.start), "a key must be plain text")),
             };
+            // In quotes it is a key like any other.
+            let merges = key == "<<" && style == ScalarStyle::Plain;
+            if merges {
+                self.report.add(key_place, join(&self.path, "<<"), "merge keys are not supported");
+            }
             let (event, span) = self.next()?;
             let above = self.path.len();
             push_key(&mut self.path, &key);
@@ -253,7 +253,7 @@ impl<'t> Builder<'t> {
                 self.report.add(key_place, join(&self.path, &key), "duplicate key");
                 continue;
             }
-            if key != "<<" {
+            if !merges {
                 map.push(Entry { key, key_place, value });
             }
         }

@@ -22,5 +22,5 @@ pub mod path;
 pub mod request;
 pub mod rule;
 pub mod rule_set;
-mod values;
 pub mod seen;
+mod values;
