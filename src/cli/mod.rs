@@ -10,7 +10,9 @@ mod echo;
 mod healthcheck;
 mod key;
 mod run;
+mod schema;
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -38,6 +40,8 @@ enum Command {
     Key(key::Arguments),
     /// Answer every request with what it said: an upstream to try things on
     Echo(echo::Arguments),
+    /// Print the JSON Schema of the configuration, for editors
+    Schema(schema::Arguments),
 }
 
 /// Which file a command reads.
@@ -60,6 +64,7 @@ impl CommandLine {
             Some(Command::Healthcheck(arguments)) => healthcheck::run(&arguments),
             Some(Command::Key(arguments)) => key::run(&arguments),
             Some(Command::Echo(arguments)) => echo::run(&arguments),
+            Some(Command::Schema(arguments)) => schema::run(&arguments),
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,
@@ -68,5 +73,13 @@ impl CommandLine {
                 ExitCode::FAILURE
             }
         }
+    }
+}
+
+/// Prints what is longer than a screen. Who reads it may stop early, as `head` does: that is no problem.
+fn print_long(text: &[u8]) -> Result<(), Failure> {
+    match io::stdout().lock().write_all(text).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!("standard output: {error}").into()),
+        _ => Ok(()),
     }
 }

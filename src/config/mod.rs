@@ -41,6 +41,10 @@ use problem::{Problems, Report};
 use reader::Field;
 pub use sources::{Loaded, Source, read_file};
 
+/// What an editor can know of a file: JSON Schema, draft 7, which every one of them reads. It refuses no file that is
+/// right; [`Config::parse`] knows more, such as what two values must be to each other, and what stands in other files.
+pub const SCHEMA: &str = include_str!("schema.json");
+
 /// A whole file, checked.
 #[derive(Clone, Debug)]
 pub struct Config {

@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
+use tollgate::config::problem::Problems;
 use tollgate::config::{Config, Surroundings};
 
 use super::support::Certificates;
 
-fn files(folder: &str) -> Vec<PathBuf> {
+/// The files of `good` or `bad`.
+pub fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config").join(folder);
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -39,7 +41,8 @@ KEY a go+ld # a remark
 KEY acme silver
 ";
 
-fn report(bytes: &[u8]) -> String {
+/// Reads a file as if all the others that these files name were beside it.
+pub fn parse(bytes: &[u8]) -> Result<Config, Problems> {
     let certificates = Certificates::get();
     let read = |path: &Path| match path.to_str() {
         Some("ca.pem") => Ok(certificates.authority.clone().into_bytes()),
@@ -56,11 +59,11 @@ fn report(bytes: &[u8]) -> String {
         }
         _ => Err(std::io::ErrorKind::NotFound.into()),
     };
-    match Config::parse(
-        "gateway.yaml",
-        bytes,
-        Surroundings { variable: &environment, folder: Path::new(""), read: &read },
-    ) {
+    Config::parse("gateway.yaml", bytes, Surroundings { variable: &environment, folder: Path::new(""), read: &read })
+}
+
+fn report(bytes: &[u8]) -> String {
+    match parse(bytes) {
         Ok(_) => "ok".to_owned(),
         Err(problems) => problems.to_string(),
     }

@@ -1,16 +1,17 @@
 //! Holds the documentation to the code.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use tollgate::config::{Config, Surroundings};
 
 use super::support::Certificates;
 
-fn read(name: &str) -> String {
+pub fn read(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-const PAGES: [&str; 9] = [
+pub const PAGES: [&str; 9] = [
     "README.md",
     "ARCHITECTURE.md",
     "SECURITY.md",
@@ -23,9 +24,15 @@ const PAGES: [&str; 9] = [
 ];
 
 /// The fenced blocks of a language.
-fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
+pub fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
     let fence = format!("```{language}\n");
     page.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+}
+
+/// A fragment stands in a file that is otherwise complete.
+pub fn whole(block: &str) -> String {
+    let first = if block.contains("upstream:") { "" } else { "upstream: http://127.0.0.1:9000\n" };
+    format!("{first}{block}")
 }
 
 #[test]
@@ -34,12 +41,7 @@ fn every_yaml_block_passes_check() {
     for name in PAGES {
         let page = read(name);
         for block in blocks(&page, "yaml") {
-            // A fragment stands in a file that is otherwise complete.
-            let whole = if block.contains("upstream:") {
-                block.to_owned()
-            } else {
-                format!("upstream: http://127.0.0.1:9000\n{block}")
-            };
+            let whole = whole(block);
             let certificates = Certificates::get();
             // Whatever files a block names, they are there.
             let read = |path: &Path| match path.extension().and_then(|extension| extension.to_str()) {
@@ -59,32 +61,56 @@ fn every_yaml_block_passes_check() {
     assert!(checked >= 10, "{checked} blocks");
 }
 
-#[test]
-fn every_key_of_the_file_is_documented() {
-    let page = read("docs/configuration.md");
-    for folder in [
-        "config/check.rs",
-        "config/access_log.rs",
-        "config/listeners.rs",
-        "config/tokens.rs",
-        "config/api_keys.rs",
-        "config/bounds.rs",
-        "config/rules.rs",
-        "config/limits.rs",
-        "config/stores.rs",
-        "config/expires.rs",
-        "config/hashing.rs",
-    ] {
-        let source = read(&format!("src/{folder}"));
-        for (call, quote) in
-            [(".get(\"", '"'), (".need(\"", '"'), ("timeout(&section, \"", '"'), ("cost(\"", '"'), (" get(\"", '"')]
-        {
-            for rest in source.split(call).skip(1) {
-                let key = rest.split(quote).next().unwrap();
-                assert!(page.contains(&format!("`{key}`")), "docs/configuration.md does not explain `{key}`");
-            }
+/// The keys that the code asks for.
+pub fn asked_keys() -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let source = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        let source = source.split("#[cfg(test)]").next().unwrap();
+        for call in ["get(\"", "need(\"", "timeout(&section, \"", "cost(\""] {
+            keys.extend(source.split(call).skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));
+        }
+        // The sources of a token's keys are looked for one after the other.
+        if let Some(list) = source.split("const SOURCES").nth(1).and_then(|rest| rest.split(';').nth(1)) {
+            keys.extend(list.split('"').skip(1).step_by(2).map(str::to_owned));
         }
     }
+    keys
+}
+
+/// A row of docs/configuration.md that explains keys, or operators.
+pub struct Row {
+    pub keys: Vec<String>,
+    /// The table's column `default`, if it has one.
+    pub default: Option<String>,
+}
+
+pub fn rows_of_keys() -> Vec<Row> {
+    let page = read("docs/configuration.md");
+    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let (mut rows, mut heads) = (Vec::new(), Vec::new());
+    for (before, line) in std::iter::once("").chain(page.lines()).zip(page.lines()) {
+        if !before.starts_with('|') {
+            heads = cells(line);
+        } else if line.starts_with("| `") && (heads[0].starts_with("key") || heads[0].starts_with("operator")) {
+            let cells = cells(line);
+            let keys: Vec<_> = cells[0].split('`').skip(1).step_by(2).map(str::to_owned).collect();
+            let default = heads.iter().position(|head| head == "default").map(|at| cells[at].clone());
+            rows.push(Row { keys, default });
+        }
+    }
+    rows
+}
+
+pub fn documented_keys() -> BTreeSet<String> {
+    rows_of_keys().into_iter().flat_map(|row| row.keys).collect()
+}
+
+#[test]
+fn every_key_of_the_file_is_documented_and_no_other() {
+    let (asked, documented) = (asked_keys(), documented_keys());
+    assert_eq!(asked.symmetric_difference(&documented).collect::<Vec<_>>(), [""; 0]);
 }
 
 #[test]

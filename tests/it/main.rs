@@ -36,6 +36,7 @@ mod pipelines;
 mod proxying;
 mod reload;
 mod rules;
+mod schema;
 mod sharing;
 mod slow;
 mod tidy;

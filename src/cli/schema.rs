@@ -1,0 +1,21 @@
+//! `tollgate schema`: what an editor can know of the configuration.
+
+use super::{Failure, print_long};
+use crate::config::SCHEMA;
+
+const EXAMPLE: &str = "\
+Example: an editor with a YAML language server completes, explains and checks the file while it is written.
+
+  tollgate schema > gateway.schema.json
+
+and as the first line of gateway.yaml:
+
+  # yaml-language-server: $schema=gateway.schema.json";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub struct Arguments {}
+
+pub fn run(_: &Arguments) -> Result<(), Failure> {
+    print_long(SCHEMA.as_bytes())
+}

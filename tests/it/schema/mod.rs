@@ -1,0 +1,104 @@
+//! Holds the JSON Schema of gateway.yaml to what `check` says, and to what is documented.
+
+mod files;
+mod keys;
+
+use std::process::{Command, Stdio};
+
+use boon::{Compiler, SchemaIndex, Schemas};
+use serde_json::{Value, json};
+use tollgate::config::SCHEMA;
+
+/// As `tollgate schema` prints it, and compiled.
+pub struct Schema {
+    schemas: Schemas,
+    index: SchemaIndex,
+    pub text: Value,
+}
+
+impl Schema {
+    pub fn shipped() -> Schema {
+        let text: Value = serde_json::from_str(SCHEMA).unwrap();
+        let (mut schemas, mut compiler) = (Schemas::new(), Compiler::new());
+        compiler.add_resource("gateway.schema.json", text.clone()).unwrap();
+        let index = compiler.compile("gateway.schema.json", &mut schemas).unwrap();
+        Schema { schemas, index, text }
+    }
+
+    /// Why it refuses this.
+    pub fn refusal(&self, file: &Value) -> Option<String> {
+        self.schemas.validate(file, self.index).err().map(|error| format!("{error:#}"))
+    }
+
+    /// The mappings whose keys it lists, and where it does.
+    pub fn sections(&self) -> Vec<(String, &Value)> {
+        let mut sections = Vec::new();
+        for pointer in nodes(&self.text) {
+            let node = self.text.pointer(&pointer).unwrap();
+            if node["additionalProperties"] == json!(false) && node["type"] == json!("object") {
+                sections.push((pointer, node));
+            }
+        }
+        sections
+    }
+
+    /// What stands behind a `$ref`.
+    fn resolve<'s>(&'s self, node: &'s Value) -> &'s Value {
+        match node["$ref"].as_str() {
+            Some(target) => self.text.pointer(target.trim_start_matches('#')).unwrap(),
+            None => node,
+        }
+    }
+
+    /// Every key, with the way to it; `*` is each member of a list.
+    pub fn properties(&self) -> Vec<Property<'_>> {
+        let mut found = Vec::new();
+        self.add_properties(&self.text, &[], &mut found);
+        found
+    }
+
+    fn add_properties<'s>(&'s self, node: &'s Value, path: &[&'s str], found: &mut Vec<Property<'s>>) {
+        let node = self.resolve(node);
+        if let Some(items) = node.get("items") {
+            self.add_properties(items, &[path, &["*"]].concat(), found);
+        }
+        for (key, property) in node["properties"].as_object().into_iter().flatten() {
+            let path = [path, &[key.as_str()]].concat();
+            self.add_properties(property, &path, found);
+            found.push(Property { path, said: property, resolved: self.resolve(property) });
+        }
+    }
+}
+
+/// A key of the file.
+pub struct Property<'s> {
+    pub path: Vec<&'s str>,
+    /// What stands at the key itself.
+    pub said: &'s Value,
+    pub resolved: &'s Value,
+}
+
+/// JSON pointers to everything in a value, itself first.
+pub fn nodes(value: &Value) -> Vec<String> {
+    let mut found = vec![String::new()];
+    let mut add = |key: &str, inner: &Value| {
+        let key = key.replace('~', "~0").replace('/', "~1");
+        found.extend(nodes(inner).iter().map(|rest| format!("/{key}{rest}")));
+    };
+    match value {
+        Value::Object(map) => map.iter().for_each(|(key, inner)| add(key, inner)),
+        Value::Array(list) => list.iter().enumerate().for_each(|(at, inner)| add(&at.to_string(), inner)),
+        _ => {}
+    }
+    found
+}
+
+#[test]
+fn the_command_prints_it_and_minds_no_reader_that_stops() {
+    let schema = || Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("schema").stdout(Stdio::piped()).spawn().unwrap();
+    let output = schema().wait_with_output().unwrap();
+    assert_eq!((output.status.code(), std::str::from_utf8(&output.stdout)), (Some(0), Ok(SCHEMA)));
+    let mut child = schema();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
