@@ -11,12 +11,13 @@ pub fn read(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-pub const PAGES: [&str; 9] = [
+pub const PAGES: [&str; 10] = [
     "README.md",
     "ARCHITECTURE.md",
     "SECURITY.md",
     "docs/configuration.md",
     "docs/algorithms.md",
+    "docs/deploy.md",
     "docs/hardening.md",
     "docs/operations.md",
     "docs/performance.md",

@@ -16,6 +16,7 @@ mod chosen;
 mod cli;
 mod client_address;
 mod config;
+mod deploy;
 mod docs;
 mod expires;
 mod faults;

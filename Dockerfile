@@ -1,0 +1,39 @@
+# docker build -t tollgate --build-arg VERSION=0.1.0 .
+ARG RUST=1.95
+
+FROM docker.io/library/rust:${RUST}-slim-bookworm AS build
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends cmake make \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /build
+# The dependencies first, for a program that does nothing: as long as these two files stay, so does this layer.
+COPY Cargo.toml Cargo.lock ./
+RUN mkdir -p src benches/store benches/bare \
+    && echo 'fn main() {}' | tee src/main.rs benches/store/main.rs benches/bare/main.rs \
+    && touch src/lib.rs \
+    && cargo build --release --locked \
+    && rm -r src
+COPY src src
+# A copied file keeps its time, which may be older than what was built just now.
+RUN touch src/main.rs src/lib.rs && cargo build --release --locked && strip target/release/tollgate
+# A version that is named must be the one that is built.
+ARG VERSION=
+RUN test -z "$VERSION" || test "$(target/release/tollgate --version)" = "tollgate $VERSION"
+
+# The C library, the certificates that are trusted, and nothing else: neither shell nor package manager.
+FROM gcr.io/distroless/cc-debian12:nonroot
+ARG VERSION=
+LABEL org.opencontainers.image.title="tollgate" \
+      org.opencontainers.image.description="A rate-limiting reverse proxy" \
+      org.opencontainers.image.licenses="MIT OR Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}"
+COPY --from=build /build/target/release/tollgate /usr/local/bin/tollgate
+# By number, so that an orchestrator can tell that it is not root.
+USER 65532:65532
+EXPOSE 8080 9901
+# Give it /etc/tollgate as a folder: where a single file is mounted, a change by rename is not seen.
+ENTRYPOINT ["/usr/local/bin/tollgate"]
+CMD ["run", "-c", "/etc/tollgate/gateway.yaml"]
+# Ready, not only alive: what waits for this container wants to send requests.
+HEALTHCHECK --interval=5s --timeout=4s --start-period=10s --retries=3 \
+    CMD ["/usr/local/bin/tollgate", "healthcheck", "--ready", "-c", "/etc/tollgate/gateway.yaml"]
