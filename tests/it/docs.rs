@@ -11,11 +11,12 @@ pub fn read(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-pub const PAGES: [&str; 10] = [
+pub const PAGES: [&str; 11] = [
     "README.md",
     "ARCHITECTURE.md",
     "SECURITY.md",
     "docs/configuration.md",
+    "docs/alerts.md",
     "docs/algorithms.md",
     "docs/deploy.md",
     "docs/hardening.md",

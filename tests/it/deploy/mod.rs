@@ -1,6 +1,7 @@
 //! Holds what is shipped to run Tollgate with - image, compose file, units, alerts - to what the program does.
 
 mod image;
+mod watching;
 
 use std::path::Path;
 
