@@ -7,7 +7,7 @@ use super::{read, root};
 
 /// What a Dockerfile says in the exec form; without a shell in the image there is no other.
 #[track_caller]
-fn words(line: &str) -> Vec<String> {
+pub fn words(line: &str) -> Vec<String> {
     let list = &line[line.find('[').unwrap_or_else(|| panic!("not in exec form: {line}"))..];
     serde_json::from_str(list).unwrap_or_else(|error| panic!("{line}: {error}"))
 }
@@ -21,7 +21,7 @@ fn last_stage() -> Vec<String> {
 }
 
 #[track_caller]
-fn instruction(name: &str) -> String {
+pub fn instruction(name: &str) -> String {
     let prefix = format!("{name} ");
     let lines: Vec<_> =
         last_stage().into_iter().filter_map(|line| Some(line.strip_prefix(&prefix)?.to_owned())).collect();

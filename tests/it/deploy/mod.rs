@@ -1,9 +1,15 @@
 //! Holds what is shipped to run Tollgate with - image, compose file, units, alerts - to what the program does.
 
+mod compose;
 mod image;
+mod processes;
 mod watching;
 
 use std::path::Path;
+
+use serde_yaml::Value;
+use tollgate::config::{Config, Surroundings};
+use tollgate::store;
 
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -12,4 +18,41 @@ pub fn root() -> &'static Path {
 #[track_caller]
 pub fn read(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Where a path in a YAML document leads; the keys are separated by spaces, because some have dots in them.
+pub fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
+    path.split(' ').fold(value, |value, key| match key.parse::<usize>() {
+        Ok(place) if value.is_sequence() => &value[place],
+        _ => &value[key],
+    })
+}
+
+#[track_caller]
+pub fn text<'v>(value: &'v Value, path: &str) -> &'v str {
+    at(value, path).as_str().unwrap_or_else(|| panic!("{path} is no text in {value:?}"))
+}
+
+/// The texts of a list; none where there is no list.
+pub fn texts<'v>(value: &'v Value, path: &str) -> Vec<&'v str> {
+    at(value, path).as_sequence().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// A gateway.yaml as it is read inside of the container: with no variable set, and the secrets where they are mounted.
+#[track_caller]
+pub fn parse(text: &str, secrets: &[(&str, &str)]) -> Config {
+    let read = |path: &Path| {
+        let found = secrets.iter().find(|(name, _)| path == Path::new(name));
+        found.map(|(_, secret)| secret.as_bytes().to_vec()).ok_or_else(|| std::io::ErrorKind::NotFound.into())
+    };
+    let surroundings = Surroundings { variable: &|_| None, folder: Path::new("/etc/tollgate"), read: &read };
+    Config::parse("gateway.yaml", text.as_bytes(), surroundings).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+#[track_caller]
+pub fn redis_of(config: &Config) -> &store::redis::Settings {
+    match &config.store {
+        store::Settings::Redis(redis) => redis,
+        store::Settings::Memory(_) => panic!("no Redis"),
+    }
 }
