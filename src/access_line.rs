@@ -145,16 +145,20 @@ mod moment {
     use super::{DateTime, Deserialize, Deserializer, SecondsFormat, Serializer, Timestamp, de};
     use std::borrow::Cow;
 
+    /// The end of 9999: the format has four digits for a year.
+    const LAST: u64 = 253_402_300_799_999_999;
+
     pub fn serialize<S: Serializer>(moment: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-        let moment = i64::try_from(moment.0).ok().and_then(DateTime::from_timestamp_micros).unwrap_or_default();
+        let moment =
+            i64::try_from(moment.0.min(LAST)).ok().and_then(DateTime::from_timestamp_micros).unwrap_or_default();
         serializer.serialize_str(&moment.to_rfc3339_opts(SecondsFormat::Micros, true))
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
         let text = Cow::<str>::deserialize(deserializer)?;
         let moment = DateTime::parse_from_rfc3339(&text).map_err(de::Error::custom)?;
-        let micros = u64::try_from(moment.timestamp_micros());
-        micros.map(Timestamp).map_err(|_| de::Error::custom("a time before 1970"))
+        let micros = u64::try_from(moment.timestamp_micros()).ok().filter(|micros| *micros <= LAST);
+        micros.map(Timestamp).ok_or_else(|| de::Error::custom("a time before 1970 or after 9999"))
     }
 }
 

@@ -5,6 +5,7 @@
 #![cfg(feature = "test-hooks")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod log;
 mod meaning;
 mod mutation;
 mod wire;
