@@ -79,7 +79,9 @@ impl ShutdownSignalWatch for Signals {
             _ = int.recv() => ShutdownSignal::FastShutdown,
         };
         self.handover.close();
-        self.gateway.access_logs.finish();
+        if matches!(how, ShutdownSignal::FastShutdown) {
+            self.gateway.access_logs.finish();
+        }
         how
     }
 }

@@ -49,7 +49,7 @@ pub fn wait_for(gateway: &Gateway, count: usize) -> Vec<Value> {
     found
 }
 
-fn with_id<'l>(lines: &'l [Value], id: &str) -> &'l Value {
+pub fn with_id<'l>(lines: &'l [Value], id: &str) -> &'l Value {
     let mut found = lines.iter().filter(|line| line["request_id"] == id);
     let line = found.next().unwrap_or_else(|| panic!("no line of {id}"));
     assert!(found.next().is_none(), "two lines of {id}");
@@ -277,7 +277,7 @@ rules:
   - {{name: open, match: {{path: /open}}, limit_keys: [header:x-user], on_store_failure: allow, algorithm_config: {{rate: 9/day}}}}
   - {{name: one, limit_keys: [header:x-user], algorithm_config: {{rate: 1/day}}}}
 {TO_FILE}",
-            redis.store("local")
+            redis.patient_store().replace("deny", "local")
         ),
     );
     let mut client = gateway.client();

@@ -82,6 +82,7 @@ impl Queue {
         self.work.notify_one();
         let unfinished = |waiting: &mut Waiting| waiting.writing || !waiting.lines.is_empty();
         self.rest.wait_while_for(&mut waiting, unfinished, patience);
+        waiting.hurry = false;
     }
 
     /// Nothing more will come.
