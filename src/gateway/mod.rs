@@ -8,6 +8,7 @@ mod admin;
 mod config_watch;
 mod credentials;
 mod decide;
+mod descriptors;
 pub mod echo;
 mod fall_back;
 mod fields;
@@ -59,6 +60,7 @@ use crate::store::{Lane, Report, Store};
 use crate::time::Clock;
 use access_log::AccessLogs;
 use admin::Admin;
+use descriptors::Room;
 use front_door::FrontDoor;
 use handover::{Handover, Inherited};
 use health::StoreHealth;
@@ -148,6 +150,8 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone()));
     let told = Arc::clone(&store_health);
     let access_logs = AccessLogs::new(metrics.access_log_dropped.clone());
+    let room = Room::here();
+    room.tell(&config.bounds);
     let gateway = Gateway {
         store: Store::open(&config.store, threads, clock.clone(), Report::new(move |event| told.hear(event))),
         store_health,
@@ -161,6 +165,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
         upstream_failures: Sampled::default(),
         turned_away: Sampled::default(),
         hearsay: Hearsay::default(),
+        room,
     };
     let gateway = Arc::new(gateway);
     let reload = Reload::new(Arc::clone(&gateway), sources, relog);

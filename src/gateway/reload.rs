@@ -94,6 +94,7 @@ impl Reload {
 
     async fn take_up(&mut self, config: Box<Config>) {
         let before = self.gateway.snapshot.load_full();
+        let before_bounds = before.config.bounds;
         let gateway = Arc::clone(&self.gateway);
         let made = tokio::task::spawn_blocking(move || {
             let (config, late) = config.beside(&before.config);
@@ -120,6 +121,9 @@ impl Reload {
         // They were read with it.
         self.gateway.metrics.in_force(File::ApiKeys);
         let config = &snapshot.config;
+        if config.bounds != before_bounds {
+            self.gateway.room.tell(&config.bounds);
+        }
         self.gateway.metrics.config_loaded(&config.hash, &self.gateway.clock);
         log::info!(hash = config.hash, limits = config.rules.limits().len(); "configuration taken up");
         if !late.is_empty() {

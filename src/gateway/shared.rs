@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
 use super::access_log::AccessLogs;
+use super::descriptors::Room;
 use super::health::StoreHealth;
 use super::hearsay::Hearsay;
 use super::metrics::Metrics;
@@ -35,6 +36,7 @@ pub struct Gateway {
     pub turned_away: Sampled,
     pub hearsay: Hearsay,
 }
+    pub room: Room,
 
 impl Gateway {
     /// The issuers whose keys are fetched.

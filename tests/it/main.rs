@@ -17,6 +17,7 @@ mod cli;
 mod client_address;
 mod config;
 mod deploy;
+mod descriptors;
 mod docs;
 mod expires;
 mod faults;

@@ -15,8 +15,6 @@ use crate::gateway::reply::{Reason, Reply};
 use crate::gateway::request_id;
 use crate::time::Micros;
 
-/// How many are told that there are too many; who comes then is closed without a word.
-const TOLD: usize = 256;
 /// What an answer of some hundred bytes may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -63,10 +61,10 @@ impl FrontDoor {
     /// Answers a connection that is one too many: the `beyond`th of them.
     pub(super) async fn turn_away(&self, mut framed: Box<Framed>, beyond: usize) {
         if let Some(connections) = self.gateway.turned_away.say(self.gateway.clock.now()) {
-            let hint = "limits.connections is reached";
+            let hint = "limits.connections, or what the open-file limit leaves of it, is reached";
             log::warn!(connections, hint; "connections turned away");
         }
-        if beyond < TOLD {
+        if beyond < self.gateway.room.told() {
             let reply = Reply::fault(503);
             self.answer(&mut framed, &reply, "", &request_id::keep_or_make(None), Micros(0)).await;
             framed.interrupt();

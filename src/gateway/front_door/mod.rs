@@ -68,7 +68,7 @@ enum Came {
 impl ServerApp for FrontDoor {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let (counted, before) = Counted::new(&self.open, &self.connections);
-        let most = self.bounds().connections;
+        let most = self.gateway.room.cut(&self.bounds());
         if before >= most {
             // What is rare is on the heap, so that it makes no connection larger.
             Box::pin(self.turn_away(Box::new(Framed::new(stream, counted)), before - most)).await;

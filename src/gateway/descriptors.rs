@@ -1,0 +1,72 @@
+//! Knows how many connections the open-file limit leaves room for.
+//!
+//! Each is a file, and most need a second one to the upstream. Where files run out, nobody can be accepted, answered or
+//! told so; a bound that comes first turns away only those that are too many.
+
+use log::Level;
+
+use crate::config::Bounds;
+
+/// Files that are no connections of clients: listeners, Redis, the log, what is read again.
+const OTHERS: u64 = 64;
+/// How many of those that are too many are told so at once; who comes then is closed without a word.
+const TOLD: u64 = 256;
+
+/// How many connections there may be at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    connections: usize,
+    told: usize,
+}
+
+impl Room {
+    /// By the limit of this process, as it is now.
+    pub fn here() -> Room {
+        Room::of(rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(u64::MAX, |(files, _)| files))
+    }
+
+    fn of(files: u64) -> Room {
+        let told = TOLD.min(files / 8);
+        let connections = files.saturating_sub(OTHERS + told) / 2;
+        let [connections, told] = [connections, told].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        Room { connections: connections.max(1), told }
+    }
+
+    /// How many may be told at once that they are too many.
+    pub fn told(self) -> usize {
+        self.told
+    }
+
+    /// How many of those that the file allows.
+    pub fn cut(self, bounds: &Bounds) -> usize {
+        bounds.connections.min(self.connections)
+    }
+
+    /// Says it where the file allows more.
+    pub fn tell(self, bounds: &Bounds) {
+        if bounds.connections > self.connections {
+            // Nobody asked for the default.
+            let asked = bounds.connections != Bounds::default().connections;
+            let level = if asked { Level::Warn } else { Level::Info };
+            let hint = "a connection takes two files: raise the open-file limit, or lower limits.connections";
+            log::log!(level, wanted = bounds.connections, connections = self.connections, hint; "open files limit the connections");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_files_for_each_connection_and_some_for_the_rest() {
+        let room = |files| (Room::of(files).connections, Room::of(files).told);
+        assert_eq!(room(256), (80, 32));
+        assert_eq!(room(65_536), (32_608, 256));
+        assert_eq!((room(0), room(10)), ((1, 0), (1, 1)));
+        for files in [256, 1024, 20_000, 1 << 20] {
+            let (connections, told) = room(files);
+            assert!(2 * connections + told + 64 <= usize::try_from(files).unwrap());
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Files run out, and come back: nothing spins, nothing ends, and who comes then is served.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::support::{Gateway, Upstream, eventually, now};
+
+/// Opens so many connections, on which nothing is said.
+fn open(address: SocketAddr, number: usize) -> Vec<TcpStream> {
+    (0..number).map(|_| TcpStream::connect(address).unwrap()).collect()
+}
+
+/// Whether this goes on without much to compute.
+#[track_caller]
+fn rests(gateway: &Gateway) {
+    let (start, before) = (now(), gateway.computed());
+    std::thread::sleep(Duration::from_secs(1));
+    let took = gateway.computed() - before;
+    assert!(took < start.elapsed() / 4, "{took:?} computed in {:?}", start.elapsed());
+}
+
+#[test]
+fn more_connections_than_files_are_cut_to_what_there_is_room_for() {
+    let upstream = Upstream::start();
+    let limits = "limits: {connections: 1000, idle_timeout: 60s}";
+    let gateway = Gateway::start_after("ulimit -n 256", &upstream, limits);
+    let said = "WARN open files limit the connections wanted=1000 connections=80";
+    assert!(gateway.errors().contains(said), "{}", gateway.errors());
+    let mut first = gateway.client();
+    assert_eq!(first.get("/", &[]).status, 200);
+    let many = open(gateway.http, 400);
+    eventually("the rest is turned away", || gateway.errors().contains("connections turned away"));
+    gateway.expect("tollgate_http_connections", &[], 80.0);
+    rests(&gateway);
+    // There are files left for the way to the upstream.
+    assert_eq!(first.get("/", &[("Connection", "close")]).status, 200);
+    let closed = now();
+    drop(many);
+    eventually("the next is served", || gateway.client().get("/", &[]).status == 200);
+    assert!(closed.elapsed() < Duration::from_secs(2), "{:?}", closed.elapsed());
+    let errors = gateway.errors();
+    // So many at once may take the last file before any was turned away, for a moment.
+    assert!(errors.matches("Too many open files").count() <= 4 && !errors.contains("panicked"), "{errors}");
+}
+
+#[test]
+fn without_any_file_left_it_waits_and_says_so() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start_after("ulimit -n 256", &upstream, "");
+    let mut first = gateway.client();
+    assert_eq!(first.get("/", &[]).status, 200);
+    // These are not bounded: only those come here who may watch.
+    let many = open(gateway.admin, 400);
+    eventually("files run out", || gateway.errors().contains("Too many open files"));
+    let beyond = open(gateway.http, 20);
+    rests(&gateway);
+    // What is open goes on.
+    assert_eq!(first.get("/", &[]).status, 200);
+    let closed = now();
+    drop((many, beyond));
+    let mut next = gateway.client();
+    assert_eq!(next.get("/", &[]).status, 200);
+    assert!(closed.elapsed() < Duration::from_secs(3), "{:?}", closed.elapsed());
+    gateway.expect("tollgate_http_connections", &[], 2.0);
+    let errors = gateway.errors();
+    assert!(!errors.contains("panicked"), "{errors}");
+    assert!(errors.matches("Too many open files").count() < 20, "{errors}");
+}
