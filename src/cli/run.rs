@@ -23,6 +23,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Ok(files) => log::debug!(files; "open-file limit"),
         Err(error) => log::warn!(error:% = error; "open-file limit not raised"),
     }
+    // In pages of 2 MiB, what is held for each of thousands of slow clients would be twice as much.
+    if let Err(error) = nix::sys::prctl::set_thp_disable(true) {
+        log::debug!(error:% = error; "huge pages not turned off");
+    }
     let bootstrapped = gateway::bootstrap(config, sources, Box::new(move |log| diagnostics.change(log)))?;
     let listening = bootstrapped.listening();
     bootstrapped.run(move || {

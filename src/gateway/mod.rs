@@ -61,7 +61,7 @@ use crate::time::Clock;
 use access_log::AccessLogs;
 use admin::Admin;
 use descriptors::Room;
-use front_door::FrontDoor;
+use front_door::{FrontDoor, Untaken};
 use handover::{Handover, Inherited};
 use health::StoreHealth;
 use hearsay::Hearsay;
@@ -165,6 +165,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
         upstream_failures: Sampled::default(),
         turned_away: Sampled::default(),
         hearsay: Hearsay::default(),
+        untaken: Untaken::default(),
         room,
     };
     let gateway = Arc::new(gateway);

@@ -154,10 +154,11 @@ impl ProxyHttp for Proxy {
 
     async fn upstream_peer(&self, _: &mut Session, passage: &mut Passage) -> Result<Box<HttpPeer>> {
         // Looked for first without waiting: that is every request but the first few.
+        let window = self.gateway.window();
         let found = match &passage.upstream {
-            Some(upstream) => match upstream.known_peer() {
+            Some(upstream) => match upstream.known_peer(window) {
                 Some(found) => Some(found),
-                None => upstream.first_peer().await,
+                None => upstream.first_peer(window).await,
             },
             None => None,
         };

@@ -8,11 +8,13 @@ use tokio::sync::Notify;
 
 use super::access_log::AccessLogs;
 use super::descriptors::Room;
+use super::front_door::Untaken;
 use super::health::StoreHealth;
 use super::hearsay::Hearsay;
 use super::metrics::Metrics;
 use super::sampled::Sampled;
 use super::snapshot::Snapshot;
+use super::upstream::Window;
 use crate::auth::jwt::jwks::Remote;
 use crate::store::Store;
 use crate::time::Clock;
@@ -35,8 +37,10 @@ pub struct Gateway {
     /// Connections beyond `limits.connections`.
     pub turned_away: Sampled,
     pub hearsay: Hearsay,
-}
+    /// Answers whose clients do not keep up.
+    pub untaken: Untaken,
     pub room: Room,
+}
 
 impl Gateway {
     /// The issuers whose keys are fetched.
@@ -47,6 +51,11 @@ impl Gateway {
     /// Whether every issuer's keys are in force.
     pub fn has_keys(&self) -> bool {
         self.remotes().iter().all(|remote| remote.current().is_some())
+    }
+
+    /// How far ahead of its client an answer is read.
+    pub fn window(&self) -> Window {
+        if self.untaken.are_many() { Window::Narrow } else { Window::Whole }
     }
 
     pub fn is_draining(&self) -> bool {

@@ -17,6 +17,17 @@ use crate::config;
 const REFRESH: Duration = Duration::from_secs(30);
 /// How soon, as long as it has never been found.
 const RETRY: Duration = Duration::from_secs(1);
+/// What a narrow connection may have received that was not read; the kernel doubles it for what it needs itself.
+const NARROW: usize = 8 << 10;
+
+/// How much of an answer may come before it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// As much as the kernel finds good.
+    Whole,
+    /// Little, so that an answer which nobody takes is not read far ahead. Slow over a distance.
+    Narrow,
+}
 
 #[derive(Debug)]
 pub struct Upstream {
@@ -34,8 +45,8 @@ pub struct Upstream {
 #[derive(Debug, Default)]
 struct Known {
     addresses: Vec<SocketAddr>,
-    /// One for each address.
-    peers: Vec<HttpPeer>,
+    /// One for each address, and its twin whose connections are narrow.
+    peers: Vec<(HttpPeer, HttpPeer)>,
 }
 
 impl Upstream {
@@ -80,18 +91,23 @@ impl Upstream {
     }
 
     /// An address to connect to, and how many there are.
-    pub fn known_peer(&self) -> Option<(Box<HttpPeer>, usize)> {
+    pub fn known_peer(&self, window: Window) -> Option<(Box<HttpPeer>, usize)> {
         let peers = &self.known.load().peers;
         let place = self.preferred.load(Ordering::Relaxed).checked_rem(peers.len())?;
-        Some((Box::new(peers.get(place)?.clone()), peers.len()))
+        let (whole, narrow) = peers.get(place)?;
+        let peer = match window {
+            Window::Whole => whole,
+            Window::Narrow => narrow,
+        };
+        Some((Box::new(peer.clone()), peers.len()))
     }
 
     /// Waits for the first look-up, if that is still under way.
-    pub async fn first_peer(&self) -> Option<(Box<HttpPeer>, usize)> {
+    pub async fn first_peer(&self, window: Window) -> Option<(Box<HttpPeer>, usize)> {
         let mut looked_up = self.looked_up.subscribe();
         let first = looked_up.wait_for(|done| *done);
         let _ = pingora::time::timeout(self.timeouts.connect.into(), first).await;
-        self.known_peer()
+        self.known_peer(window)
     }
 
     /// Prefers the address behind `peer`, which could not be connected to.
@@ -100,7 +116,7 @@ impl Upstream {
         let preferred = self.preferred.load(Ordering::Relaxed);
         let current = preferred.checked_rem(peers.len()).and_then(|place| peers.get(place));
         // Of many requests that meet the same refusal, one moves on.
-        if current.is_some_and(|current| current._address == peer._address) {
+        if current.is_some_and(|(current, _)| current._address == peer._address) {
             let next = preferred.wrapping_add(1);
             let _ = self.preferred.compare_exchange(preferred, next, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -133,7 +149,11 @@ impl Upstream {
         let peer = |address: &SocketAddr| {
             let mut peer = HttpPeer::new(address, false, String::new());
             peer.options = self.options();
-            peer
+            let mut narrow = peer.clone();
+            narrow.options.tcp_recv_buf = Some(NARROW);
+            // In a pool of their own: none is used again once the others are.
+            narrow.group_key = 1;
+            (peer, narrow)
         };
         let peers = addresses.iter().map(peer).collect();
         self.known.store(Arc::new(Known { addresses, peers }));

@@ -23,7 +23,7 @@ fn rests(gateway: &Gateway) {
 fn more_connections_than_files_are_cut_to_what_there_is_room_for() {
     let upstream = Upstream::start();
     let limits = "limits: {connections: 1000, idle_timeout: 60s}";
-    let gateway = Gateway::start_after("ulimit -n 256", &upstream, limits);
+    let gateway = Gateway::start_after(&upstream, limits, "ulimit -n 256");
     let said = "WARN open files limit the connections wanted=1000 connections=80";
     assert!(gateway.errors().contains(said), "{}", gateway.errors());
     let mut first = gateway.client();
@@ -46,7 +46,7 @@ fn more_connections_than_files_are_cut_to_what_there_is_room_for() {
 #[test]
 fn without_any_file_left_it_waits_and_says_so() {
     let upstream = Upstream::start();
-    let gateway = Gateway::start_after("ulimit -n 256", &upstream, "");
+    let gateway = Gateway::start_after(&upstream, "", "ulimit -n 256");
     let mut first = gateway.client();
     assert_eq!(first.get("/", &[]).status, 200);
     // These are not bounded: only those come here who may watch.

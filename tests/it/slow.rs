@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::{Client, Gateway, Upstream, eventually, now};
+use crate::support::{Client, Gateway, Upstream, eventually, now, tell};
 
 /// Sends bytes at this pace for as long as somebody takes them, and returns what was answered.
 fn drip(client: &mut Client, bytes: &[u8], pace: Duration) -> u16 {
@@ -112,6 +112,53 @@ fn who_takes_nothing_of_an_answer_is_given_up() {
     gateway.expect("tollgate_http_connections", &[], 0.0);
 }
 
+/// What the kernel holds of answers that this client has not acknowledged.
+fn unacknowledged(gateway: &Gateway, client: &Client) -> u64 {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let [from, to] = [gateway.http.port(), client.port()].map(|port| format!(":{port:04X}"));
+    let row = table.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        (fields[1].ends_with(&from) && fields[2].ends_with(&to)).then(|| fields[4].to_owned())
+    });
+    u64::from_str_radix(row.unwrap().split_once(':').unwrap().0, 16).unwrap()
+}
+
+#[test]
+fn what_nobody_takes_is_held_in_kilobytes() {
+    let upstream = Upstream::answering(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+        while stream.write_all(&[b'x'; 64 << 10]).is_ok() {}
+    });
+    let gateway = Gateway::start(&upstream, "limits: {body_timeout: 60s}");
+    let ask = |number| {
+        let clients: Vec<_> = (0..number)
+            .map(|_| {
+                let mut client = gateway.client();
+                client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+                assert!(client.has_answer(Duration::from_secs(10)));
+                client
+            })
+            .collect();
+        // It has read what it will, once it rests.
+        let mut before = gateway.computed();
+        eventually("it rests", || {
+            std::thread::sleep(Duration::from_millis(300));
+            std::mem::replace(&mut before, gateway.computed()) == before
+        });
+        clients
+    };
+    let first = ask(100);
+    let before = gateway.resident();
+    let more = ask(200);
+    let each = (gateway.resident() - before) / 200;
+    tell(&format!("{} KiB held for each answer that nobody takes", each >> 10));
+    assert!(each < 192 << 10, "{each} bytes held for each");
+    for client in first.iter().chain(&more) {
+        let held = unacknowledged(&gateway, client);
+        assert!(held < 512 << 10, "{held} bytes in the kernel");
+    }
+}
+
 #[test]
 fn connections_beyond_the_bound_are_told_and_others_served() {
     let upstream = Upstream::start();
@@ -160,9 +207,9 @@ fn hundreds_of_slow_clients_cost_the_others_nothing() {
         })
         .collect();
     gateway.expect("tollgate_http_connections", &[], 400.0);
-    let among = p99();
-    // A machine that does other things as well is no reason to fail; a gateway that waits for one of them would be.
-    assert!(among < 3 * alone + Duration::from_millis(50), "{among:?} among them, {alone:?} alone");
+    // A machine that does other things as well is no reason to fail; a gateway that waits for one of them fails each time.
+    let among: Vec<_> = (0..5).map(|_| p99()).collect();
+    assert!(among.iter().any(|among| *among < 2 * alone + Duration::from_millis(2)), "{among:?}, {alone:?} alone");
     for client in &mut slow {
         client.write("\r");
     }

@@ -13,8 +13,10 @@ mod grammar;
 pub mod head;
 mod linger;
 mod stream;
+mod untaken;
 
 pub use framing::Violation;
+pub use untaken::Untaken;
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -71,14 +73,14 @@ impl ServerApp for FrontDoor {
         let most = self.gateway.room.cut(&self.bounds());
         if before >= most {
             // What is rare is on the heap, so that it makes no connection larger.
-            Box::pin(self.turn_away(Box::new(Framed::new(stream, counted)), before - most)).await;
+            Box::pin(self.turn_away(Box::new(Framed::new(stream, counted, Untaken::default())), before - most)).await;
             return None;
         }
         let stream = match &self.headers {
             None => stream,
             Some(headers) => Box::pin(headers.take(stream, shutdown)).await?,
         };
-        let mut framed = Box::new(Framed::new(stream, counted));
+        let mut framed = Box::new(Framed::new(stream, counted, self.gateway.untaken.clone()));
         let mut leaving = shutdown.clone();
         loop {
             if !begun(&mut framed, &self.bounds(), &mut leaving).await {

@@ -24,6 +24,7 @@ use tokio::time::Sleep;
 use super::counted::Counted;
 use super::framing::{Remainder, Violation};
 use super::linger::linger;
+use super::untaken::{Untaken, Waiting};
 
 /// How much of a next request is read while one is under way.
 const AHEAD: usize = 2 << 10;
@@ -44,7 +45,8 @@ pub struct Framed {
     /// How long a client may neither send nor take anything.
     patience: Duration,
     reading: Option<Pin<Box<Sleep>>>,
-    writing: Option<Pin<Box<Sleep>>>,
+    untaken: Untaken,
+    writing: Option<Waiting>,
 }
 
 /// Why nothing more is to be had from a connection.
@@ -58,7 +60,7 @@ enum End {
 }
 
 impl Framed {
-    pub fn new(stream: Stream, counted: Counted) -> Framed {
+    pub fn new(stream: Stream, counted: Counted, untaken: Untaken) -> Framed {
         Framed {
             stream,
             counted: Some(counted),
@@ -67,6 +69,7 @@ impl Framed {
             end: None,
             patience: ANSWER,
             reading: None,
+            untaken,
             writing: None,
         }
     }
@@ -188,7 +191,7 @@ impl Framed {
             self.writing = None;
             return written;
         }
-        ready!(poll_deadline(&mut self.writing, self.patience, cx));
+        ready!(self.writing.get_or_insert_with(|| self.untaken.wait(self.patience)).poll_given_up(cx));
         self.end = Some(End::Stuck);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }

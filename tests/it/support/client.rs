@@ -76,6 +76,10 @@ impl Client {
         self.stream.write_all(bytes)
     }
 
+    pub fn port(&self) -> u16 {
+        self.stream.local_addr().unwrap().port()
+    }
+
     /// Says that nothing more will come.
     pub fn finish(&mut self) {
         self.stream.shutdown(Shutdown::Write).unwrap();

@@ -73,28 +73,12 @@ impl Gateway {
         }
         let file = directory.path().join("gateway.yaml");
         std::fs::write(&file, text).unwrap();
-        Gateway::launch(Gateway::command(&file), directory)
-    }
-
-    /// Runs a line of a shell first, and then becomes the gateway.
-    #[track_caller]
-    pub fn start_after(line: &str, upstream: &Upstream, rest: &str) -> Gateway {
-        let directory = TempDir::new().unwrap();
-        let file = directory.path().join("gateway.yaml");
-        std::fs::write(&file, Gateway::text(&format!("http://{}", upstream.address), rest)).unwrap();
-        let mut command = Command::new("sh");
-        command
-            .arg("-c")
-            .arg(format!("{line}; exec \"$0\" run -c \"$1\""))
-            .arg(env!("CARGO_BIN_EXE_tollgate"))
-            .arg(file);
-        Gateway::launch(command, directory)
+        Gateway::launch(command(&file), directory)
     }
 
     #[track_caller]
     fn launch(mut command: Command, directory: TempDir) -> Gateway {
         let errors = File::create(directory.path().join("stderr")).unwrap();
-        let mut command = command(&file);
         // The authorities that this machine is to trust, in a test that says which.
         let roots = directory.path().join(SYSTEM_ROOTS);
         if roots.exists() {
@@ -186,6 +170,7 @@ impl Gateway {
         let done = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
         assert!(done.success());
     }
+
     /// How long it has computed so far.
     pub fn computed(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
@@ -193,6 +178,13 @@ impl Gateway {
         let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
         let ticks: u64 = fields[11..=12].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum();
         Duration::from_millis(ticks * 10)
+    }
+
+    /// The memory that it holds, in bytes.
+    pub fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
     pub fn is_running(&mut self) -> bool {
