@@ -6,144 +6,43 @@ use crate::support::{Client, Gateway, Response, Upstream};
 
 /// Each by name, with the status that answers it.
 fn bad_heads() -> Vec<(&'static str, Vec<u8>, u16)> {
-    let mut heads: Vec<(&'static str, Vec<u8>, u16)> = Vec::new();
-    let mut add = |name, bytes: &[u8], status| heads.push((name, bytes.to_vec(), status));
-
-    // RFC 9112, section 3: the request line.
-    add("a method that is none", b"G(T / HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("no method", b" / HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a method without an end", &[b'A'; 100], 400);
-    add("nothing but a method", b"GET\r\nHost: a\r\n\r\n", 400);
-    add("HTTP/0.9", b"GET /\r\n\r\n", 400);
-    add("HTTP/1.2", b"GET / HTTP/1.2\r\nHost: a\r\n\r\n", 400);
-    add("HTTP/2.0", b"GET / HTTP/2.0\r\nHost: a\r\n\r\n", 400);
-    add("HTTP/11", b"GET / HTTP/11\r\nHost: a\r\n\r\n", 400);
-    add("http/1.1", b"GET / http/1.1\r\nHost: a\r\n\r\n", 400);
-    add("two spaces", b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a tab", b"GET\t/ HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a space in the target", b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a space behind the version", b"GET / HTTP/1.1 \r\nHost: a\r\n\r\n", 400);
-    add("two empty lines before", b"\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a bare line feed before", b"\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("HTTP/2, as it begins", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400);
-    add("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400);
-    add("a PROXY line that nobody asked for", b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\nGET / HTTP/1.1\r\n\r\n", 400);
-    add("Redis", b"*1\r\n$4\r\nPING\r\n", 400);
-
-    // Methods that make a proxy something else.
-    add("TRACE", b"TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", 405);
-    add("CONNECT", b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n", 405);
-
-    // Section 3.2: the target.
-    add("a fragment", b"GET /#a HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a control byte", b"GET /\x01 HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("NUL", b"GET /\0 HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("DEL", b"GET /\x7f HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("not UTF-8", b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("overlong UTF-8", b"GET /\xc0\xaf HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("angle brackets", b"GET /<script> HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("no slash", b"GET a HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("only a query", b"GET ?a HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("an asterisk, but not for OPTIONS", b"GET * HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("an authority, but not for CONNECT", b"GET a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n", 400);
-    add("another host in the target", b"GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("another port in the target", b"GET http://a:81/ HTTP/1.1\r\nHost: a:80\r\n\r\n", 400);
-    add("another case in the target", b"GET http://A/ HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a user in the target", b"GET http://u@a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a user in both", b"GET http://u@a/ HTTP/1.1\r\nHost: u@a\r\n\r\n", 400);
-    add("no host in the target", b"GET http:///a HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a backslash in the authority", b"GET http://a\\b/ HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("one slash", b"GET http:/a HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("another scheme", b"GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-
-    // Host.
-    add("no Host", b"GET / HTTP/1.1\r\n\r\n", 400);
-    add("two Hosts", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400);
-    add("the same Host twice", b"GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n", 400);
-    add("two Hosts in HTTP/1.0", b"GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n", 400);
-    add("an empty Host", b"GET / HTTP/1.1\r\nHost: \r\n\r\n", 400);
-    add("two in one Host", b"GET / HTTP/1.1\r\nHost: a, b c\r\n\r\n", 400);
-    add("a path in Host", b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400);
-    add("a port that is none", b"GET / HTTP/1.1\r\nHost: a:b\r\n\r\n", 400);
-    add("two ports", b"GET / HTTP/1.1\r\nHost: a:1:2\r\n\r\n", 400);
-    add("a bracket", b"GET / HTTP/1.1\r\nHost: [::1\r\n\r\n", 400);
-
-    // Section 5: lines and fields.
-    add("a bare line feed behind the request line", b"GET / HTTP/1.1\nHost: a\r\n\r\n", 400);
-    add("a bare line feed behind a field", b"GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n", 400);
-    add("a bare line feed at the end", b"GET / HTTP/1.1\r\nHost: a\r\n\n", 400);
-    add("a bare carriage return", b"GET / HTTP/1.1\r\nHost: a\r\nX: y\rZ: a\r\n\r\n", 400);
-    add("a folded field", b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n z\r\n\r\n", 400);
-    add("a folded first field", b"GET / HTTP/1.1\r\n Host: a\r\n\r\n", 400);
-    add("a space before the colon", b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400);
-    add("no colon", b"GET / HTTP/1.1\r\nHost: a\r\nX\r\n\r\n", 400);
-    add("no name", b"GET / HTTP/1.1\r\nHost: a\r\n: x\r\n\r\n", 400);
-    add("a name with a space", b"GET / HTTP/1.1\r\nHost: a\r\nX Y: z\r\n\r\n", 400);
-    add("a name with brackets", b"GET / HTTP/1.1\r\nHost: a\r\nX(Y): z\r\n\r\n", 400);
-    add("a name beyond ASCII", b"GET / HTTP/1.1\r\nHost: a\r\n\xc3\xa9: z\r\n\r\n", 400);
-    add("NUL in a name", b"GET / HTTP/1.1\r\nHost: a\r\nX\0: z\r\n\r\n", 400);
-    add("NUL in a value", b"GET / HTTP/1.1\r\nHost: a\r\nX: y\0z\r\n\r\n", 400);
-    add("a vertical tab in a value", b"GET / HTTP/1.1\r\nHost: a\r\nX: \x0by\r\n\r\n", 400);
-    add("DEL in a value", b"GET / HTTP/1.1\r\nHost: a\r\nX: \x7f\r\n\r\n", 400);
-
-    // Section 6: two ways of saying where the body ends.
-    let mut framed = |name, fields: &str, status| {
-        let head =
-            format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n");
-        add(name, head.as_bytes(), status);
+    let lines = include_str!("../heads.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let head = |line: &'static str| {
+        let (status, rest) = line.split_once(' ').unwrap();
+        let (name, bytes) = rest.split_once(": ").unwrap();
+        (name, unescaped(bytes), status.parse().unwrap())
     };
-    framed("a length and chunks", "Content-Length: 5\r\nTransfer-Encoding: chunked", 400);
-    framed("chunks and a length", "Transfer-Encoding: chunked\r\nContent-Length: 5", 400);
-    framed("chunks and no length at all", "Transfer-Encoding: chunked\r\nContent-Length: 0", 400);
-    framed("two lengths", "Content-Length: 5\r\nContent-Length: 6", 400);
-    framed("the same length twice", "Content-Length: 5\r\nContent-Length: 5", 400);
-    framed("a list of lengths", "Content-Length: 5, 5", 400);
-    framed("a negative length", "Content-Length: -1", 400);
-    framed("a length with a sign", "Content-Length: +5", 400);
-    framed("a hexadecimal length", "Content-Length: 0x5", 400);
-    framed("a length in words", "Content-Length: five", 400);
-    framed("an empty length", "Content-Length:", 400);
-    framed("a length with a fraction", "Content-Length: 5.0", 400);
-    framed("a length with a space", "Content-Length: 1 0", 400);
-    framed("a length beyond 64 bits", "Content-Length: 18446744073709551621", 400);
-    framed("identity", "Transfer-Encoding: identity", 400);
-    framed("gzip", "Transfer-Encoding: gzip", 400);
-    framed("gzip, then chunked", "Transfer-Encoding: gzip, chunked", 400);
-    framed("chunked, then identity", "Transfer-Encoding: chunked, identity", 400);
-    framed("chunked twice", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", 400);
-    framed("chunked in a list", "Transfer-Encoding: chunked, chunked", 400);
-    framed("xchunked", "Transfer-Encoding: xchunked", 400);
-    framed("quoted chunked", "Transfer-Encoding: \"chunked\"", 400);
-    framed("chunked with a parameter", "Transfer-Encoding: chunked;q=1", 400);
-    framed("chunked behind a vertical tab", "Transfer-Encoding: \x0bchunked", 400);
-    framed("an empty encoding", "Transfer-Encoding:", 400);
-    framed("an encoding and a folded one", "Transfer-Encoding: x\r\n chunked", 400);
-    framed("an upgrade with a body", "Upgrade: websocket\r\nConnection: Upgrade\r\nContent-Length: 5", 400);
-    add("chunks in HTTP/1.0", b"POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400);
+    lines.map(head).collect()
+}
 
-    // RFC 9110, section 7.6.1: what may not be taken off on the way.
-    let mut options = |name, value: &str| {
-        add(name, format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: {value}\r\n\r\n").as_bytes(), 400);
-    };
-    options("Host in Connection", "close, Host");
-    options("Content-Length in Connection", "content-length");
-    options("Transfer-Encoding in Connection", "TRANSFER-ENCODING");
-    options("X-Forwarded-For in Connection", "keep-alive,x-forwarded-for");
-    options("X-Request-Id in Connection", "x-request-id");
-    options("a pseudo field in Connection", ":authority");
-    options("a quoted name in Connection", "\"close\"");
-    options("too much in Connection", "a, b, c, d, e, f, g, h, i, j");
-
-    // Bounds, as they are where nobody set them.
-    let long = |length: usize| "x".repeat(length);
-    add("a long target", format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", long(8192)).as_bytes(), 414);
-    add("a target without an end", format!("GET /{}", long(9000)).as_bytes(), 414);
-    add("a long field", format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", long(65_505)).as_bytes(), 431);
-    add("a field without an end", format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", long(66_000)).as_bytes(), 431);
-    add("a long name", format!("GET / HTTP/1.1\r\nHost: a\r\n{}: y\r\n\r\n", long(2000)).as_bytes(), 431);
-    let many = "X: y\r\n".repeat(100);
-    add("101 fields", format!("GET / HTTP/1.1\r\nHost: a\r\n{many}\r\n").as_bytes(), 431);
-    heads
+/// The bytes that a line of heads.txt means.
+fn unescaped(text: &str) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::new(), text);
+    while let Some((before, escape)) = rest.split_once('\\') {
+        bytes.extend(before.as_bytes());
+        let (one, after) = escape.split_at(1);
+        rest = after;
+        match one {
+            "r" => bytes.push(b'\r'),
+            "n" => bytes.push(b'\n'),
+            "t" => bytes.push(b'\t'),
+            "0" => bytes.push(0),
+            "\\" => bytes.push(b'\\'),
+            "x" => {
+                bytes.push(u8::from_str_radix(&after[..2], 16).unwrap());
+                rest = &after[2..];
+            }
+            "*" => {
+                let (times, text) = after.split_once('(').unwrap();
+                let (text, after) = text.split_once(')').unwrap();
+                bytes.extend(unescaped(text).repeat(times.parse().unwrap()));
+                rest = after;
+            }
+            other => panic!("{other} in {text}"),
+        }
+    }
+    bytes.extend(rest.as_bytes());
+    bytes
 }
 
 /// How bytes are written: in parts of so many.
