@@ -2,7 +2,9 @@
 
 mod compose;
 mod image;
+mod kubernetes;
 mod processes;
+mod systemd;
 mod watching;
 
 use std::path::Path;

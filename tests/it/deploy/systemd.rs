@@ -1,0 +1,70 @@
+//! The unit of systemd: what it starts is there, and it waits for longer than a drain takes.
+
+use std::process::Command;
+
+use tollgate::config::{Config, Surroundings};
+
+use super::{read, root};
+use crate::support::{not_checked, tell};
+
+const UNIT: &str = "deploy/systemd/tollgate.service";
+const PROGRAM: &str = "/usr/local/bin/tollgate";
+
+/// The values of a setting, in their order.
+fn settings<'u>(unit: &'u str, name: &str) -> Vec<&'u str> {
+    unit.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).collect()
+}
+
+#[track_caller]
+fn seconds(text: &str) -> f64 {
+    text.strip_suffix('s').unwrap_or(text).parse().unwrap_or_else(|_| panic!("{text} are no seconds"))
+}
+
+#[test]
+fn the_unit_stops_later_than_a_gateway_drains() {
+    let surroundings =
+        Surroundings { variable: &|_| None, folder: root(), read: &|_| Err(std::io::ErrorKind::NotFound.into()) };
+    let smallest = Config::parse("gateway.yaml", b"upstream: http://127.0.0.1:9000", surroundings).unwrap();
+    let drain = smallest.drain.delay.plus(smallest.drain.timeout).seconds();
+    let unit = read(UNIT);
+    let stops = seconds(settings(&unit, "TimeoutStopSec")[0]);
+    assert!(stops > drain, "it is killed after {stops} s, and drains for {drain}");
+}
+
+#[test]
+fn what_the_unit_starts_takes_its_arguments() {
+    let unit = read(UNIT);
+    let mut tried = 0;
+    for line in settings(&unit, "ExecStart").into_iter().chain(settings(&unit, "ExecReload")) {
+        let Some(arguments) = line.strip_prefix(PROGRAM) else { continue };
+        let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).args(arguments.split_whitespace()).output().unwrap();
+        // Not 2, which would be wrong usage: the file is not there.
+        assert_eq!(output.status.code(), Some(1), "{line}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("/etc/tollgate/gateway.yaml"), "{output:?}");
+        tried += 1;
+    }
+    assert_eq!(tried, 2);
+    assert_eq!(settings(&unit, "ExecReload").last(), Some(&"kill -HUP $MAINPID"));
+}
+
+#[test]
+fn systemd_finds_no_fault_with_the_unit_and_little_that_it_leaves_open() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("tollgate.service");
+    // Where the program stands here.
+    std::fs::write(&file, read(UNIT).replace(PROGRAM, env!("CARGO_BIN_EXE_tollgate"))).unwrap();
+    for arguments in [&["verify"][..], &["security", "--offline=true", "--no-pager", "--threshold=20"]] {
+        let Ok(output) = Command::new("systemd-analyze").args(arguments).arg(&file).output() else {
+            not_checked("systemd-analyze is not installed");
+            return;
+        };
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        // Older ones cannot judge a file.
+        if said.contains("unrecognized option") {
+            not_checked("systemd-analyze is older than version 250");
+            return;
+        }
+        assert!(output.status.success() && !said.contains("Unknown"), "{arguments:?}: {said}");
+        tell(said.trim().lines().last().unwrap_or_default());
+    }
+}
