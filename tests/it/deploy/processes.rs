@@ -26,6 +26,8 @@ impl Processes {
         for name in ["REDIS_PORT", "PROMETHEUS_PORT"] {
             command.env(name, free_port().to_string());
         }
+        // The machine may be busy with other tests.
+        command.env("STORE_TIMEOUT", "5s");
         command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
         let mut processes = Processes { child: command.spawn().unwrap(), directory };
         eventually("all processes are ready", || {
