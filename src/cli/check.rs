@@ -5,7 +5,13 @@ use std::path::PathBuf;
 use super::Failure;
 use crate::config::Config;
 
+const EXAMPLE: &str = "\
+Example: take a new file into use when it is right, and say whose buckets start anew.
+
+  tollgate check --against gateway.yaml new.yaml && mv new.yaml gateway.yaml";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLE)]
 pub struct Arguments {
     /// The configuration
     #[arg(value_name = "FILE", default_value = "gateway.yaml")]

@@ -6,7 +6,14 @@ use std::net::SocketAddr;
 use super::Failure;
 use crate::gateway::echo;
 
+const EXAMPLE: &str = "\
+Example: see what an upstream would see.
+
+  tollgate echo --listen 127.0.0.1:9000
+  curl localhost:9000/hello";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLE)]
 pub struct Arguments {
     /// Where to listen
     #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]

@@ -7,7 +7,13 @@ use std::time::Duration;
 use super::{ConfigFile, Failure};
 use crate::config::Config;
 
+const EXAMPLE: &str = "\
+Example: in a container, ask whether the gateway of this file takes requests.
+
+  tollgate healthcheck -c /etc/tollgate/gateway.yaml --ready";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLE)]
 pub struct Arguments {
     #[command(flatten)]
     file: ConfigFile,

@@ -11,12 +11,13 @@ use crate::limit::identity::KnownKey;
 const SHORTEST_KEY: usize = 16;
 
 const EXAMPLE: &str = "\
-Make a key of 192 random bits, and let the gateway know it:
+Example: make a key of 192 random bits, and let the gateway know it.
 
   head -c 24 /dev/urandom | base64 > acme.key
   tollgate key acme gold < acme.key >> api-keys.txt
 
-A running gateway takes up the changed file by itself. Give acme.key to whoever will use it, and keep no copy.";
+A running gateway takes up the changed file by itself. Give acme.key to whoever will use
+it, and keep no copy.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]

@@ -5,10 +5,12 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this room is the one that speaks")]
 
 mod check;
+mod completions;
 mod diagnostics;
 mod echo;
 mod healthcheck;
 mod key;
+mod man;
 mod run;
 mod schema;
 
@@ -18,9 +20,18 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+const EXAMPLE: &str = "\
+Example: see what a file says, then proxy by it.
+
+  tollgate check gateway.yaml
+  tollgate run -c gateway.yaml
+
+`tollgate COMMAND -h` explains a command.
+Exit codes: 0 fine, 1 a problem with what was given or found, 2 wrong usage.";
+
 /// A rate-limiting reverse proxy: plans and limits as rules in one file
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, args_conflicts_with_subcommands = true)]
+#[command(name = "tollgate", version, args_conflicts_with_subcommands = true, after_help = EXAMPLE)]
 pub struct CommandLine {
     #[command(subcommand)]
     command: Option<Command>,
@@ -42,6 +53,10 @@ enum Command {
     Echo(echo::Arguments),
     /// Print the JSON Schema of the configuration, for editors
     Schema(schema::Arguments),
+    /// Print what completes commands and flags in a shell
+    Completions(completions::Arguments),
+    /// Print the manual page
+    Man(man::Arguments),
 }
 
 /// Which file a command reads.
@@ -65,6 +80,8 @@ impl CommandLine {
             Some(Command::Key(arguments)) => key::run(&arguments),
             Some(Command::Echo(arguments)) => echo::run(&arguments),
             Some(Command::Schema(arguments)) => schema::run(&arguments),
+            Some(Command::Completions(arguments)) => completions::run(&arguments),
+            Some(Command::Man(arguments)) => man::run(&arguments),
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,

@@ -8,7 +8,13 @@ use super::{ConfigFile, Failure, diagnostics};
 use crate::config::Loaded;
 use crate::gateway;
 
+const EXAMPLE: &str = "\
+Example: proxy by a file that stands somewhere else. It prints `ready` when all is bound.
+
+  tollgate run -c /etc/tollgate/gateway.yaml";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLE)]
 pub struct Arguments {
     #[command(flatten)]
     file: ConfigFile,

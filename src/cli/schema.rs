@@ -4,7 +4,7 @@ use super::{Failure, print_long};
 use crate::config::SCHEMA;
 
 const EXAMPLE: &str = "\
-Example: an editor with a YAML language server completes, explains and checks the file while it is written.
+Example: let an editor complete, explain and check the file while it is written.
 
   tollgate schema > gateway.schema.json
 

@@ -40,6 +40,7 @@ mod reload;
 mod rules;
 mod schema;
 mod sharing;
+mod shells;
 mod slow;
 mod tidy;
 mod timelines;

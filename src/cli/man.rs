@@ -1,0 +1,67 @@
+//! `tollgate man`: the manual page, made of what `-h` says.
+
+use std::io;
+
+use clap::CommandFactory;
+use clap_mangen::Man;
+
+use super::{CommandLine, Failure, print_long};
+
+const EXAMPLE: &str = "\
+Example: read it, or keep it where man looks.
+
+  tollgate man | man -l -
+  tollgate man > /usr/local/share/man/man1/tollgate.1";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub struct Arguments {}
+
+pub fn run(_: &Arguments) -> Result<(), Failure> {
+    print_long(page()?.as_bytes())
+}
+
+fn page() -> Result<String, Failure> {
+    let mut tollgate = CommandLine::command().disable_help_subcommand(true);
+    tollgate.build();
+    let version = tollgate.get_version().unwrap_or_default();
+    let mut page = format!(".TH TOLLGATE 1 \"\" \"tollgate {version}\" \"Tollgate\"\n{APOSTROPHE}");
+    let whole = Man::new(tollgate.clone());
+    page += &section("NAME", &rendered(&whole, Man::render_name_section)?);
+    page += &section("SYNOPSIS", &rendered(&whole, Man::render_synopsis_section)?);
+    page += &section("OPTIONS", &rendered(&whole, Man::render_options_section)?);
+    page += &section("EXAMPLE", &example(&whole)?);
+    page += ".SH COMMANDS\n";
+    for command in tollgate.get_subcommands() {
+        let of_command = Man::new(command.clone());
+        page += &format!(".SS {}\n", command.get_name());
+        page += &rendered(&of_command, Man::render_synopsis_section)?;
+        page += ".PP\n";
+        page += &rendered(&of_command, Man::render_description_section)?;
+        page += &rendered(&of_command, Man::render_options_section)?;
+        page += ".PP\n";
+        page += &example(&of_command)?;
+    }
+    Ok(page)
+}
+
+fn section(heading: &str, text: &str) -> String {
+    format!(".SH {heading}\n{text}")
+}
+
+/// What stands below `-h`, line by line.
+fn example(page: &Man) -> Result<String, Failure> {
+    Ok(format!(".nf\n{}.fi\n", rendered(page, Man::render_extra_section)?))
+}
+
+/// How an apostrophe is set, in the words in which every part begins.
+const APOSTROPHE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
+
+/// A part of a page, without what stands around it where it is a whole page: here a page has many commands.
+fn rendered(page: &Man, part: fn(&Man, &mut dyn io::Write) -> io::Result<()>) -> Result<String, Failure> {
+    let mut text = Vec::new();
+    part(page, &mut text)?;
+    let text = String::from_utf8(text)?;
+    let lines = text.strip_prefix(APOSTROPHE).unwrap_or(&text).lines().filter(|line| !line.starts_with(".SH "));
+    Ok(lines.map(|line| format!("{}\n", line.trim_end())).collect())
+}
