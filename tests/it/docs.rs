@@ -11,7 +11,7 @@ pub fn read(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-pub const PAGES: [&str; 11] = [
+pub const PAGES: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
     "SECURITY.md",
@@ -23,6 +23,7 @@ pub const PAGES: [&str; 11] = [
     "docs/operations.md",
     "docs/performance.md",
     "docs/reasons.md",
+    "docs/recipes.md",
 ];
 
 /// The fenced blocks of a language.
@@ -33,7 +34,8 @@ pub fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
 
 /// A fragment stands in a file that is otherwise complete.
 pub fn whole(block: &str) -> String {
-    let first = if block.contains("upstream:") { "" } else { "upstream: http://127.0.0.1:9000\n" };
+    let file: serde_yaml::Mapping = serde_yaml::from_str(block).unwrap();
+    let first = if file.contains_key("upstream") { "" } else { "upstream: http://127.0.0.1:9000\n" };
     format!("{first}{block}")
 }
 
