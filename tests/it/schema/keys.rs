@@ -216,23 +216,18 @@ fn however_a_value_is_spelt_it_is_not_refused_where_check_accepts_it() {
     let values: Vec<Value> = quoted.chain(plain.filter(|value: &Value| !value.is_string())).collect();
     let (mut accepted, mut refused) = (0, 0);
     for Property { path, resolved, .. } in schema.properties() {
-        let files = whole_files().into_iter().filter(|file| has(file, &path[..path.len() - 1]));
-        for file in files.take(2) {
-            for value in &values {
-                let value = if resolved["type"] == json!("array") { json!([value]) } else { value.clone() };
-                let mut with = file.clone();
-                if !set(&mut with, &path, &value) {
-                    continue;
-                }
-                match schema.refusal(&with) {
-                    None => accepted += 1,
-                    Some(refusal) => {
-                        refused += 1;
-                        let accepted = config::parse(with.to_string().as_bytes()).is_ok();
-                        assert!(!accepted, "{with}\n{refusal}");
-                    }
-                }
+        let mut files = whole_files().into_iter().filter(|file| has(file, &path[..path.len() - 1]));
+        let Some(mut file) = files.next_back() else { continue };
+        for value in &values {
+            let value = if resolved["type"] == json!("array") { json!([value]) } else { value.clone() };
+            set(&mut file, &path, &value);
+            if !schema.refuses(&file) {
+                accepted += 1;
+                continue;
             }
+            refused += 1;
+            let right = config::parse(file.to_string().as_bytes()).is_ok();
+            assert!(!right, "{file}\n{:?}", schema.refusal(&file));
         }
     }
     assert!(accepted > 300 && refused > 3000, "{accepted} {refused}");

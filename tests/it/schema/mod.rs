@@ -1,5 +1,6 @@
 //! Holds the JSON Schema of gateway.yaml to what `check` says, and to what is documented.
 
+mod examples;
 mod files;
 mod keys;
 
@@ -23,6 +24,10 @@ impl Schema {
         compiler.add_resource("gateway.schema.json", text.clone()).unwrap();
         let index = compiler.compile("gateway.schema.json", &mut schemas).unwrap();
         Schema { schemas, index, text }
+    }
+
+    pub fn refuses(&self, file: &Value) -> bool {
+        self.schemas.validate(file, self.index).is_err()
     }
 
     /// Why it refuses this.
