@@ -36,6 +36,7 @@ mod metrics;
 mod outage;
 mod pipelines;
 mod proxying;
+mod reasons;
 mod recipes;
 mod reload;
 mod rules;
