@@ -47,6 +47,15 @@ fn it_has_the_attributes_that_there_are() {
 }
 
 #[test]
+fn it_has_the_warnings_that_there_are() {
+    let schema = Schema::shipped();
+    let listed = &schema.text["properties"]["check"]["properties"]["allow"]["items"]["anyOf"][0]["enum"];
+    let source = docs::read("src/config/lints/mod.rs");
+    let lints = source.split("\n    (\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+    assert_eq!(*listed, json!(lints.collect::<Vec<_>>()));
+}
+
+#[test]
 fn a_mapping_has_no_keys_but_those_that_are_listed() {
     let schema = Schema::shipped();
     for pointer in nodes(&schema.text) {
@@ -59,6 +68,7 @@ fn a_mapping_has_no_keys_but_those_that_are_listed() {
 const WHOLE: [&str; 3] = [
     "
 upstream: http://127.0.0.1:9000
+access_log: {to: stdout}
 listeners: [{address: 127.0.0.1:8081}]
 store: {redis: {url: redis://127.0.0.1}}
 jwt: {issuers: [{issuer: a, algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}]}
@@ -157,7 +167,7 @@ fn a_bound_of_a_number_is_that_of_check() {
     assert!(bounds > 20, "{bounds} bounds");
 }
 
-const SPELLINGS_OF_VALUES: [&str; 48] = [
+const SPELLINGS_OF_VALUES: [&str; 50] = [
     "0",
     "1",
     "-1",
@@ -206,6 +216,8 @@ const SPELLINGS_OF_VALUES: [&str; 48] = [
     "100/15m",
     "shadow",
     "fixed",
+    "2026-11-30T23:00:00Z",
+    "2026-11-30 23:00:00.5+01:00",
 ];
 
 #[test]
