@@ -5,6 +5,7 @@
 
 mod access_log;
 mod admin;
+pub mod buckets;
 mod config_watch;
 mod credentials;
 mod decide;
@@ -35,9 +36,13 @@ mod stamp;
 mod tokens;
 mod upstream;
 
-/// For `tests/fuzz`, which judges heads and bodies by themselves.
+pub use decide::retry_after;
+/// For `tests/fuzz`, which judges bodies by themselves.
 #[cfg(feature = "test-hooks")]
-pub use front_door::{framing, head};
+pub use front_door::framing;
+pub use front_door::head;
+pub use metrics::DEFAULT;
+pub use reply::Reason;
 
 use std::fmt;
 use std::io;

@@ -16,6 +16,18 @@ const FORMAT: &[u8] = b"tollgate/1";
 pub struct BucketKey(pub [u8; 16]);
 
 impl BucketKey {
+    /// Thirty-two hexadecimal digits, as it prints.
+    pub fn parse(text: &str) -> Option<BucketKey> {
+        let mut key = [0; 16];
+        if text.len() != 32 || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+            return None;
+        }
+        for (byte, digits) in key.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            *byte = super::path::hex_pair(digits)?;
+        }
+        Some(BucketKey(key))
+    }
+
     /// A fixed number for this bucket, spread evenly over all of them: the same on every gateway.
     pub fn spread(&self) -> u32 {
         let [a, b, c, d, ..] = self.0;

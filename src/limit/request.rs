@@ -32,7 +32,7 @@ impl<'a> Request<'a> {
 }
 
 /// `host:8080` → `host`, `[::1]:8080` → `[::1]`.
-fn without_port(authority: &[u8]) -> &[u8] {
+pub fn without_port(authority: &[u8]) -> &[u8] {
     let Some(colon) = authority.iter().rposition(|byte| *byte == b':') else { return authority };
     let (host, port) = (&authority[..colon], &authority[colon + 1..]);
     let bracketed = host.first() == Some(&b'[') && host.last() == Some(&b']');

@@ -107,6 +107,30 @@ impl Memory {
         settle(plan, &states, now).0
     }
 
+    /// What is kept of these buckets, one after the other.
+    pub fn states_of(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
+        let state = |key| self.shards[self.shard_of(key)].lock().get_priority(key).map(|kept| kept.state.clone());
+        let states = keys.iter().map(state).collect();
+        // Read behind them: no state lies ahead of it.
+        (self.clock.now(), states)
+    }
+
+    /// The same, and from then on nothing is kept of them: they are full.
+    pub fn forget(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
+        let forget = |key| {
+            let (_, kept) = self.shards[self.shard_of(key)].lock().remove(key)?;
+            self.buckets.fetch_sub(1, Ordering::Relaxed);
+            Some(kept.state)
+        };
+        let states = keys.iter().map(forget).collect();
+        (self.clock.now(), states)
+    }
+
+    /// The keys of all buckets, shard by shard: no lock is held while they are looked at.
+    pub fn keys(&self) -> impl Iterator<Item = Vec<BucketKey>> {
+        self.shards.iter().map(|shard| shard.lock().iter().map(|(key, _)| *key).collect())
+    }
+
     /// Makes a bucket hold no more than `most`.
     pub fn lower(&self, key: BucketKey, algorithm: &Algorithm, most: Cost) {
         let shard = &mut self.shards[self.shard_of(&key)].lock();

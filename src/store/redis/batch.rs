@@ -239,7 +239,7 @@ fn integer(value: &Value) -> Result<u64, StoreError> {
 }
 
 /// A state, packed as integers of eight bytes.
-fn state(value: &Value) -> Result<Option<State>, StoreError> {
+pub fn state(value: &Value) -> Result<Option<State>, StoreError> {
     let packed = match value {
         Value::Nil => return Ok(None),
         Value::BulkString(packed) if packed.len() % 8 == 0 => packed,

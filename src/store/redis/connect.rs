@@ -49,7 +49,7 @@ pub struct Connected {
     pub connection: MultiplexedConnection,
     /// Moves the bytes; ends when the connection does.
     pub driver: Driver,
-    /// The name of the script on the server.
+    /// The name of the script on the server; empty where none was asked for.
     pub sha: String,
 }
 
@@ -61,8 +61,14 @@ impl From<RedisError> for Fault {
     }
 }
 
-/// Each step of the way gets [`STEP`]; all of them together are what a start waits for at most.
+/// For a gateway, which will take with this script. Each step of the way gets [`STEP`]; all of them together are what a
+/// start waits for at most.
 pub async fn connect(settings: &Settings, text: &str) -> Result<Connected, Fault> {
+    reach(settings, Some(text)).await
+}
+
+/// Without a script, nothing is tried out.
+pub async fn reach(settings: &Settings, text: Option<&str>) -> Result<Connected, Fault> {
     let unreachable = |error: std::io::Error| Fault::new(StoreError::Unreachable, error.to_string());
     let address = (&*settings.host, settings.port);
     let stream = step("connecting", TcpStream::connect(address)).await?.map_err(unreachable)?;
@@ -91,7 +97,7 @@ async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result<T, Fault> 
 
 async fn log_in(
     settings: &Settings,
-    text: &str,
+    text: Option<&str>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<Connected, Fault> {
     let mut info = RedisConnectionInfo::default().set_db(settings.database).set_skip_set_lib_name();
@@ -108,7 +114,12 @@ async fn log_in(
     let mut driver: Driver = Box::pin(driver);
     let sha = tokio::select! {
         biased;
-        sha = try_out(settings, text, &mut connection) => sha?,
+        sha = async {
+            match text {
+                Some(text) => try_out(settings, text, &mut connection).await,
+                None => Ok(String::new()),
+            }
+        } => sha?,
         () = &mut driver => return Err(Fault::new(StoreError::Unreachable, "the connection was closed at once")),
     };
     Ok(Connected { connection, driver, sha })

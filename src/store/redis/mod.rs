@@ -14,6 +14,7 @@ mod connect;
 mod envelope;
 pub mod hooks;
 mod link;
+pub mod look;
 mod presence;
 pub mod script;
 mod url;

@@ -1,0 +1,106 @@
+//! Tells on the admin listener what buckets in memory hold, and forgets them when told to.
+//!
+//! A bucket is named by its key in hexadecimal digits, so no value of a client stands in a URL. The listener asks for no
+//! password, so what changes something must be meant: only DELETE does, with a field that no page of a web browser can
+//! send to another site, and only to a name that no other site can take.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::header::HOST;
+use http::request::Parts;
+use http::{HeaderName, Method};
+use serde_json::{Value, json};
+
+use super::shared::Gateway;
+use crate::limit::key::BucketKey;
+use crate::limit::request::without_port;
+use crate::store::Store;
+use crate::store::memory::Memory;
+
+/// The field without which nothing is forgotten.
+pub const PERMIT: HeaderName = HeaderName::from_static("tollgate-operator");
+
+/// At once: as many as a request could be charged by.
+const MOST: usize = 256;
+/// As many as are told of a search: who looks for one bucket names it more closely.
+const FOUND: usize = 16;
+/// Of a name's sixteen digits, so that a search finds few.
+const SHORTEST: usize = 8;
+
+/// A code, and a document or, for what is none, a line of text.
+pub type Answered = (u16, Result<Value, &'static str>);
+
+/// `/buckets/KEY,KEY` and `/buckets?name=START`.
+pub async fn answer(gateway: &Arc<Gateway>, head: &Parts) -> Answered {
+    if !is_addressed(head) {
+        return (403, Err("ask by an address, or by localhost: another name may lead here from a foreign page"));
+    }
+    let Store::Memory(memory) = &gateway.store else {
+        return (409, Err("the buckets are in Redis: ask that"));
+    };
+    let query = head.uri.query().unwrap_or_default();
+    match (head.uri.path().strip_prefix("/buckets/"), &head.method) {
+        (Some(keys), method) => {
+            let keys: Option<Vec<BucketKey>> = keys.split(',').take(MOST + 1).map(BucketKey::parse).collect();
+            match keys.filter(|keys| keys.len() <= MOST) {
+                None => (400, Err("a bucket's key has 32 hexadecimal digits; 256 keys at most, with commas")),
+                Some(keys) if *method != Method::DELETE => (200, Ok(states(memory, &keys))),
+                Some(_) if head.headers.get(PERMIT).is_none_or(|permit| permit != "reset") => {
+                    (403, Err("DELETE needs the field `Tollgate-Operator: reset`"))
+                }
+                Some(keys) => (200, Ok(forget(memory, &keys))),
+            }
+        }
+        (None, &Method::DELETE) => (405, Err("only buckets that are named can be forgotten")),
+        (None, _) => match query.strip_prefix("name=").filter(|begin| is_name(begin)) {
+            Some(begin) => (200, Ok(find(gateway, begin.to_owned()).await)),
+            None => (400, Err("name= must be 8 to 16 hexadecimal digits, in lower case")),
+        },
+    }
+}
+
+/// A site that has its name lead to this address cannot have an address for a name.
+fn is_addressed(head: &Parts) -> bool {
+    let host = head.headers.get(HOST).map_or(&b""[..], |host| host.as_bytes());
+    let host = std::str::from_utf8(without_port(host)).unwrap_or_default();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
+}
+
+fn is_name(begin: &str) -> bool {
+    (SHORTEST..=16).contains(&begin.len()) && begin.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn states(memory: &Memory, keys: &[BucketKey]) -> Value {
+    let (now, states) = memory.states_of(keys);
+    tell(now.0, keys, &states)
+}
+
+fn forget(memory: &Memory, keys: &[BucketKey]) -> Value {
+    let (now, states) = memory.forget(keys);
+    log::info!(buckets = keys.len(); "buckets were made full by an operator");
+    tell(now.0, keys, &states)
+}
+
+fn tell(now: u64, keys: &[BucketKey], states: &[Option<crate::limit::algorithm::State>]) -> Value {
+    let bucket = |(key, state): (&BucketKey, &Option<_>)| {
+        let state = state.as_ref().map(|state: &crate::limit::algorithm::State| state.to_vec());
+        json!({"key": format!("{key:?}"), "state": state})
+    };
+    json!({"now": now, "buckets": keys.iter().zip(states).map(bucket).collect::<Vec<_>>()})
+}
+
+/// Every bucket's name is made anew, which takes a second for a million: on a thread of its own.
+async fn find(gateway: &Arc<Gateway>, begin: String) -> Value {
+    let gateway = Arc::clone(gateway);
+    let search = move || {
+        let snapshot = gateway.snapshot.load_full();
+        let names = &snapshot.config.hash_key;
+        let Store::Memory(memory) = &gateway.store else { return Vec::new() };
+        let is = |key: &BucketKey| names.bucket(&key.0).to_string().starts_with(&begin);
+        memory.keys().flatten().filter(is).take(FOUND).collect()
+    };
+    let found = tokio::task::spawn_blocking(search).await.unwrap_or_default();
+    json!({"buckets": found.iter().map(|key: &BucketKey| json!({"key": format!("{key:?}")})).collect::<Vec<_>>()})
+}
