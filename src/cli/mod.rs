@@ -4,13 +4,18 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this room is the one that speaks")]
 
+mod ask_admin;
+mod bucket;
 mod check;
 mod completions;
 mod diagnostics;
 mod echo;
+mod explain;
 mod healthcheck;
 mod key;
+mod levels;
 mod man;
+mod named;
 mod run;
 mod schema;
 
@@ -45,6 +50,10 @@ enum Command {
     Run(run::Arguments),
     /// Report every problem of a file, and change nothing
     Check(check::Arguments),
+    /// Say what a file makes of a request, rule by rule, and why
+    Explain(Box<explain::Arguments>),
+    /// Show what a client's bucket holds, or make it full
+    Bucket(Box<bucket::Arguments>),
     /// Ask a running gateway's admin listener whether it is well (for containers)
     Healthcheck(healthcheck::Arguments),
     /// Print the line of `api_keys.file` for a key that stands on standard input
@@ -76,6 +85,8 @@ impl CommandLine {
             None => run::run(&self.run),
             Some(Command::Run(arguments)) => run::run(&arguments),
             Some(Command::Check(arguments)) => check::run(&arguments),
+            Some(Command::Explain(arguments)) => explain::run(&arguments),
+            Some(Command::Bucket(arguments)) => bucket::run(&arguments),
             Some(Command::Healthcheck(arguments)) => healthcheck::run(&arguments),
             Some(Command::Key(arguments)) => key::run(&arguments),
             Some(Command::Echo(arguments)) => echo::run(&arguments),

@@ -45,8 +45,13 @@ impl Clarity {
         }
     }
 
+    /// What it is that a request repeats, or has taken off.
+    pub fn ambiguous(&self, request: &Request<'_>) -> Option<&Attribute> {
+        self.repeatable.iter().find(|attribute| attribute.is_ambiguous(request))
+    }
+
     pub fn check(&self, request: &Request<'_>) -> Result<(), Unclear> {
-        if self.repeatable.iter().any(|attribute| attribute.is_ambiguous(request)) {
+        if self.ambiguous(request).is_some() {
             return Err(Unclear::Ambiguous);
         }
         // Whatever is counted by: without who asks it is another's request.

@@ -176,6 +176,11 @@ impl RuleSet {
         self.clarity.check(request)
     }
 
+    /// What makes a request ambiguous, where that is an attribute.
+    pub fn ambiguous(&self, request: &Request<'_>) -> Option<&Attribute> {
+        self.clarity.ambiguous(request)
+    }
+
     /// Every limit of the file; a [`LimitId`] is a place in it.
     pub fn limits(&self) -> &[CompiledLimit] {
         &self.limits

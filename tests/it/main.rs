@@ -12,6 +12,7 @@ mod agreement;
 mod answers;
 mod api_keys;
 mod broken_answers;
+mod bucket;
 mod chosen;
 mod cli;
 mod client_address;
@@ -20,6 +21,7 @@ mod deploy;
 mod descriptors;
 mod docs;
 mod expires;
+mod explain;
 mod faults;
 #[cfg(feature = "test-hooks")]
 mod flaws;

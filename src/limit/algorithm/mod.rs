@@ -9,6 +9,8 @@
 
 pub mod token_bucket;
 
+use std::fmt;
+
 use smallvec::SmallVec;
 
 use crate::limit::cost::Cost;
@@ -71,6 +73,15 @@ pub enum Charged {
     Short { wait: Micros },
     /// It could not pay even when full.
     Never,
+}
+
+/// Its numbers, as an operator would write them: `10/s burst 20`.
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Algorithm::TokenBucket(bucket) => bucket.fmt(f),
+        }
+    }
 }
 
 impl Algorithm {

@@ -10,6 +10,8 @@
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
+use std::fmt;
+
 use smallvec::smallvec;
 
 use super::{Charged, Entry, Level, Quota, Step};
@@ -156,6 +158,28 @@ impl TokenBucket {
     }
 }
 
+/// `10/s burst 20`, `10000/day burst 10000`, `0.35/33s burst 7`: the same rate, over the shortest period in which it is a
+/// whole number of thousandths.
+impl fmt::Display for TokenBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SECOND: u64 = 1_000_000;
+        let amount = |period: u64| {
+            let thousandths = u128::from(self.refill) * u128::from(period);
+            let amount = (thousandths % u128::from(self.unit) == 0).then(|| thousandths / u128::from(self.unit));
+            amount.and_then(|amount| u64::try_from(amount).ok()).map(Cost::from_thousandths)
+        };
+        let periods = [("s", SECOND), ("min", 60 * SECOND), ("hour", 3_600 * SECOND), ("day", 86_400 * SECOND)];
+        match periods.iter().find_map(|(name, period)| Some((name, amount(*period)?))) {
+            Some((name, amount)) => write!(f, "{amount}/{name}")?,
+            None => {
+                let period = SECOND.saturating_mul(self.unit / greatest_common_divisor(self.unit, SECOND));
+                write!(f, "{}/{}s", amount(period).unwrap_or_default(), period / SECOND)?;
+            }
+        }
+        write!(f, " burst {}", self.burst)
+    }
+}
+
 fn greatest_common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
@@ -176,6 +200,23 @@ mod tests {
         let Unfit::TooLarge { largest } = unfit else { panic!("{unfit:?}") };
         assert!(TokenBucket::new(per_second("0.001"), largest).is_ok());
         assert!(TokenBucket::new(per_second("0.001"), largest + 1).is_err());
+    }
+
+    #[test]
+    fn numbers_print_as_an_operator_would_write_them() {
+        let minute = 60_000_000;
+        for (amount, period, printed) in [
+            ("10", minute / 60, "10/s burst 20"),
+            ("0.5", minute / 60, "0.5/s burst 20"),
+            ("10", minute, "10/min burst 20"),
+            ("600", 60 * minute, "10/min burst 20"),
+            ("10000", 1_440 * minute, "10000/day burst 20"),
+            ("7", 11 * minute, "0.35/33s burst 20"),
+        ] {
+            let amount = Cost::parse(amount.as_bytes(), crate::limit::cost::Beyond::Refuse).unwrap();
+            let bucket = TokenBucket::new(Rate { amount, period: Micros(period) }, 20).unwrap();
+            assert_eq!(bucket.to_string(), printed);
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Prices a rule that applies: which buckets it charges, and how much.
 
-use super::{ExplainedCharge, Picked};
+use super::{ExplainedCharge, Picked, limits_of};
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::{Charge, LimitId, Plan};
 use crate::limit::cost::{Beyond, Cost};
 use crate::limit::key::Descriptor;
-use crate::limit::rule::{Limit, Mode, Price};
+use crate::limit::rule::{Action, Limit, Mode, Price, Rule};
 use crate::limit::rule_set::RuleSet;
 use crate::limit::seen::{Known, Seen};
 
@@ -102,5 +102,25 @@ impl<'a> Walk<'a, '_> {
             }
         }
         descriptor
+    }
+}
+
+impl RuleSet {
+    /// The buckets of one rule for whom its keys would pick so, each with what a request would cost that names no cost.
+    pub fn buckets_of<'a>(
+        &'a self,
+        rule: &'a Rule,
+        picked: &[Picked<'a>],
+        known: Known<'a>,
+    ) -> Vec<ExplainedCharge<'a>> {
+        let rules = self.written().policies.iter().flat_map(|policy| &policy.rules);
+        let before = rules.take_while(|one| !std::ptr::eq(*one, rule)).map(limits_of).sum();
+        let mut see = |_: &Attribute| Seen::Missing;
+        let mut walk = Walk { rules: self, see: &mut see, known, plan: Plan::default(), next: LimitId(0) };
+        match &rule.action {
+            Action::Allow | Action::Deny => Vec::new(),
+            // A price that hangs on the request is its default, since the request names none.
+            Action::Charge(limits) => walk.charges(limits, LimitId(before), picked).unwrap_or_default(),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod client;
+mod command;
 mod gateway;
 pub mod https;
 mod liar;
@@ -14,6 +15,7 @@ mod upstream;
 
 pub use certificates::Certificates;
 pub use client::{Client, Response};
+pub use command::tollgate;
 pub use gateway::{Gateway, SYSTEM_ROOTS};
 pub use liar::play_redis;
 pub use redis::{Redis, free_port};

@@ -1,0 +1,196 @@
+//! `tollgate bucket show|reset`: what a client's bucket holds now, and how to make it full.
+
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+
+use serde_json::json;
+
+use super::levels::{Backend, Bucket, Levels};
+use super::named::{self, Chosen};
+use super::{ConfigFile, Failure};
+use crate::config::Config;
+use crate::limit::explanation::Date;
+use crate::limit::key::BucketKey;
+use crate::limit::rule::Mode;
+use crate::limit::seen::Known;
+use crate::store;
+use crate::time::{Clock, Micros};
+
+const EXAMPLES: &str = "\
+  tollgate bucket show free jwt:sub=acme        what is left to acme
+  tollgate bucket reset free jwt:sub=acme       acme's bucket is full
+  tollgate bucket show free --hash 0c2a66c5     a bucket as the access log names it";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    act: Act,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Act {
+    /// Say what it holds; nothing is changed
+    Show(Which),
+    /// Make it full, and say what it held
+    Reset(Which),
+}
+
+#[derive(Debug, clap::Args)]
+struct Which {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// The rule: `free`, `plan/free`, or `free.second` for one of several limits
+    #[arg(value_name = "RULE", required_unless_present = "hash")]
+    rule: Option<String>,
+    /// What the rule counts by: a value for each of its limit keys
+    #[arg(value_name = "KEY=VALUE", conflicts_with = "hash")]
+    keys: Vec<String>,
+    /// The bucket's name in the access log, or the first 8 of its digits and more
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    hash: Option<String>,
+    /// Who issued the tokens, where the file trusts several issuers
+    #[arg(long, value_name = "ISSUER")]
+    issuer: Option<String>,
+    /// The admin listener to ask for buckets in memory, when it is not the file's
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<SocketAddr>,
+    /// One JSON document instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+fn name(text: &str) -> Result<String, String> {
+    let text = text.to_ascii_lowercase();
+    let fits = (8..=16).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if fits { Ok(text) } else { Err("must be 8 to 16 hexadecimal digits".to_owned()) }
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let (Act::Show(which) | Act::Reset(which)) = &arguments.act;
+    let path = &which.file.config;
+    let config = Config::load(path)?;
+    let backend = Backend::of(&config, path, which.admin)?;
+    let known =
+        Known { client: None, issuer: which.issuer.as_deref(), at: Clock::system().wall(), names: &config.hash_key };
+    let chosen = match (&which.rule, &which.hash) {
+        (Some(rule), None) => named::by_values(&config, rule, &which.keys, known)?,
+        (rule, Some(begin)) => {
+            let key = found(&backend, &config, begin)?;
+            vec![named::by_key(&config, rule.as_deref(), key)?]
+        }
+        (None, None) => return Err("a RULE or --hash must be given".into()),
+    };
+    let keys: Vec<BucketKey> = chosen.iter().map(|chosen| chosen.key).collect();
+    let levels = match arguments.act {
+        Act::Show(_) => backend.read(&keys)?,
+        Act::Reset(_) => backend.reset(&keys)?,
+    };
+    if which.json {
+        println!("{}", serde_json::to_string_pretty(&document(&arguments.act, &config, &chosen, &levels))?);
+        return Ok(());
+    }
+    for chosen in &chosen {
+        println!("{}", told(&arguments.act, &config, chosen, &levels));
+    }
+    match (&arguments.act, &config.store) {
+        (Act::Show(_), _) => println!("read from {}", levels.from),
+        (Act::Reset(_), store::Settings::Memory(_)) => println!("full from now on, in {}", levels.from),
+        (Act::Reset(_), store::Settings::Redis(_)) => println!(
+            "full from now on, in {}; a gateway that has just refused by it asks again within a second",
+            levels.from
+        ),
+    }
+    Ok(())
+}
+
+/// The one bucket whose name begins so.
+pub fn found(backend: &Backend, config: &Config, begin: &str) -> Result<BucketKey, Failure> {
+    const TOLD: u64 = 100_000;
+    let watched = std::io::stderr().is_terminal();
+    let mut next = TOLD;
+    let mut progress = |seen: u64| {
+        if watched && seen >= next {
+            let _ = write!(std::io::stderr(), "\r{seen} buckets looked at");
+            next = seen + TOLD;
+        }
+    };
+    let keys = backend.find(begin, &config.hash_key, &mut progress)?;
+    if watched && next > TOLD {
+        eprintln!();
+    }
+    match &keys[..] {
+        [key] => Ok(*key),
+        [] => Err(format!(
+            "no bucket in {backend} is called {begin}\n  hint: a bucket that is full is not kept; and names hang on \
+             `hash_key` in the file"
+        )
+        .into()),
+        several => {
+            let names: Vec<String> = several.iter().map(|key| config.hash_key.bucket(&key.0).to_string()).collect();
+            Err(format!("{begin} begins the names of {} buckets: {}", names.len(), names.join(", ")).into())
+        }
+    }
+}
+
+fn told(act: &Act, config: &Config, chosen: &Chosen, levels: &Levels) -> String {
+    let name = config.hash_key.bucket(&chosen.key.0);
+    let Some(limit) = &chosen.limit else {
+        let kept = if levels.state(&chosen.key).is_some() { "something is spent" } else { "full" };
+        return match act {
+            Act::Show(_) => format!("bucket {name}  {kept}; name the RULE to see how much is left"),
+            Act::Reset(_) => format!("bucket {name}  was: {kept}"),
+        };
+    };
+    let Bucket { untouched, wait } = levels.bucket(&chosen.key, &limit.algorithm, limit.cost);
+    let most = limit.algorithm.ceiling();
+    let shadow = if limit.mode == Mode::Shadow { "  shadow" } else { "" };
+    let overridden = if limit.overridden { " (override)" } else { "" };
+    let of = chosen.of.as_deref().map_or_else(String::new, |of| format!("  {of}"));
+    let head = format!("{}/{}{shadow}{of}  {}{overridden}  bucket {name}", limit.policy, limit.name, limit.algorithm);
+    let left = untouched.remaining;
+    let level = match act {
+        Act::Reset(_) => format!("held {left} of {most}"),
+        Act::Show(_) => {
+            let full = match untouched.reset_after {
+                Micros(0) => "full".to_owned(),
+                after => format!("full in {}s ({})", after.ceil_seconds(), Date(levels.now.plus(after))),
+            };
+            let pays = match wait {
+                Some(Micros(0)) => String::new(),
+                Some(wait) => format!("; a request of {} passes in {}s", limit.cost, wait.ceil_seconds()),
+                None => format!("; a request of {} never passes", limit.cost),
+            };
+            format!("{left} left of {most}, {full}{pays}")
+        }
+    };
+    format!("{head}\n  {level}")
+}
+
+fn document(act: &Act, config: &Config, chosen: &[Chosen], levels: &Levels) -> serde_json::Value {
+    let bucket = |chosen: &Chosen| {
+        let name = config.hash_key.bucket(&chosen.key.0).to_string();
+        let Some(limit) = &chosen.limit else {
+            return json!({"bucket": name, "kept": levels.state(&chosen.key).is_some()});
+        };
+        let Bucket { untouched, wait } = levels.bucket(&chosen.key, &limit.algorithm, limit.cost);
+        json!({
+            "policy": limit.policy,
+            "limit": limit.name,
+            "mode": limit.mode,
+            "bucket": name,
+            "numbers": limit.algorithm.to_string(),
+            "overridden": limit.overridden,
+            "burst": limit.algorithm.ceiling(),
+            "left": untouched.remaining,
+            "full_in_us": untouched.reset_after,
+            "wait_us": wait,
+        })
+    };
+    let act = match act {
+        Act::Show(_) => "show",
+        Act::Reset(_) => "reset",
+    };
+    let buckets: Vec<_> = chosen.iter().map(bucket).collect();
+    json!({"act": act, "read_from": levels.from, "buckets": buckets})
+}

@@ -1,0 +1,200 @@
+//! `tollgate explain --id`: what became of a request that a gateway has logged.
+
+use std::fmt::Write;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::MultiGzDecoder;
+use memchr::memmem::Finder;
+
+use crate::access_line::{Asked, Kind, Line, Source};
+use crate::cli::Failure;
+use crate::cli::bucket;
+use crate::cli::levels::{Backend, Bucket};
+use crate::cli::named;
+use crate::config::Config;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::cost::Cost;
+use crate::limit::decision::Verdict;
+use crate::limit::explanation::Date;
+use crate::limit::rule::{Action, Mode};
+
+/// Far longer than any line that a gateway writes.
+const LONGEST: u64 = 1 << 20;
+/// An id that a client sends may be in the log more than once.
+const MOST: usize = 20;
+
+/// A line, and where it stands.
+struct Found {
+    file: PathBuf,
+    number: u64,
+    text: Vec<u8>,
+}
+
+/// Where to look for what.
+#[derive(Debug)]
+pub struct Search<'s> {
+    pub id: &'s str,
+    pub logs: &'s [PathBuf],
+    pub file: &'s Path,
+    /// Where buckets are; none when they are not to be looked at.
+    pub backend: Option<Backend>,
+    pub json: bool,
+}
+
+impl Search<'_> {
+    pub fn run(&self, config: &Config) -> Result<String, Failure> {
+        let mut lines = 0;
+        let mut found = Vec::new();
+        for log in self.logs {
+            self.search(log, &mut lines, &mut found).map_err(|error| format!("{}: {error}", log.display()))?;
+        }
+        if found.is_empty() {
+            let logs: Vec<_> = self.logs.iter().map(|log| log.display().to_string()).collect();
+            return Err(format!(
+                "no request {} in {lines} lines of {}\n  hint: the log has what `access_log.when` asks for; older \
+                 requests may be in a log that was rotated away",
+                self.id,
+                logs.join(", ")
+            )
+            .into());
+        }
+        let mut page = String::new();
+        for Found { file, number, text } in &found {
+            let place = format!("{}:{number}", file.display());
+            let line =
+                Line::read(text).map_err(|error| format!("{place}: must be a line of an access log: {error}"))?;
+            match self.json {
+                true => page += &format!("{}\n", String::from_utf8_lossy(text).trim_end()),
+                false => page += &self.tell(&line, &place, config)?,
+            }
+        }
+        Ok(page)
+    }
+
+    /// Every line that could be the request's; an id has no character that JSON would escape.
+    fn search(&self, log: &Path, lines: &mut u64, found: &mut Vec<Found>) -> std::io::Result<()> {
+        let wanted = format!("\"request_id\":\"{}\"", self.id);
+        let finder = Finder::new(&wanted);
+        let mut reader = open(log)?;
+        let (mut text, mut number) = (Vec::new(), 0);
+        loop {
+            text.clear();
+            if reader.by_ref().take(LONGEST).read_until(b'\n', &mut text)? == 0 {
+                return Ok(());
+            }
+            number += 1;
+            *lines += 1;
+            if found.len() < MOST && finder.find(&text).is_some() {
+                found.push(Found { file: log.to_owned(), number, text: text.clone() });
+            }
+        }
+    }
+
+    fn tell(&self, line: &Line<'_>, place: &str, config: &Config) -> Result<String, Failure> {
+        let mut page = format!("{}  request {}  {place}\n", Date(line.time), line.request_id);
+        let became = match (line.kind, &line.reason) {
+            (Kind::Allowed, _) => format!("PASSED: the upstream answered {}", line.code),
+            (Kind::Refused, Some(reason)) => format!("REFUSED {} {reason}", line.code),
+            (Kind::Refused, None) => format!("REFUSED {}", line.code),
+            (Kind::Error, _) => format!("ERROR {}", line.code),
+        };
+        let after = line.decision_us.map_or_else(String::new, |span| format!(", decided in {} us", span.0));
+        let _ = writeln!(page, "{became}; {} to route {}{after}", line.method, line.route);
+        let source = line.source.map(|source| match source {
+            Source::Store => "the store decided",
+            Source::Cached => "decided by what the store had just shown",
+            Source::Fallback => "decided without the store, which gave no answer",
+        });
+        match (&line.policy, &line.rule, line.cost, line.bucket) {
+            (Some(policy), Some(rule), Some(cost), Some(bucket)) => {
+                let place = self.place(policy, rule, config);
+                let has = line.remaining.map_or_else(
+                    || "level not known".to_owned(),
+                    |left| match line.kind {
+                        Kind::Refused => format!("had {left}"),
+                        _ => format!("{left} left after it"),
+                    },
+                );
+                let needs = if line.kind == Kind::Refused { "needs" } else { "paid" };
+                let _ = writeln!(page, "by {policy}/{rule}  {place}\n  {needs} {cost}, {has}; bucket {bucket}");
+                if let Some(seconds) = line.retry_after {
+                    let _ = writeln!(page, "  Retry-After {seconds}");
+                }
+                if let Some(source) = source {
+                    let _ = writeln!(page, "  {source}");
+                }
+                if line.limits.is_empty() {
+                    page += &self.level(policy, rule, cost, &bucket.to_string(), config)?;
+                }
+            }
+            _ => page += "no limit was asked\n",
+        }
+        for asked in &line.limits {
+            page += &told(asked, &self.place(&asked.policy, &asked.rule, config));
+            page += &self.level(&asked.policy, &asked.rule, asked.cost, &asked.bucket.to_string(), config)?;
+        }
+        for (attribute, name) in &line.attributes {
+            let _ = writeln!(page, "{attribute}  {name}");
+        }
+        Ok(page)
+    }
+
+    /// Where the rule stands in the file, as that is now.
+    fn place(&self, policy: &str, limit: &str, config: &Config) -> String {
+        let file = self.file.display();
+        match named::find(config, &format!("{policy}/{limit}")) {
+            Ok((_, rule)) => format!("{file}:{}", rule.place.line),
+            Err(_) => format!("(not in {file} any more)"),
+        }
+    }
+
+    /// What the bucket holds now, when that was asked for.
+    fn level(&self, policy: &str, limit: &str, cost: Cost, name: &str, config: &Config) -> Result<String, Failure> {
+        let Some(backend) = &self.backend else { return Ok(String::new()) };
+        let Some(algorithm) = algorithm(policy, limit, config) else { return Ok(String::new()) };
+        // What is full is not kept, and so not found.
+        let Ok(key) = bucket::found(backend, config, name) else {
+            return Ok(format!("  now: full, or gone ({backend})\n"));
+        };
+        let levels = backend.read(&[key])?;
+        let Bucket { untouched, wait } = levels.bucket(&key, &algorithm, cost);
+        let passes = match wait {
+            Some(wait) if wait.0 > 0 => format!(", passes in {}s", wait.ceil_seconds()),
+            _ => String::new(),
+        };
+        Ok(format!("  now: {} left of {}{passes} ({})\n", untouched.remaining, algorithm.ceiling(), levels.from))
+    }
+}
+
+fn told(asked: &Asked<'_>, place: &str) -> String {
+    let Asked { policy, rule, mode, verdict, cost, remaining, bucket } = asked;
+    let verdict = match verdict {
+        Verdict::Allow => "could pay",
+        Verdict::Deny => "SHORT",
+        Verdict::Never => "can never pay this",
+        Verdict::Unasked => "not asked",
+    };
+    let shadow = if *mode == Mode::Shadow { "  shadow" } else { "" };
+    let left = remaining.map_or_else(String::new, |left| format!(", {left} left"));
+    format!("limit {policy}/{rule}{shadow}  {verdict}: cost {cost}{left}; bucket {bucket}  {place}\n")
+}
+
+/// The limit's own numbers: whose bucket it is, and so which override holds, cannot be told.
+fn algorithm(policy: &str, limit: &str, config: &Config) -> Option<Algorithm> {
+    let (_, rule) = named::find(config, &format!("{policy}/{limit}")).ok()?;
+    let Action::Charge(limits) = &rule.action else { return None };
+    let is_it = |name: &str| limit == rule.name || limit == format!("{}.{name}", rule.name);
+    limits.iter().find(|each| is_it(&each.name)).map(|each| each.algorithm)
+}
+
+/// Compressed or not, by its first bytes.
+fn open(log: &Path) -> std::io::Result<Box<dyn BufRead>> {
+    if log.as_os_str() == "-" {
+        return Ok(Box::new(BufReader::with_capacity(1 << 16, std::io::stdin())));
+    }
+    let mut reader = BufReader::with_capacity(1 << 16, File::open(log)?);
+    let compressed = reader.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+    Ok(if compressed { Box::new(BufReader::new(MultiGzDecoder::new(reader))) } else { Box::new(reader) })
+}

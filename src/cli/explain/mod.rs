@@ -1,0 +1,225 @@
+//! `tollgate explain`: what a file makes of a request, rule by rule, and what the gateway would answer.
+//!
+//! Nothing is sent, nothing is charged; no store is looked at unless it is asked for.
+
+mod answer;
+mod asked;
+mod identity;
+mod logged;
+mod page;
+mod report;
+
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use http::header::{HOST, HeaderName};
+
+use super::levels::{Backend, Levels};
+use super::{ConfigFile, Failure};
+use crate::auth::jwt;
+use crate::config::Config;
+use crate::gateway::DEFAULT;
+use crate::limit::attribute::Attribute;
+use crate::limit::identity::Claims;
+use crate::limit::key::BucketKey;
+use crate::limit::request::Request;
+use crate::limit::rule_set;
+use crate::limit::seen::Known;
+use crate::time::Clock;
+use asked::{Asked, Wanted};
+use identity::{Fetching, Identity};
+use logged::Search;
+use report::{Answer, Report};
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// The method
+    #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
+    method: String,
+    /// A header, as often as you like: an API key goes here too
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// A token, put where the file looks for one first; `-` reads it from standard input
+    #[arg(long, value_name = "TOKEN", conflicts_with = "claims")]
+    jwt: Option<String>,
+    /// What a good token would hold: a JSON object, taken for verified
+    #[arg(long, value_name = "JSON")]
+    claims: Option<String>,
+    /// The address that the connection comes from
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    ip: IpAddr,
+    /// Show what the buckets hold now (and fetch keys that issuers publish); nothing is charged
+    #[arg(long)]
+    live: bool,
+    /// The admin listener to ask for what buckets in memory hold, when it is not the file's
+    #[arg(long, value_name = "ADDRESS", requires = "live")]
+    admin: Option<SocketAddr>,
+    /// One JSON document instead of text
+    #[arg(long)]
+    json: bool,
+    /// The request: http://host/path, host/path, or /path
+    #[arg(value_name = "URL", required_unless_present = "id")]
+    url: Option<String>,
+    /// Instead of a URL: a request that was logged, by its X-Request-Id
+    #[arg(long, value_name = "REQUEST_ID", requires = "logs", conflicts_with_all = ["url", "jwt", "claims"])]
+    id: Option<String>,
+    /// The access logs to look into, compressed or not; `-` is standard input
+    #[arg(long = "log", value_name = "FILE", num_args = 1.., requires = "id")]
+    logs: Vec<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let config = Config::load(&arguments.file.config)?;
+    if let Some(id) = &arguments.id {
+        let file = &*arguments.file.config;
+        let backend = arguments.live.then(|| Backend::of(&config, file, arguments.admin)).transpose()?;
+        let search = Search { id, logs: &arguments.logs, file, backend, json: arguments.json };
+        print!("{}", search.run(&config)?);
+        return Ok(());
+    }
+    let report = explain(arguments, arguments.url.as_deref().unwrap_or_default(), &config)?;
+    match arguments.json {
+        true => println!("{}", serde_json::to_string_pretty(&report)?),
+        false => print!("{}", page::print(&report)),
+    }
+    Ok(())
+}
+
+fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, Failure> {
+    let claims = claims(arguments, config)?;
+    let mut headers = arguments.headers.clone();
+    if let Some(token) = &arguments.jwt {
+        headers.push(carry(&read_token(token)?, config)?);
+    }
+    let wanted = Wanted { url, method: &arguments.method, headers, peer: arguments.ip };
+    let asked = match Asked::new(&wanted, config)? {
+        Ok(asked) => asked,
+        Err(misformed) => {
+            let request = report::Request {
+                method: arguments.method.clone(),
+                host: String::new(),
+                path: None,
+                target: url.to_owned(),
+                client: arguments.ip.to_canonical().to_string(),
+                client_from: "TCP peer".to_owned(),
+            };
+            return Ok(early(arguments, request, answer::of_head(&misformed)));
+        }
+    };
+    let client = config.client_ip.client(asked.peer, &asked.head.headers);
+    let bare = Request { head: &asked.head, client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
+    let shown = shown(&asked, &bare, config);
+    if let Err(unclear) = config.rules.read(&bare) {
+        return Ok(early(arguments, shown, answer::of_reading(unclear, config.rules.ambiguous(&bare))));
+    }
+    let fetching = if arguments.live { Fetching::Allowed } else { Fetching::Forbidden };
+    let identity = match identity::judge(config, &bare, claims, fetching)? {
+        Ok(identity) => identity,
+        Err(refused) => return Ok(early(arguments, shown, answer::of_credentials(&refused))),
+    };
+    let request = Request { claims: identity.claims.as_deref(), key: identity.key.as_deref(), ..bare };
+    ruled(arguments, config, shown, &identity, &request)
+}
+
+fn ruled(
+    arguments: &Arguments,
+    config: &Config,
+    shown: report::Request,
+    identity: &Identity,
+    request: &Request<'_>,
+) -> Result<Report, Failure> {
+    let known = Known {
+        client: Some(request.client.address()),
+        issuer: request.claims.and_then(Claims::issuer),
+        at: Clock::system().wall(),
+        names: &config.hash_key,
+    };
+    let explanation = config.rules.explain(&mut |attribute| attribute.resolve(request).into(), known);
+    let keys: Vec<BucketKey> = match &explanation.answer {
+        rule_set::Answer::Charge(plan) => plan.charges().map(|charge| charge.key).collect(),
+        _ => Vec::new(),
+    };
+    // Where nothing will be charged there is nothing to look at.
+    let levels: Option<Levels> = match arguments.live && !keys.is_empty() {
+        true => Some(Backend::of(config, &arguments.file.config, arguments.admin)?.read(&keys)?),
+        false => None,
+    };
+    Ok(Report {
+        file: arguments.file.config.display().to_string(),
+        request: shown,
+        token: identity.token.clone(),
+        key: identity.api_key.clone(),
+        policies: report::policies(&explanation, config, levels.as_ref()),
+        answer: answer::of_rules(&explanation, config, levels.as_ref()),
+        read_from: levels.map(|levels| levels.from),
+    })
+}
+
+/// A report on a request that no rule is asked about.
+fn early(arguments: &Arguments, request: report::Request, answer: Answer) -> Report {
+    Report {
+        file: arguments.file.config.display().to_string(),
+        request,
+        token: None,
+        key: None,
+        policies: Vec::new(),
+        answer,
+        read_from: None,
+    }
+}
+
+fn shown(asked: &Asked, request: &Request<'_>, config: &Config) -> report::Request {
+    let peer = asked.peer.to_canonical();
+    let forwarded = asked.head.headers.contains_key(FORWARDED_FOR);
+    let client_from = match (config.client_ip.trusts(peer), forwarded) {
+        (true, true) => format!("X-Forwarded-For, from the trusted proxy {peer}"),
+        (true, false) => "TCP peer, a trusted proxy that names no client".to_owned(),
+        (false, true) => "TCP peer; it is no trusted proxy, its X-Forwarded-For is ignored".to_owned(),
+        (false, false) => "TCP peer".to_owned(),
+    };
+    report::Request {
+        method: asked.head.method.to_string(),
+        host: asked
+            .head
+            .headers
+            .get(HOST)
+            .map_or_else(String::new, |host| String::from_utf8_lossy(host.as_bytes()).into()),
+        path: asked.path(),
+        target: asked.target.clone(),
+        client: request.client.to_string(),
+        client_from,
+    }
+}
+
+fn claims(arguments: &Arguments, config: &Config) -> Result<Option<Arc<Claims>>, Failure> {
+    let asked = if arguments.jwt.is_some() { Some("--jwt") } else { arguments.claims.as_ref().map(|_| "--claims") };
+    let Some(asked) = asked else { return Ok(None) };
+    let file = arguments.file.config.display();
+    let settings: &jwt::Settings =
+        config.jwt.as_ref().ok_or_else(|| format!("{asked}: {file} has no `jwt`, so no token is looked at"))?;
+    arguments.claims.as_deref().map(|json| identity::given(json, settings)).transpose()
+}
+
+fn read_token(token: &str) -> Result<String, Failure> {
+    if token != "-" {
+        return Ok(token.to_owned());
+    }
+    let mut text = String::new();
+    std::io::stdin().lock().take(1 << 16).read_to_string(&mut text)?;
+    Ok(text.trim().to_owned())
+}
+
+/// The field that has a token where the file looks for one first.
+fn carry(token: &str, config: &Config) -> Result<String, Failure> {
+    match config.jwt.as_ref().and_then(|settings| settings.token_from.first()) {
+        Some(Attribute::Header(name)) => Ok(format!("{name}: Bearer {token}")),
+        Some(Attribute::Cookie(name)) => Ok(format!("cookie: {name}={token}")),
+        _ => Err("--jwt: give the token with -H, where the file looks for it".into()),
+    }
+}

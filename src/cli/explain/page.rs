@@ -1,0 +1,137 @@
+//! Prints a report for people: one line for each policy and rule, its place in the file at the end.
+
+use std::fmt::Write;
+
+use super::report::{Applies, Charge, Policy, Report, Rule};
+use crate::limit::rule::Mode;
+
+/// Columns are as wide as what stands in them, up to here: what is longer pushes the rest of its own line.
+const WIDEST_NAME: usize = 24;
+const WIDEST_LINE: usize = 104;
+
+/// How wide the columns of one page are.
+#[derive(Default)]
+struct Columns {
+    name: usize,
+    key: usize,
+    cost: usize,
+    numbers: usize,
+}
+
+/// A line, and the line of the file that it is about.
+type Line = (String, usize);
+
+pub fn print(report: &Report) -> String {
+    let mut page = String::new();
+    head(&mut page, report);
+    let columns = Columns::of(report);
+    let lines: Vec<Line> = report.policies.iter().flat_map(|policy| of_policy(policy, &columns)).collect();
+    let lengths = lines.iter().map(|(line, _)| length(line)).filter(|length| *length <= WIDEST_LINE);
+    let places = lengths.max().unwrap_or_default() + 2;
+    for (line, number) in lines {
+        // Two spaces at least, also behind what is too long for the column.
+        let padding = places.saturating_sub(length(&line)).max(2);
+        let _ = writeln!(page, "{line}{}{}:{number}", " ".repeat(padding), report.file);
+    }
+    for line in &report.answer.words {
+        let _ = writeln!(page, "{line}");
+    }
+    page
+}
+
+fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+impl Columns {
+    fn of(report: &Report) -> Columns {
+        let mut columns = Columns::default();
+        for rule in report.policies.iter().flat_map(|policy| &policy.rules) {
+            columns.name = columns.name.max(length(&rule.name).min(WIDEST_NAME));
+            for charge in &rule.charges {
+                columns.name = columns.name.max(length(&charge.limit).min(WIDEST_NAME));
+                columns.key = columns.key.max(length(&keys(rule)).min(WIDEST_NAME));
+                columns.cost = columns.cost.max(length(&charge.cost.to_string()));
+                columns.numbers = columns.numbers.max(length(&numbers(charge)).min(WIDEST_NAME));
+            }
+        }
+        columns
+    }
+}
+
+fn head(page: &mut String, report: &Report) {
+    let request = &report.request;
+    let path = match &request.path {
+        Some(path) if *path != request.target => format!("{path} (sent {})", request.target),
+        _ => request.target.clone(),
+    };
+    let _ = writeln!(page, "request  {} {} {path}", request.method, request.host);
+    let _ = writeln!(page, "client   {} ({})", request.client, request.client_from);
+    for (what, told) in [("token  ", &report.token), ("key    ", &report.key)] {
+        if let Some(told) = told {
+            let _ = writeln!(page, "{what}  {told}");
+        }
+    }
+}
+
+fn of_policy(policy: &Policy, columns: &Columns) -> Vec<Line> {
+    let title = format!("policy {}", policy.name);
+    let title = match policy.note.is_empty() {
+        true => title,
+        // The note begins where the rules' own words do.
+        false => format!("{title:<0$}  {1}", columns.name + 7, policy.note),
+    };
+    let rules = policy.rules.iter().flat_map(|rule| of_rule(rule, columns).into_iter().map(|line| (line, rule.line)));
+    std::iter::once((title, policy.line)).chain(rules).collect()
+}
+
+fn of_rule(rule: &Rule, columns: &Columns) -> Vec<String> {
+    let mark = match rule.applies {
+        Applies::Yes => "YES",
+        Applies::No => "no ",
+        Applies::NotTried => "-  ",
+        Applies::Undecidable => "?  ",
+    };
+    let line = |name: &str, rest: &str| {
+        let line = format!("  {mark}  {name:<0$}  {rest}", columns.name);
+        line.trim_end().to_owned()
+    };
+    match (rule.applies, rule.action) {
+        (Applies::Yes, Some(action)) => {
+            let does = match (action, rule.mode) {
+                ("deny", Mode::Shadow) => "shadow  deny: would refuse",
+                ("deny", Mode::Enforce) => "deny: refuses",
+                (_, Mode::Shadow) => "shadow  allow: no charge",
+                (_, Mode::Enforce) => "allow: no charge in this policy",
+            };
+            vec![line(&rule.name, does)]
+        }
+        (Applies::Yes, None) => {
+            rule.charges.iter().map(|charge| line(&charge.limit, &charged(charge, &keys(rule), columns))).collect()
+        }
+        _ => vec![line(&rule.name, &rule.why)],
+    }
+}
+
+fn keys(rule: &Rule) -> String {
+    let keys: Vec<String> = rule.keys.iter().map(|key| format!("{} {}", key.attribute, key.value)).collect();
+    if keys.is_empty() { "one for everybody".to_owned() } else { keys.join(", ") }
+}
+
+fn numbers(charge: &Charge) -> String {
+    format!("{}{}", charge.numbers, if charge.overridden { " (override)" } else { "" })
+}
+
+fn charged(charge: &Charge, keys: &str, columns: &Columns) -> String {
+    let level = charge.level.as_ref().map_or_else(String::new, |level| format!("  {} left", level.left));
+    let pays = charge.level.as_ref().is_none_or(|level| level.pays);
+    let word = match (charge.mode, pays) {
+        (Mode::Enforce, true) => "",
+        (Mode::Enforce, false) => "  SHORT",
+        (Mode::Shadow, true) => "  shadow",
+        (Mode::Shadow, false) => "  shadow: would refuse",
+    };
+    let Columns { key, cost, numbers: wide, .. } = columns;
+    let (price, numbers) = (charge.cost.to_string(), numbers(charge));
+    format!("key {keys:<key$}  cost {price:<cost$}  {numbers:<wide$}  bucket {}{level}{word}", charge.bucket)
+}

@@ -1,0 +1,265 @@
+//! Holds what is to be told of a request, once for people and once for machines.
+
+use serde::Serialize;
+
+use crate::cli::levels::{Bucket, Levels};
+use crate::config::Config;
+use crate::limit::cost::Cost;
+use crate::limit::explanation::{
+    Ended, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, NotTried, Part, Picked, Trial,
+};
+use crate::limit::matcher::Quoted;
+use crate::limit::rule::{Action, Condition, Mode, Otherwise};
+use crate::limit::seen::Seen;
+use crate::time::Micros;
+
+/// The whole account of one request.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub file: String,
+    pub request: Request,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Empty when the request is answered before any rule is asked.
+    pub policies: Vec<Policy>,
+    pub answer: Answer,
+    /// Where the levels come from; none when no store was looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_from: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Request {
+    pub method: String,
+    pub host: String,
+    /// As rules see it; none when it has no single reading.
+    pub path: Option<String>,
+    /// The target as it is sent on.
+    pub target: String,
+    pub client: String,
+    pub client_from: String,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Policy {
+    pub name: String,
+    pub line: usize,
+    pub mode: Mode,
+    pub takes_part: bool,
+    /// Its own conditions, and what kept it out or came of it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub note: String,
+    pub rules: Vec<Rule>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Rule {
+    pub name: String,
+    pub line: usize,
+    pub mode: Mode,
+    pub applies: Applies,
+    /// What kept it from applying.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// `allow` or `deny`; none for a rule with limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<&'static str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<Key>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub charges: Vec<Charge>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Applies {
+    Yes,
+    No,
+    NotTried,
+    Undecidable,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Key {
+    pub attribute: String,
+    pub value: String,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Charge {
+    /// As shown: `free.second` where a rule has several limits.
+    pub limit: String,
+    pub mode: Mode,
+    pub cost: Cost,
+    pub numbers: String,
+    /// Whether the numbers are an override's.
+    #[serde(skip_serializing_if = "is_false")]
+    pub overridden: bool,
+    pub bucket: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<Level>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Level {
+    pub left: Cost,
+    /// Whether it can pay.
+    pub pays: bool,
+    /// Until it can pay; 0 when it can, or never will.
+    pub wait_us: Micros,
+    pub full_in_us: Micros,
+}
+
+/// What the gateway would answer.
+#[derive(Debug, Serialize)]
+pub struct Answer {
+    pub verdict: Verdict,
+    /// None: the upstream's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u64>,
+    /// The same in words, line by line.
+    pub words: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Passes,
+    Refused,
+    /// On what its buckets hold, which was not looked at.
+    Depends,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// What every policy and every rule made of it.
+pub fn policies(explanation: &Explanation<'_>, config: &Config, levels: Option<&Levels>) -> Vec<Policy> {
+    let exempt = matches!(explanation.exemption, Exemption::By(_));
+    explanation.policies.iter().map(|explained| policy(explained, exempt, config, levels)).collect()
+}
+
+fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, levels: Option<&Levels>) -> Policy {
+    let policy = explained.policy;
+    let mut notes = Vec::new();
+    if policy.mode == Mode::Shadow {
+        notes.push("shadow".to_owned());
+    }
+    let takes_part = match &explained.part {
+        Part::Takes(ended) => {
+            if !policy.conditions.is_empty() {
+                notes.push(format!("match {}: holds", all(&policy.conditions)));
+            }
+            match ended {
+                Ended::Otherwise(Otherwise::Allow) => {
+                    notes.push("no rule applies: no limit (otherwise: allow)".to_owned())
+                }
+                Ended::Otherwise(Otherwise::Deny) => {
+                    notes.push("no rule applies: refused (otherwise: deny)".to_owned())
+                }
+                Ended::Decided { .. } | Ended::Denied { .. } | Ended::Undecided { .. } => {}
+            }
+            true
+        }
+        Part::Fails(failure) => {
+            notes.push(format!("takes no part: {failure}"));
+            false
+        }
+        Part::Undecidable(_) => {
+            notes.push("cannot be told".to_owned());
+            false
+        }
+        Part::NotAsked { denied_by } => {
+            notes.push(format!("not asked: policy {denied_by} has refused"));
+            false
+        }
+    };
+    if takes_part && exempt {
+        notes.push("the request is exempt: nothing is charged".to_owned());
+    }
+    let rules = match takes_part {
+        true => explained.rules.iter().map(|explained| rule(explained, config, levels)).collect(),
+        false => Vec::new(),
+    };
+    Policy {
+        name: policy.name.clone(),
+        line: policy.place.line,
+        mode: policy.mode,
+        takes_part,
+        note: notes.join("; "),
+        rules,
+    }
+}
+
+fn rule(explained: &ExplainedRule<'_>, config: &Config, levels: Option<&Levels>) -> Rule {
+    let rule = explained.rule;
+    let mut told = Rule {
+        name: rule.name.clone(),
+        line: rule.place.line,
+        mode: explained.mode,
+        applies: Applies::Yes,
+        why: String::new(),
+        action: match &rule.action {
+            Action::Allow => Some("allow"),
+            Action::Deny => Some("deny"),
+            Action::Charge(_) => None,
+        },
+        keys: Vec::new(),
+        charges: Vec::new(),
+    };
+    match &explained.trial {
+        Trial::Applies { picked, charges } => {
+            told.keys = picked.iter().map(key).collect();
+            told.charges = charges.iter().map(|each| charge(each, config, levels)).collect();
+        }
+        Trial::Fails(failure) => (told.applies, told.why) = (Applies::No, failure.to_string()),
+        Trial::NotTried(NotTried::Behind { rule }) => {
+            (told.applies, told.why) = (Applies::NotTried, format!("not tried, `{rule}` decided"));
+        }
+        Trial::NotTried(NotTried::Aside) => told.applies = Applies::NotTried,
+        Trial::Undecidable(attributes) => {
+            let names: Vec<String> = attributes.iter().map(ToString::to_string).collect();
+            (told.applies, told.why) = (Applies::Undecidable, format!("{} not known", names.join(", ")));
+        }
+    }
+    told
+}
+
+fn key(picked: &Picked<'_>) -> Key {
+    let value = match &picked.value {
+        Seen::Value(value) => Quoted(value).to_string(),
+        seen => seen.to_string(),
+    };
+    Key { attribute: picked.to_string(), value }
+}
+
+fn charge(explained: &ExplainedCharge<'_>, config: &Config, levels: Option<&Levels>) -> Charge {
+    let charge = &explained.charge;
+    let level = levels.map(|levels| {
+        let Bucket { untouched, wait } = levels.bucket(&charge.key, &charge.algorithm, charge.cost);
+        let (remaining, full_in) = (untouched.remaining, untouched.reset_after);
+        let pays = wait == Some(Micros(0));
+        Level { left: remaining, pays, wait_us: wait.unwrap_or_default(), full_in_us: full_in }
+    });
+    Charge {
+        limit: explained.name.to_owned(),
+        mode: explained.mode,
+        cost: charge.cost,
+        numbers: charge.algorithm.to_string(),
+        overridden: charge.variant > 0,
+        bucket: config.hash_key.bucket(&charge.key.0).to_string(),
+        level,
+    }
+}
+
+/// Conditions as one text.
+pub fn all(conditions: &[Condition]) -> String {
+    conditions.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+}
