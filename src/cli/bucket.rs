@@ -76,7 +76,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let chosen = match (&which.rule, &which.hash) {
         (Some(rule), None) => named::by_values(&config, rule, &which.keys, known)?,
         (rule, Some(begin)) => {
-            let key = found(&backend, &config, begin)?;
+            let key = found(&backend, &config, begin)?.ok_or_else(|| {
+                format!(
+                    "no bucket in {backend} is called {begin}\n  hint: a bucket that is full is not kept; and names hang \
+                     on `hash_key` in the file"
+                )
+            })?;
             vec![named::by_key(&config, rule.as_deref(), key)?]
         }
         (None, None) => return Err("a RULE or --hash must be given".into()),
@@ -104,8 +109,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The one bucket whose name begins so.
-pub fn found(backend: &Backend, config: &Config, begin: &str) -> Result<BucketKey, Failure> {
+/// The one bucket whose name begins so; none when it is not kept.
+pub fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<BucketKey>, Failure> {
     const TOLD: u64 = 100_000;
     let watched = std::io::stderr().is_terminal();
     let mut next = TOLD;
@@ -120,12 +125,8 @@ pub fn found(backend: &Backend, config: &Config, begin: &str) -> Result<BucketKe
         eprintln!();
     }
     match &keys[..] {
-        [key] => Ok(*key),
-        [] => Err(format!(
-            "no bucket in {backend} is called {begin}\n  hint: a bucket that is full is not kept; and names hang on \
-             `hash_key` in the file"
-        )
-        .into()),
+        [key] => Ok(Some(*key)),
+        [] => Ok(None),
         several => {
             let names: Vec<String> = several.iter().map(|key| config.hash_key.bucket(&key.0).to_string()).collect();
             Err(format!("{begin} begins the names of {} buckets: {}", names.len(), names.join(", ")).into())

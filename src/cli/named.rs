@@ -72,10 +72,9 @@ pub fn by_values(config: &Config, name: &str, values: &[String], known: Known<'_
 pub fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<Chosen, Failure> {
     let Some(name) = name else { return Ok(Chosen { key, limit: None, of: None }) };
     let (policy, rule) = find(config, name)?;
-    let limits = config.rules.limits().iter().filter(|limit| {
-        limit.policy == policy.name && limit.mode == mode(policy, rule) && is_called(name, policy, rule, &limit.name)
-    });
-    let limits: Vec<_> = limits.filter(|limit| limit.name == rule.name || limit.name.starts_with(&rule.name)).collect();
+    // A candidate has buckets of its own, under the name of its limit: that one is meant.
+    let limits = config.rules.compiled(rule).iter().filter(|limit| limit.mode == mode(policy, rule));
+    let limits: Vec<_> = limits.filter(|limit| is_called(name, policy, rule, &limit.name)).collect();
     match (&limits[..], limits.first().and_then(|limit| limit.variants.first())) {
         ([limit], Some(algorithm)) => {
             let limit = Limit {

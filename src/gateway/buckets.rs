@@ -10,6 +10,7 @@ use std::sync::Arc;
 use http::header::HOST;
 use http::request::Parts;
 use http::{HeaderName, Method};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::shared::Gateway;
@@ -54,7 +55,10 @@ pub async fn answer(gateway: &Arc<Gateway>, head: &Parts) -> Answered {
         }
         (None, &Method::DELETE) => (405, Err("only buckets that are named can be forgotten")),
         (None, _) => match query.strip_prefix("name=").filter(|begin| is_name(begin)) {
-            Some(begin) => (200, Ok(find(gateway, begin.to_owned()).await)),
+            Some(begin) => match find(gateway, begin.to_owned()).await {
+                Some(found) => (200, Ok(found)),
+                None => (503, Err("a bucket is being looked for already: ask again")),
+            },
             None => (400, Err("name= must be 8 to 16 hexadecimal digits, in lower case")),
         },
     }
@@ -91,16 +95,19 @@ fn tell(now: u64, keys: &[BucketKey], states: &[Option<crate::limit::algorithm::
     json!({"now": now, "buckets": keys.iter().zip(states).map(bucket).collect::<Vec<_>>()})
 }
 
-/// Every bucket's name is made anew, which takes a second for a million: on a thread of its own.
-async fn find(gateway: &Arc<Gateway>, begin: String) -> Value {
+/// Every bucket's name is made anew: on a thread of its own, and one search at a time; none when there is one already.
+async fn find(gateway: &Arc<Gateway>, begin: String) -> Option<Value> {
+    static SEARCHING: Mutex<()> = Mutex::new(());
     let gateway = Arc::clone(gateway);
     let search = move || {
+        let _only = SEARCHING.try_lock()?;
         let snapshot = gateway.snapshot.load_full();
         let names = &snapshot.config.hash_key;
-        let Store::Memory(memory) = &gateway.store else { return Vec::new() };
+        let Store::Memory(memory) = &gateway.store else { return None };
         let is = |key: &BucketKey| names.bucket(&key.0).to_string().starts_with(&begin);
-        memory.keys().flatten().filter(is).take(FOUND).collect()
+        Some(memory.keys().flatten().filter(is).take(FOUND).collect::<Vec<_>>())
     };
-    let found = tokio::task::spawn_blocking(search).await.unwrap_or_default();
-    json!({"buckets": found.iter().map(|key: &BucketKey| json!({"key": format!("{key:?}")})).collect::<Vec<_>>()})
+    let found = tokio::task::spawn_blocking(search).await.ok()??;
+    let keys: Vec<Value> = found.iter().map(|key| json!({"key": format!("{key:?}")})).collect();
+    Some(json!({"buckets": keys}))
 }

@@ -10,6 +10,8 @@ policies:
         limit_keys: [\"header:x-user|ip:address\"]
         overrides: {vip: {rate: 4/day}}
         algorithm_config: {rate: 2/day}
+      # Its name begins as another's.
+      - {name: free2, limit_keys: [ip:address], algorithm_config: {rate: 3/day}}
   - name: several
     match: {header:x-several: \"1\"}
     rules:
@@ -91,7 +93,10 @@ fn a_bucket_is_found_by_its_name_in_the_log() {
         let name = json["buckets"][0]["bucket"].as_str().unwrap();
         assert_eq!((name.len(), &json["buckets"][0]["burst"]), (16, &2.into()));
         setting.says(&["show", "--hash", name], 0, &format!("bucket {name}  something is spent"));
+        setting.says(&["show", "free", "--hash", &name[..8]], 0, "plan/free  2/day burst 2  bucket");
         setting.says(&["show", "free", "--hash", &name[..8]], 0, "  1 left of 2");
+        setting.says(&["show", "many", "--hash", name], 1, "several limits: name one of many.minute, many.day");
+        setting.says(&["show", "many.day", "--hash", name], 0, "several/many.day  1000/day burst 1000  bucket");
         setting.says(&["reset", "--hash", &name[..8]], 0, "was: something is spent");
         setting.says(&["show", "--hash", name], 1, "a bucket that is full is not kept");
         setting.says(&["show", "free", "header:x-user=user-7"], 0, "  2 left of 2");
@@ -103,7 +108,7 @@ fn a_bucket_is_found_by_its_name_in_the_log() {
 #[test]
 fn what_is_given_must_be_what_the_rule_counts_by() {
     let setting = Setting::new(&Upstream::start(), "");
-    setting.says(&["show", "fre", "header:x-user=a"], 1, "rules with limits are plan/free, several/many");
+    setting.says(&["show", "fre", "header:x-user=a"], 1, "rules with limits are plan/free, plan/free2, several/many");
     setting.says(&["show", "shut"], 1, "it charges no bucket");
     setting.says(&["show", "free"], 1, "counts by header:x-user|ip:address: no value is given");
     setting.says(&["show", "free", "jwt:sub=a"], 1, "no value is given");

@@ -155,7 +155,7 @@ impl Search<'_> {
         let Some(backend) = &self.backend else { return Ok(String::new()) };
         let Some(algorithm) = algorithm(policy, limit, config) else { return Ok(String::new()) };
         // What is full is not kept, and so not found.
-        let Ok(key) = bucket::found(backend, config, name) else {
+        let Some(key) = bucket::found(backend, config, name)? else {
             return Ok(format!("  now: full, or gone ({backend})\n"));
         };
         let levels = backend.read(&[key])?;

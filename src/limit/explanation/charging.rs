@@ -6,7 +6,7 @@ use crate::limit::charge::{Charge, LimitId, Plan};
 use crate::limit::cost::{Beyond, Cost};
 use crate::limit::key::Descriptor;
 use crate::limit::rule::{Action, Limit, Mode, Price, Rule};
-use crate::limit::rule_set::RuleSet;
+use crate::limit::rule_set::{CompiledLimit, RuleSet};
 use crate::limit::seen::{Known, Seen};
 
 /// The way through the rules of a file, for one request.
@@ -106,6 +106,19 @@ impl<'a> Walk<'a, '_> {
 }
 
 impl RuleSet {
+    /// What one rule was compiled to: each of its limits and, where it has one, its candidate.
+    pub fn compiled(&self, rule: &Rule) -> &[CompiledLimit] {
+        let place = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+        let first = place(self.before(rule));
+        self.limits().get(first..first.saturating_add(place(limits_of(rule)))).unwrap_or_default()
+    }
+
+    /// How many limits stand before those of a rule of this set.
+    fn before(&self, rule: &Rule) -> u32 {
+        let rules = self.written().policies.iter().flat_map(|policy| &policy.rules);
+        rules.take_while(|one| !std::ptr::eq(*one, rule)).map(limits_of).sum()
+    }
+
     /// The buckets of one rule for whom its keys would pick so, each with what a request would cost that names no cost.
     pub fn buckets_of<'a>(
         &'a self,
@@ -113,14 +126,12 @@ impl RuleSet {
         picked: &[Picked<'a>],
         known: Known<'a>,
     ) -> Vec<ExplainedCharge<'a>> {
-        let rules = self.written().policies.iter().flat_map(|policy| &policy.rules);
-        let before = rules.take_while(|one| !std::ptr::eq(*one, rule)).map(limits_of).sum();
         let mut see = |_: &Attribute| Seen::Missing;
         let mut walk = Walk { rules: self, see: &mut see, known, plan: Plan::default(), next: LimitId(0) };
         match &rule.action {
             Action::Allow | Action::Deny => Vec::new(),
             // A price that hangs on the request is its default, since the request names none.
-            Action::Charge(limits) => walk.charges(limits, LimitId(before), picked).unwrap_or_default(),
+            Action::Charge(limits) => walk.charges(limits, LimitId(self.before(rule)), picked).unwrap_or_default(),
         }
     }
 }
