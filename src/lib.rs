@@ -17,5 +17,6 @@ pub mod store;
 pub mod config;
 
 pub mod gateway;
+pub mod replay;
 
 pub mod cli;

@@ -10,7 +10,7 @@ const ROOMS: [&[&str]; 6] = [
     &["limit"],
     &["store", "auth", "access_line"],
     &["config"],
-    &["gateway"],
+    &["gateway", "replay"],
     &["cli"],
 ];
 

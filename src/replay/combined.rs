@@ -1,0 +1,161 @@
+//! Reads the lines that nginx and Apache write by default: `combined`, and `common` without referer and user agent.
+
+use std::borrow::Cow;
+
+use http::header::{HeaderName, HeaderValue, REFERER, USER_AGENT};
+use http::{Method, Request, Uri};
+
+use super::asked::{Asked, Told};
+use super::moment::{Moment, nginx};
+use crate::limit::path::hex_pair;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// `ADDRESS - USER [TIME] "METHOD TARGET HTTP/1.1" STATUS BYTES "REFERER" "AGENT" "X-FORWARDED-FOR"`: the last is in
+/// nginx's format `main`; what stands behind it is not looked at. Of what cannot be read, what was wanted.
+pub fn read(line: &[u8]) -> Result<(Moment, Asked), &'static str> {
+    let (address, rest) = split_at(line, b" ").ok_or("no line of nginx or Apache")?;
+    let (_, rest) = split_at(rest, b" [").ok_or("no time in brackets")?;
+    let (time, rest) = split_at(rest, b"] ").ok_or("no time in brackets")?;
+    let moment = nginx(time).ok_or("its time is none like 21/Nov/2026:14:51:52 +0000")?;
+    let peer = std::str::from_utf8(address).ok().and_then(|text| text.parse().ok());
+    let peer = peer.ok_or("does not begin with an address")?;
+    let (request, rest) = quoted(rest).ok_or("no request in quotes")?;
+    let mut words = request.split(|byte| *byte == b' ');
+    let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err("its request is none like GET / HTTP/1.1");
+    };
+    let method = Method::from_bytes(method).ok().filter(|_| version.starts_with(b"HTTP/"));
+    let method = method.ok_or("its request is none like GET / HTTP/1.1")?;
+    let uri = Uri::try_from(target).map_err(|_| "its request has no target that a gateway would take")?;
+    let (mut head, ()) = Request::new(()).into_parts();
+    (head.method, head.uri) = (method, uri);
+    let mut field = |name: HeaderName, value: &[u8]| {
+        if let (false, Ok(value)) = (value == b"-", HeaderValue::from_bytes(value)) {
+            head.headers.insert(name, value);
+        }
+    };
+    let mut told = Told::Common;
+    let referer = rest.iter().position(|byte| *byte == b'"').and_then(|start| quoted(&rest[start..]));
+    if let Some((referer, rest)) = referer
+        && let Some((agent, rest)) = quoted(rest.trim_ascii_start())
+    {
+        told = Told::Combined;
+        field(REFERER, &referer);
+        field(USER_AGENT, &agent);
+        if let Some((forwarded_for, _)) = quoted(rest.trim_ascii_start()) {
+            field(FORWARDED_FOR, &forwarded_for);
+        }
+    }
+    Ok((moment, Asked { head, peer: Some(peer), told }))
+}
+
+fn split_at<'l>(line: &'l [u8], separator: &[u8]) -> Option<(&'l [u8], &'l [u8])> {
+    let at = memchr::memmem::find(line, separator)?;
+    Some((&line[..at], &line[at + separator.len()..]))
+}
+
+/// What stands in quotes at the start, as it was before it was escaped: `\x22` by nginx, `\"` by Apache.
+fn quoted(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
+    let text = text.strip_prefix(b"\"")?;
+    let end = memchr::memchr2(b'"', b'\\', text)?;
+    if text[end] == b'"' {
+        return Some((Cow::Borrowed(&text[..end]), &text[end + 1..]));
+    }
+    let (mut plain, mut rest) = (text[..end].to_vec(), &text[end..]);
+    loop {
+        rest = match rest {
+            [b'"', rest @ ..] => return Some((Cow::Owned(plain), rest)),
+            [b'\\', b'x', escaped @ ..] if hex_pair(escaped).is_some() => {
+                plain.extend(hex_pair(escaped));
+                &escaped[2..]
+            }
+            [b'\\', byte, rest @ ..] | [byte, rest @ ..] => {
+                plain.push(*byte);
+                rest
+            }
+            [] => return None,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::attribute::Attribute;
+    use crate::replay::asked::Says;
+
+    const LINE: &str = r#"203.0.113.7 - ann [21/Nov/2026:14:51:52 +0000] "GET /v1/a?b=c HTTP/1.1" 200 17"#;
+
+    /// What a line says of an attribute: `-` when there was none, `?` when it does not say.
+    #[track_caller]
+    fn check(line: &str, attribute: &str, expected: &str) {
+        let (moment, asked) = read(line.as_bytes()).unwrap();
+        assert_eq!(moment.at.0, 1_795_272_712_000_000);
+        let settings = crate::auth::client_ip::Settings {
+            trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
+            ..Default::default()
+        };
+        let attribute = Attribute::parse(attribute).unwrap();
+        let found = match asked.says(&attribute, asked.client(&settings)) {
+            Says::Value(value) => String::from_utf8(value.into_owned()).unwrap(),
+            Says::Missing => "-".to_owned(),
+            Says::Nothing => "?".to_owned(),
+        };
+        assert_eq!(found, expected, "{attribute} of {line}");
+    }
+
+    #[test]
+    fn a_line_tells_address_method_target_and_two_fields() {
+        for line in [LINE, &format!(r#"{LINE} "-" "curl/8.5 \x22x\" (\")""#)] {
+            check(line, "ip:address", "203.0.113.7");
+            check(line, "method", "GET");
+            check(line, "path", "/v1/a");
+            check(line, "query:b", "c");
+            check(line, "query:x", "-");
+            check(line, "route", "default");
+            check(line, "host", "?");
+            check(line, "jwt:sub", "?");
+            check(line, "key:id", "?");
+            check(line, "cookie:b", "?");
+            check(line, "header:accept", "?");
+        }
+        check(LINE, "header:user-agent", "?");
+        let combined = format!(r#"{LINE} "-" "curl/8.5 \x22x\" (\")" 0.003 more"#);
+        check(&combined, "header:referer", "-");
+        check(&combined, "header:user-agent", r#"curl/8.5 "x" (")"#);
+    }
+
+    #[test]
+    fn a_proxy_that_is_trusted_says_who_the_client_is() {
+        let line = LINE.replace("203.0.113.7", "10.0.0.9");
+        check(&line, "ip:address", "10.0.0.9");
+        check(&format!(r#"{line} "-" "-" "198.51.100.1, 203.0.113.8""#), "ip:address", "203.0.113.8");
+        check(&format!(r#"{LINE} "-" "-" "198.51.100.1""#), "ip:address", "203.0.113.7");
+        check(&LINE.replace("203.0.113.7", "2001:db8::7"), "ip:address", "2001:db8::/64");
+    }
+
+    #[test]
+    fn an_absolute_target_tells_the_host() {
+        check(&LINE.replace("/v1/a", "http://API.example.com:80/v1/a"), "host", "api.example.com");
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_with_what_was_wanted() {
+        for (from, to, wanted) in [
+            ("203.0.113.7", "localhost", "does not begin with an address"),
+            ("GET /v1/a?b=c HTTP/1.1", "-", "its request is none like GET / HTTP/1.1"),
+            ("GET /v1/a?b=c HTTP/1.1", "\\x16\\x03\\x01", "its request is none like GET / HTTP/1.1"),
+            ("GET /v1/a", "GET /v1/a b", "its request is none like GET / HTTP/1.1"),
+            ("/v1/a?b=c", "v1 a", "its request is none like GET / HTTP/1.1"),
+            ("[21/Nov", "[31/Feb", "its time is none like 21/Nov/2026:14:51:52 +0000"),
+            ("] ", " ", "no time in brackets"),
+            ("HTTP/1.1\"", "HTTP/1.1", "no request in quotes"),
+        ] {
+            let line = LINE.replace(from, to);
+            assert_eq!(read(line.as_bytes()).unwrap_err(), wanted, "{line}");
+        }
+        assert_eq!(read(b"").unwrap_err(), "no line of nginx or Apache");
+    }
+}

@@ -1,0 +1,175 @@
+//! Reads a log line by line: plain or compressed, from a file or standard input, in bounded memory.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+
+use flate2::read::MultiGzDecoder;
+
+/// In bytes. No line of a log that heads are bounded in is longer.
+pub const LONGEST: usize = 256 << 10;
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// One log, as lines.
+pub struct Lines {
+    /// As it was named.
+    pub name: String,
+    /// Of the line that was read last, counted from 1.
+    pub number: u64,
+    input: Box<dyn BufRead>,
+    line: Vec<u8>,
+}
+
+/// What a line turned out to be.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line<'l> {
+    /// Without its end.
+    Text(&'l [u8]),
+    /// Longer than [`LONGEST`]; it was passed over.
+    TooLong,
+}
+
+impl Lines {
+    /// `-` is standard input.
+    pub fn open(name: &str) -> io::Result<Lines> {
+        match name {
+            "-" => Lines::over("standard input", io::stdin()),
+            path => Lines::over(name, File::open(path)?),
+        }
+    }
+
+    /// What is compressed is told by its first bytes, not by its name.
+    pub fn over(name: &str, input: impl Read + 'static) -> io::Result<Lines> {
+        let mut input = BufReader::with_capacity(64 << 10, input);
+        let mut start = [0; 2];
+        let length = read_up_to(&mut input, &mut start)?;
+        let input = io::Cursor::new(start).take(length as u64).chain(input);
+        let input: Box<dyn BufRead> = match start {
+            GZIP => Box::new(BufReader::with_capacity(64 << 10, MultiGzDecoder::new(input))),
+            _ => Box::new(input),
+        };
+        Ok(Lines { name: name.to_owned(), number: 0, input, line: Vec::new() })
+    }
+
+    /// The next line that has something in it; none at the end.
+    pub fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+        loop {
+            self.line.clear();
+            let bound = LONGEST as u64 + 1;
+            if self.input.by_ref().take(bound).read_until(b'\n', &mut self.line)? == 0 {
+                return Ok(None);
+            }
+            self.number += 1;
+            if self.line.len() > LONGEST && self.line.last() != Some(&b'\n') {
+                pass_over(&mut self.input)?;
+                return Ok(Some(Line::TooLong));
+            }
+            if !self.line.trim_ascii().is_empty() {
+                return Ok(Some(Line::Text(self.line.trim_ascii_end())));
+            }
+        }
+    }
+}
+
+fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while length < bytes.len() {
+        match input.read(&mut bytes[length..]) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
+}
+
+fn pass_over(input: &mut impl BufRead) -> io::Result<()> {
+    loop {
+        let part = input.fill_buf()?;
+        let (length, ended) = match memchr::memchr(b'\n', part) {
+            Some(end) => (end + 1, true),
+            None => (part.len(), part.is_empty()),
+        };
+        input.consume(length);
+        if ended {
+            return Ok(());
+        }
+    }
+}
+
+impl std::fmt::Debug for Lines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Lines({}:{})", self.name, self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use std::io::Write;
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[track_caller]
+    fn check(bytes: Vec<u8>, expected: &[(u64, &str)]) {
+        let mut lines = Lines::over("log", io::Cursor::new(bytes)).unwrap();
+        let mut found = Vec::new();
+        while let Some(line) = lines.next().unwrap() {
+            let text = match line {
+                Line::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+                Line::TooLong => "TOO LONG".to_owned(),
+            };
+            found.push((lines.number, text));
+        }
+        let expected: Vec<_> = expected.iter().map(|(number, text)| (*number, (*text).to_owned())).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn lines_are_counted_and_empty_ones_passed_over() {
+        check(b"a\n\n \nb\r\nc".to_vec(), &[(1, "a"), (4, "b"), (5, "c")]);
+        check(Vec::new(), &[]);
+        check(b"a".to_vec(), &[(1, "a")]);
+        check(b"\n".to_vec(), &[]);
+    }
+
+    #[test]
+    fn what_is_compressed_is_told_by_its_content() {
+        check(gzip(b"a\nb\n"), &[(1, "a"), (2, "b")]);
+        // As `cat one.gz two.gz` leaves them.
+        check([gzip(b"a\n"), gzip(b"b\n")].concat(), &[(1, "a"), (2, "b")]);
+        check(gzip(b""), &[]);
+    }
+
+    #[test]
+    fn a_compressed_log_that_ends_too_soon_is_an_error() {
+        let whole = gzip("a line\n".repeat(1000).as_bytes());
+        let mut lines = Lines::over("log", io::Cursor::new(whole[..whole.len() - 9].to_vec())).unwrap();
+        let end = loop {
+            match lines.next() {
+                Ok(Some(_)) => {}
+                Ok(None) => break None,
+                Err(error) => break Some(error.kind()),
+            }
+        };
+        assert_eq!(end, Some(io::ErrorKind::UnexpectedEof));
+    }
+
+    #[test]
+    fn a_line_without_an_end_takes_bounded_memory() {
+        let longest = "x".repeat(LONGEST);
+        check([longest.as_bytes(), b"\nb\n"].concat(), &[(1, &longest), (2, "b")]);
+        check([longest.as_bytes(), b"y\nb\n"].concat(), &[(1, "TOO LONG"), (2, "b")]);
+        check("x".repeat(3 * LONGEST).into_bytes(), &[(1, "TOO LONG")]);
+        let mut lines = Lines::over("log", io::repeat(b'x').take(64 << 20)).unwrap();
+        assert_eq!(lines.next().unwrap(), Some(Line::TooLong));
+        assert!(lines.line.capacity() <= 4 * LONGEST);
+    }
+}
