@@ -16,6 +16,7 @@ mod key;
 mod levels;
 mod man;
 mod named;
+mod replay;
 mod run;
 mod schema;
 
@@ -54,6 +55,8 @@ enum Command {
     Explain(Box<explain::Arguments>),
     /// Show what a client's bucket holds, or make it full
     Bucket(Box<bucket::Arguments>),
+    /// Run access logs through the rules: who would be refused
+    Replay(replay::Arguments),
     /// Ask a running gateway's admin listener whether it is well (for containers)
     Healthcheck(healthcheck::Arguments),
     /// Print the line of `api_keys.file` for a key that stands on standard input
@@ -87,6 +90,7 @@ impl CommandLine {
             Some(Command::Check(arguments)) => check::run(&arguments),
             Some(Command::Explain(arguments)) => explain::run(&arguments),
             Some(Command::Bucket(arguments)) => bucket::run(&arguments),
+            Some(Command::Replay(arguments)) => replay::run(&arguments),
             Some(Command::Healthcheck(arguments)) => healthcheck::run(&arguments),
             Some(Command::Key(arguments)) => key::run(&arguments),
             Some(Command::Echo(arguments)) => echo::run(&arguments),

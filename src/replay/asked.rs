@@ -10,11 +10,10 @@ use http::request::Parts;
 use super::fields::Fields;
 use crate::auth::client_ip;
 use crate::limit::attribute::Attribute;
-use crate::limit::path;
 use crate::limit::request::{ClientAddress, Request};
 
 /// There is one route and one upstream, and this is what both are called.
-const ONLY: &str = "default";
+pub const ONLY: &str = "default";
 
 /// A request as a log remembers it.
 #[derive(Debug)]
@@ -85,20 +84,17 @@ impl Asked {
         }
     }
 
-    /// Whether the path has no single reading: a gateway whose rules look at it answers 400.
-    pub fn has_unreadable_path(&self) -> bool {
-        path::normalise(self.head.uri.path().as_bytes()).is_err()
+    /// As far as it can be shown: without credentials, and from nobody.
+    pub fn request(&self) -> Request<'_> {
+        let nobody = ClientAddress::new(IpAddr::from([0, 0, 0, 0]), 64);
+        Request { head: &self.head, client: nobody, claims: None, key: None, route: ONLY, upstream: ONLY }
     }
 
     fn resolve(&self, attribute: &Attribute) -> Says<'_> {
-        // Nothing that is asked here looks at the client.
-        let nobody = ClientAddress::new(IpAddr::from([0, 0, 0, 0]), 64);
-        let request =
-            Request { head: &self.head, client: nobody, claims: None, key: None, route: ONLY, upstream: ONLY };
         if *attribute == Attribute::Host && self.head.uri.authority().is_none() && !self.head.headers.contains_key(HOST)
         {
             return Says::Missing;
         }
-        attribute.resolve(&request).map_or(Says::Missing, Says::Value)
+        attribute.resolve(&self.request()).map_or(Says::Missing, Says::Value)
     }
 }

@@ -11,9 +11,9 @@ use super::asked::{Asked, Told};
 use super::moment::Moment;
 use crate::limit::attribute::{Attribute, NotAnAttribute, SPELLINGS};
 
-/// One entry of a map: `jwt:sub=user.id`.
+/// One member of a map: `jwt:sub=user.id`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct Mapping {
     pub target: Target,
     /// As it is written; dots descend into objects.
     pub field: String,
@@ -33,9 +33,9 @@ pub struct Fields {
     attributes: Vec<(Attribute, String)>,
 }
 
-impl Entry {
-    /// Of a text that is no entry, what is wrong.
-    pub fn parse(text: &str) -> Result<Entry, String> {
+impl Mapping {
+    /// Of a text that is none, what is wrong.
+    pub fn parse(text: &str) -> Result<Mapping, String> {
         let (name, field) = text.split_once('=').ok_or("must be ATTRIBUTE=FIELD, like jwt:sub=user.id")?;
         if field.is_empty() {
             return Err("must have a field behind `=`".to_owned());
@@ -50,25 +50,25 @@ impl Entry {
                 return Err(format!("must begin with time or an attribute ({}), is `{name}`", SPELLINGS.join(", ")));
             }
         };
-        Ok(Entry { target, field: field.to_owned() })
+        Ok(Mapping { target, field: field.to_owned() })
     }
 }
 
 impl Fields {
-    /// Of entries that make no map, what is wrong.
-    pub fn new(entries: &[Entry]) -> Result<Fields, String> {
+    /// Of members that make no map, what is wrong.
+    pub fn new(members: &[Mapping]) -> Result<Fields, String> {
         let mut time = None;
         let mut attributes: Vec<(Attribute, String)> = Vec::new();
-        for entry in entries {
-            match &entry.target {
-                Target::Time if time.replace(entry.field.clone()).is_some() => {
+        for member in members {
+            match &member.target {
+                Target::Time if time.replace(member.field.clone()).is_some() => {
                     return Err("time is mapped twice".to_owned());
                 }
                 Target::Time => {}
                 Target::Attribute(attribute) if attributes.iter().any(|(known, _)| known == attribute) => {
                     return Err(format!("{attribute} is mapped twice"));
                 }
-                Target::Attribute(attribute) => attributes.push((attribute.clone(), entry.field.clone())),
+                Target::Attribute(attribute) => attributes.push((attribute.clone(), member.field.clone())),
             }
         }
         Ok(Fields { time: time.ok_or("must say which field is the time: time=FIELD")?, attributes })
@@ -149,8 +149,8 @@ mod tests {
     use crate::replay::asked::Says;
 
     fn fields(text: &str) -> Result<Fields, String> {
-        let entries: Result<Vec<_>, _> = text.split(',').map(Entry::parse).collect();
-        Fields::new(&entries?)
+        let members: Result<Vec<_>, _> = text.split(',').map(Mapping::parse).collect();
+        Fields::new(&members?)
     }
 
     /// What a line says of an attribute: `-` when there was none, `?` when it does not say.

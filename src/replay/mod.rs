@@ -1,7 +1,81 @@
 //! WHAT WOULD HAVE BEEN: access logs run through the rules, on their own time.
+//!
+//! A [`merge`] of logs gives requests in the order of time; each is put before a [`trial`] of every file, which has buckets
+//! of its own; a [`report`] says what came of it. Nothing here talks to a store or reads a clock.
 
 pub mod asked;
+pub mod by_log;
 pub mod combined;
+pub mod entry;
 pub mod fields;
 pub mod lines;
+pub mod logged;
+pub mod merge;
 pub mod moment;
+pub mod names;
+pub mod picture;
+pub mod report;
+pub mod timeline;
+pub mod trial;
+
+use std::io;
+
+use crate::access_line::Kind;
+use crate::config::Config;
+use crate::limit::attribute::Attribute;
+use crate::time::{Micros, Timestamp};
+use entry::{Entry, Told};
+use merge::{Merge, Seen};
+use report::{Beside, Ours, Report};
+use timeline::Timeline;
+use trial::Trial;
+
+/// What to try.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'q> {
+    pub file: &'q Config,
+    /// Another one, beside it.
+    pub against: Option<&'q Config>,
+    /// What no request has, as far as the log does not say otherwise.
+    pub absent: &'q [Attribute],
+}
+
+/// Runs logs through one file, or through two beside each other. `progress` hears now and then what has been read, and
+/// up to when.
+pub fn replay(
+    question: Question<'_>,
+    mut logs: Merge,
+    progress: &mut dyn FnMut(&Seen, Timestamp),
+) -> io::Result<Report> {
+    const NOW_AND_THEN: u64 = 4096;
+    let Question { file, against, absent } = question;
+    let mut trials = vec![Trial::new(file, None, absent)];
+    trials.extend(against.map(|against| Trial::new(against, Some(file), absent)));
+    let (mut timeline, mut requests, mut span, mut ours) = (Timeline::default(), 0, None, Ours::None);
+    while let Some(entry) = logs.next()? {
+        let mut fates = [None; 2];
+        for (place, trial) in trials.iter_mut().enumerate() {
+            fates[place] = Some(trial.decide(&entry, fates[0]));
+        }
+        timeline.add(entry.at, fates);
+        ours = ours.and(&entry);
+        span = Some((span.map_or(entry.at, |(first, _)| first), entry.at));
+        requests += 1;
+        if requests % NOW_AND_THEN == 0 {
+            progress(&logs.seen, entry.at);
+        }
+    }
+    let besides = [Beside::Nothing, Beside::Another];
+    let outcomes = trials.iter().zip(besides).map(|(trial, beside)| trial.outcome(beside)).collect();
+    Ok(Report { seen: logs.seen, took: Micros(0), span, requests, ours, outcomes, timeline })
+}
+
+impl Ours {
+    fn and(self, entry: &Entry) -> Ours {
+        match &entry.told {
+            Told::Ours(logged) if logged.kind == Kind::Allowed => Ours::All,
+            Told::Ours(_) if self == Ours::None => Ours::WithoutAllowed,
+            _ => self,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! `tollgate replay`: what a file would have done to the requests of a log.
+
+mod progress;
+mod share;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use serde_json::json;
+
+use super::{ConfigFile, Failure};
+use crate::config::Config;
+use crate::limit::attribute::{Attribute, NotAnAttribute};
+use crate::replay::entry::Format;
+use crate::replay::fields::{Fields, Mapping};
+use crate::replay::lines::Lines;
+use crate::replay::merge::Merge;
+use crate::replay::report::{Outcome, Report};
+use crate::replay::{Question, picture, replay};
+use crate::time::Clock;
+use progress::Progress;
+use share::Share;
+
+const EXAMPLES: &str = "\
+Who would be refused by new numbers, who is not by those of today?
+
+  tollgate replay -c gateway.yaml --against tomorrow.yaml access.*.jsonl.gz
+  tollgate replay -c tomorrow.yaml --fail-above 1% /var/log/nginx/access.log*
+  tollgate replay -c tomorrow.yaml --map time=ts,ip:address=client,path=req.uri,jwt:sub=user.id app.jsonl";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// Another file: say what it changes. -c is then the one in force, under which the log was written
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
+    /// How the lines are written; by default found by what each begins with
+    #[arg(long, value_enum)]
+    format: Option<Written>,
+    /// Which fields of JSON lines are which attributes, and the time; dots descend: time=ts,jwt:sub=user.id
+    #[arg(long, value_name = "ATTRIBUTE=FIELD", value_delimiter = ',', value_parser = Mapping::parse)]
+    map: Vec<Mapping>,
+    /// Take an attribute as missing where the log does not tell it: jwt:plan
+    #[arg(long, value_name = "ATTRIBUTE", value_delimiter = ',', value_parser = attribute)]
+    absent: Vec<Attribute>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Exit with 1 when more than this share of the decided requests is refused: 1%
+    #[arg(long, value_name = "SHARE", value_parser = Share::parse)]
+    fail_above: Option<Share>,
+    /// Draw allowed against refused over time, as SVG
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
+    /// Access logs, also gzipped; - is standard input
+    #[arg(required = true, value_name = "LOG")]
+    logs: Vec<String>,
+}
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Written {
+    /// As this gateway writes them
+    Tollgate,
+    /// As nginx and Apache do: combined, common, main
+    Combined,
+    /// JSON, with --map
+    Json,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let format = format(arguments)?;
+    let file = Config::load(&arguments.file.config)?;
+    let against = arguments.against.as_deref().map(Config::load).transpose()?;
+    // A log for each gateway and each day is many files. Where the limit cannot be raised, it is as it was.
+    let _ = rlimit::increase_nofile_limit(u64::MAX);
+    let mut logs = Vec::new();
+    for name in &arguments.logs {
+        let lines = Lines::open(name).map_err(|error| format!("{name}: must be a readable file: {error}"))?;
+        logs.push((lines, format.clone()));
+    }
+    let clock = Clock::system();
+    let start = clock.now();
+    let mut progress = Progress::new(&clock);
+    let question = Question { file: &file, against: against.as_ref(), absent: &arguments.absent };
+    let report = replay(question, Merge::new(logs), &mut |seen, at| progress.show(seen, at));
+    progress.clear();
+    let report = Report { took: clock.now().since(start), ..report? };
+    if let (0, Some(first)) = (report.requests + report.seen.beside, &report.seen.first_unreadable) {
+        return Err(format!("{first}\nnone of {} lines could be read", report.seen.lines).into());
+    }
+    let names = names(arguments);
+    if arguments.json {
+        println!("{}", in_json(&report, &names));
+    } else {
+        print!("{}", table::table(&report, &names));
+    }
+    if let Some(path) = &arguments.picture {
+        std::fs::write(path, picture::draw(&report.timeline, &names))
+            .map_err(|error| format!("{}: must be writable: {error}", path.display()))?;
+        if !arguments.json {
+            println!("picture  {}", path.display());
+        }
+    }
+    match (arguments.fail_above, report.outcomes.last(), names.last()) {
+        (Some(bound), Some(outcome), Some(name)) => judge(bound, outcome, name),
+        _ => Ok(()),
+    }
+}
+
+fn format(arguments: &Arguments) -> Result<Format, Failure> {
+    match (arguments.format, &arguments.map[..]) {
+        (None, []) => Ok(Format::Found),
+        (Some(Written::Tollgate), []) => Ok(Format::Ours),
+        (Some(Written::Combined), []) => Ok(Format::Combined),
+        (Some(Written::Json), []) => Err("--format json: needs --map, which says what its fields are".into()),
+        (Some(Written::Tollgate | Written::Combined), _) => Err("--map: is for JSON lines of others".into()),
+        (None | Some(Written::Json), map) => {
+            let fields = Fields::new(map).map_err(|wrong| format!("--map: {wrong}"))?;
+            Ok(Format::Mapped(Arc::new(fields)))
+        }
+    }
+}
+
+/// As they were given.
+fn names(arguments: &Arguments) -> Vec<String> {
+    let files = std::iter::once(&arguments.file.config).chain(&arguments.against);
+    files.map(|path: &PathBuf| Path::display(path).to_string()).collect()
+}
+
+/// The file that is asked about last is the one that counts.
+fn judge(bound: Share, outcome: &Outcome, name: &str) -> Result<(), Failure> {
+    if outcome.decided() == 0 && outcome.undecided > 0 {
+        return Err(format!("--fail-above: {name}: none of {} requests could be decided", outcome.undecided).into());
+    }
+    match outcome.refuses_above(bound.millionths()) {
+        true => {
+            let (refused, decided) = (outcome.refused, outcome.decided());
+            Err(format!("--fail-above: {name}: refuses {refused} of {decided} requests, more than {bound}").into())
+        }
+        false => Ok(()),
+    }
+}
+
+fn in_json(report: &Report, names: &[String]) -> serde_json::Value {
+    let mut files = Vec::new();
+    for (number, (name, outcome)) in names.iter().zip(&report.outcomes).enumerate() {
+        let mut file = json!(outcome);
+        let worst = report.timeline.worst(number).map(|worst| {
+            json!({"start": worst.start, "seconds": worst.length, "refused": worst.part.refused[number]})
+        });
+        if let Some(file) = file.as_object_mut() {
+            file.insert("file".to_owned(), name.clone().into());
+            file.insert("worst".to_owned(), worst.into());
+        }
+        files.push(file);
+    }
+    let seen = &report.seen;
+    json!({
+        "lines": seen.lines,
+        "unreadable": seen.unreadable,
+        "first_unreadable": seen.first_unreadable,
+        "before_any_rule": seen.beside,
+        "late": seen.late,
+        "spread_within_the_second": seen.spread,
+        "requests": report.requests,
+        "first": report.span.map(|(first, _)| first.0),
+        "last": report.span.map(|(_, last)| last.0),
+        "warnings": table::warnings(report, names),
+        "files": files,
+    })
+}
+
+fn attribute(text: &str) -> Result<Attribute, String> {
+    Attribute::parse(text).map_err(|wrong| match wrong {
+        NotAnAttribute::Unknown => "is no attribute".to_owned(),
+        NotAnAttribute::NameMissing => "needs a name behind the colon".to_owned(),
+        NotAnAttribute::BadHeaderName => "is no name of a header".to_owned(),
+    })
+}

@@ -1,0 +1,43 @@
+//! Shows how far a replay is, to whoever sits at a terminal.
+
+use std::io::{IsTerminal, Write, stderr};
+
+use super::share::grouped;
+use crate::replay::merge::Seen;
+use crate::replay::picture::moment;
+use crate::time::{Clock, Micros, Timestamp};
+
+const EVERY: Micros = Micros(200_000);
+
+/// One line that is written over.
+#[derive(Debug)]
+pub struct Progress<'c> {
+    clock: &'c Clock,
+    /// None where nobody looks.
+    last: Option<Timestamp>,
+    shown: usize,
+}
+
+impl<'c> Progress<'c> {
+    pub fn new(clock: &'c Clock) -> Progress<'c> {
+        Progress { clock, last: stderr().is_terminal().then(|| clock.now()), shown: 0 }
+    }
+
+    pub fn show(&mut self, seen: &Seen, at: Timestamp) {
+        let now = self.clock.now();
+        if self.last.is_none_or(|last| now.since(last) < EVERY) {
+            return;
+        }
+        self.last = Some(now);
+        let text = format!("{} lines, {}", grouped(seen.lines), moment(at.0 / 1_000_000));
+        // What a longer text left is written over.
+        let _ = write!(stderr(), "\r{text:<width$}", width = self.shown);
+        self.shown = text.len();
+    }
+
+    pub fn clear(&mut self) {
+        if self.shown > 0 {
+            let _ = write!(stderr(), "\r{:width$}\r", "", width = self.shown);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Reads one line of a log, whichever log it is.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::asked::Asked;
+use super::combined;
+use super::fields::Fields;
+use super::logged::Logged;
+use super::moment::{Grain, Moment};
+use crate::access_line;
+use crate::time::Timestamp;
+
+/// One request, and when it was decided or, if the log does not say that, when it says that it was.
+#[derive(Debug)]
+pub struct Entry {
+    pub at: Timestamp,
+    pub grain: Grain,
+    pub told: Told,
+}
+
+/// By whom.
+#[derive(Debug)]
+pub enum Told {
+    /// Another server, or an application.
+    Foreign(Box<Asked>),
+    /// Ourselves.
+    Ours(Box<Logged>),
+}
+
+/// How lines are to be read.
+#[derive(Clone, Debug)]
+pub enum Format {
+    /// By what each begins with: an object is ours, anything else nginx's.
+    Found,
+    Ours,
+    Combined,
+    /// JSON, by a map.
+    Mapped(Arc<Fields>),
+}
+
+/// What a line came to.
+#[derive(Debug)]
+pub enum Read {
+    Entry(Entry),
+    /// Of ours: it was answered before any rule was asked.
+    Beside,
+    /// What was wanted of it.
+    Unreadable(Cow<'static, str>),
+}
+
+impl Format {
+    pub fn read(&self, line: &[u8]) -> Read {
+        let object = line.trim_ascii_start().first() == Some(&b'{');
+        match self {
+            Format::Found if object => ours(line),
+            Format::Ours => ours(line),
+            Format::Found | Format::Combined => match combined::read(line) {
+                Ok(read) => foreign(read),
+                Err(wanted) => Read::Unreadable(Cow::Borrowed(wanted)),
+            },
+            Format::Mapped(fields) => match fields.read(line) {
+                Ok(read) => foreign(read),
+                Err(wanted) => Read::Unreadable(Cow::Owned(wanted)),
+            },
+        }
+    }
+}
+
+fn foreign((Moment { at, grain }, asked): (Moment, Asked)) -> Read {
+    Read::Entry(Entry { at, grain, told: Told::Foreign(Box::new(asked)) })
+}
+
+fn ours(line: &[u8]) -> Read {
+    match access_line::Line::read(line) {
+        Ok(line) => match Logged::new(&line) {
+            Some(logged) => {
+                // The store decided when the answer came, not when the request did.
+                let at = line.decision_us.map_or(line.time, |span| line.time.plus(span));
+                Read::Entry(Entry { at, grain: Grain::Fine, told: Told::Ours(Box::new(logged)) })
+            }
+            None => Read::Beside,
+        },
+        Err(error) => {
+            Read::Unreadable(Cow::Owned(format!("no line of ours: {error}; other JSON needs --map to be read")))
+        }
+    }
+}

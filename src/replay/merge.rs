@@ -1,0 +1,267 @@
+//! Puts the lines of several logs into one order: that of time.
+//!
+//! A log is written when requests end, so its lines are a little out of order, and those of several gateways lie beside
+//! each other. Of all logs the one that is furthest behind is read on, and a line is let go once every log is a minute
+//! further. What comes later than that is decided late, and counted.
+
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+
+use super::entry::{Entry, Format, Read};
+use super::lines::{Line, Lines};
+use super::moment::Grain;
+use crate::time::{Micros, Timestamp};
+
+/// How far a line may stand behind where its time belongs.
+pub const TOLERANCE: Micros = Micros(60_000_000);
+
+/// How many lines wait at most, whatever their times: it bounds the memory.
+const MOST_WAITING: usize = 1 << 16;
+/// How many lines of one second are spread over it together.
+const MOST_OF_A_SECOND: usize = 1 << 14;
+
+const SECOND: u64 = 1_000_000;
+
+/// Several logs, read as one.
+#[derive(Debug)]
+pub struct Merge {
+    logs: Vec<Log>,
+    waiting: BinaryHeap<Waiting>,
+    /// What was let go last.
+    last: Timestamp,
+    sequence: u64,
+    pub seen: Seen,
+}
+
+/// What was seen on the way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub lines: u64,
+    pub unreadable: u64,
+    /// The first of these: `FILE:LINE: WHY`.
+    pub first_unreadable: Option<String>,
+    /// Of ours: answered before any rule was asked.
+    pub beside: u64,
+    /// So many came more than [`TOLERANCE`] behind their place.
+    pub late: u64,
+    /// So many had a time in whole seconds, and were spread over theirs.
+    pub spread: u64,
+}
+
+#[derive(Debug)]
+struct Log {
+    lines: Lines,
+    format: Format,
+    /// Of the same whole second, not yet spread over it.
+    second: VecDeque<Entry>,
+    ready: VecDeque<Entry>,
+    /// The latest time so far.
+    newest: Timestamp,
+    /// Whether some line had parts of a second: then a whole one is meant as it stands.
+    fine: bool,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    entry: Entry,
+    /// Lines of one moment stay in the order in which they were read.
+    sequence: u64,
+}
+
+impl Merge {
+    /// Each log in its format.
+    pub fn new(logs: impl IntoIterator<Item = (Lines, Format)>) -> Merge {
+        let log = |(lines, format)| Log {
+            lines,
+            format,
+            second: VecDeque::new(),
+            ready: VecDeque::new(),
+            newest: Timestamp(0),
+            fine: false,
+            ended: false,
+        };
+        Merge {
+            logs: logs.into_iter().map(log).collect(),
+            waiting: BinaryHeap::new(),
+            last: Timestamp(0),
+            sequence: 0,
+            seen: Seen::default(),
+        }
+    }
+
+    /// The next request in time; none at the end. Times never step back.
+    pub fn next(&mut self) -> io::Result<Option<Entry>> {
+        loop {
+            let behind = self.logs.iter_mut().filter(|log| !log.ended).min_by_key(|log| log.newest);
+            let settled = |first: &Waiting, newest: Timestamp| first.entry.at.plus(TOLERANCE) < newest;
+            let next = match (behind, self.waiting.peek()) {
+                (None, _) => self.waiting.pop(),
+                (Some(log), Some(first)) if settled(first, log.newest) || self.waiting.len() >= MOST_WAITING => {
+                    self.waiting.pop()
+                }
+                (Some(log), _) => {
+                    match log.next(&mut self.seen) {
+                        Ok(Some(entry)) => {
+                            log.newest = log.newest.max(entry.at);
+                            self.sequence += 1;
+                            self.waiting.push(Waiting { entry, sequence: self.sequence });
+                        }
+                        Ok(None) => log.ended = true,
+                        Err(error) => {
+                            let place = format!("{}:{}", log.lines.name, log.lines.number + 1);
+                            return Err(io::Error::new(error.kind(), format!("{place}: {error}")));
+                        }
+                    }
+                    continue;
+                }
+            };
+            return Ok(next.map(|Waiting { mut entry, .. }| {
+                if entry.at < self.last {
+                    self.seen.late += 1;
+                    entry.at = self.last;
+                }
+                self.last = entry.at;
+                entry
+            }));
+        }
+    }
+}
+
+impl Log {
+    /// In the order of the log; but what stands in one whole second is spread over it.
+    fn next(&mut self, seen: &mut Seen) -> io::Result<Option<Entry>> {
+        loop {
+            if let Some(entry) = self.ready.pop_front() {
+                return Ok(Some(entry));
+            }
+            let Some(entry) = self.read(seen)? else {
+                self.spread(seen);
+                return Ok(self.ready.pop_front());
+            };
+            self.fine |= entry.grain == Grain::Fine;
+            let same = self.second.front().is_none_or(|first| first.at == entry.at);
+            if self.fine || !same || self.second.len() >= MOST_OF_A_SECOND {
+                self.spread(seen);
+            }
+            if self.fine { self.ready.push_back(entry) } else { self.second.push_back(entry) }
+        }
+    }
+
+    /// In the middles of equal parts of their second.
+    fn spread(&mut self, seen: &mut Seen) {
+        let count = self.second.len() as u64;
+        for (number, mut entry) in (0u64..).zip(self.second.drain(..)) {
+            entry.at = entry.at.plus(Micros((2 * number + 1) * SECOND / (2 * count)));
+            self.ready.push_back(entry);
+        }
+        seen.spread += count;
+    }
+
+    fn read(&mut self, seen: &mut Seen) -> io::Result<Option<Entry>> {
+        loop {
+            let Some(line) = self.lines.next()? else { return Ok(None) };
+            seen.lines += 1;
+            let why = match line {
+                Line::Text(text) => match self.format.read(text) {
+                    Read::Entry(entry) => return Ok(Some(entry)),
+                    Read::Beside => {
+                        seen.beside += 1;
+                        continue;
+                    }
+                    Read::Unreadable(why) => why,
+                },
+                Line::TooLong => format!("longer than {} bytes", super::lines::LONGEST).into(),
+            };
+            seen.unreadable += 1;
+            let place = || format!("{}:{}: {why}", self.lines.name, self.lines.number);
+            seen.first_unreadable.get_or_insert_with(place);
+        }
+    }
+}
+
+// The earliest comes first out of a heap that gives its greatest.
+impl Ord for Waiting {
+    fn cmp(&self, other: &Waiting) -> std::cmp::Ordering {
+        (other.entry.at, other.sequence).cmp(&(self.entry.at, self.sequence))
+    }
+}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Waiting) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Waiting) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Waiting {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::fields::{Fields, Mapping};
+    use std::sync::Arc;
+
+    fn merge(logs: &[&str]) -> Merge {
+        let map = Fields::new(&[Mapping::parse("time=t").unwrap()]).unwrap();
+        let format = Format::Mapped(Arc::new(map));
+        let lines = |(number, text): (usize, &&str)| {
+            let text: String = text.split_whitespace().map(|time| format!("{{\"t\":{time}}}\n")).collect();
+            (Lines::over(&format!("log{number}"), io::Cursor::new(text)).unwrap(), format.clone())
+        };
+        Merge::new(logs.iter().enumerate().map(lines))
+    }
+
+    /// In what order the lines of logs come, each a time in seconds.
+    #[track_caller]
+    fn check(logs: &[&str], expected: &str) -> Seen {
+        let mut merge = merge(logs);
+        let mut found = Vec::new();
+        while let Some(entry) = merge.next().unwrap() {
+            let (whole, part) = (entry.at.0 / SECOND, entry.at.0 % SECOND);
+            found.push(format!("{whole}.{part:06}").trim_end_matches('0').to_owned());
+        }
+        assert_eq!(found.join(" "), expected, "{logs:?}");
+        merge.seen
+    }
+
+    #[test]
+    fn several_logs_come_in_the_order_of_time() {
+        check(&["1.5 3.5 300.5", "2.5 250.5 400.5", ""], "1.5 2.5 3.5 250.5 300.5 400.5");
+        check(&["1001.5 1002.5", "1.5 2.5"], "1.5 2.5 1001.5 1002.5");
+        check(&[], "");
+        check(&["", ""], "");
+    }
+
+    #[test]
+    fn a_log_may_be_a_minute_out_of_order_and_what_is_later_is_decided_late() {
+        assert_eq!(check(&["5.5 1.5 60.5 2.5 70.5"], "1.5 2.5 5.5 60.5 70.5").late, 0);
+        let seen = check(&["1.5 100.5 101.5 2.5 170.5"], "1.5 2.5 100.5 101.5 170.5");
+        assert_eq!(seen.late, 0);
+        let seen = check(&["1.5 100.5 200.5 2.5 270.5"], "1.5 100.5 100.5 200.5 270.5");
+        assert_eq!(seen.late, 1);
+    }
+
+    #[test]
+    fn whole_seconds_are_spread_evenly() {
+        let seen = check(&["7 7 8 9 9 9 9"], "7.25 7.75 8.5 9.125 9.375 9.625 9.875");
+        assert_eq!(seen.spread, 7);
+        check(&["7 7", "7.3"], "7.25 7.3 7.75");
+        // A log that writes 8.0 as 8 means it.
+        assert_eq!(check(&["7.5 8 8 8.5"], "7.5 8. 8. 8.5").spread, 0);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_counted_and_the_first_is_named() {
+        let mut merge = merge(&["1.5 x 2.5 y", "3.5"]);
+        while merge.next().unwrap().is_some() {}
+        let seen = &merge.seen;
+        assert_eq!((seen.lines, seen.unreadable), (5, 2));
+        assert!(seen.first_unreadable.as_ref().unwrap().starts_with("log0:2: no JSON: "), "{seen:?}");
+    }
+}

@@ -1,0 +1,253 @@
+//! Holds what a replay found, ready to be told: every name resolved, everything in order.
+
+use std::cmp::Reverse;
+
+use serde::Serialize;
+
+use super::merge::Seen;
+use super::timeline::Timeline;
+use super::trial::{Bucket, BucketId, Cause, Hinge, Trial};
+use crate::limit::charge::LimitId;
+use crate::time::{Micros, Timestamp};
+
+/// How many buckets are named.
+const MOST_NAMED: usize = 10;
+
+/// What came of all logs.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub seen: Seen,
+    pub took: Micros,
+    /// The first and the last moment.
+    pub span: Option<(Timestamp, Timestamp)>,
+    pub requests: u64,
+    /// Whether lines of ours were among them, and one that had been let through.
+    pub ours: Ours,
+    /// One for each file.
+    pub outcomes: Vec<Outcome>,
+    pub timeline: Timeline,
+}
+
+/// What our own log held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ours {
+    #[default]
+    None,
+    /// None of its requests had been allowed.
+    WithoutAllowed,
+    All,
+}
+
+/// What one file made of the requests.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Outcome {
+    pub allowed: u64,
+    pub refused: u64,
+    pub undecided: u64,
+    /// By what refused; the most first.
+    pub by: Vec<Refuser>,
+    pub shadows: Vec<Shadow>,
+    /// What the log cannot decide.
+    pub undecidable: Vec<Undecidable>,
+    /// What was missing on some lines that would have told it.
+    pub missing: Vec<Missing>,
+    /// The policies whose rule was taken from the log.
+    pub as_logged: Vec<AsLogged>,
+    /// Of all limits together, how many buckets refused.
+    pub refused_keys: u64,
+    /// And so many of these refused nobody under the file before; none when there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newly_refused_keys: Option<u64>,
+    /// The buckets that refused the most; beside another file, those that refused the most which that one lets pass.
+    pub top: Vec<Top>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Refuser {
+    /// `plan/free`, or in words.
+    pub name: String,
+    pub refused: u64,
+    /// How many buckets of it refused; none for what has no buckets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newly_refused_keys: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Shadow {
+    pub name: String,
+    pub asked: u64,
+    pub would_refuse: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Undecidable {
+    /// `plan/free`, a policy, or `exempt`.
+    pub name: String,
+    pub lines: u64,
+    pub attributes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Missing {
+    pub attribute: String,
+    pub lines: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct AsLogged {
+    pub policy: String,
+    pub lines: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Top {
+    /// The bucket's name; or, where a log has only names, what its client is called there.
+    pub name: String,
+    pub limit: String,
+    pub asked: u64,
+    pub refused: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newly: Option<u64>,
+}
+
+/// Whether a file is tried beside another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    Nothing,
+    Another,
+}
+
+impl Trial<'_> {
+    pub fn outcome(&self, beside: Beside) -> Outcome {
+        let counts = &self.counts;
+        let compared = |count: u64| (beside == Beside::Another).then_some(count);
+        let refusing = || self.buckets.values().filter(|bucket| bucket.refused > 0);
+        let count = |chosen: &dyn Fn(&&Bucket) -> bool| refusing().filter(chosen).count() as u64;
+        let mut by: Vec<(Cause, u64)> = counts.causes.iter().map(|(cause, count)| (*cause, *count)).collect();
+        by.sort_unstable_by_key(|(cause, count)| (Reverse(*count), *cause));
+        let refuser = |(cause, refused)| {
+            let keys = |new: bool| match cause {
+                Cause::Limit(limit) => {
+                    Some(count(&|bucket| bucket.limit == limit && (!new || bucket.refused_before == 0)))
+                }
+                _ => None,
+            };
+            let newly_refused_keys = if beside == Beside::Another { keys(true) } else { None };
+            Refuser { name: self.cause(cause), refused, keys: keys(false), newly_refused_keys }
+        };
+        let mut shadows: Vec<_> = counts.shadows.iter().collect();
+        shadows.sort_unstable_by_key(|(limit, _)| **limit);
+        let mut hinges: Vec<_> = counts.hinges.iter().collect();
+        hinges.sort_unstable_by_key(|(hinge, _)| **hinge);
+        let mut missing: Vec<_> = counts.missing.iter().map(|(name, lines)| (name.to_string(), *lines)).collect();
+        missing.sort_unstable();
+        let mut by_log: Vec<_> = counts.by_log.iter().collect();
+        by_log.sort_unstable();
+        Outcome {
+            allowed: counts.allowed,
+            refused: counts.refused,
+            undecided: counts.undecided,
+            by: by.into_iter().map(refuser).collect(),
+            shadows: shadows
+                .into_iter()
+                .map(|(limit, [asked, would_refuse])| Shadow {
+                    name: self.limit(*limit),
+                    asked: *asked,
+                    would_refuse: *would_refuse,
+                })
+                .collect(),
+            undecidable: hinges
+                .into_iter()
+                .map(|(hinge, hanging)| Undecidable {
+                    name: self.hinge(*hinge),
+                    lines: hanging.lines,
+                    attributes: hanging.attributes.iter().map(ToString::to_string).collect(),
+                })
+                .collect(),
+            missing: missing.into_iter().map(|(attribute, lines)| Missing { attribute, lines }).collect(),
+            as_logged: by_log
+                .into_iter()
+                .map(|(policy, lines)| AsLogged { policy: self.policy(*policy), lines: *lines })
+                .collect(),
+            refused_keys: count(&|_| true),
+            newly_refused_keys: compared(count(&|bucket| bucket.refused_before == 0)),
+            top: self.top(beside),
+        }
+    }
+
+    fn top(&self, beside: Beside) -> Vec<Top> {
+        let rank = |bucket: &Bucket| match beside {
+            Beside::Nothing => bucket.refused,
+            Beside::Another => bucket.newly,
+        };
+        let mut buckets: Vec<_> = self.buckets.iter().filter(|(_, bucket)| rank(bucket) > 0).collect();
+        // The id is only for an order that is always the same.
+        let order = |(id, bucket): &(&BucketId, &Bucket)| (Reverse(rank(bucket)), **id);
+        if buckets.len() > MOST_NAMED {
+            buckets.select_nth_unstable_by_key(MOST_NAMED - 1, order);
+            buckets.truncate(MOST_NAMED);
+        }
+        buckets.sort_unstable_by_key(order);
+        let top = |(id, bucket): (&BucketId, &Bucket)| Top {
+            name: self.name(id, bucket),
+            limit: self.limit(bucket.limit),
+            asked: bucket.asked,
+            refused: bucket.refused,
+            newly: (beside == Beside::Another).then_some(bucket.newly),
+        };
+        buckets.into_iter().map(top).collect()
+    }
+
+    fn name(&self, id: &BucketId, bucket: &Bucket) -> String {
+        match (id, &bucket.called) {
+            (_, Some(called)) => called.clone(),
+            (BucketId::Picked(key), None) => self.config.hash_key.bucket(&key.0).to_string(),
+            (BucketId::Logged(_, name), None) => name.to_string(),
+        }
+    }
+
+    fn cause(&self, cause: Cause) -> String {
+        match cause {
+            Cause::Limit(limit) => self.limit(limit),
+            Cause::Deny { policy, rule: Some(rule) } => format!("{} (deny)", self.rule(policy, rule)),
+            Cause::Deny { policy, rule: None } => format!("{}, otherwise deny", self.policy(policy)),
+            Cause::DenyInLog => "denied, says the log".to_owned(),
+            Cause::Unclear => "unclear request (400)".to_owned(),
+        }
+    }
+
+    fn hinge(&self, hinge: Hinge) -> String {
+        match hinge.0 {
+            Some((policy, Some(rule))) => self.rule(policy, rule),
+            Some((policy, None)) => self.policy(policy),
+            None => "exempt".to_owned(),
+        }
+    }
+
+    fn limit(&self, limit: LimitId) -> String {
+        self.config.rules.limit(limit).map_or_else(String::new, |limit| format!("{}/{}", limit.policy, limit.name))
+    }
+
+    fn policy(&self, policy: usize) -> String {
+        self.config.rules.written().policies.get(policy).map_or_else(String::new, |policy| policy.name.clone())
+    }
+
+    fn rule(&self, policy: usize, rule: usize) -> String {
+        let rules = self.config.rules.written().policies.get(policy).map(|policy| &policy.rules);
+        let rule = rules.and_then(|rules| rules.get(rule)).map_or("", |rule| &rule.name);
+        format!("{}/{rule}", self.policy(policy))
+    }
+}
+
+impl Outcome {
+    pub fn decided(&self) -> u64 {
+        self.allowed + self.refused
+    }
+
+    /// Whether more than this share of what could be decided was refused; in millionths.
+    pub fn refuses_above(&self, share: u64) -> bool {
+        u128::from(self.refused) * 1_000_000 > u128::from(self.decided()) * u128::from(share)
+    }
+}

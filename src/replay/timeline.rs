@@ -1,0 +1,150 @@
+//! Counts requests over time, however long that is: when there would be too many parts, they are made longer.
+
+use std::collections::BTreeMap;
+
+use super::trial::Fate;
+use crate::time::Timestamp;
+
+/// In seconds; each is a multiple of the one before.
+const WIDTHS: [u64; 5] = [1, 10, 60, 600, 3600];
+const MOST_PARTS: usize = 20_000;
+
+const SECOND: u64 = 1_000_000;
+
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    /// Which of [`WIDTHS`] a part has.
+    width: usize,
+    /// By their number since the epoch.
+    parts: BTreeMap<u64, Part>,
+}
+
+/// What came in one stretch of time. Of two files, the first comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    pub requests: u64,
+    pub refused: [u64; 2],
+    pub undecided: [u64; 2],
+}
+
+impl Part {
+    pub fn add(&mut self, other: &Part) {
+        self.requests += other.requests;
+        for file in 0..2 {
+            self.refused[file] += other.refused[file];
+            self.undecided[file] += other.undecided[file];
+        }
+    }
+}
+
+/// A stretch of time, in seconds since the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    pub start: u64,
+    pub length: u64,
+    pub part: Part,
+}
+
+impl Timeline {
+    pub fn add(&mut self, at: Timestamp, fates: [Option<Fate>; 2]) {
+        let number = at.0 / SECOND / self.seconds();
+        if self.parts.len() >= MOST_PARTS && !self.parts.contains_key(&number) && self.width + 1 < WIDTHS.len() {
+            self.lengthen();
+            return self.add(at, fates);
+        }
+        let count = |wanted: Fate| fates.map(|fate| u64::from(fate == Some(wanted)));
+        let part = Part { requests: 1, refused: count(Fate::Refused), undecided: count(Fate::Undecided) };
+        self.parts.entry(number).or_default().add(&part);
+    }
+
+    fn seconds(&self) -> u64 {
+        WIDTHS[self.width]
+    }
+
+    fn lengthen(&mut self) {
+        let before = self.seconds();
+        self.width += 1;
+        let factor = self.seconds() / before;
+        for (number, part) in std::mem::take(&mut self.parts) {
+            self.parts.entry(number / factor).or_default().add(&part);
+        }
+    }
+
+    /// The minute, or of more than six hours the hour, in which `file` refuses the most; the first, of equals.
+    pub fn worst(&self, file: usize) -> Option<Stretch> {
+        let (first, last) = self.span()?;
+        let length = if last - first <= 6 * 3600 { 60 } else { 3600 };
+        let length = length.max(self.seconds());
+        let mut stretches: BTreeMap<u64, Part> = BTreeMap::new();
+        for (number, part) in &self.parts {
+            stretches.entry(number * self.seconds() / length).or_default().add(part);
+        }
+        let worst = stretches.into_iter().rev().max_by_key(|(_, part)| part.refused[file])?;
+        let stretch = Stretch { start: worst.0 * length, length, part: worst.1 };
+        (stretch.part.refused[file] > 0).then_some(stretch)
+    }
+
+    /// The whole time in at most so many equal stretches, none of them left out.
+    pub fn stretches(&self, most: u64) -> Vec<Stretch> {
+        let Some((first, last)) = self.span() else { return Vec::new() };
+        let parts = (last - first) / self.seconds();
+        let length = parts.div_ceil(most).max(1) * self.seconds();
+        let count = (last - first).div_ceil(length);
+        let empty = |number| Stretch { start: first + number * length, length, part: Part::default() };
+        let mut stretches: Vec<Stretch> = (0..count).map(empty).collect();
+        for (number, part) in &self.parts {
+            let place = (number * self.seconds() - first) / length;
+            if let Some(stretch) = usize::try_from(place).ok().and_then(|place| stretches.get_mut(place)) {
+                stretch.part.add(part);
+            }
+        }
+        stretches
+    }
+
+    /// From the start of the first part to the end of the last, in seconds since the epoch.
+    fn span(&self) -> Option<(u64, u64)> {
+        let (first, last) = (self.parts.keys().next()?, self.parts.keys().next_back()?);
+        Some((first * self.seconds(), (last + 1) * self.seconds()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_lost_however_long_it_lasts() {
+        for step in [1, 7, 61, 4_000] {
+            let mut timeline = Timeline::default();
+            for number in 0..100_000 {
+                let fate = if number % 10 == 0 { Fate::Refused } else { Fate::Allowed };
+                timeline.add(Timestamp((1_795_272_712 + number * step) * SECOND), [Some(fate), None]);
+            }
+            let stretches = timeline.stretches(120);
+            assert!((60..=120).contains(&stretches.len()), "{}", stretches.len());
+            let sum = |count: fn(&Part) -> u64| stretches.iter().map(|stretch| count(&stretch.part)).sum::<u64>();
+            assert_eq!((sum(|part| part.requests), sum(|part| part.refused[0])), (100_000, 10_000));
+            let ends = stretches.iter().map(|stretch| stretch.start + stretch.length);
+            assert!(ends.zip(stretches.iter().skip(1)).all(|(end, next)| end == next.start));
+        }
+        assert_eq!(Timeline::default().stretches(120), []);
+    }
+
+    #[test]
+    fn the_worst_is_a_minute_of_hours_and_an_hour_of_days() {
+        let mut timeline = Timeline::default();
+        let at = |second: u64| Timestamp((1_795_269_600 + second) * SECOND);
+        timeline.add(at(59), [Some(Fate::Refused), Some(Fate::Refused)]);
+        timeline.add(at(60), [Some(Fate::Refused), None]);
+        timeline.add(at(119), [Some(Fate::Refused), None]);
+        let worst = timeline.worst(0).unwrap();
+        assert_eq!((worst.start, worst.length, worst.part.refused), (1_795_269_660, 60, [2, 0]));
+        assert_eq!(timeline.worst(1).unwrap().start, 1_795_269_600);
+        timeline.add(at(7 * 3600), [Some(Fate::Allowed), None]);
+        let worst = timeline.worst(0).unwrap();
+        assert_eq!((worst.start, worst.length, worst.part.refused), (1_795_269_600, 3600, [3, 1]));
+        let mut calm = Timeline::default();
+        calm.add(at(0), [Some(Fate::Allowed), None]);
+        assert_eq!(calm.worst(0), None);
+    }
+}
