@@ -24,6 +24,22 @@ impl Paid {
     }
 }
 
+/// Some rules of a policy, by their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rules {
+    From(usize),
+    Only(usize),
+}
+
+impl Rules {
+    fn have(self, place: usize) -> bool {
+        match self {
+            Rules::From(first) => place >= first,
+            Rules::Only(one) => place == one,
+        }
+    }
+}
+
 /// What can be taken from the log.
 #[derive(Debug)]
 pub struct ByLog<'c> {
@@ -73,19 +89,16 @@ impl<'c> ByLog<'c> {
         ByLog { rules, policies }
     }
 
-    /// The place of the policy that a limit belongs to.
-    pub fn policy_of(&self, limit: LimitId) -> Option<usize> {
-        let name = &self.rules.limit(limit)?.policy;
-        self.policies.iter().position(|policy| policy.name == name)
-    }
-
-    /// What a request has to pay in a policy, if the rule decides that did then; none if that cannot be told.
-    pub fn charges(&self, policy: usize, logged: &Logged) -> Option<Vec<Paid>> {
+    /// What a request has to pay by these rules of a policy, if those decide that did then; none if that cannot be told.
+    pub fn charges(&self, policy: usize, rules: Rules, logged: &Logged) -> Option<Vec<Paid>> {
         let policy = self.policies.get(policy).filter(|policy| policy.chooses_as_before)?;
         let mut paid = Vec::new();
         let mut known = 0;
         let charged: Vec<&Charged> = logged.limits.iter().filter(|charged| *charged.policy == *policy.name).collect();
-        for rule in &policy.rules {
+        for (place, rule) in policy.rules.iter().enumerate() {
+            if !rules.have(place) {
+                continue;
+            }
             let of_rule = || charged.iter().copied().filter(|charged| self.is_of(rule, charged));
             known += of_rule().count();
             let Some(any) = of_rule().next() else { continue };
@@ -99,21 +112,25 @@ impl<'c> ByLog<'c> {
                 let charged = same.unwrap_or(any);
                 let cost = match price {
                     Price::Fixed(cost) => *cost,
-                    Price::Asked { min, max, .. } => charged.cost.max(*min).min(max.unwrap_or(Cost::from_tokens(u64::MAX))),
+                    Price::Asked { min, max, .. } => {
+                        charged.cost.max(*min).min(max.unwrap_or(Cost::from_tokens(u64::MAX)))
+                    }
                 };
                 // The key is not known, and not looked at.
                 let charge = Charge { key: BucketKey([0; 16]), algorithm, cost, limit: *id, variant: 0 };
                 paid.push(Paid { bucket: BucketId::Logged(*id, charged.bucket), charge });
             }
         }
+        // Another rule decided then, of which it is known that it does not apply now.
         let enforced = charged.iter().filter(|charged| charged.mode == Mode::Enforce).count();
-        (known >= enforced).then_some(paid)
+        (known >= enforced || matches!(rules, Rules::Only(_))).then_some(paid)
     }
 
     /// Whether a limit of the log belongs to a rule of the file: by its whole name, or by the rule's.
     fn is_of(&self, rule: &ByRule<'_>, charged: &Charged) -> bool {
         let whole = |(id, _): &(LimitId, _)| self.rules.limit(*id).is_some_and(|limit| *limit.name == *charged.limit);
-        let part = || charged.limit.strip_prefix(rule.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let part =
+            || charged.limit.strip_prefix(rule.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
         rule.limits.iter().any(whole) || part()
     }
 }

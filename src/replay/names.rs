@@ -24,9 +24,8 @@ impl Names {
     pub fn new<'r>(rules: &'r RuleSet, key: &HashKey, listed: Vec<Attribute>) -> Names {
         let mut names = Names { texts: HashMap::new(), listed };
         let written = rules.written();
-        let rule_conditions = |policy: &'r Policy| {
-            policy.conditions.iter().chain(policy.rules.iter().flat_map(|rule| &rule.conditions))
-        };
+        let rule_conditions =
+            |policy: &'r Policy| policy.conditions.iter().chain(policy.rules.iter().flat_map(|rule| &rule.conditions));
         let conditions = written.exempt.iter().flatten().chain(written.policies.iter().flat_map(rule_conditions));
         for Condition { attribute, expectation } in conditions {
             names.add(attribute, expectation, key);

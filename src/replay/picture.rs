@@ -60,12 +60,12 @@ fn panel(svg: &mut String, number: usize, name: &str, stretches: &[Stretch], mos
     let _ = writeln!(svg, "<text x=\"{LEFT}\" y=\"{}\">{most} in {}</text>", top - 8, span(length));
     let count = (stretches.len() as u64).max(1);
     let edge = |place: u64| LEFT * 100 + place * (WIDTH - LEFT - 20) * 100 / count;
-    for (place, stretch) in (0u64..).zip(stretches) {
+    for (place, stretch) in (0u64..).zip(stretches).filter(|(_, stretch)| stretch.part.requests > 0) {
         let (refused, undecided) = (stretch.part.refused[number], stretch.part.undecided[number]);
         let allowed = stretch.part.requests - refused - undecided;
         let (from, to) = (edge(place), edge(place + 1));
         let mut below = 0;
-        let moment = moment(stretch.start);
+        let moment = exactly(stretch.start, length);
         let _ = write!(svg, "<g><title>{moment}: {allowed} allowed, {refused} refused, {undecided} undecided</title>");
         for (class, part) in [("refused", refused), ("undecided", undecided), ("allowed", allowed)] {
             // In hundredths, so that no bar is rounded away; what is there at all can be seen.
@@ -98,19 +98,29 @@ fn panel(svg: &mut String, number: usize, name: &str, stretches: &[Stretch], mos
 
 fn foot(svg: &mut String, stretches: &[Stretch], height: u64) {
     let (Some(first), Some(last)) = (stretches.first(), stretches.last()) else { return };
-    let y = height - FOOT + 20;
+    let (y, length) = (height - FOOT + 20, first.length);
     let end = last.start + last.length;
     let middle = first.start + (end - first.start) / 2;
     for (x, anchor, at) in [(LEFT, "start", first.start), ((LEFT + WIDTH - 20) / 2, "middle", middle)] {
-        let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{}</text>", moment(at));
+        let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{}</text>", exactly(at, length));
     }
-    let _ = writeln!(svg, "<text x=\"{}\" y=\"{y}\" text-anchor=\"end\">{} UTC</text>", WIDTH - 20, moment(end));
+    let _ =
+        writeln!(svg, "<text x=\"{}\" y=\"{y}\" text-anchor=\"end\">{} UTC</text>", WIDTH - 20, exactly(end, length));
 }
 
 /// `Tue 17 Nov 09:00`, of seconds since the epoch.
 pub fn moment(seconds: u64) -> String {
+    written(seconds, "%a %-d %b %H:%M")
+}
+
+/// With seconds, where stretches of this length would look alike without.
+fn exactly(seconds: u64, length: u64) -> String {
+    written(seconds, if length < 60 { "%a %-d %b %H:%M:%S" } else { "%a %-d %b %H:%M" })
+}
+
+fn written(seconds: u64, format: &str) -> String {
     let time = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
-    time.unwrap_or_default().format("%a %-d %b %H:%M").to_string()
+    time.unwrap_or_default().format(format).to_string()
 }
 
 fn span(seconds: u64) -> String {
@@ -139,4 +149,50 @@ fn escaped(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::trial::Fate;
+    use crate::time::Timestamp;
+
+    /// The names of the elements that are open, while all text and every value is free of markup.
+    #[track_caller]
+    fn check(svg: &str) {
+        let mut open: Vec<&str> = Vec::new();
+        for part in svg.split('<').skip(1) {
+            let (tag, text) = part.split_once('>').expect(part);
+            assert!(!text.contains('>'), "{text}");
+            for entity in text.split('&').skip(1) {
+                assert!(["lt;", "gt;", "amp;", "quot;"].iter().any(|known| entity.starts_with(known)), "{text}");
+            }
+            assert!(tag.matches('"').count() % 2 == 0, "{tag}");
+            let name = tag.split([' ', '/']).find(|word| !word.is_empty()).unwrap();
+            if tag.starts_with('/') {
+                assert_eq!(open.pop(), Some(name), "{part}");
+            } else if !tag.ends_with('/') {
+                open.push(name);
+            }
+        }
+        assert_eq!(open, [""; 0]);
+        assert!(!svg.contains("http") || svg.matches("http").count() == 1, "only the namespace is a name elsewhere");
+    }
+
+    #[test]
+    fn a_picture_is_well_formed_whatever_a_file_is_called() {
+        let mut timeline = Timeline::default();
+        for second in 0..100_000u64 {
+            let fate = [Fate::Allowed, Fate::Refused, Fate::Undecided][usize::try_from(second % 3).unwrap()];
+            timeline.add(Timestamp((1_795_269_600 + second) * 1_000_000), [Some(fate), Some(Fate::Allowed)]);
+        }
+        let names = ["</text><script>alert(\"1\")</script>&amp;\u{1b}".to_owned(), "two.yaml".to_owned()];
+        for files in [&names[..1], &names[..]] {
+            let svg = draw(&timeline, files);
+            check(&svg);
+            assert!(svg.len() < 100_000, "{} bytes", svg.len());
+            assert!(svg.contains("&lt;/text&gt;&lt;script&gt;") && !svg.contains('\u{1b}'), "{svg}");
+        }
+        check(&draw(&Timeline::default(), &names));
+    }
 }

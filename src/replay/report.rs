@@ -44,6 +44,8 @@ pub struct Outcome {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
+    /// Of those refused: so many of which not all could be decided. Beside the undecided they say nothing of a share.
+    pub refused_anyway: u64,
     /// By what refused; the most first.
     pub by: Vec<Refuser>,
     pub shadows: Vec<Shadow>,
@@ -58,7 +60,7 @@ pub struct Outcome {
     /// And so many of these refused nobody under the file before; none when there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub newly_refused_keys: Option<u64>,
-    /// The buckets that refused the most; beside another file, those that refused the most which that one lets pass.
+    /// The buckets that refused the most; beside another file, those that refused the most which that one does not.
     pub top: Vec<Top>,
 }
 
@@ -149,6 +151,7 @@ impl Trial<'_> {
             allowed: counts.allowed,
             refused: counts.refused,
             undecided: counts.undecided,
+            refused_anyway: counts.refused_anyway,
             by: by.into_iter().map(refuser).collect(),
             shadows: shadows
                 .into_iter()
@@ -242,12 +245,15 @@ impl Trial<'_> {
 }
 
 impl Outcome {
-    pub fn decided(&self) -> u64 {
-        self.allowed + self.refused
+    /// Of the requests of which all could be decided: how many were refused, and how many there were.
+    pub fn decided(&self) -> (u64, u64) {
+        let refused = self.refused - self.refused_anyway;
+        (refused, self.allowed + refused)
     }
 
     /// Whether more than this share of what could be decided was refused; in millionths.
     pub fn refuses_above(&self, share: u64) -> bool {
-        u128::from(self.refused) * 1_000_000 > u128::from(self.decided()) * u128::from(share)
+        let (refused, decided) = self.decided();
+        u128::from(refused) * 1_000_000 > u128::from(decided) * u128::from(share)
     }
 }

@@ -8,6 +8,8 @@ use crate::time::Timestamp;
 /// In seconds; each is a multiple of the one before.
 const WIDTHS: [u64; 5] = [1, 10, 60, 600, 3600];
 const MOST_PARTS: usize = 20_000;
+/// In seconds: what people divide time into.
+const ROUND: [u64; 17] = [1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400];
 
 const SECOND: u64 = 1_000_000;
 
@@ -84,16 +86,19 @@ impl Timeline {
         (stretch.part.refused[file] > 0).then_some(stretch)
     }
 
-    /// The whole time in at most so many equal stretches, none of them left out.
+    /// The whole time in at most so many equal stretches of a round length, none of them left out.
     pub fn stretches(&self, most: u64) -> Vec<Stretch> {
         let Some((first, last)) = self.span() else { return Vec::new() };
-        let parts = (last - first) / self.seconds();
-        let length = parts.div_ceil(most).max(1) * self.seconds();
-        let count = (last - first).div_ceil(length);
-        let empty = |number| Stretch { start: first + number * length, length, part: Part::default() };
-        let mut stretches: Vec<Stretch> = (0..count).map(empty).collect();
+        let enough = |length: u64| last.div_ceil(length) - first / length <= most;
+        let round = ROUND.into_iter().find(|length| length.is_multiple_of(self.seconds()) && enough(*length));
+        let day = ROUND[ROUND.len() - 1];
+        // Of many days, so many whole ones.
+        let days = || (1..).map(|days| days * day).find(|length| enough(*length)).unwrap_or(last.max(1));
+        let length = round.unwrap_or_else(days);
+        let empty = |number| Stretch { start: number * length, length, part: Part::default() };
+        let mut stretches: Vec<Stretch> = (first / length..last.div_ceil(length)).map(empty).collect();
         for (number, part) in &self.parts {
-            let place = (number * self.seconds() - first) / length;
+            let place = number * self.seconds() / length - first / length;
             if let Some(stretch) = usize::try_from(place).ok().and_then(|place| stretches.get_mut(place)) {
                 stretch.part.add(part);
             }
@@ -121,7 +126,7 @@ mod tests {
                 timeline.add(Timestamp((1_795_272_712 + number * step) * SECOND), [Some(fate), None]);
             }
             let stretches = timeline.stretches(120);
-            assert!((60..=120).contains(&stretches.len()), "{}", stretches.len());
+            assert!((30..=120).contains(&stretches.len()), "{}", stretches.len());
             let sum = |count: fn(&Part) -> u64| stretches.iter().map(|stretch| count(&stretch.part)).sum::<u64>();
             assert_eq!((sum(|part| part.requests), sum(|part| part.refused[0])), (100_000, 10_000));
             let ends = stretches.iter().map(|stretch| stretch.start + stretch.length);

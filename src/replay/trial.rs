@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use super::asked::{Asked, Says};
-use super::by_log::{ByLog, Paid};
+use super::by_log::{ByLog, Paid, Rules};
 use super::entry::{Entry, Told};
 use super::logged::Logged;
 use super::names::Names;
@@ -70,6 +70,8 @@ pub struct Counts {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
+    /// Of those refused: so many that would be undecided, had they not been refused by what can be decided.
+    pub refused_anyway: u64,
     pub causes: HashMap<Cause, u64>,
     /// By limit: how often a shadow was asked, and would have refused.
     pub shadows: HashMap<LimitId, [u64; 2]>,
@@ -103,7 +105,7 @@ pub struct Bucket {
     state: Option<State>,
     pub asked: u64,
     pub refused: u64,
-    /// Of those refused: so many that the file before this one lets pass.
+    /// Of those refused: so many that the file before this one does not refuse.
     pub newly: u64,
     /// Of those asked: so many that the file before this one refuses.
     pub refused_before: u64,
@@ -155,7 +157,7 @@ impl<'c> Trial<'c> {
             }
         };
         let client = client.map(|client| client.address());
-        let known = Known { client, issuer: None, names: &config.hash_key };
+        let known = Known { client, issuer: None, at, names: &config.hash_key };
         let explanation = config.rules.explain(&mut see, known);
         self.settle(&explanation, None, &missing, at, before)
     }
@@ -172,7 +174,7 @@ impl<'c> Trial<'c> {
             }
             seen => seen,
         };
-        let known = Known { client: None, issuer: None, names: &config.hash_key };
+        let known = Known { client: None, issuer: None, at, names: &config.hash_key };
         let explanation = config.rules.explain(&mut see, known);
         let fate = self.settle(&explanation, Some(logged), &missing, at, before);
         drop(explanation);
@@ -199,14 +201,14 @@ impl<'c> Trial<'c> {
             Answer::Exempt => Vec::new(),
             Answer::TooLarge(plan) | Answer::Charge(plan) => plan.charges().map(Paid::picked).collect(),
         };
-        let mut hinges = hinges(explanation);
-        if let Some(logged) = logged.filter(|_| !hinges.is_empty()) {
-            if logged.denied {
+        let mut loose = loose(explanation);
+        if let Some(logged) = logged.filter(|_| !loose.is_empty()) {
+            if logged.denied && loose.iter().any(|loose| loose.mode == Mode::Enforce) {
                 return self.refuse(Cause::DenyInLog);
             }
-            hinges.retain(|(hinge, _)| !self.follow(*hinge, logged, &mut paid));
+            self.follow(&mut loose, logged, &mut paid);
         }
-        for (hinge, attributes) in &hinges {
+        for Loose { hinge, attributes, .. } in &loose {
             let hanging = self.counts.hinges.entry(*hinge).or_default();
             hanging.lines += 1;
             for attribute in *attributes {
@@ -216,31 +218,42 @@ impl<'c> Trial<'c> {
             }
         }
         // Who might be exempt might pay nothing, and be refused by none of this.
-        if hinges.iter().any(|(hinge, _)| hinge.0.is_none()) {
+        if loose.iter().any(|loose| loose.hinge.0.is_none()) {
             return Fate::Undecided;
         }
-        let otherwise = if hinges.is_empty() { Fate::Allowed } else { Fate::Undecided };
+        let decided = loose.iter().all(|loose| loose.mode == Mode::Shadow);
+        let otherwise = if decided { Fate::Allowed } else { Fate::Undecided };
         paid.sort_by_key(|paid| paid.charge.limit);
         match self.charge(&paid, explanation, at, before) {
-            Some(cause) => self.refuse(cause),
+            Some(cause) => {
+                self.counts.refused_anyway += u64::from(otherwise == Fate::Undecided);
+                self.refuse(cause)
+            }
             None => otherwise,
         }
     }
 
-    /// Whether the log itself says what hangs on this: then it is taken from there.
-    fn follow(&mut self, hinge: Hinge, logged: &Logged, paid: &mut Vec<Paid>) -> bool {
-        let Some((policy, _)) = hinge.0 else {
-            // Who paid was not exempt; who paid nothing pays nothing.
-            if logged.limits.is_empty() {
-                paid.clear();
+    /// Takes from the log itself what hangs on what it does not tell, as far as it says that.
+    fn follow(&mut self, loose: &mut SmallVec<[Loose<'_>; 1]>, logged: &Logged, paid: &mut Vec<Paid>) {
+        let mut followed: SmallVec<[usize; 2]> = SmallVec::new();
+        loose.retain(|loose| {
+            let Some((policy, _)) = loose.hinge.0 else {
+                // Who paid was not exempt; who paid nothing pays nothing.
+                if logged.limits.is_empty() {
+                    paid.clear();
+                }
+                return false;
+            };
+            let Some(instead) = self.by_log.charges(policy, loose.rules, logged) else { return true };
+            paid.extend(instead);
+            if !followed.contains(&policy) {
+                followed.push(policy);
             }
-            return true;
-        };
-        let Some(instead) = self.by_log.charges(policy, logged) else { return false };
-        paid.retain(|paid| self.by_log.policy_of(paid.charge.limit) != Some(policy));
-        paid.extend(instead);
-        *self.counts.by_log.entry(policy).or_default() += 1;
-        true
+            false
+        });
+        for policy in followed {
+            *self.counts.by_log.entry(policy).or_default() += 1;
+        }
     }
 
     /// All or nothing; what refuses, if anything does.
@@ -260,7 +273,7 @@ impl<'c> Trial<'c> {
             bucket.asked += 1;
             bucket.refused_before += u64::from(before == Some(Fate::Refused));
         }
-        let newly = u64::from(before == Some(Fate::Allowed));
+        let newly = u64::from(before.is_some_and(|before| before != Fate::Refused));
         let refused = |buckets: &mut HashMap<BucketId, Bucket>, paid: &Paid| {
             if let Some(bucket) = buckets.get_mut(&paid.bucket) {
                 bucket.refused += 1;
@@ -352,26 +365,37 @@ fn denied_by(explanation: &Explanation<'_>) -> Cause {
     Cause::DenyInLog
 }
 
-/// What is not decided. Shadows are left out: nobody is refused by them.
-fn hinges<'e>(explanation: &'e Explanation<'_>) -> SmallVec<[(Hinge, &'e [&'e Attribute]); 1]> {
-    let mut hinges = SmallVec::new();
+/// A part of the rules that is not decided.
+#[derive(Debug)]
+struct Loose<'e> {
+    hinge: Hinge,
+    attributes: &'e [&'e Attribute],
+    /// Which rules of the policy might have charged.
+    rules: Rules,
+    /// A shadow leaves the request itself decided.
+    mode: Mode,
+}
+
+fn loose<'e>(explanation: &'e Explanation<'_>) -> SmallVec<[Loose<'e>; 1]> {
+    let mut loose = SmallVec::new();
     for (policy, explained) in explanation.policies.iter().enumerate() {
-        if explained.policy.mode == Mode::Shadow {
-            continue;
-        }
+        let mode = explained.policy.mode;
         if let Part::Undecidable(attributes) = &explained.part {
-            hinges.push((Hinge(Some((policy, None))), &attributes[..]));
+            loose.push(Loose { hinge: Hinge(Some((policy, None))), attributes, rules: Rules::From(0), mode });
         }
         for (rule, explained) in explained.rules.iter().enumerate() {
-            if let (Tried::Undecidable(attributes), Mode::Enforce) = (&explained.trial, explained.mode) {
-                hinges.push((Hinge(Some((policy, Some(rule)))), &attributes[..]));
+            if let Tried::Undecidable(attributes) = &explained.trial {
+                // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
+                let alone = mode == Mode::Enforce && explained.mode == Mode::Shadow;
+                let rules = if alone { Rules::Only(rule) } else { Rules::From(rule) };
+                loose.push(Loose { hinge: Hinge(Some((policy, Some(rule)))), attributes, rules, mode: explained.mode });
             }
         }
     }
     if let Exemption::Undecidable(attributes) = &explanation.exemption {
-        hinges.push((Hinge(None), &attributes[..]));
+        loose.push(Loose { hinge: Hinge(None), attributes, rules: Rules::From(0), mode: Mode::Enforce });
     }
-    hinges
+    loose
 }
 
 fn note<'a>(missing: &mut Vec<&'a Attribute>, attribute: &'a Attribute) {

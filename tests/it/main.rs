@@ -41,6 +41,8 @@ mod proxying;
 mod reasons;
 mod recipes;
 mod reload;
+mod replay;
+mod replayed;
 mod rules;
 mod schema;
 mod sharing;

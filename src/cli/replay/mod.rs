@@ -134,13 +134,15 @@ fn names(arguments: &Arguments) -> Vec<String> {
 
 /// The file that is asked about last is the one that counts.
 fn judge(bound: Share, outcome: &Outcome, name: &str) -> Result<(), Failure> {
-    if outcome.decided() == 0 && outcome.undecided > 0 {
-        return Err(format!("--fail-above: {name}: none of {} requests could be decided", outcome.undecided).into());
+    let (refused, decided) = outcome.decided();
+    let requests = outcome.allowed + outcome.refused + outcome.undecided;
+    if decided == 0 && requests > 0 {
+        return Err(format!("--fail-above: {name}: none of {requests} requests could be decided").into());
     }
     match outcome.refuses_above(bound.millionths()) {
         true => {
-            let (refused, decided) = (outcome.refused, outcome.decided());
-            Err(format!("--fail-above: {name}: refuses {refused} of {decided} requests, more than {bound}").into())
+            Err(format!("--fail-above: {name}: refuses {refused} of {decided} decided requests, more than {bound}")
+                .into())
         }
         false => Ok(()),
     }
@@ -150,9 +152,10 @@ fn in_json(report: &Report, names: &[String]) -> serde_json::Value {
     let mut files = Vec::new();
     for (number, (name, outcome)) in names.iter().zip(&report.outcomes).enumerate() {
         let mut file = json!(outcome);
-        let worst = report.timeline.worst(number).map(|worst| {
-            json!({"start": worst.start, "seconds": worst.length, "refused": worst.part.refused[number]})
-        });
+        let worst = report
+            .timeline
+            .worst(number)
+            .map(|worst| json!({"start": worst.start, "seconds": worst.length, "refused": worst.part.refused[number]}));
         if let Some(file) = file.as_object_mut() {
             file.insert("file".to_owned(), name.clone().into());
             file.insert("worst".to_owned(), worst.into());

@@ -1,6 +1,5 @@
 //! Writes a replay's report for people.
 
-use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::share::{grouped, percent};
@@ -16,15 +15,7 @@ pub fn table(report: &Report, names: &[String]) -> String {
     for warning in warnings(report, names) {
         let _ = writeln!(text, "! {warning}");
     }
-    match &report.outcomes[..] {
-        [only] => text += &aligned(&alone(only, report.requests)),
-        [today, tomorrow, ..] => {
-            let heading = names.iter().flat_map(|name| [name.clone(), String::new()]);
-            let heading = [String::new()].into_iter().chain(heading).chain(["change".to_owned()]).collect();
-            text += &aligned(&[vec![heading], beside(today, tomorrow, report.requests)].concat());
-        }
-        [] => {}
-    }
+    text += &aligned(&rows(&report.outcomes, report.requests), names);
     for (outcome, name) in report.outcomes.iter().zip(names) {
         for shadow in &outcome.shadows {
             let share = percent(shadow.would_refuse, shadow.asked);
@@ -83,50 +74,52 @@ pub fn warnings(report: &Report, names: &[String]) -> Vec<String> {
         for undecidable in &outcome.undecidable {
             let (what, attributes) = (&undecidable.name, undecidable.attributes.join(", "));
             let lines = of(undecidable.lines);
-            warnings.push(format!("{file}{what} hangs on {attributes}, which the log does not tell: {lines} undecided"));
+            warnings
+                .push(format!("{file}{what} hangs on {attributes}, which the log does not tell: {lines} undecided"));
         }
     }
     warnings
 }
 
-/// A row: a label, then cells.
-type Row = Vec<String>;
-
-fn alone(outcome: &Outcome, requests: u64) -> Vec<Row> {
-    let line = |label: &str, count: u64| vec![label.to_owned(), grouped(count), percent(count, requests)];
-    let mut rows = vec![line("allowed", outcome.allowed), line("refused", outcome.refused)];
-    for by in &outcome.by {
-        rows.push(vec![format!("  {}", by.name), grouped(by.refused), String::new(), keys(by)]);
-    }
-    if outcome.undecided > 0 {
-        rows.push(line("undecided", outcome.undecided));
-    }
-    rows
+/// One line of the table.
+#[derive(Default)]
+struct Row {
+    label: String,
+    /// For each file a number and, where it has one, its share.
+    counts: Vec<(String, String)>,
+    change: String,
+    note: String,
 }
 
-fn beside(today: &Outcome, tomorrow: &Outcome, requests: u64) -> Vec<Row> {
-    let line = |label: &str, before: u64, after: u64| {
-        let shares = [percent(before, requests), percent(after, requests)];
-        let [share_before, share_after] = shares;
-        vec![label.to_owned(), grouped(before), share_before, grouped(after), share_after, change(before, after)]
+fn rows(outcomes: &[Outcome], requests: u64) -> Vec<Row> {
+    let line = |label: &str, count: fn(&Outcome) -> u64| {
+        let counts: Vec<u64> = outcomes.iter().map(count).collect();
+        Row {
+            label: label.to_owned(),
+            counts: counts.iter().map(|count| (grouped(*count), percent(*count, requests))).collect(),
+            change: change(&counts),
+            note: String::new(),
+        }
     };
-    let mut rows = vec![
-        line("allowed", today.allowed, tomorrow.allowed),
-        line("refused", today.refused, tomorrow.refused),
-    ];
-    let before: HashMap<&str, u64> = today.by.iter().map(|by| (&*by.name, by.refused)).collect();
-    let part = |name: &str, before: u64, after: u64, keys: String| {
-        let (none, change) = (String::new(), change(before, after));
-        vec![format!("  {name}"), grouped(before), none.clone(), grouped(after), none, change, keys]
-    };
-    for by in &tomorrow.by {
-        rows.push(part(&by.name, before.get(&*by.name).copied().unwrap_or(0), by.refused, keys(by)));
+    let mut rows = vec![line("allowed", |outcome| outcome.allowed), line("refused", |outcome| outcome.refused)];
+    // The last file says in which order; what only the others have comes behind.
+    let mut told: Vec<&str> = Vec::new();
+    for by in outcomes.iter().rev().flat_map(|outcome| &outcome.by) {
+        if told.contains(&&*by.name) {
+            continue;
+        }
+        told.push(&by.name);
+        let of = |outcome: &Outcome| outcome.by.iter().find(|other| other.name == by.name).map_or(0, |by| by.refused);
+        let counts: Vec<u64> = outcomes.iter().map(of).collect();
+        rows.push(Row {
+            label: format!("  {}", by.name),
+            counts: counts.iter().map(|count| (grouped(*count), String::new())).collect(),
+            change: change(&counts),
+            note: if outcomes.last().map_or(0, of) > 0 { keys(by) } else { String::new() },
+        });
     }
-    for by in today.by.iter().filter(|by| !tomorrow.by.iter().any(|other| other.name == by.name)) {
-        rows.push(part(&by.name, by.refused, 0, String::new()));
-    }
-    if today.undecided + tomorrow.undecided > 0 {
-        rows.push(line("undecided", today.undecided, tomorrow.undecided));
+    if outcomes.iter().any(|outcome| outcome.undecided > 0) {
+        rows.push(line("undecided", |outcome| outcome.undecided));
     }
     rows
 }
@@ -140,11 +133,13 @@ fn keys(by: &Refuser) -> String {
     }
 }
 
-fn change(before: u64, after: u64) -> String {
-    match before.cmp(&after) {
-        std::cmp::Ordering::Less => format!("+{}", grouped(after - before)),
-        std::cmp::Ordering::Equal => "0".to_owned(),
-        std::cmp::Ordering::Greater => format!("-{}", grouped(before - after)),
+/// From the first file to the second.
+fn change(counts: &[u64]) -> String {
+    match counts {
+        [before, after, ..] if before < after => format!("+{}", grouped(after - before)),
+        [before, after, ..] if before > after => format!("-{}", grouped(before - after)),
+        [_, _, ..] => "0".to_owned(),
+        _ => String::new(),
     }
 }
 
@@ -169,29 +164,38 @@ fn top(report: &Report) -> String {
     outcome.top.iter().map(row).collect()
 }
 
-/// The first and the last column to the left, those between to the right.
-fn aligned(rows: &[Row]) -> String {
-    const WORDS: usize = 6;
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        // A heading of two columns may stand over both.
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-        cells.max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let (width, words) = (widths[column], cell.contains("key") || column >= WORDS);
-            let _ = match (column, words) {
-                (0, _) => write!(line, "{cell:<width$}"),
-                (_, true) => write!(line, "   {cell}"),
-                (_, false) => write!(line, "  {cell:>width$}"),
-            };
+/// Numbers to the right, words to the left.
+fn aligned(rows: &[Row], names: &[String]) -> String {
+    let length = |text: &str| text.chars().count();
+    let widest = |cell: &dyn Fn(&Row) -> usize| rows.iter().map(cell).max().unwrap_or(0);
+    let label = widest(&|row| length(&row.label));
+    let heads: &[String] = if names.len() > 1 { names } else { &[] };
+    let mut lines: Vec<String> = vec![format!("{:label$}", "")];
+    lines.extend(rows.iter().map(|row| format!("{:<label$}", row.label)));
+    for file in 0..names.len() {
+        let count = widest(&|row| row.counts.get(file).map_or(0, |(count, _)| length(count)));
+        let share = widest(&|row| row.counts.get(file).map_or(0, |(_, share)| length(share)));
+        let head = heads.get(file).map_or("", String::as_str);
+        let width = (count + share + 2).max(length(head));
+        let cells = rows.iter().map(|row| row.counts.get(file));
+        let cells = cells.map(|cell| cell.map_or_else(String::new, |(n, s)| format!("{n:>count$}  {s:>share$}")));
+        for (line, cell) in lines.iter_mut().zip(std::iter::once(head.to_owned()).chain(cells)) {
+            let _ = write!(line, "  {cell:>width$}");
         }
-        text += line.trim_end();
-        text.push('\n');
+    }
+    let change = if heads.is_empty() { "" } else { "change" };
+    let width = widest(&|row| length(&row.change)).max(length(change));
+    let cells = rows.iter().map(|row| (&*row.change, &*row.note));
+    let mut text = String::new();
+    for (mut line, (change, note)) in lines.into_iter().zip(std::iter::once((change, "")).chain(cells)) {
+        if !heads.is_empty() {
+            let _ = write!(line, "  {change:>width$}");
+        }
+        let _ = write!(line, "   {note}");
+        if !line.trim_end().is_empty() {
+            text += line.trim_end();
+            text.push('\n');
+        }
     }
     text
 }

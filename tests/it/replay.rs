@@ -1,0 +1,292 @@
+//! What `tollgate replay` says of logs.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tempfile::TempDir;
+
+const NOON: u64 = 1_795_262_400;
+
+const TODAY: &str = "\
+upstream: http://127.0.0.1:9000
+rules: [{name: each, limit_keys: [ip:address], algorithm_config: {rate: 2/min}}]
+";
+
+/// Runs a command beside these files; standard input is the last argument.
+fn play(files: &[(&str, &[u8])], arguments: &str, input: &[u8]) -> Output {
+    let folder = TempDir::new().unwrap();
+    for (name, bytes) in files {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.arg("replay").args(arguments.split(' ').filter(|argument| !argument.is_empty()));
+    command.current_dir(folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It may have left without having read anything.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// Without how long it took, which nobody knows before.
+fn told(output: &Output) -> String {
+    let text = text(&output.stdout);
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let first = match (first.find(" in "), first.find(" s, ")) {
+        (Some(from), Some(to)) => format!("{}{}", &first[..from], &first[to + 2..]),
+        (Some(from), None) => first[..from].to_owned(),
+        _ => first.to_owned(),
+    };
+    format!("{first}\n{rest}")
+}
+
+#[track_caller]
+fn json(output: &Output) -> serde_json::Value {
+    assert_eq!(text(&output.stderr), "");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// One line of nginx for each of these: seconds after noon, and a client.
+fn nginx(requests: &[(u64, &str)]) -> String {
+    let line = |(second, client): &(u64, &str)| {
+        let (hour, minute, second) = (12 + second / 3600, second / 60 % 60, second % 60);
+        format!(
+            "{client} - - [21/Nov/2026:{hour}:{minute:02}:{second:02} +0000] \"GET /a?b=c HTTP/1.1\" 200 5 \"-\" \"curl/8\"\n"
+        )
+    };
+    requests.iter().map(line).collect()
+}
+
+fn application(requests: &[(u64, &str)]) -> String {
+    let line = |(second, client): &(u64, &str)| {
+        format!("{{\"at\":{}.5,\"http\":{{\"ip\":\"{client}\",\"uri\":\"/a\"}}}}\n", NOON + second)
+    };
+    requests.iter().map(line).collect()
+}
+
+fn ours(requests: &[(u64, &str)]) -> String {
+    let line = |(second, client): &(u64, &str)| {
+        let bucket = client.bytes().fold(7u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        let (minute, second) = (second / 60, second % 60);
+        format!(
+            "{{\"time\":\"2026-11-21T12:{minute:02}:{second:02}.500000Z\",\"request_id\":\"r\",\"kind\":\"allowed\",\
+             \"route\":\"default\",\"method\":\"GET\",\"code\":200,\"origin\":\"upstream\",\"duration_us\":900,\
+             \"decision_us\":40,\"request_bytes\":0,\"response_bytes\":5,\"policy\":\"default\",\"rule\":\"each\",\
+             \"cost\":1,\"remaining\":1,\"bucket\":\"{bucket:016x}\",\"source\":\"store\"}}\n"
+        )
+    };
+    requests.iter().map(line).collect()
+}
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+const MAP: &str = "--map time=at,ip:address=http.ip,path=http.uri";
+
+/// Of seven requests of two clients two are too much: each has two, and another after thirty seconds.
+const REQUESTS: [(u64, &str); 7] = [
+    (0, "203.0.113.7"),
+    (1, "203.0.113.7"),
+    (2, "203.0.113.7"),
+    (3, "203.0.113.8"),
+    (40, "203.0.113.7"),
+    (41, "203.0.113.7"),
+    (42, "203.0.113.8"),
+];
+
+#[test]
+fn the_same_requests_come_out_alike_from_every_format() {
+    for (log, map) in [(nginx(&REQUESTS), ""), (application(&REQUESTS), MAP), (ours(&REQUESTS), "")] {
+        for bytes in [log.clone().into_bytes(), gzip(&log)] {
+            let files = [("gateway.yaml", TODAY.as_bytes()), ("access.log", &bytes)];
+            let found = json(&play(&files, &format!("{map} --json access.log"), b""));
+            let counts = ["lines", "requests"].map(|key| found[key].as_u64().unwrap());
+            assert_eq!(counts, [7, 7], "{found}");
+            let file = &found["files"][0];
+            let counts = ["allowed", "refused", "undecided"].map(|key| file[key].as_u64().unwrap());
+            assert_eq!(counts, [5, 2, 0], "{found}");
+            assert_eq!(file["by"], serde_json::json!([{"name": "default/each", "refused": 2, "keys": 1}]), "{found}");
+            assert_eq!((&file["top"][0]["asked"], &file["top"][0]["refused"]), (&5.into(), &2.into()), "{found}");
+            let from_input = json(&play(&files[..1], &format!("{map} --json -"), &bytes));
+            assert_eq!(from_input, found);
+        }
+    }
+}
+
+#[test]
+fn a_report_for_people() {
+    let log = nginx(&REQUESTS) + "not a line\n\n";
+    let output = play(&[("gateway.yaml", TODAY.as_bytes()), ("a.log", log.as_bytes())], "a.log", b"");
+    let told = told(&output);
+    let (above, below) = told.split_once("most refused  ").unwrap();
+    let expected = "\
+read 8 lines, Sat 21 Nov 12:00 to Sat 21 Nov 12:00 UTC
+! 1 lines unreadable, the first a.log:8: no time in brackets
+! times in whole seconds are spread evenly within the second
+allowed         5  71.4 %
+refused         2  28.6 %
+  default/each  2           1 key
+worst minute  Sat 21 Nov 12:00 UTC, 2 refused
+";
+    assert_eq!(above, expected);
+    assert_eq!(below.split_once("  ").unwrap().1, "default/each  2 of 5 (40.0 %)\n");
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+}
+
+#[test]
+fn two_files_are_told_beside_each_other() {
+    let tomorrow = TODAY.replace("2/min", "1/min");
+    let log = application(&REQUESTS);
+    let files =
+        [("gateway.yaml", TODAY.as_bytes()), ("tomorrow.yaml", tomorrow.as_bytes()), ("app.log", log.as_bytes())];
+    let output = play(&files, &format!("-c gateway.yaml --against tomorrow.yaml {MAP} app.log"), b"");
+    let told = told(&output);
+    let (above, below) = told.split_once("newly refused  ").unwrap();
+    let expected = "\
+read 7 lines, Sat 21 Nov 12:00 to Sat 21 Nov 12:00 UTC
+                gateway.yaml  tomorrow.yaml  change
+allowed            5  71.4 %      2  28.6 %      -3
+refused            2  28.6 %      5  71.4 %      +3
+  default/each     2              5              +3   2 keys, 1 never refused before
+worst minute  Sat 21 Nov 12:00 UTC, 2 → 5 refused
+";
+    assert_eq!(above, expected);
+    assert_eq!(below.lines().count(), 2, "{below}");
+}
+
+#[test]
+fn several_logs_are_one_in_time() {
+    let (one, two): (Vec<_>, Vec<_>) = REQUESTS.iter().copied().partition(|(second, _)| second % 2 == 0);
+    let (one, two) = (nginx(&one), gzip(&nginx(&two)));
+    let files = [("gateway.yaml", TODAY.as_bytes()), ("1.log", one.as_bytes()), ("2.log", &two)];
+    let found = json(&play(&files, "--json 2.log 1.log", b""));
+    assert_eq!((&found["files"][0]["allowed"], &found["files"][0]["refused"]), (&5.into(), &2.into()), "{found}");
+    assert_eq!(found["late"], 0);
+}
+
+#[test]
+fn what_a_log_cannot_decide_is_named_and_counted() {
+    let file = "\
+upstream: http://127.0.0.1:9000
+jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}
+policies:
+  - name: ceiling
+    rules: [{name: each, limit_keys: [ip:address], algorithm_config: {rate: 2/min}}]
+  - name: plan
+    rules:
+      - {name: free, match: {jwt:plan: free}, limit_keys: [jwt:sub], algorithm_config: {rate: 1/min}}
+      - {name: anonymous, limit_keys: [ip:address], algorithm_config: {rate: 1/min}}
+";
+    let log = nginx(&REQUESTS);
+    let files = [("gateway.yaml", file.as_bytes()), ("a.log", log.as_bytes())];
+    let found = json(&play(&files, "--json a.log", b""));
+    let counts = ["allowed", "refused", "undecided"].map(|key| found["files"][0][key].as_u64().unwrap());
+    assert_eq!(counts, [0, 2, 5], "{found}");
+    let expected = serde_json::json!([{"name": "plan/free", "lines": 7, "attributes": ["jwt:plan", "jwt:sub"]}]);
+    assert_eq!(found["files"][0]["undecidable"], expected);
+    // What was refused is no share of what nobody could decide.
+    let output = play(&files, "--fail-above 50% a.log", b"");
+    assert_eq!(text(&output.stderr), "--fail-above: gateway.yaml: none of 7 requests could be decided\n");
+    assert_eq!(output.status.code(), Some(1));
+    let found = json(&play(&files, "--absent jwt:plan --json a.log", b""));
+    let counts = ["allowed", "refused", "undecided"].map(|key| found["files"][0][key].as_u64().unwrap());
+    assert_eq!(counts, [2, 5, 0], "{found}");
+    let expected = serde_json::json!([{"attribute": "jwt:plan", "lines": 7}]);
+    assert_eq!(found["files"][0]["missing"], expected);
+}
+
+#[test]
+fn a_share_that_is_too_large_fails_and_one_that_is_not_does_not() {
+    let log = nginx(&REQUESTS);
+    let files = [("gateway.yaml", TODAY.as_bytes()), ("a.log", log.as_bytes())];
+    let output = play(&files, "--fail-above 28% a.log", b"");
+    let expected = "--fail-above: gateway.yaml: refuses 2 of 7 decided requests, more than 28 %\n";
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), expected));
+    assert!(text(&output.stdout).contains("refused         2  28.6 %"), "{output:?}");
+    assert_eq!(play(&files, "--fail-above 29% a.log", b"").status.code(), Some(0));
+    for wrong in ["1", "x%", "101%"] {
+        assert_eq!(play(&files, &format!("--fail-above {wrong} a.log"), b"").status.code(), Some(2), "{wrong}");
+    }
+}
+
+#[test]
+fn an_empty_log_is_no_mistake_and_one_without_a_readable_line_is() {
+    let files =
+        [("gateway.yaml", TODAY.as_bytes()), ("empty", b""), ("words", b"to be\nor not\n"), ("other", b"{\"a\":1}\n")];
+    let output = play(&files, "empty", b"");
+    assert_eq!(told(&output), "read 0 lines\nallowed  0  0.0 %\nrefused  0  0.0 %\n");
+    for (log, expected) in [
+        ("words", "words:1: no time in brackets\nnone of 2 lines could be read\n".to_owned()),
+        (
+            "other",
+            "other:1: no line of ours: missing field `time` at line 1 column 7; other JSON needs --map to be read\n\
+             none of 1 lines could be read\n"
+                .to_owned(),
+        ),
+    ] {
+        let output = play(&files, log, b"");
+        let found = (output.status.code(), text(&output.stdout), text(&output.stderr));
+        assert_eq!(found, (Some(1), "", &*expected));
+    }
+    let output = play(&files, "nowhere", b"");
+    assert!(text(&output.stderr).starts_with("nowhere: must be a readable file: "), "{output:?}");
+    let mut cut = gzip(&nginx(&REQUESTS).repeat(100));
+    cut.truncate(cut.len() - 9);
+    let output = play(&[files[0], ("cut.gz", &cut)], "cut.gz", b"");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).starts_with("cut.gz:"), "{output:?}");
+}
+
+#[test]
+fn a_log_of_ours_without_what_was_allowed_says_so() {
+    let refused = ours(&REQUESTS[..2]).replace("\"kind\":\"allowed\"", "\"kind\":\"refused\"");
+    let beside = refused.lines().next().unwrap().replace("\"decision_us\":40,", "") + "\n";
+    let log = refused + &beside;
+    let output = play(&[("gateway.yaml", TODAY.as_bytes()), ("a.log", log.as_bytes())], "a.log", b"");
+    let told = told(&output);
+    assert!(told.contains("\n! requests that were allowed are not in this log (access_log.when)"), "{told}");
+    assert!(told.contains("\n! 1 lines passed over: answered before any rule was asked\n"), "{told}");
+}
+
+#[test]
+fn a_picture_shows_every_part_of_the_time() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("gateway.yaml"), TODAY).unwrap();
+    std::fs::write(folder.path().join("a.log"), nginx(&REQUESTS)).unwrap();
+    let run = |picture: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["replay", "--picture", picture, "a.log"]).current_dir(folder.path()).output().unwrap()
+    };
+    let output = run("replay.svg");
+    assert!(text(&output.stdout).ends_with("picture  replay.svg\n"), "{output:?}");
+    let svg = std::fs::read_to_string(folder.path().join("replay.svg")).unwrap();
+    assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"), "{svg}");
+    assert!(svg.contains("<title>Sat 21 Nov 12:00:40: 1 allowed, 0 refused, 0 undecided</title>"), "{svg}");
+    let output = run("no/such/folder.svg");
+    assert!(text(&output.stderr).starts_with("no/such/folder.svg: must be writable: "), "{output:?}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn options_that_contradict_each_other_are_refused() {
+    let files = [("gateway.yaml", TODAY.as_bytes()), ("a.log", &b""[..])];
+    for (arguments, expected) in [
+        ("--format json a.log", "--format json: needs --map, which says what its fields are\n"),
+        ("--format combined --map time=t a.log", "--map: is for JSON lines of others\n"),
+        ("--map path=p a.log", "--map: must say which field is the time: time=FIELD\n"),
+    ] {
+        let output = play(&files, arguments, b"");
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), expected), "{arguments}");
+    }
+    for arguments in ["", "--map ts a.log", "--map ip=x a.log", "--absent plan a.log", "--format other a.log"] {
+        assert_eq!(play(&files, arguments, b"").status.code(), Some(2), "{arguments}");
+    }
+}
