@@ -16,13 +16,13 @@ use crate::limit::seen::Seen;
 #[derive(Debug, Default)]
 pub struct Names {
     texts: HashMap<Name, Vec<u8>>,
-    /// Which attributes the log tells: what is not there of these was missing.
-    listed: Vec<Attribute>,
+    /// Which attributes the log has told of some request: who has none of them from then on, had none.
+    told: Vec<Attribute>,
 }
 
 impl Names {
-    pub fn new<'r>(rules: &'r RuleSet, key: &HashKey, listed: Vec<Attribute>) -> Names {
-        let mut names = Names { texts: HashMap::new(), listed };
+    pub fn new<'r>(rules: &'r RuleSet, key: &HashKey) -> Names {
+        let mut names = Names::default();
         let written = rules.written();
         let rule_conditions =
             |policy: &'r Policy| policy.conditions.iter().chain(policy.rules.iter().flat_map(|rule| &rule.conditions));
@@ -63,6 +63,15 @@ impl Names {
         self.texts.insert(key.value(&attribute.to_string(), text), text.to_vec());
     }
 
+    /// To be called with each line before it is seen.
+    pub fn hear(&mut self, logged: &Logged) {
+        for (attribute, _) in &logged.attributes {
+            if !self.told.contains(attribute) {
+                self.told.push(attribute.clone());
+            }
+        }
+    }
+
     /// What a line tells of an attribute.
     pub fn see<'a>(&'a self, attribute: &Attribute, logged: &'a Logged) -> Seen<'a> {
         if let Some((_, name)) = logged.attributes.iter().find(|(known, _)| known == attribute) {
@@ -74,7 +83,7 @@ impl Names {
         match (attribute, &logged.method) {
             (Attribute::Method, Some(method)) => Seen::Value(Cow::Borrowed(method.as_bytes())),
             (Attribute::Route | Attribute::Upstream, _) => Seen::Value(Cow::Borrowed(ONLY.as_bytes())),
-            _ if self.listed.contains(attribute) => Seen::Missing,
+            _ if self.told.contains(attribute) => Seen::Missing,
             _ => Seen::Unknown,
         }
     }

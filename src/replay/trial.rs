@@ -121,7 +121,7 @@ impl<'c> Trial<'c> {
             config,
             counts: Counts::default(),
             buckets: HashMap::new(),
-            names: Names::new(&config.rules, &config.hash_key, Vec::new()),
+            names: Names::new(&config.rules, &config.hash_key),
             by_log: ByLog::new(&config.rules, before.map(|before| &before.rules)),
             absent,
         }
@@ -165,7 +165,8 @@ impl<'c> Trial<'c> {
     fn ours(&mut self, logged: &Logged, at: Timestamp, before: Option<Fate>) -> Fate {
         let config = self.config;
         let (mut missing, absent) = (Vec::new(), self.absent);
-        let names = std::mem::take(&mut self.names);
+        let mut names = std::mem::take(&mut self.names);
+        names.hear(logged);
         let mut see = |attribute| match names.see(attribute, logged) {
             Seen::Unknown if !absent.contains(attribute) => Seen::Unknown,
             Seen::Missing | Seen::Unknown => {

@@ -13,11 +13,15 @@ use tollgate::limit::decision::Verdict;
 use tollgate::limit::identity::Claims;
 use tollgate::limit::request::{ClientAddress, Request};
 use tollgate::limit::rule_set::Answer;
-use tollgate::replay::entry::{Format, Read};
+use tollgate::replay::entry::{Format, Read, Told};
 use tollgate::replay::fields::{Fields, Mapping};
+use tollgate::replay::lines::Lines;
+use tollgate::replay::merge::Merge;
 use tollgate::replay::trial::{Cause, Fate, Trial};
 use tollgate::store::memory::{Memory, Settings};
 use tollgate::time::{Clock, Micros, Timestamp};
+
+use super::support::{Gateway, Upstream, eventually};
 
 const FILE: &str = "\
 upstream: http://127.0.0.1:9000
@@ -225,4 +229,67 @@ fn a_replay_decides_every_request_as_it_was_decided() {
 fn by_limit(trial: &Trial<'_>) -> HashMap<Cause, u64> {
     let of_limit = |cause: &Cause| matches!(cause, Cause::Limit(_));
     trial.counts.causes.iter().filter(|(cause, _)| of_limit(cause)).map(|(cause, count)| (*cause, *count)).collect()
+}
+
+/// Each client is one thread that asks one request after the other, and none of its buckets is near its edge when it asks:
+/// so no microsecond between a decision and the line about it matters.
+#[test]
+fn a_log_of_a_gateway_comes_out_as_the_gateway_decided() {
+    const CLIENTS: usize = 4;
+    const REQUESTS: usize = 60;
+    let upstream = Upstream::start();
+    let rest = "\
+access_log: {to: access.jsonl}
+exempt: [{header:x-plan: staff}]
+policies:
+  - name: block
+    rules: [{name: bad, match: {path: /bad}, action: deny}]
+  - name: plan
+    rules:
+      - name: gold
+        match: {header:x-plan: gold}
+        limit_keys: [header:x-user]
+        limits: {hour: {rate: 30/hour}, day: {rate: 100/day}}
+      - name: free
+        limit_keys: [header:x-user]
+        algorithm_config: {rate: 9/hour, cost_source: header:x-cost, max_cost: 3}
+  - name: pace
+    match: {path: /paced}
+    rules: [{name: steady, limit_keys: [header:x-user], algorithm_config: {rate: 2/5s}}]
+";
+    let gateway = Gateway::start(&upstream, rest);
+    let ask = &|client: usize| {
+        let (user, mut http) = (format!("user-{client}"), gateway.client());
+        let paths = ["/good", "/good", "/good", "/bad"];
+        let mut refused = 0;
+        for _ in 0..REQUESTS {
+            let path = paths[fastrand::usize(..paths.len())];
+            let plan = ["gold", "free", "staff"][fastrand::usize(..3)];
+            let cost = fastrand::u8(0..5).to_string();
+            let fields = [("X-User", &*user), ("X-Plan", plan), ("X-Cost", &cost)];
+            refused += usize::from(http.get(path, &fields).status != 200);
+        }
+        // Two in five seconds: the third is five seconds early.
+        let paced = (0..3).map(|_| http.get("/paced", &[("X-User", &user), ("X-Plan", "gold")]).status);
+        refused + paced.filter(|status| *status != 200).count()
+    };
+    let refused: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || ask(client))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    let file = gateway.file("access.jsonl");
+    let whole = CLIENTS * (REQUESTS + 3);
+    eventually("every line is there", || std::fs::read_to_string(&file).unwrap_or_default().lines().count() == whole);
+    let config = Config::load(&gateway.file("gateway.yaml")).unwrap_or_else(|problems| panic!("{problems}"));
+    let mut trial = Trial::new(&config, None, &[]);
+    let mut merge = Merge::new([(Lines::open(file.to_str().unwrap()).unwrap(), Format::Found)]);
+    while let Some(entry) = merge.next().unwrap() {
+        let fate = trial.decide(&entry, None);
+        let Told::Ours(logged) = &entry.told else { panic!("{entry:?}") };
+        assert_eq!(fate == Fate::Refused, logged.kind == Kind::Refused, "{entry:?}");
+        assert_ne!(fate, Fate::Undecided, "{entry:?}");
+    }
+    assert_eq!(usize::try_from(trial.counts.refused).unwrap(), refused);
+    assert_eq!(usize::try_from(trial.counts.allowed).unwrap(), whole - refused);
+    assert!((whole / 5..whole * 4 / 5).contains(&refused), "{refused} of {whole}");
 }
