@@ -126,7 +126,8 @@ fn diagnostics_are_text_or_json() {
     let gateway = Gateway::start_for("http://localhost:1", "log: {format: json}");
     crate::support::eventually("a line", || gateway.errors().contains("upstream resolved"));
     let errors = gateway.errors();
-    let line: serde_json::Value = serde_json::from_str(errors.lines().next().unwrap()).unwrap();
+    let line: serde_json::Value =
+        serde_json::from_str(errors.lines().find(|line| line.contains("resolved")).unwrap()).unwrap();
     assert_eq!((&line["level"], &line["host"]), (&"info".into(), &"localhost".into()), "{line}");
     let gateway = Gateway::start_for("http://localhost:1", "log: {level: error}");
     gateway.client().get("/", &[]);

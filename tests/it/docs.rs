@@ -139,7 +139,7 @@ fn every_metric_is_documented() {
 
 #[test]
 fn links_between_pages_lead_somewhere() {
-    for name in PAGES.into_iter().chain(["CONTRIBUTING.md", "CHANGELOG.md"]) {
+    for name in PAGES.iter().chain(&["CONTRIBUTING.md", "CHANGELOG.md"]) {
         let page = read(name);
         for target in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let file = target.split('#').next().unwrap();
