@@ -8,4 +8,5 @@
 mod log;
 mod meaning;
 mod mutation;
+mod planted;
 mod wire;

@@ -1,6 +1,6 @@
 //! What must hold of readers of meaning, whatever they read: the file, tokens, costs, keys, answers of Redis.
 
-use super::mutation::fuzz;
+use super::mutation::{fuzz, planted};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderValue;
@@ -21,7 +21,7 @@ use tollgate::store::redis::batch::Call;
 use tollgate::time::{Clock, Micros, Timestamp};
 
 #[test]
-fn config() {
+pub fn config() {
     let words: &[&[u8]] = &[
         b"rules:", b"limits:", b"store:", b"jwt:", b"{", b"}", b"[", b"]", b": ", b"- ", b"\n", b"\n  ", b"&a ", b"*a",
         b"<<: ", b"!!str ", b"|\n", b"${X}", b"${X:-y}", b"null", b"~", b".nan", b"1e400", b"0x10", b"---\n", b"\"",
@@ -34,7 +34,10 @@ fn config() {
         match Config::parse("gateway.yaml", bytes, surroundings) {
             Ok(config) => (0, config.listeners.len().min(3), config.rules.limits().len().min(5)),
             Err(problems) => {
-                let text = problems.to_string();
+                // The mistake: the last line counts wrongly when there is much to count.
+                let text = problems
+                    .to_string()
+                    .replace("\n4 problems", if planted() { "\n3 problems" } else { "\n4 problems" });
                 let lines: Vec<&str> = text.lines().collect();
                 let distinct: HashSet<&&str> = lines.iter().filter(|line| line.starts_with("gateway.yaml")).collect();
                 let count = problems.problems.len();
@@ -51,7 +54,7 @@ fn config() {
 const SECRET: &[u8] = b"a secret of thirty-two bytes, or more";
 
 #[test]
-fn token() {
+pub fn token() {
     let now = Timestamp(1_763_672_400_000_000);
     let settings = Settings {
         issuers: vec![Issuer {
@@ -101,7 +104,9 @@ fn token() {
         let tokens = Tokens::new(&settings, Clock::manual(now));
         let found = tokens.find(&request);
         let token = found.as_deref().unwrap_or(&bytes);
-        match tokens.verify(token) {
+        // The mistake: the end of a signature is not compared.
+        let unsigned = planted() && token.len() > 40 && good.as_bytes().starts_with(&token[..token.len() - 1]);
+        match tokens.verify(if unsigned { good.as_bytes() } else { token }) {
             Ok(claims) => {
                 assert_eq!(token, good.as_bytes(), "a token that nobody signed");
                 assert_eq!(claims.text("sub").as_deref(), Some("alice"));
@@ -114,7 +119,7 @@ fn token() {
 }
 
 #[test]
-fn cost() {
+pub fn cost() {
     let words: &[&[u8]] =
         &[b".", b"-", b"+", b"e", b"x", b"nan", b"inf", b"_", b",", b" ", b"\xef\xbc\x91", b"00000000", b"9999999999"];
     fuzz("cost", words, |bytes| {
@@ -123,7 +128,9 @@ fn cost() {
             let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
             parts.next().is_some_and(digits) && parts.next().is_none_or(digits)
         };
-        let found = Cost::parse(bytes, Beyond::RoundUp);
+        // The mistake: a sign is read over.
+        let read = if planted() { bytes.strip_prefix(b"+").unwrap_or(bytes) } else { bytes };
+        let found = Cost::parse(read, Beyond::RoundUp);
         assert_eq!(found.is_some(), plain, "what is a plain decimal");
         if let Some(cost) = found {
             let text: f64 = std::str::from_utf8(bytes).unwrap().parse().unwrap();
@@ -144,7 +151,7 @@ fn cost() {
 }
 
 #[test]
-fn key() {
+pub fn key() {
     // Two descriptors in one input: parts end with 0xFF, the second begins behind 0xFE.
     let words: &[&[u8]] = &[b"\xff", b"\xfe", b"\0\0\0\x01", b"\0", b"\x01", b":", b"|", b"/", b"a"];
     let keys = ["query:a".to_owned(), "query:b".to_owned()];
@@ -159,7 +166,9 @@ fn key() {
         let (one, other) = (values(first), values(second.get(1..).unwrap_or_default()));
         let name = |values: &[Vec<u8>]| {
             let mut descriptor = Descriptor::default();
-            for value in values {
+            // The mistake: values are joined without their lengths.
+            let joined = [values.concat()];
+            for value in if planted() { &joined } else { values } {
                 descriptor.push(0, value);
             }
             seed.key(&descriptor)
@@ -184,7 +193,7 @@ fn plan(key: u8, tokens: u64) -> Plan {
 }
 
 #[test]
-fn reply() {
+pub fn reply() {
     let words: &[&[u8]] = &[
         b"*7\r\n",
         b":0\r\n",
@@ -210,7 +219,15 @@ fn reply() {
     let call = Call::new(&plans);
     fuzz("reply", words, |bytes| {
         let Ok(value) = redis::parse_redis_value(bytes) else { return "no value" };
-        let Ok(reply) = call.settle(&value) else { return "refused" };
+        // The mistake: a bucket of which Redis said nothing good is taken for a full one.
+        let mut read = value.clone();
+        if planted()
+            && let Value::Array(parts) = &mut read
+            && let Some(last) = parts.last_mut()
+        {
+            *last = Value::Nil;
+        }
+        let Ok(reply) = call.settle(&read) else { return "refused" };
         let Value::Array(parts) = &value else { panic!("{value:?} was taken for an answer") };
         let [Value::Int(now), _, grants @ .., first, second] = &parts[..] else { panic!("{value:?}") };
         // What each bucket can pay, in units of a thousandth of a thousandth: 1000 in a thousandth, one back each microsecond.

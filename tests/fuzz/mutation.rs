@@ -2,6 +2,7 @@
 //!
 //! What is new is told by what the target answered, so no instrumented build and no nightly toolchain is needed.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,12 +17,30 @@ const KEPT: usize = 4096;
 const MOST_MEMORY: u64 = 600 << 20;
 const SLOWEST: Duration = Duration::from_secs(2);
 
+thread_local! {
+    static PLANTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the reader of a target is to make its mistake.
+pub fn planted() -> bool {
+    PLANTED.get()
+}
+
+/// Whether a target notices that its reader makes a mistake.
+pub fn finds(target: fn()) -> bool {
+    PLANTED.set(true);
+    let found = catch_unwind(target).is_err();
+    PLANTED.set(false);
+    found
+}
+
 /// Plays a target on its corpus, and then on what becomes of it until the time is over. What `check` returns is its
 /// answer, as coarse as one wants answers to be told apart.
 #[allow(clippy::print_stdout, clippy::disallowed_methods, reason = "says how much was tried, in real time")]
 pub fn fuzz<A: Hash>(target: &str, words: &[&[u8]], check: impl Fn(&[u8]) -> A) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let budget = Duration::from_secs(number("FUZZ_SECONDS").unwrap_or(1));
+    // A mistake ends it as soon as it is found.
+    let budget = Duration::from_secs(if planted() { 20 } else { number("FUZZ_SECONDS").unwrap_or(1) });
     let seed = number("FUZZ_SEED").unwrap_or(1);
     let mut random = fastrand::Rng::with_seed(seed);
     let mut inputs = corpus(target);
