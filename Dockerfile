@@ -18,7 +18,10 @@ COPY src src
 RUN touch src/main.rs src/lib.rs && cargo build --release --locked && strip target/release/tollgate
 # A version that is named must be the one that is built.
 ARG VERSION=
-RUN test -z "$VERSION" || test "$(target/release/tollgate --version)" = "tollgate $VERSION"
+RUN built=$(target/release/tollgate --version) \
+    && if [ -n "$VERSION" ] && [ "$built" != "tollgate $VERSION" ]; then \
+        echo "VERSION: must be that of $built, is $VERSION" >&2; exit 1; \
+    fi
 
 # The C library, the certificates that are trusted, and nothing else: neither shell nor package manager.
 FROM gcr.io/distroless/cc-debian12:nonroot

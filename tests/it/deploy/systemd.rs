@@ -44,7 +44,7 @@ fn what_the_unit_starts_takes_its_arguments() {
         tried += 1;
     }
     assert_eq!(tried, 2);
-    assert_eq!(settings(&unit, "ExecReload").last(), Some(&"kill -HUP $MAINPID"));
+    assert_eq!(settings(&unit, "ExecReload").last(), Some(&"/bin/sh -c 'kill -HUP $$MAINPID'"));
 }
 
 #[test]
