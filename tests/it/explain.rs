@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::support::mint::{Signer, epoch};
-use super::support::{Gateway, Redis, Upstream, free_port, tollgate};
+use super::support::{Gateway, Redis, Upstream, eventually, free_port, tollgate};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
@@ -292,6 +292,7 @@ fn what_cannot_be_explained_says_what_would_help() {
         (&live, &["--live", "/"], "no gateway answers there"),
         (&Written::new(PLANS), &["--live", "/"], "admin: missing"),
         (&plain, &["--id", "a", "--log", "no-such-file"], "no-such-file: No such file"),
+        (&plain, &["--id", "a"], "--log: missing: "),
     ] {
         let told = tollgate(&[&["explain", "-c", &*written.file()], arguments].concat());
         assert_eq!((told.code, &*told.out), (Some(1), ""), "{arguments:?}");
@@ -300,7 +301,7 @@ fn what_cannot_be_explained_says_what_would_help() {
     let told = tollgate(&["explain", "-c", &fetched.file(), "--live", "--json", "--jwt", &unverified, "/"]);
     let answer = &told.json()["answer"];
     assert_eq!((&answer["code"], &answer["reason"]), (&json!(503), &json!("keys_unavailable")), "{told:?}");
-    for wrong in [&["explain"][..], &["explain", "--id", "a"], &["explain", "--jwt", "a", "--claims", "{}", "/"]] {
+    for wrong in [&["explain"][..], &["explain", "--id", "a", "/"], &["explain", "--jwt", "a", "--claims", "{}", "/"]] {
         assert_eq!(tollgate(wrong).code, Some(2), "{wrong:?}");
     }
 }
@@ -348,4 +349,49 @@ fn a_logged_request_is_explained_by_its_id() {
     let missing = tollgate(&["explain", "-c", &file, "--id", "r-1000", "--log", &log]);
     assert_eq!(missing.code, Some(1));
     assert!(missing.err.starts_with(&format!("no request r-1000 in 1000 lines of {log}\n  hint:")), "{}", missing.err);
+}
+
+#[test]
+fn what_a_gateway_has_logged_is_explained_by_the_id_that_the_client_has() {
+    let log = "access_log: {to: access.jsonl, when: [refused], attributes: [header:x-plan, header:x-user]}\n";
+    let rules = "
+policies:
+  - name: plan
+    rules:
+      - name: free
+        match: {header:x-plan: free}
+        limit_keys: [header:x-user]
+        algorithm_config: {rate: 2/day}
+  - {name: ceiling, rules: [{name: all, limit_keys: [], algorithm_config: {rate: 9/day}}]}
+";
+    let gateway = Gateway::start(&Upstream::start(), &format!("{log}{rules}"));
+    let (file, admin) = (gateway.file("gateway.yaml").display().to_string(), gateway.admin.to_string());
+    let ask = |id: &str| gateway.client().get("/", &[("X-Plan", "free"), ("X-User", "ann"), ("X-Request-Id", id)]);
+    assert_eq!([ask("a").status, ask("b").status], [200, 200]);
+    let refused = ask("c-1");
+    assert_eq!(refused.status, 429);
+    eventually("it is written", || {
+        std::fs::read_to_string(gateway.file("access.jsonl")).is_ok_and(|log| !log.is_empty())
+    });
+    let asked = ["explain", "-c", &file, "--json", "-H", "x-plan: free", "-H", "x-user: ann", "/"];
+    let json = tollgate(&asked).json();
+    let bucket = json["policies"][0]["rules"][0]["charges"][0]["bucket"].as_str().unwrap().to_owned();
+    let told = tollgate(&["explain", "-c", &file, "--id", "c-1", "--live", "--admin", &admin]);
+    let retry = refused.number("retry-after");
+    for part in [
+        "request c-1  ",
+        "REFUSED 429 token_bucket_exceeded; GET to route default",
+        &format!("by plan/free  {file}:10\n  needs 1, had 0"),
+        &format!("bucket {bucket}\n  Retry-After {retry}\n"),
+        "limit plan/free  SHORT: cost 1, 0",
+        "limit ceiling/all  could pay: cost 1, 7",
+        "  now: 0",
+        "  \"free\"\nheader:x-user  ",
+    ] {
+        assert!(told.out.contains(part), "{part} is not in {told:?}");
+    }
+    assert!(!told.out.contains("ann"), "{told:?}");
+    let missing = tollgate(&["explain", "-c", &file, "--id", "a"]);
+    let expected = "in 1 lines of";
+    assert!(missing.err.contains(expected) && missing.err.contains("leaves out allowed, error"), "{missing:?}");
 }

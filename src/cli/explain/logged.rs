@@ -14,10 +14,12 @@ use crate::cli::bucket;
 use crate::cli::levels::{Backend, Bucket};
 use crate::cli::named;
 use crate::config::Config;
+use crate::hash_key::Name;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::cost::Cost;
 use crate::limit::decision::Verdict;
 use crate::limit::explanation::Date;
+use crate::limit::matcher::{Expectation, Quoted, Text};
 use crate::limit::rule::{Action, Mode};
 
 /// Far longer than any line that a gateway writes.
@@ -53,10 +55,10 @@ impl Search<'_> {
         if found.is_empty() {
             let logs: Vec<_> = self.logs.iter().map(|log| log.display().to_string()).collect();
             return Err(format!(
-                "no request {} in {lines} lines of {}\n  hint: the log has what `access_log.when` asks for; older \
-                 requests may be in a log that was rotated away",
+                "no request {} in {lines} lines of {}\n  hint: {}",
                 self.id,
-                logs.join(", ")
+                logs.join(", "),
+                hint(config)
             )
             .into());
         }
@@ -136,7 +138,8 @@ impl Search<'_> {
             page += &self.level(&asked.policy, &asked.rule, asked.cost, &asked.bucket.to_string(), config)?;
         }
         for (attribute, name) in &line.attributes {
-            let _ = writeln!(page, "{attribute}  {name}");
+            let text = spelt(attribute, *name, config).map_or_else(String::new, |text| format!("  {text}"));
+            let _ = writeln!(page, "{attribute}  {name}{text}");
         }
         Ok(page)
     }
@@ -187,6 +190,43 @@ fn algorithm(policy: &str, limit: &str, config: &Config) -> Option<Algorithm> {
     let Action::Charge(limits) = &rule.action else { return None };
     let is_it = |name: &str| limit == rule.name || limit == format!("{}.{name}", rule.name);
     limits.iter().find(|each| is_it(&each.name)).map(|each| each.algorithm)
+}
+
+/// Why it may be missing.
+fn hint(config: &Config) -> String {
+    let rotated = "older requests may be in a log that was rotated away";
+    let Some(log) = &config.access_log else { return format!("the file has no `access_log`; {rotated}") };
+    let missing: Vec<&str> = Kind::ALL.iter().filter(|kind| !log.when.contains(kind)).map(|kind| word(*kind)).collect();
+    match missing.is_empty() {
+        true => rotated.to_owned(),
+        false => format!("`access_log.when` leaves out {}; {rotated}", missing.join(", ")),
+    }
+}
+
+/// As the file has it.
+fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Allowed => "allowed",
+        Kind::Refused => "refused",
+        Kind::Error => "error",
+    }
+}
+
+/// The value behind a name, where the file itself has it: what a rule matches is no secret of a client.
+fn spelt(attribute: &str, name: Name, config: &Config) -> Option<String> {
+    let written = config.rules.written();
+    let rules = written.policies.iter().flat_map(|policy| &policy.rules);
+    let of_rules = rules.flat_map(|rule| &rule.conditions);
+    let of_policies = written.policies.iter().flat_map(|policy| &policy.conditions);
+    let conditions = of_policies.chain(of_rules).filter(|condition| condition.attribute.to_string() == attribute);
+    let mut texts = conditions.flat_map(|condition| match &condition.expectation {
+        Expectation::AnyOf(texts) | Expectation::Not(texts) => texts.as_slice(),
+        _ => &[],
+    });
+    texts.find_map(|text| match text {
+        Text::Exact(text) if config.hash_key.value(attribute, text) == name => Some(Quoted(text).to_string()),
+        _ => None,
+    })
 }
 
 /// Compressed or not, by its first bytes.

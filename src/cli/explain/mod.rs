@@ -20,6 +20,7 @@ use super::levels::{Backend, Levels};
 use super::{ConfigFile, Failure};
 use crate::auth::jwt;
 use crate::config::Config;
+use crate::config::access_log::Destination;
 use crate::gateway::DEFAULT;
 use crate::limit::attribute::Attribute;
 use crate::limit::identity::Claims;
@@ -67,9 +68,9 @@ pub struct Arguments {
     #[arg(value_name = "URL", required_unless_present = "id")]
     url: Option<String>,
     /// Instead of a URL: a request that was logged, by its X-Request-Id
-    #[arg(long, value_name = "REQUEST_ID", requires = "logs", conflicts_with_all = ["url", "jwt", "claims"])]
+    #[arg(long, value_name = "REQUEST_ID", conflicts_with_all = ["url", "jwt", "claims"])]
     id: Option<String>,
-    /// The access logs to look into, compressed or not; `-` is standard input
+    /// The access logs to look into, compressed or not, when it is not the file's; `-` is standard input
     #[arg(long = "log", value_name = "FILE", num_args = 1.., requires = "id")]
     logs: Vec<PathBuf>,
 }
@@ -79,7 +80,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(id) = &arguments.id {
         let file = &*arguments.file.config;
         let backend = arguments.live.then(|| Backend::of(&config, file, arguments.admin)).transpose()?;
-        let search = Search { id, logs: &arguments.logs, file, backend, json: arguments.json };
+        let logs = logs(arguments, &config)?;
+        let search = Search { id, logs: &logs, file, backend, json: arguments.json };
         print!("{}", search.run(&config)?);
         return Ok(());
     }
@@ -89,6 +91,19 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         false => print!("{}", page::print(&report)),
     }
     Ok(())
+}
+
+/// Those that are named, or the file's own.
+fn logs(arguments: &Arguments, config: &Config) -> Result<Vec<PathBuf>, Failure> {
+    if !arguments.logs.is_empty() {
+        return Ok(arguments.logs.clone());
+    }
+    let file = arguments.file.config.display();
+    match config.access_log.as_ref().map(|log| &log.to) {
+        Some(Destination::File(path)) => Ok(vec![path.clone()]),
+        Some(_) => Err(format!("--log: missing: the access log of {file} goes to a stream").into()),
+        None => Err(format!("--log: missing: {file} has no `access_log`").into()),
+    }
 }
 
 fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, Failure> {
