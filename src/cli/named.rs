@@ -41,13 +41,7 @@ pub struct Limit {
 pub fn by_values(config: &Config, name: &str, values: &[String], known: Known<'_>) -> Result<Vec<Chosen>, Failure> {
     let (policy, rule) = find(config, name)?;
     let picked = pick(config, rule, values)?;
-    if known.issuer.is_none() && picked.iter().any(|picked| matches!(picked.part.attribute, Attribute::Claim(_))) {
-        let issuers = config.jwt.iter().flat_map(|settings| &settings.issuers);
-        let names: Vec<&str> = issuers.filter_map(|issuer| issuer.name.as_deref()).collect();
-        if names.len() > 1 {
-            return Err(format!("--issuer: must be one of {}: the file trusts several", names.join(", ")).into());
-        }
-    }
+    check_issuer(config, &picked, known.issuer)?;
     let of: Vec<String> = picked.iter().map(|picked| format!("{picked} {}", value(picked))).collect();
     let of = if of.is_empty() { "one for everybody".to_owned() } else { of.join(", ") };
     let charges = config.rules.buckets_of(rule, &picked, known);
@@ -65,6 +59,19 @@ pub fn by_values(config: &Config, name: &str, values: &[String], known: Known<'_
         of: Some(of.clone()),
     };
     Ok(wanted.map(chosen).collect())
+}
+
+/// Where a file trusts several issuers, whose claim it is is a part of the bucket; elsewhere it is not.
+fn check_issuer(config: &Config, picked: &[Picked<'_>], issuer: Option<&str>) -> Result<(), Failure> {
+    let issuers = config.jwt.iter().flat_map(|settings| &settings.issuers);
+    let names: Vec<&str> = issuers.filter_map(|issuer| issuer.name.as_deref()).collect();
+    let of_claim = picked.iter().any(|picked| matches!(picked.part.attribute, Attribute::Claim(_)));
+    match (names.len() > 1 && of_claim, issuer) {
+        (true, Some(issuer)) if names.contains(&issuer) => Ok(()),
+        (true, _) => Err(format!("--issuer: must be one of {}: the file trusts several", names.join(", ")).into()),
+        (false, Some(_)) => Err("--issuer: no issuer is a part of this bucket".into()),
+        (false, None) => Ok(()),
+    }
 }
 
 /// A bucket that was found by its name, with the limit that it is said to be of. Which of its clients' overrides holds cannot

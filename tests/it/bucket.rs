@@ -117,6 +117,7 @@ fn what_is_given_must_be_what_the_rule_counts_by() {
     setting.says(&["show", "free", "ip:address=here"], 1, "must be an IP address");
     setting.says(&["show", "free", "header:x-user="], 1, "must have a value");
     setting.says(&["show", "free", "ip:address=2001:db8::1"], 0, "ip:address \"2001:db8::/64\"");
+    setting.says(&["show", "free", "ip:address=::1", "--issuer", "a"], 1, "no issuer is a part of this bucket");
     setting.says(&["show", "free", "header:x-user=vip"], 0, "4/day burst 4 (override)");
     let several = ["show", "many", "lower(query:user)=ANN", "ip:address=127.0.0.1"];
     let (code, text) = setting.bucket(&several);

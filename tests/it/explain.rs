@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::support::mint::{Signer, epoch};
+use super::support::mint::{Signer, epoch, es256};
 use super::support::{Gateway, Redis, Upstream, eventually, free_port, tollgate};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -394,4 +394,74 @@ policies:
     let missing = tollgate(&["explain", "-c", &file, "--id", "a"]);
     let expected = "in 1 lines of";
     assert!(missing.err.contains(expected) && missing.err.contains("leaves out allowed, error"), "{missing:?}");
+}
+
+#[test]
+fn of_several_issuers_the_one_that_says_so_is_a_part_of_the_bucket() {
+    let written = Written::new(
+        "upstream: http://127.0.0.1:9
+jwt:
+  issuers:
+    - {issuer: one, algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}
+    - {issuer: two, algorithms: [HS256], keys: {secret: fedcba9876543210fedcba9876543210}}
+rules: [{name: free, limit_keys: [jwt:sub], algorithm_config: {rate: 2/day}}]
+store: {redis: {url: \"redis://127.0.0.1:1\"}}
+",
+    );
+    let file = written.file();
+    let bucket = |claims: &Value| {
+        let told = tollgate(&["explain", "-c", &file, "--json", "--claims", &claims.to_string(), "/"]);
+        told.json()["policies"][0]["rules"][0]["charges"][0]["bucket"].as_str().unwrap().to_owned()
+    };
+    let (one, two) = (bucket(&json!({"iss": "one", "sub": "a"})), bucket(&json!({"iss": "two", "sub": "a"})));
+    assert_ne!(one, two);
+    let claims = json!({"iss": "two", "sub": "a", "exp": epoch() + 600});
+    let token = Signer::hs256("fedcba9876543210fedcba9876543210").token(&json!({"alg": "HS256"}), &claims);
+    let told = tollgate(&["explain", "-c", &file, "--jwt", &token, "/"]);
+    assert!(
+        told.out.contains(&two) && told.out.contains("token    valid, iss \"two\", sub \"a\", expires in "),
+        "{told:?}"
+    );
+    for (arguments, expected) in [
+        (&["explain", "--claims", r#"{"sub": "a"}"#, "/"][..], "iss must be one of one, two"),
+        (&["bucket", "show", "free", "jwt:sub=a"], "--issuer: must be one of one, two"),
+        (&["bucket", "show", "free", "jwt:sub=a", "--issuer", "six"], "--issuer: must be one of one, two"),
+        (&["bucket", "show", "free", "jwt:sub=a", "--issuer", "two"], "unreachable: "),
+    ] {
+        let told = tollgate(&[arguments, &["-c", &file]].concat());
+        assert!(told.code == Some(1) && told.err.contains(expected), "{arguments:?}: {told:?}");
+    }
+}
+
+#[test]
+fn keys_that_an_issuer_publishes_are_fetched_when_that_is_asked_for() {
+    let minted = es256();
+    let set = json!({"keys": [minted.jwk_as("k")]}).to_string();
+    let issuer = Upstream::answering(move |_, stream| {
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{set}", set.len());
+    });
+    let keys = format!("{{algorithms: [ES256], keys: {{jwks_url: \"http://{}/\"}}}}", issuer.address);
+    let rules = "rules: [{name: blocked, match: {jwt:sub: a}, action: deny}]";
+    let written = Written::new(&format!("upstream: http://127.0.0.1:9\njwt: {keys}\n{rules}\n"));
+    let told = |token: &str, live: &[&str]| {
+        tollgate(&[&["explain", "-c", &written.file(), "--jwt", token], live, &["/"]].concat())
+    };
+    let token = minted.signer.token(&json!({"alg": "ES256", "kid": "k"}), &json!({"sub": "a", "exp": epoch() + 600}));
+    let refused = told(&token, &["--live"]);
+    assert!(
+        refused.out.contains("token    valid, sub \"a\"") && refused.out.contains("REFUSED 403 denied"),
+        "{refused:?}"
+    );
+    let forged = es256().signer.token(&json!({"alg": "ES256", "kid": "k"}), &json!({"sub": "a", "exp": epoch() + 600}));
+    assert!(
+        told(&forged, &["--live"]).out.contains("REFUSED 401 token_invalid: the token is bad: its signature is wrong")
+    );
+    let unasked = told(&token, &[]);
+    assert!(
+        unasked.code == Some(1) && unasked.err.contains(&format!("fetched from http://{}/", issuer.address)),
+        "{unasked:?}"
+    );
+    // What is wrong before any key is looked at needs none.
+    let expired = minted.signer.token(&json!({"alg": "ES256", "kid": "k"}), &json!({"sub": "a", "exp": epoch() - 600}));
+    assert!(told(&expired, &[]).out.contains("it has expired"));
 }

@@ -9,7 +9,9 @@ use crate::auth::jwt::{self, Keys, OnInvalid, OnMissing, Settings, Tokens};
 use crate::cli::Failure;
 use crate::config::Config;
 use crate::gateway::Reason;
+use crate::limit::attribute::Attribute;
 use crate::limit::identity::{Claims, KnownKey};
+use crate::limit::matcher::Quoted;
 use crate::limit::request::Request;
 use crate::time::{Clock, Timestamp};
 
@@ -77,7 +79,7 @@ pub fn judge(
             identity.token = Some("claims as given, not verified".to_owned());
         }
         (None, None) => {}
-        (Some(settings), None) => match judge_token(settings, request, fetching)? {
+        (Some(settings), None) => match judge_token(config, settings, request, fetching)? {
             Ok((claims, told)) => (identity.claims, identity.token) = (claims, Some(told)),
             Err(refused) => return Ok(Err(refused)),
         },
@@ -104,7 +106,12 @@ pub fn judge(
 
 type Judged = Result<(Option<Arc<Claims>>, String), Refused>;
 
-fn judge_token(settings: &Settings, request: &Request<'_>, fetching: Fetching) -> Result<Judged, Failure> {
+fn judge_token(
+    config: &Config,
+    settings: &Settings,
+    request: &Request<'_>,
+    fetching: Fetching,
+) -> Result<Judged, Failure> {
     let clock = Clock::system();
     let tokens = Tokens::new(settings, clock.clone());
     let Some(token) = tokens.find(request) else {
@@ -131,7 +138,7 @@ fn judge_token(settings: &Settings, request: &Request<'_>, fetching: Fetching) -
     }
     Ok(match verified {
         Ok(claims) => {
-            let told = valid(&claims, clock.wall());
+            let told = valid(&claims, &claims_read(config), clock.wall());
             Ok((Some(claims), told))
         }
         Err(jwt::Refused::KeysUnavailable) => {
@@ -178,17 +185,31 @@ fn fetch(tokens: &Tokens) -> Result<String, Failure> {
     Ok(wrong.into_inner().join("; "))
 }
 
-/// The claims that say whose token it is, and how long it will be good.
-fn valid(claims: &Claims, now: Timestamp) -> String {
-    let mut told = "valid".to_owned();
-    for name in ["iss", "sub"] {
-        if let Some(value) = claims.text(name) {
-            told += &format!(", {name} {}", value.escape_debug());
+/// The claims that the rules read, each once.
+fn claims_read(config: &Config) -> Vec<&str> {
+    let written = config.rules.written();
+    let rules = || written.policies.iter().flat_map(|policy| &policy.rules);
+    let conditions = written.policies.iter().flat_map(|policy| &policy.conditions);
+    let conditions = conditions.chain(rules().flat_map(|rule| &rule.conditions)).map(|condition| &condition.attribute);
+    let parts = rules().flat_map(|rule| &rule.keys).flat_map(|key| &key.alternatives).map(|part| &part.attribute);
+    let mut names = Vec::new();
+    for attribute in conditions.chain(parts) {
+        if let Attribute::Claim(name) = attribute
+            && !names.contains(&name.as_str())
+        {
+            names.push(name);
         }
     }
+    names
+}
+
+/// Whose token it is, what rules read of it, and how long it will be good.
+fn valid(claims: &Claims, read: &[&str], now: Timestamp) -> String {
+    let names = std::iter::once("iss").chain(read.iter().copied().filter(|name| *name != "iss"));
+    let each = names.filter_map(|name| Some(format!("{name} {}", Quoted(claims.text(name)?.as_bytes()))));
     let expires = claims.text("exp").and_then(|text| text.parse::<u64>().ok());
-    let left = expires.map(|seconds| seconds.saturating_sub(now.0 / 1_000_000));
-    told + &left.map_or_else(String::new, |left| format!(", expires in {}", span(left)))
+    let left = expires.map(|seconds| format!("expires in {}", span(seconds.saturating_sub(now.0 / 1_000_000))));
+    std::iter::once("valid".to_owned()).chain(each).chain(left).collect::<Vec<_>>().join(", ")
 }
 
 /// `41m`, `2h`, `3d`: rounded down.

@@ -7,7 +7,7 @@ use crate::limit::rule::Mode;
 
 /// Columns are as wide as what stands in them, up to here: what is longer pushes the rest of its own line.
 const WIDEST_NAME: usize = 24;
-const WIDEST_LINE: usize = 104;
+const WIDEST_LINE: usize = 108;
 
 /// How wide the columns of one page are.
 #[derive(Default)]
