@@ -84,6 +84,11 @@ impl Asked {
         }
     }
 
+    /// Whether what is not there was not sent: of a field of an application's, nobody knows.
+    pub fn is_as_sent(&self) -> bool {
+        matches!(self.told, Told::Common | Told::Combined)
+    }
+
     /// As far as it can be shown: without credentials, and from nobody.
     pub fn request(&self) -> Request<'_> {
         let nobody = ClientAddress::new(IpAddr::from([0, 0, 0, 0]), 64);

@@ -52,7 +52,7 @@ impl Lines {
     }
 
     /// The next line that has something in it; none at the end.
-    pub fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+    pub fn read(&mut self) -> io::Result<Option<Line<'_>>> {
         loop {
             self.line.clear();
             let bound = LONGEST as u64 + 1;
@@ -121,7 +121,7 @@ mod tests {
     fn check(bytes: Vec<u8>, expected: &[(u64, &str)]) {
         let mut lines = Lines::over("log", io::Cursor::new(bytes)).unwrap();
         let mut found = Vec::new();
-        while let Some(line) = lines.next().unwrap() {
+        while let Some(line) = lines.read().unwrap() {
             let text = match line {
                 Line::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
                 Line::TooLong => "TOO LONG".to_owned(),
@@ -153,7 +153,7 @@ mod tests {
         let whole = gzip("a line\n".repeat(1000).as_bytes());
         let mut lines = Lines::over("log", io::Cursor::new(whole[..whole.len() - 9].to_vec())).unwrap();
         let end = loop {
-            match lines.next() {
+            match lines.read() {
                 Ok(Some(_)) => {}
                 Ok(None) => break None,
                 Err(error) => break Some(error.kind()),
@@ -169,7 +169,7 @@ mod tests {
         check([longest.as_bytes(), b"y\nb\n"].concat(), &[(1, "TOO LONG"), (2, "b")]);
         check("x".repeat(3 * LONGEST).into_bytes(), &[(1, "TOO LONG")]);
         let mut lines = Lines::over("log", io::repeat(b'x').take(64 << 20)).unwrap();
-        assert_eq!(lines.next().unwrap(), Some(Line::TooLong));
+        assert_eq!(lines.read().unwrap(), Some(Line::TooLong));
         assert!(lines.line.capacity() <= 4 * LONGEST);
     }
 }

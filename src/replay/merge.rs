@@ -91,7 +91,7 @@ impl Merge {
     }
 
     /// The next request in time; none at the end. Times never step back.
-    pub fn next(&mut self) -> io::Result<Option<Entry>> {
+    pub fn advance(&mut self) -> io::Result<Option<Entry>> {
         loop {
             let behind = self.logs.iter_mut().filter(|log| !log.ended).min_by_key(|log| log.newest);
             let settled = |first: &Waiting, newest: Timestamp| first.entry.at.plus(TOLERANCE) < newest;
@@ -160,7 +160,7 @@ impl Log {
 
     fn read(&mut self, seen: &mut Seen) -> io::Result<Option<Entry>> {
         loop {
-            let Some(line) = self.lines.next()? else { return Ok(None) };
+            let Some(line) = self.lines.read()? else { return Ok(None) };
             seen.lines += 1;
             let why = match line {
                 Line::Text(text) => match self.format.read(text) {
@@ -222,7 +222,7 @@ mod tests {
     fn check(logs: &[&str], expected: &str) -> Seen {
         let mut merge = merge(logs);
         let mut found = Vec::new();
-        while let Some(entry) = merge.next().unwrap() {
+        while let Some(entry) = merge.advance().unwrap() {
             let (whole, part) = (entry.at.0 / SECOND, entry.at.0 % SECOND);
             found.push(format!("{whole}.{part:06}").trim_end_matches('0').to_owned());
         }
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_counted_and_the_first_is_named() {
         let mut merge = merge(&["1.5 x 2.5 y", "3.5"]);
-        while merge.next().unwrap().is_some() {}
+        while merge.advance().unwrap().is_some() {}
         let seen = &merge.seen;
         assert_eq!((seen.lines, seen.unreadable), (5, 2));
         assert!(seen.first_unreadable.as_ref().unwrap().starts_with("log0:2: no JSON: "), "{seen:?}");

@@ -52,7 +52,7 @@ pub fn replay(
     let mut trials = vec![Trial::new(file, None, absent)];
     trials.extend(against.map(|against| Trial::new(against, Some(file), absent)));
     let (mut timeline, mut requests, mut span, mut ours) = (Timeline::default(), 0, None, Ours::None);
-    while let Some(entry) = logs.next()? {
+    while let Some(entry) = logs.advance()? {
         let mut fates = [None; 2];
         for (place, trial) in trials.iter_mut().enumerate() {
             fates[place] = Some(trial.decide(&entry, fates[0]));

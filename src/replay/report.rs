@@ -7,7 +7,9 @@ use serde::Serialize;
 use super::merge::Seen;
 use super::timeline::Timeline;
 use super::trial::{Bucket, BucketId, Cause, Hinge, Trial};
+use crate::limit::attribute::Attribute;
 use crate::limit::charge::LimitId;
+use crate::limit::rule::KeyPart;
 use crate::time::{Micros, Timestamp};
 
 /// How many buckets are named.
@@ -55,6 +57,8 @@ pub struct Outcome {
     pub missing: Vec<Missing>,
     /// The policies whose rule was taken from the log.
     pub as_logged: Vec<AsLogged>,
+    /// Tokens come from several issuers, who may give two people one name: no log says whose it is.
+    pub several_issuers: bool,
     /// Of all limits together, how many buckets refused.
     pub refused_keys: u64,
     /// And so many of these refused nobody under the file before; none when there was none.
@@ -174,10 +178,18 @@ impl Trial<'_> {
                 .into_iter()
                 .map(|(policy, lines)| AsLogged { policy: self.policy(*policy), lines: *lines })
                 .collect(),
+            several_issuers: self.mixes_issuers(),
             refused_keys: count(&|_| true),
             newly_refused_keys: compared(count(&|bucket| bucket.refused_before == 0)),
             top: self.top(beside),
         }
+    }
+
+    fn mixes_issuers(&self) -> bool {
+        let several = self.config.jwt.as_ref().is_some_and(|jwt| jwt.issuers.len() > 1);
+        let mut rules = self.config.rules.written().policies.iter().flat_map(|policy| &policy.rules);
+        let claim = |part: &KeyPart| matches!(part.attribute, Attribute::Claim(_));
+        several && rules.any(|rule| rule.keys.iter().flat_map(|key| &key.alternatives).any(claim))
     }
 
     fn top(&self, beside: Beside) -> Vec<Top> {

@@ -151,6 +151,7 @@ impl<'c> Trial<'c> {
         let mut see = |attribute| match asked.says(attribute, client) {
             Says::Value(value) => Seen::Value(value),
             Says::Nothing if !absent.contains(attribute) => Seen::Unknown,
+            Says::Missing if asked.is_as_sent() => Seen::Missing,
             Says::Missing | Says::Nothing => {
                 note(&mut missing, attribute);
                 Seen::Missing

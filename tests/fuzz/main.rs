@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod log;
+mod logs;
 mod meaning;
 mod mutation;
 mod planted;

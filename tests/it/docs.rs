@@ -25,6 +25,7 @@ pub const PAGES: &[&str] = &[
     "docs/performance.md",
     "docs/reasons.md",
     "docs/recipes.md",
+    "docs/replay.md",
 ];
 
 /// The fenced blocks of a language.

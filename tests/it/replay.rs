@@ -129,7 +129,7 @@ fn a_report_for_people() {
     let (above, below) = told.split_once("most refused  ").unwrap();
     let expected = "\
 read 8 lines, Sat 21 Nov 12:00 to Sat 21 Nov 12:00 UTC
-! 1 lines unreadable, the first a.log:8: no time in brackets
+! 1 line unreadable, the first a.log:8: no time in brackets
 ! times in whole seconds are spread evenly within the second
 allowed         5  71.4 %
 refused         2  28.6 %
@@ -199,6 +199,7 @@ policies:
     let found = json(&play(&files, "--absent jwt:plan --json a.log", b""));
     let counts = ["allowed", "refused", "undecided"].map(|key| found["files"][0][key].as_u64().unwrap());
     assert_eq!(counts, [2, 5, 0], "{found}");
+    // Those that were refused at the ceiling were asked for their plan as well.
     let expected = serde_json::json!([{"attribute": "jwt:plan", "lines": 7}]);
     assert_eq!(found["files"][0]["missing"], expected);
 }
@@ -224,11 +225,11 @@ fn an_empty_log_is_no_mistake_and_one_without_a_readable_line_is() {
     let output = play(&files, "empty", b"");
     assert_eq!(told(&output), "read 0 lines\nallowed  0  0.0 %\nrefused  0  0.0 %\n");
     for (log, expected) in [
-        ("words", "words:1: no time in brackets\nnone of 2 lines could be read\n".to_owned()),
+        ("words", "words:1: no time in brackets\nno line could be read, of 2\n".to_owned()),
         (
             "other",
             "other:1: no line of ours: missing field `time` at line 1 column 7; other JSON needs --map to be read\n\
-             none of 1 lines could be read\n"
+             no line could be read, of 1\n"
                 .to_owned(),
         ),
     ] {
@@ -253,7 +254,7 @@ fn a_log_of_ours_without_what_was_allowed_says_so() {
     let output = play(&[("gateway.yaml", TODAY.as_bytes()), ("a.log", log.as_bytes())], "a.log", b"");
     let told = told(&output);
     assert!(told.contains("\n! requests that were allowed are not in this log (access_log.when)"), "{told}");
-    assert!(told.contains("\n! 1 lines passed over: answered before any rule was asked\n"), "{told}");
+    assert!(told.contains("\n! 1 line passed over: answered before any rule was asked\n"), "{told}");
 }
 
 #[test]
@@ -289,4 +290,23 @@ fn options_that_contradict_each_other_are_refused() {
     for arguments in ["", "--map ts a.log", "--map ip=x a.log", "--absent plan a.log", "--format other a.log"] {
         assert_eq!(play(&files, arguments, b"").status.code(), Some(2), "{arguments}");
     }
+}
+
+#[test]
+fn the_example_in_the_documentation_is_what_happens() {
+    let page = include_str!("../../docs/replay.md");
+    let block = |language: &str, number: usize| {
+        let start = page.split(&format!("```{language}\n")).nth(number + 1).unwrap();
+        start.split("```").next().unwrap()
+    };
+    let files = [
+        ("gateway.yaml", block("yaml", 0).as_bytes()),
+        ("tomorrow.yaml", block("yaml", 1).as_bytes()),
+        ("access.log", block("text", 0).as_bytes()),
+    ];
+    let (command, expected) = block("console", 0).split_once('\n').unwrap();
+    let mut output = play(&files, command.strip_prefix("$ tollgate replay ").unwrap(), b"");
+    let found = told(&output);
+    output.stdout = expected.as_bytes().to_vec();
+    assert_eq!(found, told(&output));
 }

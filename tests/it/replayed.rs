@@ -283,7 +283,7 @@ policies:
     let config = Config::load(&gateway.file("gateway.yaml")).unwrap_or_else(|problems| panic!("{problems}"));
     let mut trial = Trial::new(&config, None, &[]);
     let mut merge = Merge::new([(Lines::open(file.to_str().unwrap()).unwrap(), Format::Found)]);
-    while let Some(entry) = merge.next().unwrap() {
+    while let Some(entry) = merge.advance().unwrap() {
         let fate = trial.decide(&entry, None);
         let Told::Ours(logged) = &entry.told else { panic!("{entry:?}") };
         assert_eq!(fate == Fate::Refused, logged.kind == Kind::Refused, "{entry:?}");

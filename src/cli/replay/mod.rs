@@ -4,6 +4,7 @@ mod progress;
 mod share;
 mod table;
 
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -91,20 +92,24 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     progress.clear();
     let report = Report { took: clock.now().since(start), ..report? };
     if let (0, Some(first)) = (report.requests + report.seen.beside, &report.seen.first_unreadable) {
-        return Err(format!("{first}\nnone of {} lines could be read", report.seen.lines).into());
+        return Err(format!("{first}\nno line could be read, of {}", report.seen.lines).into());
     }
     let names = names(arguments);
-    if arguments.json {
-        println!("{}", in_json(&report, &names));
-    } else {
-        print!("{}", table::table(&report, &names));
-    }
+    let mut text = match arguments.json {
+        true => format!("{}\n", in_json(&report, &names)),
+        false => table::table(&report, &names),
+    };
     if let Some(path) = &arguments.picture {
         std::fs::write(path, picture::draw(&report.timeline, &names))
             .map_err(|error| format!("{}: must be writable: {error}", path.display()))?;
         if !arguments.json {
-            println!("picture  {}", path.display());
+            text += &format!("picture  {}\n", path.display());
         }
+    }
+    // Whoever has read enough may have left.
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error.into()),
+        _ => {}
     }
     match (arguments.fail_above, report.outcomes.last(), names.last()) {
         (Some(bound), Some(outcome), Some(name)) => judge(bound, outcome, name),

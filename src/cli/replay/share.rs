@@ -51,6 +51,11 @@ pub fn grouped(number: u64) -> String {
     grouped
 }
 
+/// `1 line`, `1 204 lines`.
+pub fn counted(number: u64, word: &str) -> String {
+    format!("{} {word}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::share::{grouped, percent};
+use super::share::{counted, grouped, percent};
 use crate::replay::merge::TOLERANCE;
 use crate::replay::picture::moment;
 use crate::replay::report::{Ours, Outcome, Refuser, Report};
@@ -32,7 +32,7 @@ pub fn table(report: &Report, names: &[String]) -> String {
 fn head(report: &Report) -> String {
     let seen = &report.seen;
     let (seconds, tenths) = (report.took.0 / SECOND, report.took.0 % SECOND / 100_000);
-    let mut text = format!("read {} lines in {seconds}.{tenths} s", grouped(seen.lines));
+    let mut text = format!("read {} in {seconds}.{tenths} s", counted(seen.lines, "line"));
     if let Some((first, last)) = report.span {
         let _ = write!(text, ", {} to {} UTC", moment(first.0 / SECOND), moment(last.0 / SECOND));
     }
@@ -44,12 +44,13 @@ fn head(report: &Report) -> String {
 pub fn warnings(report: &Report, names: &[String]) -> Vec<String> {
     let seen = &report.seen;
     let mut warnings = Vec::new();
-    let of = |lines: u64| format!("{} requests ({})", grouped(lines), percent(lines, report.requests));
+    let of = |lines: u64| format!("{} ({})", counted(lines, "request"), percent(lines, report.requests));
     if let Some(first) = &seen.first_unreadable {
-        warnings.push(format!("{} lines unreadable, the first {first}", grouped(seen.unreadable)));
+        warnings.push(format!("{} unreadable, the first {first}", counted(seen.unreadable, "line")));
     }
     if seen.beside > 0 {
-        warnings.push(format!("{} lines passed over: answered before any rule was asked", grouped(seen.beside)));
+        let lines = counted(seen.beside, "line");
+        warnings.push(format!("{lines} passed over: answered before any rule was asked"));
     }
     if report.ours == Ours::WithoutAllowed {
         let when = "requests that were allowed are not in this log (access_log.when), so the others find full buckets";
@@ -60,10 +61,16 @@ pub fn warnings(report: &Report, names: &[String]) -> Vec<String> {
     }
     if seen.late > 0 {
         let tolerance = TOLERANCE.ceil_seconds();
-        warnings.push(format!("{} lines came more than {tolerance} s late, and were decided late", grouped(seen.late)));
+        let lines = counted(seen.late, "line");
+        warnings.push(format!("{lines} more than {tolerance} s behind their time, and decided when they came"));
     }
     for (outcome, name) in report.outcomes.iter().zip(names) {
         let file = if names.len() > 1 { format!("{name}: ") } else { String::new() };
+        if outcome.several_issuers {
+            warnings.push(format!(
+                "{file}the log does not say whose a token was, of several jwt.issuers: equal names are one client"
+            ));
+        }
         for missing in &outcome.missing {
             warnings.push(format!("{file}{} is missing on {}, taken as absent", missing.attribute, of(missing.lines)));
         }
@@ -126,10 +133,9 @@ fn rows(outcomes: &[Outcome], requests: u64) -> Vec<Row> {
 
 fn keys(by: &Refuser) -> String {
     let Some(keys) = by.keys else { return String::new() };
-    let word = if keys == 1 { "key" } else { "keys" };
     match by.newly_refused_keys {
-        Some(newly) if newly > 0 => format!("{} {word}, {} never refused before", grouped(keys), grouped(newly)),
-        _ => format!("{} {word}", grouped(keys)),
+        Some(newly) if newly > 0 => format!("{}, {} never refused before", counted(keys, "key"), grouped(newly)),
+        _ => counted(keys, "key"),
     }
 }
 

@@ -1,0 +1,85 @@
+//! What must hold of the readers of access logs, whatever stands in a log.
+
+use std::io::Cursor;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::mutation::fuzz;
+use tollgate::config::{Config, Surroundings};
+use tollgate::replay::entry::Format;
+use tollgate::replay::fields::{Fields, Mapping};
+use tollgate::replay::lines::Lines;
+use tollgate::replay::merge::Merge;
+use tollgate::replay::trial::{Fate, Trial};
+
+const FILE: &str = "\
+upstream: http://127.0.0.1:9000
+jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}
+exempt: [{ip:address: {cidr: [10.0.0.0/8]}}]
+policies:
+  - name: plan
+    rules:
+      - {name: gold, match: {jwt:plan: gold}, limit_keys: [jwt:sub], limits: {second: {rps: 1, burst: 2}, day: {rate: 9/day}}}
+      - {name: free, match: {path: /v1/*}, limit_keys: [\"jwt:sub|ip:address\"],
+         algorithm_config: {rps: 1, burst: 2, cost_source: query:b, max_cost: 2, shadow: {rps: 1, burst: 1}}}
+";
+
+#[test]
+fn log_line() {
+    let words: &[&[u8]] = &[
+        b"{",
+        b"}",
+        b"\"",
+        b":",
+        b",",
+        b"\\",
+        b"\\x22",
+        b" [",
+        b"] ",
+        b" - - ",
+        b"HTTP/1.1",
+        b"\n",
+        b"null",
+        b"1e9",
+        b"-",
+        b"\"limits\":[",
+        b"\"attributes\":{",
+        b"\"reason\":\"denied\"",
+        b"\"decision_us\":",
+        b"GET ",
+        b"%2f",
+        b"9999",
+    ];
+    let read = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
+    let surroundings = Surroundings { variable: &|_| None, folder: Path::new(""), read: &read };
+    let config = Config::parse("gateway.yaml", FILE.as_bytes(), surroundings).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let map = "time=ts,ip:address=client,method=req.method,path=req.uri,jwt:sub=user.id,jwt:plan=user.plan,host=vhost";
+    let map: Vec<_> = map.split(',').map(|member| Mapping::parse(member).unwrap()).collect();
+    let formats = [Format::Found, Format::Combined, Format::Ours, Format::Mapped(Arc::new(Fields::new(&map).unwrap()))];
+    fuzz("log-line", words, |bytes| {
+        formats.clone().map(|format| {
+            let lines = Lines::over("log", Cursor::new(bytes.to_vec())).unwrap();
+            let mut merge = Merge::new([(lines, format)]);
+            let mut trial = Trial::new(&config, None, &[]);
+            let (mut last, mut fates) = (None, [0u8; 3]);
+            // What is no gzip, but begins like it, is an error of reading.
+            while let Ok(Some(entry)) = merge.advance() {
+                assert!(last <= Some(entry.at), "time steps back");
+                last = Some(entry.at);
+                let place = match trial.decide(&entry, None) {
+                    Fate::Allowed => 0,
+                    Fate::Refused => 1,
+                    Fate::Undecided => 2,
+                };
+                fates[place] = fates[place].saturating_add(1);
+            }
+            let counts = [trial.counts.allowed, trial.counts.refused, trial.counts.undecided];
+            let seen = &merge.seen;
+            assert!(counts.iter().sum::<u64>() + seen.unreadable + seen.beside <= seen.lines);
+            assert_eq!(seen.unreadable > 0, seen.first_unreadable.is_some());
+            // The end of what was wanted tells one mistake from another.
+            let why = seen.first_unreadable.as_ref().map(|why| why.len().min(60));
+            (fates, trial.counts.hinges.len(), trial.counts.by_log.len(), why)
+        })
+    });
+}
