@@ -72,8 +72,8 @@ fn a_refused_client_is_freed_at_once_where_buckets_are_in_memory() {
 #[test]
 fn a_refused_client_is_freed_within_a_second_where_buckets_are_in_redis() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let setting = Setting::new(&upstream, &redis.store("deny"));
-    let other = Setting::new(&upstream, &redis.store("deny"));
+    let setting = Setting::new(&upstream, &redis.patient_store());
+    let other = Setting::new(&upstream, &redis.patient_store());
     assert_eq!([setting.ask("ann"), other.ask("ann"), setting.ask("ann"), other.ask("ann")], [200, 200, 429, 429]);
     setting.says(&["show", "free", "header:x-user=ann"], 0, "  0 left of 2, full in 86");
     setting.says(&["reset", "free", "header:x-user=ann"], 0, "asks again within a second");
@@ -85,7 +85,7 @@ fn a_refused_client_is_freed_within_a_second_where_buckets_are_in_redis() {
 #[test]
 fn a_bucket_is_found_by_its_name_in_the_log() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    for store in ["", &redis.store("deny")] {
+    for store in ["", &redis.patient_store()] {
         let setting = Setting::new(&upstream, store);
         (0..50).for_each(|number| assert_eq!(setting.ask(&format!("user-{number}")), 200));
         let (_, text) = setting.bucket(&["show", "free", "header:x-user=user-7", "--json"]);
