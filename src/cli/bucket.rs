@@ -16,13 +16,15 @@ use crate::limit::seen::Known;
 use crate::store;
 use crate::time::{Clock, Micros};
 
-const EXAMPLES: &str = "\
-  tollgate bucket show free jwt:sub=acme        what is left to acme
-  tollgate bucket reset free jwt:sub=acme       acme's bucket is full
-  tollgate bucket show free --hash 0c2a66c5     a bucket as the access log names it";
+const EXAMPLE: &str = "\
+Example: what is left to a client by the rule `free`, make it full, and a bucket by its name in the access log.
+
+  tollgate bucket show free jwt:sub=acme
+  tollgate bucket reset free jwt:sub=acme
+  tollgate bucket show free --hash 0c2a66c5";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLE)]
 pub struct Arguments {
     #[command(subcommand)]
     act: Act,

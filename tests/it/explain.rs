@@ -215,7 +215,7 @@ fn explain_foretells_what_the_gateway_answers() {
     };
     let keys = line("the key of acme", "acme") + &line("the key of the vip", "vip");
     let redis = Redis::start();
-    for store in ["", &redis.store("deny")] {
+    for store in ["", &redis.patient_store()] {
         let upstream = Upstream::start();
         let gateway = Gateway::start_beside(&upstream, &format!("{ORDER}{store}"), &[("keys.txt", &keys)]);
         let (file, admin) = (gateway.file("gateway.yaml").display().to_string(), gateway.admin.to_string());
@@ -250,7 +250,7 @@ fn explain_foretells_what_the_gateway_answers() {
 fn what_explain_reads_is_what_the_fields_say_and_reading_costs_nothing() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let rules = "rules: [{name: few, limit_keys: [ip:address], algorithm_config: {rate: 5/day}}]\n";
-    for store in ["", &redis.store("deny")] {
+    for store in ["", &redis.patient_store()] {
         let gateway = Gateway::start(&upstream, &format!("{rules}{store}"));
         let (file, admin) = (gateway.file("gateway.yaml").display().to_string(), gateway.admin.to_string());
         let level = || {

@@ -36,7 +36,15 @@ use report::{Answer, Report};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
+const EXAMPLE: &str = "\
+Example: what this file makes of a request with these claims; then what the buckets hold, and a request that was logged.
+
+  tollgate explain --claims '{\"plan\": \"free\", \"sub\": \"acme\"}' http://localhost:8080/v1/export/7
+  tollgate explain --live --ip 203.0.113.7 /v1/export/7
+  tollgate explain --id 9e95b229c1d0 --log access.jsonl";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLE)]
 pub struct Arguments {
     #[command(flatten)]
     file: ConfigFile,
