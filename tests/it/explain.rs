@@ -465,3 +465,19 @@ fn keys_that_an_issuer_publishes_are_fetched_when_that_is_asked_for() {
     let expired = minted.signer.token(&json!({"alg": "ES256", "kid": "k"}), &json!({"sub": "a", "exp": epoch() - 600}));
     assert!(told(&expired, &[]).out.contains("it has expired"));
 }
+
+#[test]
+fn a_kill_switch_is_told_with_its_end() {
+    let rule =
+        |name: &str, until: &str| format!("{{name: {name}, match: {{path: /{name}}}, action: deny, expires: {until}}}");
+    let rules = [rule("over", "2001-01-01T00:00:00Z"), rule("held", "2999-01-01T01:00:00+01:00")].join(", ");
+    let written = Written::new(&format!("upstream: http://127.0.0.1:9\nrules: [{rules}]\n"));
+    let told = |path: &str| tollgate(&["explain", "-c", &written.file(), path]).out;
+    let (over, held) = (told("/over"), told("/held"));
+    assert!(
+        over.contains("no   over  over since 2001-01-01T00:00:00Z") && over.contains("PASSES: no limit applies"),
+        "{over}"
+    );
+    assert!(held.contains("YES  held  deny: refuses; until 2999-01-01T00:00:00Z"), "{held}");
+    assert!(held.contains("REFUSED 403 denied: by rule held of policy default\nno bucket is charged"), "{held}");
+}

@@ -104,7 +104,8 @@ fn of_rule(rule: &Rule, columns: &Columns) -> Vec<String> {
                 (_, Mode::Shadow) => "shadow  allow: no charge",
                 (_, Mode::Enforce) => "allow: no charge in this policy",
             };
-            vec![line(&rule.name, does)]
+            let until = if rule.why.is_empty() { String::new() } else { format!("; {}", rule.why) };
+            vec![line(&rule.name, &format!("{does}{until}"))]
         }
         (Applies::Yes, None) => {
             rule.charges.iter().map(|charge| line(&charge.limit, &charged(charge, &keys(rule), columns))).collect()

@@ -6,7 +6,7 @@ use crate::cli::levels::{Bucket, Levels};
 use crate::config::Config;
 use crate::limit::cost::Cost;
 use crate::limit::explanation::{
-    Ended, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, NotTried, Part, Picked, Trial,
+    Date, Ended, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, NotTried, Part, Picked, Trial,
 };
 use crate::limit::matcher::Quoted;
 use crate::limit::rule::{Action, Condition, Mode, Otherwise};
@@ -60,7 +60,7 @@ pub struct Rule {
     pub line: usize,
     pub mode: Mode,
     pub applies: Applies,
-    /// What kept it from applying.
+    /// What kept it from applying; of one that applies, how long it will.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// `allow` or `deny`; none for a rule with limits.
@@ -217,6 +217,7 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, levels: Option<&Levels>)
     match &explained.trial {
         Trial::Applies { picked, charges } => {
             told.keys = picked.iter().map(key).collect();
+            told.why = rule.until.map_or_else(String::new, |until| format!("until {}", Date(until)));
             told.charges = charges.iter().map(|each| charge(each, config, levels)).collect();
         }
         Trial::Fails(failure) => (told.applies, told.why) = (Applies::No, failure.to_string()),
