@@ -294,7 +294,7 @@ fn options_that_contradict_each_other_are_refused() {
 
 #[test]
 fn the_example_in_the_documentation_is_what_happens() {
-    let page = include_str!("../../docs/replay.md");
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/replay.md")).unwrap();
     let block = |language: &str, number: usize| {
         let start = page.split(&format!("```{language}\n")).nth(number + 1).unwrap();
         start.split("```").next().unwrap()
@@ -309,4 +309,36 @@ fn the_example_in_the_documentation_is_what_happens() {
     let found = told(&output);
     output.stdout = expected.as_bytes().to_vec();
     assert_eq!(found, told(&output));
+}
+
+#[test]
+fn new_numbers_of_an_old_rule_can_be_tried_on_a_log_without_attributes() {
+    let log = ours(&REQUESTS);
+    let finer = TODAY.replace(
+        "algorithm_config: {rate: 2/min}",
+        "limits: {minute: {rate: 2/min}, hour: {rate: 3/hour, shadow: {rate: 2/hour}}}",
+    );
+    // Another way to tell clients apart: of whose requests are whose then, the log says nothing.
+    let coarser = TODAY.replace("limit_keys: [ip:address]", "limit_keys: []");
+    let files = [
+        ("gateway.yaml", TODAY.as_bytes()),
+        ("finer.yaml", finer.as_bytes()),
+        ("coarser.yaml", coarser.as_bytes()),
+        ("other.yaml", &TODAY.replace("ip:address", "host").into_bytes()),
+        ("a.log", log.as_bytes()),
+    ];
+    let counts = |found: &serde_json::Value, file: usize| {
+        ["allowed", "refused", "undecided"].map(|key| found["files"][file][key].as_u64().unwrap())
+    };
+    let found = json(&play(&files, "--against finer.yaml --json a.log", b""));
+    assert_eq!((counts(&found, 0), counts(&found, 1)), ([5, 2, 0], [5, 2, 0]), "{found}");
+    assert_eq!(found["files"][1]["as_logged"], serde_json::json!([{"policy": "default", "lines": 7}]));
+    let shadow = serde_json::json!([{"name": "default/each.hour", "asked": 5, "would_refuse": 1}]);
+    assert_eq!(found["files"][1]["shadows"], shadow, "{found}");
+    let found = json(&play(&files, "--against coarser.yaml --json a.log", b""));
+    assert_eq!(counts(&found, 1), [3, 4, 0], "{found}");
+    let found = json(&play(&files, "--against other.yaml --json a.log", b""));
+    assert_eq!(counts(&found, 1), [0, 0, 7], "{found}");
+    let expected = serde_json::json!([{"name": "default/each", "lines": 7, "attributes": ["host"]}]);
+    assert_eq!(found["files"][1]["undecidable"], expected);
 }
