@@ -43,8 +43,12 @@ struct Seen {
 
 impl Local {
     pub fn new(at_least: u64, clock: Clock) -> Local {
+        Local::bounded(&memory::Settings::default(), at_least, clock)
+    }
+
+    fn bounded(settings: &memory::Settings, at_least: u64, clock: Clock) -> Local {
         Local {
-            memory: Memory::new(&memory::Settings::default(), clock.clone()),
+            memory: Memory::new(settings, clock.clone()),
             clock,
             seen: Cache::new(SEEN),
             at_least,
@@ -185,6 +189,32 @@ mod tests {
         clock.set(clock.now().plus(Micros(2 * SECOND)));
         // Two were left, and two have come back.
         assert_eq!(passing(&local, &plan), 2);
+    }
+
+    #[test]
+    fn of_any_number_of_buckets_only_so_many_are_remembered() {
+        let (local, clock) = local(2);
+        let one = plan(&[(1, 12)]);
+        show(&local, &one, 6, clock.now());
+        let seen = local.seen.get(&BucketKey([1; 16])).unwrap();
+        let key = |number: u32| BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
+        for number in 0..200_000 {
+            local.saw(key(number), seen.state.clone(), seen.decided, Micros(SECOND), clock.now());
+        }
+        assert!((SEEN / 2..=SEEN).contains(&local.seen.len()), "{}", local.seen.len());
+    }
+
+    #[test]
+    fn of_any_number_of_clients_only_so_many_have_a_share_in_memory() {
+        let settings = memory::Settings { max_buckets: 2000 };
+        let local = Local::bounded(&settings, 2, Clock::manual(Timestamp(1_000 * SECOND)));
+        let mut one = plan(&[(1, 12)]);
+        for number in 0..10_000_u32 {
+            one.enforced[0].key = BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
+            assert!(local.take(&one).settlement.is_granted());
+        }
+        assert_eq!(local.buckets(), settings.max_buckets);
+        assert_eq!(memory::Settings::default().max_buckets, 1_000_000);
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod lies;
 mod life;
 mod links;
 mod local;
+mod many_keys;
 mod metrics;
 mod outage;
 mod pipelines;

@@ -170,6 +170,18 @@ mod tests {
     }
 
     #[test]
+    fn of_any_number_of_short_buckets_only_so_many_are_known() {
+        let (envelope, sent) = drained();
+        let known = envelope.short.get(&BucketKey([1; 16])).unwrap();
+        let key = |number: u32| BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
+        for number in 0..200_000 {
+            envelope.remember(key(number), known.state.clone(), known.decided, envelope.sending(sent));
+        }
+        // The last are known, and the table is used as far as it may.
+        assert!((KNOWN / 2..=KNOWN).contains(&envelope.short.len()), "{}", envelope.short.len());
+    }
+
+    #[test]
     fn what_was_seen_counts_for_a_second_and_under_the_same_connection() {
         let (envelope, sent) = drained();
         let dear = plan([charge(1, 1, 1, 1000)]);

@@ -1,0 +1,64 @@
+//! Clients that come once, each with a key of its own: they leave nothing behind. `benches/keys.py` is the same with a million.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::support::{Client, Gateway, Redis, Upstream, eventually, now};
+
+/// Full again after two seconds.
+const RULES: &str = "rules: [{name: key, limit_keys: [query:k], algorithm_config: {rate: 30/min, burst: 1}}]";
+const KEYS: usize = 5000;
+
+fn page(gateway: &Gateway) -> String {
+    Client::connect(gateway.admin).get("/metrics", &[("Connection", "close")]).body
+}
+
+/// The series of a page, which has no order; their values are as long as they are.
+fn series(page: &str) -> BTreeSet<&str> {
+    page.lines().filter(|line| !line.starts_with('#')).filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect()
+}
+
+/// Each comes once, many of them in one write.
+fn come(gateway: &Gateway) {
+    let mut client = gateway.client();
+    for begin in (0..KEYS).step_by(50) {
+        let requests = (begin..begin + 50).map(|key| format!("GET /?k={key} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        client.write(&requests.collect::<String>());
+        for _ in 0..50 {
+            assert_eq!(client.response("GET").unwrap().status, 200);
+        }
+    }
+}
+
+#[test]
+fn in_memory_they_are_no_more_than_the_file_says_and_then_gone() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, &format!("store: {{memory: {{max_buckets: 1000}}}}\n{RULES}"));
+    assert_eq!(gateway.client().get("/?k=first", &[]).status, 200);
+    gateway.expect("tollgate_http_requests_total", &["code=\"200\""], 1.0);
+    let before = page(&gateway);
+    come(&gateway);
+    let after = page(&gateway);
+    assert!(gateway.metric("rate_limiter_buckets", &[]) <= 1000.0);
+    assert!(gateway.metric("rate_limiter_evicted_total", &[]) > 0.0);
+    assert_eq!(series(&after).symmetric_difference(&series(&before)).collect::<Vec<_>>(), [&""; 0]);
+    eventually("all are full again, and freed", || gateway.metric("rate_limiter_buckets", &[]) == 0.0);
+}
+
+#[test]
+fn in_redis_they_are_gone_when_they_are_full_again() {
+    let (upstream, redis) = (Upstream::start(), Redis::start());
+    let gateway = Gateway::start(&upstream, &format!("{}{RULES}", redis.patient_store()));
+    assert_eq!(gateway.client().get("/?k=first", &[]).status, 200);
+    // The gateway's own, by which others hear of it.
+    let size = || redis.command::<usize>(&["DBSIZE"]);
+    gateway.expect("tollgate_http_requests_total", &["code=\"200\""], 1.0);
+    let before = page(&gateway);
+    come(&gateway);
+    let last = now();
+    assert!(size() > 1, "{}", size());
+    let after = page(&gateway);
+    assert_eq!(series(&after).symmetric_difference(&series(&before)).collect::<Vec<_>>(), [&""; 0]);
+    eventually("all are full again, and gone", || size() <= 1);
+    assert!(last.elapsed() < Duration::from_secs(6), "{:?}", last.elapsed());
+}
