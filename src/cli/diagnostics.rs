@@ -5,52 +5,58 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use chrono::{DateTime, SecondsFormat};
-use env_logger::Logger;
 use env_logger::fmt::Formatter;
+use env_logger::{Logger, Target};
 use log::kv::{Key, Value, VisitSource};
 use log::{LevelFilter, Metadata, Record};
 
 use super::Failure;
+use super::lines::Lines;
 use crate::config::{Log, LogFormat};
 use crate::time::Clock;
 
 /// What writes them, until it is changed for another.
 #[derive(Clone)]
-pub struct Diagnostics(Arc<ArcSwap<Logger>>);
+pub struct Diagnostics {
+    logger: Arc<ArcSwap<Logger>>,
+    lines: Lines,
+}
 
 impl Diagnostics {
     pub fn change(&self, log: Log) {
-        let logger = logger(log);
+        let logger = logger(log, &self.lines);
         log::set_max_level(logger.filter());
-        self.0.store(Arc::new(logger));
+        self.logger.store(Arc::new(logger));
     }
 }
 
 impl log::Log for Diagnostics {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        self.0.load().enabled(metadata)
+        self.logger.load().enabled(metadata)
     }
 
     fn log(&self, record: &Record<'_>) {
-        self.0.load().log(record);
+        self.logger.load().log(record);
     }
 
     fn flush(&self) {
-        self.0.load().flush();
+        self.lines.finish();
     }
 }
 
 pub fn start(log: Log) -> Result<Diagnostics, Failure> {
-    let diagnostics = Diagnostics(Arc::new(ArcSwap::from_pointee(logger(log))));
+    let lines = Lines::to(std::io::stderr())?;
+    let logger = Arc::new(ArcSwap::from_pointee(logger(log, &lines)));
+    let diagnostics = Diagnostics { logger, lines };
     log::set_boxed_logger(Box::new(diagnostics.clone()))?;
     diagnostics.change(log);
     Ok(diagnostics)
 }
 
-fn logger(log: Log) -> Logger {
+fn logger(log: Log, lines: &Lines) -> Logger {
     let clock = Clock::system();
     let mut builder = env_logger::Builder::new();
-    builder.filter_level(log.level);
+    builder.filter_level(log.level).target(Target::Pipe(Box::new(lines.clone())));
     if log.level < LevelFilter::Debug {
         // Pingora reports clients that went away as errors, and every step of its own as news.
         for (module, level) in [("pingora_proxy", LevelFilter::Off), ("pingora_core", LevelFilter::Error)] {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use sd_notify::NotifyState;
 
-use super::{ConfigFile, Failure, diagnostics};
+use super::{ConfigFile, Failure, diagnostics, precautions};
 use crate::config::Loaded;
 use crate::gateway;
 
@@ -24,6 +24,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Loaded { config, sources } = Loaded::from(&arguments.file.config);
     let config = config?;
     let diagnostics = diagnostics::start(config.log)?;
+    // Its message may hold what a client sent; the place says enough.
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        log::error!(place; "panicked, which is a bug");
+    }));
+    precautions::warn(&sources);
     // Every connection is a descriptor or two. Where the limit cannot be raised, it is as it was.
     match rlimit::increase_nofile_limit(u64::MAX) {
         Ok(files) => log::debug!(files; "open-file limit"),

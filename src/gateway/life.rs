@@ -10,6 +10,7 @@ use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::BackgroundService;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::essential;
 use super::handover::{Handover, Next};
 use super::reload::Reload;
 use super::shared::Gateway;
@@ -26,9 +27,14 @@ pub struct Signals {
 #[async_trait]
 impl ShutdownSignalWatch for Signals {
     async fn recv(&self) -> ShutdownSignal {
-        let streams =
-            [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::user_defined2()];
-        let [mut term, mut int, mut hangup, mut upgrade] = match listen(streams) {
+        let kinds = [
+            SignalKind::terminate(),
+            SignalKind::interrupt(),
+            SignalKind::hangup(),
+            SignalKind::user_defined1(),
+            SignalKind::user_defined2(),
+        ];
+        let [mut term, mut int, mut hangup, mut renamed, mut upgrade] = match listen(kinds) {
             Ok(streams) => streams,
             Err(error) => {
                 log::error!(error:% = error; "signals cannot be listened for");
@@ -64,6 +70,10 @@ impl ShutdownSignalWatch for Signals {
                     self.gateway.hangup.notify_one();
                     self.gateway.access_logs.reopen();
                     self.gateway.remotes().iter().for_each(|remote| remote.fetch_now());
+                }
+                _ = renamed.recv() => {
+                    log::info!("SIGUSR1: the access log is opened again");
+                    self.gateway.access_logs.reopen();
                 }
             }
         };
@@ -151,36 +161,17 @@ impl BackgroundService for Housekeeping {
                 reload.await;
             }
         };
-        let tidy = async { tokio::join!(self.sweep(), self.upkeep(), reload) };
-        tokio::select! {
-            _ = tidy => {}
-            _ = shutdown.wait_for(|stop| *stop) => {}
-        }
+        let gateway = Arc::clone(&self.gateway);
+        let tidy = essential::spawn("housekeeping", async move {
+            tokio::join!(sweep(&gateway), upkeep(&gateway), reload);
+        });
+        let _ = shutdown.wait_for(|stop| *stop).await;
+        tidy.abort();
         self.leave().await;
     }
 }
 
 impl Housekeeping {
-    async fn sweep(&self) {
-        let mut second = tokio::time::interval(Duration::from_secs(1));
-        loop {
-            second.tick().await;
-            self.gateway.store.sweep();
-            self.gateway.access_logs.tell();
-            if let Some(tokens) = &self.gateway.snapshot.load().tokens {
-                tokens.sweep();
-            }
-        }
-    }
-
-    async fn upkeep(&self) {
-        let mut often = tokio::time::interval(Duration::from_secs(5));
-        loop {
-            often.tick().await;
-            self.gateway.metrics.upkeep();
-        }
-    }
-
     /// Ends the process as soon as the last connection has gone, when it has taken too long, or at a second signal.
     async fn leave(&self) {
         let gone = async {
@@ -201,7 +192,29 @@ impl Housekeeping {
             () = second_signal => log::warn!(open = self.open.load(Ordering::Acquire); "second signal, leaving at once"),
         }
         self.gateway.access_logs.finish();
+        log::logger().flush();
         std::process::exit(0);
+    }
+}
+
+async fn sweep(gateway: &Gateway) {
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        second.tick().await;
+        essential::stumble("housekeeping");
+        gateway.store.sweep();
+        gateway.access_logs.tell();
+        if let Some(tokens) = &gateway.snapshot.load().tokens {
+            tokens.sweep();
+        }
+    }
+}
+
+async fn upkeep(gateway: &Gateway) {
+    let mut often = tokio::time::interval(Duration::from_secs(5));
+    loop {
+        often.tick().await;
+        gateway.metrics.upkeep();
     }
 }
 

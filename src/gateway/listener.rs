@@ -18,6 +18,7 @@ use pingora::services::Service;
 use pingora::services::listening::Service as ListeningService;
 use socket2::{Domain, Socket, Type};
 
+use super::essential;
 use super::front_door::FrontDoor;
 
 /// One address, bound once for each thread.
@@ -160,7 +161,7 @@ impl Thread {
 impl Service for Thread {
     async fn start_service(&mut self, table: Option<ListenFds>, shutdown: ShutdownWatch, per_fd: usize) {
         if let Some(task) = self.beside.get_mut().take() {
-            tokio::spawn(task);
+            essential::spawn("store", task);
         }
         let start = |mut socket: OwnSocket<_>| {
             let (table, shutdown) = (table.clone(), shutdown.clone());

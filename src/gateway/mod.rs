@@ -11,6 +11,7 @@ mod credentials;
 mod decide;
 mod descriptors;
 pub mod echo;
+mod essential;
 mod fall_back;
 mod fields;
 mod forwarding;

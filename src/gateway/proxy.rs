@@ -21,6 +21,7 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use super::access_log::record::{End, Record};
 use super::decide::{Arrival, Decision, decide};
+use super::essential;
 use super::fields::RateFields;
 use super::forwarding::{self, Client, FORWARDED_FOR};
 use super::front_door::Violation;
@@ -111,6 +112,7 @@ impl ProxyHttp for Proxy {
     async fn request_filter(&self, session: &mut Session, passage: &mut Passage) -> Result<bool> {
         let snapshot = self.gateway.snapshot.load();
         let head = session.req_header();
+        essential::stumble(head.uri.path());
         passage.request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
         passage.peer = session
             .client_addr()

@@ -127,7 +127,7 @@ fn diagnostics_are_text_or_json() {
     crate::support::eventually("a line", || gateway.errors().contains("upstream resolved"));
     let errors = gateway.errors();
     let line: serde_json::Value =
-        serde_json::from_str(errors.lines().find(|line| line.contains("resolved")).unwrap()).unwrap();
+        serde_json::from_str(errors.lines().find(|line| line.contains("upstream resolved")).unwrap()).unwrap();
     assert_eq!((&line["level"], &line["host"]), (&"info".into(), &"localhost".into()), "{line}");
     let gateway = Gateway::start_for("http://localhost:1", "log: {level: error}");
     gateway.client().get("/", &[]);

@@ -1,7 +1,8 @@
 //! What tests may do, no release can.
 
-/// Stand in the script that takes the moment as an argument, and in one that is wrong on purpose.
-const MARKS: [&str; 2] = ["test-hooks: the moment can be an argument", "test-hooks: a flaw"];
+/// Stand in the script that takes the moment as an argument, in one that is wrong on purpose, and in a panic.
+const MARKS: [&str; 3] =
+    ["test-hooks: the moment can be an argument", "test-hooks: a flaw", "test-hooks: a panic on purpose"];
 
 /// Runs twice in CI, with the feature and without: a release is built without.
 #[test]

@@ -36,6 +36,7 @@ mod links;
 mod local;
 mod many_keys;
 mod metrics;
+mod mishaps;
 mod outage;
 mod pipelines;
 mod proxying;

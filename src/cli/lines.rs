@@ -1,0 +1,106 @@
+//! Writes diagnostics on a thread of its own: who serves never waits for who reads them.
+//!
+//! Where standard error is a pipe that nobody empties, or a disk that is full, lines are dropped and counted; when it takes
+//! lines again, one of them says how many.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+/// How many may wait.
+const MOST: usize = 1024;
+/// How long the end of the process may wait for the last of them, in steps.
+const LAST: (u32, Duration) = (100, Duration::from_millis(2));
+
+#[derive(Clone, Debug)]
+pub struct Lines {
+    waiting: SyncSender<Vec<u8>>,
+    unwritten: Arc<AtomicUsize>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Lines {
+    pub fn to(mut target: impl Write + Send + 'static) -> io::Result<Lines> {
+        let (waiting, lines) = sync_channel::<Vec<u8>>(MOST);
+        let new = Lines { waiting, unwritten: Arc::default(), dropped: Arc::default() };
+        let (unwritten, dropped) = (Arc::clone(&new.unwritten), Arc::clone(&new.dropped));
+        std::thread::Builder::new().name("log".to_owned()).spawn(move || {
+            for line in lines {
+                // There is nobody to be told that a line cannot be written.
+                let taken = target.write_all(&line).is_ok();
+                unwritten.fetch_sub(1, Ordering::Release);
+                let lines = if taken { dropped.swap(0, Ordering::Relaxed) } else { 0 };
+                if lines > 0 {
+                    log::warn!(lines; "lines of the log were dropped");
+                }
+            }
+        })?;
+        Ok(new)
+    }
+
+    /// Waits a little for what was said last.
+    pub fn finish(&self) {
+        let (steps, step) = LAST;
+        for _ in 0..steps {
+            if self.unwritten.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            std::thread::sleep(step);
+        }
+    }
+}
+
+impl Write for Lines {
+    /// A whole line at a time: that is how they come.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.unwritten.fetch_add(1, Ordering::Relaxed);
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.waiting.try_send(line.to_vec()) {
+            self.unwritten.fetch_sub(1, Ordering::Relaxed);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// Takes a line only when it is told to.
+    struct Slow(Receiver<()>);
+
+    impl Write for Slow {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.recv().map(|()| line.len()).map_err(io::Error::other)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_writes_never_waits_and_what_does_not_fit_is_counted() {
+        let (go, slow) = channel();
+        let mut lines = Lines::to(Slow(slow)).unwrap();
+        for _ in 0..MOST + 100 {
+            lines.write_all(b"a line\n").unwrap();
+        }
+        let dropped = lines.dropped.load(Ordering::Relaxed);
+        // One may be in the hands of the thread.
+        assert!((99..=100).contains(&dropped), "{dropped}");
+        for _ in 0..=MOST {
+            go.send(()).unwrap();
+        }
+        lines.finish();
+        assert_eq!(lines.unwritten.load(Ordering::Relaxed), 0);
+        assert_eq!(lines.dropped.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,49 @@
+//! Says at the start what an operator would not want, and does not need.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::config::{Source, read_file};
+
+const WRITABLE_BY_OTHERS: u32 = 0o002;
+const READABLE_BY_OTHERS: u32 = 0o004;
+
+/// Of the process, and of the files that it has read.
+pub fn warn(sources: &[Source]) {
+    if nix::unistd::geteuid().is_root() {
+        log::warn!("runs as root, which it does not need");
+    }
+    for (place, source) in sources.iter().enumerate() {
+        let Ok(metadata) = std::fs::metadata(&source.path) else { continue };
+        let (file, mode) = (source.path.display(), metadata.permissions().mode());
+        if mode & WRITABLE_BY_OTHERS != 0 {
+            log::warn!(file:%; "everybody may write this file");
+        }
+        // The first is gateway.yaml, which holds its secrets elsewhere.
+        if place > 0 && mode & READABLE_BY_OTHERS != 0 && read_file(&source.path).is_ok_and(|bytes| is_secret(&bytes)) {
+            log::warn!(file:%; "everybody may read this secret");
+        }
+    }
+}
+
+/// Of the files that gateway.yaml names, all that is neither a certificate, a public key nor a set of those.
+fn is_secret(bytes: &[u8]) -> bool {
+    let text = bytes.trim_ascii_start();
+    let has = |words: &[u8]| text.windows(words.len()).any(|part| part == words);
+    has(b"PRIVATE KEY-----") || !(text.starts_with(b"-----BEGIN ") || text.starts_with(b"{"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_secret;
+
+    #[test]
+    fn what_is_public_is_no_secret() {
+        for public in ["-----BEGIN CERTIFICATE-----\n", "\n-----BEGIN PUBLIC KEY-----\n", "{\"keys\": []}"] {
+            assert!(!is_secret(public.as_bytes()), "{public}");
+        }
+        let both = "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\n";
+        for secret in ["correct horse", "", "-----BEGIN RSA PRIVATE KEY-----\n", both] {
+            assert!(is_secret(secret.as_bytes()), "{secret}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Runs what the gateway cannot do without. Where that panics, the process leaves: who keeps it up starts it anew.
+//!
+//! A connection is nothing of that kind. A panic there, which would be a bug of ours, costs that connection alone.
+
+use tokio::task::AbortHandle;
+
+/// Runs a task to its end, or to that of the process.
+pub fn spawn(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    let task = tokio::spawn(task);
+    let handle = task.abort_handle();
+    tokio::spawn(async move {
+        if task.await.is_err_and(|error| error.is_panic()) {
+            log::error!(task = name; "panicked, leaving");
+            log::logger().flush();
+            std::process::exit(1);
+        }
+    });
+    handle
+}
+
+/// Panics at a place that a test has chosen; a plain build knows none.
+#[cfg_attr(not(feature = "test-hooks"), inline(always))]
+pub fn stumble(place: &str) {
+    #[cfg(feature = "test-hooks")]
+    if std::env::var("TOLLGATE_STUMBLE").is_ok_and(|chosen| chosen == place) {
+        #[expect(clippy::panic, reason = "what it is for")]
+        {
+            panic!("test-hooks: a panic on purpose");
+        }
+    }
+    #[cfg(not(feature = "test-hooks"))]
+    let _ = place;
+}

@@ -1,0 +1,128 @@
+//! What befalls a process: signals, panics, a kill, a log that nobody takes.
+
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::support::{Gateway, Upstream, eventually, free_port, now};
+
+#[test]
+fn signals_at_any_time_end_it_only_when_they_say_so() {
+    let upstream = Upstream::start();
+    let mut gateway = Gateway::start(&upstream, "");
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut client = gateway.client();
+    for _ in 0..40 {
+        gateway.signal(["HUP", "USR1"][random.usize(..2)]);
+        for _ in 0..random.usize(..4) {
+            assert_eq!(client.get("/", &[]).status, 200);
+        }
+    }
+    assert!(gateway.is_running());
+    eventually("it says so", || gateway.errors().contains("SIGUSR1: the access log is opened again"));
+    gateway.signal("TERM");
+    gateway.signal("INT");
+    assert_eq!(gateway.wait().0.code(), Some(0));
+}
+
+#[test]
+#[cfg(feature = "test-hooks")]
+fn a_panic_costs_the_connection_on_which_it_happens() {
+    let upstream = Upstream::start();
+    let mut gateway = Gateway::start_after("export TOLLGATE_STUMBLE=/stumble", &upstream, "");
+    let mut other = gateway.client();
+    for _ in 0..5 {
+        assert_eq!(other.get("/", &[]).status, 200);
+        let mut client = gateway.client();
+        client.write("GET /stumble?secret=x HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(client.response("GET").is_err());
+    }
+    assert_eq!(other.get("/", &[]).status, 200);
+    gateway.expect("tollgate_http_connections", &[], 1.0);
+    let errors = gateway.errors();
+    assert_eq!(errors.matches("ERROR panicked, which is a bug").count(), 5, "{errors}");
+    assert!(!errors.contains("secret=x") && gateway.is_running());
+}
+
+#[test]
+#[cfg(feature = "test-hooks")]
+fn a_panic_in_what_it_cannot_do_without_ends_it_with_a_word() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("gateway.yaml");
+    std::fs::write(&file, Gateway::text("http://127.0.0.1:9", "")).unwrap();
+    let ended = Gateway::command(&file).env("TOLLGATE_STUMBLE", "housekeeping").output().unwrap();
+    let errors = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("ERROR panicked, leaving task=housekeeping"), "{errors}");
+}
+
+#[test]
+fn killed_it_starts_again_at_once_at_the_same_address() {
+    let (upstream, port) = (Upstream::start(), free_port());
+    for _ in 0..5 {
+        let begin = now();
+        let mut gateway = Gateway::start(&upstream, &format!("listeners: [{{address: 127.0.0.1:{port}}}]"));
+        let mut client = gateway.client();
+        assert_eq!(client.get("/", &[]).status, 200);
+        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        gateway.signal("KILL");
+        assert_eq!(gateway.wait().0.code(), None);
+    }
+}
+
+/// Asks for more lines than a pipe and a queue hold, and then for an answer.
+fn flood(gateway: &Gateway) {
+    for _ in 0..3000 {
+        let mut client = gateway.client();
+        client.write("GET /\r\n\r\n");
+        assert_eq!(client.response("GET").unwrap().status, 400);
+    }
+    let begin = now();
+    assert_eq!(gateway.client().get("/", &[]).status, 200);
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+}
+
+const TALKATIVE: &str = "log: {level: debug}";
+
+#[test]
+fn a_log_that_nobody_reads_stops_nothing_and_says_later_what_it_lost() {
+    let (upstream, directory) = (Upstream::start(), TempDir::new().unwrap());
+    let [pipe, go, out] = ["pipe", "go", "out"].map(|name| directory.path().join(name));
+    // Reads nothing until it may.
+    let reader = format!(
+        "mkfifo {pipe}; (until [ -e {go} ]; do sleep 0.1; done; exec cat > {out}) < {pipe} & exec 2> {pipe}",
+        pipe = pipe.display(),
+        go = go.display(),
+        out = out.display()
+    );
+    let gateway = Gateway::start_after(&reader, &upstream, TALKATIVE);
+    flood(&gateway);
+    std::fs::write(go, "").unwrap();
+    eventually("what was lost is said", || {
+        let _ = gateway.client().get("/", &[]);
+        std::fs::read_to_string(&out).is_ok_and(|text| text.contains("WARN lines of the log were dropped lines="))
+    });
+}
+
+#[test]
+fn a_log_on_a_full_disk_stops_nothing_and_neither_does_a_closed_one() {
+    let upstream = Upstream::start();
+    for line in ["exec 2> /dev/full", "exec 2>&-"] {
+        let mut gateway = Gateway::start_after(line, &upstream, TALKATIVE);
+        flood(&gateway);
+        assert!(gateway.is_running(), "{line}");
+    }
+}
+
+#[test]
+fn a_secret_that_everybody_may_read_is_said_at_the_start() {
+    let upstream = Upstream::start();
+    let store = format!(
+        "store: {{redis: {{url: \"redis://127.0.0.1:{}\", password_file: \"redis password\"}}}}\non_store_failure: deny",
+        free_port()
+    );
+    let gateway = Gateway::start_beside(&upstream, &store, &[("redis password", "correct horse")]);
+    let errors = gateway.errors();
+    assert_eq!(errors.matches("everybody may read this secret").count(), 1, "{errors}");
+    assert!(!errors.contains("horse"));
+}
