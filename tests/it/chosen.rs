@@ -19,6 +19,30 @@ fn ask(client: &mut Client, target: &str, fields: &[(&str, &[u8])]) -> Response 
 }
 
 #[test]
+fn a_method_is_the_one_on_the_wire_whatever_else_the_request_says() {
+    let rule = |name: &str, matched: &str, burst: u64| {
+        format!(
+            "  - {{name: {name}, {matched}limit_keys: [ip:address], algorithm_config: {{rate: 1/hour, burst: {burst}}}}}\n"
+        )
+    };
+    let rules = format!("rules:\n{}{}", rule("writes", "match: {method: POST}, ", 1), rule("all", "", 4));
+    let gateway = Gateway::start(&Upstream::start(), &rules);
+    let mut client = gateway.client();
+    let overriding =
+        |method| ["X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"].map(|name| (name, method));
+    // Two of the four of those that are no POST, whatever they would like to be.
+    for method in ["GET", "OPTIONS"] {
+        assert_eq!(client.send(method, "/", &overriding("POST"), "").status, 200, "{method}");
+    }
+    assert_eq!(client.send("POST", "/", &overriding("GET"), "x").status, 200);
+    assert_eq!(client.send("POST", "/", &overriding("GET"), "x").status, 429);
+    for method in ["HEAD", "post"] {
+        assert_eq!(client.send(method, "/?_method=POST", &[], "").status, 200, "{method}");
+    }
+    assert_eq!(client.send("HEAD", "/", &[], "").status, 429);
+}
+
+#[test]
 fn a_cost_is_a_plain_decimal_or_the_default_and_no_bucket_is_the_worse_for_it() {
     const DEFAULT: u64 = 8;
     // What is left of 10, when the default is 2; none where the request can never be paid.
