@@ -29,7 +29,7 @@ fn signals_at_any_time_end_it_only_when_they_say_so() {
 #[cfg(feature = "test-hooks")]
 fn a_panic_costs_the_connection_on_which_it_happens() {
     let upstream = Upstream::start();
-    let mut gateway = Gateway::start_after("export TOLLGATE_STUMBLE=/stumble", &upstream, "");
+    let mut gateway = Gateway::start_after(&upstream, "", "export TOLLGATE_STUMBLE=/stumble");
     let mut other = gateway.client();
     for _ in 0..5 {
         assert_eq!(other.get("/", &[]).status, 200);
@@ -95,7 +95,7 @@ fn a_log_that_nobody_reads_stops_nothing_and_says_later_what_it_lost() {
         go = go.display(),
         out = out.display()
     );
-    let gateway = Gateway::start_after(&reader, &upstream, TALKATIVE);
+    let gateway = Gateway::start_after(&upstream, TALKATIVE, &reader);
     flood(&gateway);
     std::fs::write(go, "").unwrap();
     eventually("what was lost is said", || {
@@ -108,7 +108,7 @@ fn a_log_that_nobody_reads_stops_nothing_and_says_later_what_it_lost() {
 fn a_log_on_a_full_disk_stops_nothing_and_neither_does_a_closed_one() {
     let upstream = Upstream::start();
     for line in ["exec 2> /dev/full", "exec 2>&-"] {
-        let mut gateway = Gateway::start_after(line, &upstream, TALKATIVE);
+        let mut gateway = Gateway::start_after(&upstream, TALKATIVE, line);
         flood(&gateway);
         assert!(gateway.is_running(), "{line}");
     }
