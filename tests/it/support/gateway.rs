@@ -217,9 +217,18 @@ impl Gateway {
         self.child.id()
     }
 
-    /// What it has written to standard error so far.
+    /// What it has written to standard error so far. A thread of its own does that, so it may be a moment late.
     pub fn errors(&self) -> String {
-        std::fs::read_to_string(self.directory.path().join("stderr")).unwrap()
+        let read = || std::fs::read_to_string(self.directory.path().join("stderr")).unwrap();
+        let mut errors = read();
+        loop {
+            std::thread::sleep(Duration::from_millis(30));
+            let again = read();
+            if again.len() == errors.len() {
+                return errors;
+            }
+            errors = again;
+        }
     }
 }
 
