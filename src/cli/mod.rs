@@ -51,7 +51,7 @@ pub struct CommandLine {
 enum Command {
     /// Proxy and enforce; what happens without a command
     Run(run::Arguments),
-    /// Report every problem of a file, and change nothing
+    /// Report every problem of a file, and what is unwise in it; change nothing
     Check(check::Arguments),
     /// Say what a file makes of a request, rule by rule, and why
     Explain(Box<explain::Arguments>),
@@ -89,7 +89,7 @@ impl CommandLine {
         let done = match self.command {
             None => run::run(&self.run),
             Some(Command::Run(arguments)) => run::run(&arguments),
-            Some(Command::Check(arguments)) => check::run(&arguments),
+            Some(Command::Check(arguments)) => return check::run(&arguments),
             Some(Command::Explain(arguments)) => explain::run(&arguments),
             Some(Command::Bucket(arguments)) => bucket::run(&arguments),
             Some(Command::Replay(arguments)) => replay::run(&arguments),

@@ -1,17 +1,28 @@
 //! Makes a `Config` of a file's tree: one function for each section, all of them run whatever the others found.
 
 use super::reader::{Field, Section, all};
-use super::rules::Given;
+use super::rules::{Given, Written};
+use super::warning::Warnings;
 use super::{
     Config, Drain, HeaderFormat, Jitter, Log, LogFormat, Surroundings, Threads, Upstream, UpstreamTimeouts, access_log,
-    api_keys, bounds, hashing, listeners, rules, stores, tokens,
+    allowed, api_keys, bounds, hashing, listeners, rules, stores, tokens,
 };
 use crate::auth::client_ip;
 use crate::limit::rule::OnStoreFailure;
+use crate::limit::rule_set::RuleSet;
 use crate::time::Micros;
 
+/// A file without a problem.
+#[derive(Debug)]
+pub struct Checked {
+    pub config: Config,
+    pub written: Written,
+    /// The names of warnings that are meant.
+    pub allowed: Vec<&'static str>,
+}
+
 /// None when a problem has been reported.
-pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config> {
+pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Checked> {
     let file = root.section()?;
     let listeners = listeners::listeners(&file);
     let admin = optional(file.get("admin"), |field| field.socket_address());
@@ -29,7 +40,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
         jwt: file.has("jwt"),
         api_keys: file.has("api_keys"),
     };
-    let rules = rules::rule_set(&file, given);
+    let written = rules::written(&file, given);
     let headers = or_default(file.get("headers"), vec![HeaderFormat::RateLimit, HeaderFormat::Legacy], headers);
     let retry_after_jitter = jitter(file.get("retry_after_jitter"));
     let bounds = bounds::bounds(file.get("limits"));
@@ -38,9 +49,10 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
     let log = log(file.get("log"));
     let access_log = optional(file.get("access_log"), |field| access_log::access_log(field, given, surroundings));
     let hash_key = hashing::hash_key(&file, surroundings);
+    let allowed = or_default(file.get("check"), Vec::new(), allowed::allowed);
     file.close();
     on_store_failure?;
-    let (jwt, api_keys) = (jwt?, api_keys?);
+    let (jwt, api_keys, written) = (jwt?, api_keys?, written?);
     let tokens = jwt.iter().flat_map(|jwt| &jwt.token_from).cloned();
     let credentials: Vec<_> = tokens.chain(api_keys.iter().map(|api_keys| api_keys.from.clone())).collect();
     let config = Config {
@@ -50,7 +62,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
         upstream: upstream?,
         store: store?,
         client_ip: client_ip?,
-        rules: rules?.beside_credentials(credentials),
+        rules: RuleSet::compile(&written.policies, &written.exempt).beside_credentials(credentials),
         jwt,
         api_keys,
         headers: headers?,
@@ -61,9 +73,10 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Config>
         log: log?,
         access_log: access_log?,
         hash_key: hash_key?,
+        warnings: Warnings::default(),
         hash: String::new(),
     };
-    Some(config)
+    Some(Checked { config, written, allowed: allowed? })
 }
 
 /// A key that may be missing: then there is nothing, and nothing is wrong.

@@ -199,7 +199,7 @@ pub fn numbers(section: &Section<'_>) -> Option<TokenBucket> {
 }
 
 /// `10000/day`: whole tokens in a second, minute, hour, day or any duration.
-fn parse_rate(text: &str) -> Option<Rate> {
+pub fn parse_rate(text: &str) -> Option<Rate> {
     let (amount, period) = text.split_once('/')?;
     let amount = amount.bytes().all(|byte| byte.is_ascii_digit()).then(|| amount.parse::<u64>().ok()).flatten()?;
     let period = match period {
@@ -255,7 +255,8 @@ fn source(field: &Field<'_>) -> Option<Option<Attribute>> {
     match Attribute::parse(text) {
         Ok(attribute @ (Attribute::Header(_) | Attribute::Query(_))) => Some(Some(attribute)),
         _ => {
-            field.must("be fixed, header:<name> or query:<name>");
+            let hint = super::rules::meant(text, &["fixed", "header:<name>", "query:<name>"]);
+            field.must_hinting("be fixed, header:<name> or query:<name>", hint);
             None
         }
     }

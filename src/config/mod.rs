@@ -5,6 +5,7 @@
 //! to the room that they configure, when that room is to the left of this one; the gateway's stand here.
 
 pub mod access_log;
+mod allowed;
 mod api_keys;
 mod bounds;
 pub mod change;
@@ -13,6 +14,7 @@ mod env;
 mod expires;
 mod hashing;
 mod limits;
+pub mod lints;
 mod listeners;
 pub mod problem;
 mod reader;
@@ -21,6 +23,7 @@ mod sources;
 mod stores;
 mod tokens;
 mod tree;
+pub mod warning;
 
 use std::fmt;
 use std::io;
@@ -40,6 +43,7 @@ use access_log::AccessLog;
 use problem::{Problems, Report};
 use reader::Field;
 pub use sources::{Loaded, Source, read_file};
+use warning::Warnings;
 
 /// What an editor can know of a file: JSON Schema, draft 7, which every one of them reads. It refuses no file that is
 /// right; [`Config::parse`] knows more, such as what two values must be to each other, and what stands in other files.
@@ -70,6 +74,8 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// What buckets and clients are named with where they must not be told.
     pub hash_key: HashKey,
+    /// What is right but unwise.
+    pub warnings: Warnings,
     /// Tells files apart: a hash of the text.
     pub hash: String,
 }
@@ -194,19 +200,21 @@ impl Config {
     /// Checks a file's text. `file` is its name in reports.
     pub fn parse(file: &str, bytes: &[u8], surroundings: Surroundings<'_>) -> Result<Config, Problems> {
         let report = Report::default();
-        let config = match tree::read(bytes, &report) {
-            Ok(mut tree) => {
-                env::expand(&mut tree, surroundings.variable, &report);
-                check::config(Field::root(&tree, &report), surroundings)
-            }
+        let mut tree = match tree::read(bytes, &report) {
+            Ok(tree) => tree,
             Err(problem) => {
                 let mut problems = report.into_problems();
                 problems.push(problem);
                 return Err(Problems { file: file.to_owned(), problems });
             }
         };
-        match (report.into_problems(), config) {
-            (problems, Some(config)) if problems.is_empty() => Ok(Config { hash: short_hash(bytes), ..config }),
+        env::expand(&mut tree, surroundings.variable, &report);
+        let checked = check::config(Field::root(&tree, &report), surroundings);
+        match (report.into_problems(), checked) {
+            (problems, Some(checked)) if problems.is_empty() => {
+                let warnings = Warnings { file: file.to_owned(), warnings: lints::look(&checked, &tree) };
+                Ok(Config { warnings, hash: short_hash(bytes), ..checked.config })
+            }
             (problems, _) => Err(Problems { file: file.to_owned(), problems }),
         }
     }

@@ -13,7 +13,6 @@ use crate::limit::rule::{
     Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, RefusalStatus,
     Rule,
 };
-use crate::limit::rule_set::RuleSet;
 use crate::place::Place;
 
 /// What the rest of the file says to the rules.
@@ -28,6 +27,13 @@ pub struct Given {
     pub api_keys: bool,
 }
 
+/// What a file says of policies, checked, and not compiled yet.
+#[derive(Debug)]
+pub struct Written {
+    pub policies: Vec<Policy>,
+    pub exempt: Vec<Vec<Condition>>,
+}
+
 /// What reading one rule has to know of the others.
 struct Rules {
     given: Given,
@@ -36,7 +42,7 @@ struct Rules {
     rule_names: HashSet<String>,
 }
 
-pub fn rule_set(file: &Section<'_>, given: Given) -> Option<RuleSet> {
+pub fn written(file: &Section<'_>, given: Given) -> Option<Written> {
     let mut rules = Rules { given, policy_names: HashSet::new(), rule_names: HashSet::new() };
     let exempt = match file.get("exempt") {
         None => Some(Vec::new()),
@@ -68,7 +74,16 @@ pub fn rule_set(file: &Section<'_>, given: Given) -> Option<RuleSet> {
         }
         (None, Some(field)) => field.list().and_then(|members| all(members, |member| rules.policy(member))),
     };
-    Some(RuleSet::compile(&policies?, &exempt?))
+    Some(Written { policies: policies?, exempt: exempt? })
+}
+
+/// What comes near, where the name behind the colon is whatever stands there.
+pub fn meant(text: &str, spellings: &[&str]) -> Option<String> {
+    let name = text.split_once(':').map_or("", |(_, name)| name);
+    let there = |spelling: &&&str| !name.is_empty() || !spelling.contains('<');
+    let spelt = |spelling: &&str| spelling.replace("<name>", name).replace("<claim>", name);
+    let spellings: Vec<String> = spellings.iter().filter(there).map(spelt).collect();
+    nearest(text, &spellings.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// What to do while the store gives no answer: for the whole file, or for one rule.
@@ -397,8 +412,7 @@ impl Given {
         let text = text.escape_debug();
         match why {
             NotAnAttribute::Unknown => {
-                let plain: Vec<_> = SPELLINGS.iter().copied().filter(|name| !name.contains('<')).collect();
-                let hint = nearest(&text.to_string(), &plain);
+                let hint = meant(&text.to_string(), SPELLINGS);
                 let hint = hint.unwrap_or_else(|| format!("attributes are {}", SPELLINGS.join(", ")));
                 field.wrong(format_args!("`{text}` is not an attribute"), Some(hint));
             }

@@ -36,6 +36,7 @@ mod snapshot;
 mod stamp;
 mod tokens;
 mod upstream;
+mod warned;
 
 pub use decide::retry_after;
 /// For `tests/fuzz`, which judges bodies by themselves.

@@ -18,6 +18,7 @@ use super::shared::Gateway;
 use super::snapshot::Snapshot;
 use super::stamp::{PACE, Why};
 use super::upstream::keep_looking_up;
+use super::warned::warn;
 use crate::auth::jwt::jwks::Remote;
 use crate::config::change::Anew;
 use crate::config::problem::Problems;
@@ -53,6 +54,7 @@ impl Reload {
     pub async fn run(mut self) {
         let first = self.gateway.snapshot.load_full();
         self.follow(&first);
+        warn(&first.config.warnings.at(self.gateway.clock.wall()));
         drop(first);
         let mut pace = tokio::time::interval(PACE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -100,9 +102,11 @@ impl Reload {
             let (config, late) = config.beside(&before.config);
             let anew = config.starts_anew(&before.config);
             let relog = (config.log != before.config.log).then_some(config.log);
-            (Snapshot::after(&before, config, &gateway), late, anew, relog)
+            let now = gateway.clock.wall();
+            let warnings = config.warnings.at(now).beyond(&before.config.warnings.at(now));
+            (Snapshot::after(&before, config, &gateway), late, anew, relog, warnings)
         });
-        let Ok((snapshot, late, anew, relog)) = made.await else { return };
+        let Ok((snapshot, late, anew, relog, warnings)) = made.await else { return };
         let snapshot = Arc::new(snapshot);
         let new = self.follow(&snapshot);
         let tried = async {
@@ -133,6 +137,7 @@ impl Reload {
             let which = list(anew.iter().map(Anew::to_string));
             log::warn!(limits = anew.len(), which; "buckets start anew");
         }
+        warn(&warnings);
     }
 
     /// Keeps up what a snapshot looks up and fetches, and gives up what it does not. Whose keys are new comes back.

@@ -61,7 +61,7 @@ impl Text {
         Text::Exact(text.as_bytes().to_vec())
     }
 
-    fn equals(&self, value: &[u8]) -> bool {
+    pub fn equals(&self, value: &[u8]) -> bool {
         match self {
             Text::Exact(text) => text == value,
             Text::Subtree(above) => {

@@ -1,6 +1,7 @@
 //! What the commands print, and how they exit.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
 use crate::support::{Client, Gateway, Upstream};
@@ -46,6 +47,131 @@ fn a_file_that_is_not_there_is_a_problem() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).starts_with("no-such-file.yaml: must be a readable file: "), "{output:?}");
     assert!(text(&output.stderr).ends_with("\n1 problem\n"), "{output:?}");
+}
+
+/// A file with this in it, in a folder of its own.
+fn written(text: &str) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("gateway.yaml");
+    std::fs::write(&file, format!("upstream: http://127.0.0.1:9\n{text}")).unwrap();
+    let name = file.to_str().unwrap().to_owned();
+    (directory, name)
+}
+
+#[test]
+fn warnings_stand_before_ok_and_in_its_place_where_check_is_strict() {
+    let (_directory, name) = written("admin: 0.0.0.0:9901\n");
+    let warning = format!(
+        "{name}:2:8: warning public_admin: admin: is 0.0.0.0:9901: whoever can reach that address reads metrics without a \
+         password\n  hint: listen on 127.0.0.1, or on an address that only monitoring can reach, and say that it is meant\n\
+         1 warning\n"
+    );
+    let output = tollgate(&["check", &name]);
+    assert_eq!((output.status.code(), text(&output.stdout), text(&output.stderr)), (Some(0), "ok\n", &*warning));
+    let output = tollgate(&["check", "--strict", &name]);
+    assert_eq!((output.status.code(), text(&output.stdout), text(&output.stderr)), (Some(1), "", &*warning));
+    let (_directory, name) = written("admin: 0.0.0.0:9901\ncheck: {allow: [public_admin]}\n");
+    let output = tollgate(&["check", "--strict", &name]);
+    assert_eq!((output.status.code(), text(&output.stdout), text(&output.stderr)), (Some(0), "ok\n", ""));
+    let (_directory, name) = written("rules: [{name: a, action: deny, expires: 2020-01-01T00:00:00Z}]\n");
+    let output = tollgate(&["check", "--strict", &name]);
+    assert!(text(&output.stderr).contains("warning expired_rule: rules[0].expires: has passed"), "{output:?}");
+}
+
+#[test]
+fn check_prints_one_json_document_when_asked() {
+    let json = |arguments: &[&str]| {
+        let output = tollgate(&[&["check", "--json"], arguments].concat());
+        assert_eq!(text(&output.stderr), "", "{arguments:?}");
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(if document["ok"] == true { 0 } else { 1 }), "{document}");
+        document
+    };
+    let (_directory, good) = written("");
+    let none: [(); 0] = [];
+    assert_eq!(
+        json(&[&good]),
+        serde_json::json!({"file": good, "ok": true, "problems": none, "warnings": none, "starts_anew": none})
+    );
+    let (_directory, unwise) =
+        written("admin: 0.0.0.0:9901\nrules: [{name: a, limit_keys: [], algorithm_config: {rate: 1/s}}]\n");
+    let found = json(&[&unwise, "--against", &good]);
+    assert_eq!(found["starts_anew"], serde_json::json!(["policy default, limit a: it was not there before"]));
+    let warning = &found["warnings"][0];
+    assert_eq!(
+        (&warning["name"], &warning["line"], &warning["column"]),
+        (&"public_admin".into(), &2.into(), &8.into())
+    );
+    assert_eq!((&warning["file"], &warning["path"]), (&unwise.clone().into(), &"admin".into()));
+    assert_eq!(json(&[&unwise, "--strict"])["ok"], false);
+    let (_directory, wrong) = written("lisen: 1\n");
+    let problem = serde_json::json!({
+        "file": wrong, "line": 2, "column": 1, "path": "lisen", "what": "unknown key", "hint": "did you mean `listen`?"
+    });
+    assert_eq!(json(&[&wrong])["problems"], serde_json::json!([problem]));
+    assert_eq!(json(&[&good, "--against", &wrong])["problems"], serde_json::json!([problem]));
+    let missing = json(&["no-such-file.yaml"]);
+    assert_eq!(
+        (&missing["file"], &missing["problems"][0]["line"]),
+        (&"no-such-file.yaml".into(), &serde_json::Value::Null)
+    );
+    assert!(missing["problems"][0]["what"].as_str().unwrap().starts_with("must be a readable file: "), "{missing}");
+}
+
+#[test]
+fn a_file_that_cannot_be_one_is_a_problem_and_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().to_str().unwrap();
+    let large = directory.path().join("large.yaml");
+    std::fs::write(&large, "# filler\n".repeat(10 << 17)).unwrap();
+    let binary = directory.path().join("binary.yaml");
+    std::fs::write(&binary, [0, 159, 146, 150]).unwrap();
+    let mut files = vec![
+        (folder, ": must be a readable file: Is a directory"),
+        (large.to_str().unwrap(), ": must be at most 4194304 bytes, is 11796480"),
+        (binary.to_str().unwrap(), ": must be UTF-8 text, is not in line 1"),
+    ];
+    let secret = directory.path().join("secret.yaml");
+    std::fs::write(&secret, "upstream: http://a\n").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o000)).unwrap();
+    // Whoever is root may read it all the same.
+    if std::fs::read(&secret).is_err() {
+        files.push((secret.to_str().unwrap(), ": must be a readable file: Permission denied"));
+    }
+    for (file, what) in files {
+        let output = tollgate(&["check", file]);
+        let said = text(&output.stderr);
+        assert!(said.starts_with(&format!("{file}{what}")) && said.ends_with("\n1 problem\n"), "{said}");
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""));
+    }
+}
+
+#[test]
+fn a_start_and_a_reload_tell_the_log_each_warning_once() {
+    let upstream = Upstream::start();
+    let user = |name: &str| {
+        format!(
+            "{{name: {name}, match: {{path: /{name}}}, limit_keys: [header:x-user], algorithm_config: {{rps: 1, burst: 1}}}}"
+        )
+    };
+    let rules = |names: &[&str]| {
+        format!(
+            "rules: [{}, {{name: rest, limit_keys: [], algorithm_config: {{rps: 9, burst: 9}}}}]",
+            names.iter().map(|name| user(name)).collect::<Vec<_>>().join(", ")
+        )
+    };
+    let gateway = Gateway::start(&upstream, &rules(&["a"]));
+    let said = |what: &str| gateway.errors().matches(what).count();
+    let line =
+        format!("WARN configuration warning name=unverified_key place={}:", gateway.file("gateway.yaml").display());
+    crate::support::eventually("it is told", || said(&line) == 1);
+    gateway.reload(&upstream, &rules(&["a", "b"]));
+    crate::support::eventually("the new one is told", || said(&line) == 2);
+    assert_eq!((said("path=rules[0].limit_keys"), said("path=rules[1].limit_keys")), (1, 1), "{}", gateway.errors());
+    let many: Vec<String> = (0..20).map(|number| format!("r{number}")).collect();
+    gateway.reload(&upstream, &rules(&many.iter().map(String::as_str).collect::<Vec<_>>()));
+    crate::support::eventually("the rest is counted", || said("WARN more configuration warnings") == 1);
+    assert_eq!((said(&line), said(" more=8")), (12, 1), "{}", gateway.errors());
 }
 
 #[test]

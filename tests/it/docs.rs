@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use tollgate::config::lints::LINTS;
+use tollgate::config::problem::Problems;
 use tollgate::config::{Config, Surroundings};
 
 use super::support::Certificates;
@@ -26,6 +28,7 @@ pub const PAGES: &[&str] = &[
     "docs/reasons.md",
     "docs/recipes.md",
     "docs/replay.md",
+    "docs/warnings.md",
 ];
 
 /// The fenced blocks of a language.
@@ -41,32 +44,66 @@ pub fn whole(block: &str) -> String {
     format!("{first}{block}")
 }
 
+/// What check says of a block of a page.
+fn checked(name: &str, block: &str) -> Result<Config, Problems> {
+    let keys = serde_json::json!({"keys": [es256().jwk]}).to_string();
+    let certificates = Certificates::get();
+    // Whatever files a block names, they are there.
+    let read = |path: &Path| match path.extension().and_then(|extension| extension.to_str()) {
+        Some("pem") => Ok(certificates.client.0.clone().into_bytes()),
+        Some("key") => Ok(certificates.client.1.clone().into_bytes()),
+        _ if path == Path::new("api-keys.txt") => Ok(b"# none yet".to_vec()),
+        Some("json") => Ok(keys.clone().into_bytes()),
+        _ => Ok(b"a secret that is long enough for everything".to_vec()),
+    };
+    // And the one variable that the shipped file wants.
+    let variable = |name: &str| (name == "JWT_SECRET").then(|| "x".repeat(32));
+    let surroundings = Surroundings { variable: &variable, folder: Path::new(""), read: &read };
+    Config::parse(name, whole(block).as_bytes(), surroundings)
+}
+
+/// The names of the warnings that a block of a page gets, whenever it is looked at.
+fn warnings(name: &str, block: &str) -> Vec<&'static str> {
+    let config = checked(name, block).unwrap_or_else(|problems| panic!("{problems}\nin:\n{block}"));
+    config.warnings.warnings.iter().map(|warning| warning.name).collect()
+}
+
 #[test]
 fn every_yaml_block_passes_check() {
-    let mut checked = 0;
-    let keys = serde_json::json!({"keys": [es256().jwk]}).to_string();
+    let mut count = 0;
     for name in PAGES {
-        let page = read(name);
-        for block in blocks(&page, "yaml") {
-            let whole = whole(block);
-            let certificates = Certificates::get();
-            // Whatever files a block names, they are there.
-            let read = |path: &Path| match path.extension().and_then(|extension| extension.to_str()) {
-                Some("pem") => Ok(certificates.client.0.clone().into_bytes()),
-                Some("key") => Ok(certificates.client.1.clone().into_bytes()),
-                _ if path == Path::new("api-keys.txt") => Ok(b"# none yet".to_vec()),
-                Some("json") => Ok(keys.clone().into_bytes()),
-                _ => Ok(b"a secret that is long enough for everything".to_vec()),
-            };
-            // And the one variable that the shipped file wants.
-            let variable = |name: &str| (name == "JWT_SECRET").then(|| "x".repeat(32));
-            let surroundings = Surroundings { variable: &variable, folder: Path::new(""), read: &read };
-            let result = Config::parse(name, whole.as_bytes(), surroundings);
-            assert!(result.is_ok(), "{}\nin:\n{whole}", result.unwrap_err());
-            checked += 1;
+        for block in blocks(&read(name), "yaml") {
+            let result = checked(name, block);
+            assert!(result.is_ok(), "{}\nin:\n{block}", result.unwrap_err());
+            count += 1;
         }
     }
-    assert!(checked >= 10, "{checked} blocks");
+    assert!(count >= 10, "{count} blocks");
+}
+
+#[test]
+fn every_warning_is_explained_by_a_file_that_has_it_and_one_that_has_none() {
+    let name = "docs/warnings.md";
+    let page = read(name);
+    for (lint, _) in LINTS {
+        let section = page.split(&format!("\n## {lint}\n")).nth(1).unwrap_or_else(|| panic!("{lint} is not explained"));
+        let section = section.split("\n## ").next().unwrap();
+        let blocks = blocks(section, "yaml");
+        let [unwise, wise @ ..] = &blocks[..] else { panic!("{lint} has no file") };
+        assert_eq!(warnings(name, unwise), [lint]);
+        assert!(!wise.is_empty(), "{lint} is not put right");
+        for block in wise {
+            assert_eq!(warnings(name, block), [""; 0], "{block}");
+        }
+    }
+}
+
+#[test]
+fn what_people_begin_with_has_no_warning() {
+    for block in blocks(&read("README.md"), "yaml") {
+        assert_eq!(warnings("README.md", block), [""; 0], "{block}");
+    }
+    assert_eq!(warnings("gateway.yaml", &read("gateway.yaml")), [""; 0]);
 }
 
 /// The keys that the code asks for.
@@ -74,7 +111,12 @@ pub fn asked_keys() -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config");
     for entry in std::fs::read_dir(folder).unwrap() {
-        let source = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        let path = entry.unwrap().path();
+        // No lint asks for a key.
+        if path.is_dir() {
+            continue;
+        }
+        let source = std::fs::read_to_string(path).unwrap();
         let source = source.split("#[cfg(test)]").next().unwrap();
         for call in ["get(\"", "need(\"", "timeout(&section, \"", "cost(\""] {
             keys.extend(source.split(call).skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));

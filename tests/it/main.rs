@@ -33,6 +33,7 @@ mod hooks;
 mod lies;
 mod life;
 mod links;
+mod lints;
 mod local;
 mod many_keys;
 mod metrics;

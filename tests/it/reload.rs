@@ -422,7 +422,8 @@ fn check_names_the_buckets_that_start_anew() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, rest: &str| {
         let file = folder.path().join(name);
-        std::fs::write(&file, format!("upstream: http://a\n{rest}")).unwrap();
+        let allowed = "check: {allow: [unverified_key, open_policy, double_first_period]}";
+        std::fs::write(&file, format!("upstream: http://a\n{rest}\n{allowed}\n")).unwrap();
         file
     };
     let (old, new) = (write("old.yaml", &burst(1)), write("new.yaml", &burst(2).replace("name: r", "name: s")));

@@ -1,0 +1,24 @@
+//! Finds what is told to more people than it is meant for.
+
+use super::File;
+use super::spot::Finding;
+
+/// The admin listener asks nobody for a password.
+pub fn public_admin(file: &File<'_>) -> Vec<Finding> {
+    let Some(admin) = file.config.admin.filter(|admin| !admin.ip().to_canonical().is_loopback()) else {
+        return Vec::new();
+    };
+    let what = format!("is {admin}: whoever can reach that address reads metrics without a password");
+    let hint = "listen on 127.0.0.1, or on an address that only monitoring can reach, and say that it is meant";
+    vec![file.root.key("admin").finding(what, hint)]
+}
+
+/// Without a secret, whoever has the access log can make the names that are in it.
+pub fn guessable_names(file: &File<'_>) -> Vec<Finding> {
+    if file.config.access_log.is_none() || !file.config.hash_key.is_public() {
+        return Vec::new();
+    }
+    let what =
+        "names buckets and clients without a secret: who reads it can try every address, and find whose line it is";
+    vec![file.root.key("access_log").finding(what, "set hash_key, for instance to \"${TOLLGATE_HASH_KEY}\"")]
+}

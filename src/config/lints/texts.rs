@@ -1,0 +1,74 @@
+//! Compares a text of a `match` with what else is expected of the same attribute, where that can be told for certain.
+
+use ipnet::IpNet;
+
+use crate::limit::matcher::{Expectation, Text};
+
+/// Whether every value that `inner` stands for is one that `outer` stands for.
+pub fn covers(outer: &Text, inner: &Text) -> bool {
+    match inner {
+        Text::Exact(value) => outer.equals(value),
+        // Whatever has its root has all of it, if it is a subtree.
+        Text::Subtree(root) => matches!(outer, Text::Subtree(_)) && outer.equals(root),
+    }
+}
+
+/// Whether no value is one that both stand for.
+pub fn apart(one: &Text, other: &Text) -> bool {
+    !one.equals(root(other)) && !other.equals(root(one))
+}
+
+/// The shortest value that a text stands for.
+pub fn root(text: &Text) -> &[u8] {
+    match text {
+        Text::Exact(value) | Text::Subtree(value) => value,
+    }
+}
+
+/// Whether every value that `text` stands for is as expected.
+pub fn within(text: &Text, expected: &Expectation) -> bool {
+    match (expected, text) {
+        (Expectation::AnyOf(texts), _) => texts.iter().any(|outer| covers(outer, text)),
+        (Expectation::Not(texts), _) => texts.iter().all(|other| apart(other, text)),
+        (Expectation::Prefix(prefix), _) => root(text).starts_with(prefix),
+        (Expectation::Suffix(suffix), Text::Exact(value)) => value.ends_with(suffix),
+        (Expectation::Regex(regex), Text::Exact(value)) => regex.is_match(value),
+        (Expectation::Suffix(_) | Expectation::Regex(_), Text::Subtree(_)) => false,
+        (Expectation::Present(present), _) => *present,
+        (Expectation::Cidr(networks), _) => {
+            client(text).is_some_and(|client| networks.iter().any(|network| network.contains(&client)))
+        }
+        (Expectation::All(all), _) => all.iter().all(|each| within(text, each)),
+    }
+}
+
+/// Whether no value that `text` stands for is as expected.
+pub fn outside(text: &Text, expected: &Expectation) -> bool {
+    match (expected, text) {
+        (Expectation::AnyOf(texts), _) => texts.iter().all(|other| apart(other, text)),
+        (Expectation::Not(texts), _) => texts.iter().any(|outer| covers(outer, text)),
+        (Expectation::Prefix(prefix), Text::Exact(value)) => !value.starts_with(prefix),
+        (Expectation::Prefix(prefix), Text::Subtree(root)) => {
+            let below = prefix.strip_prefix(&root[..]).is_some_and(|rest| rest.starts_with(b"/"));
+            !root.starts_with(prefix) && !below
+        }
+        (Expectation::Suffix(suffix), Text::Exact(value)) => !value.ends_with(suffix),
+        (Expectation::Regex(regex), Text::Exact(value)) => !regex.is_match(value),
+        (Expectation::Suffix(_) | Expectation::Regex(_), Text::Subtree(_)) => false,
+        (Expectation::Present(present), _) => !present,
+        (Expectation::Cidr(networks), _) => {
+            client(text).is_some_and(|client| networks.iter().all(|network| are_apart(network, &client)))
+        }
+        (Expectation::All(all), _) => all.iter().any(|each| outside(text, each)),
+    }
+}
+
+pub fn are_apart(one: &IpNet, other: &IpNet) -> bool {
+    !one.contains(other) && !other.contains(one)
+}
+
+/// The addresses that a text of `ip:address` stands for: one, or an IPv6 client's whole prefix.
+fn client(text: &Text) -> Option<IpNet> {
+    let text = std::str::from_utf8(root(text)).ok()?;
+    text.parse().ok().or_else(|| Some(IpNet::from(text.parse::<std::net::IpAddr>().ok()?)))
+}

@@ -1,0 +1,17 @@
+//! Tells whoever reads the log what is unwise in the file: not everybody asks `check`.
+
+use crate::config::warning::Warnings;
+
+/// The most that are named, each in a line.
+const NAMED: usize = 10;
+
+pub fn warn(warnings: &Warnings) {
+    for warning in warnings.warnings.iter().take(NAMED) {
+        let place = format!("{}:{}:{}", warnings.file, warning.place.line, warning.place.column);
+        log::warn!(name = warning.name, place, path = warning.path; "configuration warning");
+    }
+    let more = warnings.warnings.len().saturating_sub(NAMED);
+    if more > 0 {
+        log::warn!(more; "more configuration warnings, which `tollgate check` names");
+    }
+}
