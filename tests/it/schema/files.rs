@@ -30,7 +30,10 @@ enum Why {
 }
 
 /// Of all the files in `tests/config/bad`, those in which a schema cannot see what is wrong.
-const CANNOT_KNOW: [(&str, Why); 40] = [
+const CANNOT_KNOW: [(&str, Why); 48] = [
+    ("alias-bomb", Why::Yaml),
+    ("alias-of-itself", Why::Yaml),
+    ("alias-of-nothing", Why::Yaml),
     ("api-keys-file-empty", Why::Files),
     ("api-keys-file-missing", Why::Files),
     ("attribute-without-its-source", Why::TwoValues),
@@ -42,7 +45,9 @@ const CANNOT_KNOW: [(&str, Why); 40] = [
     ("cost-above-burst", Why::TwoValues),
     ("cost-bounds-crossed", Why::TwoValues),
     ("duplicate-key", Why::Yaml),
+    ("duplicate-keys-deep", Why::Yaml),
     ("environment-missing", Why::Environment),
+    ("indentation-wrong", Why::Yaml),
     ("jwt-curve-unknown", Why::Files),
     ("jwt-jwks-is-no-set", Why::Files),
     ("jwt-jwks-without-keys", Why::Files),
@@ -52,6 +57,7 @@ const CANNOT_KNOW: [(&str, Why); 40] = [
     ("jwt-rsa-too-small", Why::Files),
     ("jwt-secret-for-rsa", Why::TwoValues),
     ("jwt-secret-short-and-not-shown", Why::Bytes),
+    ("key-is-a-list", Why::Yaml),
     ("limit-shown-as-another-rule", Why::TwoValues),
     ("listeners-of-one-address", Why::TwoValues),
     ("match-bad-regex", Why::Grammar),
@@ -59,8 +65,10 @@ const CANNOT_KNOW: [(&str, Why); 40] = [
     ("override-burst-below-cost", Why::TwoValues),
     ("overrides-in-two-spellings", Why::TwoValues),
     ("policy-name-twice", Why::TwoValues),
+    ("quotes-not-closed", Why::Yaml),
     ("rate-exponent", Why::Spelling),
     ("rate-four-decimals", Why::Spelling),
+    ("rate-huge", Why::Spelling),
     ("redis-password-also-in-url", Why::TwoValues),
     ("redis-password-file-missing", Why::Files),
     ("redis-tls-authority-is-no-certificate", Why::Files),
