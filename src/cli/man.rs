@@ -2,7 +2,7 @@
 
 use std::io;
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 
 use super::{CommandLine, Failure, print_long};
@@ -22,7 +22,7 @@ pub fn run(_: &Arguments) -> Result<(), Failure> {
 }
 
 fn page() -> Result<String, Failure> {
-    let mut tollgate = CommandLine::command().disable_help_subcommand(true);
+    let mut tollgate = CommandLine::command();
     tollgate.build();
     let version = tollgate.get_version().unwrap_or_default();
     let mut page = format!(".TH TOLLGATE 1 \"\" \"tollgate {version}\" \"Tollgate\"\n{APOSTROPHE}");
@@ -32,17 +32,27 @@ fn page() -> Result<String, Failure> {
     page += &section("OPTIONS", &rendered(&whole, Man::render_options_section)?);
     page += &section("EXAMPLE", &example(&whole)?);
     page += ".SH COMMANDS\n";
-    for command in tollgate.get_subcommands() {
-        let of_command = Man::new(command.clone());
-        page += &format!(".SS {}\n", command.get_name());
-        page += &rendered(&of_command, Man::render_synopsis_section)?;
-        page += ".PP\n";
-        page += &rendered(&of_command, Man::render_description_section)?;
-        page += &rendered(&of_command, Man::render_options_section)?;
-        page += ".PP\n";
-        page += &example(&of_command)?;
-    }
+    explain_all(&tollgate, &mut page)?;
     Ok(page)
+}
+
+/// The commands of a command, and theirs.
+fn explain_all(above: &Command, page: &mut String) -> Result<(), Failure> {
+    for command in above.get_subcommands().filter(|command| command.get_name() != "help") {
+        let of_command = Man::new(command.clone());
+        let name = command.get_bin_name().unwrap_or_default().trim_start_matches("tollgate ");
+        *page += &format!(".SS {name}\n");
+        *page += &rendered(&of_command, Man::render_synopsis_section)?;
+        *page += ".PP\n";
+        *page += &rendered(&of_command, Man::render_description_section)?;
+        *page += &rendered(&of_command, Man::render_options_section)?;
+        if command.get_after_help().is_some() {
+            *page += ".PP\n";
+            *page += &example(&of_command)?;
+        }
+        explain_all(command, page)?;
+    }
+    Ok(())
 }
 
 fn section(heading: &str, text: &str) -> String {

@@ -11,12 +11,16 @@ fn tollgate(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The commands that `-h` lists, but for `help` itself.
-fn commands() -> Vec<String> {
-    let help = tollgate(&["-h"]);
+/// The commands that the `-h` of a command lists, but for `help` itself.
+fn commands_of(command: &[&str]) -> Vec<String> {
+    let help = tollgate(&[command, &["-h"]].concat());
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let names = lines.map(|line| line.split_whitespace().next().unwrap().to_owned());
-    let commands: Vec<String> = names.filter(|name| name != "help").collect();
+    names.filter(|name| name != "help").collect()
+}
+
+fn commands() -> Vec<String> {
+    let commands = commands_of(&[]);
     assert!(commands.len() >= 8, "{commands:?}");
     commands
 }
@@ -51,19 +55,27 @@ fn every_command_is_explained_with_an_example() {
 fn every_command_and_flag_is_completed_and_in_the_manual() {
     let manual = tollgate(&["man"]).replace("\\-", "-");
     let scripts = SHELLS.map(|shell| tollgate(&["completions", shell]));
+    let mut all = Vec::new();
     for command in commands() {
-        assert!(manual.contains(&format!(".SS {command}\n")), "man: {command}");
-        let part = manual.split(&format!(".SS {command}\n")).nth(1).unwrap().split(".SS ").next().unwrap();
-        let flags = flags(&tollgate(&[&command, "-h"]));
-        assert!(flags.contains(&"help".to_owned()), "{command}: {flags:?}");
+        all.extend(commands_of(&[&command]).into_iter().map(|inner| vec![command.clone(), inner]));
+        all.push(vec![command]);
+    }
+    for command in all {
+        let name = command.join(" ");
+        let part = manual.split(&format!(".SS {name}\n")).nth(1).unwrap_or_else(|| panic!("man: {name}"));
+        let part = part.split(".SS ").next().unwrap();
+        let words: Vec<_> = command.iter().map(String::as_str).chain(["-h"]).collect();
+        let flags = flags(&tollgate(&words));
+        assert!(flags.contains(&"help".to_owned()), "{name}: {flags:?}");
         for flag in flags {
-            assert!(part.contains(&format!("--{flag}")), "man: {command} --{flag}");
+            assert!(part.contains(&format!("--{flag}")), "man: {name} --{flag}");
             for (shell, script) in SHELLS.iter().zip(&scripts) {
                 let spelt = if *shell == "fish" { format!("-l {flag}") } else { format!("--{flag}") };
-                assert!(script.contains(&*command) && script.contains(&spelt), "{shell}: {command} --{flag}");
+                let known = command.iter().all(|word| script.contains(word)) && script.contains(&spelt);
+                assert!(known, "{shell}: {name} --{flag}");
             }
         }
-        assert!(part.contains("Example: "), "man: {command}");
+        assert!(command.len() > 1 || part.contains("Example: "), "man: {name}");
     }
 }
 

@@ -24,15 +24,15 @@ use crate::time::Clock;
 use progress::Progress;
 use share::Share;
 
-const EXAMPLES: &str = "\
-Who would be refused by new numbers, who is not by those of today?
+const EXAMPLE: &str = "\
+Example: who would be refused by new numbers, who is not by those of today?
 
   tollgate replay -c gateway.yaml --against tomorrow.yaml access.*.jsonl.gz
   tollgate replay -c tomorrow.yaml --fail-above 1% /var/log/nginx/access.log*
   tollgate replay -c tomorrow.yaml --map time=ts,ip:address=client,path=req.uri,jwt:sub=user.id app.jsonl";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLE)]
 pub struct Arguments {
     #[command(flatten)]
     file: ConfigFile,
