@@ -197,6 +197,46 @@ fn the_contents_name_every_recipe() {
     }
 }
 
+/// Tiers as a program writes them. Who verifies the plan is the only thing that has to be said beside them.
+const PASTED: &str = r#"
+## Tiers as JSON
+```yaml
+{
+  "jwt": {"algorithms": ["HS256"], "keys": {"secret": "${JWT_SECRET}"}},
+  "rules": [
+    {
+      "name": "enterprise",
+      "limit_keys": ["header:x-api-key"],
+      "algorithm": "token_bucket",
+      "algorithm_config": { "rps": 1000, "burst": 2000 },
+      "match": { "jwt:plan": "enterprise" }
+    },
+    {
+      "name": "free",
+      "limit_keys": ["header:x-api-key"],
+      "algorithm": "token_bucket",
+      "algorithm_config": { "rps": 1, "burst": 20 }
+    }
+  ]
+}
+```
+```text
+20x GET /  header:x-api-key=a                     -> 200 by free
+    GET /  header:x-api-key=a                     -> 429 by free
+    GET /  header:x-api-key=b                     -> 200 by free
+30x GET /  header:x-api-key=c jwt:plan=enterprise -> 200 by enterprise
+    GET /  header:x-api-key=c jwt:plan=other      -> 200 by free
+    GET /                                         -> 200
+```
+"#;
+
+#[test]
+fn tiers_that_are_pasted_as_json_do_what_is_meant() {
+    for recipe in recipes(PASTED) {
+        assert!((0..10).any(|_| play(&recipe, When::Before)));
+    }
+}
+
 #[test]
 fn what_was_denied_until_a_moment_passes_from_then_on() {
     let page = docs::read("docs/recipes.md");
