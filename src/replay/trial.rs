@@ -1,6 +1,6 @@
 //! Tries one file on the requests of a log: what each would have been answered, from buckets of its own.
 //!
-//! Deciding is the gateway's own: the rules' [`RuleSet::explain`], and [`settle`]. Store, cache and what holds while a
+//! Deciding is the gateway's own: the rules' `RuleSet::explain`, and [`settle`]. Store, cache and what holds while a
 //! store is down play no part. What cannot be decided is counted, and charged for what can.
 
 use std::collections::HashMap;
