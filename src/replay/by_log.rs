@@ -8,7 +8,7 @@ use super::trial::BucketId;
 use crate::limit::charge::{Charge, LimitId};
 use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
-use crate::limit::rule::{Action, Mode, Policy, Price, Rule};
+use crate::limit::rule::{Action, Mode, Otherwise, Policy, Price, Rule};
 use crate::limit::rule_set::RuleSet;
 
 /// One bucket to charge.
@@ -45,6 +45,8 @@ impl Rules {
 pub struct ByLog<'c> {
     rules: &'c RuleSet,
     policies: Vec<ByPolicy<'c>>,
+    /// Whether the same requests are exempt as before.
+    exempts_as_before: bool,
 }
 
 #[derive(Debug)]
@@ -52,6 +54,8 @@ struct ByPolicy<'c> {
     name: &'c str,
     /// Whether its rules are chosen as they were.
     chooses_as_before: bool,
+    /// Whether it can refuse without a charge.
+    denies: bool,
     rules: Vec<ByRule<'c>>,
 }
 
@@ -83,15 +87,30 @@ impl<'c> ByLog<'c> {
             policies.push(ByPolicy {
                 name: &policy.name,
                 chooses_as_before: was.is_none_or(|was| was.is_some_and(|was| choice(was) == choice(policy))),
+                denies: policy.otherwise == Otherwise::Deny
+                    || policy.rules.iter().any(|rule| matches!(rule.action, Action::Deny)),
                 rules: policy.rules.iter().map(&mut rule).collect(),
             });
         }
-        ByLog { rules, policies }
+        let exempt = |rules: &RuleSet| format!("{:?}", rules.written().exempt);
+        let exempts_as_before = before.is_none_or(|before| exempt(before) == exempt(rules));
+        ByLog { rules, policies, exempts_as_before }
+    }
+
+    /// Whether a request pays nothing because it paid nothing; none if that cannot be told.
+    pub fn exempts(&self, logged: &Logged) -> Option<bool> {
+        self.exempts_as_before.then_some(logged.limits.is_empty())
+    }
+
+    /// Whether it may have been this policy that refused what the log calls denied, and refuses it again.
+    pub fn denies(&self, policy: usize) -> bool {
+        self.policies.get(policy).is_some_and(|policy| policy.denies && policy.chooses_as_before)
     }
 
     /// What a request has to pay by these rules of a policy, if those decide that did then; none if that cannot be told.
     pub fn charges(&self, policy: usize, rules: Rules, logged: &Logged) -> Option<Vec<Paid>> {
-        let policy = self.policies.get(policy).filter(|policy| policy.chooses_as_before)?;
+        // Of what was denied no charge is known.
+        let policy = self.policies.get(policy).filter(|policy| policy.chooses_as_before && !logged.denied)?;
         let mut paid = Vec::new();
         let mut known = 0;
         let charged: Vec<&Charged> = logged.limits.iter().filter(|charged| *charged.policy == *policy.name).collect();

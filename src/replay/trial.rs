@@ -205,7 +205,10 @@ impl<'c> Trial<'c> {
         };
         let mut loose = loose(explanation);
         if let Some(logged) = logged.filter(|_| !loose.is_empty()) {
-            if logged.denied && loose.iter().any(|loose| loose.mode == Mode::Enforce) {
+            let denies = |loose: &Loose<'_>| {
+                loose.mode == Mode::Enforce && loose.hinge.0.is_some_and(|(policy, _)| self.by_log.denies(policy))
+            };
+            if logged.denied && loose.iter().any(denies) {
                 return self.refuse(Cause::DenyInLog);
             }
             self.follow(&mut loose, logged, &mut paid);
@@ -240,11 +243,11 @@ impl<'c> Trial<'c> {
         let mut followed: SmallVec<[usize; 2]> = SmallVec::new();
         loose.retain(|loose| {
             let Some((policy, _)) = loose.hinge.0 else {
-                // Who paid was not exempt; who paid nothing pays nothing.
-                if logged.limits.is_empty() {
+                let exempt = self.by_log.exempts(logged);
+                if exempt == Some(true) {
                     paid.clear();
                 }
-                return false;
+                return exempt.is_none();
             };
             let Some(instead) = self.by_log.charges(policy, loose.rules, logged) else { return true };
             paid.extend(instead);

@@ -342,3 +342,24 @@ fn new_numbers_of_an_old_rule_can_be_tried_on_a_log_without_attributes() {
     let expected = serde_json::json!([{"name": "default/each", "lines": 7, "attributes": ["host"]}]);
     assert_eq!(found["files"][1]["undecidable"], expected);
 }
+
+#[test]
+fn what_was_denied_is_denied_by_the_same_rule_only() {
+    let today = "\
+upstream: http://127.0.0.1:9000
+policies:
+  - {name: block, rules: [{name: bad, match: {host: bad.example}, action: deny}]}
+  - {name: default, rules: [{name: each, limit_keys: [ip:address], algorithm_config: {rate: 2/min}}]}
+";
+    let tomorrow = today.replace("bad.example", "worse.example");
+    let allowed = ours(&REQUESTS[..1]);
+    let (before, _) = allowed.split_once(",\"policy\"").unwrap();
+    let denied = before.replace("\"allowed\"", "\"refused\"").replace("200", "403") + ",\"reason\":\"denied\"}\n";
+    let log = allowed + &denied;
+    let files = [("gateway.yaml", today.as_bytes()), ("tomorrow.yaml", tomorrow.as_bytes()), ("a.log", log.as_bytes())];
+    let found = json(&play(&files, "--against tomorrow.yaml --json a.log", b""));
+    let by = serde_json::json!([{"name": "denied, says the log", "refused": 1}]);
+    assert_eq!((&found["files"][0]["by"], &found["files"][0]["undecided"]), (&by, &0.into()), "{found}");
+    // Whom the new rule means, the log does not say.
+    assert_eq!((&found["files"][1]["refused"], &found["files"][1]["undecided"]), (&0.into(), &2.into()), "{found}");
+}
