@@ -1,5 +1,6 @@
 //! Holds what is right but unwise in a file: its warnings, each under a name by which it is explained and can be silenced.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use crate::place::Place;
@@ -20,6 +21,13 @@ pub struct Warning {
     pub from: Option<Timestamp>,
 }
 
+impl Warning {
+    /// All but where it stands.
+    fn said(&self) -> (&'static str, &str, &str) {
+        (self.name, &self.path, &self.what)
+    }
+}
+
 /// All warnings of a file, in order of position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Warnings {
@@ -36,8 +44,8 @@ impl Warnings {
 
     /// Those that are not among `others`, wherever they stand in the file now.
     pub fn beyond(mut self, others: &Warnings) -> Warnings {
-        let told = |warning: &Warning| (warning.name, warning.path.clone(), warning.what.clone());
-        self.warnings.retain(|warning| !others.warnings.iter().any(|other| told(other) == told(warning)));
+        let told: HashSet<_> = others.warnings.iter().map(Warning::said).collect();
+        self.warnings.retain(|warning| !told.contains(&warning.said()));
         self
     }
 }
