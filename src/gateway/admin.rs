@@ -1,17 +1,16 @@
 //! Answers on the admin listener: whether we live, whether we are ready, what we counted, what buckets hold.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use http::request::Parts;
-use http::{Method, Response};
+use http::{HeaderValue, Method, Response};
 use pingora::apps::http_app::ServeHttp;
 use pingora::protocols::http::ServerSession;
 
-use super::buckets;
-use super::shared::Gateway;
+use super::shared::{Gateway, Standing};
+use super::{buckets, status};
 
 #[derive(Debug)]
 pub struct Admin(pub Arc<Gateway>);
@@ -37,8 +36,13 @@ impl ServeHttp for Admin {
                 self.0.metrics.buckets.set(f64::from(buckets));
                 answer(200, "text/plain; version=0.0.4", &self.0.metrics.render())
             }
-            "/" => answer(200, TEXT, "tollgate\n\n/metrics\n/livez\n/readyz\n/buckets/KEY\n"),
-            _ => answer(404, TEXT, "not found; there are /metrics, /livez and /readyz\n"),
+            "/" if status::is_browser(&head.headers) => status::page(),
+            "/" => list(),
+            "/status.json" => match status::document(&self.0).await {
+                Some(document) => document,
+                None => answer(500, TEXT, "the document could not be made\n"),
+            },
+            _ => answer(404, TEXT, "not found; there are /, /status.json, /metrics, /livez and /readyz\n"),
         };
         if head.method == Method::HEAD {
             response.body_mut().clear();
@@ -63,20 +67,26 @@ impl Admin {
         response
     }
 
-    /// Ready while a configuration and its keys are in force and we are not leaving; the store is reported, and does not decide: one
-    /// blip of it would take every gateway out of rotation.
     fn ready(&self) -> Response<Vec<u8>> {
-        let handed_over = self.0.handed_over.load(Ordering::Relaxed);
-        let (code, status) = match (self.0.is_draining(), self.0.has_keys()) {
+        let standing = self.0.standing();
+        let code = match standing {
             // Who asks is asking about the address, and the next process is there.
-            (true, _) if handed_over => (200, "handed over"),
-            (true, _) => (503, "draining"),
-            (false, false) => (503, "keys missing"),
-            (false, true) => (200, "ready"),
+            Standing::Ready | Standing::HandedOver => 200,
+            Standing::Draining | Standing::KeysMissing => 503,
         };
+        let status = standing.name();
         let (store, up) = (self.0.store.name(), self.0.store_health.is_up());
         answer(code, JSON, &format!("{{\"status\":\"{status}\",\"store\":{{\"kind\":\"{store}\",\"up\":{up}}}}}\n"))
     }
+}
+
+/// What there is, for who asks without a browser.
+fn list() -> Response<Vec<u8>> {
+    let paths = "/metrics\n/status.json\n/livez\n/readyz\n/buckets/KEY\n";
+    let mut response = answer(200, TEXT, &format!("tollgate; a browser gets the status page\n\n{paths}"));
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 fn answer(code: u16, kind: &'static str, body: &str) -> Response<Vec<u8>> {

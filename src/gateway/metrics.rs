@@ -242,6 +242,11 @@ impl Metrics {
         text
     }
 
+    /// The same without what the operating system knows of the process.
+    pub fn counted(&self) -> String {
+        self.exposition.render()
+    }
+
     /// Moves histogram samples into their buckets; without it they pile up between scrapes.
     pub fn upkeep(&self) {
         self.exposition.run_upkeep();

@@ -34,6 +34,7 @@ mod sampled;
 mod shared;
 mod snapshot;
 mod stamp;
+mod status;
 mod tokens;
 mod upstream;
 mod warned;
@@ -82,6 +83,7 @@ pub use reload::Relog;
 use sampled::Sampled;
 use shared::Gateway;
 use snapshot::Snapshot;
+use status::Status;
 
 /// Idle connections to the upstream, for each thread.
 const UPSTREAM_POOL: usize = 256;
@@ -165,6 +167,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
         snapshot: ArcSwap::from_pointee(Snapshot::new(config, &metrics, &access_logs, &clock)),
         metrics,
         access_logs,
+        status: Status::new(&clock),
         clock,
         draining: AtomicBool::new(false),
         handed_over: AtomicBool::new(false),

@@ -14,6 +14,7 @@ use super::hearsay::Hearsay;
 use super::metrics::Metrics;
 use super::sampled::Sampled;
 use super::snapshot::Snapshot;
+use super::status::Status;
 use super::upstream::Window;
 use crate::auth::jwt::jwks::Remote;
 use crate::store::Store;
@@ -40,6 +41,28 @@ pub struct Gateway {
     /// Answers whose clients do not keep up.
     pub untaken: Untaken,
     pub room: Room,
+    pub status: Status,
+}
+
+/// How the gateway stands, for those who send it requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Ready,
+    KeysMissing,
+    Draining,
+    /// The next process has the sockets.
+    HandedOver,
+}
+
+impl Standing {
+    pub fn name(self) -> &'static str {
+        match self {
+            Standing::Ready => "ready",
+            Standing::KeysMissing => "keys missing",
+            Standing::Draining => "draining",
+            Standing::HandedOver => "handed over",
+        }
+    }
 }
 
 impl Gateway {
@@ -56,6 +79,17 @@ impl Gateway {
     /// How far ahead of its client an answer is read.
     pub fn window(&self) -> Window {
         if self.untaken.are_many() { Window::Narrow } else { Window::Whole }
+    }
+
+    /// Ready while a configuration and its keys are in force and we are not leaving. How the store is does not decide: one
+    /// blip of it would take every gateway out of rotation.
+    pub fn standing(&self) -> Standing {
+        match (self.is_draining(), self.handed_over.load(Ordering::Relaxed)) {
+            (true, true) => Standing::HandedOver,
+            (true, false) => Standing::Draining,
+            (false, _) if self.has_keys() => Standing::Ready,
+            (false, _) => Standing::KeysMissing,
+        }
     }
 
     pub fn is_draining(&self) -> bool {

@@ -51,6 +51,8 @@ mod schema;
 mod sharing;
 mod shells;
 mod slow;
+mod status;
+mod status_page;
 mod tidy;
 mod timelines;
 mod tokens;

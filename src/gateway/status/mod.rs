@@ -1,0 +1,145 @@
+//! Shows the gateway to whoever opens the admin listener in a browser: a page, and the document that it asks for.
+//!
+//! The page is one file that asks nobody else for anything, and the browser is told to hold it to that. The numbers are
+//! those of `/metrics`; the page makes rates of them, so nothing is kept here for those who look.
+
+mod document;
+mod readings;
+
+use std::sync::{Arc, LazyLock};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, Response, header};
+use sha2::{Digest, Sha256};
+use tokio::sync::Mutex;
+
+use super::shared::Gateway;
+use crate::time::{Clock, Micros, Timestamp};
+
+const PAGE: &str = include_str!("page.html");
+
+/// What a browser lets the page do: run its own script, and ask where it came from.
+static POLICY: LazyLock<String> = LazyLock::new(|| {
+    let (script, style) = (hash_of("script"), hash_of("style"));
+    format!(
+        "default-src 'none'; script-src '{script}'; style-src '{style}'; connect-src 'self'; img-src data:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+});
+
+/// A document is good for as long, however many look.
+const FRESH: Micros = Micros(500_000);
+
+/// What is shown and not counted anywhere.
+#[derive(Debug)]
+pub struct Status {
+    host: String,
+    started: Timestamp,
+    /// By the wall clock.
+    started_at: Timestamp,
+    made: Mutex<Option<Made>>,
+}
+
+#[derive(Debug)]
+struct Made {
+    at: Timestamp,
+    document: Vec<u8>,
+}
+
+impl Status {
+    pub fn new(clock: &Clock) -> Status {
+        Status {
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            started: clock.now(),
+            started_at: clock.wall(),
+            made: Mutex::default(),
+        }
+    }
+}
+
+/// Whether the page is wanted, or what a person reads in a terminal.
+pub fn is_browser(fields: &HeaderMap) -> bool {
+    let wanted = fields.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
+    wanted.flat_map(|value| value.split(',')).any(|range| {
+        let kind = range.split(';').next().unwrap_or_default().trim();
+        kind.eq_ignore_ascii_case("text/html")
+    })
+}
+
+pub fn page() -> Response<Vec<u8>> {
+    answer("text/html; charset=utf-8", PAGE.as_bytes().to_vec())
+}
+
+/// None: it could not be made.
+pub async fn document(gateway: &Arc<Gateway>) -> Option<Response<Vec<u8>>> {
+    // Who comes while it is being made waits, and gets the same.
+    let mut made = gateway.status.made.lock().await;
+    let now = gateway.clock.now();
+    let document = match &*made {
+        Some(made) if now.since(made.at) < FRESH => made.document.clone(),
+        _ => {
+            let looked_at = Arc::clone(gateway);
+            // The listener goes on answering whoever asks whether we live.
+            let document = tokio::task::spawn_blocking(move || document::make(&looked_at)).await.ok()?;
+            // From when it is there, so that not even a slow machine does nothing else.
+            *made = Some(Made { at: gateway.clock.now(), document: document.clone() });
+            document
+        }
+    };
+    Some(answer("application/json", document))
+}
+
+fn answer(kind: &'static str, body: Vec<u8>) -> Response<Vec<u8>> {
+    let response = Response::builder()
+        .header(CONTENT_TYPE, kind)
+        .header(CONTENT_LENGTH, body.len())
+        .header(CACHE_CONTROL, "no-store")
+        .header(VARY, "Accept")
+        .header(CONTENT_SECURITY_POLICY, POLICY.as_str())
+        .header(X_CONTENT_TYPE_OPTIONS, "nosniff")
+        .header(REFERRER_POLICY, "no-referrer")
+        .header("cross-origin-resource-policy", "same-origin");
+    response.body(body).unwrap_or_default()
+}
+
+/// Of what stands in the page's only such element, as a policy names it.
+fn hash_of(element: &str) -> String {
+    let begin = format!("<{element}>");
+    let inside = PAGE.split_once(&begin).and_then(|(_, rest)| rest.split_once(&format!("</{element}>")));
+    let inside = inside.map_or("", |(inside, _)| inside);
+    format!("sha256-{}", STANDARD.encode(Sha256::digest(inside)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_goes_to_those_who_ask_for_html_and_to_no_other() {
+        let wants = |accept: &'static str| {
+            is_browser(&HeaderMap::from_iter([(header::ACCEPT, http::HeaderValue::from_static(accept))]))
+        };
+        assert!(wants("text/html,application/xhtml+xml,*/*;q=0.8"));
+        assert!(wants("application/json, Text/HTML;q=0.5"));
+        assert!(!wants("*/*") && !wants("application/json") && !wants("text/html2"));
+        assert!(!is_browser(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn the_page_holds_one_script_and_one_style_and_asks_nobody_else() {
+        for element in ["script", "style"] {
+            assert_eq!(PAGE.matches(&format!("<{element}")).count(), 1);
+            assert_eq!(PAGE.matches(&format!("<{element}>")).count(), 1);
+        }
+        // Neither a policy by hashes nor a reader would let these through.
+        for word in ["style=", "onclick", "innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval("] {
+            assert!(!PAGE.contains(word), "{word}");
+        }
+        let names = PAGE.split("http").skip(1).filter(|rest| rest.starts_with("://") || rest.starts_with("s://"));
+        assert!(names.clone().all(|rest| rest.starts_with("://www.w3.org/2000/svg")), "{:?}", names.count());
+    }
+}
