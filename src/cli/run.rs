@@ -24,6 +24,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Loaded { config, sources } = Loaded::from(&arguments.file.config);
     let config = config?;
     let diagnostics = diagnostics::start(config.log)?;
+    let (version, hash, limits) = (env!("CARGO_PKG_VERSION"), &config.hash, config.rules.limits().len());
+    log::info!(version, hash, limits, store = config.store.name(); "starts");
     // Its message may hold what a client sent; the place says enough.
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();

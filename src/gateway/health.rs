@@ -27,11 +27,11 @@ struct Links {
 impl StoreHealth {
     pub fn new(settings: &Settings, lanes: usize, metrics: &Metrics, clock: Clock) -> StoreHealth {
         // The embedded store needs no link.
-        let (name, down, gateways) = match settings {
-            Settings::Memory(_) => ("memory", Vec::new(), 1),
-            Settings::Redis(redis) => ("redis", vec![Some(StoreError::Unreachable); lanes], redis.gateways),
+        let (down, gateways) = match settings {
+            Settings::Memory(_) => (Vec::new(), 1),
+            Settings::Redis(redis) => (vec![Some(StoreError::Unreachable); lanes], redis.gateways),
         };
-        let metrics = metrics.store(name);
+        let metrics = metrics.store(settings.name());
         metrics.gateways.set(float(gateways));
         metrics.up.set(if down.is_empty() { 1.0 } else { 0.0 });
         StoreHealth {

@@ -23,6 +23,16 @@ pub enum Settings {
     Redis(redis::Settings),
 }
 
+impl Settings {
+    /// As the file calls it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Settings::Memory(_) => "memory",
+            Settings::Redis(_) => "redis",
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings::Memory(memory::Settings::default())

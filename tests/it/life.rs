@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::{Client, Gateway, Upstream, eventually, now};
+use crate::support::{Client, Gateway, Upstream, eventually, now, tollgate};
 
 /// An upstream that takes half a second for each request.
 fn slow() -> Upstream {
@@ -13,6 +13,34 @@ fn slow() -> Upstream {
         std::thread::sleep(Duration::from_millis(500));
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate");
     })
+}
+
+#[test]
+fn the_first_line_of_the_log_says_what_starts_and_no_secret() {
+    let version = env!("CARGO_PKG_VERSION");
+    let told = tollgate(&["--version"]);
+    assert_eq!((told.code, told.out), (Some(0), format!("tollgate {version}\n")));
+    let upstream = Upstream::start();
+    let limit = "rules: [{name: all, limit_keys: [ip:address], algorithm_config: {rate: 2/day}}]";
+    for (store, name) in [("", "memory"), ("store: {redis: {url: 'redis://user:a-secret@127.0.0.1:1'}}", "redis")] {
+        let gateway = Gateway::start(&upstream, &format!("log: {{format: json}}\n{store}\n{limit}"));
+        let errors = gateway.errors();
+        let line: serde_json::Value = serde_json::from_str(errors.lines().next().unwrap()).unwrap();
+        let expected = serde_json::json!({
+            "time": line["time"],
+            "level": "info",
+            "message": "starts",
+            "version": version,
+            "hash": line["hash"],
+            "limits": 1,
+            "store": name,
+        });
+        assert_eq!(line, expected);
+        assert_eq!(gateway.metric("tollgate_build_info", &[&format!("version=\"{version}\"")]), 1.0);
+        let loaded = format!("hash=\"{}\"", line["hash"].as_str().unwrap());
+        assert_eq!(gateway.metric("tollgate_config_info", &[&loaded]), 1.0);
+        assert!(!errors.contains("a-secret"), "{errors}");
+    }
 }
 
 #[test]
