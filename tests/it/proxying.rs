@@ -23,6 +23,31 @@ fn a_request_arrives_as_it_was_sent_and_its_answer_returns() {
 }
 
 #[test]
+fn a_trace_goes_on_as_it_was_sent_and_none_is_begun() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, "");
+    let trace = [
+        ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+        ("tracestate", "rojo=00f067aa0ba902b7,  congo=t61rcWkgMzE"),
+        ("tracestate", "other@vendor=:=;x"),
+        ("baggage", "userId=al%20ice;p=1 , serverNode=DF%2028"),
+    ];
+    let sent = |fields: &[(&str, &str)]| {
+        assert_eq!(gateway.client().get("/", fields).status, 200);
+        let of_trace =
+            |name: &str| ["traceparent", "tracestate", "baggage"].iter().any(|one| name.eq_ignore_ascii_case(one));
+        let mut seen = upstream.last().fields;
+        seen.retain(|(name, _)| of_trace(name));
+        seen
+    };
+    let expected = trace.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(sent(&trace), expected);
+    // Also one that no tracer would take: what it means is not ours to judge.
+    assert_eq!(sent(&[("traceparent", "00-0-0-00")]), [("traceparent".to_owned(), "00-0-0-00".to_owned())]);
+    assert_eq!(sent(&[]), []);
+}
+
+#[test]
 fn an_untrusted_client_cannot_say_who_it_is() {
     let upstream = Upstream::start();
     let gateway =
