@@ -43,6 +43,7 @@ mod pipelines;
 mod proxying;
 mod reasons;
 mod recipes;
+mod release;
 mod reload;
 mod replay;
 mod replayed;
