@@ -164,6 +164,13 @@ proptest! {
 }
 
 #[test]
+fn a_rule_that_can_never_apply_opens_no_policy() {
+    let rule = |matched: &str, keys| Written { matched: matched.to_owned(), keys, action: "charge" };
+    let rules = [rule("path: /v1", "\"header:a|ip:address\""), rule("path: {not: /v1/*}", "header:a")];
+    assert_eq!(named(&parse("path: /v1", "allow", &rules), "open_policy", ""), [0; 0]);
+}
+
+#[test]
 fn a_policy_of_a_thousand_tiers_is_looked_at_in_no_time() {
     let tier =
         |number: usize| Written { matched: format!("header:a: t{}", number % 999), keys: "header:a", action: "charge" };

@@ -23,7 +23,10 @@ pub fn open_policy(file: &File<'_>) -> Vec<Finding> {
         let enforced = || rules.iter().filter(|standing| standing.is_enforced());
         let catching: Vec<_> = enforced().filter(|standing| can_apply(standing.rule, &left_out)).collect();
         let charging = enforced().filter(|standing| matches!(standing.rule.action, Action::Charge(_)));
-        let open = charging.rev().find_map(|standing| {
+        // What no request of this policy can meet tells of nothing that a client could leave out.
+        let possible =
+            |standing: &&Standing<'_>| !standing.rule.conditions.iter().any(|condition| scope.excludes(condition));
+        let open = charging.rev().filter(possible).find_map(|standing| {
             let missing = needed(standing.rule, &left_out)?;
             // Of a request like those of this rule, but for what can be left out.
             let rest = standing.rule.conditions.iter().filter(|condition| !left_out(&condition.attribute));
