@@ -99,7 +99,8 @@ impl Inherited {
 /// What a next process would be started with.
 #[derive(Debug)]
 pub struct Handover {
-    program: PathBuf,
+    /// None where the system does not tell.
+    program: Option<PathBuf>,
     arguments: Vec<OsString>,
     /// The same sockets that are listened on.
     sockets: Mutex<Vec<TcpListener>>,
@@ -110,7 +111,7 @@ impl Handover {
     pub fn new<'b>(bound: impl Iterator<Item = &'b Bound>) -> io::Result<Handover> {
         let sockets = bound.map(Bound::share).collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect();
         let arguments = std::env::args_os().skip(1).collect();
-        Ok(Handover { program: std::env::current_exe()?, arguments, sockets: Mutex::new(sockets) })
+        Ok(Handover { program: std::env::current_exe().ok(), arguments, sockets: Mutex::new(sockets) })
     }
 
     /// Lets go of the sockets, so that they close where nothing else holds them.
@@ -120,8 +121,9 @@ impl Handover {
 
     /// Starts the next process and gives it the sockets.
     pub fn begin(&self) -> io::Result<Next> {
+        let program = self.program.as_ref().ok_or_else(|| io::Error::other("where the program stands is not known"))?;
         let (ours, theirs) = UnixStream::pair()?;
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(program);
         command.args(&self.arguments).env(VARIABLE, "1").stdin(Stdio::from(OwnedFd::from(theirs)));
         let child = command.spawn()?;
         let sockets = self.sockets.lock();
