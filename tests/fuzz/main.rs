@@ -5,9 +5,9 @@
 #![cfg(feature = "test-hooks")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod log;
 mod logs;
 mod meaning;
 mod mutation;
+mod own_log;
 mod planted;
 mod wire;
