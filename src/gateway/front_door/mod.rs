@@ -12,6 +12,7 @@ pub mod framing;
 mod grammar;
 pub mod head;
 mod linger;
+mod quiet;
 mod stream;
 mod untaken;
 
@@ -19,8 +20,10 @@ pub use framing::Violation;
 pub use untaken::Untaken;
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::task::Poll;
 
 use async_trait::async_trait;
 use bytes::Buf;
@@ -40,6 +43,7 @@ use answer::Refusal;
 use counted::Counted;
 use framing::Remainder;
 use head::{Body, Head, Scanner, Size};
+use quiet::Quiet;
 use stream::Framed;
 
 /// One listener's, on one thread.
@@ -82,8 +86,10 @@ impl ServerApp for FrontDoor {
         };
         let mut framed = Box::new(Framed::new(stream, counted, self.gateway.untaken.clone()));
         let mut leaving = shutdown.clone();
+        let leaving = pin!(async { drop(leaving.wait_for(|leaving| *leaving).await) });
+        let mut quiet = Quiet::new(leaving);
         loop {
-            if !begun(&mut framed, &self.bounds(), &mut leaving).await {
+            if !self.begun(&mut framed, &mut quiet).await {
                 return None;
             }
             // Only now: while nothing came, another configuration may have.
@@ -159,31 +165,29 @@ impl FrontDoor {
             None => Came::Nothing,
         }
     }
-}
 
-/// Waits for the first byte of a head. Some send an empty line behind a body, which is none (RFC 9112, section 2.2).
-async fn begun(framed: &mut Framed, bounds: &Bounds, leaving: &mut ShutdownWatch) -> bool {
-    let mut skipped = false;
-    loop {
-        match &framed.ahead()[..] {
-            [b'\r', b'\n', ..] if !skipped => {
-                framed.ahead().advance(2);
-                skipped = true;
-                continue;
+    /// Waits for the first byte of a head. Some send an empty line behind a body, which is none (RFC 9112, section 2.2).
+    async fn begun(&self, framed: &mut Framed, quiet: &mut Quiet<impl Future<Output = ()> + Unpin>) -> bool {
+        let mut skipped = false;
+        loop {
+            match &framed.ahead()[..] {
+                [b'\r', b'\n', ..] if !skipped => {
+                    framed.ahead().advance(2);
+                    skipped = true;
+                    continue;
+                }
+                [] => {}
+                [b'\r'] if !skipped => {}
+                _ => return true,
             }
-            [] => {}
-            [b'\r'] if !skipped => {}
-            _ => return true,
-        }
-        let read = async {
-            tokio::select! {
-                biased;
-                read = poll_fn(|cx| framed.poll_ahead(cx)) => read.unwrap_or(0),
-                _ = leaving.wait_for(|leaving| *leaving) => 0,
+            let end = self.gateway.clock.now().plus(self.bounds().idle_timeout);
+            let read = poll_fn(|cx| match framed.poll_ahead(cx) {
+                Poll::Ready(read) => Poll::Ready(read.unwrap_or(0)),
+                Poll::Pending => quiet.poll(end, &self.gateway.clock, cx).map(|()| 0),
+            });
+            if read.await == 0 {
+                return false;
             }
-        };
-        if !matches!(pingora::time::timeout(bounds.idle_timeout.into(), read).await, Ok(1..)) {
-            return false;
         }
     }
 }
