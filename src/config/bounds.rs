@@ -20,6 +20,7 @@ impl Default for Bounds {
             body_timeout: Micros(30_000_000),
             body_bytes: None,
             connections: 20_000,
+            connections_per_client: None,
         }
     }
 }
@@ -43,6 +44,10 @@ pub fn bounds(field: Option<Field<'_>>) -> Option<Bounds> {
         let body_bytes = or_default(section.get("body_bytes"), default.body_bytes, |field| body_bytes(&field));
         let connections =
             or_default(section.get("connections"), default.connections, |field| count(&field, 1..=10_000_000));
+        let connections_per_client =
+            or_default(section.get("connections_per_client"), default.connections_per_client, |field| {
+                connections_per_client(&field)
+            });
         section.close();
         Some(Bounds {
             header_bytes: header_bytes?,
@@ -53,6 +58,7 @@ pub fn bounds(field: Option<Field<'_>>) -> Option<Bounds> {
             body_timeout: body_timeout?,
             body_bytes: body_bytes?,
             connections: connections?,
+            connections_per_client: connections_per_client?,
         })
     })
 }
@@ -79,6 +85,18 @@ fn body_bytes(field: &Field<'_>) -> Option<Option<u64>> {
         field.must("be a size like 512B, 64KiB, 10MiB or 1GiB, or unlimited");
     }
     Some(Some(size?))
+}
+
+fn connections_per_client(field: &Field<'_>) -> Option<Option<usize>> {
+    let text = field.written()?;
+    if text == "unlimited" {
+        return Some(None);
+    }
+    let most = text.parse().ok().filter(|most| (1..=10_000_000).contains(most));
+    if most.is_none() {
+        field.must("be a whole number from 1 to 10000000, or unlimited");
+    }
+    Some(Some(most?))
 }
 
 /// `512B`, `64KiB`, `10MiB`, `1GiB`.

@@ -140,6 +140,8 @@ pub struct Bounds {
     pub body_bytes: Option<u64>,
     /// Of all listeners, at once.
     pub connections: usize,
+    /// Of one client address that is no trusted proxy's; none: as many as there may be at all.
+    pub connections_per_client: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -69,7 +69,7 @@ use crate::time::Clock;
 use access_log::AccessLogs;
 use admin::Admin;
 use descriptors::Room;
-use front_door::{FrontDoor, Untaken};
+use front_door::{Clients, FrontDoor, Untaken};
 use handover::{Handover, Inherited};
 use health::StoreHealth;
 use hearsay::Hearsay;
@@ -174,6 +174,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
         hangup: Notify::new(),
         upstream_failures: Sampled::default(),
         turned_away: Sampled::default(),
+        clients_turned_away: Sampled::default(),
         hearsay: Hearsay::default(),
         untaken: Untaken::default(),
         room,
@@ -197,6 +198,7 @@ impl Bootstrapped {
         server.bootstrap();
 
         let open = Arc::new(AtomicUsize::new(0));
+        let clients = Arc::new(Clients::default());
         let conf = Arc::clone(&server.configuration);
         let proxy =
             |thread| Arc::new(http_proxy(&conf, Proxy { gateway: Arc::clone(&self.gateway), lane: Lane(thread) }));
@@ -217,6 +219,7 @@ impl Bootstrapped {
                 gateway: Arc::clone(&self.gateway),
                 proxy: Arc::clone(&proxies[number % self.threads]),
                 open: Arc::clone(&open),
+                clients: Arc::clone(&clients),
                 connections: connections.clone(),
                 headers: headers.clone(),
             };

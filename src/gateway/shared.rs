@@ -37,6 +37,8 @@ pub struct Gateway {
     pub upstream_failures: Sampled,
     /// Connections beyond `limits.connections`.
     pub turned_away: Sampled,
+    /// Connections beyond `limits.connections_per_client`.
+    pub clients_turned_away: Sampled,
     pub hearsay: Hearsay,
     /// Answers whose clients do not keep up.
     pub untaken: Untaken,

@@ -70,12 +70,20 @@ impl fmt::Display for ClientAddress {
 impl ClientAddress {
     /// What `Display` writes, without its machinery: it is asked for once per request.
     pub fn text(self) -> String {
-        match self.address {
-            IpAddr::V6(address) if self.ipv6_prefix < 128 => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.ipv6_prefix)).unwrap_or(0);
-                format!("{}/{}", Ipv6Addr::from(u128::from(address) & mask), self.ipv6_prefix)
-            }
+        match self.identity() {
+            IpAddr::V6(address) if self.ipv6_prefix < 128 => format!("{address}/{}", self.ipv6_prefix),
             address => address_text(address),
+        }
+    }
+
+    /// The address without what does not tell clients apart.
+    pub fn identity(self) -> IpAddr {
+        match self.address {
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.ipv6_prefix)).unwrap_or(0);
+                Ipv6Addr::from(u128::from(address) & mask).into()
+            }
+            address => address,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Client, Gateway, Upstream, now};
+use crate::support::{Client, Gateway, Upstream, eventually, now};
 
 /// Two requests a day for each client address.
 const TWO_A_DAY: &str = "rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 2/day}}]";
@@ -323,4 +323,50 @@ fn several_listeners_are_left_together() {
     gateway.signal("TERM");
     let (status, after) = gateway.wait();
     assert!(status.success() && after < Duration::from_secs(1), "{status} after {after:?}");
+}
+
+#[test]
+fn a_client_with_too_many_connections_is_told_and_others_served() {
+    let upstream = Upstream::start();
+    let listening =
+        "listeners: [{address: 127.0.0.1:0, proxy_protocol: true}, {address: 127.0.0.1:0, proxy_protocol: true}]";
+    let file =
+        |bound: &str| format!("{listening}\nlimits: {{{bound}}}\nclient_ip: {{trusted_proxies: [192.0.2.0/24]}}");
+    let gateway = Gateway::start(&upstream, &file("connections_per_client: 2"));
+    let open = |number: usize, source: &str| {
+        let mut client = Client::connect(gateway.listeners[number]);
+        client.write_bytes(&v1(source)).unwrap();
+        let status = client.get("/", &[]).status;
+        (client, status)
+    };
+    // On whichever listener, and from wherever in its network.
+    let (first, second) = (open(0, "2001:db8::1"), open(1, "2001:db8::2"));
+    assert_eq!((first.1, second.1), (200, 200));
+    let mut beyond = Client::connect(gateway.listeners[0]);
+    beyond.write_bytes(&v1("2001:db8::3")).unwrap();
+    let told = beyond.response("GET").unwrap();
+    assert_eq!((told.status, told.field("x-tollgate-reason")), (503, None));
+    assert!(beyond.is_closed());
+    eventually("it says so", || gateway.errors().contains("connections_per_client is reached by some client"));
+    assert!(!gateway.errors().contains("2001:db8"), "{}", gateway.errors());
+    // Others are not touched by it, and who comes for many has no such bound.
+    for other in ["2001:db8:0:1::1", "203.0.113.1"] {
+        assert_eq!(open(0, other).1, 200, "{other}");
+    }
+    let proxies: Vec<_> = (0..5).map(|_| open(1, "192.0.2.7")).collect();
+    assert_eq!(proxies.iter().map(|proxy| proxy.1).collect::<Vec<_>>(), [200; 5]);
+    // Room for one is room for one.
+    drop(first);
+    gateway.expect("tollgate_http_connections", &[], 6.0);
+    let mut third = open(0, "2001:db8::1");
+    assert_eq!((third.1, open(0, "2001:db8::1").1), (200, 503));
+    // Whoever is beyond a bound that was set later keeps what is open.
+    gateway.reload(&upstream, &file("connections_per_client: 1"));
+    assert_eq!(third.0.get("/", &[]).status, 200);
+    drop(third);
+    gateway.expect("tollgate_http_connections", &[], 6.0);
+    assert_eq!(open(0, "2001:db8::1").1, 503, "the second is still open");
+    drop(second);
+    gateway.expect("tollgate_http_connections", &[], 5.0);
+    assert_eq!(open(0, "2001:db8::1").1, 200);
 }

@@ -28,6 +28,13 @@ pub enum Refusal {
     BodyTooLong,
 }
 
+/// What there are too many of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    Connections,
+    ConnectionsPerClient,
+}
+
 impl Refusal {
     fn status(self) -> u16 {
         match self {
@@ -59,9 +66,16 @@ impl FrontDoor {
     }
 
     /// Answers a connection that is one too many: the `beyond`th of them.
-    pub(super) async fn turn_away(&self, mut framed: Box<Framed>, beyond: usize) {
-        if let Some(connections) = self.gateway.turned_away.say(self.gateway.clock.now()) {
-            let hint = "limits.connections, or what the open-file limit leaves of it, is reached";
+    pub(super) async fn turn_away(&self, mut framed: Box<Framed>, bound: Bound, beyond: usize) {
+        let (said, hint) = match bound {
+            Bound::Connections => {
+                (&self.gateway.turned_away, "limits.connections, or what the open-file limit leaves of it, is reached")
+            }
+            Bound::ConnectionsPerClient => {
+                (&self.gateway.clients_turned_away, "limits.connections_per_client is reached by some client")
+            }
+        };
+        if let Some(connections) = said.say(self.gateway.clock.now()) {
             log::warn!(connections, hint; "connections turned away");
         }
         if beyond < self.gateway.room.told() {

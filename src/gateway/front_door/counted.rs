@@ -5,10 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use metrics::Gauge;
 
+use super::clients::{Belonging, Clients};
+use crate::limit::request::ClientAddress;
+
 /// One connection more, until this goes.
 pub struct Counted {
     open: Arc<AtomicUsize>,
     gauge: Gauge,
+    /// Once it is known whose it is.
+    belonging: Option<Belonging>,
 }
 
 impl Counted {
@@ -16,7 +21,14 @@ impl Counted {
     pub fn new(open: &Arc<AtomicUsize>, gauge: &Gauge) -> (Counted, usize) {
         let before = open.fetch_add(1, Ordering::AcqRel);
         gauge.increment(1.0);
-        (Counted { open: Arc::clone(open), gauge: gauge.clone() }, before)
+        (Counted { open: Arc::clone(open), gauge: gauge.clone(), belonging: None }, before)
+    }
+
+    /// Says whose it is; how many they had before.
+    pub fn belongs_to(&mut self, client: ClientAddress, clients: &Arc<Clients>) -> usize {
+        let (belonging, before) = clients.add(client);
+        self.belonging = Some(belonging);
+        before
     }
 }
 

@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod agreement;
 mod answer;
+mod clients;
 mod counted;
 pub mod framing;
 mod grammar;
@@ -16,6 +17,7 @@ mod quiet;
 mod stream;
 mod untaken;
 
+pub use clients::Clients;
 pub use framing::Violation;
 pub use untaken::Untaken;
 
@@ -38,8 +40,9 @@ use super::proxy::Proxy;
 use super::proxy_header::ProxyHeaders;
 use super::shared::Gateway;
 use crate::config::Bounds;
+use crate::limit::request::ClientAddress;
 use crate::time::Micros;
-use answer::Refusal;
+use answer::{Bound, Refusal};
 use counted::Counted;
 use framing::Remainder;
 use head::{Body, Head, Scanner, Size};
@@ -53,6 +56,7 @@ pub struct FrontDoor {
     pub proxy: Arc<HttpProxy<Proxy>>,
     /// The connections of all listeners and threads.
     pub open: Arc<AtomicUsize>,
+    pub clients: Arc<Clients>,
     /// Those of this listener.
     pub connections: Gauge,
     /// Where every connection has to begin with one.
@@ -73,18 +77,24 @@ enum Came {
 #[async_trait]
 impl ServerApp for FrontDoor {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
-        let (counted, before) = Counted::new(&self.open, &self.connections);
+        let (mut counted, before) = Counted::new(&self.open, &self.connections);
         let most = self.gateway.room.cut(&self.bounds());
         if before >= most {
             // What is rare is on the heap, so that it makes no connection larger.
-            Box::pin(self.turn_away(Box::new(Framed::new(stream, counted, Untaken::default())), before - most)).await;
+            let framed = Box::new(Framed::new(stream, counted, Untaken::default()));
+            Box::pin(self.turn_away(framed, Bound::Connections, before - most)).await;
             return None;
         }
         let stream = match &self.headers {
             None => stream,
             Some(headers) => Box::pin(headers.take(stream, shutdown)).await?,
         };
+        let beyond = self.beyond_its_own(&stream, &mut counted);
         let mut framed = Box::new(Framed::new(stream, counted, self.gateway.untaken.clone()));
+        if let Some(beyond) = beyond {
+            Box::pin(self.turn_away(framed, Bound::ConnectionsPerClient, beyond)).await;
+            return None;
+        }
         let mut leaving = shutdown.clone();
         let leaving = pin!(async { drop(leaving.wait_for(|leaving| *leaving).await) });
         let mut quiet = Quiet::new(leaving);
@@ -123,6 +133,19 @@ impl ServerApp for FrontDoor {
 impl FrontDoor {
     fn bounds(&self) -> Bounds {
         self.gateway.snapshot.load().config.bounds
+    }
+
+    /// Counts a connection as its client's; how many it is beyond what one client may have.
+    fn beyond_its_own(&self, stream: &Stream, counted: &mut Counted) -> Option<usize> {
+        let digest = stream.get_socket_digest()?;
+        let peer = digest.peer_addr()?.as_inet()?.ip();
+        let snapshot = self.gateway.snapshot.load();
+        let config = &snapshot.config;
+        let client = ClientAddress::new(peer, config.client_ip.ipv6_prefix);
+        let before = counted.belongs_to(client, &self.clients);
+        let beyond = before.checked_sub(config.bounds.connections_per_client?)?;
+        // A proxy comes for many.
+        (!config.client_ip.trusts(peer)).then_some(beyond)
     }
 
     /// Waits for the rest of a head and judges it.
