@@ -1,5 +1,6 @@
 //! Says at the start what an operator would not want, and does not need.
 
+use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::config::{Source, read_file};
@@ -13,7 +14,8 @@ pub fn warn(sources: &[Source]) {
         log::warn!("runs as root, which it does not need");
     }
     for (place, source) in sources.iter().enumerate() {
-        let Ok(metadata) = std::fs::metadata(&source.path) else { continue };
+        // A pipe can be read once only, and has been.
+        let Some(metadata) = std::fs::metadata(&source.path).ok().filter(Metadata::is_file) else { continue };
         let (file, mode) = (source.path.display(), metadata.permissions().mode());
         if mode & WRITABLE_BY_OTHERS != 0 {
             log::warn!(file:%; "everybody may write this file");

@@ -21,6 +21,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    gateway::hold_signals();
     let Loaded { config, sources } = Loaded::from(&arguments.file.config);
     let config = config?;
     let diagnostics = diagnostics::start(config.log)?;

@@ -2,20 +2,22 @@
 //!
 //! A connection is nothing of that kind. A panic there, which would be a bug of ours, costs that connection alone.
 
-use tokio::task::AbortHandle;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tokio::task::JoinHandle;
 
 /// Runs a task to its end, or to that of the process.
-pub fn spawn(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-    let task = tokio::spawn(task);
-    let handle = task.abort_handle();
-    tokio::spawn(async move {
-        if task.await.is_err_and(|error| error.is_panic()) {
+pub fn spawn(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    let mut task = Box::pin(task);
+    tokio::spawn(poll_fn(move |cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx)));
+        polled.unwrap_or_else(|_| {
             log::error!(task = name; "panicked, leaving");
             log::logger().flush();
-            std::process::exit(1);
-        }
-    });
-    handle
+            std::process::exit(1)
+        })
+    }))
 }
 
 /// Panics at a place that a test has chosen; a plain build knows none.

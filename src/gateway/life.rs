@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use nix::sys::signal::SigSet;
 use parking_lot::Mutex;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::BackgroundService;
@@ -99,8 +100,23 @@ impl ShutdownSignalWatch for Signals {
 /// After a handover, so that clients whose connections are busy are told to come again before idle ones are closed.
 const SHORTEST_OVERLAP: Duration = Duration::from_secs(1);
 
+/// Those that say something to a process which goes on, and would end one that does not listen yet.
+const HELD: [nix::sys::signal::Signal; 3] = {
+    use nix::sys::signal::Signal::{SIGHUP, SIGUSR1, SIGUSR2};
+    [SIGHUP, SIGUSR1, SIGUSR2]
+};
+
+/// Has signals that are no end wait until they are listened for. To be called first, on the only thread there is.
+pub fn hold_signals() {
+    if let Err(error) = SigSet::from_iter(HELD).thread_block() {
+        log::debug!(error:% = error; "signals are not held back");
+    }
+}
+
 fn listen<const COUNT: usize>(kinds: [SignalKind; COUNT]) -> std::io::Result<[Signal; COUNT]> {
     let signals = kinds.into_iter().map(signal).collect::<std::io::Result<Vec<_>>>()?;
+    // One thread that takes them is enough.
+    SigSet::from_iter(HELD).thread_unblock()?;
     signals.try_into().map_err(|_| std::io::Error::other("some signals are missing"))
 }
 

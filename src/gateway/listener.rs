@@ -165,7 +165,10 @@ impl Service for Thread {
         }
         let start = |mut socket: OwnSocket<_>| {
             let (table, shutdown) = (table.clone(), shutdown.clone());
-            tokio::spawn(async move { socket.start_service(table, shutdown, per_fd).await })
+            essential::spawn("listener", async move {
+                essential::stumble("listener");
+                socket.start_service(table, shutdown, per_fd).await;
+            })
         };
         let running: Vec<_> = self.sockets.drain(..).map(start).collect();
         for socket in running {

@@ -44,6 +44,7 @@ pub use decide::retry_after;
 #[cfg(feature = "test-hooks")]
 pub use front_door::framing;
 pub use front_door::head;
+pub use life::hold_signals;
 pub use metrics::DEFAULT;
 pub use reply::Reason;
 

@@ -1,5 +1,7 @@
 //! What befalls a process: signals, panics, a kill, a log that nobody takes.
 
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -23,6 +25,31 @@ fn signals_at_any_time_end_it_only_when_they_say_so() {
     gateway.signal("TERM");
     gateway.signal("INT");
     assert_eq!(gateway.wait().0.code(), Some(0));
+}
+
+#[test]
+fn a_signal_that_comes_before_it_listens_is_not_its_end() {
+    let (upstream, directory) = (Upstream::start(), TempDir::new().unwrap());
+    let [key, out] = ["key", "out"].map(|name| directory.path().join(name));
+    assert!(Command::new("mkfifo").arg(&key).status().unwrap().success());
+    let file = directory.path().join("gateway.yaml");
+    let rest = format!("hash_key_file: {}", key.display());
+    std::fs::write(&file, Gateway::text(&format!("http://{}", upstream.address), &rest)).unwrap();
+    let output = std::fs::File::create(&out).unwrap();
+    let mut child = Gateway::command(&file).stdout(output).stderr(Stdio::null()).spawn().unwrap();
+    // Somebody reads the key as soon as this can be opened, and waits for the rest of it.
+    let mut writer = std::fs::OpenOptions::new().write(true).open(&key).unwrap();
+    for name in ["USR1", "HUP"] {
+        assert!(Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap().success());
+    }
+    writer.write_all(&[b'k'; 32]).unwrap();
+    drop(writer);
+    eventually("it is ready", || {
+        assert_eq!(child.try_wait().unwrap(), None);
+        std::fs::read_to_string(&out).unwrap().contains("ready")
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]
@@ -50,10 +77,12 @@ fn a_panic_in_what_it_cannot_do_without_ends_it_with_a_word() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("gateway.yaml");
     std::fs::write(&file, Gateway::text("http://127.0.0.1:9", "")).unwrap();
-    let ended = Gateway::command(&file).env("TOLLGATE_STUMBLE", "housekeeping").output().unwrap();
-    let errors = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!(ended.status.code(), Some(1), "{errors}");
-    assert!(errors.contains("ERROR panicked, leaving task=housekeeping"), "{errors}");
+    for task in ["housekeeping", "listener"] {
+        let ended = Gateway::command(&file).env("TOLLGATE_STUMBLE", task).output().unwrap();
+        let errors = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{errors}");
+        assert!(errors.contains(&format!("ERROR panicked, leaving task={task}")), "{errors}");
+    }
 }
 
 #[test]
