@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Thousands of slow clients, and what a normal one beside them notices.
 
-    cargo build --release && python3 benches/slow.py [--clients 5000] [--idle 10000]
+    cargo build --release && python3 benches/slow.py [--clients 5000] [--idle 10000] [--nginx]
 
 Each kind in turn: heads that come by two bytes a second, bodies that stall behind their first byte, clients that take
 nothing of an answer of a mebibyte, connections on which nothing is said. They come at 1500 a second, so that it is not their
 coming that is measured. Says how long after the last had come the last was gone, what they were told, how long the requests
-of two normal clients took meanwhile, of which one is passed on and the other refused by a rule, and the most memory that the
-gateway has held by then. Needs nginx, and an open-file limit above twice the number of clients.
+of three normal clients took meanwhile, of which one is passed on, one refused by a rule, and one asks an nginx that none of
+this concerns (what they notice of the machine alone), and the most memory that the gateway has held by then. With --nginx it is an nginx that stands in the gateway's place, with the same bounds. Needs nginx, and an open-file limit above twice the number of clients.
 """
 
 import argparse
@@ -30,10 +30,10 @@ LIMITS = "{header_timeout: 5s, body_timeout: 5s, idle_timeout: 8s}"
 # Answers from memory, sends a file, and waits for the whole of a body before it asks itself. What its kernel holds is not what
 # is measured, so that is little.
 NGINX = """
-daemon off; worker_processes 1; worker_rlimit_nofile 20000; pid {folder}/pid; error_log /dev/null;
+daemon off; worker_processes 1; worker_rlimit_nofile 20000; pid {folder}/{port}.pid; error_log /dev/null;
 events {{ worker_connections 16384; }}
 http {{
-  access_log off; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
+  access_log off; keepalive_requests 1000000; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
   uwsgi_temp_path {folder}; scgi_temp_path {folder};
   server {{
     listen 127.0.0.1:{port} backlog=4096 sndbuf=64k; root {folder};
@@ -45,24 +45,53 @@ http {{
 """
 
 
-def upstream(folder):
+# In the place of the gateway: the same times, and as much of an answer in memory as nginx takes unasked.
+INSTEAD = """
+daemon off; worker_processes auto; worker_rlimit_nofile 60000; pid {folder}/{port}.pid; error_log /dev/null;
+events {{ worker_connections 30000; }}
+http {{
+  access_log off; keepalive_requests 1000000; client_body_temp_path {folder}; proxy_temp_path {folder};
+  fastcgi_temp_path {folder}; uwsgi_temp_path {folder}; scgi_temp_path {folder};
+  client_header_timeout 5s; client_body_timeout 5s; send_timeout 5s; keepalive_timeout 8s; proxy_request_buffering off;
+  upstream behind {{ server 127.0.0.1:{behind}; keepalive 256; }}
+  server {{
+    listen 127.0.0.1:{port} backlog=4096 reuseport;
+    location = /refused {{ default_type application/json; return 403 "{{}}"; }}
+    location / {{ proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection ""; }}
+    location = /open {{ stub_status; }}
+  }}
+}}
+"""
+
+
+def free_port():
     with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+        return probe.getsockname()[1]
+
+
+def nginx(folder, template=NGINX, behind=None):
+    port = free_port()
     os.chmod(folder, 0o755)
     (pathlib.Path(folder) / "big").write_bytes(bytes(1 << 20))
-    file = pathlib.Path(folder) / "nginx.conf"
-    file.write_text(NGINX.format(folder=folder, port=port), encoding="ascii")
+    file = pathlib.Path(folder) / f"nginx-{port}.conf"
+    file.write_text(template.format(folder=folder, port=port, behind=behind), encoding="ascii")
     process = subprocess.Popen(["/usr/sbin/nginx", "-c", file], stderr=subprocess.DEVNULL)
     time.sleep(0.5)
     return process, port
 
 
-def normal(port, seconds, target, result):
-    """One request after another, and how long each took, in milliseconds."""
+def spread(took):
+    took.sort()
+    return f"{took[len(took) // 2]:.2f} | {took[len(took) * 99 // 100]:.2f} | {took[-1]:.1f}" if took else "- | - | -"
+
+
+def normal(port, seconds, opening, target, result):
+    """One request after another, and how long each took, in milliseconds: while others come, and from then on."""
     connection = socket.create_connection(("127.0.0.1", port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    took, end = [], time.monotonic() + seconds
-    while time.monotonic() < end:
+    start = time.monotonic()
+    coming, here = [], []
+    while time.monotonic() < start + seconds:
         begin = time.monotonic()
         connection.sendall(b"GET %s HTTP/1.1\r\nHost: a\r\n\r\n" % target)
         answer = b""
@@ -71,15 +100,22 @@ def normal(port, seconds, target, result):
             if not part:
                 raise OSError("the normal client was cut")
             answer += part
-        took.append((time.monotonic() - begin) * 1000)
+        (coming if begin < start + opening else here).append((time.monotonic() - begin) * 1000)
         time.sleep(0.004)
-    took.sort()
-    result.put(f"{took[len(took) // 2]:.2f} | {took[len(took) * 99 // 100]:.2f} | {took[-1]:.1f}")
+    result.put(f"{spread(coming)} | {spread(here)}")
 
 
-def gauge(admin, name):
-    page = urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=10).read().decode()
-    return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", page, re.M))
+def counted(url, pattern):
+    """How many connections the gateway, or the nginx in its place, says are open."""
+    page = urllib.request.urlopen(url, timeout=10).read().decode()
+    return sum(float(value) for value in re.findall(pattern, page, re.M))
+
+
+def high_water(process):
+    """The most memory that a process and its children have held, in MiB."""
+    children = pathlib.Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
+    texts = (pathlib.Path(f"/proc/{one}/status").read_text(encoding="ascii") for one in (process, *children))
+    return sum(int(re.search(r"VmHWM:\s+(\d+)", text).group(1)) for text in texts) / 1024
 
 
 def connect(port, first):
@@ -111,10 +147,11 @@ def told(clients):
     return ", ".join(f"{status}: {count}" for status, count in sorted(counts.items()))
 
 
-def phase(name, number, first, each_second, port, admin, seconds, bound, memory):
-    results = [multiprocessing.Queue() for _ in range(2)]
-    besides = [multiprocessing.Process(target=normal, args=(port, seconds, target, result))
-               for target, result in zip((b"/", b"/refused"), results)]
+def phase(name, number, first, each_second, port, elsewhere, opened, seconds, bound, memory):
+    results = [multiprocessing.Queue() for _ in range(3)]
+    asked = (port, b"/"), (port, b"/refused"), (elsewhere, b"/")
+    besides = [multiprocessing.Process(target=normal, args=(where, seconds, number / PACE, target, result))
+               for (where, target), result in zip(asked, results)]
     for beside in besides:
         beside.start()
     begin = time.monotonic()
@@ -127,51 +164,66 @@ def phase(name, number, first, each_second, port, admin, seconds, bound, memory)
     while time.monotonic() - begin < seconds - 1:
         time.sleep(0.5)
         each_second(clients)
-        here = gauge(admin, "tollgate_http_connections")
+        here = opened()
         most = max(most, here)
         if gone is None and most > 2 and here <= 2:
             gone = time.monotonic() - begin - opening
-    passed, refused = (result.get() for result in results)
+    passed, refused, other = (result.get() for result in results)
     for beside in besides:
         beside.join()
-    opened = f"{opening:.1f} s" if number else "-"
+    came = f"{opening:.1f} s" if number else "-"
     gone = f"{gone:.1f} s" if gone else "-"
-    print(f"| {name} | {max(most - 2, 0):.0f} | {opened} | {bound} | {gone} | {told(clients) or '-'} | {passed} | {refused} "
-          f"| {memory():.0f} |", flush=True)
+    print(f"| {name} | {max(most - 2, 0):.0f} | {came} | {bound} | {gone} | {told(clients) or '-'} | {passed} | {refused} "
+          f"| {other} | {memory():.0f} |", flush=True)
     for client in clients:
         client.close()
+
+
+def tollgate(folder, behind):
+    file = pathlib.Path(folder) / "gateway.yaml"
+    rule = "{name: ip, limit_keys: [ip:address], algorithm_config: {rps: 100000, burst: 100000}}"
+    file.write_text(
+        f"listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nupstream: http://127.0.0.1:{behind}\n"
+        f"limits: {LIMITS}\nrules: [{{name: no, match: {{path: /refused}}, action: deny}}, {rule}]\n", encoding="ascii")
+    command = [TARGET / "release/tollgate", "run", "-c", file]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    port, admin = (int(process.stdout.readline().rsplit(":", 1)[1]) for _ in range(2))
+    process.stdout.readline()
+    return process, port, admin
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=5000)
+    parser.add_argument("--nginx", action="store_true", help="in the gateway's place")
     parser.add_argument("--idle", type=int, help="10 000, or as many as the gateway has files for")
     arguments = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory() as folder:
-        behind, answers = upstream(folder)
-        file = pathlib.Path(folder) / "gateway.yaml"
-        rule = "{name: ip, limit_keys: [ip:address], algorithm_config: {rps: 100000, burst: 100000}}"
-        file.write_text(
-            f"listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nupstream: http://127.0.0.1:{answers}\n"
-            f"limits: {LIMITS}\nrules: [{{name: no, match: {{path: /refused}}, action: deny}}, {rule}]\n", encoding="ascii")
-        command = [TARGET / "release/tollgate", "run", "-c", file]
-        gateway = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        port, admin = (int(gateway.stdout.readline().rsplit(":", 1)[1]) for _ in range(2))
-        gateway.stdout.readline()
+        (behind, answers), (other, elsewhere) = nginx(folder), nginx(folder)
+        if arguments.nginx:
+            gateway, port = nginx(folder, INSTEAD, answers)
+            # It counts the connection that asks.
+            url, pattern, own = f"http://127.0.0.1:{port}/open", r"^Active connections: (\d+)", 1
+        else:
+            gateway, port, admin = tollgate(folder, answers)
+            url, pattern, own = f"http://127.0.0.1:{admin}/metrics", r"^tollgate_http_connections(?:{.*})? (\S+)$", 0
+
+        def opened():
+            return counted(url, pattern) - own
 
         def memory():
-            status = pathlib.Path(f"/proc/{gateway.pid}/status").read_text(encoding="ascii")
-            return int(re.search(r"VmHWM:\s+(\d+)", status).group(1)) / 1024
+            return high_water(gateway.pid)
 
         def nothing(_):
             pass
 
         try:
-            print("| clients | open | opened in | bound | last one gone | told "
-                  "| passed: median ms | p99 | worst | refused: median ms | p99 | worst | MiB |")
-            print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+            three = " | ".join(f"{who}{when}: median ms | p99 | worst" for who in ("passed", "refused", "elsewhere")
+                               for when in (" while they come", ""))
+            print(f"| clients | open | opened in | bound | last one gone | told | {three} | MiB |")
+            print("|---" * 25 + "|")
             head, body = b"GET / HTTP/1.1\r\nHost: a\r\nX: ", b"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx"
             idle = arguments.idle or min(10_000, (hard - 320) // 2 - 2)
             some, reading = arguments.clients, b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -183,12 +235,13 @@ def main():
                 ("idle", idle, b"", nothing, 24, "8 s"),
                 ("none", 0, b"", nothing, 5, "-"),
             ]:
-                phase(name, number, first, each_second, port, admin, seconds, bound, memory)
+                phase(name, number, first, each_second, port, elsewhere, opened, seconds, bound, memory)
         finally:
             gateway.terminate()
             gateway.wait()
-            behind.terminate()
-            behind.wait()
+            for server in behind, other:
+                server.terminate()
+                server.wait()
 
 
 if __name__ == "__main__":
