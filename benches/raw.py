@@ -8,26 +8,14 @@ on, `N passed on` where N requests reached the upstream, `waits` where a second 
 """
 
 import concurrent.futures
-import os
-import pathlib
 import re
 import socket
 import subprocess
 import tempfile
 import threading
-import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-NGINX = """
-daemon off; worker_processes 1; pid {folder}/pid; error_log /dev/null;
-events {{ worker_connections 256; }}
-http {{
-  access_log off; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
-  uwsgi_temp_path {folder}; scgi_temp_path {folder};
-  server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{upstream}; proxy_http_version 1.1; }} }}
-}}
-"""
+import rig
+
 HAPROXY = """
 defaults
   mode http
@@ -55,7 +43,7 @@ def unescaped(text):
 
 
 def heads():
-    for line in (ROOT / "tests/heads.txt").read_text(encoding="ascii").splitlines():
+    for line in (rig.ROOT / "tests/heads.txt").read_text(encoding="ascii").splitlines():
         if line and not line.startswith("#"):
             status, name, text = re.fullmatch(r"(\d+) (.*?): (.*)", line).groups()
             yield name, unescaped(text), status
@@ -109,37 +97,27 @@ def ask(port, upstream, head):
     return f"{said}; {passed} passed on" if passed else said
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
 def start(name, folder, upstream):
     """A proxy before this upstream: its process and its port."""
-    file, port = folder / name, free_port()
+    port = rig.free_port()
     if name == "gateway":
-        file.write_text(f"listen: 127.0.0.1:{port}\nupstream: http://127.0.0.1:{upstream.port}\n", encoding="ascii")
-        command = [TARGET / "release/tollgate", "run", "-c", file]
+        file = folder.write("gateway.yaml", f"listen: 127.0.0.1:{port}\nupstream: http://127.0.0.1:{upstream.port}\n")
+        command = [rig.program(), "run", "-c", file]
     elif name == "nginx":
-        file.write_text(NGINX.format(folder=folder, port=port, upstream=upstream.port), encoding="ascii")
-        command = ["/usr/sbin/nginx", "-c", file]
+        passing = f"proxy_pass http://127.0.0.1:{upstream.port}; proxy_http_version 1.1;"
+        command = folder.nginx("nginx", port, 1, passing)
     else:
-        file.write_text(HAPROXY.format(port=port, upstream=upstream.port), encoding="ascii")
+        file = folder.write("haproxy.cfg", HAPROXY.format(port=port, upstream=upstream.port))
         command = ["/usr/sbin/haproxy", "-db", "-f", file]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for _ in range(100):
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return process, port
-        except OSError:
-            time.sleep(0.05)
-    raise SystemExit(f"{name} does not start")
+    rig.wait_for(port)
+    return process, port
 
 
 def main():
     names, all_heads = ["gateway", "nginx", "haproxy"], list(heads())
     with tempfile.TemporaryDirectory() as made:
-        folder = pathlib.Path(made)
+        folder = rig.Folder(made)
         upstreams = [Upstream() for _ in names]
         proxies = [start(name, folder, upstream) for name, upstream in zip(names, upstreams)]
         try:

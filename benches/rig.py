@@ -1,6 +1,7 @@
-"""What the benchmarks share: ports, processes, CPU by the kernel's accounting, wrk."""
+"""What the benchmarks share: ports, processes, CPU by the kernel's accounting, wrk, and what it was answered."""
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -14,6 +15,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 CONNECTIONS = 64
 
 
@@ -52,7 +54,42 @@ def arguments(description, parts=()):
 
 def cargo(*arguments):
     subprocess.run(["cargo", "build", "--release", "--locked", *arguments], cwd=ROOT, check=True)
-    return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+    return TARGET / "release"
+
+
+def program():
+    """The gateway as it was built last."""
+    built = TARGET / "release/tollgate"
+    return built if built.exists() else sys.exit(f"missing: {built}; build it with: cargo build --release --locked")
+
+
+@contextlib.contextmanager
+def ending(*processes):
+    """Ends them, whatever becomes of what goes on meanwhile."""
+    try:
+        yield
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+        for process in processes:
+            process.wait()
+
+
+class Gateway:
+    """A gateway that is ready: its process, and by kind the ports that it says it listens on."""
+
+    def __init__(self, file, log=subprocess.DEVNULL):
+        self.process = subprocess.Popen([program(), "run", "-c", file], stdout=subprocess.PIPE, stderr=log, text=True)
+        self.ports = {}
+        for line in self.process.stdout:
+            if line == "ready\n":
+                return
+            _, kind, address = line.split()
+            self.ports[kind] = int(address.rsplit(":", 1)[1])
+        # What is wrong with the file is said there.
+        subprocess.run([program(), "check", file], check=False)
+        sys.exit(f"the gateway of {file} ended before it was ready")
 
 
 class Folder:
@@ -89,6 +126,15 @@ def wait_for(port):
     sys.exit(f"nothing listens on port {port}")
 
 
+def soon(what, found):
+    """What is found, within a minute."""
+    for _ in range(1200):
+        if result := found():
+            return result
+        time.sleep(0.05)
+    sys.exit(f"{what}: not within a minute")
+
+
 def family(pid):
     """The process and its children: nginx works in children."""
     with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:
@@ -115,6 +161,64 @@ def wrk(seconds, *options, refusals=False, ports=(PROXY,)):
             sys.exit(f"not every request passed:\n{output}")
         requests += int(re.search(r"(\d+) requests in", output).group(1))
     return requests
+
+
+# Every answer by its status, and the more exactly what is no answer of the upstream: who wrote it shows in its type.
+ANSWERS = """
+local threads = {}
+function setup(thread) threads[#threads + 1] = thread end
+function init() answers = {} end
+function response(status, fields)
+  local kind = tostring(status)
+  if status ~= 200 then
+    for name, value in pairs(fields) do
+      if name:lower() == "content-type" then kind = kind .. " " .. value end
+    end
+  end
+  answers[kind] = (answers[kind] or 0) + 1
+end
+function done(summary)
+  for _, thread in ipairs(threads) do
+    for kind, count in pairs(thread:get("answers")) do print("answered " .. count .. " " .. kind) end
+  end
+  for kind, count in pairs(summary.errors) do
+    if kind ~= "status" then print("errors " .. count .. " " .. kind) end
+  end
+end
+"""
+WRITERS = {"application/problem+json": "the gateway's", "text/html": "HAProxy's"}
+
+
+class Load:
+    """Requests on kept connections until it is ended. Every answer and every broken connection is counted."""
+
+    def __init__(self, folder, port):
+        script = folder.write("answers.lua", ANSWERS)
+        command = ["wrk", "-t1", f"-c{CONNECTIONS}", "-d1h", "-s", script, f"http://127.0.0.1:{port}/"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def end(self):
+        """How many requests were answered with 200, and how many failed, by what they got."""
+        self.process.send_signal(signal.SIGINT)
+        output = self.process.communicate()[0]
+        passed, failures = 0, {}
+        for what, count, kind in re.findall(r"^(answered|errors) (\d+) (.+)$", output, re.M):
+            if (what, kind) == ("answered", "200"):
+                passed = int(count)
+            elif int(count):
+                status, _, media = kind.partition(" ")
+                writer = WRITERS.get(media, media or "nobody's")
+                failures[f"{status}, {writer}" if what == "answered" else f"{kind} error of a connection"] = int(count)
+        return passed, failures
+
+
+def verdict(what, passed, failures):
+    """Says what became of the requests; the exit code."""
+    print(f"{what}: {passed + sum(failures.values())} requests, {sum(failures.values())} failed")
+    for kind, count in sorted(failures.items()):
+        print(f"  {count}: {kind}")
+    # Without a request nothing has been shown.
+    return 1 if failures or not passed else 0
 
 
 def measure(command, seconds, *options, beside=(), refusals=False, ending=signal.SIGTERM):

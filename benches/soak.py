@@ -9,26 +9,17 @@ Needs nginx and wrk.
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-NGINX = """
-daemon off; worker_processes 1; pid {folder}/pid; error_log /dev/null;
-events {{ worker_connections 1024; }}
-http {{
-  access_log off; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
-  uwsgi_temp_path {folder}; scgi_temp_path {folder};
-  server {{ listen 127.0.0.1:{port}; location / {{ return 200 "ok"; }} }}
-}}
-"""
+import rig
+
 LUA = """
 local number = 0
 request = function()
@@ -49,37 +40,28 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=3)
     seconds = int(parser.parse_args().minutes * 60)
-    with tempfile.TemporaryDirectory() as made, socket.create_server(("127.0.0.1", 0)) as probe:
-        folder, upstream = pathlib.Path(made), probe.getsockname()[1]
-        probe.close()
-        folder.chmod(0o755)
-        (folder / "nginx.conf").write_text(NGINX.format(folder=folder, port=upstream), encoding="ascii")
-        (folder / "mixed.lua").write_text(LUA, encoding="ascii")
-        file = folder / "gateway.yaml"
-        file.write_text(FILE.format(upstream=upstream, burst=5), encoding="ascii")
-        behind = subprocess.Popen(["/usr/sbin/nginx", "-c", folder / "nginx.conf"], stderr=subprocess.DEVNULL)
-        command = [TARGET / "release/tollgate", "run", "-c", file]
-        gateway = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        port = int(gateway.stdout.readline().rsplit(":", 1)[1])
-        gateway.stdout.readline()
-        load = subprocess.Popen(["wrk", "-t1", "-c64", f"-d{seconds}s", "-s", folder / "mixed.lua", f"http://127.0.0.1:{port}"],
-                                stdout=subprocess.PIPE, text=True)
-        samples, begin = [], time.monotonic()
-        try:
+    with tempfile.TemporaryDirectory() as made:
+        folder = rig.Folder(made)
+        mixed = folder.write("mixed.lua", LUA)
+        file = folder.write("gateway.yaml", FILE.format(upstream=rig.UPSTREAM, burst=5))
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(rig.ending(folder.upstream()))
+            gateway = rig.Gateway(file)
+            stack.enter_context(rig.ending(gateway.process))
+            command = ["wrk", "-t1", "-c64", f"-d{seconds}s", "-s", mixed, f"http://127.0.0.1:{gateway.ports['http']}"]
+            load = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            stack.enter_context(rig.ending(load))
+            samples, begin = [], time.monotonic()
             while load.poll() is None:
                 time.sleep(min(10, max(1, seconds - (time.monotonic() - begin))))
-                status = pathlib.Path(f"/proc/{gateway.pid}/status").read_text(encoding="ascii")
+                status = pathlib.Path(f"/proc/{gateway.process.pid}/status").read_text(encoding="ascii")
                 memory = int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024
-                files = len(os.listdir(f"/proc/{gateway.pid}/fd"))
+                files = len(os.listdir(f"/proc/{gateway.process.pid}/fd"))
                 samples.append((time.monotonic() - begin, memory))
                 print(f"{samples[-1][0]:5.0f} s  {memory:6.1f} MiB  {files} files", flush=True)
-                file.write_text(FILE.format(upstream=upstream, burst=5 + len(samples) % 2), encoding="ascii")
-                gateway.send_signal(signal.SIGHUP)
+                file.write_text(FILE.format(upstream=rig.UPSTREAM, burst=5 + len(samples) % 2), encoding="ascii")
+                gateway.process.send_signal(signal.SIGHUP)
             print(re.search(r"(\d+) requests in \S+", load.stdout.read()).group(0))
-        finally:
-            for process in (load, gateway, behind):
-                process.terminate()
-                process.wait()
     half = samples[len(samples) // 2:]
     times, sizes = ([sample[place] for sample in half] for place in (0, 1))
     middle, mean = sum(times) / len(half), sum(sizes) / len(half)

@@ -47,6 +47,7 @@ mod release;
 mod reload;
 mod replay;
 mod replayed;
+mod rolling;
 mod rules;
 mod schema;
 mod sharing;

@@ -1,14 +1,10 @@
 //! The next process takes over the sockets, and no request is lost.
 
-use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::support::{Client, Gateway, Upstream, eventually};
+use crate::support::{Client, Gateway, Load, Upstream, eventually};
 
 /// A process that is nobody's child any more.
 struct Orphan(String);
@@ -40,62 +36,24 @@ impl Drop for Orphan {
     }
 }
 
-/// Clients that keep their connections for as long as they may, until they are told to stop.
-struct Load {
-    stop: Arc<AtomicBool>,
-    answered: Arc<AtomicUsize>,
-    clients: Vec<JoinHandle<()>>,
-}
-
-impl Load {
-    fn on(address: SocketAddr) -> Load {
-        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let client = |_| {
-            let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
-            std::thread::spawn(move || {
-                let mut client = Client::connect(address);
-                while !stop.load(Ordering::Relaxed) {
-                    let response = client.get("/", &[]);
-                    assert_eq!(response.status, 200);
-                    answered.fetch_add(1, Ordering::Relaxed);
-                    if response.field("connection").as_deref() == Some("close") {
-                        client = Client::connect(address);
-                    }
-                }
-            })
-        };
-        let clients = (0..8).map(client).collect();
-        Load { stop, answered, clients }
-    }
-
-    /// How many requests were answered; every one that was sent, or this panics.
-    #[track_caller]
-    fn end(self) -> usize {
-        self.stop.store(true, Ordering::Relaxed);
-        self.clients.into_iter().for_each(|client| client.join().expect("a request failed"));
-        self.answered.load(Ordering::Relaxed)
-    }
-}
-
 #[test]
 fn an_upgrade_under_load_loses_no_request() {
     let upstream = Upstream::start();
     let mut gateway = Gateway::start(&upstream, "");
-    let load = Load::on(gateway.http);
-    eventually("load", || load.answered.load(Ordering::Relaxed) > 100);
+    let http = gateway.http;
+    let load = Load::on(move || http);
+    load.goes_on();
     gateway.signal("USR2");
     let second = Orphan::of(&gateway, 1);
     let (status, _) = gateway.wait();
     assert_eq!(status.code(), Some(0), "{}", gateway.errors());
-    let before = load.answered.load(Ordering::Relaxed);
-    eventually("the next process answers", || load.answered.load(Ordering::Relaxed) > before + 100);
+    load.goes_on();
 
     // And once more: what was taken over can be handed over.
     second.signal("USR2");
     let third = Orphan::of(&gateway, 2);
     eventually("the second leaves", || !second.is_running());
-    let before = load.answered.load(Ordering::Relaxed);
-    eventually("the third answers", || load.answered.load(Ordering::Relaxed) > before + 100);
+    load.goes_on();
     let answered = load.end();
     assert_eq!(upstream.seen().len(), answered);
     assert_eq!(Client::connect(gateway.admin).get("/readyz", &[]).status, 200);

@@ -100,6 +100,17 @@ impl Gateway {
         Gateway { http, listeners, admin, child, output: Some(output), directory }
     }
 
+    /// Starts it where it was, once it has left.
+    #[track_caller]
+    pub fn start_again(&mut self) {
+        let file = self.file("gateway.yaml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let text = text.replace("listen: 127.0.0.1:0", &format!("listen: {}", self.http));
+        std::fs::write(&file, text.replace("admin: 127.0.0.1:0", &format!("admin: {}", self.admin))).unwrap();
+        let directory = std::mem::replace(&mut self.directory, TempDir::new().unwrap());
+        *self = Gateway::launch(Gateway::command(&file), directory);
+    }
+
     /// What its gateway.yaml says.
     pub fn text(upstream: &str, rest: &str) -> String {
         let listen = if rest.contains("listeners:") { "" } else { "listen: 127.0.0.1:0\n" };

@@ -6,6 +6,7 @@ mod command;
 mod gateway;
 pub mod https;
 mod liar;
+mod load;
 pub mod mint;
 mod redis;
 mod relay;
@@ -18,6 +19,7 @@ pub use client::{Client, Response};
 pub use command::tollgate;
 pub use gateway::{Gateway, SYSTEM_ROOTS};
 pub use liar::play_redis;
+pub use load::Load;
 pub use redis::{Redis, free_port};
 pub use relay::{Answers, Relay};
 #[cfg(feature = "test-hooks")]
