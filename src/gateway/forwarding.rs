@@ -20,14 +20,22 @@ pub struct Client<'a> {
     pub request_id: &'a HeaderValue,
 }
 
+/// What no other spelling may take the place of.
+const OURS: [&str; 5] = ["x-real-ip", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-request-id"];
+
 /// What the upstream is told of the client: `Host` as sent, and forwarding fields that it can believe.
 pub fn apply(headers: &mut HeaderMap, client: Client<'_>) {
     const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
     const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
     headers.reserve(4);
-    // Ours alone to say, or a trusted peer's: what others sent under these names goes no further.
+    // Ours alone to say, or a trusted peer's: what others sent under these names goes no further. Nor does what an upstream
+    // may take for them, whoever sent it: where names become those of variables, `X_Real_IP` is `X-Real-IP`.
     let ours = |name: &HeaderName| {
         let name = name.as_str();
+        if memchr::memchr2(b'_', b'.', name.as_bytes()).is_some() {
+            let folded = name.replace(['_', '.'], "-");
+            return folded.starts_with("x-tollgate-") || folded.starts_with("ratelimit") || OURS.contains(&&*folded);
+        }
         let hearsay = matches!(name, "forwarded" | "x-real-ip") && !client.trusted_peer;
         hearsay || name.starts_with("x-tollgate-") || name.starts_with("ratelimit")
     };

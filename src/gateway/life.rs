@@ -28,15 +28,12 @@ pub struct Signals {
 #[async_trait]
 impl ShutdownSignalWatch for Signals {
     async fn recv(&self) -> ShutdownSignal {
-        let kinds = [
-            SignalKind::terminate(),
-            SignalKind::interrupt(),
-            SignalKind::hangup(),
-            SignalKind::user_defined1(),
-            SignalKind::user_defined2(),
-        ];
-        let [mut term, mut int, mut hangup, mut renamed, mut upgrade] = match listen(kinds) {
-            Ok(streams) => streams,
+        let others = [SignalKind::hangup(), SignalKind::user_defined1(), SignalKind::user_defined2()];
+        let listening = Ends::listen().and_then(|ends| Ok((ends, listen(others)?)));
+        // One thread that takes those that were held back is enough.
+        let released = listening.and_then(|listening| Ok((listening, SigSet::from_iter(HELD).thread_unblock()?)));
+        let (mut ends, [mut hangup, mut renamed, mut upgrade]) = match released {
+            Ok((listening, ())) => listening,
             Err(error) => {
                 log::error!(error:% = error; "signals cannot be listened for");
                 return ShutdownSignal::FastShutdown;
@@ -45,8 +42,7 @@ impl ShutdownSignalWatch for Signals {
         // A store that is there is there for the first request; one that is not has been tried.
         tokio::select! {
             ((), ()) = async { tokio::join!(self.gateway.store.tried(), self.keys_tried()) } => {}
-            _ = term.recv() => return ShutdownSignal::FastShutdown,
-            _ = int.recv() => return ShutdownSignal::FastShutdown,
+            _ = ends.next() => return ShutdownSignal::FastShutdown,
         }
         if let Some(ready) = self.ready.lock().take() {
             ready();
@@ -54,8 +50,10 @@ impl ShutdownSignalWatch for Signals {
         let mut next: Option<Next> = None;
         let delay = loop {
             tokio::select! {
-                _ = term.recv() => break self.drain().delay.into(),
-                _ = int.recv() => break Duration::ZERO,
+                end = ends.next() => break match end {
+                    End::Drained => self.drain().delay.into(),
+                    End::DrainedWithoutDelay => Duration::ZERO,
+                },
                 _ = upgrade.recv() => next = self.upgrade(next.take()),
                 ready = taken_over(&mut next) => match next.take() {
                     Some(next) if ready => {
@@ -86,8 +84,7 @@ impl ShutdownSignalWatch for Signals {
         log::info!(delay:? = delay, timeout:? = Duration::from(self.drain().timeout); "draining");
         let how = tokio::select! {
             () = tokio::time::sleep(delay) => ShutdownSignal::GracefulTerminate,
-            _ = term.recv() => ShutdownSignal::FastShutdown,
-            _ = int.recv() => ShutdownSignal::FastShutdown,
+            _ = ends.next() => ShutdownSignal::FastShutdown,
         };
         self.handover.close();
         if matches!(how, ShutdownSignal::FastShutdown) {
@@ -115,9 +112,37 @@ pub fn hold_signals() {
 
 fn listen<const COUNT: usize>(kinds: [SignalKind; COUNT]) -> std::io::Result<[Signal; COUNT]> {
     let signals = kinds.into_iter().map(signal).collect::<std::io::Result<Vec<_>>>()?;
-    // One thread that takes them is enough.
-    SigSet::from_iter(HELD).thread_unblock()?;
     signals.try_into().map_err(|_| std::io::Error::other("some signals are missing"))
+}
+
+/// The signals that say that the process is to leave.
+struct Ends {
+    terminate: Signal,
+    quit: Signal,
+    interrupt: Signal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Drained,
+    DrainedWithoutDelay,
+}
+
+impl Ends {
+    fn listen() -> std::io::Result<Ends> {
+        let [terminate, quit, interrupt] =
+            listen([SignalKind::terminate(), SignalKind::quit(), SignalKind::interrupt()])?;
+        Ok(Ends { terminate, quit, interrupt })
+    }
+
+    async fn next(&mut self) -> End {
+        tokio::select! {
+            _ = self.terminate.recv() => End::Drained,
+            // Who knows nginx leaves gracefully by this one.
+            _ = self.quit.recv() => End::Drained,
+            _ = self.interrupt.recv() => End::DrainedWithoutDelay,
+        }
+    }
 }
 
 /// Whether the next process is ready; never, while there is none.
@@ -197,8 +222,8 @@ impl Housekeeping {
         };
         let timeout = tokio::time::sleep(self.gateway.snapshot.load().config.drain.timeout.into());
         let second_signal = async {
-            if let (Ok(mut term), Ok(mut int)) = (terminate(), interrupt()) {
-                tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+            if let Ok(mut ends) = Ends::listen() {
+                ends.next().await;
             }
         };
         tokio::select! {
@@ -232,12 +257,4 @@ async fn upkeep(gateway: &Gateway) {
         often.tick().await;
         gateway.metrics.upkeep();
     }
-}
-
-fn terminate() -> std::io::Result<Signal> {
-    signal(SignalKind::terminate())
-}
-
-fn interrupt() -> std::io::Result<Signal> {
-    signal(SignalKind::interrupt())
 }

@@ -296,7 +296,7 @@ impl ProxyHttp for Proxy {
             // What was charged stays charged, and is shown.
             let reply = Reply { fields: passage.fields.as_deref(), ..reply };
             if let Err(error) = reply.write(session, &passage.request_id, self.gateway.is_draining()).await {
-                log::debug!(error:% = error; "answer not written");
+                log::debug!(error = words(&error); "answer not written");
             }
         }
         FailToProxy { error_code: status, can_reuse_downstream: false }
@@ -389,9 +389,9 @@ impl Proxy {
             Some(kind) => {
                 self.gateway.metrics.count_upstream_error(kind);
                 let Some(requests) = self.gateway.upstream_failures.say(self.gateway.clock.now()) else { return };
-                log::warn!(kind = kind.name(), code, requests, request_id = id, error:% = error; "upstream failed");
+                log::warn!(kind = kind.name(), code, requests, request_id = id, error = words(error); "upstream failed");
             }
-            None => log::debug!(code, request_id = id, error:% = error; "request not finished"),
+            None => log::debug!(code, request_id = id, error = words(error); "request not finished"),
         }
     }
 }
@@ -401,6 +401,15 @@ impl Caller for SocketDigest {
         // Of the kernel's states of a TCP connection, the one in which both sides may still speak.
         const ESTABLISHED: u8 = 1;
         self.tcp_info().is_some_and(|tcp| tcp.tcpi_state != ESTABLISHED)
+    }
+}
+
+/// What has happened, without what was read: Pingora's own text has all of a head in it that cannot be one.
+fn words(error: &Error) -> String {
+    let kind = error.etype().as_str();
+    match error.root_cause().downcast_ref::<io::Error>() {
+        Some(cause) => format!("{kind}: {cause}"),
+        None => kind.to_owned(),
     }
 }
 

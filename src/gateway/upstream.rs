@@ -2,6 +2,7 @@
 //!
 //! Requests go to one address at a time. When it refuses a connection the next one is tried, and stays preferred.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -122,12 +123,11 @@ impl Upstream {
         }
     }
 
-    /// How long to wait before the next time.
-    async fn look_up(&self) -> Duration {
+    /// Goes on with what a look-up has found. How long to wait before the next one.
+    fn take_up(&self, found: io::Result<Vec<SocketAddr>>) -> Duration {
         let host = &self.wanted.host;
-        match tokio::net::lookup_host((&**host, self.wanted.port)).await {
-            Ok(found) => {
-                let mut found: Vec<_> = found.collect();
+        match found {
+            Ok(mut found) => {
                 found.dedup();
                 let known = self.known.load();
                 // Resolvers turn the order around at will; which address is in use stays.
@@ -173,8 +173,40 @@ impl Upstream {
 /// Looks a name up again and again, for as long as anybody uses it.
 pub async fn keep_looking_up(upstream: Weak<Upstream>) {
     while let Some(known) = upstream.upgrade() {
-        let pause = known.look_up().await;
+        let found = tokio::net::lookup_host((&*known.wanted.host, known.wanted.port)).await;
+        let pause = known.take_up(found.map(Iterator::collect));
         drop(known);
         tokio::time::sleep(pause).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_name_leads_to_is_followed_and_kept_when_it_leads_nowhere() {
+        let wanted = config::Upstream { host: "name".to_owned(), port: 80 };
+        let second = crate::time::Micros(1_000_000);
+        let timeouts = config::UpstreamTimeouts { connect: second, read: second, write: second, idle: second };
+        let upstream = Upstream::new(&wanted, timeouts);
+        let address = |last: u8| SocketAddr::from(([192, 0, 2, last], 80));
+        let in_use = || upstream.known_peer(Window::Whole).map(|(peer, _)| peer._address.to_string());
+        let nowhere = || Err(io::Error::other("no such name"));
+        assert_eq!((upstream.take_up(nowhere()), in_use()), (RETRY, None));
+        assert_eq!((upstream.take_up(Ok(Vec::new())), in_use()), (RETRY, None));
+        assert_eq!(upstream.take_up(Ok(vec![address(1), address(2)])), REFRESH);
+        assert_eq!(in_use().as_deref(), Some("192.0.2.1:80"));
+        // The one in use refuses; the other stays in use, in whatever order they are found again.
+        upstream.avoid(&upstream.known_peer(Window::Whole).unwrap().0);
+        for order in [[1, 2], [2, 1]] {
+            assert_eq!(upstream.take_up(Ok(order.map(address).to_vec())), REFRESH);
+            assert_eq!(in_use().as_deref(), Some("192.0.2.2:80"));
+        }
+        for lost in [nowhere(), Ok(Vec::new())] {
+            assert_eq!((upstream.take_up(lost), in_use().as_deref()), (REFRESH, Some("192.0.2.2:80")));
+        }
+        upstream.take_up(Ok(vec![address(3)]));
+        assert_eq!(in_use().as_deref(), Some("192.0.2.3:80"));
     }
 }

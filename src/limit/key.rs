@@ -134,6 +134,20 @@ mod tests {
         assert_eq!(key(&one), key(&two));
     }
 
+    /// Gateways of two versions share buckets: who has to change this, changes [`FORMAT`] with it.
+    #[test]
+    fn the_names_of_this_format_are_these() {
+        assert_eq!(FORMAT, b"tollgate/1");
+        let (none, some) = (vec![], vec!["header:x-key".to_owned(), "ip:address".to_owned()]);
+        let bucket = |limit: &str, keys: &[String], values: &[(u8, &[u8])]| {
+            let values = values.iter().map(|(alternative, value)| (*alternative, value.to_vec())).collect();
+            format!("{:?}", key(&("default".to_owned(), "free".to_owned(), limit.to_owned(), keys.to_vec(), values)))
+        };
+        assert_eq!(bucket("", &none, &[]), "33e3ee2460c9c37907b2e7f6e150f420");
+        assert_eq!(bucket("day", &some, &[(0, b"a"), (0, b"203.0.113.7")]), "6d8fa30b5416af2904085b29d1031495");
+        assert_eq!(bucket("", &some, &[(1, b""), (0, b"\xff\0")]), "63ee4e9bc6a216a842f66bb37ed6b9cd");
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 

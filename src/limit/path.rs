@@ -1,8 +1,9 @@
 //! Brings a request's path to its one reading, or says that it has none.
 //!
 //! Rules match the normalised path; what is forwarded is what was sent. So the two must not be told apart by any
-//! upstream: percent-encoded unreserved characters are decoded, `.` and `..` resolved, empty segments merged
-//! (RFC 3986 §6.2.2), and what different servers read differently (`%2f`, `%5c`, `%00`, a broken escape) is refused.
+//! upstream: what may stand in a segment stands there unescaped, everything else escaped, `.` and `..` are resolved, empty
+//! segments merged (RFC 3986 §6.2.2), and what different servers read differently (`%2f`, `%5c`, `%00`, a broken escape) is
+//! refused. `;` stays as it came: where it is written plainly, some servers end the segment's name there.
 
 use std::borrow::Cow;
 
@@ -10,12 +11,55 @@ use std::borrow::Cow;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable;
 
+/// What stands unescaped in a segment: RFC 3986, section 3.3, but for `;`.
+const PLAIN: [bool; 256] = {
+    let mut table = [false; 256];
+    let others = b"-._~!$&'()*+,=:@";
+    let mut byte: u8 = 0;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut place = 0;
+    while place < others.len() {
+        table[others[place] as usize] = true;
+        place += 1;
+    }
+    table
+};
+
 /// The path as rules see it. `*`, the target of `OPTIONS *`, is itself.
 pub fn normalise(path: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {
     if is_normal(path) {
         return Ok(Cow::Borrowed(path));
     }
-    resolve_dots(&decode_unreserved(path)?).map(Cow::Owned)
+    resolve_dots(&spell(path)?).map(Cow::Owned)
+}
+
+/// Whether this may be a part of a normalised path, cut where it may be.
+pub fn may_be_part(part: &[u8]) -> bool {
+    let mut rest = part;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        match byte {
+            // The rest of an escape may be cut off.
+            b'%' if tail.len() < 2 => return tail.iter().all(|digit| is_capital_hex(*digit)),
+            b'%' => match hex_pair(tail) {
+                Some(byte) if !PLAIN[usize::from(byte)] && tail[..2].iter().all(|digit| is_capital_hex(*digit)) => {
+                    rest = &tail[2..];
+                }
+                _ => return false,
+            },
+            b'/' | b';' => {}
+            _ if PLAIN[usize::from(byte)] => {}
+            _ => return false,
+        }
+    }
+    !part.windows(2).any(|pair| pair == b"//")
+}
+
+fn is_capital_hex(digit: u8) -> bool {
+    digit.is_ascii_hexdigit() && !digit.is_ascii_lowercase()
 }
 
 /// Two hexadecimal digits at the start of `text`, as the byte that they escape.
@@ -24,36 +68,45 @@ pub fn hex_pair(text: &[u8]) -> Option<u8> {
     Some(digit(0)? * 16 + digit(1)?)
 }
 
-/// The usual case, told without allocating: nothing escaped, no backslash, no segment that is empty or begins with a dot.
+/// The usual case, told without allocating: nothing escaped or to be, no segment that is empty or begins with a dot.
 fn is_normal(path: &[u8]) -> bool {
-    let dull = |pair: &[u8]| !matches!(pair, [b'/', b'/' | b'.'] | [_, b'%' | b'\\']);
+    let dull = |pair: &[u8]| match pair {
+        [b'/', b'/' | b'.'] => false,
+        [_, byte] => PLAIN[usize::from(*byte)] || matches!(byte, b'/' | b';'),
+        _ => false,
+    };
     path == b"*" || (path.first() == Some(&b'/') && path.windows(2).all(dull))
 }
 
-fn decode_unreserved(path: &[u8]) -> Result<Vec<u8>, Unreadable> {
-    let mut decoded = Vec::with_capacity(path.len());
+/// Each byte in its one spelling.
+fn spell(path: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    let mut spelt = Vec::with_capacity(path.len());
     let mut rest = path;
     while let Some((&byte, tail)) = rest.split_first() {
         rest = tail;
-        match byte {
-            b'\\' => return Err(Unreadable),
+        let meant = match byte {
+            0 | b'\\' => return Err(Unreadable),
+            b'/' | b';' => {
+                spelt.push(byte);
+                continue;
+            }
             b'%' => {
-                let escaped = hex_pair(tail).ok_or(Unreadable)?;
-                rest = &tail[2..];
-                match escaped {
+                rest = tail.get(2..).unwrap_or_default();
+                match hex_pair(tail).ok_or(Unreadable)? {
                     0 | b'/' | b'\\' => return Err(Unreadable),
-                    b'-' | b'.' | b'_' | b'~' => decoded.push(escaped),
-                    _ if escaped.is_ascii_alphanumeric() => decoded.push(escaped),
-                    _ => {
-                        decoded.push(b'%');
-                        decoded.extend(tail[..2].iter().map(u8::to_ascii_uppercase));
-                    }
+                    escaped => escaped,
                 }
             }
-            _ => decoded.push(byte),
+            _ => byte,
+        };
+        if PLAIN[usize::from(meant)] {
+            spelt.push(meant);
+        } else {
+            const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+            spelt.extend([b'%', DIGITS[usize::from(meant >> 4)], DIGITS[usize::from(meant & 15)]]);
         }
     }
-    Ok(decoded)
+    Ok(spelt)
 }
 
 /// RFC 3986 §5.2.4, with empty segments merged. A path that would leave the root stays there.
@@ -110,6 +163,13 @@ mod tests {
         check("/..", "/");
         check("/.hidden", "/.hidden");
         check("/a;b=c", "/a;b=c");
+        check("/a%3bb%3Dc", "/a%3Bb=c");
+        check("/users/%40me", "/users/@me");
+        check("/v1/items%3abatch", "/v1/items:batch");
+        check("/%21$%26'()%2a+,=", "/!$&'()*+,=");
+        check("/café", "/caf%C3%A9");
+        check("/a[1]^{b}|c", "/a%5B1%5D%5E%7Bb%7D%7Cc");
+        check("/%5b%25%3f", "/%5B%25%3F");
     }
 
     #[test]
@@ -119,10 +179,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_no_normalised_path_has_in_it_is_no_part_of_one() {
+        for part in ["", "/", "/v1/", "caf%C3%A9", "/caf%C3%A", "/a%", "@me", ";a", "%25"] {
+            assert!(may_be_part(part.as_bytes()), "{part}");
+        }
+        for part in ["/café", "%c3", "%40me", "a//b", "[1]", "a b", "%2", "%zz", "?a"] {
+            assert_eq!(may_be_part(part.as_bytes()), part == "%2", "{part}");
+        }
+    }
+
     proptest! {
         #[test]
-        fn normalising_twice_is_normalising_once(path in "/([a./%]|%2e|%41|%3f|\\.\\.){0,12}") {
+        fn normalising_twice_is_normalising_once(path in "/([a./%@;é]|%2e|%41|%3f|%40|%3b|\\.\\.){0,12}") {
             if let Ok(once) = normalise(path.as_bytes()) {
+                prop_assert!(may_be_part(&once) || *once == *b"*");
                 prop_assert_eq!(normalise(&once).unwrap().into_owned(), once.into_owned());
             }
         }

@@ -27,7 +27,9 @@ impl<'a> Request<'a> {
             Some(authority) => authority.as_str().as_bytes(),
             None => self.head.headers.get(http::header::HOST).map_or(&b""[..], |host| host.as_bytes()),
         };
-        without_port(authority)
+        let host = without_port(authority);
+        // The dot at the end says that it is all of the name, which it is without it as well.
+        host.strip_suffix(b".").unwrap_or(host)
     }
 }
 

@@ -269,6 +269,9 @@ pub fn path() {
         b"%41",
         b";a",
         b"\xc0\xaf",
+        b"@",
+        b"%3a",
+        b"[",
     ];
     // The mistake: where an escape is in capital letters, nothing is done.
     let normalise = |bytes: &[u8]| {
@@ -286,8 +289,10 @@ pub fn path() {
             assert!(segments.iter().all(|segment| !matches!(*segment, b"." | b"..")), "a dot segment");
             assert!(!once.contains(&b'\\'));
         }
-        // However a letter is written.
-        if let Some(at) = bytes.iter().position(u8::is_ascii_alphabetic)
+        // However what needs no escape is written.
+        let plain = |byte: &u8| byte.is_ascii_alphabetic() || b"-._~!$&'()*+,=:@".contains(byte);
+        if bytes != b"*"
+            && let Some(at) = bytes.iter().position(plain)
             && !bytes[..at].ends_with(b"%")
             && !(at >= 2 && bytes[at - 2] == b'%')
         {

@@ -248,6 +248,31 @@ fn diagnostics_never_hold_what_a_client_sent() {
 }
 
 #[test]
+fn diagnostics_never_hold_what_an_upstream_sent() {
+    for answer in [
+        &b"HTTP/1.1 200 OK\r\nSet-Cookie: a-secret\r\nX Y: a\r\n\r\n"[..],
+        b"HTTP/1.1 200 OK\r\nSet-Cookie: a-secret\r\nContent-Length: a-secret\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\na-secret\r\n",
+        b"a-secret",
+    ] {
+        let upstream = Upstream::answering(move |_, stream| {
+            let _ = stream.write_all(answer);
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        });
+        for level in ["info", "trace"] {
+            let gateway = Gateway::start(&upstream, &format!("log: {{level: {level}}}"));
+            let mut client = gateway.client();
+            client.write("GET /?a-secret HTTP/1.1\r\nHost: a\r\n\r\n");
+            let _ = client.response("GET");
+            crate::support::eventually("it says so", || gateway.errors().contains("upstream failed"));
+            let errors = gateway.errors();
+            assert!(!errors.contains("a-secret"), "{errors}");
+            assert!(errors.lines().all(|line| line.len() < 1000), "{errors}");
+        }
+    }
+}
+
+#[test]
 fn diagnostics_are_text_or_json() {
     let gateway = Gateway::start_for("http://localhost:1", "log: {format: json}");
     crate::support::eventually("a line", || gateway.errors().contains("upstream resolved"));

@@ -45,7 +45,7 @@ fn the_first_line_of_the_log_says_what_starts_and_no_secret() {
 
 #[test]
 fn it_leaves_at_once_when_idle_also_with_idle_connections() {
-    for signal in ["TERM", "INT"] {
+    for signal in ["TERM", "QUIT", "INT"] {
         let upstream = Upstream::start();
         let mut gateway = Gateway::start(&upstream, "");
         let mut clients: Vec<_> = (0..5).map(|_| gateway.client()).collect();
@@ -101,6 +101,35 @@ fn it_does_not_wait_longer_than_the_drain_timeout() {
     let (status, took) = gateway.wait();
     assert_eq!(status.code(), Some(0));
     assert!((Duration::from_millis(250)..Duration::from_secs(2)).contains(&took), "{took:?}");
+}
+
+#[test]
+fn a_tunnel_goes_on_until_the_drain_timeout_and_is_waited_for() {
+    let upstream = Upstream::answering(|_, stream| {
+        let _ =
+            stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
+        let _ = std::io::copy(&mut stream.try_clone().unwrap(), stream);
+    });
+    for (closes, timeout) in [(false, "500ms"), (true, "20s")] {
+        let mut gateway = Gateway::start(&upstream, &format!("drain: {{timeout: {timeout}}}"));
+        let mut client = gateway.client();
+        let upgrade = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")];
+        assert_eq!(client.get("/", &upgrade).status, 101);
+        let start = now();
+        gateway.signal("TERM");
+        eventually("it drains", || gateway.errors().contains("draining"));
+        client.write("ping");
+        client.until("ping");
+        if closes {
+            drop(client);
+        }
+        let (status, left) = gateway.wait();
+        let took = start.elapsed();
+        assert_eq!(status.code(), Some(0));
+        // One that the client has left is not waited for.
+        let right = if closes { left < Duration::from_millis(300) } else { (450..2000).contains(&took.as_millis()) };
+        assert!(right, "closes: {closes}, {took:?}, {left:?} at the end");
+    }
 }
 
 #[test]

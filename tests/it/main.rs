@@ -26,6 +26,7 @@ mod faults;
 #[cfg(feature = "test-hooks")]
 mod flaws;
 mod forged;
+mod hasty_upstreams;
 mod heads;
 #[cfg(feature = "test-hooks")]
 mod histories;

@@ -130,6 +130,8 @@ rules:
     for (target, fields) in [
         ("/", &[("X-Key", "a"), ("X-Key", "b")][..]),
         ("/", &[("X-Key", "a"), ("Connection", "keep-alive, x-key")]),
+        ("/", &[("X-Key", "a"), ("X_Key", "b")]),
+        ("/", &[("x.key", "a")]),
         ("/?user=ann&user=bob", &[]),
         ("/?user=ann&%75ser=bob", &[]),
         ("/", &[("Cookie", "session=1; session=2")]),
@@ -140,6 +142,7 @@ rules:
     }
     assert_eq!(upstream.seen().len(), 0);
     assert_eq!(client.get("/?user=ann&other=1&other=2", &[("Cookie", "session=1; x=1; x=2")]).status, 200);
+    assert_eq!(client.get("/", &[("X_Other", "a"), ("X-Keys", "b")]).status, 200);
 }
 
 #[test]
@@ -163,6 +166,46 @@ rules:
         let reason = response.field("x-tollgate-reason");
         assert_eq!((response.status, reason.as_deref()), (400, Some("bad_request")), "{target}");
     }
+}
+
+#[test]
+fn whatever_may_be_escaped_or_not_is_one_path() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - {name: run, match: {path: '/v1/x:run'}, limit_keys: [], algorithm_config: {rate: 3/day}}
+  - {name: coffee, match: {path: /caf%C3%A9/*}, limit_keys: [], algorithm_config: {rate: 3/day}}",
+    );
+    let mut client = gateway.client();
+    let run = [("/v1/x:run", &[][..]), ("/v1/x%3arun", &[]), ("/v1/%78%3Arun", &[]), ("/v1/x:run", &[])];
+    assert_eq!(codes(&mut client, &run), [200, 200, 200, 429]);
+    let coffee = [("/caf\u{e9}", &[][..]), ("/caf%c3%a9/x", &[]), ("/caf%C3%A9/[1]", &[]), ("/caf%C3%A9", &[])];
+    assert_eq!(codes(&mut client, &coffee), [200, 200, 200, 429]);
+    assert_eq!(upstream.last().line, "GET /caf%C3%A9/[1] HTTP/1.1");
+    // Where servers end a name at a plain `;`, and not at an escaped one, these are two.
+    assert_eq!(codes(&mut client, &[("/v1/x:run;a", &[]), ("/v1/x:run%3ba", &[])]), [200, 200]);
+}
+
+#[test]
+fn every_spelling_of_a_host_is_one_host() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - {name: api, match: {host: api.example.com}, limit_keys: [], algorithm_config: {rate: 4/day}}
+  - {name: each, limit_keys: [host], algorithm_config: {rate: 1/day}}",
+    );
+    let mut code = |host: &str| {
+        let mut client = gateway.client();
+        client.write(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        client.response("GET").unwrap().status
+    };
+    let api = ["api.example.com", "Api.Example.com", "api.example.com.", "API.example.com.:80", "api.example.com:80"];
+    assert_eq!(api.map(&mut code), [200, 200, 200, 200, 429]);
+    assert_eq!(["other.", "other", "other.:1"].map(&mut code), [200, 429, 429]);
 }
 
 #[test]

@@ -40,6 +40,29 @@ fn a_head_has_one_deadline_however_steadily_it_comes() {
 }
 
 #[test]
+fn a_refusal_does_not_wait_for_a_body_that_never_comes() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, "limits: {body_timeout: 60s}\nrules: [{name: no, action: deny}]");
+    let half = ["Content-Length: 100\r\n\r\nten bytes.", "Transfer-Encoding: chunked\r\n\r\n64\r\nten bytes."];
+    for fields in half {
+        let start = now();
+        let mut client = gateway.client();
+        client.write(&format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}"));
+        assert_eq!(client.response("POST").unwrap().status, 403, "{fields}");
+        assert!(start.elapsed() < Duration::from_secs(1), "{fields}: {:?}", start.elapsed());
+    }
+    // What it still sends is read for two seconds.
+    let mut client = gateway.client();
+    client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nten bytes.");
+    let start = now();
+    assert_eq!(client.response("POST").unwrap().status, 403);
+    assert!(client.is_closed());
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    gateway.expect("tollgate_http_connections", &[], 0.0);
+    assert_eq!(upstream.count(), 0);
+}
+
+#[test]
 fn an_idle_connection_is_closed_without_a_word() {
     let gateway = Gateway::start(&Upstream::start(), "limits: {idle_timeout: 300ms, header_timeout: 60s}");
     // Untouched, kept, and with an empty line behind what was asked.

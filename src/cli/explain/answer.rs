@@ -40,7 +40,9 @@ pub fn of_reading(unclear: Unclear, ambiguous: Option<&Attribute>) -> Answer {
             Answer::refused(400, Reason::BadRequest, "the path has no single reading, and a rule reads `path`", BEFORE)
         }
         (Unclear::Ambiguous, Some(attribute)) => {
-            let why = format!("the request repeats {attribute}, or names it in Connection, and the file reads it");
+            let why = format!(
+                "the request repeats {attribute}, spells its name in another way, or names it in Connection, and the file reads it"
+            );
             Answer::refused(400, Reason::AmbiguousRequest, &why, BEFORE)
         }
         (Unclear::Ambiguous, None) => {

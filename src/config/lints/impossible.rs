@@ -91,6 +91,9 @@ fn impossible_part(attribute: &Attribute, value: &[u8], part: Part) -> Option<Wh
     let why = |why: &str, hint: String| Some((format!("`{}` {why}", text.escape_debug()), hint));
     let has = |byte: u8| value.contains(&byte);
     match attribute {
+        Attribute::Host if part != Part::Prefix && value.ends_with(b".") => {
+            why("ends in a dot, and a host is compared without it", format!("write {}", text.trim_end_matches('.')))
+        }
         Attribute::Host if has(b'/') => why("is no host", "write the name alone".to_owned()),
         Attribute::Host if has(b'*') => {
             let hint = text
@@ -126,6 +129,10 @@ fn impossible_part(attribute: &Attribute, value: &[u8], part: Part) -> Option<Wh
             }
             Err(_) => why("is no path that is ever compared", "such requests are answered 400".to_owned()),
         },
+        Attribute::Path if !path::may_be_part(value) => why(
+            "is not how a path is compared",
+            "letters, digits and -._~!$&'()*+,=:@ stand as they are, all else as an escape like %C3".to_owned(),
+        ),
         Attribute::Header(_) | Attribute::Cookie(_) if value.trim_ascii() != value => {
             why("has spaces around it, which are taken off what a client sends", format!("write {}", text.trim()))
         }
