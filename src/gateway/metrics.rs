@@ -3,15 +3,15 @@
 //! A handle is made once, per process or per limit at load; no request looks one up. Labels come from the file and from
 //! closed lists, never from a client. To add a metric: a line in [`METRICS`], a handle, one call.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, SharedString, Unit};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use parking_lot::Mutex;
 
-use super::labels::{Fate, METHODS, Origin, TokenResult, UpstreamError};
+use super::labels::{Fate, Origin, TokenResult, UpstreamError};
 use super::reply::Reason;
+use super::responses::Responses;
 use crate::limit::rule::Mode;
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
 use crate::store::{Source, StoreError};
@@ -394,33 +394,6 @@ impl Metrics {
     }
 }
 
-/// One counter for each method, code and origin, made when it is first needed and found by its place.
-struct Responses(Vec<OnceLock<Counter>>);
-
-const CODES: usize = 500;
-
-impl Responses {
-    fn new() -> Responses {
-        Responses((0..METHODS.len() * CODES * 2).map(|_| OnceLock::new()).collect())
-    }
-
-    fn counter(&self, recorder: &PrometheusRecorder, method: &str, code: u16, origin: Origin) -> &Counter {
-        let method_place = METHODS.iter().position(|known| *known == method).unwrap_or(METHODS.len() - 1);
-        // An upstream's code outside of HTTP's range is none.
-        let code = if (100..600).contains(&code) { code } else { 599 };
-        let (origin, second) = match origin {
-            Origin::Gateway => ("gateway", 0),
-            Origin::Upstream => ("upstream", 1),
-        };
-        let place = (method_place * CODES + usize::from(code - 100)) * 2 + second;
-        self.0[place].get_or_init(|| {
-            let code = code.to_string();
-            let labels = [("route", DEFAULT), ("method", METHODS[method_place]), ("code", &code), ("origin", origin)];
-            counter(recorder, "tollgate_http_requests_total", &labels)
-        })
-    }
-}
-
 fn position<T: PartialEq>(all: &[T], one: &T) -> Option<usize> {
     all.iter().position(|known| known == one)
 }
@@ -430,7 +403,7 @@ fn key(name: &'static str, labels: &[(&'static str, &str)]) -> Key {
     Key::from_parts(name, labels)
 }
 
-fn counter(recorder: &PrometheusRecorder, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
+pub fn counter(recorder: &PrometheusRecorder, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
     let counter = recorder.register_counter(&key(name, labels), &METADATA);
     counter.increment(0);
     counter

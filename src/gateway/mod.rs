@@ -30,6 +30,7 @@ mod proxy_header;
 mod reload;
 mod reply;
 mod request_id;
+mod responses;
 mod sampled;
 mod shared;
 mod snapshot;
