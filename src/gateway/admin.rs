@@ -10,6 +10,7 @@ use pingora::apps::http_app::ServeHttp;
 use pingora::protocols::http::ServerSession;
 
 use super::shared::{Gateway, Standing};
+use super::status::Document;
 use super::{buckets, status};
 
 #[derive(Debug)]
@@ -38,11 +39,11 @@ impl ServeHttp for Admin {
             }
             "/" if status::is_browser(&head.headers) => status::page(),
             "/" => list(),
-            "/status.json" => match status::document(&self.0).await {
-                Some(document) => document,
-                None => answer(500, TEXT, "the document could not be made\n"),
-            },
-            _ => answer(404, TEXT, "not found; there are /, /status.json, /metrics, /livez and /readyz\n"),
+            "/status.json" => self.document(Document::Status).await,
+            "/history.json" => self.document(Document::History).await,
+            _ => {
+                answer(404, TEXT, "not found; there are /, /status.json, /history.json, /metrics, /livez and /readyz\n")
+            }
         };
         if head.method == Method::HEAD {
             response.body_mut().clear();
@@ -52,6 +53,11 @@ impl ServeHttp for Admin {
 }
 
 impl Admin {
+    async fn document(&self, which: Document) -> Response<Vec<u8>> {
+        let document = status::document(&self.0, which).await;
+        document.unwrap_or_else(|| answer(500, TEXT, "the document could not be made\n"))
+    }
+
     async fn buckets(&self, head: &Parts) -> Response<Vec<u8>> {
         let method = &head.method;
         if !matches!(*method, Method::GET | Method::HEAD | Method::DELETE) {
@@ -82,7 +88,7 @@ impl Admin {
 
 /// What there is, for who asks without a browser.
 fn list() -> Response<Vec<u8>> {
-    let paths = "/metrics\n/status.json\n/livez\n/readyz\n/buckets/KEY\n";
+    let paths = "/metrics\n/status.json\n/history.json\n/livez\n/readyz\n/buckets/KEY\n";
     let mut response = answer(200, TEXT, &format!("tollgate; a browser gets the status page\n\n{paths}"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

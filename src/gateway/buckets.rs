@@ -13,6 +13,7 @@ use http::{HeaderName, Method};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use super::events::Happened;
 use super::shared::Gateway;
 use crate::limit::key::BucketKey;
 use crate::limit::request::without_port;
@@ -50,7 +51,7 @@ pub async fn answer(gateway: &Arc<Gateway>, head: &Parts) -> Answered {
                 Some(_) if head.headers.get(PERMIT).is_none_or(|permit| permit != "reset") => {
                     (403, Err("DELETE needs the field `Tollgate-Operator: reset`"))
                 }
-                Some(keys) => (200, Ok(forget(memory, &keys))),
+                Some(keys) => (200, Ok(forget(gateway, memory, &keys))),
             }
         }
         (None, &Method::DELETE) => (405, Err("only buckets that are named can be forgotten")),
@@ -81,8 +82,9 @@ fn states(memory: &Memory, keys: &[BucketKey]) -> Value {
     tell(now.0, keys, &states)
 }
 
-fn forget(memory: &Memory, keys: &[BucketKey]) -> Value {
+fn forget(gateway: &Gateway, memory: &Memory, keys: &[BucketKey]) -> Value {
     let (now, states) = memory.forget(keys);
+    gateway.events.note(Happened::BucketsReset, "");
     log::info!(buckets = keys.len(); "buckets were made full by an operator");
     tell(now.0, keys, &states)
 }

@@ -149,6 +149,10 @@ async fn charge(
             let source = taken.as_ref().map_or(Source::Local, |taken| taken.source);
             let (decided, paid) = match taken {
                 Ok(taken) => {
+                    if !taken.settlement.is_granted() {
+                        let refused = &gateway.refused_buckets;
+                        refused.count(arrival.lane, arrival.at, snapshot.number, &plan, &taken.settlement);
+                    }
                     let decided = settled(snapshot, &plan, &taken);
                     (decided, Paid::Settled(plan, taken.settlement, source))
                 }

@@ -1,17 +1,23 @@
 //! Listens to the store: counts its calls, knows whether it can be asked, and says when that changes.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 
+use super::events::{Events, Happened};
 use super::metrics::{Metrics, StoreMetrics};
 use super::sampled::Sampled;
-use crate::store::{Called, Event, Fault, Settings, StoreError};
+use crate::store::{Called, Event, Fault, Running, Settings, StoreError};
 use crate::time::Clock;
 
 #[derive(Debug)]
 pub struct StoreHealth {
     metrics: StoreMetrics,
+    events: Arc<Events>,
     clock: Clock,
     links: Mutex<Links>,
+    /// What other gateways run, as they last told.
+    others: Mutex<Vec<Running>>,
     failures: Sampled,
     healings: Sampled,
 }
@@ -25,7 +31,7 @@ struct Links {
 }
 
 impl StoreHealth {
-    pub fn new(settings: &Settings, lanes: usize, metrics: &Metrics, clock: Clock) -> StoreHealth {
+    pub fn new(settings: &Settings, lanes: usize, metrics: &Metrics, clock: Clock, events: Arc<Events>) -> StoreHealth {
         // The embedded store needs no link.
         let (down, gateways) = match settings {
             Settings::Memory(_) => (Vec::new(), 1),
@@ -36,7 +42,9 @@ impl StoreHealth {
         metrics.up.set(if down.is_empty() { 1.0 } else { 0.0 });
         StoreHealth {
             metrics,
+            events,
             clock,
+            others: Mutex::default(),
             links: Mutex::new(Links { down, said: None }),
             failures: Sampled::default(),
             healings: Sampled::default(),
@@ -48,18 +56,31 @@ impl StoreHealth {
         self.links.lock().down.iter().all(Option::is_none)
     }
 
+    /// Other gateways that run something else than this. Nothing is known of them while nobody can be heard.
+    pub fn others(&self, configuration: &str) -> Vec<Running> {
+        if !self.is_up() {
+            return Vec::new();
+        }
+        self.others.lock().iter().filter(|other| other.configuration != configuration).cloned().collect()
+    }
+
     pub fn hear(&self, event: Event) {
         match event {
             Event::Called(called) => self.called(called),
             Event::BreakerOpened => {
                 self.metrics.breaker_open.set(1.0);
+                self.events.note(Happened::BreakerOpened, "");
                 log::warn!("store is not asked for a while: it did not answer in time");
             }
             Event::BreakerClosed => {
                 self.metrics.breaker_open.set(0.0);
+                self.events.note(Happened::BreakerClosed, "");
                 log::info!("store is asked again");
             }
-            Event::Gateways(gateways) => self.metrics.gateways.set(float(gateways)),
+            Event::Gateways { alive, others } => {
+                self.metrics.gateways.set(float(alive));
+                *self.others.lock() = others;
+            }
             Event::Unheard(fault) => self.failed(&fault),
             Event::Up(lane) => self.changed(lane.0, Ok(()), ""),
             Event::Down { lane, fault } => {
@@ -105,8 +126,14 @@ impl StoreHealth {
         }
         links.said = Some(now);
         match now {
-            Ok(()) => log::info!("store is up"),
-            Err(error) => log::warn!(kind = error.name(), detail; "store is down"),
+            Ok(()) => {
+                self.events.note(Happened::StoreUp, "");
+                log::info!("store is up");
+            }
+            Err(error) => {
+                self.events.note(Happened::StoreDown, error.name());
+                log::warn!(kind = error.name(), detail; "store is down");
+            }
         }
     }
 }

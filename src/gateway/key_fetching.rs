@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::events::Happened;
 use super::shared::Gateway;
 use crate::auth::jwt::jwks::{Failure, Remote};
 use crate::time::Timestamp;
@@ -15,11 +16,13 @@ pub async fn keep_fresh(gateway: Arc<Gateway>, remote: Arc<Remote>) {
         Ok(keys) => {
             gateway.metrics.keys_fetched(issuer, gateway.clock.wall().since(Timestamp(0)).seconds());
             if failing.swap(false, Ordering::Relaxed) {
+                gateway.events.note(Happened::KeysFetchedAgain, issuer);
                 log::info!(issuer, keys; "keys fetched again");
             }
         }
         Err(error) => {
             if !failing.swap(true, Ordering::Relaxed) {
+                gateway.events.note(Happened::KeysNotFetched, issuer);
                 log::warn!(issuer, error:% = error; "keys not fetched, those that are known stay in force");
             }
         }

@@ -12,9 +12,12 @@ use pingora::services::background::BackgroundService;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::essential;
+use super::events::Happened;
 use super::handover::{Handover, Next};
 use super::reload::Reload;
 use super::shared::Gateway;
+use super::status;
+use super::without_store::WithoutStore;
 use crate::config::Drain;
 
 /// Waits for the signal to leave. SIGHUP is no such signal.
@@ -57,11 +60,15 @@ impl ShutdownSignalWatch for Signals {
                 _ = upgrade.recv() => next = self.upgrade(next.take()),
                 ready = taken_over(&mut next) => match next.take() {
                     Some(next) if ready => {
+                        self.gateway.events.note(Happened::HandedOver, "");
                         log::info!(pid = next.process_id(); "handed over");
                         self.gateway.handed_over.store(true, Ordering::Relaxed);
                         break Duration::from(self.drain().delay).max(SHORTEST_OVERLAP);
                     }
-                    Some(next) => log::error!(status:% = next.end(); "the next process gave up; this one goes on"),
+                    Some(next) => {
+                        self.gateway.events.note(Happened::NotHandedOver, "");
+                        log::error!(status:% = next.end(); "the next process gave up; this one goes on");
+                    }
                     None => {}
                 },
                 _ = hangup.recv() => {
@@ -81,6 +88,7 @@ impl ShutdownSignalWatch for Signals {
         }
         // Still accepting: answers say `Connection: close`, and /readyz tells load balancers to go elsewhere.
         self.gateway.draining.store(true, Ordering::Relaxed);
+        self.gateway.events.note(Happened::Draining, "");
         log::info!(delay:? = delay, timeout:? = Duration::from(self.drain().timeout); "draining");
         let how = tokio::select! {
             () = tokio::time::sleep(delay) => ShutdownSignal::GracefulTerminate,
@@ -162,10 +170,12 @@ impl Signals {
         }
         match self.handover.begin() {
             Ok(next) => {
+                self.gateway.events.note(Happened::NextProcess, "");
                 log::info!(pid = next.process_id(); "SIGUSR2: the next process starts");
                 Some(next)
             }
             Err(error) => {
+                self.gateway.events.note(Happened::NotHandedOver, "");
                 log::error!(error:% = error; "SIGUSR2: the next process cannot be started; this one goes on");
                 None
             }
@@ -204,7 +214,7 @@ impl BackgroundService for Housekeeping {
         };
         let gateway = Arc::clone(&self.gateway);
         let tidy = essential::spawn("housekeeping", async move {
-            tokio::join!(sweep(&gateway), upkeep(&gateway), reload);
+            tokio::join!(sweep(&gateway), upkeep(&gateway), status::keep_history(&gateway), reload);
         });
         let _ = shutdown.wait_for(|stop| *stop).await;
         tidy.abort();
@@ -240,8 +250,10 @@ impl Housekeeping {
 
 async fn sweep(gateway: &Gateway) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
+    let mut without_store = WithoutStore::default();
     loop {
         second.tick().await;
+        without_store.look(&gateway.snapshot.load(), &gateway.events);
         essential::stumble("housekeeping");
         gateway.store.sweep();
         gateway.access_logs.tell();

@@ -133,10 +133,17 @@ pub struct LimitMetrics {
     pub unavailable: Counter,
     /// By error; none for what never decides without the store.
     fallback: Vec<Counter>,
+    fell_back: AtomicBool,
 }
 
 impl LimitMetrics {
+    /// Whether it decided without the store since this was last asked.
+    pub fn has_fallen_back(&self) -> bool {
+        self.fell_back.load(Ordering::Relaxed) && self.fell_back.swap(false, Ordering::Relaxed)
+    }
+
     pub fn count_fallback(&self, cause: StoreError) {
+        self.fell_back.store(true, Ordering::Relaxed);
         if let Some(counter) = position(&StoreError::ALL, &cause).and_then(|place| self.fallback.get(place)) {
             counter.increment(1);
         }
@@ -390,6 +397,7 @@ impl Metrics {
                 Mode::Enforce => StoreError::ALL.iter().map(|cause| fallback(*cause)).collect(),
                 Mode::Shadow => Vec::new(),
             },
+            fell_back: AtomicBool::new(false),
         }
     }
 }

@@ -12,6 +12,7 @@ mod decide;
 mod descriptors;
 pub mod echo;
 mod essential;
+mod events;
 mod fall_back;
 mod fields;
 mod forwarding;
@@ -27,6 +28,7 @@ pub mod listener;
 mod metrics;
 mod proxy;
 mod proxy_header;
+mod refused;
 mod reload;
 mod reply;
 mod request_id;
@@ -39,6 +41,7 @@ mod status;
 mod tokens;
 mod upstream;
 mod warned;
+mod without_store;
 
 pub use decide::retry_after;
 /// For `tests/fuzz`, which judges bodies by themselves.
@@ -71,6 +74,7 @@ use crate::time::Clock;
 use access_log::AccessLogs;
 use admin::Admin;
 use descriptors::Room;
+use events::{Events, Happened};
 use front_door::{Clients, FrontDoor, Untaken};
 use handover::{Handover, Inherited};
 use health::StoreHealth;
@@ -80,6 +84,7 @@ use listener::{Bound, Thread};
 use metrics::Metrics;
 use proxy::Proxy;
 use proxy_header::ProxyHeaders;
+use refused::RefusedBuckets;
 use reload::Reload;
 pub use reload::Relog;
 use sampled::Sampled;
@@ -158,18 +163,26 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let clock = Clock::system();
     let metrics = Metrics::new().map_err(|error| StartError::Metrics(error.to_string()))?;
     metrics.config_loaded(&config.hash, &clock);
-    let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone()));
+    let events = Arc::new(Events::new(clock.clone()));
+    events.note(Happened::Started, &format!("{}, configuration {}", env!("CARGO_PKG_VERSION"), config.hash));
+    let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone(), Arc::clone(&events)));
     let told = Arc::clone(&store_health);
-    let access_logs = AccessLogs::new(metrics.access_log_dropped.clone());
+    let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));
+    let file = sources.first().map(|source| source.path.as_path());
+    let status = Status::new(&clock, file, admin.as_ref().map(|admin| admin.address));
     let room = Room::here();
     room.tell(&config.bounds);
+    let store = Store::open(&config.store, threads, clock.clone(), Report::new(move |event| told.hear(event)));
+    store.runs(&config.hash);
     let gateway = Gateway {
-        store: Store::open(&config.store, threads, clock.clone(), Report::new(move |event| told.hear(event))),
+        store,
         store_health,
         snapshot: ArcSwap::from_pointee(Snapshot::new(config, &metrics, &access_logs, &clock)),
         metrics,
         access_logs,
-        status: Status::new(&clock),
+        events,
+        refused_buckets: RefusedBuckets::new(threads),
+        status,
         clock,
         draining: AtomicBool::new(false),
         handed_over: AtomicBool::new(false),

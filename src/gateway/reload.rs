@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::config_watch::{ConfigWatch, Found};
+use super::events::Happened;
 use super::key_fetching::keep_fresh;
 use super::key_watch::{KeyWatch, Unfit};
 use super::metrics::File;
@@ -88,6 +89,7 @@ impl Reload {
             }
             Some(Found::Wrong(problems)) => {
                 self.gateway.metrics.not_taken_up(File::Config);
+                self.gateway.events.note(Happened::WrongFile, &places(&problems));
                 let (file, count, detail) = (&problems.file, problems.problems.len(), brief(&problems));
                 log::warn!(file, problems = count, detail; "configuration not taken up, the one before stays in force");
             }
@@ -129,8 +131,11 @@ impl Reload {
             self.gateway.room.tell(&config.bounds);
         }
         self.gateway.metrics.config_loaded(&config.hash, &self.gateway.clock);
+        self.gateway.store.runs(&config.hash);
+        self.gateway.events.note(Happened::Reloaded, &config.hash);
         log::info!(hash = config.hash, limits = config.rules.limits().len(); "configuration taken up");
         if !late.is_empty() {
+            self.gateway.events.note(Happened::NeedsRestart, &late.join(", "));
             log::warn!(keys = late.join(", "); "only a restart changes these, they are as they were");
         }
         if !anew.is_empty() {
@@ -172,15 +177,31 @@ impl Reload {
             None => {}
             Some(Ok(keys)) => {
                 self.gateway.metrics.taken_up(File::ApiKeys);
+                self.gateway.events.note(Happened::ApiKeysTakenUp, "");
                 log::info!(file:%, keys; "API keys taken up");
             }
             Some(Err(Unfit { problems, detail })) => {
                 self.gateway.metrics.not_taken_up(File::ApiKeys);
+                self.gateway.events.note(Happened::ApiKeysWrong, "");
                 log::warn!(file:%, problems, detail; "API keys not taken up, those before stay in force");
             }
         }
         self.keys = Some(back);
     }
+}
+
+/// Where the first of them is. What was found there stays in the log: it may be a secret, and whoever sees the status page
+/// need not be one who reads that.
+fn places(problems: &Problems) -> String {
+    let Some(first) = problems.problems.first() else { return String::new() };
+    let file = std::path::Path::new(first.file.as_ref().unwrap_or(&problems.file)).file_name().unwrap_or_default();
+    let place = first.place.map_or_else(String::new, |place| format!(":{}:{}", place.line, place.column));
+    let path = if first.path.is_empty() { String::new() } else { format!(" {}", first.path) };
+    let more = match problems.problems.len() {
+        1 => String::new(),
+        count => format!(", and {} more problems", count - 1),
+    };
+    format!("{}{place}{path}{more}", file.display())
 }
 
 /// The report that `check` gives, in one line that does not end the disk.

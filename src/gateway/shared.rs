@@ -8,10 +8,12 @@ use tokio::sync::Notify;
 
 use super::access_log::AccessLogs;
 use super::descriptors::Room;
+use super::events::Events;
 use super::front_door::Untaken;
 use super::health::StoreHealth;
 use super::hearsay::Hearsay;
 use super::metrics::Metrics;
+use super::refused::RefusedBuckets;
 use super::sampled::Sampled;
 use super::snapshot::Snapshot;
 use super::status::Status;
@@ -43,6 +45,8 @@ pub struct Gateway {
     /// Answers whose clients do not keep up.
     pub untaken: Untaken,
     pub room: Room,
+    pub events: Arc<Events>,
+    pub refused_buckets: RefusedBuckets,
     pub status: Status,
 }
 

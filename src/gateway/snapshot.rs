@@ -19,6 +19,8 @@ use crate::time::Clock;
 /// One configuration in force.
 #[derive(Debug)]
 pub struct Snapshot {
+    /// How many were in force before it.
+    pub number: u32,
     pub config: Config,
     /// By limit; none for those that clients are not told of.
     pub shown: Vec<Option<Shown>>,
@@ -68,6 +70,7 @@ impl Snapshot {
             kept.unwrap_or_else(|| Arc::new(access_logs.start(&settings.to)))
         });
         Snapshot {
+            number: before.map_or(0, |before| before.number.wrapping_add(1)),
             access_log,
             shown: config.rules.limits().iter().map(Shown::new).collect(),
             tokens,
@@ -81,6 +84,11 @@ impl Snapshot {
     /// The issuers whose keys are fetched.
     pub fn remotes(&self) -> impl Iterator<Item = &Arc<Remote>> {
         self.tokens.iter().flat_map(|tokens| tokens.verifier().remotes())
+    }
+
+    /// Every limit, in the order of the file.
+    pub fn all_limits(&self) -> impl Iterator<Item = (&CompiledLimit, &LimitMetrics)> {
+        self.config.rules.limits().iter().zip(&self.limits)
     }
 
     /// A limit, as it is told and as it is counted.

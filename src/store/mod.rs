@@ -11,6 +11,8 @@ pub mod redis;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::limit::charge::{Plan, Settlement};
 use crate::time::{Clock, Micros, Timestamp};
 use memory::Memory;
@@ -158,10 +160,19 @@ pub enum Event {
     BreakerClosed,
     /// A lane's link could not be made, or was lost.
     Down { lane: Lane, fault: Fault },
-    /// So many gateways share the limits.
-    Gateways(u64),
+    /// So many gateways share the limits, and of these others it is known what they run.
+    Gateways { alive: u64, others: Vec<Running> },
     /// How many there are could not be heard.
     Unheard(Fault),
+}
+
+/// A gateway, as it tells the others of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Running {
+    /// What its machine is called.
+    pub host: String,
+    /// The hash of its gateway.yaml.
+    pub configuration: String,
 }
 
 /// What went wrong: what is counted, and what an operator is told.
@@ -250,6 +261,14 @@ impl Store {
         match self {
             Store::Memory(memory) => memory.take(plan),
             Store::Redis(redis) => redis.local.take(plan),
+        }
+    }
+
+    /// From here on this gateway runs the configuration with this hash, and tells the others.
+    pub fn runs(&self, configuration: &str) {
+        match self {
+            Store::Memory(_) => {}
+            Store::Redis(redis) => redis.runs(configuration),
         }
     }
 

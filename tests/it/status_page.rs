@@ -12,7 +12,7 @@ use crate::support::{Gateway, Upstream, not_checked};
 
 /// What the page has become after five seconds of the browser's clock, which stands still while it waits for an answer.
 /// None: there is no browser.
-fn shown(address: SocketAddr) -> Option<Shown> {
+pub fn shown(address: SocketAddr) -> Option<Shown> {
     let folder = tempfile::TempDir::new().unwrap();
     let mut command = Command::new("chromium");
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom"]);
@@ -31,11 +31,11 @@ fn shown(address: SocketAddr) -> Option<Shown> {
     }
 }
 
-struct Shown(String);
+pub struct Shown(pub String);
 
 impl Shown {
     /// The cells of each rule.
-    fn rows(&self) -> Vec<Vec<String>> {
+    pub fn rows(&self) -> Vec<Vec<String>> {
         let (_, body) = self.0.split_once("<tbody").unwrap();
         let rows = body.split("</tbody>").next().unwrap().split("<tr").skip(1);
         rows.map(|row| row.split("<td").skip(1).map(|cell| text(&format!("<td{cell}"))).collect()).collect()
@@ -48,7 +48,7 @@ impl Shown {
     }
 
     #[track_caller]
-    fn says(&self, what: &str) {
+    pub fn says(&self, what: &str) {
         assert!(text(&self.0).contains(what), "no {what} in {}", self.0);
     }
 
@@ -65,13 +65,24 @@ fn text(markup: &str) -> String {
 
 /// In the place of a gateway: its page, and these documents one after the other, the last one again and again. None: 503.
 fn played(gateway: &Gateway, documents: Vec<Option<Value>>) -> Upstream {
+    played_with(gateway, documents, None, "")
+}
+
+/// The same with this last hour, and something behind the page that acts as whoever looks at it would.
+pub fn played_with(gateway: &Gateway, documents: Vec<Option<Value>>, hour: Option<Value>, acts: &str) -> Upstream {
     let page = ask(gateway, "/", &[BROWSER]);
     let policy = page.field("content-security-policy").unwrap();
+    // What acts is no part of the page, so the page's policy would keep it from doing so.
+    let policy = if acts.is_empty() { policy } else { policy.replace("script-src ", "script-src 'unsafe-inline' ;") };
+    let body = format!("{}{acts}", page.body);
     let asked = AtomicUsize::new(0);
     Upstream::answering(move |seen, stream| {
         let next = || &documents[asked.fetch_add(1, Ordering::Relaxed).min(documents.len() - 1)];
         let (code, kind, body) = match seen.line.split(' ').nth(1) {
-            Some("/") => ("200 OK", "text/html; charset=utf-8", page.body.clone()),
+            Some("/") => ("200 OK", "text/html; charset=utf-8", body.clone()),
+            Some("/history.json") if hour.is_some() => {
+                ("200 OK", "application/json", hour.as_ref().unwrap().to_string())
+            }
             Some("/status.json") => match next() {
                 Some(document) => ("200 OK", "application/json", document.to_string()),
                 None => ("503 Service Unavailable", "text/plain", String::new()),
@@ -85,7 +96,7 @@ fn played(gateway: &Gateway, documents: Vec<Option<Value>>) -> Upstream {
 }
 
 /// A document at this moment since the start, and what it counts of plans/user.
-fn at(document: &Value, uptime: f64, allowed: u64, refused: u64) -> Value {
+pub fn at(document: &Value, uptime: f64, allowed: u64, refused: u64) -> Value {
     let mut document = document.clone();
     document["uptime"] = uptime.into();
     let rows = document["rows"].as_array_mut().unwrap();

@@ -1,13 +1,17 @@
 //! Counts the lines that were not written, and says so in the diagnostics: one line for all since the last.
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use metrics::Counter;
 use parking_lot::Mutex;
 
+use crate::gateway::events::{Events, Happened};
+
 pub struct Dropped {
     counter: Counter,
+    events: Arc<Events>,
     untold: Mutex<Option<Untold>>,
     /// Whether somebody is at it: who writes diagnostics may be kept by whoever reads them.
     telling: AtomicBool,
@@ -27,8 +31,8 @@ impl std::fmt::Debug for Dropped {
 }
 
 impl Dropped {
-    pub fn new(counter: Counter) -> Dropped {
-        Dropped { counter, untold: Mutex::default(), telling: AtomicBool::new(false) }
+    pub fn new(counter: Counter, events: Arc<Events>) -> Dropped {
+        Dropped { counter, events, untold: Mutex::default(), telling: AtomicBool::new(false) }
     }
 
     /// So many lines, and why; none where nothing was to be written yet.
@@ -46,6 +50,7 @@ impl Dropped {
     pub fn tell(&self) {
         let untold = self.untold.lock().take();
         if let Some(Untold { lines, error }) = untold {
+            self.events.note(Happened::LogLinesDropped, &error);
             log::warn!(dropped = lines, error; "access log not written");
         }
         self.telling.store(false, Ordering::Release);

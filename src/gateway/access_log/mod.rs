@@ -15,6 +15,7 @@ use std::time::Duration;
 use metrics::Counter;
 use parking_lot::Mutex;
 
+use super::events::Events;
 use crate::access_line::Line;
 use crate::config::access_log::Destination;
 use dropped::Dropped;
@@ -38,8 +39,8 @@ pub struct AccessLogs {
 
 impl AccessLogs {
     /// `dropped` counts lines.
-    pub fn new(dropped: Counter) -> AccessLogs {
-        AccessLogs { dropped: Arc::new(Dropped::new(dropped)), queues: Mutex::default() }
+    pub fn new(dropped: Counter, events: Arc<Events>) -> AccessLogs {
+        AccessLogs { dropped: Arc::new(Dropped::new(dropped, events)), queues: Mutex::default() }
     }
 
     /// Whether lines can go to this place.

@@ -8,12 +8,14 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use super::readings::{Histogram, LimitLabels, Readings};
+use super::top::TopRefused;
 use crate::config::warning::Warning;
+use crate::gateway::events::Event;
 use crate::gateway::shared::Gateway;
 use crate::gateway::snapshot::Snapshot;
 use crate::limit::rule::{Action, Mode, Policy, Rule};
 use crate::limit::rule_set::CompiledLimit;
-use crate::store::Store;
+use crate::store::{Running, Store};
 use crate::time::Timestamp;
 
 /// Of more rows, those that were asked most often.
@@ -33,6 +35,8 @@ struct Document<'d> {
     uptime: f64,
     config: InForce<'d>,
     store: Buckets,
+    /// Other gateways on the same store that run something else.
+    others: Vec<Running>,
     answers: Answers,
     decisions: BTreeMap<Cow<'d, str>, u64>,
     refused: BTreeMap<Cow<'d, str>, u64>,
@@ -44,6 +48,9 @@ struct Document<'d> {
     /// None: no access log is written.
     access_log_dropped: Option<u64>,
     issuers: Vec<Issuer<'d>>,
+    top_refused: TopRefused,
+    /// The newest first.
+    events: Vec<Event>,
     warnings: Vec<Unwise<'d>>,
     warnings_left_out: usize,
     rows: Vec<Row<'d>>,
@@ -166,6 +173,7 @@ pub fn make(gateway: &Gateway) -> Vec<u8> {
             last_reload_successful: readings.level("tollgate_config_last_reload_successful") > 0.0,
         },
         store: store(gateway, &readings),
+        others: gateway.store_health.others(&snapshot.config.hash),
         answers: answers(&readings),
         decisions: sorted(readings.by("rate_limiter_decisions_total", "result")),
         refused: sorted(readings.by("tollgate_refused_requests_total", "reason")),
@@ -176,6 +184,8 @@ pub fn make(gateway: &Gateway) -> Vec<u8> {
         connections: readings.level("tollgate_http_connections"),
         access_log_dropped: snapshot.access_log.is_some().then(|| readings.total("tollgate_access_log_dropped_total")),
         issuers: issuers(&snapshot, &readings),
+        top_refused: TopRefused::of(gateway, &snapshot, now, now.since(status.started)),
+        events: gateway.events.all(),
         warnings: warnings.iter().take(MOST_WARNINGS).map(unwise).collect(),
         warnings_left_out: warnings.len().saturating_sub(MOST_WARNINGS),
         rows,

@@ -1,11 +1,15 @@
 //! Shows the gateway to whoever opens the admin listener in a browser: a page, and the document that it asks for.
 //!
 //! The page is one file that asks nobody else for anything, and the browser is told to hold it to that. The numbers are
-//! those of `/metrics`; the page makes rates of them, so nothing is kept here for those who look.
+//! those of `/metrics`; the page makes rates of them. What is kept here is what came during the last hour.
 
 mod document;
+mod history;
 mod readings;
+mod top;
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use base64::Engine;
@@ -16,9 +20,13 @@ use http::header::{
 use http::{HeaderMap, Response, header};
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
+use tokio::time::MissedTickBehavior;
 
 use super::shared::Gateway;
 use crate::time::{Clock, Micros, Timestamp};
+use history::History;
+use readings::Readings;
+use top::Whereabouts;
 
 const PAGE: &str = include_str!("page.html");
 
@@ -41,7 +49,19 @@ pub struct Status {
     started: Timestamp,
     /// By the wall clock.
     started_at: Timestamp,
-    made: Mutex<Option<Made>>,
+    whereabouts: Whereabouts,
+    history: History,
+    /// By document.
+    made: [Mutex<Option<Made>>; 2],
+}
+
+/// Which one is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Document {
+    /// What is now.
+    Status,
+    /// What was during the last hour.
+    History,
 }
 
 #[derive(Debug)]
@@ -51,12 +71,16 @@ struct Made {
 }
 
 impl Status {
-    pub fn new(clock: &Clock) -> Status {
+    /// `file` is what the configuration is read from, `admin` where the page is.
+    pub fn new(clock: &Clock, file: Option<&Path>, admin: Option<SocketAddr>) -> Status {
+        let started = clock.now();
         Status {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            started: clock.now(),
+            started,
             started_at: clock.wall(),
-            made: Mutex::default(),
+            whereabouts: Whereabouts::new(file, admin),
+            history: History::new(started),
+            made: Default::default(),
         }
     }
 }
@@ -74,17 +98,48 @@ pub fn page() -> Response<Vec<u8>> {
     answer("text/html; charset=utf-8", PAGE.as_bytes().to_vec())
 }
 
+/// Has the counters read every half minute, for as long as the process runs.
+pub async fn keep_history(gateway: &Arc<Gateway>) {
+    let mut pace = tokio::time::interval(history::PACE.into());
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first is now.
+    pace.tick().await;
+    loop {
+        pace.tick().await;
+        let gateway = Arc::clone(gateway);
+        let add = move || {
+            let text = gateway.metrics.counted();
+            let rules = &gateway.snapshot.load().config.rules;
+            gateway.status.history.add(gateway.clock.now(), rules, &Readings::of(&text));
+        };
+        if let Err(error) = tokio::task::spawn_blocking(add).await {
+            log::error!(error:% = error; "the last hour is not kept");
+        }
+    }
+}
+
+fn hour(gateway: &Gateway) -> Vec<u8> {
+    let text = gateway.metrics.counted();
+    let rules = &gateway.snapshot.load().config.rules;
+    let told = gateway.status.history.tell(gateway.clock.now(), rules, &Readings::of(&text));
+    serde_json::to_vec(&told).unwrap_or_default()
+}
+
 /// None: it could not be made.
-pub async fn document(gateway: &Arc<Gateway>) -> Option<Response<Vec<u8>>> {
+pub async fn document(gateway: &Arc<Gateway>, which: Document) -> Option<Response<Vec<u8>>> {
     // Who comes while it is being made waits, and gets the same.
-    let mut made = gateway.status.made.lock().await;
+    let mut made = gateway.status.made[which as usize].lock().await;
     let now = gateway.clock.now();
     let document = match &*made {
         Some(made) if now.since(made.at) < FRESH => made.document.clone(),
         _ => {
             let looked_at = Arc::clone(gateway);
             // The listener goes on answering whoever asks whether we live.
-            let document = tokio::task::spawn_blocking(move || document::make(&looked_at)).await.ok()?;
+            let document = tokio::task::spawn_blocking(move || match which {
+                Document::Status => document::make(&looked_at),
+                Document::History => hour(&looked_at),
+            });
+            let document = document.await.ok()?;
             // From when it is there, so that not even a slow machine does nothing else.
             *made = Some(Made { at: gateway.clock.now(), document: document.clone() });
             document

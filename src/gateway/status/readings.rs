@@ -133,6 +133,21 @@ impl<'t> Series<'t> {
     }
 }
 
+impl Histogram {
+    /// The bound that 99 of 100 samples since `before` were within, at most the last one; none where there were none.
+    pub fn p99_since(&self, before: &Histogram) -> Option<f64> {
+        let since =
+            |place: usize| self.counts[place].saturating_sub(before.counts.get(place).copied().unwrap_or_default());
+        let all = since(self.counts.len().checked_sub(1)?);
+        if all == 0 {
+            return None;
+        }
+        let beyond = |place: &usize| since(*place) >= all - all / 100;
+        let place = (0..self.bounds.len()).find(beyond).unwrap_or(self.bounds.len().checked_sub(1)?);
+        self.bounds.get(place).copied()
+    }
+}
+
 /// The quote that ends a value, and not one that is part of it.
 fn end_of_value(text: &str) -> Option<usize> {
     let mut escaped = false;
@@ -185,6 +200,20 @@ took_count{source=\"two\"} 10
         let readings = Readings::of(TEXT);
         assert_eq!(readings.by("asked_total", "reason")["b, \"c\"="], 6);
         assert_eq!(readings.by("asked_total", "rule")["x} 9"], 6);
+    }
+
+    #[test]
+    fn of_samples_since_another_reading_99_in_100_are_within_a_bound() {
+        let histogram = |counts: &[u64]| Histogram { bounds: vec![1.0, 2.0], counts: counts.to_vec() };
+        let since = |now: &[u64], before: &[u64]| histogram(now).p99_since(&histogram(before));
+        assert_eq!(since(&[99, 100, 100], &[]), Some(1.0));
+        assert_eq!(since(&[98, 100, 100], &[0, 0, 0]), Some(2.0));
+        assert_eq!(since(&[98, 100, 103], &[98, 100, 100]), Some(2.0));
+        assert_eq!(since(&[98, 101, 101], &[98, 100, 100]), Some(2.0));
+        assert_eq!(
+            (since(&[5, 5, 5], &[5, 5, 5]), Histogram::default().p99_since(&Histogram::default())),
+            (None, None)
+        );
     }
 
     #[test]

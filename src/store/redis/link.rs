@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::super::breaker::{Breaker, Change};
 use super::super::local::Local;
-use super::super::{Called, Caller, Event, Fault, Lane, Report, Source, StoreError, Taken};
+use super::super::{Called, Caller, Event, Fault, Lane, Report, Running, Source, StoreError, Taken};
 use super::Settings;
 use super::batch::{Call, Left, Reply, alike};
 use super::connect::{Connected, connect, load};
@@ -56,6 +56,7 @@ pub struct Shared {
     pub envelope: Arc<Envelope>,
     pub breaker: Arc<Breaker>,
     pub local: Arc<Local>,
+    pub running: Arc<Mutex<Running>>,
     pub hooks: Hooks,
 }
 
@@ -97,7 +98,8 @@ pub struct Link {
 impl Link {
     pub fn new(lane: Lane, settings: Settings, clock: Clock, report: Report, shared: Shared) -> Link {
         let (queue, waiting) = mpsc::channel(QUEUE);
-        let presence = Presence::new(&settings.prefix, Arc::clone(&shared.local), report.clone());
+        let presence =
+            Presence::new(&settings.prefix, Arc::clone(&shared.running), Arc::clone(&shared.local), report.clone());
         Link {
             lane,
             settings,

@@ -22,11 +22,12 @@ mod url;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::breaker::{self, Breaker, Change, Leave};
 use super::local::Local;
-use super::{Caller, Event, Lane, Report, Source, StoreError, Taken};
+use super::{Caller, Event, Lane, Report, Running, Source, StoreError, Taken};
 use crate::limit::charge::Plan;
 use crate::secret::Secret;
 use crate::time::{Clock, Micros};
@@ -34,6 +35,7 @@ pub use connect::Tls;
 use envelope::Envelope;
 use hooks::Hooks;
 use link::{Link, Shared, Waiting};
+use presence::own_name;
 pub use url::Url;
 
 /// The longest prefix: with it and what stands behind it, a key fills an allocation of 32 bytes.
@@ -64,6 +66,8 @@ pub struct Redis {
     timeout: Duration,
     /// One permit for each lane that has been tried.
     tried: Semaphore,
+    /// What the others are told that this gateway runs.
+    running: Arc<Mutex<Running>>,
     envelope: Arc<Envelope>,
     breaker: Arc<Breaker>,
     clock: Clock,
@@ -81,13 +85,14 @@ impl Redis {
             envelope: Arc::new(Envelope::new()),
             breaker: Arc::new(Breaker::new(settings.breaker)),
             local: Arc::new(Local::new(settings.gateways, clock.clone())),
+            running: Arc::new(Mutex::new(Running { host: own_name(), configuration: String::new() })),
             hooks,
         };
         let link = |lane| Link::new(Lane(lane), settings.clone(), clock.clone(), report.clone(), shared.clone());
         let links = (0..lanes).map(link).collect();
-        let Shared { envelope, breaker, local, .. } = shared;
+        let Shared { envelope, breaker, local, running, .. } = shared;
         let timeout = settings.timeout.into();
-        Redis { local, links, timeout, tried: Semaphore::new(0), envelope, breaker, clock, report }
+        Redis { local, links, timeout, tried: Semaphore::new(0), running, envelope, breaker, clock, report }
     }
 
     pub async fn run(&self, lane: Lane) {
@@ -133,6 +138,10 @@ impl Redis {
             asked.done(taken.is_ok());
         }
         taken
+    }
+
+    pub fn runs(&self, configuration: &str) {
+        configuration.clone_into(&mut self.running.lock().configuration);
     }
 
     /// From here on every bucket is asked for again.

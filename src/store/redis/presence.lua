@@ -1,18 +1,43 @@
--- Says that a gateway is alive, and counts those that are, on the server's clock.
--- KEYS[1] is their list, 16 bytes for each: who, and when last heard. ARGV: who says so (8 bytes), and for how many
--- microseconds that counts. The reply is how many are alive.
+-- Says that a gateway is alive, and what it runs; counts those that are, on the server's clock.
+-- KEYS[1] is their list, 16 bytes for each: who, and when last heard. KEYS[2] is what they run: the same 16 bytes, then, each
+-- behind a byte with its length, the host's name and the configuration's hash. ARGV: who says so (8 bytes), for how many
+-- microseconds that counts, and its name and hash, each behind its length. The reply is how many are alive, and what the
+-- others run. The first list stands alone, so that a gateway that knows only that one goes on being counted.
 
 local time = redis.call('TIME')
 local now, counts = time[1] * 1000000 + time[2], tonumber(ARGV[2])
-local list = redis.pcall('GET', KEYS[1])
+local me = ARGV[1] .. struct.pack('<I8', now)
+local lasts = string.format('%.0f', counts / 1000)
+
 -- Whatever else this was, and more gateways than anybody has: the list begins anew.
-if type(list) ~= 'string' or #list % 16 ~= 0 or #list > 65536 then list = '' end
-local alive = {ARGV[1] .. struct.pack('<I8', now)}
-for at = 1, #list, 16 do
-  local heard = struct.unpack('<I8', list, at + 8)
-  if string.sub(list, at, at + 7) ~= ARGV[1] and math.abs(now - heard) < counts then
-    alive[#alive + 1] = string.sub(list, at, at + 15)
-  end
+local function read(key)
+  local list = redis.pcall('GET', key)
+  if type(list) ~= 'string' or #list > 65536 then return '' end
+  return list
 end
-redis.call('SET', KEYS[1], table.concat(alive), 'PX', string.format('%.0f', counts / 1000))
-return #alive
+
+local function is_other(list, at)
+  local heard = struct.unpack('<I8', list, at + 8)
+  return string.sub(list, at, at + 7) ~= ARGV[1] and math.abs(now - heard) < counts
+end
+
+local list = read(KEYS[1])
+if #list % 16 ~= 0 then list = '' end
+local alive = {me}
+for at = 1, #list, 16 do
+  if is_other(list, at) then alive[#alive + 1] = string.sub(list, at, at + 15) end
+end
+redis.call('SET', KEYS[1], table.concat(alive), 'PX', lasts)
+
+local running, others, at = read(KEYS[2]), {}, 1
+while at + 16 <= #running do
+  local host = string.byte(running, at + 16)
+  local hash = string.byte(running, at + 17 + host)
+  if not hash or at + 17 + host + hash > #running then break end
+  local next = at + 18 + host + hash
+  if is_other(running, at) then others[#others + 1] = string.sub(running, at, next - 1) end
+  at = next
+end
+others = table.concat(others)
+redis.call('SET', KEYS[2], me .. ARGV[3] .. others, 'PX', lasts)
+return {#alive, others}

@@ -89,7 +89,7 @@ impl Redis {
     pub fn keys(&self) -> Vec<Vec<u8>> {
         let mut keys: Vec<Vec<u8>> = self.command(&["KEYS", "*"]);
         // Where gateways tell of each other: no bucket.
-        keys.retain(|key| !key.ends_with(b":gateways"));
+        keys.retain(|key| !key.ends_with(b":gateways") && !key.ends_with(b":running"));
         keys.sort();
         keys
     }

@@ -1,0 +1,83 @@
+//! Gateways on one Redis tell each other what they run.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::status::{document, eventually_told};
+use super::support::{Gateway, Redis, Upstream, now};
+
+fn text(redis: &Redis, rate: u64) -> String {
+    let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\n", redis.port);
+    store + &format!("rules:\n  - {{name: one, limit_keys: [header:x-user], algorithm_config: {{rate: {rate}/day}}}}\n")
+}
+
+fn others(document: &Value) -> &[Value] {
+    document["others"].as_array().unwrap()
+}
+
+#[test]
+fn a_gateway_that_runs_another_file_is_named_until_it_runs_the_same_or_goes() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let (one, two) = (Gateway::start(&upstream, &text(&redis, 1)), Gateway::start(&upstream, &text(&redis, 1)));
+    let both = |gateway| eventually_told(gateway, "two are alive", |told| told["store"]["gateways"] == 2.0);
+    assert_eq!([others(&both(&one)).len(), others(&both(&two)).len()], [0, 0]);
+    // The same text in another file is the same configuration.
+    two.reload(&upstream, &text(&redis, 2));
+    let told = eventually_told(&one, "it is heard of", |told| !others(told).is_empty());
+    let [other] = others(&told) else { panic!("{told}") };
+    let reloaded = document(&two);
+    assert_eq!((&other["configuration"], &other["host"]), (&reloaded["config"]["hash"], &reloaded["host"]));
+    let seen = eventually_told(&two, "the first is heard of", |told| !others(told).is_empty());
+    assert_eq!(others(&seen)[0]["configuration"], told["config"]["hash"]);
+    one.reload(&upstream, &text(&redis, 2));
+    eventually_told(&one, "they run the same", |told| others(told).is_empty());
+
+    two.reload(&upstream, &text(&redis, 3));
+    eventually_told(&one, "it is heard of again", |told| !others(told).is_empty());
+    drop(two);
+    let deadline = now() + Duration::from_secs(15);
+    while !others(&document(&one)).is_empty() {
+        assert!(now() < deadline);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn whatever_stands_where_they_tell_it_is_survived() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let one = Gateway::start(&upstream, &text(&redis, 1));
+    let two = Gateway::start(&upstream, &text(&redis, 2));
+    eventually_told(&one, "it is heard of", |told| others(told).len() == 1);
+    let heard = |gateway: &Gateway| eventually_told(gateway, "it is heard of again", |told| others(told).len() == 1);
+    for junk in ["x", "0123456789abcdef", "0123456789abcdef\u{7f}", &"y".repeat(70_000), &"z".repeat(5_000)] {
+        redis.command::<()>(&["SET", "tollgate:running", junk]);
+        let before = redis.command::<Vec<u8>>(&["GET", "tollgate:running"]);
+        super::support::eventually("the list is one again", || {
+            let list = redis.command::<Vec<u8>>(&["GET", "tollgate:running"]);
+            list != before && list.len() > 2 * 18 && list.len() < 2 * (18 + 128)
+        });
+        heard(&one);
+        heard(&two);
+    }
+    redis.command::<i64>(&["DEL", "tollgate:running"]);
+    redis.command::<i64>(&["HSET", "tollgate:running", "a", "b"]);
+    super::support::eventually("it is text again", || {
+        redis.command::<String>(&["TYPE", "tollgate:running"]) == "string"
+    });
+    heard(&one);
+    assert_eq!(one.metric("rate_limiter_store_errors_total", &["garbled"]), 0.0);
+}
+
+#[test]
+fn a_gateway_that_tells_less_is_counted_all_the_same() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let one = Gateway::start(&upstream, &text(&redis, 1));
+    // As one of an earlier version says that it is alive: in the one list alone.
+    let script = "local time = redis.call('TIME') \
+        local old = redis.call('GET', KEYS[1]) or '' \
+        return redis.call('SET', KEYS[1], old .. '12345678' .. struct.pack('<I8', time[1] * 1000000 + time[2]))";
+    redis.command::<()>(&["EVAL", script, "1", "tollgate:gateways"]);
+    one.expect("rate_limiter_live_gateways", &[], 2.0);
+    assert_eq!(others(&document(&one)).len(), 0);
+}
