@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response};
-use pingora::apps::http_app::ServeHttp;
 use pingora::protocols::http::ServerSession;
 
+use super::asked_as::AskedAs;
 use super::shared::{Gateway, Standing};
 use super::status::Document;
 use super::{buckets, status};
@@ -19,9 +18,8 @@ pub struct Admin(pub Arc<Gateway>);
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
-#[async_trait]
-impl ServeHttp for Admin {
-    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+impl Admin {
+    pub async fn response(&self, session: &ServerSession) -> Response<Vec<u8>> {
         let head = session.req_header();
         if head.uri.path() == "/buckets" || head.uri.path().starts_with("/buckets/") {
             return self.buckets(head).await;
@@ -29,7 +27,17 @@ impl ServeHttp for Admin {
         if !matches!(head.method, Method::GET | Method::HEAD) {
             return answer(405, TEXT, "only GET and HEAD\n");
         }
-        let mut response = match head.uri.path() {
+        let path = head.uri.path();
+        let shows =
+            matches!(path, "/status.json" | "/history.json") || path == "/" && status::is_browser(&head.headers);
+        if shows && AskedAs::of(head, self.0.status.host()) == AskedAs::Foreign {
+            let host = self.0.status.host();
+            let hint = format!(
+                "ask by an address, by localhost or by {host}: another name may lead here from a foreign page\n"
+            );
+            return answer(403, TEXT, &hint);
+        }
+        let mut response = match path {
             "/livez" => answer(200, TEXT, "alive\n"),
             "/readyz" => self.ready(),
             "/metrics" => {
@@ -37,7 +45,7 @@ impl ServeHttp for Admin {
                 self.0.metrics.buckets.set(f64::from(buckets));
                 answer(200, "text/plain; version=0.0.4", &self.0.metrics.render())
             }
-            "/" if status::is_browser(&head.headers) => status::page(),
+            "/" if shows => status::page(),
             "/" => list(),
             "/status.json" => self.document(Document::Status).await,
             "/history.json" => self.document(Document::History).await,
@@ -50,9 +58,7 @@ impl ServeHttp for Admin {
         }
         response
     }
-}
 
-impl Admin {
     async fn document(&self, which: Document) -> Response<Vec<u8>> {
         let document = status::document(&self.0, which).await;
         document.unwrap_or_else(|| answer(500, TEXT, "the document could not be made\n"))

@@ -4,19 +4,17 @@
 //! password, so what changes something must be meant: only DELETE does, with a field that no page of a web browser can
 //! send to another site, and only to a name that no other site can take.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::HOST;
 use http::request::Parts;
 use http::{HeaderName, Method};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use super::asked_as::AskedAs;
 use super::events::Happened;
 use super::shared::Gateway;
 use crate::limit::key::BucketKey;
-use crate::limit::request::without_port;
 use crate::store::Store;
 use crate::store::memory::Memory;
 
@@ -35,7 +33,7 @@ pub type Answered = (u16, Result<Value, &'static str>);
 
 /// `/buckets/KEY,KEY` and `/buckets?name=START`.
 pub async fn answer(gateway: &Arc<Gateway>, head: &Parts) -> Answered {
-    if !is_addressed(head) {
+    if AskedAs::of(head, gateway.status.host()) != AskedAs::Address {
         return (403, Err("ask by an address, or by localhost: another name may lead here from a foreign page"));
     }
     let Store::Memory(memory) = &gateway.store else {
@@ -63,14 +61,6 @@ pub async fn answer(gateway: &Arc<Gateway>, head: &Parts) -> Answered {
             None => (400, Err("name= must be 8 to 16 hexadecimal digits, in lower case")),
         },
     }
-}
-
-/// A site that has its name lead to this address cannot have an address for a name.
-fn is_addressed(head: &Parts) -> bool {
-    let host = head.headers.get(HOST).map_or(&b""[..], |host| host.as_bytes());
-    let host = std::str::from_utf8(without_port(host)).unwrap_or_default();
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
 }
 
 fn is_name(begin: &str) -> bool {

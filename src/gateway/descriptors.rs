@@ -9,6 +9,8 @@ use crate::config::Bounds;
 
 /// Files that are no connections of clients: listeners, Redis, the log, what is read again.
 const OTHERS: u64 = 64;
+/// Connections to the admin listener.
+const ADMIN: u64 = 64;
 /// How many of those that are too many are told so at once; who comes then is closed without a word.
 const TOLD: u64 = 256;
 
@@ -17,6 +19,7 @@ const TOLD: u64 = 256;
 pub struct Room {
     connections: usize,
     told: usize,
+    admin: usize,
 }
 
 impl Room {
@@ -26,15 +29,21 @@ impl Room {
     }
 
     fn of(files: u64) -> Room {
-        let told = TOLD.min(files / 8);
-        let connections = files.saturating_sub(OTHERS + told) / 2;
-        let [connections, told] = [connections, told].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
-        Room { connections: connections.max(1), told }
+        let (told, admin) = (TOLD.min(files / 8), ADMIN.min(files / 16));
+        let connections = files.saturating_sub(OTHERS + told + admin) / 2;
+        let [connections, told, admin] =
+            [connections, told, admin].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        Room { connections: connections.max(1), told, admin: admin.max(1) }
     }
 
     /// How many may be told at once that they are too many.
     pub fn told(self) -> usize {
         self.told
+    }
+
+    /// How many there may be to the admin listener.
+    pub fn admin(self) -> usize {
+        self.admin
     }
 
     /// How many of those that the file allows.
@@ -61,12 +70,13 @@ mod tests {
     #[test]
     fn two_files_for_each_connection_and_some_for_the_rest() {
         let room = |files| (Room::of(files).connections, Room::of(files).told);
-        assert_eq!(room(256), (80, 32));
-        assert_eq!(room(65_536), (32_608, 256));
+        assert_eq!(room(256), (72, 32));
+        assert_eq!(room(65_536), (32_576, 256));
         assert_eq!((room(0), room(10)), ((1, 0), (1, 1)));
         for files in [256, 1024, 20_000, 1 << 20] {
             let (connections, told) = room(files);
-            assert!(2 * connections + told + 64 <= usize::try_from(files).unwrap());
+            let admin = Room::of(files).admin();
+            assert!(2 * connections + told + admin + 64 <= usize::try_from(files).unwrap());
         }
     }
 }

@@ -71,6 +71,11 @@ const METRICS: &[(&str, Kind, &str)] = &[
     ("tollgate_jwt_verifications_total", Kind::Counter, "Tokens by what came of them."),
     ("tollgate_jwks_last_success_timestamp_seconds", Kind::Gauge, "When an issuer's keys were last fetched."),
     ("tollgate_http_connections", Kind::Gauge, "Open client connections."),
+    (
+        "tollgate_admin_connections_closed_total",
+        Kind::Counter,
+        "Connections to the admin listener closed because there were too many.",
+    ),
     ("tollgate_proxy_protocol_errors_total", Kind::Counter, "Connections closed for want of a header."),
     ("tollgate_config_reloads_total", Kind::Counter, "Changed files that were taken up, or were wrong."),
     ("tollgate_config_last_reload_successful", Kind::Gauge, "Whether what was last read was good."),
@@ -310,6 +315,10 @@ impl Metrics {
 
     pub fn connections(&self, listener: &str) -> Gauge {
         gauge(&self.recorder, "tollgate_http_connections", &[("listener", listener)])
+    }
+
+    pub fn admin_connections_closed(&self) -> Counter {
+        counter(&self.recorder, "tollgate_admin_connections_closed_total", &[])
     }
 
     pub fn proxy_protocol_errors(&self, listener: &str, kind: &str) -> Counter {

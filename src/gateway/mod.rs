@@ -5,6 +5,8 @@
 
 mod access_log;
 mod admin;
+mod admin_door;
+mod asked_as;
 pub mod buckets;
 mod config_watch;
 mod credentials;
@@ -73,6 +75,7 @@ use crate::store::{Lane, Report, Store};
 use crate::time::Clock;
 use access_log::AccessLogs;
 use admin::Admin;
+use admin_door::AdminDoor;
 use descriptors::Room;
 use events::{Events, Happened};
 use front_door::{Clients, FrontDoor, Untaken};
@@ -247,7 +250,8 @@ impl Bootstrapped {
             server.add_service(thread);
         }
         if let Some(admin) = self.admin {
-            for service in admin.services("admin", |_| Admin(Arc::clone(&self.gateway))) {
+            let most = self.gateway.room.admin();
+            for service in admin.services("admin", |_| AdminDoor::new(Admin(Arc::clone(&self.gateway)), most)) {
                 server.add_service(service);
             }
         }

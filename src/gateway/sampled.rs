@@ -1,12 +1,12 @@
-//! Keeps a fault that every request meets from flooding the log: one line a second, saying how many it stands for.
+//! Keeps a fault that every request meets from flooding the log: one line a second or so, saying how many it stands for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::time::Timestamp;
+use crate::time::{Micros, Timestamp};
 
 #[derive(Debug, Default)]
 pub struct Sampled {
-    /// The second of the last line.
+    /// In which second, or other span, the last line was.
     said_in: AtomicU64,
     unsaid: AtomicU64,
 }
@@ -14,11 +14,16 @@ pub struct Sampled {
 impl Sampled {
     /// How many lines this one stands for, itself included; none when it is not to be said.
     pub fn say(&self, now: Timestamp) -> Option<u64> {
-        let second = now.0 / 1_000_000;
+        self.say_each(Micros(1_000_000), now)
+    }
+
+    /// The same at another pace.
+    pub fn say_each(&self, pace: Micros, now: Timestamp) -> Option<u64> {
+        let span = now.0 / pace.0;
         let unsaid = self.unsaid.fetch_add(1, Ordering::Relaxed) + 1;
         let last = self.said_in.load(Ordering::Relaxed);
         let first =
-            last != second && self.said_in.compare_exchange(last, second, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            last != span && self.said_in.compare_exchange(last, span, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         first.then(|| self.unsaid.swap(0, Ordering::Relaxed).max(unsaid))
     }
 }

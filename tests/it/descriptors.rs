@@ -1,6 +1,7 @@
 //! Files run out, and come back: nothing spins, nothing ends, and who comes then is served.
 
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::support::{Gateway, Upstream, eventually, now};
@@ -24,13 +25,13 @@ fn more_connections_than_files_are_cut_to_what_there_is_room_for() {
     let upstream = Upstream::start();
     let limits = "limits: {connections: 1000, idle_timeout: 60s}";
     let gateway = Gateway::start_after(&upstream, limits, "ulimit -n 256");
-    let said = "WARN open files limit the connections wanted=1000 connections=80";
+    let said = "WARN open files limit the connections wanted=1000 connections=72";
     assert!(gateway.errors().contains(said), "{}", gateway.errors());
     let mut first = gateway.client();
     assert_eq!(first.get("/", &[]).status, 200);
     let many = open(gateway.http, 400);
     eventually("the rest is turned away", || gateway.errors().contains("connections turned away"));
-    gateway.expect("tollgate_http_connections", &[], 80.0);
+    gateway.expect("tollgate_http_connections", &[], 72.0);
     rests(&gateway);
     // There are files left for the way to the upstream.
     assert_eq!(first.get("/", &[("Connection", "close")]).status, 200);
@@ -49,8 +50,11 @@ fn without_any_file_left_it_waits_and_says_so() {
     let gateway = Gateway::start_after(&upstream, "", "ulimit -n 256");
     let mut first = gateway.client();
     assert_eq!(first.get("/", &[]).status, 200);
-    // These are not bounded: only those come here who may watch.
-    let many = open(gateway.admin, 400);
+    // Fewer files than there were when room was found for so many connections.
+    let files = std::fs::read_dir(format!("/proc/{}/fd", gateway.id())).unwrap().count() + 10;
+    let limit = ["--pid", &gateway.id().to_string(), &format!("--nofile={files}:256")];
+    assert!(Command::new("prlimit").args(limit).status().unwrap().success());
+    let many = open(gateway.http, 40);
     eventually("files run out", || gateway.errors().contains("Too many open files"));
     let beyond = open(gateway.http, 20);
     rests(&gateway);

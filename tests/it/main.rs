@@ -7,6 +7,7 @@ mod support;
 
 mod access_log;
 mod access_log_places;
+mod admin;
 #[cfg(feature = "test-hooks")]
 mod agreement;
 mod answers;

@@ -83,6 +83,11 @@ impl Status {
             made: Default::default(),
         }
     }
+
+    /// What this machine is called.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
 }
 
 /// Whether the page is wanted, or what a person reads in a terminal.
