@@ -1,9 +1,14 @@
 //! What has happened to a gateway, as its status page tells it.
 
-use serde_json::Value;
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use super::status::{document, eventually_told};
-use super::support::{Client, Gateway, Redis, Upstream};
+use super::support::mint::es256;
+use super::support::{Gateway, Redis, Upstream, now};
 
 const RULES: &str = "rules: [{name: one, limit_keys: [query:user], algorithm_config: {rate: 1000/s}}]\n";
 
@@ -54,20 +59,21 @@ fn an_outage_of_the_store_is_told_from_its_beginning_to_its_end() {
         event(told, "store is up").unwrap().0 == 2 && told["events"][0]["what"] == "store is up"
     });
     // Ten seconds without such a decision end it.
-    let deadline = super::support::now() + std::time::Duration::from_secs(20);
+    let deadline = now() + Duration::from_secs(20);
     while event(&document(&gateway), "the store decides again").is_none() {
-        assert!(super::support::now() < deadline, "{}", document(&gateway)["events"]);
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert!(now() < deadline, "{}", document(&gateway)["events"]);
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 
 #[test]
-fn draining_and_a_handover_are_told() {
+fn draining_is_told_and_so_is_a_next_process_that_gives_up() {
     let upstream = Upstream::start();
     let mut gateway = Gateway::start(&upstream, &format!("{RULES}drain: {{delay: 30s}}\n"));
-    // One that is open already, because the listener may close.
-    let mut admin = Client::connect(gateway.admin);
-    assert_eq!(admin.get("/livez", &[]).status, 200);
+    std::fs::write(gateway.file("gateway.yaml"), "upstream: nowhere\n").unwrap();
+    gateway.signal("USR2");
+    happens(&gateway, "a next process starts");
+    happens(&gateway, "the next process gave up");
     gateway.signal("TERM");
     assert_eq!(happens(&gateway, "draining"), "");
     assert_eq!(document(&gateway)["status"], "draining");
@@ -83,4 +89,37 @@ fn dropped_lines_of_the_access_log_are_told() {
     let detail = happens(&gateway, "lines of the access log dropped");
     assert!(detail.contains("No space left"), "{detail}");
     assert!(!document(&gateway).to_string().contains("the-name-of-a-client"));
+}
+
+#[test]
+fn keys_of_an_issuer_that_cannot_be_had_are_told_and_so_is_that_they_can_again() {
+    let upstream = Upstream::start();
+    let (key, asked) = (es256(), AtomicUsize::new(0));
+    let issuer = Upstream::answering(move |_, stream| {
+        let body = json!({"keys": [key.jwk]}).to_string();
+        let code = if asked.fetch_add(1, Ordering::Relaxed) == 0 { "500 No" } else { "200 OK" };
+        let _ = write!(stream, "HTTP/1.1 {code}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    });
+    let url = format!("http://{}/keys", issuer.address);
+    let gateway =
+        Gateway::start(&upstream, &format!("{RULES}jwt: {{algorithms: [ES256], keys: {{jwks_url: \"{url}\"}}}}\n"));
+    let named = happens(&gateway, "keys of an issuer not fetched");
+    gateway.signal("HUP");
+    assert_eq!(happens(&gateway, "keys of an issuer fetched again"), named);
+}
+
+#[test]
+fn the_breaker_is_told_when_it_opens_and_when_it_closes() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\n", redis.port);
+    let gateway = Gateway::start(&upstream, &format!("{RULES}{store}"));
+    happens(&gateway, "store is up");
+    redis.command::<()>(&["CLIENT", "PAUSE", "700", "ALL"]);
+    let mut client = gateway.client();
+    let end = now() + Duration::from_secs(20);
+    while event(&document(&gateway), "breaker closed").is_none() {
+        assert!(now() < end, "{}", document(&gateway)["events"]);
+        client.get("/?user=a", &[]);
+    }
+    assert!(event(&document(&gateway), "breaker opened").is_some());
 }
