@@ -17,6 +17,7 @@ use super::handover::{Handover, Next};
 use super::reload::Reload;
 use super::shared::Gateway;
 use super::status;
+use super::trace::PATIENCE;
 use super::without_store::WithoutStore;
 use crate::config::Drain;
 
@@ -230,15 +231,27 @@ impl Housekeeping {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let timeout = tokio::time::sleep(self.gateway.snapshot.load().config.drain.timeout.into());
+        let (clock, traces) = (&self.gateway.clock, &self.gateway.traces);
+        let (began, most) = (clock.now(), Duration::from(self.gateway.snapshot.load().config.drain.timeout));
+        let timeout = async {
+            // Whoever is still open at the end has no more to tell by then.
+            tokio::time::sleep(most.saturating_sub(PATIENCE)).await;
+            traces.hurry();
+            tokio::time::sleep(most.min(PATIENCE)).await;
+        };
         let second_signal = async {
             if let Ok(mut ends) = Ends::listen() {
                 ends.next().await;
             }
         };
+        let drained = async {
+            gone.await;
+            let left = most.saturating_sub(clock.now().since(began).into());
+            traces.finish(left.min(PATIENCE)).await;
+        };
         tokio::select! {
             biased;
-            () = gone => log::info!("drained"),
+            () = drained => log::info!("drained"),
             () = timeout => log::warn!(open = self.open.load(Ordering::Acquire); "drain timeout, leaving what is open"),
             () = second_signal => log::warn!(open = self.open.load(Ordering::Acquire); "second signal, leaving at once"),
         }

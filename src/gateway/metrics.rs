@@ -89,7 +89,7 @@ const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, None)
 
 /// Every handle of the process.
 pub struct Metrics {
-    recorder: PrometheusRecorder,
+    pub(super) recorder: PrometheusRecorder,
     exposition: PrometheusHandle,
     process: metrics_process::Collector,
     decisions: [Counter; 4],

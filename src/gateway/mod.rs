@@ -41,6 +41,7 @@ mod snapshot;
 mod stamp;
 mod status;
 mod tokens;
+mod trace;
 mod upstream;
 mod warned;
 mod without_store;
@@ -94,6 +95,7 @@ use sampled::Sampled;
 use shared::Gateway;
 use snapshot::Snapshot;
 use status::Status;
+use trace::{Traces, Wanted};
 
 /// Idle connections to the upstream, for each thread.
 const UPSTREAM_POOL: usize = 256;
@@ -120,10 +122,18 @@ pub struct Listening {
 /// Why a gateway could not start.
 #[derive(Debug)]
 pub enum StartError {
-    Bind { address: SocketAddr, error: io::Error },
+    Bind {
+        address: SocketAddr,
+        error: io::Error,
+    },
     Metrics(String),
     Handover(io::Error),
-    AccessLog { file: PathBuf, error: io::Error },
+    AccessLog {
+        file: PathBuf,
+        error: io::Error,
+    },
+    /// A line for each variable that is wrong.
+    Traces(String),
 }
 
 impl fmt::Display for StartError {
@@ -135,6 +145,7 @@ impl fmt::Display for StartError {
             StartError::AccessLog { file, error } => {
                 write!(f, "{}: cannot be opened for the access log: {error}", file.display())
             }
+            StartError::Traces(error) => f.write_str(error),
         }
     }
 }
@@ -144,6 +155,7 @@ impl std::error::Error for StartError {}
 /// Binds everything that the configuration names, or takes it over from the process before this one. `sources` is what the
 /// configuration was read from.
 pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<Bootstrapped, StartError> {
+    let wanted = Wanted::read().map_err(StartError::Traces)?;
     let mut inherited = Inherited::receive().map_err(StartError::Handover)?;
     let threads = match config.threads {
         Threads::Auto => std::thread::available_parallelism().map_or(1, usize::from),
@@ -169,13 +181,18 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let events = Arc::new(Events::new(clock.clone()));
     events.note(Happened::Started, &format!("{}, configuration {}", env!("CARGO_PKG_VERSION"), config.hash));
     let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone(), Arc::clone(&events)));
-    let told = Arc::clone(&store_health);
+    let traces = Traces::start(wanted, &config, &metrics, &clock).map_err(StartError::Traces)?;
+    let (told, traced) = (Arc::clone(&store_health), traces.clone());
+    let report = Report::new(move |event| {
+        traced.hear(&event);
+        told.hear(event);
+    });
     let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));
     let file = sources.first().map(|source| source.path.as_path());
     let status = Status::new(&clock, file, admin.as_ref().map(|admin| admin.address));
     let room = Room::here();
     room.tell(&config.bounds);
-    let store = Store::open(&config.store, threads, clock.clone(), Report::new(move |event| told.hear(event)));
+    let store = Store::open(&config.store, threads, clock.clone(), report);
     store.runs(&config.hash);
     let gateway = Gateway {
         store,
@@ -196,6 +213,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
         hearsay: Hearsay::default(),
         untaken: Untaken::default(),
         room,
+        traces,
     };
     let gateway = Arc::new(gateway);
     let reload = Reload::new(Arc::clone(&gateway), sources, relog);

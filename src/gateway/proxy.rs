@@ -30,6 +30,7 @@ use super::metrics::DEFAULT;
 use super::reply::{Reason, Reply};
 use super::request_id;
 use super::shared::Gateway;
+use super::trace::{Onward, Trail};
 use super::upstream::Upstream;
 use crate::access_line::Kind;
 use crate::limit::request::Request;
@@ -70,8 +71,9 @@ pub struct Passage {
     /// How many 1xx have come.
     interim: u8,
     upstream_error: Option<UpstreamError>,
-    /// None: it is not written down.
+    /// None: it is neither written down nor traced.
     record: Option<Box<Record>>,
+    trail: Trail,
 }
 
 #[async_trait]
@@ -94,6 +96,7 @@ impl ProxyHttp for Proxy {
             interim: 0,
             upstream_error: None,
             record: None,
+            trail: Trail::default(),
         }
     }
 
@@ -130,8 +133,10 @@ impl ProxyHttp for Proxy {
         let request = Request { head, client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
         let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
         let caller = caller.map(|socket| socket as Arc<dyn Caller>);
-        let arrival = Arrival { lane: self.lane, at: passage.started, caller };
-        passage.record = Record::begin(&snapshot, client);
+        passage.trail = self.gateway.traces.begin(&snapshot, &head.headers, passage.started);
+        let arrival = Arrival { lane: self.lane, at: passage.started, caller: passage.trail.mark(caller) };
+        let recorded = snapshot.access_log.is_some() || passage.trail.is_followed();
+        passage.record = recorded.then(|| Record::begin(&snapshot, client));
         let decision = decide(&self.gateway, &snapshot, &request, arrival, passage.record.as_deref_mut()).await;
         if let Some(record) = &mut passage.record {
             record.decision = Some(self.gateway.clock.now().since(passage.started));
@@ -240,6 +245,7 @@ impl ProxyHttp for Proxy {
             Parts::from(std::mem::replace(request, RequestHeader::from(http::Request::new(()).into_parts().0)));
         let client = Client { peer: passage.peer, trusted_peer: passage.trusted_peer, request_id: &passage.request_id };
         forwarding::apply(&mut parts.headers, client);
+        passage.trail.lead(&mut parts.headers);
         *request = RequestHeader::from(parts);
         match target {
             Some(target) => request.set_raw_path(&target),
@@ -355,6 +361,10 @@ impl ProxyHttp for Proxy {
                 response_bytes: session.body_bytes_sent(),
             };
             record.write(&end, session.req_header(), &self.gateway.clock);
+            let code = answered(session).filter(|_| passage.origin == Origin::Upstream);
+            let onward = passage.upstream.as_ref().map(|_| Onward { code, error: passage.upstream_error });
+            let began = self.gateway.clock.date(passage.started);
+            passage.trail.end(&self.gateway.traces, record, &end, session, began, onward);
         }
     }
 }

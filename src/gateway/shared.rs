@@ -17,6 +17,7 @@ use super::refused::RefusedBuckets;
 use super::sampled::Sampled;
 use super::snapshot::Snapshot;
 use super::status::Status;
+use super::trace::Traces;
 use super::upstream::Window;
 use crate::auth::jwt::jwks::Remote;
 use crate::store::Store;
@@ -48,6 +49,7 @@ pub struct Gateway {
     pub events: Arc<Events>,
     pub refused_buckets: RefusedBuckets,
     pub status: Status,
+    pub traces: Traces,
 }
 
 /// How the gateway stands, for those who send it requests.

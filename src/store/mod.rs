@@ -5,6 +5,7 @@
 
 pub mod breaker;
 mod local;
+pub mod marks;
 pub mod memory;
 pub mod redis;
 
@@ -15,6 +16,7 @@ use serde::Serialize;
 
 use crate::limit::charge::{Plan, Settlement};
 use crate::time::{Clock, Micros, Timestamp};
+use marks::Marks;
 use memory::Memory;
 use redis::Redis;
 
@@ -77,6 +79,12 @@ pub enum Source {
 pub trait Caller: fmt::Debug + Send + Sync {
     /// Whether nobody waits for the answer any more.
     fn has_left(&self) -> bool;
+
+    /// What a trace calls the decision that asked; none where it is not traced.
+    #[cfg(feature = "opentelemetry")]
+    fn mark(&self) -> Option<marks::Mark> {
+        None
+    }
 }
 
 /// Why a store gave no answer. The embedded store always answers.
@@ -196,6 +204,7 @@ pub struct Called {
     /// Buckets that held something else than a state, and now have nothing left.
     pub healed: u64,
     pub fault: Option<Fault>,
+    pub marks: Marks,
 }
 
 /// Who is told of events, on whichever thread they happen.

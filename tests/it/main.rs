@@ -65,4 +65,8 @@ mod status_sections;
 mod tidy;
 mod timelines;
 mod tokens;
+#[cfg(feature = "opentelemetry")]
+mod traces;
+#[cfg(not(feature = "opentelemetry"))]
+mod untraced;
 mod upgrade;

@@ -1,7 +1,7 @@
 //! Keeps what the access log says of a request, from its decision to its end, and makes a line of it then.
 //!
 //! It holds on to the snapshot that the request began with: its limits have their names there. Where nothing is to be
-//! written there is no record, and what is not asked for is never named.
+//! written or traced there is no record, and what is not asked for is never named.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 
 use super::Writer;
 use crate::access_line::{Asked, Kind, Line, Origin, Source};
-use crate::config::access_log::AccessLog;
 use crate::gateway::credentials::Identity;
 use crate::gateway::labels;
 use crate::gateway::metrics::DEFAULT;
@@ -65,17 +64,15 @@ pub struct End<'a> {
 }
 
 impl Record {
-    /// None where no request is written down.
-    pub fn begin(snapshot: &Arc<Snapshot>, client: ClientAddress) -> Option<Box<Record>> {
-        snapshot.access_log.as_ref()?;
-        Some(Box::new(Record {
+    pub fn begin(snapshot: &Arc<Snapshot>, client: ClientAddress) -> Box<Record> {
+        Box::new(Record {
             snapshot: Arc::clone(snapshot),
             client,
             identity: Identity::default(),
             paid: Paid::Nothing,
             decision: None,
             refusal: None,
-        }))
+        })
     }
 
     /// What a request is that ended as `unrefused`, unless we refused it.
@@ -85,14 +82,19 @@ impl Record {
 
     /// Writes it down, if requests like this are.
     pub fn write(&self, end: &End<'_>, head: &Parts, clock: &Clock) {
-        let Some((settings, writer)) = wanted(&self.snapshot, end.kind) else { return };
-        let line = Line { decision_us: self.decision, ..line(end, clock) };
+        let Some(writer) = wanted(&self.snapshot, end.kind) else { return };
+        writer.write(&self.line(end, head, began(end, clock)));
+    }
+
+    /// All that is told of it. `began` is when its head had come, by the clock on the wall.
+    pub fn line<'a>(&'a self, end: &End<'a>, head: &Parts, began: Timestamp) -> Line<'a> {
+        let line = Line { decision_us: self.decision, ..line(end, began) };
         let (reason, retry_after) = self.refusal.unzip();
         let line = Line { reason: reason.map(|reason| reason.name().into()), ..line };
         let mut line = Line { retry_after: retry_after.flatten(), ..line };
         self.add_limits(&mut line);
-        line.attributes = self.attributes(settings, head);
-        writer.write(&line);
+        line.attributes = self.attributes(head);
+        line
     }
 
     fn add_limits<'a>(&'a self, line: &mut Line<'a>) {
@@ -175,7 +177,8 @@ impl Record {
     }
 
     /// Those that are to be named, of what this request had of them.
-    fn attributes<'a>(&self, settings: &'a AccessLog, head: &Parts) -> Vec<(Cow<'a, str>, Name)> {
+    fn attributes(&self, head: &Parts) -> Vec<(Cow<'_, str>, Name)> {
+        let Some(settings) = &self.snapshot.config.access_log else { return Vec::new() };
         let request = Request { head, client: self.client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
         let request = self.identity.show(&request);
         let named = settings.attributes.iter().filter_map(|named| {
@@ -189,20 +192,24 @@ impl Record {
 
 /// Writes down what was answered before there was a request.
 pub fn write_headless(snapshot: &Snapshot, end: &End<'_>, reason: Option<Reason>, clock: &Clock) {
-    let Some((_, writer)) = wanted(snapshot, end.kind) else { return };
-    writer.write(&Line { reason: reason.map(|reason| reason.name().into()), ..line(end, clock) });
+    let Some(writer) = wanted(snapshot, end.kind) else { return };
+    writer.write(&Line { reason: reason.map(|reason| reason.name().into()), ..line(end, began(end, clock)) });
 }
 
-fn wanted(snapshot: &Snapshot, kind: Kind) -> Option<(&AccessLog, &Writer)> {
-    let settings = snapshot.config.access_log.as_ref().filter(|settings| settings.when.contains(&kind))?;
-    Some((settings, snapshot.access_log.as_deref()?))
+fn wanted(snapshot: &Snapshot, kind: Kind) -> Option<&Writer> {
+    snapshot.config.access_log.as_ref().filter(|settings| settings.when.contains(&kind))?;
+    snapshot.access_log.as_deref()
+}
+
+/// By the clock on the wall, as in other logs of this machine.
+fn began(end: &End<'_>, clock: &Clock) -> Timestamp {
+    Timestamp(clock.wall().0.saturating_sub(end.duration.0))
 }
 
 /// What every line has.
-fn line<'a>(end: &End<'a>, clock: &Clock) -> Line<'a> {
+fn line<'a>(end: &End<'a>, began: Timestamp) -> Line<'a> {
     Line {
-        // By the clock on the wall, as other logs of this machine.
-        time: Timestamp(clock.wall().0.saturating_sub(end.duration.0)),
+        time: began,
         // One that is not plain text was replaced when the request came in.
         request_id: end.request_id.to_str().unwrap_or_default().into(),
         kind: end.kind,

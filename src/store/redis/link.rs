@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::super::breaker::{Breaker, Change};
 use super::super::local::Local;
+use super::super::marks::Marks;
 use super::super::{Called, Caller, Event, Fault, Lane, Report, Running, Source, StoreError, Taken};
 use super::Settings;
 use super::batch::{Call, Left, Reply, alike};
@@ -247,7 +248,9 @@ impl Link {
             // What ends the link is told when it ends.
             Err(fault) => (0, outlived(fault.error).then(|| fault.clone())),
         };
-        self.report.tell(Event::Called(Called { requests, took, healed, fault }));
+        let callers = batch.iter().filter_map(|waiting| waiting.caller.as_deref());
+        let marks = Marks::of(callers, outcome.as_ref().err().map(|fault| fault.error));
+        self.report.tell(Event::Called(Called { requests, took, healed, fault, marks }));
         match outcome {
             Ok(Reply { now, settlements, left, .. }) => {
                 let known = self.shared.hooks.known_since(sent, || self.shared.envelope.sending(self.clock.now()));

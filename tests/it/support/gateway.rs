@@ -54,6 +54,16 @@ impl Gateway {
         })
     }
 
+    /// With these variables in its environment.
+    #[track_caller]
+    pub fn start_in(upstream: &Upstream, rest: &str, variables: &[(&str, &str)]) -> Gateway {
+        Gateway::start_with(&format!("http://{}", upstream.address), rest, &[], |file| {
+            let mut command = Gateway::command(file);
+            command.envs(variables.iter().copied());
+            command
+        })
+    }
+
     #[track_caller]
     pub fn start_for(upstream: &str, rest: &str) -> Gateway {
         Gateway::start_with(upstream, rest, &[], Gateway::command)

@@ -24,8 +24,7 @@ pub fn serve(certificates: &Certificates, answer: String) -> SocketAddr {
             let (config, answer) = (Arc::clone(&config), answer.clone());
             std::thread::spawn(move || {
                 let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), stream);
-                let mut request = [0; 4096];
-                if stream.read(&mut request).is_ok_and(|read| read > 0) {
+                if read_whole(&mut stream).is_some() {
                     let _ = stream.write_all(answer.as_bytes());
                     stream.conn.send_close_notify();
                     let _ = stream.flush();
@@ -34,4 +33,20 @@ pub fn serve(certificates: &Certificates, answer: String) -> SocketAddr {
         }
     });
     address
+}
+
+/// A request to its end: what is left unread when a connection is closed can take the answer with it.
+fn read_whole(stream: &mut impl Read) -> Option<()> {
+    let mut request = Vec::new();
+    loop {
+        let mut part = [0; 4096];
+        let length = stream.read(&mut part).ok().filter(|length| *length > 0)?;
+        request.extend_from_slice(&part[..length]);
+        let Some(end) = request.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { continue };
+        let head = String::from_utf8_lossy(&request[..end]).to_lowercase();
+        let body = head.split("content-length:").nth(1).and_then(|rest| rest.lines().next()?.trim().parse().ok());
+        if request.len() >= end + 4 + body.unwrap_or(0) {
+            return Some(());
+        }
+    }
 }

@@ -2,6 +2,8 @@
 
 mod certificates;
 mod client;
+#[cfg(feature = "opentelemetry")]
+pub mod collector;
 mod command;
 mod gateway;
 pub mod https;

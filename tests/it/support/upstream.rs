@@ -38,7 +38,14 @@ impl Upstream {
 
     /// `answer` is called with each request, and writes to its connection.
     pub fn answering(answer: impl Fn(&Seen, &mut TcpStream) + Send + Sync + 'static) -> Upstream {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Upstream::listening(TcpListener::bind("127.0.0.1:0").unwrap(), answer)
+    }
+
+    /// The same, where it has to be.
+    pub fn listening(
+        listener: TcpListener,
+        answer: impl Fn(&Seen, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Upstream {
         let upstream = Upstream { address: listener.local_addr().unwrap(), seen: Arc::default() };
         let (seen, answer) = (Arc::clone(&upstream.seen), Arc::new(answer));
         std::thread::spawn(move || {

@@ -1,0 +1,72 @@
+//! Counts what the SDK's exporter does with spans, and when they leave the queue.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use metrics::Counter;
+use opentelemetry_otlp::{Protocol, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+
+use super::post::Post;
+use super::settings::Settings;
+
+pub struct Exporter {
+    otlp: opentelemetry_otlp::SpanExporter,
+    /// Spans in the queue.
+    waiting: Arc<AtomicUsize>,
+    sent: Counter,
+    lost: Counter,
+}
+
+impl std::fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exporter").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
+impl Exporter {
+    pub fn new(
+        settings: &Settings,
+        waiting: Arc<AtomicUsize>,
+        sent: Counter,
+        lost: Counter,
+    ) -> Result<Exporter, String> {
+        let builder = opentelemetry_otlp::SpanExporter::builder()
+            .with_http()
+            .with_http_client(Post::new(settings)?)
+            .with_endpoint(settings.endpoint.clone())
+            .with_protocol(Protocol::HttpBinary)
+            .with_timeout(settings.timeout);
+        let mut otlp = builder.build().map_err(|error| error.to_string())?;
+        otlp.set_resource(&resource(settings));
+        Ok(Exporter { otlp, waiting, sent, lost })
+    }
+}
+
+impl SpanExporter for Exporter {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let spans = batch.len();
+        self.waiting.fetch_sub(spans, Ordering::AcqRel);
+        let outcome = self.otlp.export(batch).await;
+        let counter = if outcome.is_ok() { &self.sent } else { &self.lost };
+        counter.increment(u64::try_from(spans).unwrap_or(u64::MAX));
+        outcome
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.otlp.shutdown_with_timeout(timeout)
+    }
+}
+
+/// Who we are: by the environment, and otherwise by our name.
+fn resource(settings: &Settings) -> Resource {
+    let named = Resource::builder();
+    let named = match settings.service {
+        Some(name) => named.with_service_name(name),
+        None => named,
+    };
+    named.with_attribute(opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION"))).build()
+}

@@ -1,0 +1,131 @@
+//! Reads who called, and writes who calls: the field `traceparent` (W3C Trace Context, section 3.2).
+//!
+//! Read here and not by the SDK's propagator: that allocates, for every request that has the field, also where nothing
+//! is traced.
+
+use http::header::HeaderName;
+use http::{HeaderMap, HeaderValue};
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
+/// The span of another program from which a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parent {
+    pub trace: u128,
+    pub span: u64,
+    pub sampling: Sampled,
+}
+
+/// Whether that program keeps its part of the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampled {
+    Yes,
+    No,
+}
+
+impl Parent {
+    /// None also where what was sent is none: then the request has no caller that we know of.
+    pub fn of(headers: &HeaderMap) -> Option<Parent> {
+        let mut lines = headers.get_all(&TRACEPARENT).iter();
+        let line = lines.next()?;
+        // Two of them name two callers.
+        if lines.next().is_some() { None } else { parse(line.as_bytes()) }
+    }
+}
+
+fn parse(text: &[u8]) -> Option<Parent> {
+    let (known, rest) = text.split_at_checked(55)?;
+    let dashes = [2, 35, 52].into_iter().all(|place| known.get(place) == Some(&b'-'));
+    let version = hexadecimal(&known[..2])?;
+    // A later version may go on behind another dash; 255 is none.
+    let whole = match version {
+        0 => rest.is_empty(),
+        255 => false,
+        _ => matches!(rest.first(), None | Some(b'-')),
+    };
+    if !dashes || !whole {
+        return None;
+    }
+    let trace = hexadecimal(&known[3..35]).filter(|trace| *trace != 0)?;
+    let span = hexadecimal(&known[36..52]).and_then(|span| u64::try_from(span).ok()).filter(|span| *span != 0)?;
+    let sampling = if hexadecimal(&known[53..55])? & 1 == 1 { Sampled::Yes } else { Sampled::No };
+    Some(Parent { trace, span, sampling })
+}
+
+/// Digits in lower case alone.
+fn hexadecimal(digits: &[u8]) -> Option<u128> {
+    let lower = digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    let text = std::str::from_utf8(digits).ok().filter(|_| lower)?;
+    u128::from_str_radix(text, 16).ok()
+}
+
+/// Makes us the caller of whoever gets these fields, in a trace that is kept. `known` is who called us: without one, what
+/// else was said of a trace belongs to none.
+pub fn write(headers: &mut HeaderMap, trace: u128, span: u64, known: Option<u64>) {
+    let Ok(value) = HeaderValue::try_from(format!("00-{trace:032x}-{span:016x}-01")) else { return };
+    headers.insert(TRACEPARENT, value);
+    if known.is_none() {
+        headers.remove(TRACESTATE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn sent(lines: &[&str]) -> HeaderMap {
+        lines.iter().map(|line| (TRACEPARENT, HeaderValue::from_str(line).unwrap())).collect()
+    }
+
+    #[test]
+    fn a_caller_is_read_and_whatever_is_none_is_none() {
+        let parent = Parent::of(&sent(&[GOOD])).unwrap();
+        assert_eq!((parent.trace, parent.span), (0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, 0xb7ad_6b71_6920_3331));
+        assert_eq!(parent.sampling, Sampled::Yes);
+        for (flags, sampling) in [("00", Sampled::No), ("02", Sampled::No), ("03", Sampled::Yes), ("ff", Sampled::Yes)]
+        {
+            let line = format!("{}{flags}", &GOOD[..53]);
+            assert_eq!(Parent::of(&sent(&[&line])).unwrap().sampling, sampling, "{line}");
+        }
+        // Of a later version what is known of this one counts.
+        for later in [GOOD.replacen("00", "01", 1), GOOD.replacen("00", "cc", 1) + "-more"] {
+            assert_eq!(Parent::of(&sent(&[&later])), Some(parent), "{later}");
+        }
+        for bad in [
+            "",
+            "00",
+            &GOOD[..54],
+            &format!("{GOOD}-"),
+            &format!("{GOOD}0"),
+            &format!(" {GOOD}"),
+            &GOOD.replacen("00", "ff", 1),
+            &GOOD.replacen("00", "cc", 1).replace("-01", "-01x"),
+            &format!("{}x", GOOD.replacen("00", "cc", 1)),
+            &GOOD.to_uppercase(),
+            &GOOD.replace('-', "_"),
+            &GOOD.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32)),
+            &GOOD.replace("b7ad6b7169203331", &"0".repeat(16)),
+            &GOOD.replace("b7ad", "+7ad"),
+            &GOOD.replace("-01", "-0g"),
+        ] {
+            assert_eq!(Parent::of(&sent(&[bad])), None, "{bad:?}");
+        }
+        assert_eq!(Parent::of(&sent(&[])), None);
+        assert_eq!(Parent::of(&sent(&[GOOD, GOOD])), None);
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_a_state_stays_with_its_trace() {
+        let state = HeaderValue::from_static("vendor=1");
+        for known in [Some(7), None] {
+            let mut headers = sent(&[GOOD, GOOD]);
+            headers.insert(TRACESTATE, state.clone());
+            write(&mut headers, 0xab, 0xcd, known);
+            assert_eq!(Parent::of(&headers), Some(Parent { trace: 0xab, span: 0xcd, sampling: Sampled::Yes }));
+            assert_eq!(headers.get(TRACESTATE), known.map(|_| &state));
+        }
+    }
+}

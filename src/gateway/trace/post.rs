@@ -1,0 +1,106 @@
+//! Posts spans to the collector, and says when that begins to fail and when it works again.
+//!
+//! It blocks, on the thread of the queue alone. No connection is kept: one that the collector has closed meanwhile would
+//! lose a batch, and a batch every few seconds is no load.
+
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Request, Response};
+use opentelemetry_http::{HttpClient, HttpError};
+use ureq::Agent;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider};
+
+use super::settings::Settings;
+
+/// Of what a collector answers, which is nearly nothing.
+const LARGEST: u64 = 64 << 10;
+
+pub struct Post {
+    agent: Agent,
+    away: AtomicBool,
+}
+
+impl fmt::Debug for Post {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Post").field("away", &self.away).finish_non_exhaustive()
+    }
+}
+
+impl Post {
+    pub fn new(settings: &Settings) -> Result<Post, String> {
+        let config = Agent::config_builder()
+            .tls_config(tls(settings)?)
+            .timeout_global(Some(settings.timeout))
+            .max_idle_connections(0)
+            // A redirect leads to a place that nobody named.
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .http_status_as_error(false)
+            .proxy(None)
+            .user_agent("tollgate")
+            .build();
+        Ok(Post { agent: Agent::new_with_config(config), away: AtomicBool::new(false) })
+    }
+
+    fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ureq::Error> {
+        let (head, body) = request.into_parts();
+        let (head, answer) = self.agent.run(Request::from_parts(head, &body[..]))?.into_parts();
+        let mut body = Vec::new();
+        answer.into_reader().take(LARGEST).read_to_end(&mut body)?;
+        Ok(Response::from_parts(head, body.into()))
+    }
+
+    /// Once for all that fail until one succeeds: a batch goes out every few seconds, for as long as a collector is away.
+    fn tell(&self, outcome: Result<(), &dyn fmt::Display>) {
+        match outcome {
+            Ok(()) if self.away.swap(false, Ordering::Relaxed) => log::info!("traces are sent again"),
+            Err(error) if !self.away.swap(true, Ordering::Relaxed) => log::warn!(error:% = error; "traces not sent"),
+            _ => {}
+        }
+    }
+}
+
+#[async_trait]
+impl HttpClient for Post {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let outcome = self.send(request);
+        match &outcome {
+            Ok(answer) if answer.status().is_success() => self.tell(Ok(())),
+            Ok(answer) => self.tell(Err(&format_args!("answered {}", answer.status().as_u16()))),
+            Err(error) => self.tell(Err(error)),
+        }
+        outcome.map_err(Into::into)
+    }
+}
+
+fn tls(settings: &Settings) -> Result<TlsConfig, String> {
+    let authorities = match &settings.authorities {
+        Some(file) => read(file).map_err(|error| format!("{}: {error}", file.display()))?,
+        None if settings.endpoint.starts_with("https") => {
+            let found = rustls_native_certs::load_native_certs().certs;
+            found.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect()
+        }
+        None => Vec::new(),
+    };
+    let builder = TlsConfig::builder()
+        .provider(TlsProvider::Rustls)
+        .root_certs(RootCerts::new_with_certs(&authorities))
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    Ok(builder.build())
+}
+
+fn read(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
+    let pem = std::fs::read(file).map_err(|error| error.to_string())?;
+    let items = ureq::tls::parse_pem(&pem).filter_map(|item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(certificate),
+        _ => None,
+    });
+    let found: Vec<_> = items.collect();
+    if found.is_empty() { Err("must hold a certificate as PEM, holds none".to_owned()) } else { Ok(found) }
+}

@@ -1,0 +1,77 @@
+//! Reads variables of the environment, and says of each that is wrong what must hold and what was found.
+
+use std::ffi::OsString;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+pub struct Variables<'v> {
+    read: &'v dyn Fn(&str) -> Option<OsString>,
+    wrong: Vec<String>,
+}
+
+/// One that is set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub name: &'static str,
+    pub text: String,
+}
+
+impl Variables<'_> {
+    pub fn new(read: &dyn Fn(&str) -> Option<OsString>) -> Variables<'_> {
+        Variables { read, wrong: Vec::new() }
+    }
+
+    /// The first of these that is set. One that is empty is not, as OpenTelemetry has it.
+    pub fn first(&mut self, names: &[&'static str]) -> Option<Found> {
+        let set = |name: &'static str| Some((name, (self.read)(name).filter(|value| !value.is_empty())?));
+        let (name, value) = names.iter().copied().find_map(set)?;
+        match value.into_string() {
+            Ok(text) => Some(Found { name, text: text.trim().to_owned() }),
+            Err(_) => {
+                self.wrong.push(format!("{name}: must be text, is not UTF-8"));
+                None
+            }
+        }
+    }
+
+    /// `must` is what holds of a right value, which `read` makes of it.
+    pub fn read<T>(
+        &mut self,
+        names: &[&'static str],
+        must: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<(Found, T)> {
+        let found = self.first(names)?;
+        match read(&found.text) {
+            Some(value) => Some((found, value)),
+            None => {
+                self.add(&found, must);
+                None
+            }
+        }
+    }
+
+    /// A number within bounds, or `otherwise` where none is set.
+    pub fn number<N>(&mut self, names: &[&'static str], bounds: RangeInclusive<N>, otherwise: N) -> N
+    where
+        N: FromStr + PartialOrd + std::fmt::Display,
+    {
+        let must = format!("must be a number from {} to {}", bounds.start(), bounds.end());
+        let read = |text: &str| text.parse().ok().filter(|number| bounds.contains(number));
+        self.read(names, &must, read).map_or(otherwise, |(_, number)| number)
+    }
+
+    pub fn add(&mut self, found: &Found, must: &str) {
+        self.wrong.push(format!("{}: {must}, is `{}`", found.name, found.text));
+    }
+
+    /// For what must not be shown: it may be a password.
+    pub fn add_secret(&mut self, found: &Found, must: &str) {
+        self.wrong.push(format!("{}: {must}", found.name));
+    }
+
+    /// A line for each that was wrong.
+    pub fn done<T>(self, value: T) -> Result<T, String> {
+        if self.wrong.is_empty() { Ok(value) } else { Err(self.wrong.join("\n")) }
+    }
+}

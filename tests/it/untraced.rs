@@ -1,0 +1,37 @@
+//! A build without traces: it says so to whoever waits for some, and is otherwise as if there were none.
+
+use crate::support::{Gateway, Upstream};
+
+const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+#[test]
+fn a_build_without_traces_says_so_once_to_whoever_names_a_collector() {
+    let upstream = Upstream::start();
+    for (variables, told) in [
+        (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")][..], 1),
+        (&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:4318/v1/traces")], 1),
+        // What only a build with traces would refuse.
+        (&[("OTEL_TRACES_SAMPLER", "sometimes"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "")], 0),
+        (&[], 0),
+    ] {
+        let gateway = Gateway::start_in(&upstream, "", variables);
+        assert_eq!(gateway.client().get("/", &[("traceparent", CALLER)]).status, 200);
+        assert_eq!(upstream.last().field("traceparent"), Some(CALLER));
+        gateway.reload(&upstream, "limits: {headers: 50}");
+        let errors = gateway.errors();
+        assert_eq!(errors.matches("this build has no traces").count(), told, "{errors}");
+        if let (1, [(name, _), ..]) = (told, variables) {
+            assert!(errors.contains(&format!("variable={name}")), "{errors}");
+        }
+        let metrics = crate::support::Client::connect(gateway.admin).get("/metrics", &[]).body;
+        assert!(!metrics.contains("tollgate_trace"), "{metrics}");
+    }
+}
+
+#[test]
+fn nothing_of_opentelemetry_is_in_the_binary() {
+    let binary = std::fs::read(env!("CARGO_BIN_EXE_tollgate")).unwrap();
+    for part in ["opentelemetry_sdk", "OTEL_BSP_", "OTEL_TRACES_SAMPLER", "tollgate_trace", "ResourceSpans"] {
+        assert_eq!(memchr::memmem::find(&binary, part.as_bytes()), None, "{part}");
+    }
+}
