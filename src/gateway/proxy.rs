@@ -361,10 +361,10 @@ impl ProxyHttp for Proxy {
                 response_bytes: session.body_bytes_sent(),
             };
             record.write(&end, session.req_header(), &self.gateway.clock);
-            let code = answered(session).filter(|_| passage.origin == Origin::Upstream);
-            let onward = passage.upstream.as_ref().map(|_| Onward { code, error: passage.upstream_error });
-            let began = self.gateway.clock.date(passage.started);
-            passage.trail.end(&self.gateway.traces, record, &end, session, began, onward);
+            passage.trail.end(&self.gateway, record, &end, session, || {
+                let code = answered(session).filter(|_| passage.origin == Origin::Upstream);
+                passage.upstream.is_some().then_some(Onward { code, error: passage.upstream_error })
+            });
         }
     }
 }

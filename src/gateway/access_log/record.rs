@@ -201,8 +201,8 @@ fn wanted(snapshot: &Snapshot, kind: Kind) -> Option<&Writer> {
     snapshot.access_log.as_deref()
 }
 
-/// By the clock on the wall, as in other logs of this machine.
-fn began(end: &End<'_>, clock: &Clock) -> Timestamp {
+/// When a head had come of a request that has ended just now: by the clock on the wall, as in other logs of this machine.
+pub fn began(end: &End<'_>, clock: &Clock) -> Timestamp {
     Timestamp(clock.wall().0.saturating_sub(end.duration.0))
 }
 

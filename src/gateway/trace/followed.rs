@@ -7,12 +7,12 @@ use pingora::proxy::Session;
 
 use super::sampling::{Beginning, random_span};
 use super::spans::Journey;
-use super::{Onward, Traces, parent};
-use crate::gateway::access_log::record::{End, Record};
+use super::{Onward, parent};
+use crate::gateway::access_log::record::{End, Record, began};
+use crate::gateway::shared::Gateway;
 use crate::gateway::snapshot::Snapshot;
 use crate::store::Caller;
 use crate::store::marks::Mark;
-use crate::time::Timestamp;
 
 /// None: the request is not traced.
 #[derive(Debug, Default)]
@@ -65,17 +65,17 @@ impl Trail {
         }
     }
 
-    /// Tells of the whole request, which `began` on the wall's clock.
+    /// Tells of the whole request.
     pub fn end(
         &self,
-        traces: &Traces,
+        gateway: &Gateway,
         record: &Record,
         end: &End<'_>,
         session: &Session,
-        began: Timestamp,
-        onward: Option<Onward>,
+        onward: impl FnOnce() -> Option<Onward>,
     ) {
         let Some(followed) = &self.0 else { return };
+        let (traces, began, onward) = (&gateway.traces, began(end, &gateway.clock), onward());
         let line = record.line(end, session.req_header(), began);
         let address = session.as_downstream().server_addr().and_then(|address| address.as_inet()).copied();
         let journey = Journey { followed, line: &line, address, began, onward };

@@ -10,6 +10,7 @@ use super::{ENDPOINTS, Onward};
 use crate::config::Config;
 use crate::gateway::access_log::record::{End, Record};
 use crate::gateway::metrics::Metrics;
+use crate::gateway::shared::Gateway;
 use crate::gateway::snapshot::Snapshot;
 use crate::store::{Caller, Event};
 use crate::time::{Clock, Timestamp};
@@ -63,5 +64,5 @@ impl Trail {
 
     pub fn lead(&self, _: &mut HeaderMap) {}
 
-    pub fn end(&self, _: &Traces, _: &Record, _: &End<'_>, _: &Session, _: Timestamp, _: Option<Onward>) {}
+    pub fn end(&self, _: &Gateway, _: &Record, _: &End<'_>, _: &Session, _: impl FnOnce() -> Option<Onward>) {}
 }

@@ -1,0 +1,128 @@
+//! Whatever becomes of spans, no request waits for them.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::time::Duration;
+
+use super::{ALL, is_well, start};
+use crate::support::collector::Collector;
+use crate::support::{Gateway, Upstream, eventually, free_port, now};
+
+#[test]
+fn a_collector_that_is_away_or_wrong_is_told_once_and_so_is_its_return() {
+    let upstream = Upstream::start();
+    for (answer, said) in [
+        ("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n", "answered 500"),
+        ("HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", "answered 302"),
+        ("\u{0}garbage\r\n\r\n", "protocol"),
+        ("", ""),
+    ] {
+        let posts = Upstream::answering(move |seen, stream| {
+            let good = seen.line.starts_with("POST /v1/traces ") && seen.field("x-good").is_some();
+            let answer = if good { "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" } else { answer };
+            let _ = stream.write_all(answer.as_bytes());
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        });
+        let collector = Collector::over(posts);
+        let gateway = start(&collector, &upstream, "", &[ALL, ("OTEL_EXPORTER_OTLP_TIMEOUT", "200")]);
+        for _ in 0..3 {
+            let before = collector.posts().len();
+            is_well(&gateway, 5);
+            eventually("it is tried", || collector.posts().len() > before);
+        }
+        eventually("it is counted", || gateway.metric("tollgate_trace_spans_dropped_total", &["not_taken"]) >= 15.0);
+        let errors = gateway.errors();
+        assert_eq!(errors.matches("traces not sent").count(), 1, "{errors}");
+        assert!(errors.contains(said), "{errors}");
+        gateway.expect("tollgate_trace_spans_sent_total", &[], 0.0);
+    }
+
+    // Away altogether, and back.
+    let port = free_port();
+    let url = format!("http://127.0.0.1:{port}");
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &*url),
+        ("OTEL_BSP_SCHEDULE_DELAY", "20"),
+        ALL,
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "200"),
+    ];
+    let gateway = Gateway::start_in(&upstream, "", &variables);
+    is_well(&gateway, 5);
+    eventually("it is told", || gateway.errors().contains("traces not sent"));
+    let _collector = Collector::on(TcpListener::bind(("127.0.0.1", port)).unwrap());
+    eventually("it is sent again", || {
+        is_well(&gateway, 1);
+        gateway.errors().contains("traces are sent again")
+    });
+    assert_eq!(gateway.errors().matches("traces not sent").count(), 1);
+}
+
+#[test]
+fn a_slow_collector_costs_spans_and_nobody_waits() {
+    let upstream = Upstream::start();
+    let collector = Collector::over(Upstream::answering(|_, _| std::thread::sleep(Duration::from_secs(60))));
+    let queue = [("OTEL_BSP_MAX_QUEUE_SIZE", "30"), ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "10")];
+    let mut gateway = start(&collector, &upstream, "", &[ALL, queue[0], queue[1]]);
+    is_well(&gateway, 1);
+    eventually("it is called", || !collector.posts().is_empty());
+    let begun = now();
+    is_well(&gateway, 100);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // Three spans each; thirty wait.
+    gateway.expect("tollgate_trace_spans_dropped_total", &["queue_full"], 270.0);
+    // With a call under way that will not end, it leaves in time all the same.
+    gateway.signal("TERM");
+    let (status, took) = gateway.wait();
+    assert_eq!(status.code(), Some(0));
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    assert!(gateway.errors().contains("traces not all sent"), "{}", gateway.errors());
+}
+
+#[test]
+fn what_waits_is_sent_before_the_process_leaves() {
+    let (collector, upstream) = (Collector::start(), Upstream::start());
+    let mut gateway = start(&collector, &upstream, "", &[ALL, ("OTEL_BSP_SCHEDULE_DELAY", "60000")]);
+    is_well(&gateway, 3);
+    assert_eq!(collector.posts().len(), 0);
+    gateway.signal("TERM");
+    let (status, took) = gateway.wait();
+    assert_eq!(status.code(), Some(0));
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(collector.spans().len(), 9);
+}
+
+#[test]
+fn at_the_drains_end_what_waits_has_been_sent() {
+    let (collector, upstream) = (Collector::start(), Upstream::answering(|_, _| {}));
+    let delay = ("OTEL_BSP_SCHEDULE_DELAY", "60000");
+    let rest = "drain: {timeout: 3s}\nrules: [{name: none, match: {path: /no}, action: deny}]\n";
+    let mut gateway = start(&collector, &upstream, rest, &[ALL, delay]);
+    assert_eq!(gateway.client().get("/no", &[]).status, 403);
+    // One that is never answered keeps the process until the end.
+    let mut stuck = gateway.client();
+    stuck.write("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    eventually("it is under way", || upstream.count() == 1);
+    gateway.signal("TERM");
+    let (status, took) = gateway.wait();
+    assert_eq!(status.code(), Some(0));
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    collector.await_spans(&["request", "decision"]);
+}
+
+#[test]
+fn the_next_process_traces_too_and_the_first_leaves_nothing_behind() {
+    let (collector, upstream) = (Collector::start(), Upstream::start());
+    let mut gateway = start(&collector, &upstream, "", &[ALL, ("OTEL_BSP_SCHEDULE_DELAY", "60000")]);
+    is_well(&gateway, 2);
+    gateway.signal("USR2");
+    eventually("it hands over", || gateway.errors().contains("handed over"));
+    let errors = gateway.errors();
+    let next: String =
+        errors.split("handed over pid=").nth(1).unwrap().chars().take_while(char::is_ascii_digit).collect();
+    gateway.wait();
+    assert_eq!(collector.spans().len(), 6);
+    is_well(&gateway, 2);
+    let kill = std::process::Command::new("kill").arg(&next).status().unwrap();
+    assert!(kill.success());
+    eventually("the next leaves", || collector.spans().len() == 12);
+}
