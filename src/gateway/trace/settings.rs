@@ -47,6 +47,8 @@ impl Wanted {
 
 fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, String> {
     let mut variables = Variables::new(variable);
+    // What others are told by the same environment is not ours to judge.
+    let Some(endpoint) = variables.first(&ENDPOINTS) else { return variables.done(None) };
     let disabled = variables.read(&["OTEL_SDK_DISABLED"], "must be true or false", boolean);
     let exporter = variables.read(&["OTEL_TRACES_EXPORTER"], "must be otlp or none", |text| match text {
         "otlp" => Some(true),
@@ -54,12 +56,15 @@ fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>,
         _ => None,
     });
     let off = disabled.is_some_and(|(_, disabled)| disabled) || exporter.is_some_and(|(_, exported)| !exported);
+    if off {
+        return variables.done(None);
+    }
     let must = "must be a URL with http or https and a host, and no user in it";
-    let endpoint = variables.first(&ENDPOINTS).filter(|_| !off);
-    let Some(endpoint) = endpoint else { return variables.done(None) };
-    if !is_collector(&endpoint.text) {
-        // It may hold a password.
-        variables.add_secret(&endpoint, must);
+    match is_collector(&endpoint.text) {
+        true => {}
+        // Behind a user stands a password.
+        false if endpoint.text.contains('@') => variables.add_secret(&endpoint, must),
+        false => variables.add(&endpoint, must),
     }
     let protocols = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
     variables.read(&protocols, "must be http/protobuf", |text| (text == "http/protobuf").then_some(()));
@@ -170,7 +175,7 @@ mod tests {
     #[test]
     fn without_a_collector_nothing_is_wanted() {
         assert_eq!(settings(&[]), Ok(None));
-        assert_eq!(settings(&[("OTEL_TRACES_SAMPLER", "always_on")]), Ok(None));
+        assert_eq!(settings(&[("OTEL_TRACES_SAMPLER", "xray"), ("OTEL_TRACES_EXPORTER", "zipkin")]), Ok(None));
     }
 
     #[test]

@@ -88,7 +88,14 @@ impl Journey<'_> {
         let mut told = Told::default();
         // What was let through may be refused later, for its body.
         let refused = line.kind == Kind::Refused && self.onward.is_none();
-        told.add("tollgate.outcome", if refused { "refused" } else { "passed" });
+        told.add(
+            "tollgate.outcome",
+            match self.onward {
+                Some(_) => "passed",
+                None if refused => "refused",
+                None => "gone",
+            },
+        );
         self.add_limit(&mut told);
         if refused {
             self.add_reason(&mut told);

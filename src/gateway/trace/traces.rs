@@ -59,7 +59,8 @@ impl Traces {
         let dropped = |reason| counter(1, vec![Label::new("reason", reason)]);
         let waiting = Arc::new(AtomicUsize::new(0));
         let exporter = Exporter::new(&settings, Arc::clone(&waiting), counter(0, Vec::new()), dropped("not_taken"))?;
-        let collector = &settings.endpoint;
+        // What stands behind may be a token.
+        let collector = settings.endpoint.split('?').next().unwrap_or_default();
         let sampling = settings.sampling;
         log::info!(collector, ratio = sampling.ratio, from_clients = sampling.from_clients; "requests are traced");
         Ok(Traces(Some(Arc::new(Tracing {
