@@ -112,7 +112,7 @@ impl Windows {
         let table = &mut self.0[usize::from(window % 2 == 1)];
         if table.window < window {
             table.window = window;
-            table.length = 0;
+            (table.length, table.fewest, table.from) = (0, 0, 0);
         }
         table
     }
@@ -135,8 +135,11 @@ struct Table {
     window: u64,
     /// How many places are taken.
     length: usize,
-    /// The first half of each key: keys are hashes, so two rarely share it.
-    marks: [u64; KEPT],
+    /// No count is below it, and those before this place are above it: whoever has it has the fewest.
+    fewest: u64,
+    from: usize,
+    /// The first bytes of each key: keys are hashes, so two rarely share them.
+    marks: [u32; KEPT],
     counts: [u64; KEPT],
     /// How much of the count is another's.
     over: [u64; KEPT],
@@ -149,6 +152,8 @@ impl Default for Table {
         Table {
             window: 0,
             length: 0,
+            fewest: 0,
+            from: 0,
             marks: [0; KEPT],
             counts: [0; KEPT],
             over: [0; KEPT],
@@ -160,37 +165,49 @@ impl Default for Table {
 
 impl Table {
     fn count(&mut self, key: BucketKey, whose: Whose) {
-        let mark = mark(key);
-        let taken = self.marks[..self.length].iter();
-        let known = taken.enumerate().position(|(place, known)| *known == mark && self.keys[place] == key);
-        let place = match known {
+        let place = match self.find(key) {
             Some(place) => place,
-            None => self.make_room(mark, key),
+            None => self.make_room(key),
         };
         self.counts[place] += 1;
         self.whose[place] = whose;
     }
 
+    fn find(&self, key: BucketKey) -> Option<usize> {
+        let mark = key.spread();
+        // All of them, without a branch: so many are compared in one instruction.
+        let same = self.marks.iter().fold(0, |same, known| same + u32::from(*known == mark));
+        if same == 0 {
+            return None;
+        }
+        (0..self.length).find(|place| self.marks[*place] == mark && self.keys[*place] == key)
+    }
+
     /// The place of a bucket that has none yet.
-    fn make_room(&mut self, mark: u64, key: BucketKey) -> usize {
+    fn make_room(&mut self, key: BucketKey) -> usize {
         let place = if self.length < KEPT {
             self.counts[self.length] = 0;
             self.length += 1;
             self.length - 1
         } else {
-            let fewest = (0..).zip(&self.counts).min_by_key(|(_, count)| **count);
-            fewest.map_or(0, |(place, _)| place)
+            self.find_fewest()
         };
         self.over[place] = self.counts[place];
-        self.marks[place] = mark;
+        self.marks[place] = key.spread();
         self.keys[place] = key;
         place
     }
-}
 
-fn mark(key: BucketKey) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = key.0;
-    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    /// Counts only grow, so each place is looked at once for each count that is the fewest.
+    fn find_fewest(&mut self) -> usize {
+        let has = |place: &usize| self.counts[*place] == self.fewest;
+        let found = (self.from..KEPT).find(has);
+        self.from = found.unwrap_or_else(|| {
+            self.fewest = self.counts.iter().copied().min().unwrap_or_default();
+            (0..KEPT).find(|place| self.counts[*place] == self.fewest).unwrap_or(0)
+        });
+        self.from
+    }
 }
 
 #[cfg(test)]
