@@ -15,6 +15,7 @@ mod descriptors;
 pub mod echo;
 mod essential;
 mod events;
+mod failure;
 mod fall_back;
 mod fields;
 mod forwarding;

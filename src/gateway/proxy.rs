@@ -4,7 +4,6 @@
 //! request's [`Passage`], and none of them loads another. A refusal is written in `request_filter` and never
 //! reaches the upstream.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -22,9 +21,9 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 use super::access_log::record::{End, Record};
 use super::decide::{Arrival, Decision, decide};
 use super::essential;
+use super::failure::{upstream_error, violation, words};
 use super::fields::RateFields;
 use super::forwarding::{self, Client, FORWARDED_FOR};
-use super::front_door::Violation;
 use super::labels::{Origin, UpstreamError};
 use super::metrics::DEFAULT;
 use super::reply::{Reason, Reply};
@@ -414,21 +413,6 @@ impl Caller for SocketDigest {
     }
 }
 
-/// What has happened, without what was read: Pingora's own text has all of a head in it that cannot be one.
-fn words(error: &Error) -> String {
-    let kind = error.etype().as_str();
-    match error.root_cause().downcast_ref::<io::Error>() {
-        Some(cause) => format!("{kind}: {cause}"),
-        None => kind.to_owned(),
-    }
-}
-
-/// What the client has done that its request could not be followed to its end.
-fn violation(error: &Error) -> Option<Violation> {
-    let cause = error.root_cause().downcast_ref::<io::Error>()?.get_ref()?;
-    cause.downcast_ref::<Violation>().copied()
-}
-
 /// Whether more of the body was to come. Who asks to be told to go on may wait for that.
 fn is_waiting_for_client(session: &mut Session) -> bool {
     !session.is_body_done() && !session.req_header().headers.contains_key(EXPECT)
@@ -438,19 +422,4 @@ fn is_waiting_for_client(session: &mut Session) -> bool {
 fn answered(session: &Session) -> Option<u16> {
     let status = session.response_written()?.status;
     (!status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS).then_some(status.as_u16())
-}
-
-fn upstream_error(kind: &ErrorType) -> UpstreamError {
-    match kind {
-        ErrorType::ConnectTimedout => UpstreamError::ConnectTimeout,
-        ErrorType::ConnectRefused
-        | ErrorType::ConnectNoRoute
-        | ErrorType::ConnectError
-        | ErrorType::BindError
-        | ErrorType::SocketError => UpstreamError::ConnectFailed,
-        ErrorType::ReadTimedout => UpstreamError::ReadTimeout,
-        ErrorType::WriteTimedout => UpstreamError::WriteTimeout,
-        ErrorType::InvalidHTTPHeader => UpstreamError::InvalidAnswer,
-        _ => UpstreamError::Closed,
-    }
 }
