@@ -53,11 +53,16 @@ fn parse(text: &[u8]) -> Option<Parent> {
     Some(Parent { trace, span, sampling })
 }
 
-/// Digits in lower case alone.
+/// Of digits in lower case alone, 32 at most.
 fn hexadecimal(digits: &[u8]) -> Option<u128> {
-    let lower = digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-    let text = std::str::from_utf8(digits).ok().filter(|_| lower)?;
-    u128::from_str_radix(text, 16).ok()
+    digits.iter().try_fold(0, |number, digit| {
+        let digit = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some((number << 4) | u128::from(digit))
+    })
 }
 
 /// Makes us the caller of whoever gets these fields, in a trace that is kept. `known` is who called us: without one, what

@@ -95,12 +95,12 @@ impl Sampling {
 
 /// A number that is not 0, which stands for none.
 fn random() -> u128 {
-    fastrand::u128(1..)
+    fastrand::u128(..).max(1)
 }
 
 /// The same for a span.
 pub fn random_span() -> u64 {
-    fastrand::u64(1..)
+    fastrand::u64(..).max(1)
 }
 
 #[cfg(test)]
