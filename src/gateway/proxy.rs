@@ -95,7 +95,7 @@ impl ProxyHttp for Proxy {
             interim: 0,
             upstream_error: None,
             record: None,
-            trail: Trail::default(),
+            trail: Trail::NONE,
         }
     }
 

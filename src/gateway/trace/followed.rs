@@ -15,7 +15,7 @@ use crate::store::Caller;
 use crate::store::marks::Mark;
 
 /// None: the request is not traced.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Trail(Option<Box<Followed>>);
 
 /// The numbers of a request's spans.
@@ -31,6 +31,8 @@ pub struct Followed {
 }
 
 impl Trail {
+    pub const NONE: Trail = Trail(None);
+
     pub fn new(Beginning { trace, parent }: Beginning, snapshot: &Arc<Snapshot>) -> Trail {
         Trail(Some(Box::new(Followed {
             snapshot: Arc::clone(snapshot),

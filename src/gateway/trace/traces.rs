@@ -75,9 +75,9 @@ impl Traces {
 
     /// Chooses whether a request is traced, that came at this moment.
     pub fn begin(&self, snapshot: &Arc<Snapshot>, headers: &HeaderMap, at: Timestamp) -> Trail {
-        let Some(tracing) = &self.0 else { return Trail::default() };
+        let Some(tracing) = &self.0 else { return Trail::NONE };
         let beginning = tracing.sampling.begin(headers, at, &tracing.declined.0);
-        beginning.map_or_else(Trail::default, |beginning| Trail::new(beginning, snapshot))
+        beginning.map_or(Trail::NONE, |beginning| Trail::new(beginning, snapshot))
     }
 
     /// Hears of the store's calls.
