@@ -225,7 +225,7 @@ def main():
             print(f"| clients | open | opened in | bound | last one gone | told | {three} | MiB |")
             print("|---" * 25 + "|")
             head, body = b"GET / HTTP/1.1\r\nHost: a\r\nX: ", b"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx"
-            idle = arguments.idle or min(10_000, (hard - 320) // 2 - 2)
+            idle = arguments.idle or min(10_000, (hard - 384) // 2 - 2)
             some, reading = arguments.clients, b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n"
             for name, number, first, each_second, seconds, bound in [
                 ("none", 0, b"", nothing, 5, "-"),
