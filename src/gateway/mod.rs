@@ -23,6 +23,7 @@ mod front_door;
 pub mod handover;
 mod health;
 mod hearsay;
+mod hop_by_hop;
 mod key_fetching;
 mod key_watch;
 mod labels;

@@ -24,6 +24,7 @@ use super::essential;
 use super::failure::{upstream_error, violation, words};
 use super::fields::RateFields;
 use super::forwarding::{self, Client, FORWARDED_FOR};
+use super::hop_by_hop;
 use super::labels::{Origin, UpstreamError};
 use super::metrics::DEFAULT;
 use super::reply::{Reason, Reply};
@@ -270,6 +271,10 @@ impl ProxyHttp for Proxy {
         // Without having been asked for, it would make a tunnel of a connection on which the client sends requests.
         if response.status == StatusCode::SWITCHING_PROTOCOLS && !session.is_upgrade_req() {
             return Err(Error::new_up(ErrorType::InvalidHTTPHeader));
+        }
+        // An upgrade is agreed on from end to end.
+        if response.status != StatusCode::SWITCHING_PROTOCOLS {
+            hop_by_hop::take_off(response);
         }
         passage.origin = Origin::Upstream;
         response.insert_header("X-Request-Id", &passage.request_id)?;

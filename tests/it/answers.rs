@@ -9,6 +9,32 @@ rules:
   - {name: free, limit_keys: [ip:address], algorithm_config: {rate: 2/day}}";
 
 #[test]
+fn what_the_upstream_says_of_its_own_connection_goes_no_further() {
+    let upstream = Upstream::answering(|seen, stream| {
+        let fields: &[u8] = match seen.line.split(' ').nth(1) {
+            Some("/plain") => b"Connection: keep-alive\r\nKeep-Alive: timeout=1\r\nContent-Length: 2\r\n\r\nok",
+            Some("/named") => {
+                b"X-Own: 1\r\nConnection: Upgrade, x-own\r\nUpgrade: h2c\r\nX-End: 1\r\nContent-Length: 2\r\n\r\nok"
+            }
+            Some("/twice") => b"X-Own: 1\r\nConnection: a\r\nConnection: X-OWN ,close\r\nContent-Length: 2\r\n\r\nok",
+            _ => b"Connection: content-length, \xff, ,\r\nProxy-Connection: close\r\nContent-Length: 2\r\n\r\nok",
+        };
+        let _ = stream.write_all(&[b"HTTP/1.1 200 OK\r\n", fields].concat());
+    });
+    let gateway = Gateway::start(&upstream, "");
+    let mut client = gateway.client();
+    for target in ["/plain", "/named", "/twice", "/end"] {
+        let response = client.get(target, &[]);
+        assert_eq!((response.status, &*response.body), (200, "ok"), "{target}");
+        assert_eq!(response.field("connection").as_deref(), Some("keep-alive"), "{target}");
+        for name in ["keep-alive", "proxy-connection", "upgrade", "x-own"] {
+            assert_eq!(response.field(name), None, "{target}");
+        }
+        assert_eq!(response.field("x-end").is_some(), target == "/named", "{target}");
+    }
+}
+
+#[test]
 fn a_granted_request_shows_its_limit() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, ONE_A_DAY);
