@@ -236,7 +236,7 @@ impl Bootstrapped {
         server.bootstrap();
 
         let open = Arc::new(AtomicUsize::new(0));
-        let clients = Arc::new(Clients::default());
+        let (clients, told) = (Arc::new(Clients::default()), Arc::new(AtomicUsize::new(0)));
         let conf = Arc::clone(&server.configuration);
         let proxy =
             |thread| Arc::new(http_proxy(&conf, Proxy { gateway: Arc::clone(&self.gateway), lane: Lane(thread) }));
@@ -258,6 +258,7 @@ impl Bootstrapped {
                 proxy: Arc::clone(&proxies[number % self.threads]),
                 open: Arc::clone(&open),
                 clients: Arc::clone(&clients),
+                told: Arc::clone(&told),
                 connections: connections.clone(),
                 headers: headers.clone(),
             };

@@ -326,6 +326,21 @@ fn several_listeners_are_left_together() {
 }
 
 #[test]
+fn a_client_that_is_turned_away_again_and_again_keeps_nobody_out() {
+    let bounds = "limits: {connections: 20, connections_per_client: 5}";
+    let gateway = Gateway::start(&Upstream::start(), &format!("{PROXIED}\n{bounds}"));
+    // Each is told, and says nothing: it is read for two seconds more.
+    let flood: Vec<_> = (0..60).map(|_| proxied(&gateway, &v1("203.0.113.1"))).collect();
+    eventually("they are turned away", || gateway.errors().contains("connections_per_client is reached"));
+    gateway.expect("tollgate_http_connections", &[], 5.0);
+    for number in 0..15 {
+        assert_eq!(proxied(&gateway, &v1(&format!("203.0.113.{}", 100 + number))).get("/", &[]).status, 200);
+    }
+    assert!(!gateway.errors().contains("limits.connections, or"), "{}", gateway.errors());
+    drop(flood);
+}
+
+#[test]
 fn a_client_with_too_many_connections_is_told_and_others_served() {
     let upstream = Upstream::start();
     let listening =

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use http::HeaderValue;
+use pingora::protocols::Stream;
 use tokio::io::AsyncWriteExt;
 
 use super::FrontDoor;
+use super::counted::{Held, Told};
 use super::head::Flaw;
 use super::stream::Framed;
+use super::untaken::Untaken;
 use crate::access_line::Kind;
 use crate::gateway::access_log::record::{End, write_headless};
 use crate::gateway::labels::Origin;
@@ -65,8 +68,8 @@ impl FrontDoor {
         self.answer(&mut framed, &reply, &method, &request_id, took).await;
     }
 
-    /// Answers a connection that is one too many: the `beyond`th of them.
-    pub(super) async fn turn_away(&self, mut framed: Box<Framed>, bound: Bound, beyond: usize) {
+    /// Answers a connection that is one too many, unless as many as there are files for are being answered already.
+    pub(super) async fn turn_away(&self, stream: Stream, bound: Bound) {
         let (said, hint) = match bound {
             Bound::Connections => {
                 (&self.gateway.turned_away, "limits.connections, or what the open-file limit leaves of it, is reached")
@@ -78,7 +81,8 @@ impl FrontDoor {
         if let Some(connections) = said.say(self.gateway.clock.now()) {
             log::warn!(connections, hint; "connections turned away");
         }
-        if beyond < self.gateway.room.told() {
+        if let Some(told) = Told::new(&self.told, self.gateway.room.told()) {
+            let mut framed = Box::new(Framed::new(stream, Held::Told(told), Untaken::default()));
             let reply = Reply::fault(503);
             self.answer(&mut framed, &reply, "", &request_id::keep_or_make(None), Micros(0)).await;
             framed.interrupt();

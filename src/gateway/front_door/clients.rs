@@ -56,11 +56,12 @@ mod tests {
         let (second, before) = add("2001:db8::ffff");
         assert_eq!(before, 1, "one network is one client");
         assert_eq!(add("2001:db8:0:1::1").1, 0);
-        assert_eq!(add("192.0.2.1").1, 0);
+        let (plain, before) = add("192.0.2.1");
+        assert_eq!(before, 0);
         let (mapped, before) = add("::ffff:192.0.2.1");
-        assert_eq!(before, 0, "the one before is gone");
-        drop(first);
-        assert_eq!(add("2001:db8::2").1, 1);
+        assert_eq!(before, 1, "in IPv6 form it is the same");
+        drop((first, plain));
+        assert_eq!((add("2001:db8::2").1, add("192.0.2.1").1), (1, 1), "those that were closed are gone");
         drop((second, mapped));
         assert!(clients.0.lock().is_empty());
     }

@@ -1,4 +1,4 @@
-//! Counts a connection for as long as it is open, wherever it is held.
+//! Counts a connection for as long as it is open, wherever it is held: as one of those there may be, or of those too many.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,4 +43,32 @@ impl Drop for Counted {
         self.open.fetch_sub(1, Ordering::AcqRel);
         self.gauge.decrement(1.0);
     }
+}
+
+/// A connection that is too many, while it is told so. It takes no place of those that there may be: whoever comes too often
+/// keeps nobody else out by it.
+#[derive(Debug)]
+pub struct Told(Arc<AtomicUsize>);
+
+impl Told {
+    /// None where as many as `most` are being told already.
+    pub fn new(told: &Arc<AtomicUsize>, most: usize) -> Option<Told> {
+        let before = told.fetch_add(1, Ordering::AcqRel);
+        let new = Told(Arc::clone(told));
+        (before < most).then_some(new)
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// As what a connection is counted.
+#[derive(Debug)]
+#[expect(dead_code, reason = "held, until the connection is closed")]
+pub enum Held {
+    Counted(Counted),
+    Told(Told),
 }

@@ -43,7 +43,7 @@ use crate::config::Bounds;
 use crate::limit::request::ClientAddress;
 use crate::time::Micros;
 use answer::{Bound, Refusal};
-use counted::Counted;
+use counted::{Counted, Held};
 use framing::Remainder;
 use head::{Body, Head, Scanner, Size};
 use quiet::Quiet;
@@ -57,6 +57,8 @@ pub struct FrontDoor {
     /// The connections of all listeners and threads.
     pub open: Arc<AtomicUsize>,
     pub clients: Arc<Clients>,
+    /// How many connections are being told that they are too many, which are none of these.
+    pub told: Arc<AtomicUsize>,
     /// Those of this listener.
     pub connections: Gauge,
     /// Where every connection has to begin with one.
@@ -80,21 +82,21 @@ impl ServerApp for FrontDoor {
         let (mut counted, before) = Counted::new(&self.open, &self.connections);
         let most = self.gateway.room.cut(&self.bounds());
         if before >= most {
+            drop(counted);
             // What is rare is on the heap, so that it makes no connection larger.
-            let framed = Box::new(Framed::new(stream, counted, Untaken::default()));
-            Box::pin(self.turn_away(framed, Bound::Connections, before - most)).await;
+            Box::pin(self.turn_away(stream, Bound::Connections)).await;
             return None;
         }
         let stream = match &self.headers {
             None => stream,
             Some(headers) => Box::pin(headers.take(stream, shutdown)).await?,
         };
-        let beyond = self.beyond_its_own(&stream, &mut counted);
-        let mut framed = Box::new(Framed::new(stream, counted, self.gateway.untaken.clone()));
-        if let Some(beyond) = beyond {
-            Box::pin(self.turn_away(framed, Bound::ConnectionsPerClient, beyond)).await;
+        if self.is_beyond_its_own(&stream, &mut counted) {
+            drop(counted);
+            Box::pin(self.turn_away(stream, Bound::ConnectionsPerClient)).await;
             return None;
         }
+        let mut framed = Box::new(Framed::new(stream, Held::Counted(counted), self.gateway.untaken.clone()));
         let mut leaving = shutdown.clone();
         let leaving = pin!(async { drop(leaving.wait_for(|leaving| *leaving).await) });
         let mut quiet = Quiet::new(leaving);
@@ -135,17 +137,17 @@ impl FrontDoor {
         self.gateway.snapshot.load().config.bounds
     }
 
-    /// Counts a connection as its client's; how many it is beyond what one client may have.
-    fn beyond_its_own(&self, stream: &Stream, counted: &mut Counted) -> Option<usize> {
-        let digest = stream.get_socket_digest()?;
-        let peer = digest.peer_addr()?.as_inet()?.ip();
+    /// Counts a connection as its client's; whether it is beyond what one client may have.
+    fn is_beyond_its_own(&self, stream: &Stream, counted: &mut Counted) -> bool {
+        let digest = stream.get_socket_digest();
+        let peer = digest.as_ref().and_then(|digest| Some(digest.peer_addr()?.as_inet()?.ip()));
+        let Some(peer) = peer else { return false };
         let snapshot = self.gateway.snapshot.load();
         let config = &snapshot.config;
         let client = ClientAddress::new(peer, config.client_ip.ipv6_prefix);
         let before = counted.belongs_to(client, &self.clients);
-        let beyond = before.checked_sub(config.bounds.connections_per_client?)?;
         // A proxy comes for many.
-        (!config.client_ip.trusts(peer)).then_some(beyond)
+        config.bounds.connections_per_client.is_some_and(|most| before >= most) && !config.client_ip.trusts(peer)
     }
 
     /// Waits for the rest of a head and judges it.

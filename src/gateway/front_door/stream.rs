@@ -21,7 +21,7 @@ use pingora::protocols::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::counted::Counted;
+use super::counted::Held;
 use super::framing::{Remainder, Violation};
 use super::linger::linger;
 use super::untaken::{Untaken, Waiting};
@@ -37,7 +37,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 pub struct Framed {
     stream: Stream,
     /// Until the connection is closed, wherever that is.
-    counted: Option<Counted>,
+    held: Option<Held>,
     /// Has been read, and belongs to nobody yet.
     ahead: BytesMut,
     remainder: Remainder,
@@ -60,10 +60,10 @@ enum End {
 }
 
 impl Framed {
-    pub fn new(stream: Stream, counted: Counted, untaken: Untaken) -> Framed {
+    pub fn new(stream: Stream, held: Held, untaken: Untaken) -> Framed {
         Framed {
             stream,
-            counted: Some(counted),
+            held: Some(held),
             ahead: BytesMut::new(),
             remainder: Remainder::Nothing,
             end: None,
@@ -209,10 +209,10 @@ impl Drop for Framed {
             // Something has to stand in its place; this is connected to nothing.
             let (nobody, _) = tokio::io::duplex(1);
             let stream = std::mem::replace(&mut self.stream, Box::new(nobody));
-            let counted = self.counted.take();
+            let held = self.held.take();
             runtime.spawn(async move {
                 linger(stream).await;
-                drop(counted);
+                drop(held);
             });
         }
     }
