@@ -115,15 +115,13 @@ impl Attribute {
         }
     }
 
-    /// Whether the upstream might read another value than the one we count by: the request repeats it, has it in another
-    /// spelling that an upstream may take for the same, or names it in `Connection` and so has it taken off on the way.
+    /// Whether the upstream might read another value than the one we count by: the request repeats it, or names it in
+    /// `Connection` and so has it taken off on the way.
     pub fn is_ambiguous(&self, request: &Request<'_>) -> bool {
         match self {
             Attribute::Header(name) => {
-                let headers = &request.head.headers;
-                let mut values = headers.get_all(name).iter();
-                headers.keys().any(|other| is_alias(other, name))
-                    || (values.next().is_some() && (values.next().is_some() || is_nominated(request, name)))
+                let mut values = request.head.headers.get_all(name).iter();
+                values.next().is_some() && (values.next().is_some() || is_nominated(request, name))
             }
             Attribute::Query(name) => {
                 query_pairs(request).filter(|(found, _)| **found == *name.as_bytes()).nth(1).is_some()
@@ -175,7 +173,7 @@ pub fn is_nominated(request: &Request<'_>, name: &HeaderName) -> bool {
 
 /// Whether a field has another name that becomes the same one where names become those of variables, as for CGI and WSGI:
 /// `X_Key` and `X-Key` are both `HTTP_X_KEY`.
-fn is_alias(other: &HeaderName, name: &HeaderName) -> bool {
+pub fn is_alias(other: &HeaderName, name: &HeaderName) -> bool {
     let folded = |byte: u8| if matches!(byte, b'_' | b'.') { b'-' } else { byte };
     let (other, name) = (other.as_str().as_bytes(), name.as_str().as_bytes());
     other.len() == name.len() && other != name && other.iter().zip(name).all(|(a, b)| folded(*a) == folded(*b))

@@ -3,9 +3,9 @@
 //! The upstream might read another value than the one that was verified or charged. So this is looked at first, and for
 //! every request, whether or not the rule that reads the attribute would apply.
 
-use http::header::{AUTHORIZATION, COOKIE};
+use http::header::{AUTHORIZATION, COOKIE, HeaderName};
 
-use super::attribute::{Attribute, is_nominated};
+use super::attribute::{Attribute, is_alias, is_nominated};
 use super::path;
 use super::request::Request;
 use super::rule::{Action, Condition, Mode, Policy, Price};
@@ -45,9 +45,16 @@ impl Clarity {
         }
     }
 
-    /// What it is that a request repeats, or has taken off.
+    /// What it is that a request repeats, has taken off, or says under another name that may be taken for the same.
     pub fn ambiguous(&self, request: &Request<'_>) -> Option<&Attribute> {
-        self.repeatable.iter().find(|attribute| attribute.is_ambiguous(request))
+        self.repeatable.iter().find(|attribute| attribute.is_ambiguous(request) || self.has_alias(attribute, request))
+    }
+
+    /// A name that the file itself reads is none: whoever wrote it keeps the two apart.
+    fn has_alias(&self, attribute: &Attribute, request: &Request<'_>) -> bool {
+        let Attribute::Header(name) = attribute else { return false };
+        let read = |other: &HeaderName| self.repeatable.contains(&Attribute::Header(other.clone()));
+        request.head.headers.keys().any(|other| is_alias(other, name) && !read(other))
     }
 
     pub fn check(&self, request: &Request<'_>) -> Result<(), Unclear> {

@@ -63,6 +63,10 @@ fn impossible(attribute: &Attribute, expectation: &Expectation) -> Option<Why> {
         Expectation::Prefix(prefix) => impossible_part(attribute, prefix, Part::Prefix),
         Expectation::Suffix(suffix) => impossible_part(attribute, suffix, Part::Suffix),
         Expectation::All(all) => all.iter().find_map(|each| impossible(attribute, each)),
+        Expectation::Regex(regex) if *attribute == Attribute::Path && !regex.as_str().is_ascii() => Some((
+            format!("`{}` has a letter that no path has unescaped", regex.as_str().escape_debug()),
+            "write it as it is compared: é is %C3%A9".to_owned(),
+        )),
         Expectation::Regex(_) | Expectation::Present(_) | Expectation::Cidr(_) => None,
     }
 }
