@@ -70,3 +70,4 @@ mod traces;
 #[cfg(not(feature = "opentelemetry"))]
 mod untraced;
 mod upgrade;
+mod wrong_files;

@@ -153,5 +153,8 @@ fn a_secret_that_everybody_may_read_is_said_at_the_start() {
     let gateway = Gateway::start_beside(&upstream, &store, &[("redis password", "correct horse")]);
     let errors = gateway.errors();
     assert_eq!(errors.matches("everybody may read this secret").count(), 1, "{errors}");
-    assert!(!errors.contains("horse"));
+    assert!(!errors.contains("horse") && !errors.contains("everybody may write this file"), "{errors}");
+    let gateway = Gateway::start_after(&upstream, "", "chmod 666 \"$3\"");
+    let errors = gateway.errors();
+    assert_eq!(errors.matches("everybody may write this file").count(), 1, "{errors}");
 }
