@@ -78,7 +78,7 @@ fn value(reference: &str, lookup: &dyn Fn(&str) -> Option<String>, wrong: &dyn F
     let valid = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
     if !valid {
-        wrong(format!("`${{{reference}}}` must name a variable, in letters, digits and `_`"));
+        wrong(format!("`${{{}}}` must name a variable, in letters, digits and `_`", reference.escape_debug()));
         return String::new();
     }
     match (lookup(name), default) {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use crate::support::{Client, Gateway, Upstream, now};
+use crate::support::{Client, Gateway, Upstream, eventually, now};
 
 #[test]
 fn a_request_arrives_as_it_was_sent_and_its_answer_returns() {
@@ -85,6 +85,44 @@ fn an_untrusted_client_cannot_say_who_it_is() {
     }
     let other = [("X-Forwarded-For", "198.51.100.2")];
     assert_eq!([client.get("/", &other).status, client.get("/", &other).status], [200, 429]);
+}
+
+#[test]
+fn what_is_said_of_one_connection_is_not_said_of_the_next() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, "");
+    let sent = [
+        ("Connection", "keep-alive, X-Own, HTTP2-Settings, Upgrade"),
+        ("Keep-Alive", "timeout=5"),
+        ("TE", "trailers"),
+        ("Proxy-Authorization", "Basic eA=="),
+        ("Proxy-Connection", "keep-alive"),
+        ("Upgrade", "h2c"),
+        ("HTTP2-Settings", "AAMAAABkAAQAAP__"),
+        ("X-Own", "1"),
+        ("X-End", "1"),
+    ];
+    assert_eq!(gateway.client().get("/", &sent).status, 200);
+    let seen = upstream.last();
+    for (name, _) in sent {
+        assert_eq!(seen.field(name).is_some(), name == "X-End", "{name}: {seen:?}");
+    }
+}
+
+#[test]
+fn who_leaves_after_being_charged_has_paid() {
+    let upstream = Upstream::answering(|_, stream| {
+        std::thread::sleep(Duration::from_millis(300));
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    });
+    let gateway =
+        Gateway::start(&upstream, "rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 1/day}}]");
+    let mut client = gateway.client();
+    client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request arrives", || upstream.count() == 1);
+    drop(client);
+    gateway.expect("tollgate_http_connections", &[], 0.0);
+    assert_eq!(gateway.client().get("/", &[]).status, 429);
 }
 
 #[test]
