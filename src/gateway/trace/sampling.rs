@@ -86,8 +86,10 @@ impl Sampling {
     fn has_room(&self, now: Timestamp) -> bool {
         let (second, most) = (now.0 / 1_000_000, u64::from(self.settings.from_clients.min(MOST_FROM_CLIENTS)));
         let next = |before: u64| {
-            let count = if before >> COUNT == second { before & u64::from(MOST_FROM_CLIENTS) } else { 0 };
-            (count < most).then_some((second << COUNT) | (count + 1))
+            // A request may be counted after one that came later: what has begun does not begin again.
+            let current = second.max(before >> COUNT);
+            let count = if before >> COUNT == current { before & u64::from(MOST_FROM_CLIENTS) } else { 0 };
+            (count < most).then_some((current << COUNT) | (count + 1))
         };
         self.taken_over.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
     }
@@ -130,6 +132,16 @@ mod tests {
         }
         assert!(!begins(&sampling, &caller(7, 0), 10), "its caller does not keep it");
         assert!(!begins(&self::sampling(Basis::Caller, 0.0, 0), &caller(7, 1), 10), "none are taken over");
+    }
+
+    #[test]
+    fn at_the_turn_of_a_second_those_that_are_counted_late_get_no_more() {
+        let sampling = sampling(Basis::Caller, 0.0, 3);
+        let taken =
+            |seconds: [u64; 2]| (0..100).filter(|turn| begins(&sampling, &caller(7, 1), seconds[turn % 2])).count();
+        assert_eq!(taken([5, 5]), 3);
+        assert_eq!(taken([6, 5]), 3);
+        assert_eq!(taken([7, 6]), 3);
     }
 
     #[test]
