@@ -4,6 +4,7 @@
 //! here first, and a wrong one is a reason not to start.
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,9 +17,9 @@ use super::variables::{Found, Variables};
 /// Of those that have no caller, where nothing is said of it: a gateway sees every request there is.
 const RATIO: f64 = 0.01;
 const FROM_CLIENTS: u32 = 100;
-/// In milliseconds, as the specification has it.
-const TIMEOUT: u64 = 10_000;
-const LONGEST: u64 = 3_600_000;
+const TIMEOUT: Duration = Duration::from_secs(10);
+const DELAY: Duration = Duration::from_secs(5);
+const TIMES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
 
 /// What is to be traced, and where that goes.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,21 +84,21 @@ fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>,
     let certificates = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
     let authorities = variables.first(&certificates).map(|found| PathBuf::from(found.text));
     let timeouts = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
-    let timeout = variables.number(&timeouts, 1..=LONGEST, TIMEOUT);
-    let delay = variables.number(&["OTEL_BSP_SCHEDULE_DELAY"], 1..=LONGEST, 5_000);
+    let timeout = variables.duration(&timeouts, TIMES, TIMEOUT);
+    let delay = variables.duration(&["OTEL_BSP_SCHEDULE_DELAY"], TIMES, DELAY);
     // Looked at only to say that it is wrong: a call is bounded by the timeout above.
-    variables.number(&["OTEL_BSP_EXPORT_TIMEOUT"], 1..=LONGEST, 30_000);
+    variables.duration(&["OTEL_BSP_EXPORT_TIMEOUT"], TIMES, TIMEOUT);
     let queue = variables.number(&["OTEL_BSP_MAX_QUEUE_SIZE"], 1..=1_000_000, 2_048);
     let batch = variables.number(&["OTEL_BSP_MAX_EXPORT_BATCH_SIZE"], 1..=queue, queue.min(512));
     let sampling = sampling(&mut variables);
     variables.done(Some(Settings {
         endpoint: whole(&endpoint),
-        timeout: Duration::from_millis(timeout),
+        timeout,
         authorities,
         sampling,
         queue,
         batch,
-        delay: Duration::from_millis(delay),
+        delay,
         service: (!named).then_some("tollgate"),
     }))
 }

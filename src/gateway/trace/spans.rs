@@ -12,7 +12,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use super::Onward;
 use super::followed::Followed;
-use super::store_call::context;
+use super::store_call::identity;
 use crate::access_line::{Asked, Kind, Line, Origin, Source};
 use crate::limit::cost::Cost;
 use crate::limit::decision::Verdict;
@@ -64,10 +64,7 @@ impl Journey<'_> {
         );
         self.add_reason(&mut told);
         self.add_limit(&mut told);
-        let faulty = line.code >= 500;
-        if faulty {
-            told.add("error.type", line.code.to_string());
-        }
+        let status = told.end((line.code >= 500).then(|| line.code.to_string()));
         self.span(
             told,
             scope,
@@ -78,7 +75,7 @@ impl Journey<'_> {
                 name: self.name(),
                 from: Micros(0),
                 to: line.duration_us,
-                status: status(faulty),
+                status,
             },
         )
     }
@@ -157,10 +154,7 @@ impl Journey<'_> {
         // To a caller also a 4xx is an error, unlike to who answers with one.
         let answer = onward.code.filter(|code| *code >= 400).map(|code| code.to_string());
         let error = onward.error.map(|error| error.name().to_owned()).or(answer);
-        let faulty = error.is_some();
-        if let Some(error) = error {
-            told.add("error.type", error);
-        }
+        let status = told.end(error);
         self.span(
             told,
             scope,
@@ -171,7 +165,7 @@ impl Journey<'_> {
                 name: self.name(),
                 from: self.decided(),
                 to: self.line.duration_us,
-                status: status(faulty),
+                status,
             },
         )
     }
@@ -212,7 +206,7 @@ impl Journey<'_> {
     fn span(&self, told: Told, scope: InstrumentationScope, part: Part) -> SpanData {
         let known = part.parent.map(|parent| SpanId::from_bytes(parent.to_be_bytes()));
         SpanData {
-            span_context: context(Mark { trace: self.followed.trace, span: part.span }),
+            span_context: identity(Mark { trace: self.followed.trace, span: part.span }),
             parent_span_id: known.unwrap_or(SpanId::INVALID),
             parent_span_is_remote: known.is_some() && part.kind == SpanKind::Server,
             span_kind: part.kind,
@@ -236,6 +230,17 @@ impl Told {
     fn add(&mut self, name: impl Into<Key>, value: impl Into<Value>) {
         self.0.push(KeyValue::new(name, value));
     }
+
+    /// How the span ends, whose error is told with it.
+    fn end(&mut self, error: Option<String>) -> Status {
+        match error {
+            Some(error) => {
+                self.add("error.type", error);
+                Status::error("")
+            }
+            None => Status::Unset,
+        }
+    }
 }
 
 /// `plan/free enforce allow`.
@@ -252,10 +257,6 @@ fn limit(asked: &Asked<'_>) -> StringValue {
 #[expect(clippy::cast_precision_loss, reason = "below 2^50 thousandths there is none")]
 fn tokens(cost: Cost) -> f64 {
     cost.thousandths() as f64 / 1000.0
-}
-
-fn status(faulty: bool) -> Status {
-    if faulty { Status::error("") } else { Status::Unset }
 }
 
 pub fn number(count: usize) -> i64 {

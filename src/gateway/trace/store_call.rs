@@ -62,7 +62,7 @@ impl Server {
         };
         let start_time: SystemTime = at(Timestamp(ended.0.saturating_sub(called.took.0)), Micros(0));
         SpanData {
-            span_context: context(Mark { trace: first.trace, span: random_span() }),
+            span_context: identity(Mark { trace: first.trace, span: random_span() }),
             parent_span_id: SpanId::from_bytes(first.span.to_be_bytes()),
             parent_span_is_remote: false,
             span_kind: SpanKind::Client,
@@ -81,13 +81,13 @@ impl Server {
 
 fn links(decisions: &[Mark]) -> SpanLinks {
     let mut links = SpanLinks::default();
-    links.links = decisions.iter().take(LINKS).map(|mark| Link::new(context(*mark), Vec::new(), 0)).collect();
+    links.links = decisions.iter().take(LINKS).map(|mark| Link::new(identity(*mark), Vec::new(), 0)).collect();
     links.dropped_count = u32::try_from(decisions.len().saturating_sub(LINKS)).unwrap_or(u32::MAX);
     links
 }
 
 /// Of a span of ours. What a client has added to its trace's state goes no further than to the upstream.
-pub fn context(Mark { trace, span }: Mark) -> SpanContext {
+pub fn identity(Mark { trace, span }: Mark) -> SpanContext {
     let (trace, span) = (TraceId::from_bytes(trace.to_be_bytes()), SpanId::from_bytes(span.to_be_bytes()));
     SpanContext::new(trace, span, TraceFlags::SAMPLED, false, TraceState::NONE)
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::time::Duration;
 
 pub struct Variables<'v> {
     read: &'v dyn Fn(&str) -> Option<OsString>,
@@ -59,6 +60,18 @@ impl Variables<'_> {
         let must = format!("must be a number from {} to {}", bounds.start(), bounds.end());
         let read = |text: &str| text.parse().ok().filter(|number| bounds.contains(number));
         self.read(names, &must, read).map_or(otherwise, |(_, number)| number)
+    }
+
+    /// The same for a length of time, which the specification has in milliseconds.
+    pub fn duration(
+        &mut self,
+        names: &[&'static str],
+        bounds: RangeInclusive<Duration>,
+        otherwise: Duration,
+    ) -> Duration {
+        let must = format!("must be a number from {} to {}", bounds.start().as_millis(), bounds.end().as_millis());
+        let read = |text: &str| text.parse().ok().map(Duration::from_millis).filter(|span| bounds.contains(span));
+        self.read(names, &must, read).map_or(otherwise, |(_, duration)| duration)
     }
 
     pub fn add(&mut self, found: &Found, must: &str) {
