@@ -15,7 +15,7 @@ fn a_collector_that_is_away_or_wrong_is_told_once_and_so_is_its_return() {
         ("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n", "answered 500"),
         ("HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", "answered 302"),
         ("\u{0}garbage\r\n\r\n", "protocol"),
-        ("", ""),
+        ("", "Peer disconnected"),
     ] {
         let posts = Upstream::answering(move |seen, stream| {
             let good = seen.line.starts_with("POST /v1/traces ") && seen.field("x-good").is_some();
