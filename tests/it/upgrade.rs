@@ -4,37 +4,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{Client, Gateway, Load, Upstream, eventually};
-
-/// A process that is nobody's child any more.
-struct Orphan(String);
-
-impl Orphan {
-    /// The one that has taken over, by what the one before it says.
-    #[track_caller]
-    fn of(gateway: &Gateway, handovers: usize) -> Orphan {
-        eventually("it hands over", || gateway.errors().matches("handed over").count() == handovers);
-        let errors = gateway.errors();
-        let line = errors.lines().rfind(|line| line.contains("handed over")).unwrap();
-        let pid = line.split("pid=").nth(1).unwrap_or_else(|| panic!("no pid in {line}"));
-        Orphan(pid.chars().take_while(char::is_ascii_digit).collect())
-    }
-
-    fn signal(&self, name: &str) {
-        assert!(Command::new("kill").arg(format!("-{name}")).arg(&self.0).status().unwrap().success());
-    }
-
-    fn is_running(&self) -> bool {
-        let status = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
-        !status.is_empty() && !status.contains(") Z")
-    }
-}
-
-impl Drop for Orphan {
-    fn drop(&mut self) {
-        let _ = Command::new("kill").arg("-KILL").arg(&self.0).status();
-    }
-}
+use crate::support::{Client, Gateway, Home, Load, Orphan, Upstream, eventually};
 
 #[test]
 fn an_upgrade_under_load_loses_no_request() {
@@ -68,7 +38,7 @@ fn while_both_are_there_the_address_is_ready() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "drain: {delay: 2s}");
     gateway.signal("USR2");
-    let _next = Orphan::of(&gateway, 1);
+    Orphan::of(&gateway, 1);
     // Both take connections from one queue: some of these are answered by the one that leaves.
     for _ in 0..20 {
         assert_eq!(Client::connect(gateway.admin).get("/readyz", &[("Connection", "close")]).status, 200);
@@ -96,7 +66,7 @@ fn a_next_process_that_cannot_start_changes_nothing() {
 #[test]
 fn systemd_is_told_which_process_is_the_main_one() {
     let upstream = Upstream::start();
-    let directory = tempfile::tempdir().unwrap();
+    let directory = Home::new();
     let (file, socket) = (directory.path().join("gateway.yaml"), directory.path().join("notify"));
     std::fs::write(&file, Gateway::text(&format!("http://{}", upstream.address), "")).unwrap();
     let notified = UnixDatagram::bind(&socket).unwrap();
@@ -114,8 +84,21 @@ fn systemd_is_told_which_process_is_the_main_one() {
     };
     assert_eq!(main_process(), first.id().to_string());
     assert!(Command::new("kill").arg("-USR2").arg(first.id().to_string()).status().unwrap().success());
-    let next = Orphan(main_process());
-    assert_ne!(next.0, first.id().to_string());
+    let next = Orphan::new(main_process());
+    assert_ne!(next.id(), first.id().to_string());
     assert_eq!(first.wait().unwrap().code(), Some(0));
     assert!(next.is_running());
+}
+
+#[test]
+fn nothing_that_was_handed_over_outlives_its_test() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, "");
+    gateway.signal("USR2");
+    let second = Orphan::of(&gateway, 1);
+    second.signal("USR2");
+    let third = Orphan::of(&gateway, 2);
+    assert!(third.is_running());
+    drop(gateway);
+    eventually("all have ended", || !second.is_running() && !third.is_running());
 }

@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use tempfile::TempDir;
-
-use super::{Client, Upstream, eventually, now};
+use super::{Client, Home, Upstream, eventually, now};
 
 /// A file beside gateway.yaml with the authorities that the machine is to trust.
 pub const SYSTEM_ROOTS: &str = "system-roots.pem";
@@ -22,7 +20,7 @@ pub struct Gateway {
     pub admin: SocketAddr,
     child: Child,
     output: Option<BufReader<ChildStdout>>,
-    directory: TempDir,
+    directory: Home,
 }
 
 impl Gateway {
@@ -77,7 +75,7 @@ impl Gateway {
         command: impl FnOnce(&Path) -> Command,
     ) -> Gateway {
         let text = Gateway::text(upstream, rest);
-        let directory = TempDir::new().unwrap();
+        let directory = Home::new();
         for (name, text) in files {
             std::fs::write(directory.path().join(name), text).unwrap();
         }
@@ -87,7 +85,7 @@ impl Gateway {
     }
 
     #[track_caller]
-    fn launch(mut command: Command, directory: TempDir) -> Gateway {
+    fn launch(mut command: Command, directory: Home) -> Gateway {
         let errors = File::create(directory.path().join("stderr")).unwrap();
         // The authorities that this machine is to trust, in a test that says which.
         let roots = directory.path().join(SYSTEM_ROOTS);
@@ -117,7 +115,7 @@ impl Gateway {
         let text = std::fs::read_to_string(&file).unwrap();
         let text = text.replace("listen: 127.0.0.1:0", &format!("listen: {}", self.http));
         std::fs::write(&file, text.replace("admin: 127.0.0.1:0", &format!("admin: {}", self.admin))).unwrap();
-        let directory = std::mem::replace(&mut self.directory, TempDir::new().unwrap());
+        let directory = std::mem::replace(&mut self.directory, Home::new());
         *self = Gateway::launch(Gateway::command(&file), directory);
     }
 

@@ -6,10 +6,12 @@ mod client;
 pub mod collector;
 mod command;
 mod gateway;
+mod home;
 pub mod https;
 mod liar;
 mod load;
 pub mod mint;
+mod orphan;
 mod redis;
 mod relay;
 #[cfg(feature = "test-hooks")]
@@ -20,8 +22,10 @@ pub use certificates::Certificates;
 pub use client::{Client, Response};
 pub use command::tollgate;
 pub use gateway::{Gateway, SYSTEM_ROOTS};
+pub use home::Home;
 pub use liar::play_redis;
 pub use load::Load;
+pub use orphan::Orphan;
 pub use redis::{Redis, free_port};
 pub use relay::{Answers, Relay};
 #[cfg(feature = "test-hooks")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{ALL, is_well, start};
 use crate::support::collector::Collector;
-use crate::support::{Gateway, Upstream, eventually, free_port, now};
+use crate::support::{Gateway, Orphan, Upstream, eventually, free_port, now};
 
 #[test]
 fn a_collector_that_is_away_or_wrong_is_told_once_and_so_is_its_return() {
@@ -115,14 +115,10 @@ fn the_next_process_traces_too_and_the_first_leaves_nothing_behind() {
     let mut gateway = start(&collector, &upstream, "", &[ALL, ("OTEL_BSP_SCHEDULE_DELAY", "60000")]);
     is_well(&gateway, 2);
     gateway.signal("USR2");
-    eventually("it hands over", || gateway.errors().contains("handed over"));
-    let errors = gateway.errors();
-    let next: String =
-        errors.split("handed over pid=").nth(1).unwrap().chars().take_while(char::is_ascii_digit).collect();
+    let next = Orphan::of(&gateway, 1);
     gateway.wait();
     assert_eq!(collector.spans().len(), 6);
     is_well(&gateway, 2);
-    let kill = std::process::Command::new("kill").arg(&next).status().unwrap();
-    assert!(kill.success());
+    next.signal("TERM");
     eventually("the next leaves", || collector.spans().len() == 12);
 }
