@@ -1,4 +1,4 @@
-//! Posts spans to the collector, and says when that begins to fail and when it works again.
+//! Posts spans to the collector, and keeps why it did not take them.
 //!
 //! It blocks, on the thread of the queue alone. No connection is kept: one that the collector has closed meanwhile would
 //! lose a batch, and a batch every few seconds is no load.
@@ -7,12 +7,12 @@ use std::fmt;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Request, Response};
 use opentelemetry_http::{HttpClient, HttpError};
+use parking_lot::Mutex;
 use ureq::Agent;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider};
 
@@ -23,17 +23,27 @@ const LARGEST: u64 = 64 << 10;
 
 pub struct Post {
     agent: Agent,
-    away: AtomicBool,
+    failure: Failure,
+}
+
+/// Why the last attempt failed, in words: what the SDK tells of it is less.
+#[derive(Clone, Debug, Default)]
+pub struct Failure(Arc<Mutex<Option<String>>>);
+
+impl Failure {
+    pub fn take(&self) -> Option<String> {
+        self.0.lock().take()
+    }
 }
 
 impl fmt::Debug for Post {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Post").field("away", &self.away).finish_non_exhaustive()
+        f.debug_struct("Post").field("failure", &self.failure).finish_non_exhaustive()
     }
 }
 
 impl Post {
-    pub fn new(settings: &Settings) -> Result<Post, String> {
+    pub fn new(settings: &Settings, failure: Failure) -> Result<Post, String> {
         let config = Agent::config_builder()
             .tls_config(tls(settings)?)
             .timeout_global(Some(settings.timeout))
@@ -45,7 +55,7 @@ impl Post {
             .proxy(None)
             .user_agent("tollgate")
             .build();
-        Ok(Post { agent: Agent::new_with_config(config), away: AtomicBool::new(false) })
+        Ok(Post { agent: Agent::new_with_config(config), failure })
     }
 
     fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ureq::Error> {
@@ -55,26 +65,17 @@ impl Post {
         answer.into_reader().take(LARGEST).read_to_end(&mut body)?;
         Ok(Response::from_parts(head, body.into()))
     }
-
-    /// Once for all that fail until one succeeds: a batch goes out every few seconds, for as long as a collector is away.
-    fn tell(&self, outcome: Result<(), &dyn fmt::Display>) {
-        match outcome {
-            Ok(()) if self.away.swap(false, Ordering::Relaxed) => log::info!("traces are sent again"),
-            Err(error) if !self.away.swap(true, Ordering::Relaxed) => log::warn!(error:% = error; "traces not sent"),
-            _ => {}
-        }
-    }
 }
 
 #[async_trait]
 impl HttpClient for Post {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let outcome = self.send(request);
-        match &outcome {
-            Ok(answer) if answer.status().is_success() => self.tell(Ok(())),
-            Ok(answer) => self.tell(Err(&format_args!("answered {}", answer.status().as_u16()))),
-            Err(error) => self.tell(Err(error)),
-        }
+        *self.failure.0.lock() = match &outcome {
+            Ok(answer) if answer.status().is_success() => None,
+            Ok(answer) => Some(format!("answered {}", answer.status().as_u16())),
+            Err(error) => Some(error.to_string()),
+        };
         outcome.map_err(Into::into)
     }
 }

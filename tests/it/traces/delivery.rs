@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{ALL, is_well, start};
@@ -13,6 +14,8 @@ fn a_collector_that_is_away_or_wrong_is_told_once_and_so_is_its_return() {
     let upstream = Upstream::start();
     for (answer, said) in [
         ("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n", "answered 500"),
+        // Such an answer is a reason to try again.
+        ("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", "answered 503"),
         ("HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", "answered 302"),
         ("\u{0}garbage\r\n\r\n", "protocol"),
         ("", "Peer disconnected"),
@@ -55,6 +58,25 @@ fn a_collector_that_is_away_or_wrong_is_told_once_and_so_is_its_return() {
         gateway.errors().contains("traces are sent again")
     });
     assert_eq!(gateway.errors().matches("traces not sent").count(), 1);
+}
+
+#[test]
+fn a_batch_that_is_taken_at_a_later_attempt_is_no_failure() {
+    let upstream = Upstream::start();
+    let attempts = AtomicUsize::new(0);
+    let collector = Collector::over(Upstream::answering(move |_, stream| {
+        let code = if attempts.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) { "503 Not Yet" } else { "200 OK" };
+        let _ = write!(stream, "HTTP/1.1 {code}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    }));
+    let gateway = start(&collector, &upstream, "", &[ALL]);
+    for batches in 1..=3 {
+        is_well(&gateway, 1);
+        gateway.expect("tollgate_trace_spans_sent_total", &[], f64::from(batches * 3));
+    }
+    assert!(collector.posts().len() >= 6, "{}", collector.posts().len());
+    gateway.expect("tollgate_trace_spans_dropped_total", &[], 0.0);
+    let errors = gateway.errors();
+    assert!(!errors.contains("traces not sent") && !errors.contains("traces are sent again"), "{errors}");
 }
 
 #[test]
