@@ -91,3 +91,19 @@ pub fn identity(Mark { trace, span }: Mark) -> SpanContext {
     let (trace, span) = (TraceId::from_bytes(trace.to_be_bytes()), SpanId::from_bytes(span.to_be_bytes()));
     SpanContext::new(trace, span, TraceFlags::SAMPLED, false, TraceState::NONE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_decisions_are_linked_to_and_the_others_counted() {
+        for (decisions, linked, dropped) in [(0, 0, 0), (1, 1, 0), (128, 128, 0), (129, 128, 1), (300, 128, 172)] {
+            let marks: Vec<_> = (1..=decisions).map(|span| Mark { trace: 7, span }).collect();
+            let links = links(&marks);
+            let spans: Vec<_> = links.links.iter().map(|link| link.span_context.span_id()).collect();
+            let first: Vec<_> = (1..=linked).map(|span: u64| SpanId::from_bytes(span.to_be_bytes())).collect();
+            assert_eq!((spans, links.dropped_count), (first, dropped), "{decisions}");
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! What a trace holds, and what it never does.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::{ALL, CALLER, CALLERS, TRACE, caller, start, the};
@@ -151,6 +153,30 @@ fn a_call_that_fails_says_how() {
     assert_eq!(decision.get("tollgate.reason").as_deref(), Some("store_unavailable"));
     assert_eq!(decision.get("tollgate.source").as_deref(), Some("fallback"));
     assert!(the(&spans, "request").is_faulty(), "a 503");
+}
+
+#[test]
+fn a_client_that_leaves_before_it_is_decided_is_gone_and_no_fault() {
+    let (collector, upstream, redis) = (Collector::start(), Upstream::start(), Redis::start());
+    let rest = redis.patient_store() + ONE;
+    let gateway = start(&collector, &upstream, &rest, &CALLERS);
+    redis.signal("STOP");
+    // Each thread has a call under way, behind which the others wait. These are not traced.
+    let mut stay: Vec<Client> = (0..16).map(|_| gateway.client()).collect();
+    stay.iter_mut().for_each(|client| client.write("GET / HTTP/1.1\r\nHost: test\r\n\r\n"));
+    std::thread::sleep(Duration::from_millis(50));
+    let mut leave = gateway.client();
+    leave.write(&format!("GET / HTTP/1.1\r\nHost: test\r\ntraceparent: {}\r\n\r\n", caller("01")));
+    drop(leave);
+    std::thread::sleep(Duration::from_millis(50));
+    redis.signal("CONT");
+    let spans = collector.await_spans(&["request", "decision"]);
+    let [request, decision] = ["request", "decision"].map(|role| the(&spans, role));
+    assert_eq!(decision.get("tollgate.outcome").as_deref(), Some("gone"));
+    assert_eq!(request.get("http.response.status_code").as_deref(), Some("499"));
+    for span in [request, decision] {
+        assert!(!span.is_faulty() && span.get("tollgate.reason").is_none(), "{span:?}");
+    }
 }
 
 #[test]
