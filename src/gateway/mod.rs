@@ -38,6 +38,7 @@ mod reply;
 mod request_id;
 mod responses;
 mod sampled;
+mod seats;
 mod shared;
 mod snapshot;
 mod stamp;

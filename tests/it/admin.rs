@@ -1,8 +1,10 @@
 //! The admin listener: who may ask by which name, and how many at once.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
 
 use super::status::{BROWSER, RULES, document};
 use super::support::{Client, Gateway, Upstream, eventually, now};
@@ -65,6 +67,42 @@ fn a_thousand_silent_connections_neither_take_its_files_nor_keep_others_out() {
     assert!(events.contains("admin listener has too many connections"), "{events}");
     drop(silent);
     eventually("the files are free again", || files() <= before + 2);
+}
+
+#[test]
+fn a_probe_is_answered_while_nobody_reads_the_answers_to_others() {
+    let upstream = Upstream::start();
+    let rule = |number: u32| {
+        format!("  - {{name: rule-{number}, limit_keys: [query:user], algorithm_config: {{rate: 9/s}}}}\n")
+    };
+    let rules: String = (0..900).map(rule).collect();
+    let gateway = Gateway::start(&upstream, &format!("rules:\n{rules}"));
+    let files = || std::fs::read_dir(format!("/proc/{}/fd", gateway.id())).unwrap().count();
+    let before = files();
+    let unread: Vec<TcpStream> = (0..64).map(|_| asks_and_does_not_read(gateway.admin)).collect();
+    for stream in &unread {
+        stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+        assert_eq!(stream.peek(&mut [0]).unwrap(), 1, "its answer has begun");
+    }
+    eventually("all of them are open", || files() >= before + 64);
+    // Each stays, so that it frees no seat for the next.
+    let probe = |_| {
+        let mut client = Client::connect(gateway.admin);
+        assert_eq!(client.get("/livez", &[]).status, 200);
+        client
+    };
+    let _kept: Vec<Client> = (0..100).map(probe).collect();
+    assert_eq!(gateway.metric(CLOSED, &[]), 100.0 + 1.0);
+}
+
+/// Asks for a document that is longer than all that is kept on the way.
+fn asks_and_does_not_read(address: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(2048).unwrap();
+    socket.connect(&address.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(b"GET /status.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").unwrap();
+    stream
 }
 
 #[test]
