@@ -3,6 +3,7 @@
 //! The modules are rooms, in reading order; each looks only at those before it. ARCHITECTURE.md is the map.
 
 pub mod hash_key;
+pub mod host_name;
 pub mod place;
 pub mod secret;
 pub mod time;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// From left to right; those of one entry never look at each other.
 const ROOMS: [&[&str]; 6] = [
-    &["hash_key", "place", "time", "secret", "tls"],
+    &["hash_key", "host_name", "place", "time", "secret", "tls"],
     &["limit"],
     &["store", "auth", "access_line"],
     &["config"],
@@ -82,6 +82,13 @@ fn the_decision_does_no_input_or_output() {
             assert!(!text.contains(word), "{} has {word}", path.display());
         }
     }
+}
+
+#[test]
+fn one_file_asks_what_the_machine_is_called() {
+    let asks = |path: &PathBuf| std::fs::read_to_string(path).unwrap().contains("uname()");
+    let found: Vec<PathBuf> = sources(&root().join("src")).into_iter().filter(asks).collect();
+    assert_eq!(found, [root().join("src/host_name.rs")]);
 }
 
 #[test]

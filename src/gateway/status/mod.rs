@@ -23,6 +23,7 @@ use tokio::sync::Mutex;
 use tokio::time::MissedTickBehavior;
 
 use super::shared::Gateway;
+use crate::host_name::host_name;
 use crate::time::{Clock, Micros, Timestamp};
 use history::History;
 use readings::Readings;
@@ -75,7 +76,7 @@ impl Status {
     pub fn new(clock: &Clock, file: Option<&Path>, admin: Option<SocketAddr>) -> Status {
         let started = clock.now();
         Status {
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            host: host_name(),
             started,
             started_at: clock.wall(),
             whereabouts: Whereabouts::new(file, admin),

@@ -28,6 +28,7 @@ use tokio::sync::{Semaphore, oneshot};
 use super::breaker::{self, Breaker, Change, Leave};
 use super::local::Local;
 use super::{Caller, Event, Lane, Report, Running, Source, StoreError, Taken};
+use crate::host_name::host_name;
 use crate::limit::charge::Plan;
 use crate::secret::Secret;
 use crate::time::{Clock, Micros};
@@ -35,7 +36,6 @@ pub use connect::Tls;
 use envelope::Envelope;
 use hooks::Hooks;
 use link::{Link, Shared, Waiting};
-use presence::own_name;
 pub use url::Url;
 
 /// The longest prefix: with it and what stands behind it, a key fills an allocation of 32 bytes.
@@ -85,7 +85,7 @@ impl Redis {
             envelope: Arc::new(Envelope::new()),
             breaker: Arc::new(Breaker::new(settings.breaker)),
             local: Arc::new(Local::new(settings.gateways, clock.clone())),
-            running: Arc::new(Mutex::new(Running { host: own_name(), configuration: String::new() })),
+            running: Arc::new(Mutex::new(Running { host: host_name(), configuration: String::new() })),
             hooks,
         };
         let link = |lane| Link::new(Lane(lane), settings.clone(), clock.clone(), report.clone(), shared.clone());

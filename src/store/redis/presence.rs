@@ -95,11 +95,6 @@ impl Presence {
 
 type Heard = Option<(u64, Vec<Running>)>;
 
-/// What this machine is called.
-pub fn own_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
 /// Each part behind its length.
 fn written(running: &Running) -> Vec<u8> {
     let parts = [&running.host, &running.configuration].map(|part| &part.as_bytes()[..part.len().min(LONGEST)]);
