@@ -53,12 +53,12 @@ fn the_command_beside_a_bucket_that_refused_shows_that_bucket() {
         assert!(seconds > 0.0 && seconds <= told["uptime"].as_f64().unwrap().min(60.0), "{told}");
         let text = told.to_string();
         assert!(!text.contains("the-name-of-a-client") && !text.contains("another-client"), "{text}");
-        for (bucket, says) in [(first, "plan/free  2/day"), (second, "several/two-parts.b  1/day")] {
+        for (bucket, says) in [(first, "plan/free  1/day burst 2"), (second, "several/two-parts.b  1/day burst 1")] {
             let (code, text) = typed(bucket["command"].as_str().unwrap());
             assert_eq!(code, Some(0), "{bucket}: {text}");
             let name = bucket["bucket"].as_str().unwrap();
             assert_eq!(name.len(), 16);
-            assert!(text.contains(&format!("bucket {name}")) && text.contains("0 left of"), "{text} {says}");
+            assert!(text.starts_with(&format!("{says}  bucket {name}\n  0 left of ")), "{text}");
         }
     }
 }
