@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use super::events::{Events, Happened};
 use super::metrics::{Metrics, StoreMetrics};
 use super::sampled::Sampled;
-use crate::store::{Called, Event, Fault, Running, Settings, StoreError};
-use crate::time::Clock;
+use crate::store::{Called, Event, Fault, GATEWAY_COUNTS, Running, Settings, StoreError};
+use crate::time::{Clock, Timestamp};
 
 #[derive(Debug)]
 pub struct StoreHealth {
@@ -16,10 +16,16 @@ pub struct StoreHealth {
     events: Arc<Events>,
     clock: Clock,
     links: Mutex<Links>,
-    /// What other gateways run, as they last told.
-    others: Mutex<Vec<Running>>,
+    heard: Mutex<Heard>,
     failures: Sampled,
     healings: Sampled,
+}
+
+/// What other gateways run, as they last told.
+#[derive(Debug, Default)]
+struct Heard {
+    at: Timestamp,
+    others: Vec<Running>,
 }
 
 #[derive(Debug)]
@@ -44,7 +50,7 @@ impl StoreHealth {
             metrics,
             events,
             clock,
-            others: Mutex::default(),
+            heard: Mutex::default(),
             links: Mutex::new(Links { down, said: None }),
             failures: Sampled::default(),
             healings: Sampled::default(),
@@ -58,10 +64,12 @@ impl StoreHealth {
 
     /// Other gateways that run something else than this. Nothing is known of them while nobody can be heard.
     pub fn others(&self, configuration: &str) -> Vec<Running> {
-        if !self.is_up() {
+        let heard = self.heard.lock();
+        // It may answer requests and yet not tell who is there.
+        if !self.is_up() || self.clock.now().since(heard.at) >= GATEWAY_COUNTS {
             return Vec::new();
         }
-        self.others.lock().iter().filter(|other| other.configuration != configuration).cloned().collect()
+        heard.others.iter().filter(|other| other.configuration != configuration).cloned().collect()
     }
 
     pub fn hear(&self, event: Event) {
@@ -79,7 +87,7 @@ impl StoreHealth {
             }
             Event::Gateways { alive, others } => {
                 self.metrics.gateways.set(float(alive));
-                *self.others.lock() = others;
+                *self.heard.lock() = Heard { at: self.clock.now(), others };
             }
             Event::Unheard(fault) => self.failed(&fault),
             Event::Up(lane) => self.changed(lane.0, Ok(()), ""),
@@ -140,4 +148,30 @@ impl StoreHealth {
 
 fn float(count: u64) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_are_forgotten_when_nothing_has_been_heard_for_seven_seconds() {
+        let at = |seconds: u64| Timestamp((1_000 + seconds) * 1_000_000);
+        let clock = Clock::manual(at(0));
+        let (metrics, events) = (Metrics::new().unwrap(), Arc::new(Events::new(clock.clone())));
+        let health = StoreHealth::new(&Settings::default(), 1, &metrics, clock.clone(), events);
+        let other = Running { host: "b".to_owned(), configuration: "2".to_owned() };
+        let hear = || health.hear(Event::Gateways { alive: 2, others: vec![other.clone()] });
+        assert!(health.is_up() && health.others("1").is_empty());
+        hear();
+        assert_eq!((health.others("1").len(), health.others("2").len()), (1, 0));
+        // Once in vain is not yet gone.
+        clock.set(at(6));
+        health.hear(Event::Unheard(Fault::new(StoreError::Forbidden, "no permission")));
+        assert_eq!(health.others("1"), std::slice::from_ref(&other));
+        clock.set(at(7));
+        assert!(health.is_up() && health.others("1").is_empty());
+        hear();
+        assert_eq!(health.others("1").len(), 1);
+    }
 }

@@ -20,6 +20,9 @@ use marks::Marks;
 use memory::Memory;
 use redis::Redis;
 
+/// For how long a gateway counts that is not heard of any more: three times in vain, and a little.
+pub const GATEWAY_COUNTS: Micros = Micros(7_000_000);
+
 /// Which store to open, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settings {

@@ -36,11 +36,32 @@ fn a_gateway_that_runs_another_file_is_named_until_it_runs_the_same_or_goes() {
     two.reload(&upstream, &text(&redis, 3));
     eventually_told(&one, "it is heard of again", |told| !others(told).is_empty());
     drop(two);
+    nobody_is_shown(&one);
+}
+
+/// In the end: who has told just now counts for seven seconds.
+fn nobody_is_shown(gateway: &Gateway) {
     let deadline = now() + Duration::from_secs(15);
-    while !others(&document(&one)).is_empty() {
+    while !others(&document(gateway)).is_empty() {
         assert!(now() < deadline);
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+#[test]
+fn who_can_no_longer_be_heard_is_no_longer_shown_though_redis_answers() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let one = Gateway::start(&upstream, &text(&redis, 1));
+    let _two = Gateway::start(&upstream, &text(&redis, 2));
+    eventually_told(&one, "it is heard of", |told| others(told).len() == 1);
+    // Keys of buckets alone: they have sixteen bytes behind the colon.
+    let buckets = format!("~tollgate:{}", "?".repeat(16));
+    redis.command::<()>(&["ACL", "SETUSER", "default", "resetkeys", &buckets]);
+    one.expect("rate_limiter_store_errors_total", &["forbidden"], 1.0);
+    assert_eq!(one.client().get("/", &[("x-user", "a")]).status, 200);
+    nobody_is_shown(&one);
+    assert_eq!(document(&one)["store"]["up"], true);
+    assert_eq!(one.client().get("/", &[("x-user", "b")]).status, 200);
 }
 
 #[test]

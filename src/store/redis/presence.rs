@@ -11,15 +11,15 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
 use super::super::local::Local;
-use super::super::{Event, Fault, Report, Running, StoreError};
+use super::super::{Event, Fault, GATEWAY_COUNTS, Report, Running, StoreError};
 use super::connect::{load, send};
 
 const SCRIPT: &str = include_str!("presence.lua");
 
 /// How often it is told. The others divide by one more as soon as they have told once themselves.
 const BEAT: Duration = Duration::from_secs(2);
-/// For how long a gateway counts that is not heard of any more, in microseconds: three times in vain, and a little.
-const COUNTS: u64 = 7_000_000;
+/// In microseconds, as the script counts.
+const COUNTS: u64 = GATEWAY_COUNTS.0;
 /// Of a name or a hash, in bytes.
 const LONGEST: usize = 64;
 /// How long an answer is waited for.
