@@ -65,6 +65,32 @@ fn who_can_no_longer_be_heard_is_no_longer_shown_though_redis_answers() {
 }
 
 #[test]
+fn two_keys_tell_of_gateways_and_hold_what_the_documentation_says() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let one = Gateway::start(&upstream, &text(&redis, 1));
+    let two = Gateway::start(&upstream, &text(&redis, 2));
+    eventually_told(&one, "it is heard of", |told| others(told).len() == 1);
+    eventually_told(&two, "it is heard of", |told| others(told).len() == 1);
+    let mut keys: Vec<String> = redis.command(&["KEYS", "*"]);
+    keys.sort();
+    assert_eq!(keys, ["tollgate:gateways", "tollgate:running"]);
+    let page = include_str!("../../docs/operations.md");
+    for key in &keys {
+        assert!(page.contains(&format!("| `{key}` |")), "{key}");
+        // Each gateway tells again long before.
+        assert!((1..=7000).contains(&redis.command::<i64>(&["PTTL", key])), "{key}");
+    }
+    assert_eq!(redis.command::<Vec<u8>>(&["GET", "tollgate:gateways"]).len(), 2 * 16);
+    let running: Vec<u8> = redis.command(&["GET", "tollgate:running"]);
+    let document = document(&one);
+    let [host, hash] = [&document["host"], &document["config"]["hash"]].map(|told| told.as_str().unwrap());
+    assert_eq!((hash.len(), running.len()), (8, 2 * (26 + host.len())));
+    // In the clear.
+    let told = [&[u8::try_from(host.len()).unwrap()], host.as_bytes(), &[8], hash.as_bytes()].concat();
+    assert!(running.windows(told.len()).any(|window| window == told));
+}
+
+#[test]
 fn whatever_stands_where_they_tell_it_is_survived() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let one = Gateway::start(&upstream, &text(&redis, 1));
