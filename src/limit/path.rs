@@ -12,9 +12,11 @@ use std::borrow::Cow;
 pub struct Unreadable;
 
 /// What stands unescaped in a segment: RFC 3986, section 3.3, but for `;`.
-const PLAIN: [bool; 256] = {
+const PLAIN: [bool; 256] = letters_digits_and(b"-._~!$&'()*+,=:@");
+
+/// A table of bytes, by number.
+pub const fn letters_digits_and(others: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
-    let others = b"-._~!$&'()*+,=:@";
     let mut byte: u8 = 0;
     while byte < 128 {
         table[byte as usize] = byte.is_ascii_alphanumeric();
@@ -26,7 +28,7 @@ const PLAIN: [bool; 256] = {
         place += 1;
     }
     table
-};
+}
 
 /// The path as rules see it. `*`, the target of `OPTIONS *`, is itself.
 pub fn normalise(path: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {

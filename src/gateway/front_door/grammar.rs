@@ -2,11 +2,13 @@
 
 use std::net::Ipv6Addr;
 
+use crate::limit::path::letters_digits_and;
+
 /// RFC 9110, section 5.6.2.
-const TOKEN: [bool; 256] = bytes_of(b"!#$%&'*+-.^_`|~");
+const TOKEN: [bool; 256] = letters_digits_and(b"!#$%&'*+-.^_`|~");
 /// RFC 3986 and what browsers send beside it; not what the `http` crate, and so Pingora, refuses in a path or a query.
 const TARGET: [bool; 256] = {
-    let mut table = bytes_of(b"!$%&'()*+,-./:;=?@[\\]^_{|}~");
+    let mut table = letters_digits_and(b"!$%&'()*+,-./:;=?@[\\]^_{|}~");
     let mut byte = 128;
     while byte < 256 {
         table[byte] = true;
@@ -15,23 +17,7 @@ const TARGET: [bool; 256] = {
     table
 };
 /// A name or an IPv4 address (RFC 3986, section 3.2.2).
-const NAME: [bool; 256] = bytes_of(b"!$&'()*+,-.;=_~");
-
-/// Letters, digits and these.
-const fn bytes_of(others: &[u8]) -> [bool; 256] {
-    let mut table = [false; 256];
-    let mut byte: u8 = 0;
-    while byte < 128 {
-        table[byte as usize] = byte.is_ascii_alphanumeric();
-        byte += 1;
-    }
-    let mut place = 0;
-    while place < others.len() {
-        table[others[place] as usize] = true;
-        place += 1;
-    }
-    table
-}
+const NAME: [bool; 256] = letters_digits_and(b"!$&'()*+,-.;=_~");
 
 /// Of a method, a field's name, an option.
 pub fn is_token(byte: u8) -> bool {
