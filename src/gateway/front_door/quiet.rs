@@ -1,7 +1,7 @@
 //! Knows when nothing has been said for too long between two requests, and when the process leaves meanwhile.
 //!
-//! Both are asked for at every request and hardly ever come true. So they live as long as the connection: a timer set and
-//! forgotten for each request would be a fiftieth of what a request costs.
+//! Both are asked for at every request and hardly ever come true. So they live as long as the connection: setting and
+//! forgetting a timer takes 1300 of the 90 000 instructions of a request without rules (docs/performance.md).
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
