@@ -4,7 +4,7 @@ use std::io;
 
 use pingora::{Error, ErrorType};
 
-use super::front_door::Violation;
+use super::front_door::{TooLong, Violation};
 use super::labels::UpstreamError;
 
 /// What has happened, without what was read: Pingora's own text has all of a head in it that cannot be one.
@@ -18,8 +18,17 @@ pub fn words(error: &Error) -> String {
 
 /// What the client has done that its request could not be followed to its end.
 pub fn violation(error: &Error) -> Option<Violation> {
-    let cause = error.root_cause().downcast_ref::<io::Error>()?.get_ref()?;
-    cause.downcast_ref::<Violation>().copied()
+    ours(error)?.downcast_ref::<Violation>().copied()
+}
+
+/// Whether the upstream has said nothing for too long, as the front door has found.
+pub fn is_silence(error: &Error) -> bool {
+    ours(error).is_some_and(|cause| cause.is::<TooLong>())
+}
+
+/// What the front door has said of a connection.
+fn ours(error: &Error) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+    error.root_cause().downcast_ref::<io::Error>()?.get_ref()
 }
 
 /// How the upstream has failed.

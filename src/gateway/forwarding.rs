@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use http::header::{HOST, HeaderName};
+use http::header::{HOST, HeaderName, InvalidHeaderValue};
 use http::{HeaderMap, HeaderValue};
 
 use super::request_id;
@@ -43,16 +43,8 @@ pub fn apply(headers: &mut HeaderMap, client: Client<'_>) {
         headers.remove(name);
     }
     let trusted = client.trusted_peer;
-    let mut chain = Vec::with_capacity(40);
-    if trusted {
-        for line in headers.get_all(&FORWARDED_FOR) {
-            chain.extend_from_slice(line.as_bytes());
-            chain.extend_from_slice(b", ");
-        }
-    }
-    chain.extend_from_slice(address_text(client.peer).as_bytes());
     // Built of what were header values, and an address.
-    if let Ok(chain) = HeaderValue::from_maybe_shared(Bytes::from(chain)) {
+    if let Ok(chain) = chain(headers, client) {
         headers.insert(FORWARDED_FOR, chain);
     }
     if !(trusted && headers.contains_key(&FORWARDED_PROTO)) {
@@ -65,4 +57,19 @@ pub fn apply(headers: &mut HeaderMap, client: Client<'_>) {
         }
     }
     headers.insert(request_id::NAME, client.request_id.clone());
+}
+
+/// Who the request has come by, as far as it is believed, and the peer.
+fn chain(headers: &HeaderMap, client: Client<'_>) -> Result<HeaderValue, InvalidHeaderValue> {
+    let peer = address_text(client.peer);
+    if !client.trusted_peer {
+        return HeaderValue::from_str(&peer);
+    }
+    let mut chain = Vec::new();
+    for line in headers.get_all(&FORWARDED_FOR) {
+        chain.extend_from_slice(line.as_bytes());
+        chain.extend_from_slice(b", ");
+    }
+    chain.extend_from_slice(peer.as_bytes());
+    HeaderValue::from_maybe_shared(Bytes::from(chain))
 }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::header::EXPECT;
+use http::header::{EXPECT, UPGRADE};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
@@ -21,7 +21,7 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 use super::access_log::record::{End, Record};
 use super::decide::{Arrival, Decision, decide};
 use super::essential;
-use super::failure::{upstream_error, violation, words};
+use super::failure::{is_silence, upstream_error, violation, words};
 use super::fields::RateFields;
 use super::forwarding::{self, Client, FORWARDED_FOR};
 use super::hop_by_hop;
@@ -159,7 +159,7 @@ impl ProxyHttp for Proxy {
         }
     }
 
-    async fn upstream_peer(&self, _: &mut Session, passage: &mut Passage) -> Result<Box<HttpPeer>> {
+    async fn upstream_peer(&self, session: &mut Session, passage: &mut Passage) -> Result<Box<HttpPeer>> {
         // Looked for first without waiting: that is every request but the first few.
         let window = self.gateway.window();
         let found = match &passage.upstream {
@@ -169,11 +169,15 @@ impl ProxyHttp for Proxy {
             },
             None => None,
         };
-        let Some((peer, addresses)) = found else {
+        let Some((mut peer, addresses)) = found else {
             passage.upstream_error = Some(UpstreamError::Unresolved);
             return Err(Error::new_up(ErrorType::ConnectError));
         };
         passage.addresses = addresses;
+        if is_all_there(session) {
+            // The front door keeps the time.
+            peer.options.read_timeout = None;
+        }
         Ok(peer)
     }
 
@@ -379,6 +383,10 @@ impl Proxy {
         if let Some(violation) = violation(error) {
             return violation.status();
         }
+        if is_silence(error) {
+            passage.upstream_error = Some(UpstreamError::ReadTimeout);
+            return 504;
+        }
         match (error.etype(), error.esource()) {
             (ErrorType::HTTPStatus(code), _) => *code,
             // The upstream has waited for a part of the body, as we have.
@@ -416,6 +424,11 @@ impl Caller for SocketDigest {
         const ESTABLISHED: u8 = 1;
         self.tcp_info().is_some_and(|tcp| tcp.tcpi_state != ESTABLISHED)
     }
+}
+
+/// Whether a request ends with its head, and is no tunnel.
+fn is_all_there(session: &mut Session) -> bool {
+    session.as_downstream_mut().is_body_empty() && !session.req_header().headers.contains_key(UPGRADE)
 }
 
 /// Whether more of the body was to come. Who asks to be told to go on may wait for that.

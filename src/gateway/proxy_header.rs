@@ -16,6 +16,7 @@ use tokio::io::AsyncReadExt;
 use super::sampled::Sampled;
 use super::shared::Gateway;
 use crate::auth::proxy_protocol::{Malformed, Progress, Source, parse};
+use crate::time;
 
 /// From the connection to the end of its header. A lost segment is sent again after 3 seconds by the slowest.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -57,7 +58,7 @@ impl ProxyHeaders {
                 _ = shutdown.wait_for(|stop| *stop) => Err(Failure::Gone),
             }
         };
-        match pingora::time::timeout(DEADLINE, header).await.unwrap_or(Err(Failure::Timeout)) {
+        match time::timeout(DEADLINE, header).await.unwrap_or(Err(Failure::Timeout)) {
             Ok(Source::Client(address)) => {
                 let digest = SocketDigest::from_raw_fd(stream.id());
                 // A new cell is empty.

@@ -13,6 +13,7 @@ use pingora::upstreams::peer::{HttpPeer, PeerOptions};
 use tokio::sync::watch;
 
 use crate::config;
+use crate::time;
 
 /// How often a name is looked up again.
 const REFRESH: Duration = Duration::from_secs(30);
@@ -107,7 +108,7 @@ impl Upstream {
     pub async fn first_peer(&self, window: Window) -> Option<(Box<HttpPeer>, usize)> {
         let mut looked_up = self.looked_up.subscribe();
         let first = looked_up.wait_for(|done| *done);
-        let _ = pingora::time::timeout(self.timeouts.connect.into(), first).await;
+        let _ = time::timeout(self.timeouts.connect.into(), first).await;
         self.known_peer(window)
     }
 
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn what_a_name_leads_to_is_followed_and_kept_when_it_leads_nowhere() {
         let wanted = config::Upstream { host: "name".to_owned(), port: 80 };
-        let second = crate::time::Micros(1_000_000);
+        let second = time::Micros(1_000_000);
         let timeouts = config::UpstreamTimeouts { connect: second, read: second, write: second, idle: second };
         let upstream = Upstream::new(&wanted, timeouts);
         let address = |last: u8| SocketAddr::from(([192, 0, 2, last], 80));

@@ -54,6 +54,7 @@ mod rules;
 mod schema;
 mod sharing;
 mod shells;
+mod silent_upstreams;
 mod slow;
 mod status;
 mod status_events;

@@ -61,9 +61,10 @@ fn only_the_gateway_knows_pingora_and_metrics_and_only_config_reads_yaml() {
     for path in sources(&root().join("src")) {
         let text = std::fs::read_to_string(&path).unwrap();
         let mentions =
-            |package: &str| text.contains(&format!("use {package}")) || text.contains(&format!(" {package}::"));
+            |package: &str| text.contains(&format!("use {package}::")) || text.contains(&format!(" {package}::"));
         for (package, owner) in [
             ("pingora", "gateway"),
+            ("pingora_timeout", "time"),
             ("metrics_exporter_prometheus", "gateway"),
             ("serde_yaml", "config"),
             ("saphyr_parser", "config"),

@@ -16,7 +16,7 @@ use crate::gateway::access_log::record::{End, write_headless};
 use crate::gateway::labels::Origin;
 use crate::gateway::reply::{Reason, Reply};
 use crate::gateway::request_id;
-use crate::time::Micros;
+use crate::time::{self, Micros};
 
 /// What an answer of some hundred bytes may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -82,7 +82,8 @@ impl FrontDoor {
             log::warn!(connections, hint; "connections turned away");
         }
         if let Some(told) = Told::new(&self.told, self.gateway.room.told()) {
-            let mut framed = Box::new(Framed::new(stream, Held::Told(told), Untaken::default()));
+            let mut framed =
+                Box::new(Framed::new(stream, Held::Told(told), Untaken::default(), self.gateway.clock.clone()));
             let reply = Reply::fault(503);
             self.answer(&mut framed, &reply, "", &request_id::keep_or_make(None), Micros(0)).await;
             framed.interrupt();
@@ -114,7 +115,7 @@ impl FrontDoor {
             framed.write_all(&words).await?;
             framed.flush().await
         };
-        match pingora::time::timeout(PATIENCE, written).await {
+        match time::timeout(PATIENCE, written).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => log::debug!(error:% = error; "answer not written"),
             Err(_) => log::debug!("answer not taken"),

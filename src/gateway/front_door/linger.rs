@@ -13,6 +13,8 @@ use std::time::Duration;
 use pingora::protocols::Stream;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 
+use crate::time;
+
 const LONGEST: Duration = Duration::from_secs(2);
 /// What a client on a good line sends in that time.
 const MOST: usize = 64 << 20;
@@ -29,7 +31,7 @@ pub async fn linger(mut stream: Stream) {
         }
         Ok::<_, io::Error>(())
     };
-    let _ = pingora::time::timeout(LONGEST, closing).await;
+    let _ = time::timeout(LONGEST, closing).await;
 }
 
 /// Reads once, in a buffer that is not kept in between.

@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod agreement;
+mod alarm;
 mod answer;
 mod clients;
 mod counted;
@@ -14,11 +15,13 @@ mod grammar;
 pub mod head;
 mod linger;
 mod quiet;
+mod silence;
 mod stream;
 mod untaken;
 
 pub use clients::Clients;
 pub use framing::Violation;
+pub use silence::TooLong;
 pub use untaken::Untaken;
 
 use std::future::poll_fn;
@@ -41,7 +44,7 @@ use super::proxy_header::ProxyHeaders;
 use super::shared::Gateway;
 use crate::config::Bounds;
 use crate::limit::request::ClientAddress;
-use crate::time::Micros;
+use crate::time::{self, Micros};
 use answer::{Bound, Refusal};
 use counted::{Counted, Held};
 use framing::Remainder;
@@ -96,7 +99,12 @@ impl ServerApp for FrontDoor {
             Box::pin(self.turn_away(stream, Bound::ConnectionsPerClient)).await;
             return None;
         }
-        let mut framed = Box::new(Framed::new(stream, Held::Counted(counted), self.gateway.untaken.clone()));
+        let mut framed = Box::new(Framed::new(
+            stream,
+            Held::Counted(counted),
+            self.gateway.untaken.clone(),
+            self.gateway.clock.clone(),
+        ));
         let mut leaving = shutdown.clone();
         let leaving = pin!(async { drop(leaving.wait_for(|leaving| *leaving).await) });
         let mut quiet = Quiet::new(leaving);
@@ -105,7 +113,7 @@ impl ServerApp for FrontDoor {
                 return None;
             }
             // Only now: while nothing came, another configuration may have.
-            let bounds = self.bounds();
+            let (bounds, silence) = self.bounds_and_silence();
             let head = match self.head(&mut framed, &bounds).await {
                 Came::Head(head) => head,
                 Came::Refused { refusal, took } => {
@@ -115,7 +123,7 @@ impl ServerApp for FrontDoor {
                 Came::Nothing => return None,
             };
             let remainder = Remainder::of(head.body, bounds.body_bytes.unwrap_or(u64::MAX));
-            let prefix = framed.begin(head.length, remainder, bounds.body_timeout.into());
+            let prefix = framed.begin(head.length, remainder, bounds.body_timeout.into(), silence);
             let mut session = ServerSession::new_http1(framed);
             // A whole head: Pingora does not read for it, and has no time to keep.
             session.set_pipelined_prefix(prefix);
@@ -135,6 +143,12 @@ impl ServerApp for FrontDoor {
 impl FrontDoor {
     fn bounds(&self) -> Bounds {
         self.gateway.snapshot.load().config.bounds
+    }
+
+    /// And how long an upstream may say nothing.
+    fn bounds_and_silence(&self) -> (Bounds, Micros) {
+        let config = &self.gateway.snapshot.load().config;
+        (config.bounds, config.upstream_timeouts.read)
     }
 
     /// Counts a connection as its client's; whether it is beyond what one client may have.
@@ -182,7 +196,7 @@ impl FrontDoor {
                 }
             }
         };
-        let came = pingora::time::timeout(bounds.header_timeout.into(), rest).await;
+        let came = time::timeout(bounds.header_timeout.into(), rest).await;
         let took = self.gateway.clock.now().since(started);
         match came.unwrap_or(Some(Err(Refusal::Late))) {
             Some(Ok(head)) => Came::Head(head),

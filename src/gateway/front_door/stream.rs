@@ -24,7 +24,9 @@ use tokio::time::Sleep;
 use super::counted::Held;
 use super::framing::{Remainder, Violation};
 use super::linger::linger;
+use super::silence::{Silence, TooLong};
 use super::untaken::{Untaken, Waiting};
+use crate::time::{Clock, Micros};
 
 /// How much of a next request is read while one is under way.
 const AHEAD: usize = 2 << 10;
@@ -47,6 +49,8 @@ pub struct Framed {
     reading: Option<Pin<Box<Sleep>>>,
     untaken: Untaken,
     writing: Option<Waiting>,
+    /// The upstream's.
+    silence: Silence,
 }
 
 /// Why nothing more is to be had from a connection.
@@ -57,10 +61,12 @@ enum End {
     Violated(Violation),
     /// It takes no more.
     Stuck,
+    /// It has nothing to do with the client: the upstream says nothing.
+    Silent,
 }
 
 impl Framed {
-    pub fn new(stream: Stream, held: Held, untaken: Untaken) -> Framed {
+    pub fn new(stream: Stream, held: Held, untaken: Untaken, clock: Clock) -> Framed {
         Framed {
             stream,
             held: Some(held),
@@ -71,6 +77,7 @@ impl Framed {
             reading: None,
             untaken,
             writing: None,
+            silence: Silence::new(clock),
         }
     }
 
@@ -89,9 +96,11 @@ impl Framed {
     }
 
     /// Begins a request: its first `head` bytes, which are taken out of what has come; the rest of it will be read.
-    pub fn begin(&mut self, head: usize, remainder: Remainder, patience: Duration) -> BytesMut {
+    /// `silence` is how long an upstream may say nothing, where all of the request is there.
+    pub fn begin(&mut self, head: usize, remainder: Remainder, patience: Duration, silence: Micros) -> BytesMut {
         self.remainder = remainder;
         self.patience = patience;
+        self.silence.begin((remainder == Remainder::Nothing).then_some(silence));
         // What follows in a tunnel is Pingora's business already, as it is without us.
         let whole = self.ahead.len() == head || remainder == Remainder::Tunnel;
         // A buffer that is given away whole stays unshared, and is then frozen without a copy.
@@ -113,7 +122,9 @@ impl Framed {
         match self.end {
             Some(End::Closed | End::Stuck) => false,
             Some(End::Violated(_)) => true,
-            None => !self.ahead.is_empty() || matches!(self.remainder, Remainder::Length(_) | Remainder::Chunked(_)),
+            Some(End::Silent) | None => {
+                !self.ahead.is_empty() || matches!(self.remainder, Remainder::Length(_) | Remainder::Chunked(_))
+            }
         }
     }
 
@@ -167,17 +178,19 @@ impl Framed {
         Poll::Ready(Ok(()))
     }
 
-    /// Pingora watches here for a client that goes away. What comes instead is kept.
+    /// Pingora watches here for a client that goes away, for as long as it waits for the upstream. What comes instead is kept.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Not read on: nothing bounds how far a client is ahead but this. Another wakes the session, the upstream.
-        if !self.ahead.is_empty() {
-            return Poll::Pending;
-        }
-        if ready!(self.poll_ahead(cx))? == 0 {
+        if self.ahead.is_empty()
+            && let Poll::Ready(read) = self.poll_ahead(cx)
+            && read? == 0
+        {
             self.end = Some(End::Closed);
             return Poll::Ready(Ok(()));
         }
-        Poll::Pending
+        let too_long = ready!(self.silence.poll(cx));
+        self.end = Some(End::Silent);
+        Poll::Ready(Err(too_long))
     }
 
     fn violated(&mut self, violation: Violation) -> io::Error {
@@ -189,6 +202,7 @@ impl Framed {
     fn poll_taken<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.writing = None;
+            self.silence.end();
             return written;
         }
         ready!(self.writing.get_or_insert_with(|| self.untaken.wait(self.patience)).poll_given_up(cx));
@@ -224,6 +238,7 @@ impl AsyncRead for Framed {
         match this.end {
             Some(End::Violated(violation)) => Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, violation))),
             Some(End::Closed | End::Stuck) => Poll::Ready(Ok(())),
+            Some(End::Silent) => Poll::Ready(Err(TooLong.into())),
             None if this.remainder == Remainder::Nothing => this.poll_gone(cx),
             None => this.poll_body(cx, buf),
         }
@@ -293,8 +308,9 @@ impl Ssl for Framed {
 }
 
 impl GetTimingDigest for Framed {
+    /// Nobody here asks how long the connection took to come about.
     fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
-        self.stream.get_timing_digest()
+        Vec::new()
     }
 
     fn get_read_pending_time(&self) -> Duration {

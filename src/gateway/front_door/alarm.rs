@@ -1,0 +1,84 @@
+//! Rings when something has not come for too long, though what it waits for is another with every request.
+//!
+//! A timer that is set and forgotten with every request takes 1300 of its 90 000 instructions (docs/performance.md). So there
+//! is one for a connection's life, set for an end that may be earlier than is of interest by now.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use crate::time::{self, Clock, Timestamp};
+
+pub struct Alarm {
+    /// When it rings.
+    set: Option<(Timestamp, Timer)>,
+    timer: fn(Duration) -> Timer,
+}
+
+pub type Timer = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
+
+impl Alarm {
+    /// It rings from another thread. A timer of this thread's runtime would have the kernel set an alarm of its own whenever
+    /// the thread has nothing to do, which is once in three requests.
+    pub fn from_afar() -> Alarm {
+        Alarm::by(|left| Box::pin(time::sleep(left)))
+    }
+
+    pub fn by(timer: fn(Duration) -> Timer) -> Alarm {
+        Alarm { set: None, timer }
+    }
+
+    /// Ready when it is `end`.
+    pub fn poll(&mut self, end: Timestamp, clock: &Clock, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match &mut self.set {
+                Some((rings, timer)) if *rings <= end => {
+                    ready!(timer.as_mut().poll(cx));
+                    self.set = None;
+                    if clock.now() >= end {
+                        return Poll::Ready(());
+                    }
+                }
+                // None yet, or the timeout is shorter since a reload.
+                _ => {
+                    let left = Duration::from(end.since(clock.now()));
+                    self.set = Some((end, (self.timer)(left)));
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rings = self.set.as_ref().map(|(rings, _)| rings);
+        f.debug_struct("Alarm").field("rings", &rings).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_alarm_set_for_an_earlier_request_rings_at_the_end_that_counts_now() {
+        let clock = Clock::manual(Timestamp(0));
+        let mut alarm = Alarm::by(|left| Box::pin(tokio::time::sleep(left)));
+        for second in 0..=17 {
+            // Something comes after 4, 8 and 12 seconds. The last end is nearer than the one before.
+            let end = match second {
+                0..4 => 10,
+                4..8 => 14,
+                8..12 => 18,
+                _ => 17,
+            };
+            let rang = poll_fn(|cx| Poll::Ready(alarm.poll(Timestamp(end * 1_000_000), &clock, cx))).await;
+            assert_eq!(rang.is_ready(), second == 17, "{second}");
+            tokio::time::advance(Duration::from_secs(1)).await;
+            clock.set(clock.now().plus(Duration::from_secs(1).into()));
+        }
+    }
+}

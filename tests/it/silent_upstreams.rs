@@ -1,0 +1,88 @@
+//! Upstreams that say nothing, or nothing more: given up in time, wherever it happens and whoever keeps the time.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::support::{Gateway, Upstream, now};
+
+const REQUESTS: [(&str, &str); 3] = [
+    ("GET", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
+    ("POST", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"),
+    ("GET", "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"),
+];
+
+/// Says this, and keeps the connection.
+fn saying(words: &'static [u8]) -> Upstream {
+    Upstream::answering(move |_, stream| {
+        let _ = stream.write_all(words);
+        std::thread::sleep(Duration::from_secs(5));
+    })
+}
+
+#[test]
+fn an_upstream_that_falls_silent_is_given_up_wherever_it_does() {
+    let silences: [(&[u8], Option<u16>); 5] = [
+        (b"", Some(504)),
+        (b"HTTP/1.1 200 OK\r\nContent-Le", Some(504)),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n", Some(504)),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", None),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", None),
+    ];
+    for (words, status) in silences {
+        let upstream = saying(words);
+        let gateway = Gateway::start(&upstream, "upstream_timeouts: {read: 300ms}");
+        for (method, request) in REQUESTS {
+            let told = format!("{request:?} {:?}", String::from_utf8_lossy(words));
+            let mut client = gateway.client();
+            let start = now();
+            client.write(request);
+            let response = client.response(method);
+            let took = start.elapsed();
+            assert_eq!(response.ok().map(|response| response.status), status, "{told}");
+            assert!((Duration::from_millis(250)..Duration::from_secs(2)).contains(&took), "{told}: {took:?}");
+        }
+        gateway.expect("tollgate_upstream_errors_total", &["read_timeout"], 3.0);
+        gateway.expect("tollgate_http_connections", &[], 0.0);
+    }
+}
+
+#[test]
+fn every_request_and_every_part_of_an_answer_has_all_of_the_time() {
+    let upstream = Upstream::answering(|_, stream: &mut TcpStream| {
+        for part in ["", "HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", "ha", "lf"]
+        {
+            let _ = stream.write_all(part.as_bytes());
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    });
+    let gateway = Gateway::start(&upstream, "upstream_timeouts: {read: 400ms}");
+    for (method, request) in REQUESTS {
+        let mut client = gateway.client();
+        for _ in 0..2 {
+            client.write(request);
+            let response = client.response(method).unwrap();
+            assert_eq!((response.status, response.body.as_str()), (200, "half"), "{request:?}");
+            if request.contains("upgrade") {
+                break;
+            }
+        }
+    }
+    gateway.expect("tollgate_upstream_errors_total", &[], 0.0);
+}
+
+#[test]
+fn a_head_has_to_be_there_in_time_however_it_trickles() {
+    let upstream = Upstream::answering(|_, stream| {
+        for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" {
+            if stream.write_all(&[*byte]).is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let gateway = Gateway::start(&upstream, "upstream_timeouts: {read: 500ms}");
+    let start = now();
+    assert_eq!(gateway.client().get("/", &[]).status, 504);
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
