@@ -11,7 +11,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Mutex as FairMutex, Notify, Semaphore, mpsc, oneshot};
-use tokio::time::timeout;
 
 use super::super::breaker::{Breaker, Change};
 use super::super::local::Local;
@@ -25,7 +24,7 @@ use super::hooks::Hooks;
 use super::presence::Presence;
 use super::script;
 use crate::limit::charge::Plan;
-use crate::time::{Clock, Micros, Timestamp};
+use crate::time::{Clock, Micros, Timestamp, timeout};
 
 /// The most that wait for one link. Beyond it the last would not be answered in time anyway.
 const QUEUE: usize = 4096;

@@ -13,6 +13,7 @@ use redis::{Cmd, Value};
 use super::super::local::Local;
 use super::super::{Event, Fault, GATEWAY_COUNTS, Report, Running, StoreError};
 use super::connect::{load, send};
+use crate::time;
 
 const SCRIPT: &str = include_str!("presence.lua");
 
@@ -49,7 +50,7 @@ impl Presence {
     pub async fn keep(&self, mut connection: MultiplexedConnection) {
         let mut sha = String::new();
         loop {
-            match tokio::time::timeout(PATIENCE, self.tell(&mut connection, &mut sha)).await {
+            match time::timeout(PATIENCE, self.tell(&mut connection, &mut sha)).await {
                 Ok(Ok(Some((alive, others)))) => {
                     self.report.tell(Event::Gateways { alive: self.local.heard(alive), others });
                 }
@@ -57,7 +58,7 @@ impl Presence {
                 Ok(Ok(None)) | Err(_) => {}
             }
             // Spread out, so that gateways which lost their server together do not tell together.
-            tokio::time::sleep(BEAT.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+            time::sleep(BEAT.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
         }
     }
 
