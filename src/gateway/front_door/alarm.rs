@@ -8,7 +8,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use crate::time::{self, Clock, Timestamp};
+use crate::time::{self, Clock, Micros, Timestamp};
+
+/// A timer that nobody waits for any more is held until it rings.
+const LONGEST: Micros = Micros(60_000_000);
 
 pub struct Alarm {
     /// When it rings.
@@ -42,8 +45,9 @@ impl Alarm {
                 }
                 // None yet, or the timeout is shorter since a reload.
                 _ => {
-                    let left = Duration::from(end.since(clock.now()));
-                    self.set = Some((end, (self.timer)(left)));
+                    let now = clock.now();
+                    let left = end.since(now).min(LONGEST);
+                    self.set = Some((now.plus(left), (self.timer)(left.into())));
                 }
             }
         }
@@ -63,22 +67,36 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn an_alarm_set_for_an_earlier_request_rings_at_the_end_that_counts_now() {
+    /// Asked every second for the end that counts then, it rings at `rings` and not before.
+    async fn check(end: fn(u64) -> u64, rings: u64) {
         let clock = Clock::manual(Timestamp(0));
-        let mut alarm = Alarm::by(|left| Box::pin(tokio::time::sleep(left)));
-        for second in 0..=17 {
-            // Something comes after 4, 8 and 12 seconds. The last end is nearer than the one before.
-            let end = match second {
-                0..4 => 10,
-                4..8 => 14,
-                8..12 => 18,
-                _ => 17,
-            };
-            let rang = poll_fn(|cx| Poll::Ready(alarm.poll(Timestamp(end * 1_000_000), &clock, cx))).await;
-            assert_eq!(rang.is_ready(), second == 17, "{second}");
+        let mut alarm = Alarm::by(|left| {
+            assert!(left <= Duration::from(LONGEST), "{left:?}");
+            Box::pin(tokio::time::sleep(left))
+        });
+        for second in 0..=rings {
+            let end = Timestamp(end(second) * 1_000_000);
+            let rang = poll_fn(|cx| Poll::Ready(alarm.poll(end, &clock, cx))).await;
+            assert_eq!(rang.is_ready(), second == rings, "{second}");
             tokio::time::advance(Duration::from_secs(1)).await;
             clock.set(clock.now().plus(Duration::from_secs(1).into()));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_alarm_set_for_an_earlier_request_rings_at_the_end_that_counts_now() {
+        // Something comes after 4, 8 and 12 seconds. The last end is nearer than the one before.
+        let end = |second| match second {
+            0..4 => 10,
+            4..8 => 14,
+            8..12 => 18,
+            _ => 17,
+        };
+        check(end, 17).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_time_is_waited_for_in_parts() {
+        check(|_| 250, 250).await;
     }
 }
