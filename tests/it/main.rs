@@ -23,6 +23,7 @@ mod descriptors;
 mod docs;
 mod expires;
 mod explain;
+mod explain_logged;
 mod faults;
 #[cfg(feature = "test-hooks")]
 mod flaws;
