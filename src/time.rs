@@ -1,11 +1,11 @@
-//! Tells the time: the only file that reads a clock, and whose timers what runs on a request's thread waits by.
+//! Tells the time: the only file that reads a clock. And the timers for what runs on a request's thread.
 //!
 //! Everything that decides takes a [`Timestamp`] as an argument; whoever needs the present asks a [`Clock`], which a
 //! test replaces by one that it moves by hand. Timestamps are microseconds since the Unix epoch, so that windows can be
 //! aligned to it, but they advance with the monotonic clock: setting the wall clock never refills a bucket.
 
-/// Timers that ring from a thread of their own, within 10 ms. A timer of the request thread's own runtime would have the kernel set
-/// an alarm whenever that thread has nothing to do, which is once in three requests.
+/// Timers that ring from a thread of their own, within 10 ms. A timer of the request thread's own runtime would have the
+/// kernel set an alarm whenever that thread has nothing to do, which is once in three requests.
 pub use pingora_timeout::{sleep, timeout};
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Upstreams that say nothing, or nothing more: given up in time, wherever it happens and whoever keeps the time.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ const REQUESTS: [(&str, &str); 3] = [
     ("GET", "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"),
 ];
 
-/// Says this, and keeps the connection.
+/// Says this, and nothing more until it is let go.
 fn saying(words: &'static [u8]) -> Upstream {
     Upstream::answering(move |_, stream| {
         let _ = stream.write_all(words);
-        std::thread::sleep(Duration::from_secs(5));
+        let _ = stream.read(&mut [0]);
     })
 }
 

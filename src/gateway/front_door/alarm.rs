@@ -22,8 +22,7 @@ pub struct Alarm {
 pub type Timer = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 impl Alarm {
-    /// It rings from another thread. A timer of this thread's runtime would have the kernel set an alarm of its own whenever
-    /// the thread has nothing to do, which is once in three requests.
+    /// One that rings from another thread, as [`time::sleep`] does.
     pub fn from_afar() -> Alarm {
         Alarm::by(|left| Box::pin(time::sleep(left)))
     }

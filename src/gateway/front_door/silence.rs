@@ -1,7 +1,7 @@
 //! Knows when the upstream has said nothing for too long to a request of which nothing is left to be read.
 //!
 //! Pingora's own timer is a new one for every time that it begins to wait, one and a half for a request. Where a request has a
-//! body, both sides may be waited for, and that timer is the one that counts.
+//! body, both sides may be waited for, and it is Pingora's that counts.
 
 use std::fmt;
 use std::io;
