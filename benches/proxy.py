@@ -1,23 +1,21 @@
 #!/usr/bin/env python3
 """CPU per request and requests per second: Tollgate, bare Pingora and nginx, side by side in one run.
 
-    python3 benches/proxy.py [--rounds 5] [--seconds 4]
+    python3 benches/proxy.py [--rounds 40] [--seconds 1]
 
 Builds what it measures, starts an nginx that answers `ok` from memory, and drives each proxy in turn with wrk over 64
-keep-alive connections. CPU is the kernel's own accounting of the proxy's threads; the ratios are medians over rounds, in
-each of which everything is measured once, so that a machine that slows down slows them all.
+keep-alive connections. CPU is the kernel's own accounting of the proxy's threads. Ratios are medians over rounds, in each of
+which everything is measured once, one after the other; beside them is where the middle half of the rounds lies.
 """
 
 import os
-import signal
+import statistics
 import subprocess
-import sys
 import tempfile
 
 import rig
-from rig import PROXY, ROOT, UPSTREAM, median
+from rig import ROOT, UPSTREAM, free_port, median
 
-FILE = f"listen: 127.0.0.1:{PROXY}\nupstream: http://127.0.0.1:{UPSTREAM}\n"
 RULE = "rules: [{name: all, limit_keys: [ip:address], algorithm_config: {rps: 1000000, burst: 1000000}}]\n"
 
 
@@ -32,56 +30,58 @@ def build():
     return rig.cargo("--bin", "tollgate") / "tollgate", bare["system"], bare["mimalloc"]
 
 
-def measure(command, seconds):
-    # A bare Pingora that is asked to leave takes its time.
-    ending = signal.SIGKILL if "bare" in str(command[0]) else signal.SIGTERM
-    return rig.measure(command, seconds, ending=ending)
-
-
 def main():
-    arguments = rig.arguments(__doc__)
+    arguments = rig.arguments(__doc__, rounds=40, seconds=1)
     subprocess.run([ROOT / "scripts/need", "cmake", "nginx", "wrk"], check=True)
     tollgate, bare_system, bare_mimalloc = build()
     cores = len(os.sched_getaffinity(0))
 
     with tempfile.TemporaryDirectory() as folder:
         folder = rig.Folder(folder)
-        addresses = [f"127.0.0.1:{PROXY}", f"127.0.0.1:{UPSTREAM}"]
-        none, rule = folder.write("none.yaml", FILE), folder.write("rule.yaml", FILE + RULE)
+
+        def gateway(name, rules=""):
+            port = free_port()
+            text = f"listen: 127.0.0.1:{port}\nupstream: http://127.0.0.1:{UPSTREAM}\n{rules}"
+            return [tollgate, "run", "-c", folder.write(name, text)], port
+
+        def bare(program, layout):
+            port = free_port()
+            return [program, f"127.0.0.1:{port}", f"127.0.0.1:{UPSTREAM}", layout], port
+
+        plain = free_port()
         subjects = {
-            "bare Pingora, as its docs show it": [bare_system, *addresses, "docs"],
-            "bare Pingora, a socket for each core, mimalloc": [bare_mimalloc, *addresses, "sockets"],
-            "bare Pingora, all of our layout, mimalloc": [bare_mimalloc, *addresses, "ours"],
-            "nginx, plain proxy": folder.nginx("proxy", PROXY, cores, rig.PASS),
-            "Tollgate, no rules": [tollgate, "run", "-c", none],
-            "Tollgate, one rule in memory": [tollgate, "run", "-c", rule],
+            "bare Pingora, as its docs show it": bare(bare_system, "docs"),
+            "bare Pingora, a socket for each core, mimalloc": bare(bare_mimalloc, "sockets"),
+            "bare Pingora, all of our layout, mimalloc": bare(bare_mimalloc, "ours"),
+            "nginx, plain proxy": (folder.nginx("proxy", plain, cores, rig.PASS), plain),
+            "Tollgate, no rules": gateway("none.yaml"),
+            "Tollgate, one rule in memory": gateway("rule.yaml", RULE),
         }
         upstream = folder.upstream()
         try:
-            rounds = []
-            for number in range(arguments.rounds):
-                print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
-                rounds.append({name: measure(command, arguments.seconds) for name, command in subjects.items()})
+            rounds = list(rig.in_turns(subjects, arguments.rounds, arguments.seconds, upstream.pid))
         finally:
             upstream.terminate()
             upstream.wait()
 
     def ratio(name, other):
-        return median(each[name][0] / each[other][0] for each in rounds)
+        ratios = [each[name][0] / each[other][0] for each in rounds]
+        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+        return f"{middle:.3f} | {low:.3f} to {high:.3f}"
 
     print(f"{rig.headline(arguments)}\n")
-    print("| | CPU µs per request | requests/s |\n|---|---|---|")
+    print("| | CPU µs per request | the upstream's | requests/s |\n|---|---|---|---|")
     rows = {}
     for name in subjects:
-        cost, rate = (median(each[name][place] for each in rounds) for place in (0, 1))
+        cost, beside, rate = (median(each[name][place] for each in rounds) for place in range(3))
         rows[name] = {"cpu_microseconds": cost, "requests_per_second": rate}
-        print(f"| {name} | {cost:.1f} | {rate:.0f} |")
+        print(f"| {name} | {cost:.1f} | {beside:.1f} | {rate:.0f} |")
     rig.keep(arguments, rows)
-    print("\n| CPU per request | ratio | budget |\n|---|---|---|")
+    print("\n| CPU per request | ratio | middle half | budget |\n|---|---|---|---|")
     docs, sockets, ours, plain, none, rule = subjects
-    pairs = ((none, docs, 1.00), (none, sockets, 1.10), (none, ours, 1.10), (rule, none, 1.10), (none, plain, None))
+    pairs = ((none, docs, 1.00), (none, sockets, 1.10), (none, ours, None), (rule, none, 1.10), (none, plain, None))
     for name, other, budget in pairs:
-        print(f"| {name} / {other} | {ratio(name, other):.2f} | {f'{budget:.2f}' if budget else ''} |")
+        print(f"| {name} / {other} | {ratio(name, other)} | {f'{budget:.2f}' if budget else ''} |")
 
 
 if __name__ == "__main__":

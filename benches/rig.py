@@ -42,10 +42,10 @@ http {{
 PASS = 'proxy_pass http://up; proxy_http_version 1.1; proxy_set_header Connection "";'
 
 
-def arguments(description, parts=()):
+def arguments(description, parts=(), rounds=5, seconds=4):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--seconds", type=int, default=seconds)
     parser.add_argument("--json", type=pathlib.Path, help="where to write the medians, for picture.py")
     if parts:
         parser.add_argument("--part", choices=parts, help="measure this part alone")
@@ -246,6 +246,39 @@ def measure_all(commands, seconds, *options, beside=(), counts=(), refusals=Fals
         for process in processes:
             process.send_signal(ending)
         for process in processes:
+            process.wait()
+
+
+def in_turns(commands, rounds, seconds, beside):
+    """CPU microseconds per request of each command and of the process beside it, and requests per second: for every
+    round, by the command's name. A command comes with its port.
+
+    All of them run all the time and are driven one after the other, each round beginning with the next. So what is
+    compared was measured within seconds of each other: a machine may be a fifth slower some seconds later.
+    """
+    processes = {name: subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                 for name, (command, _) in commands.items()}
+
+    def drive(name, duration):
+        pids = processes[name].pid, beside
+        before = [cpu_microseconds(pid) for pid in pids]
+        requests = wrk(duration, ports=(commands[name][1],))
+        return [*((cpu_microseconds(pid) - spent) / requests for pid, spent in zip(pids, before)), requests / duration]
+
+    try:
+        for name, (_, port) in commands.items():
+            wait_for(port)
+            drive(name, 1)
+        names = list(commands)
+        for number in range(rounds):
+            print(f"round {number + 1} of {rounds}", file=sys.stderr)
+            begin = number % len(names)
+            yield {name: drive(name, seconds) for name in names[begin:] + names[:begin]}
+    finally:
+        for process in processes.values():
+            # A bare Pingora that is asked to leave takes its time, and what nginx leaves behind would go on.
+            for pid in reversed(family(process.pid)):
+                os.kill(pid, signal.SIGKILL)
             process.wait()
 
 
