@@ -6,8 +6,8 @@
 Each kind in turn: heads that come by two bytes a second, bodies that stall behind their first byte, clients that take
 nothing of an answer of a mebibyte, connections on which nothing is said. They come at 1500 a second, so that it is not their
 coming that is measured. Says how long after the last had come the last was gone, what they were told, how long the requests
-of three normal clients took meanwhile, of which one is passed on, one refused by a rule, and one asks an nginx that none of
-this concerns (what they notice of the machine alone), and the most memory that the gateway has held by then. With --nginx it is an nginx that stands in the gateway's place, with the same bounds. Needs nginx, and an open-file limit above twice the number of clients.
+of four normal clients took meanwhile, of which one is passed on, one refused by a rule, one asks the upstream itself, and one
+an nginx that none of this concerns (what they notice of the machine alone), and the most memory that the gateway has held by then. With --nginx it is an nginx that stands in the gateway's place, with the same bounds. Needs nginx, and an open-file limit above twice the number of clients.
 """
 
 import argparse
@@ -147,9 +147,10 @@ def told(clients):
     return ", ".join(f"{status}: {count}" for status, count in sorted(counts.items()))
 
 
-def phase(name, number, first, each_second, port, elsewhere, opened, seconds, bound, memory):
-    results = [multiprocessing.Queue() for _ in range(3)]
-    asked = (port, b"/"), (port, b"/refused"), (elsewhere, b"/")
+def phase(name, number, first, each_second, ports, opened, seconds, bound, memory):
+    port, upstream, elsewhere = ports
+    asked = (port, b"/"), (port, b"/refused"), (upstream, b"/"), (elsewhere, b"/")
+    results = [multiprocessing.Queue() for _ in asked]
     besides = [multiprocessing.Process(target=normal, args=(where, seconds, number / PACE, target, result))
                for (where, target), result in zip(asked, results)]
     for beside in besides:
@@ -168,13 +169,13 @@ def phase(name, number, first, each_second, port, elsewhere, opened, seconds, bo
         most = max(most, here)
         if gone is None and most > 2 and here <= 2:
             gone = time.monotonic() - begin - opening
-    passed, refused, other = (result.get() for result in results)
+    took = " | ".join(result.get() for result in results)
     for beside in besides:
         beside.join()
     came = f"{opening:.1f} s" if number else "-"
     gone = f"{gone:.1f} s" if gone else "-"
-    print(f"| {name} | {max(most - 2, 0):.0f} | {came} | {bound} | {gone} | {told(clients) or '-'} | {passed} | {refused} "
-          f"| {other} | {memory():.0f} |", flush=True)
+    print(f"| {name} | {max(most - 2, 0):.0f} | {came} | {bound} | {gone} | {told(clients) or '-'} | {took} "
+          f"| {memory():.0f} |", flush=True)
     for client in clients:
         client.close()
 
@@ -220,10 +221,11 @@ def main():
             pass
 
         try:
-            three = " | ".join(f"{who}{when}: median ms | p99 | worst" for who in ("passed", "refused", "elsewhere")
-                               for when in (" while they come", ""))
-            print(f"| clients | open | opened in | bound | last one gone | told | {three} | MiB |")
-            print("|---" * 25 + "|")
+            normal_ones = "passed", "refused", "at the upstream", "elsewhere"
+            took = " | ".join(f"{who}{when}: median ms | p99 | worst" for who in normal_ones
+                              for when in (" while they come", ""))
+            print(f"| clients | open | opened in | bound | last one gone | told | {took} | MiB |")
+            print("|---" * (7 + 6 * len(normal_ones)) + "|")
             head, body = b"GET / HTTP/1.1\r\nHost: a\r\nX: ", b"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx"
             idle = arguments.idle or min(10_000, (hard - 384) // 2 - 2)
             some, reading = arguments.clients, b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -235,7 +237,7 @@ def main():
                 ("idle", idle, b"", nothing, 24, "8 s"),
                 ("none", 0, b"", nothing, 5, "-"),
             ]:
-                phase(name, number, first, each_second, port, elsewhere, opened, seconds, bound, memory)
+                phase(name, number, first, each_second, (port, answers, elsewhere), opened, seconds, bound, memory)
         finally:
             gateway.terminate()
             gateway.wait()
