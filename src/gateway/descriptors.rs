@@ -3,6 +3,8 @@
 //! Each is a file, and most need a second one to the upstream. Where files run out, nobody can be accepted, answered or
 //! told so; a bound that comes first turns away only those that are too many.
 
+use std::io;
+
 use log::Level;
 
 use crate::config::Bounds;
@@ -13,6 +15,8 @@ const OTHERS: u64 = 64;
 const ADMIN: u64 = 64;
 /// How many of those that are too many are told so at once; who comes then is closed without a word.
 const TOLD: u64 = 256;
+/// For how many files room is made at most before they are there.
+const MADE_READY: usize = 1 << 20;
 
 /// How many connections there may be at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,16 @@ impl Room {
     /// How many of those that the file allows.
     pub fn cut(self, bounds: &Bounds) -> usize {
         bounds.connections.min(self.connections)
+    }
+
+    /// Has the kernel's table of this process' files be as large now as it will have to be. It would be doubled whenever it is
+    /// full, and whoever opens a file then waits for 10 to 30 ms: with thousands of clients, all others.
+    pub fn make_ready(self, bounds: &Bounds) {
+        let files = (2 * self.cut(bounds)).saturating_add(self.told + self.admin).min(MADE_READY);
+        let last = i32::try_from(files).unwrap_or(i32::MAX);
+        if let Err(error) = rustix::io::fcntl_dupfd_cloexec(io::stdin(), last) {
+            log::debug!(error:% = error, files; "no room made for files");
+        }
     }
 
     /// Says it where the file allows more.

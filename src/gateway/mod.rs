@@ -195,6 +195,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let status = Status::new(&clock, file, admin.as_ref().map(|admin| admin.address));
     let room = Room::here();
     room.tell(&config.bounds);
+    room.make_ready(&config.bounds);
     let store = Store::open(&config.store, threads, clock.clone(), report);
     store.runs(&config.hash);
     let gateway = Gateway {

@@ -45,6 +45,15 @@ fn more_connections_than_files_are_cut_to_what_there_is_room_for() {
 }
 
 #[test]
+fn there_is_room_for_all_files_before_anybody_comes() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start_after(&upstream, "limits: {connections: 500}", "ulimit -n 2048");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.id())).unwrap();
+    let room = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+    assert!(room.trim().parse::<usize>().unwrap() > 2 * 500, "{room}");
+}
+
+#[test]
 fn without_any_file_left_it_waits_and_says_so() {
     let upstream = Upstream::start();
     let gateway = Gateway::start_after(&upstream, "", "ulimit -n 256");
