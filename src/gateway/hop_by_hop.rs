@@ -7,16 +7,19 @@ use pingora::http::ResponseHeader;
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// What the client's own connection needs is said anew, later.
 pub fn take_off(response: &mut ResponseHeader) {
-    let nominated: Vec<HeaderName> = response.headers.get_all(CONNECTION).iter().flat_map(nominated).collect();
-    for name in nominated {
-        response.remove_header(&name);
-    }
-    for name in [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION] {
-        if response.headers.contains_key(&name) {
-            response.remove_header(&name);
+    let mut of_the_connection: Vec<HeaderName> = Vec::new();
+    for (name, value) in &response.headers {
+        if name == CONNECTION {
+            of_the_connection.extend(nominated(value));
+        } else if *name == KEEP_ALIVE || *name == PROXY_CONNECTION {
+            of_the_connection.push(name.clone());
         }
+    }
+    // What the client's own connection needs is said anew, later.
+    response.remove_header(&CONNECTION);
+    for name in of_the_connection {
+        response.remove_header(&name);
     }
 }
 

@@ -3,7 +3,7 @@
 //! The upstream might read another value than the one that was verified or charged. So this is looked at first, and for
 //! every request, whether or not the rule that reads the attribute would apply.
 
-use http::header::{AUTHORIZATION, COOKIE, HeaderName};
+use http::header::{AUTHORIZATION, CONNECTION, COOKIE, HeaderName};
 
 use super::attribute::{Attribute, is_alias, is_nominated};
 use super::path;
@@ -63,7 +63,8 @@ impl Clarity {
         }
         // Whatever is counted by: without who asks it is another's request.
         let headers = &request.head.headers;
-        if [AUTHORIZATION, COOKIE].iter().any(|name| headers.contains_key(name) && is_nominated(request, name)) {
+        let is_lost = |name| headers.contains_key(name) && is_nominated(request, name);
+        if headers.contains_key(CONNECTION) && (is_lost(&AUTHORIZATION) || is_lost(&COOKIE)) {
             return Err(Unclear::Ambiguous);
         }
         if self.reads_path && path::normalise(request.head.uri.path().as_bytes()).is_err() {
