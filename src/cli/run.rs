@@ -24,6 +24,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     gateway::hold_signals();
     let Loaded { config, sources } = Loaded::from(&arguments.file.config);
     let config = config?;
+    let files = gateway::raise_open_files(&config.bounds);
     let diagnostics = diagnostics::start(config.log)?;
     let (version, hash, limits) = (env!("CARGO_PKG_VERSION"), &config.hash, config.rules.limits().len());
     log::info!(version, hash, limits, store = config.store.name(); "starts");
@@ -33,8 +34,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         log::error!(place; "panicked, which is a bug");
     }));
     precautions::warn(&sources);
-    // Every connection is a descriptor or two. Where the limit cannot be raised, it is as it was.
-    match rlimit::increase_nofile_limit(u64::MAX) {
+    match files {
         Ok(files) => log::debug!(files; "open-file limit"),
         Err(error) => log::warn!(error:% = error; "open-file limit not raised"),
     }

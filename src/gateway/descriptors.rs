@@ -18,6 +18,20 @@ const TOLD: u64 = 256;
 /// For how many files room is made at most before they are there.
 const MADE_READY: usize = 1 << 20;
 
+/// Raises the open-file limit as far as it goes, and says how far that is. Where it cannot be raised, it is as it was.
+///
+/// The kernel's table of this process' files is then made as large as it will have to be. It would be doubled whenever it is
+/// full, and with several threads whoever opens a file waits for 10 to 30 ms then: with thousands of clients who come at once,
+/// all others. To be called on the only thread there is, for which nothing has to be waited for.
+pub fn raise(bounds: &Bounds) -> io::Result<u64> {
+    let raised = rlimit::increase_nofile_limit(u64::MAX);
+    let room = Room::here();
+    let files = (2 * room.cut(bounds)).saturating_add(room.told + room.admin).min(MADE_READY);
+    // What cannot be made now is made when it is needed.
+    let _ = rustix::io::fcntl_dupfd_cloexec(io::stdin(), i32::try_from(files).unwrap_or(i32::MAX));
+    raised
+}
+
 /// How many connections there may be at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
@@ -53,16 +67,6 @@ impl Room {
     /// How many of those that the file allows.
     pub fn cut(self, bounds: &Bounds) -> usize {
         bounds.connections.min(self.connections)
-    }
-
-    /// Has the kernel's table of this process' files be as large now as it will have to be. It would be doubled whenever it is
-    /// full, and whoever opens a file then waits for 10 to 30 ms: with thousands of clients, all others.
-    pub fn make_ready(self, bounds: &Bounds) {
-        let files = (2 * self.cut(bounds)).saturating_add(self.told + self.admin).min(MADE_READY);
-        let last = i32::try_from(files).unwrap_or(i32::MAX);
-        if let Err(error) = rustix::io::fcntl_dupfd_cloexec(io::stdin(), last) {
-            log::debug!(error:% = error, files; "no room made for files");
-        }
     }
 
     /// Says it where the file allows more.

@@ -50,6 +50,7 @@ mod warned;
 mod without_store;
 
 pub use decide::retry_after;
+pub use descriptors::raise as raise_open_files;
 /// For `tests/fuzz`, which judges bodies by themselves.
 #[cfg(feature = "test-hooks")]
 pub use front_door::framing;
@@ -195,7 +196,6 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let status = Status::new(&clock, file, admin.as_ref().map(|admin| admin.address));
     let room = Room::here();
     room.tell(&config.bounds);
-    room.make_ready(&config.bounds);
     let store = Store::open(&config.store, threads, clock.clone(), report);
     store.runs(&config.hash);
     let gateway = Gateway {
