@@ -7,6 +7,7 @@ use pingora::http::ResponseHeader;
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
+/// What the client's own connection needs is said anew, later.
 pub fn take_off(response: &mut ResponseHeader) {
     let mut of_the_connection: Vec<HeaderName> = Vec::new();
     for (name, value) in &response.headers {
@@ -16,7 +17,6 @@ pub fn take_off(response: &mut ResponseHeader) {
             of_the_connection.push(name.clone());
         }
     }
-    // What the client's own connection needs is said anew, later.
     response.remove_header(&CONNECTION);
     for name in of_the_connection {
         response.remove_header(&name);
