@@ -8,14 +8,18 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use super::on_call::OnCall;
 use crate::time::{self, Clock, Micros, Timestamp};
 
 /// A timer that nobody waits for any more is held until it rings.
 const LONGEST: Micros = Micros(60_000_000);
+/// Pingora's timers are late by up to 10 ms, and one that rang while it was first asked would not be heard.
+const SHORTEST: Micros = Micros(20_000);
 
 pub struct Alarm {
     /// When it rings.
     set: Option<(Timestamp, Timer)>,
+    rung: OnCall,
     timer: fn(Duration) -> Timer,
 }
 
@@ -28,7 +32,7 @@ impl Alarm {
     }
 
     pub fn by(timer: fn(Duration) -> Timer) -> Alarm {
-        Alarm { set: None, timer }
+        Alarm { set: None, rung: OnCall::default(), timer }
     }
 
     /// Ready when it is `end`.
@@ -36,17 +40,19 @@ impl Alarm {
         loop {
             match &mut self.set {
                 Some((rings, timer)) if *rings <= end => {
-                    ready!(timer.as_mut().poll(cx));
+                    ready!(self.rung.poll(cx, |cx| timer.as_mut().poll(cx)));
                     self.set = None;
-                    if clock.now() >= end {
-                        return Poll::Ready(());
-                    }
                 }
                 // None yet, or the timeout is shorter since a reload.
                 _ => {
                     let now = clock.now();
+                    if now >= end {
+                        return Poll::Ready(());
+                    }
+                    // Never set for later than `end`: it would be set again and again.
                     let left = end.since(now).min(LONGEST);
-                    self.set = Some((now.plus(left), (self.timer)(left.into())));
+                    self.set = Some((now.plus(left), (self.timer)(left.max(SHORTEST).into())));
+                    self.rung.ask_again();
                 }
             }
         }
@@ -92,6 +98,21 @@ mod tests {
             _ => 17,
         };
         check(end, 17).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_that_has_passed_is_not_waited_for() {
+        let clock = Clock::manual(Timestamp(20_000_000));
+        let ready =
+            async |alarm: &mut Alarm, end| poll_fn(|cx| Poll::Ready(alarm.poll(end, &clock, cx))).await.is_ready();
+        let alarm = || Alarm::by(|left| Box::pin(tokio::time::sleep(left)));
+        assert!(ready(&mut alarm(), Timestamp(19_000_000)).await);
+        assert!(ready(&mut alarm(), clock.now()).await);
+        let mut set = alarm();
+        // Nearer than the shortest time for which a timer is set.
+        assert!(!ready(&mut set, Timestamp(20_000_001)).await);
+        assert!(!ready(&mut set, Timestamp(30_000_000)).await);
+        assert!(ready(&mut set, Timestamp(19_000_000)).await);
     }
 
     #[tokio::test(start_paused = true)]

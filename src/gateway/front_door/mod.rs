@@ -14,6 +14,7 @@ pub mod framing;
 mod grammar;
 pub mod head;
 mod linger;
+mod on_call;
 mod quiet;
 mod silence;
 mod stream;

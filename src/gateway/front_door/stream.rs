@@ -24,6 +24,7 @@ use tokio::time::Sleep;
 use super::counted::Held;
 use super::framing::{Remainder, Violation};
 use super::linger::linger;
+use super::on_call::OnCall;
 use super::silence::{Silence, TooLong};
 use super::untaken::{Untaken, Waiting};
 use crate::time::{Clock, Micros};
@@ -38,6 +39,9 @@ const ANSWER: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Framed {
     stream: Stream,
+    /// Whether there may be something to read. Of a stream that reads only where it is asked to: with TLS it would have to
+    /// be asked as well when a write has read, or a read has written.
+    readable: OnCall,
     /// Until the connection is closed, wherever that is.
     held: Option<Held>,
     /// Has been read, and belongs to nobody yet.
@@ -69,6 +73,7 @@ impl Framed {
     pub fn new(stream: Stream, held: Held, untaken: Untaken, clock: Clock) -> Framed {
         Framed {
             stream,
+            readable: OnCall::default(),
             held: Some(held),
             ahead: BytesMut::new(),
             remainder: Remainder::Nothing,
@@ -90,7 +95,8 @@ impl Framed {
     pub fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut space = [const { MaybeUninit::<u8>::uninit() }; 2 * AHEAD];
         let mut part = ReadBuf::uninit(&mut space);
-        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part))?;
+        let stream = Pin::new(&mut self.stream);
+        ready!(self.readable.poll(cx, |cx| stream.poll_read(cx, &mut part)))?;
         self.ahead.extend_from_slice(part.filled());
         Poll::Ready(Ok(part.filled().len()))
     }
@@ -131,18 +137,20 @@ impl Framed {
     fn poll_body(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let room = self.remainder.room(buf.remaining());
         if !self.ahead.is_empty() {
-            let given = &self.ahead[..self.ahead.len().min(room)];
+            let given = self.ahead.get(..room).unwrap_or(&self.ahead);
             let taken = match self.remainder.follow(given) {
                 Ok(taken) => taken,
                 Err(violation) => return Poll::Ready(Err(self.violated(violation))),
             };
-            buf.put_slice(&given[..taken]);
+            buf.put_slice(given.get(..taken).unwrap_or(given));
             self.ahead.advance(taken);
             return Poll::Ready(Ok(()));
         }
         if room == 0 {
             return Poll::Ready(Ok(()));
         }
+        // The task itself is called from here on.
+        self.readable.ask_again();
         let before = buf.filled().len();
         let polled = if room == buf.remaining() {
             Pin::new(&mut self.stream).poll_read(cx, buf)
@@ -165,7 +173,7 @@ impl Framed {
                 return Poll::Ready(Err(self.violated(Violation::Stalled)));
             }
         }
-        let read = &buf.filled()[before..];
+        let read = buf.filled().get(before..).unwrap_or_default();
         if read.is_empty() {
             self.end = Some(End::Closed);
         }
@@ -173,7 +181,7 @@ impl Framed {
             Ok(taken) => taken,
             Err(violation) => return Poll::Ready(Err(self.violated(violation))),
         };
-        self.ahead.extend_from_slice(&read[taken..]);
+        self.ahead.extend_from_slice(read.get(taken..).unwrap_or_default());
         buf.set_filled(before + taken);
         Poll::Ready(Ok(()))
     }
