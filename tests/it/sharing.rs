@@ -199,6 +199,8 @@ fn a_drained_bucket_is_asked_about_as_often_as_it_refills_and_gives_all_it_has()
         "{calls} calls, {possible} tokens, {} requests",
         seen.len()
     );
-    let cached = sum("rate_limiter_latency_seconds_count", &["source=\"cached\""]);
-    assert!(cached > float(seen.len()) * 0.8, "{cached} of {}", seen.len());
+    // All others are refused without a call. Who waits does so for a token, and each caller may once for each: 2300 did, whether
+    // 15 400 requests came meanwhile or, on a slower machine, 9 700.
+    let waited = float(seen.len()) - sum("rate_limiter_latency_seconds_count", &["source=\"cached\""]);
+    assert!(waited <= 32.0 * possible, "{waited} of {} waited, {possible} tokens", seen.len());
 }
