@@ -58,7 +58,7 @@ impl HashKey {
         mac.update(value);
         let tag = mac.sign();
         let mut name = [0; 8];
-        name.copy_from_slice(&tag.as_ref()[..8]);
+        name.iter_mut().zip(tag.as_ref()).for_each(|(byte, tagged)| *byte = *tagged);
         Name(name)
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! The modules are rooms, in reading order; each looks only at those before it. ARCHITECTURE.md is the map.
 
+pub mod byte_set;
 pub mod hash_key;
 pub mod host_name;
 pub mod place;
 pub mod secret;
+pub mod split;
 pub mod time;
 pub mod tls;
 

@@ -3,6 +3,7 @@
 //! A redis-server of its own, one client thread, the same client for all. Every round measures everything once; what is
 //! printed are medians over rounds, as the Markdown that stands in docs/performance.md.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark tells what it has measured")]
+#![expect(clippy::indexing_slicing, reason = "a benchmark reads what it has made itself")]
 
 mod bucket;
 mod commands;

@@ -101,13 +101,13 @@ fn read_line(line: &[u8], number: usize, keys: &mut Keys, faults: &mut Vec<Fault
         }
     };
     let words: Vec<(usize, &str)> = words(line).collect();
-    let [(_, hash), (id_at, id), (plan_at, plan)] = words[..] else {
+    let before = |at: usize| line.get(..at).unwrap_or_default();
+    let [(hash_at, hash), (id_at, id), (plan_at, plan)] = words[..] else {
         if let Some((at, _)) = words.first() {
-            fault(&line[..*at], Wrong::Words(words.len()));
+            fault(before(*at), Wrong::Words(words.len()));
         }
         return;
     };
-    let hash_at = words[0].0;
     let fingerprint = Fingerprint::parse(hash);
     let checks = [
         (fingerprint.is_some(), hash_at, Wrong::Hash),
@@ -115,11 +115,11 @@ fn read_line(line: &[u8], number: usize, keys: &mut Keys, faults: &mut Vec<Fault
         (is_name(plan), plan_at, Wrong::Plan),
     ];
     for (_, at, wrong) in checks.iter().filter(|(good, ..)| !good) {
-        fault(&line[..*at], *wrong);
+        fault(before(*at), *wrong);
     }
     let Some(fingerprint) = fingerprint else { return };
     if let Err(first) = keys.add(fingerprint, KnownKey { id: id.to_owned(), plan: plan.to_owned() }, number) {
-        fault(&line[..hash_at], Wrong::Twice(first));
+        fault(before(hash_at), Wrong::Twice(first));
     }
 }
 

@@ -53,8 +53,7 @@ pub fn parse(bytes: &[u8]) -> Result<Progress, Malformed> {
 
 /// Whether bytes begin with `whole`, or are the beginning of it.
 fn is_beginning(bytes: &[u8], whole: &[u8]) -> bool {
-    let length = bytes.len().min(whole.len());
-    bytes[..length] == whole[..length]
+    bytes.iter().zip(whole).all(|(byte, expected)| byte == expected)
 }
 
 fn parse_v1(bytes: &[u8]) -> Result<Progress, Malformed> {
@@ -66,7 +65,10 @@ fn parse_v1(bytes: &[u8]) -> Result<Progress, Malformed> {
             _ => Err(Malformed("version 1: the line is too long")),
         };
     };
-    let line = bytes[..end].strip_suffix(b"\r").ok_or(Malformed("version 1: the line must end in CR LF"))?;
+    let line = bytes
+        .get(..end)
+        .and_then(|line| line.strip_suffix(b"\r"))
+        .ok_or(Malformed("version 1: the line must end in CR LF"))?;
     let source = source_v1(line).ok_or(Malformed("version 1: the line is not as it must be"))?;
     Ok(Progress::Whole { length: end + 1, source })
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::Failure;
 use crate::gateway::buckets::PERMIT;
+use crate::split::split_once_at;
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// For an answer that takes a search.
@@ -55,8 +56,7 @@ pub fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Fai
     let stream = send(address, &line, &permit, PATIENCE).map_err(nobody)?;
     let mut answer = Vec::new();
     stream.take(LARGEST).read_to_end(&mut answer).map_err(nobody)?;
-    let body = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").map(|at| &answer[at + 4..]);
-    match (code(&answer), body) {
+    match (code(&answer), split_once_at(&answer, b"\r\n\r\n").map(|(_, body)| body)) {
         (Some(200), Some(body)) => Ok(serde_json::from_slice(body)
             .map_err(|_| format!("{address}: must answer with JSON, does not: is it an admin listener?"))?),
         (Some(code), Some(body)) => {

@@ -119,8 +119,8 @@ impl Backend {
             }
             Backend::Gateway(address) => {
                 let answer = ask_admin::ask(*address, Method::Get, &format!("/buckets?name={begin}"))?;
-                let keys = answer["buckets"].as_array().ok_or_else(garbled)?;
-                keys.iter().map(|bucket| key(&bucket["key"])).collect()
+                let buckets = answer.get("buckets").and_then(Value::as_array).ok_or_else(garbled)?;
+                buckets.iter().map(|bucket| key(bucket.get("key").ok_or_else(garbled)?)).collect()
             }
         }
     }

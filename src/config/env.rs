@@ -47,20 +47,19 @@ fn expand_text(text: &str, lookup: &dyn Fn(&str) -> Option<String>, wrong: &dyn 
     let mut expanded = String::with_capacity(text.len());
     let mut whole = false;
     let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        expanded.push_str(&rest[..at]);
-        let tail = &rest[at + 1..];
+    while let Some((plain, tail)) = rest.split_once('$') {
+        expanded.push_str(plain);
         if let Some(after) = tail.strip_prefix('$') {
             expanded.push('$');
             rest = after;
         } else if let Some(reference) = tail.strip_prefix('{') {
-            let Some(end) = reference.find('}') else {
+            let Some((reference, after)) = reference.split_once('}') else {
                 wrong("`${` must be closed by `}`".to_owned());
                 return (expanded, false);
             };
-            whole = at == 0 && rest.len() == text.len() && end + 1 == reference.len();
-            expanded.push_str(&value(&reference[..end], lookup, wrong));
-            rest = &reference[end + 1..];
+            whole = plain.is_empty() && rest.len() == text.len() && after.is_empty();
+            expanded.push_str(&value(reference, lookup, wrong));
+            rest = after;
         } else {
             expanded.push('$');
             rest = tail;

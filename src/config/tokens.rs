@@ -151,8 +151,8 @@ fn keys(
         "secret_file" => {
             let bytes = read(field, surroundings)?;
             // An editor ends the last line.
-            let end = bytes.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
-            Key::secret(&bytes[..end]).map(KeySet::of)
+            let ends = bytes.iter().rev().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
+            Key::secret(bytes.get(..bytes.len() - ends).unwrap_or_default()).map(KeySet::of)
         }
         "public_key_file" => Key::pem(&read(field, surroundings)?).map(KeySet::of),
         _ => KeySet::jwks(&read(field, surroundings)?, Origin::File),

@@ -113,7 +113,7 @@ pub fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
         return Err(whole(format!("must be at most {MAX_BYTES} bytes, is {}", bytes.len())));
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
-        let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        let line = bytes.iter().take(error.valid_up_to()).filter(|byte| **byte == b'\n').count() + 1;
         whole(format!("must be UTF-8 text, is not in line {line}"))
     })?;
     // A byte order mark is no part of the text, and would shift the first line by a column.

@@ -72,7 +72,7 @@ impl ServeHttp for Answer {
         let mut body = Vec::new();
         while let Ok(Some(part)) = session.read_request_body().await {
             let room = MOST.saturating_sub(body.len());
-            body.extend_from_slice(&part[..part.len().min(room)]);
+            body.extend(part.iter().take(room));
         }
         let head = session.req_header();
         let target = head.uri.path_and_query().map_or("*", |target| target.as_str());

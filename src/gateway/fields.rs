@@ -140,7 +140,7 @@ impl Triple {
         let number = |name: &str| {
             let value = header.headers.get(name)?.to_str().ok()?.trim();
             let digits = value.find(|character: char| !character.is_ascii_digit()).unwrap_or(value.len());
-            value[..digits].parse::<u64>().ok()
+            value.get(..digits)?.parse::<u64>().ok()
         };
         let Some(remaining) = number(names[1]) else { return false };
         let limit = number(names[0]).filter(|limit| *limit > 0).unwrap_or(self.limit);

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue};
 use super::request_id;
 use crate::limit::request::address_text;
 
-pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Who sent a request, as far as the upstream is told.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +18,28 @@ pub struct Client<'a> {
     /// Whether that peer is believed about the client.
     pub trusted_peer: bool,
     pub request_id: &'a HeaderValue,
+}
+
+/// What a request says of its way here.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Said<'h> {
+    pub request_id: Option<&'h HeaderValue>,
+    pub forwarded_for: bool,
+}
+
+impl<'h> Said<'h> {
+    /// In one pass: most requests say neither, and have few fields.
+    pub fn by(headers: &'h HeaderMap) -> Said<'h> {
+        let mut said = Said::default();
+        for (name, value) in headers {
+            match name.as_str() {
+                "x-request-id" => said.request_id = said.request_id.or(Some(value)),
+                "x-forwarded-for" => said.forwarded_for = true,
+                _ => {}
+            }
+        }
+        said
+    }
 }
 
 /// What no other spelling may take the place of.
@@ -32,7 +54,7 @@ pub fn apply(headers: &mut HeaderMap, client: Client<'_>) {
     // may take for them, whoever sent it: where names become those of variables, `X_Real_IP` is `X-Real-IP`.
     let ours = |name: &HeaderName| {
         let name = name.as_str();
-        if memchr::memchr2(b'_', b'.', name.as_bytes()).is_some() {
+        if name.bytes().any(|byte| matches!(byte, b'_' | b'.')) {
             let folded = name.replace(['_', '.'], "-");
             return folded.starts_with("x-tollgate-") || folded.starts_with("ratelimit") || OURS.contains(&&*folded);
         }

@@ -23,25 +23,23 @@ struct Sender {
 impl Hearsay {
     /// To be called for a request of a peer that is not trusted, when it has the field. Whether to say so now.
     pub fn is_news(&self, peer: IpAddr) -> bool {
-        let find = |senders: &[Sender]| senders.iter().position(|sender| sender.address == peer);
         // Nearly always there is nothing to write, and no thread has to wait for another.
         {
             let senders = self.0.read();
-            match find(&senders) {
-                Some(place) if senders[place].again => return false,
+            match senders.iter().find(|sender| sender.address == peer) {
+                Some(sender) if sender.again => return false,
                 None if senders.len() >= MOST => return false,
                 _ => {}
             }
         }
         let mut senders = self.0.write();
-        match find(&senders) {
-            Some(place) => !std::mem::replace(&mut senders[place].again, true),
-            None if senders.len() < MOST => {
-                senders.push(Sender { address: peer, again: false });
-                false
-            }
-            None => false,
+        if let Some(sender) = senders.iter_mut().find(|sender| sender.address == peer) {
+            return !std::mem::replace(&mut sender.again, true);
         }
+        if senders.len() < MOST {
+            senders.push(Sender { address: peer, again: false });
+        }
+        false
     }
 }
 

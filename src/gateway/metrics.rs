@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use super::labels::{Fate, Origin, TokenResult, UpstreamError};
 use super::reply::Reason;
 use super::responses::Responses;
+use super::wrong::{File, Wrong};
 use crate::limit::rule::Mode;
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
 use crate::store::{Source, StoreError};
@@ -105,19 +106,10 @@ pub struct Metrics {
     pub access_log_dropped: Counter,
     reloads: [Counter; 2],
     last_reload: Gauge,
-    /// Which of the files were wrong when they were last read.
-    wrong: [AtomicBool; 2],
+    wrong: Wrong,
     config_loaded: Gauge,
     /// The hash of the file in force.
     config: Mutex<String>,
-}
-
-/// What is read again while the process runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum File {
-    /// With it the API keys, and all else that it names.
-    Config,
-    ApiKeys,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -233,7 +225,7 @@ impl Metrics {
             reloads: ["success", "failure"]
                 .map(|result| counter(&recorder, "tollgate_config_reloads_total", &[("result", result)])),
             last_reload: gauge(&recorder, "tollgate_config_last_reload_successful", &[]),
-            wrong: Default::default(),
+            wrong: Wrong::default(),
             config_loaded: gauge(&recorder, "tollgate_config_loaded_timestamp_seconds", &[]),
             config: Mutex::default(),
             recorder,
@@ -361,15 +353,14 @@ impl Metrics {
     /// A file is wrong.
     pub fn not_taken_up(&self, file: File) {
         self.reloads[1].increment(1);
-        self.wrong[file as usize].store(true, Ordering::Relaxed);
+        self.wrong.note(file, true);
         self.last_reload.set(0.0);
     }
 
     /// What is in a file is what is in force.
     pub fn in_force(&self, file: File) {
-        self.wrong[file as usize].store(false, Ordering::Relaxed);
-        let wrong = self.wrong.iter().any(|wrong| wrong.load(Ordering::Relaxed));
-        self.last_reload.set(if wrong { 0.0 } else { 1.0 });
+        self.wrong.note(file, false);
+        self.last_reload.set(if self.wrong.any() { 0.0 } else { 1.0 });
     }
 
     /// The handles of every limit of a rule set, in its order. Every series exists from here on, at 0.

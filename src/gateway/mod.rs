@@ -48,6 +48,7 @@ mod trace;
 mod upstream;
 mod warned;
 mod without_store;
+mod wrong;
 
 pub use decide::retry_after;
 pub use descriptors::raise as raise_open_files;
@@ -233,6 +234,7 @@ impl Bootstrapped {
     }
 
     /// Runs until the process is told to leave. `ready` is called when everything is in force.
+    #[allow(clippy::indexing_slicing, reason = "remainders of the number of threads, which is how many there are")]
     pub fn run(self, ready: impl FnOnce() + Send + 'static) {
         let mut server = Server::new_with_opt_and_conf(None, server_conf(self.threads));
         server.bootstrap();

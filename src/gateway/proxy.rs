@@ -23,7 +23,7 @@ use super::decide::{Arrival, Decision, decide};
 use super::essential;
 use super::failure::{is_silence, upstream_error, violation, words};
 use super::fields::RateFields;
-use super::forwarding::{self, Client, FORWARDED_FOR};
+use super::forwarding::{self, Client, Said};
 use super::hop_by_hop;
 use super::labels::{Origin, UpstreamError};
 use super::metrics::DEFAULT;
@@ -116,16 +116,14 @@ impl ProxyHttp for Proxy {
         let snapshot = self.gateway.snapshot.load();
         let head = session.req_header();
         essential::stumble(head.uri.path());
-        passage.request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
+        let said = Said::by(&head.headers);
+        passage.request_id = request_id::keep_or_make(said.request_id);
         passage.peer = session
             .client_addr()
             .and_then(|address| address.as_inet())
             .map_or(passage.peer, |address| address.ip().to_canonical());
         passage.trusted_peer = snapshot.config.client_ip.trusts(passage.peer);
-        if !passage.trusted_peer
-            && head.headers.contains_key(FORWARDED_FOR)
-            && self.gateway.hearsay.is_news(passage.peer)
-        {
+        if !passage.trusted_peer && said.forwarded_for && self.gateway.hearsay.is_news(passage.peer) {
             let hint = "if this is a proxy of yours, name it in client_ip.trusted_proxies";
             log::info!(peer:% = passage.peer, hint; "X-Forwarded-For of an untrusted peer is ignored");
         }

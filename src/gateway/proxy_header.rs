@@ -99,7 +99,7 @@ async fn read(stream: &mut Stream) -> Result<Source, Failure> {
         let begun = header.len();
         header.resize(begun + missing, 0);
         // Not `read_exact`: what is wrong shows at its first byte, and more may never come.
-        let found: io::Result<usize> = stream.read(&mut header[begun..]).await;
+        let found: io::Result<usize> = stream.read(header.get_mut(begun..).unwrap_or_default()).await;
         match found {
             Ok(found @ 1..) => header.truncate(begun + found),
             _ if begun == 0 => return Err(Failure::Gone),

@@ -105,6 +105,7 @@ impl RefusedBuckets {
 #[derive(Debug, Default)]
 struct Windows([Table; 2]);
 
+#[allow(clippy::indexing_slicing, reason = "there are two, and a table's places are fewer than its columns are long")]
 impl Windows {
     /// The table of a moment; of a later one, where that has begun.
     fn at(&mut self, moment: Timestamp) -> &mut Table {
@@ -163,6 +164,7 @@ impl Default for Table {
     }
 }
 
+#[allow(clippy::indexing_slicing, reason = "a place is below KEPT, which is how long the columns are")]
 impl Table {
     fn count(&mut self, key: BucketKey, whose: Whose) {
         let place = match self.find(key) {

@@ -22,9 +22,9 @@ fn is_harmless(id: &[u8]) -> bool {
 fn make() -> HeaderValue {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut id = [0; 32];
-    for (pair, byte) in id.chunks_exact_mut(2).zip(fastrand::u128(..).to_be_bytes()) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
+    let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or(b'0');
+    for (pair, byte) in id.as_chunks_mut().0.iter_mut().zip(fastrand::u128(..).to_be_bytes()) {
+        *pair = [digit(byte >> 4), digit(byte & 15)];
     }
     HeaderValue::from_bytes(&id).unwrap_or_else(|_| HeaderValue::from_static("0"))
 }

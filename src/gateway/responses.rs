@@ -18,6 +18,7 @@ impl Responses {
         Responses((0..METHODS.len() * CODES * 2).map(|_| OnceLock::new()).collect())
     }
 
+    #[allow(clippy::indexing_slicing, reason = "there is one for each of these methods and codes")]
     pub fn counter(&self, recorder: &PrometheusRecorder, method: &str, code: u16, origin: Origin) -> &Counter {
         let method_place = METHODS.iter().position(|known| *known == method).unwrap_or(METHODS.len() - 1);
         // An upstream's code outside of HTTP's range is none.

@@ -10,6 +10,7 @@ use http::header::{CONNECTION, COOKIE, HeaderName};
 
 use super::path;
 use super::request::Request;
+use crate::split::split_once;
 
 /// Something a request has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -187,7 +188,7 @@ fn filled(value: &[u8]) -> Option<Cow<'_, [u8]>> {
 fn query_pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = (Cow<'r, [u8]>, Cow<'r, [u8]>)> + use<'r> {
     let query = request.head.uri.query().unwrap_or_default().as_bytes();
     query.split(|byte| *byte == b'&').map(|pair| {
-        let (name, value) = split_at(pair, b'=');
+        let (name, value) = split_once(pair, b'=').unwrap_or((pair, b""));
         (decode(name), decode(value))
     })
 }
@@ -196,16 +197,9 @@ fn query_pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = (Cow<'r, [u8]>
 fn cookie_pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = (&'r [u8], &'r [u8])> + use<'r> {
     let fields = request.head.headers.get_all(COOKIE).iter();
     fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';')).map(|pair| {
-        let (name, value) = split_at(pair, b'=');
+        let (name, value) = split_once(pair, b'=').unwrap_or((pair, b""));
         (name.trim_ascii(), value.trim_ascii())
     })
-}
-
-fn split_at(pair: &[u8], separator: u8) -> (&[u8], &[u8]) {
-    match pair.iter().position(|byte| *byte == separator) {
-        Some(at) => (&pair[..at], &pair[at + 1..]),
-        None => (pair, b""),
-    }
 }
 
 fn decode(text: &[u8]) -> Cow<'_, [u8]> {
@@ -220,7 +214,7 @@ fn decode(text: &[u8]) -> Cow<'_, [u8]> {
             b'+' => b' ',
             b'%' => match path::hex_pair(tail) {
                 Some(escaped) => {
-                    rest = &tail[2..];
+                    rest = tail.get(2..).unwrap_or_default();
                     escaped
                 }
                 None => b'%',

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::split::split_once;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// An amount of tokens, in thousandths of one. Never a float: three decimals are all that can be asked for.
@@ -40,11 +41,7 @@ impl Cost {
 
     /// Reads `[0-9]+(\.[0-9]+)?`: no sign, exponent, hexadecimal or `nan`. A number beyond all bounds saturates.
     pub fn parse(text: &[u8], beyond: Beyond) -> Option<Cost> {
-        let point = text.iter().position(|byte| *byte == b'.');
-        let (whole, decimals) = match point {
-            Some(point) => (&text[..point], &text[point + 1..]),
-            None => (text, &b"0"[..]),
-        };
+        let (whole, decimals) = split_once(text, b'.').unwrap_or((text, b"0"));
         let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
         if !digits(whole) || !digits(decimals) {
             return None;
@@ -57,7 +54,11 @@ impl Cost {
         let number = |part: &[u8]| {
             part.iter().fold(0u64, |sum, digit| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
         };
-        let scale = [1000, 100, 10, 1][kept.len()];
+        let scale = match kept.len() {
+            0 | 1 => 100,
+            2 => 10,
+            _ => 1,
+        };
         let thousandths = number(whole).saturating_mul(1000).saturating_add(number(kept) * scale);
         Some(Cost(thousandths.saturating_add(u64::from(excess))))
     }

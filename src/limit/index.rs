@@ -68,6 +68,7 @@ impl Index {
         found
     }
 
+    #[allow(clippy::indexing_slicing, reason = "the place was just found or made")]
     fn group(&mut self, slot: usize) -> &mut Group {
         let place = self.groups.iter().position(|group| group.slot == slot).unwrap_or_else(|| {
             self.groups.push(Group { slot, exact: HashMap::new(), subtrees: HashMap::new(), longest: 0 });
@@ -97,8 +98,10 @@ impl Group {
             return;
         }
         for end in 0..=value.len().min(self.longest) {
-            if matches!(value.get(end), None | Some(b'/')) {
-                found.extend(self.subtrees.get(&value[..end]).into_iter().flatten().copied());
+            if matches!(value.get(end), None | Some(b'/'))
+                && let Some(subtree) = value.get(..end).and_then(|above| self.subtrees.get(above))
+            {
+                found.extend_from_slice(subtree);
             }
         }
     }

@@ -79,9 +79,8 @@ impl KeySeed {
     pub fn key(&self, descriptor: &Descriptor) -> BucketKey {
         let mut hash = self.0.clone();
         hash.update(&descriptor.0);
-        let digest = hash.finalize();
         let mut key = [0; 16];
-        key.copy_from_slice(&digest[..16]);
+        key.iter_mut().zip(hash.finalize()).for_each(|(byte, hashed)| *byte = hashed);
         BucketKey(key)
     }
 }

@@ -5,6 +5,7 @@
 //! segments merged (RFC 3986 §6.2.2), and what different servers read differently (`%2f`, `%5c`, `%00`, a broken escape) is
 //! refused. `;` stays as it came: where it is written plainly, some servers end the segment's name there.
 
+use crate::byte_set::ByteSet;
 use std::borrow::Cow;
 
 /// The path has no single reading.
@@ -12,23 +13,7 @@ use std::borrow::Cow;
 pub struct Unreadable;
 
 /// What stands unescaped in a segment: RFC 3986, section 3.3, but for `;`.
-const PLAIN: [bool; 256] = letters_digits_and(b"-._~!$&'()*+,=:@");
-
-/// A table of bytes, by number.
-pub const fn letters_digits_and(others: &[u8]) -> [bool; 256] {
-    let mut table = [false; 256];
-    let mut byte: u8 = 0;
-    while byte < 128 {
-        table[byte as usize] = byte.is_ascii_alphanumeric();
-        byte += 1;
-    }
-    let mut place = 0;
-    while place < others.len() {
-        table[others[place] as usize] = true;
-        place += 1;
-    }
-    table
-}
+const PLAIN: ByteSet = ByteSet::letters_digits_and(b"-._~!$&'()*+,=:@");
 
 /// The path as rules see it. `*`, the target of `OPTIONS *`, is itself.
 pub fn normalise(path: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {
@@ -44,16 +29,20 @@ pub fn may_be_part(part: &[u8]) -> bool {
     while let Some((&byte, tail)) = rest.split_first() {
         rest = tail;
         match byte {
-            // The rest of an escape may be cut off.
-            b'%' if tail.len() < 2 => return tail.iter().all(|digit| is_capital_hex(*digit)),
-            b'%' => match hex_pair(tail) {
-                Some(byte) if !PLAIN[usize::from(byte)] && tail[..2].iter().all(|digit| is_capital_hex(*digit)) => {
-                    rest = &tail[2..];
+            b'%' => match tail {
+                [high, low, after @ ..] if is_capital_hex(*high) && is_capital_hex(*low) => {
+                    if hex_pair(tail).is_none_or(|byte| PLAIN.has(byte)) {
+                        return false;
+                    }
+                    rest = after;
                 }
+                // The rest of an escape may be cut off.
+                [] => return true,
+                [digit] => return is_capital_hex(*digit),
                 _ => return false,
             },
             b'/' | b';' => {}
-            _ if PLAIN[usize::from(byte)] => {}
+            _ if PLAIN.has(byte) => {}
             _ => return false,
         }
     }
@@ -74,7 +63,7 @@ pub fn hex_pair(text: &[u8]) -> Option<u8> {
 fn is_normal(path: &[u8]) -> bool {
     let dull = |pair: &[u8]| match pair {
         [b'/', b'/' | b'.'] => false,
-        [_, byte] => PLAIN[usize::from(*byte)] || matches!(byte, b'/' | b';'),
+        [_, byte] => PLAIN.has(*byte) || matches!(byte, b'/' | b';'),
         _ => false,
     };
     path == b"*" || (path.first() == Some(&b'/') && path.windows(2).all(dull))
@@ -101,11 +90,11 @@ fn spell(path: &[u8]) -> Result<Vec<u8>, Unreadable> {
             }
             _ => byte,
         };
-        if PLAIN[usize::from(meant)] {
+        if PLAIN.has(meant) {
             spelt.push(meant);
         } else {
-            const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-            spelt.extend([b'%', DIGITS[usize::from(meant >> 4)], DIGITS[usize::from(meant & 15)]]);
+            let digit = |half: u8| if half < 10 { b'0' + half } else { b'A' - 10 + half };
+            spelt.extend([b'%', digit(meant >> 4), digit(meant & 15)]);
         }
     }
     Ok(spelt)

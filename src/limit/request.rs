@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::identity::{Claims, KnownKey};
+use crate::split::rsplit_once;
 
 /// One request, as far as rules may look at it.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +36,7 @@ impl<'a> Request<'a> {
 
 /// `host:8080` → `host`, `[::1]:8080` → `[::1]`.
 pub fn without_port(authority: &[u8]) -> &[u8] {
-    let Some(colon) = authority.iter().rposition(|byte| *byte == b':') else { return authority };
-    let (host, port) = (&authority[..colon], &authority[colon + 1..]);
+    let Some((host, port)) = rsplit_once(authority, b':') else { return authority };
     let bracketed = host.first() == Some(&b'[') && host.last() == Some(&b']');
     let plain = !host.contains(&b':');
     if (bracketed || plain) && port.iter().all(u8::is_ascii_digit) { host } else { authority }

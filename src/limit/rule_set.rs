@@ -406,16 +406,17 @@ struct Described {
 /// What a rule picks from a request; none when one of its keys has no value.
 fn describe(rule: &CompiledRule, values: &mut Values<'_, '_>) -> Option<Described> {
     let mut described = Described { descriptor: Descriptor::default(), only: None };
-    let (attributes, issuer) = (values.attributes, values.request.claims.and_then(Claims::issuer));
+    let issuer = values.request.claims.and_then(Claims::issuer);
     for alternatives in &rule.keys {
         let (number, (slot, fold)) = (0u8..).zip(alternatives).find(|(_, (slot, _))| values.of(*slot).is_some())?;
+        let attribute = values.attribute(*slot);
         let value = values.of(*slot)?;
         let value = match fold {
             Fold::Exact => Cow::Borrowed(value),
             Fold::Lower => Cow::Owned(value.to_ascii_lowercase()),
         };
         // Two issuers may give the same name to two people.
-        if let Some(issuer) = issuer.filter(|_| matches!(attributes[slot.0], Attribute::Claim(_))) {
+        if let Some(issuer) = issuer.filter(|_| matches!(attribute, Attribute::Claim(_))) {
             described.descriptor.push(number, issuer.as_bytes());
         }
         described.descriptor.push(number, &value);

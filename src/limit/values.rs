@@ -26,7 +26,7 @@ type Value<'r> = Option<Cow<'r, [u8]>>;
 
 /// The attributes of one request, each resolved when it is first asked for.
 pub struct Values<'s, 'r> {
-    pub attributes: &'s [Attribute],
+    attributes: &'s [Attribute],
     pub request: &'s Request<'r>,
     /// By the calendar.
     pub at: Timestamp,
@@ -38,8 +38,17 @@ impl<'s, 'r> Values<'s, 'r> {
         Values { attributes, request, at, resolved: SmallVec::from_elem(None, attributes.len()) }
     }
 
+    #[allow(clippy::indexing_slicing, reason = "a slot is a place in the list that it was made of")]
+    pub fn attribute(&self, slot: Slot) -> &'s Attribute {
+        &self.attributes[slot.0]
+    }
+
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "there are as many as attributes; a value that is there must not be missed"
+    )]
     pub fn of(&mut self, slot: Slot) -> Option<&[u8]> {
-        let (attribute, request) = (&self.attributes[slot.0], self.request);
+        let (attribute, request) = (self.attribute(slot), self.request);
         self.resolved[slot.0].get_or_insert_with(|| attribute.resolve(request)).as_deref()
     }
 
@@ -52,9 +61,9 @@ impl<'s, 'r> Values<'s, 'r> {
                 }
             })
         });
-        let all = if found.is_some() { 0 } else { list.len() };
+        let all = if found.is_some() { &[] } else { list };
         let found = found.unwrap_or_default().into_iter().filter_map(|place| list.get(usize::try_from(place).ok()?));
-        list[..all].iter().chain(found)
+        all.iter().chain(found)
     }
 
     pub fn hold(&mut self, conditions: &[Compiled]) -> bool {

@@ -8,15 +8,16 @@ use http::{Method, Request, Uri};
 use super::asked::{Asked, Told};
 use super::moment::{Moment, nginx};
 use crate::limit::path::hex_pair;
+use crate::split::{split_once, split_once_at};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// `ADDRESS - USER [TIME] "METHOD TARGET HTTP/1.1" STATUS BYTES "REFERER" "AGENT" "X-FORWARDED-FOR"`: the last is in
 /// nginx's format `main`; what stands behind it is not looked at. Of what cannot be read, what was wanted.
 pub fn read(line: &[u8]) -> Result<(Moment, Asked), &'static str> {
-    let (address, rest) = split_at(line, b" ").ok_or("no line of nginx or Apache")?;
-    let (_, rest) = split_at(rest, b" [").ok_or("no time in brackets")?;
-    let (time, rest) = split_at(rest, b"] ").ok_or("no time in brackets")?;
+    let (address, rest) = split_once(line, b' ').ok_or("no line of nginx or Apache")?;
+    let (_, rest) = split_once_at(rest, b" [").ok_or("no time in brackets")?;
+    let (time, rest) = split_once_at(rest, b"] ").ok_or("no time in brackets")?;
     let moment = nginx(time).ok_or("its time is none like 21/Nov/2026:14:51:52 +0000")?;
     let peer = std::str::from_utf8(address).ok().and_then(|text| text.parse().ok());
     let peer = peer.ok_or("does not begin with an address")?;
@@ -37,7 +38,7 @@ pub fn read(line: &[u8]) -> Result<(Moment, Asked), &'static str> {
         }
     };
     let mut told = Told::Common;
-    let referer = rest.iter().position(|byte| *byte == b'"').and_then(|start| quoted(&rest[start..]));
+    let referer = rest.iter().position(|byte| *byte == b'"').and_then(|start| quoted(rest.get(start..)?));
     if let Some((referer, rest)) = referer
         && let Some((agent, rest)) = quoted(rest.trim_ascii_start())
     {
@@ -51,25 +52,20 @@ pub fn read(line: &[u8]) -> Result<(Moment, Asked), &'static str> {
     Ok((moment, Asked { head, peer: Some(peer), told }))
 }
 
-fn split_at<'l>(line: &'l [u8], separator: &[u8]) -> Option<(&'l [u8], &'l [u8])> {
-    let at = memchr::memmem::find(line, separator)?;
-    Some((&line[..at], &line[at + separator.len()..]))
-}
-
 /// What stands in quotes at the start, as it was before it was escaped: `\x22` by nginx, `\"` by Apache.
 fn quoted(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let text = text.strip_prefix(b"\"")?;
-    let end = memchr::memchr2(b'"', b'\\', text)?;
-    if text[end] == b'"' {
-        return Some((Cow::Borrowed(&text[..end]), &text[end + 1..]));
+    let (plain, mut rest) = text.split_at_checked(memchr::memchr2(b'"', b'\\', text)?)?;
+    if let [b'"', rest @ ..] = rest {
+        return Some((Cow::Borrowed(plain), rest));
     }
-    let (mut plain, mut rest) = (text[..end].to_vec(), &text[end..]);
+    let mut plain = plain.to_vec();
     loop {
         rest = match rest {
             [b'"', rest @ ..] => return Some((Cow::Owned(plain), rest)),
             [b'\\', b'x', escaped @ ..] if hex_pair(escaped).is_some() => {
                 plain.extend(hex_pair(escaped));
-                &escaped[2..]
+                escaped.get(2..).unwrap_or_default()
             }
             [b'\\', byte, rest @ ..] | [byte, rest @ ..] => {
                 plain.push(*byte);

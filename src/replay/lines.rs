@@ -73,8 +73,8 @@ impl Lines {
 
 fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut length = 0;
-    while length < bytes.len() {
-        match input.read(&mut bytes[length..]) {
+    while let Some(rest) = bytes.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        match input.read(rest) {
             Ok(0) => break,
             Ok(more) => length += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

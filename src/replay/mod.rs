@@ -54,8 +54,10 @@ pub fn replay(
     let (mut timeline, mut requests, mut span, mut ours) = (Timeline::default(), 0, None, Ours::None);
     while let Some(entry) = logs.advance()? {
         let mut fates = [None; 2];
-        for (place, trial) in trials.iter_mut().enumerate() {
-            fates[place] = Some(trial.decide(&entry, fates[0]));
+        let mut before = None;
+        for (fate, trial) in fates.iter_mut().zip(&mut trials) {
+            *fate = Some(trial.decide(&entry, before));
+            before = *fate;
         }
         timeline.add(entry.at, fates);
         ours = ours.and(&entry);

@@ -61,7 +61,7 @@ fn panel(svg: &mut String, number: usize, name: &str, stretches: &[Stretch], mos
     let count = (stretches.len() as u64).max(1);
     let edge = |place: u64| LEFT * 100 + place * (WIDTH - LEFT - 20) * 100 / count;
     for (place, stretch) in (0u64..).zip(stretches).filter(|(_, stretch)| stretch.part.requests > 0) {
-        let (refused, undecided) = (stretch.part.refused[number], stretch.part.undecided[number]);
+        let (refused, undecided) = (stretch.part.refused_by(number), stretch.part.undecided_by(number));
         let allowed = stretch.part.requests - refused - undecided;
         let (from, to) = (edge(place), edge(place + 1));
         let mut below = 0;

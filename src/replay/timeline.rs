@@ -6,10 +6,12 @@ use super::trial::Fate;
 use crate::time::Timestamp;
 
 /// In seconds; each is a multiple of the one before.
-const WIDTHS: [u64; 5] = [1, 10, 60, 600, 3600];
+const WIDTHS: [u64; 5] = [1, 10, 60, 600, LONGEST];
+const LONGEST: u64 = 3600;
 const MOST_PARTS: usize = 20_000;
 /// In seconds: what people divide time into.
-const ROUND: [u64; 17] = [1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400];
+const ROUND: [u64; 17] = [1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, DAY];
+const DAY: u64 = 86_400;
 
 const SECOND: u64 = 1_000_000;
 
@@ -32,10 +34,18 @@ pub struct Part {
 impl Part {
     pub fn add(&mut self, other: &Part) {
         self.requests += other.requests;
-        for file in 0..2 {
-            self.refused[file] += other.refused[file];
-            self.undecided[file] += other.undecided[file];
+        for (ours, others) in [(&mut self.refused, other.refused), (&mut self.undecided, other.undecided)] {
+            ours.iter_mut().zip(others).for_each(|(sum, count)| *sum += count);
         }
+    }
+
+    /// By the file of this number.
+    pub fn refused_by(&self, file: usize) -> u64 {
+        self.refused.get(file).copied().unwrap_or_default()
+    }
+
+    pub fn undecided_by(&self, file: usize) -> u64 {
+        self.undecided.get(file).copied().unwrap_or_default()
     }
 }
 
@@ -60,7 +70,7 @@ impl Timeline {
     }
 
     fn seconds(&self) -> u64 {
-        WIDTHS[self.width]
+        WIDTHS.get(self.width).copied().unwrap_or(LONGEST)
     }
 
     fn lengthen(&mut self) {
@@ -81,9 +91,9 @@ impl Timeline {
         for (number, part) in &self.parts {
             stretches.entry(number * self.seconds() / length).or_default().add(part);
         }
-        let worst = stretches.into_iter().rev().max_by_key(|(_, part)| part.refused[file])?;
+        let worst = stretches.into_iter().rev().max_by_key(|(_, part)| part.refused_by(file))?;
         let stretch = Stretch { start: worst.0 * length, length, part: worst.1 };
-        (stretch.part.refused[file] > 0).then_some(stretch)
+        (stretch.part.refused_by(file) > 0).then_some(stretch)
     }
 
     /// The whole time in at most so many equal stretches of a round length, none of them left out.
@@ -91,9 +101,8 @@ impl Timeline {
         let Some((first, last)) = self.span() else { return Vec::new() };
         let enough = |length: u64| last.div_ceil(length) - first / length <= most;
         let round = ROUND.into_iter().find(|length| length.is_multiple_of(self.seconds()) && enough(*length));
-        let day = ROUND[ROUND.len() - 1];
         // Of many days, so many whole ones.
-        let days = || (1..).map(|days| days * day).find(|length| enough(*length)).unwrap_or(last.max(1));
+        let days = || (1..).map(|days| days * DAY).find(|length| enough(*length)).unwrap_or(last.max(1));
         let length = round.unwrap_or_else(days);
         let empty = |number| Stretch { start: number * length, length, part: Part::default() };
         let mut stretches: Vec<Stretch> = (first / length..last.div_ceil(length)).map(empty).collect();

@@ -109,7 +109,7 @@ impl Memory {
 
     /// What is kept of these buckets, one after the other.
     pub fn states_of(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
-        let state = |key| self.shards[self.shard_of(key)].lock().get_priority(key).map(|kept| kept.state.clone());
+        let state = |key| self.shard(self.shard_of(key)).lock().get_priority(key).map(|kept| kept.state.clone());
         let states = keys.iter().map(state).collect();
         // Read behind them: no state lies ahead of it.
         (self.clock.now(), states)
@@ -118,7 +118,7 @@ impl Memory {
     /// The same, and from then on nothing is kept of them: they are full.
     pub fn forget(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
         let forget = |key| {
-            let (_, kept) = self.shards[self.shard_of(key)].lock().remove(key)?;
+            let (_, kept) = self.shard(self.shard_of(key)).lock().remove(key)?;
             self.buckets.fetch_sub(1, Ordering::Relaxed);
             Some(kept.state)
         };
@@ -133,7 +133,7 @@ impl Memory {
 
     /// Makes a bucket hold no more than `most`.
     pub fn lower(&self, key: BucketKey, algorithm: &Algorithm, most: Cost) {
-        let shard = &mut self.shards[self.shard_of(&key)].lock();
+        let shard = &mut self.shard(self.shard_of(&key)).lock();
         let now = self.clock.now();
         let state = shard.get_priority(&key).map(|kept| kept.state.clone());
         let step = |cost| algorithm.step(state.as_deref(), cost, now);
@@ -163,14 +163,20 @@ impl Memory {
         usize::try_from(hash % self.shards.len() as u64).unwrap_or(0)
     }
 
+    #[allow(clippy::indexing_slicing, reason = "all numbers are of `shard_of`")]
+    fn shard(&self, number: usize) -> &Mutex<Shard> {
+        &self.shards[number]
+    }
+
     fn lock(&self, plan: &Plan) -> Held<'_> {
         let mut numbers: SmallVec<[usize; 4]> = plan.charges().map(|charge| self.shard_of(&charge.key)).collect();
         // Sorted, so that two requests which share two shards lock them in the same order.
         numbers.sort_unstable();
         numbers.dedup();
-        numbers.into_iter().map(|number| (number, self.shards[number].lock())).collect()
+        numbers.into_iter().map(|number| (number, self.shard(number).lock())).collect()
     }
 
+    #[allow(clippy::indexing_slicing, reason = "places are of `place`, among what is held")]
     fn settle(&self, plan: &Plan, held: &mut Held<'_>, now: Timestamp) -> (Settlement, u64) {
         let (places, states) = self.states(plan, held);
         let (settlement, entries) = settle(plan, &states, now);
@@ -184,6 +190,10 @@ impl Memory {
     }
 
     /// Where each charge's bucket is among the held shards, and what is remembered of it.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "places are of `place`; a bucket that is not looked up would be a full one"
+    )]
     fn states(&self, plan: &Plan, held: &Held<'_>) -> (SmallVec<[usize; 2]>, SmallVec<[Option<State>; 2]>) {
         let places: SmallVec<[usize; 2]> = plan.charges().map(|charge| self.place(held, &charge.key)).collect();
         let state = |(charge, place): (&Charge, &usize)| {

@@ -3,7 +3,15 @@
 //! `scripts/fuzz` runs them for as long as one likes; without it each has a second.
 
 #![cfg(feature = "test-hooks")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::unreachable,
+    reason = "a test fails by panicking"
+)]
 
 mod logs;
 mod meaning;

@@ -1,6 +1,14 @@
 //! Everything that is tested from outside, in one binary: it starts the real gateway before a recording upstream.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::unreachable,
+    reason = "a test fails by panicking"
+)]
 
 mod history;
 mod support;

@@ -212,7 +212,7 @@ fn rsa_only(algorithm: Algorithm) -> Option<&'static signature::RsaParameters> {
 
 fn unpadded(number: &[u8]) -> &[u8] {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
-    &number[zeros..]
+    number.get(zeros..).unwrap_or_default()
 }
 
 /// The modulus and the exponent of an RSAPublicKey (RFC 8017, appendix A.1.1).

@@ -290,7 +290,7 @@ fn in_header<'r>(head: &'r Parts, name: &HeaderName) -> Option<&'r [u8]> {
     let scheme = value.split(|byte| matches!(byte, b' ' | b'\t')).next().unwrap_or_default();
     if scheme.eq_ignore_ascii_case(BEARER) {
         // Nothing behind it, or a tab before it, makes a token that does not verify, not the absence of one.
-        return Some(value[scheme.len()..].trim_ascii_start());
+        return Some(value.get(scheme.len()..)?.trim_ascii_start());
     }
     (*name != header::AUTHORIZATION && !value.is_empty()).then_some(value)
 }

@@ -55,7 +55,7 @@ impl<'t> Unverified<'t> {
         else {
             return Err(Invalid::Malformed);
         };
-        let message = &token[..header.len() + 1 + claims.len()];
+        let message = token.get(..header.len() + 1 + claims.len()).ok_or(Invalid::Malformed)?;
         let header = json::object(&decode(header)?).ok_or(Invalid::Malformed)?;
         // An extension that must be understood, and is not (RFC 7515, section 4.1.11).
         if header.contains_key("crit") {

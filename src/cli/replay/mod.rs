@@ -157,10 +157,9 @@ fn in_json(report: &Report, names: &[String]) -> serde_json::Value {
     let mut files = Vec::new();
     for (number, (name, outcome)) in names.iter().zip(&report.outcomes).enumerate() {
         let mut file = json!(outcome);
-        let worst = report
-            .timeline
-            .worst(number)
-            .map(|worst| json!({"start": worst.start, "seconds": worst.length, "refused": worst.part.refused[number]}));
+        let worst = report.timeline.worst(number).map(
+            |worst| json!({"start": worst.start, "seconds": worst.length, "refused": worst.part.refused_by(number)}),
+        );
         if let Some(file) = file.as_object_mut() {
             file.insert("file".to_owned(), name.clone().into());
             file.insert("worst".to_owned(), worst.into());

@@ -154,7 +154,7 @@ fn worst(report: &Report) -> String {
     let last = report.outcomes.len().saturating_sub(1);
     let Some(worst) = report.timeline.worst(last) else { return String::new() };
     let span = if worst.length == 3600 { "hour" } else { "minute" };
-    let refused: Vec<String> = worst.part.refused[..=last].iter().map(|refused| grouped(*refused)).collect();
+    let refused: Vec<String> = (0..=last).map(|file| grouped(worst.part.refused_by(file))).collect();
     format!("worst {span}  {} UTC, {} refused\n", moment(worst.start), refused.join(" → "))
 }
 

@@ -33,9 +33,9 @@ impl<'f> Example<'f> {
     /// Some requests of this kind; none where no value can be made up.
     pub fn of(known: &Known<'f>, ipv6_prefix: u8) -> Vec<Example<'f>> {
         let clients = clients(&known.on(&Attribute::Address), ipv6_prefix);
-        let ends = |all: usize| if all > 1 { vec![0, all - 1] } else { vec![0; all] };
+        let mut ends = clients.iter();
         let mut examples = Vec::new();
-        for client in ends(clients.len()).into_iter().map(|place| clients[place]) {
+        for client in ends.next().into_iter().chain(ends.next_back()).copied() {
             for rest in [Rest::Missing, Rest::Present] {
                 for last in [false, true] {
                     let mut example = Example { values: Vec::new(), client, rest };

@@ -94,8 +94,8 @@ impl File<'_> {
         };
         let is_firm = |key: &LimitKey| {
             let last = key.alternatives.iter().position(|part| known.is_present(&part.attribute));
-            let reached = &key.alternatives[..last.map_or(key.alternatives.len(), |last| last + 1)];
-            !reached.iter().any(|part| chosen(&part.attribute))
+            let reached = last.map_or(key.alternatives.len(), |last| last + 1);
+            !key.alternatives.iter().take(reached).any(|part| chosen(&part.attribute))
         };
         match rule.action {
             Action::Allow => false,

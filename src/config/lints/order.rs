@@ -77,7 +77,7 @@ fn escapes<'r>(rules: &'r [Standing<'_>], late: &Standing<'_>, ipv6_prefix: u8) 
         let is_exception = || Known::under(first.policy, first.rule).always_meets(late.rule);
         first.is_enforced() && matches!(first.rule.action, Action::Charge(_)) && !is_exception()
     };
-    let before = &rules[..late.number];
+    let before = rules.get(..late.number).unwrap_or_default();
     before.iter().filter(charges).take(TRIED).find(|first| {
         let both = Known::under(first.policy, first.rule).and(&denied);
         let of_both = |example: &Example<'_>| {
@@ -120,7 +120,7 @@ impl<'r, 'f> Lookup<'r, 'f> {
             let counts = first.rule.mode == Mode::Enforce || first.policy.mode == Mode::Shadow;
             counts && known.always_meets(first.rule)
         };
-        let Some(index) = &self.index else { return self.rules[..late.number].iter().find(decides) };
+        let Some(index) = &self.index else { return self.rules.iter().take(late.number).find(decides) };
         // What decides all of these requests decides this one, which has the shortest values that there can be.
         let found = index.find(|slot, tell| {
             let attribute = self.slots.iter().find(|(_, number)| **number == slot).map(|(attribute, _)| *attribute);

@@ -97,13 +97,12 @@ impl Outlet {
                 lines => Err(Unwritten { lines, error: io::Error::other("a line was torn, and its file is gone") }),
             };
         };
-        let whole = memchr::memrchr(b'\n', &lines[..done]).map_or(0, |end| end + 1);
-        let mut behind = &lines[done..];
-        if done > whole {
+        let (written, mut behind) = lines.split_at_checked(done).unwrap_or((lines, b""));
+        if written.last().is_some_and(|last| *last != b'\n') {
             let end = memchr::memchr(b'\n', behind).map_or(behind.len(), |end| end + 1);
-            let rest = behind[..end].to_vec();
-            behind = &behind[end..];
-            self.torn = Some(Torn { rest, length: length(file) });
+            let (rest, after) = behind.split_at_checked(end).unwrap_or((behind, b""));
+            behind = after;
+            self.torn = Some(Torn { rest: rest.to_vec(), length: length(file) });
         }
         Err(Unwritten { lines: count(behind) + left_torn, error })
     }
@@ -130,8 +129,8 @@ fn count(lines: &[u8]) -> u64 {
 /// How many bytes went in, and why not all.
 fn append(file: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;
-    while done < bytes.len() {
-        match file.write(&bytes[done..]) {
+    while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+        match file.write(rest) {
             Ok(0) => return (done, Err(io::ErrorKind::WriteZero.into())),
             Ok(length) => done += length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

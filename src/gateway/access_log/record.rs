@@ -99,11 +99,10 @@ impl Record {
 
     fn add_limits<'a>(&'a self, line: &mut Line<'a>) {
         let all: SmallVec<[Told<'a>; 2]> = self.told();
-        let Some(deciding) = self.deciding(&all) else {
+        let Some(told) = self.deciding(&all).and_then(|deciding| all.get(deciding)) else {
             line.limits = all.iter().map(Told::asked).collect();
             return;
         };
-        let told = &all[deciding];
         line.policy = Some(Cow::Borrowed(&*told.limit.policy));
         line.rule = Some(Cow::Borrowed(&*told.limit.name));
         line.cost = Some(told.charge.cost);

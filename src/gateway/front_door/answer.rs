@@ -125,8 +125,8 @@ impl FrontDoor {
 
 /// What stands where a method would; only to be compared.
 fn method(bytes: &[u8]) -> &str {
-    let end = bytes.iter().take(16).position(|byte| *byte == b' ').unwrap_or_default();
-    std::str::from_utf8(&bytes[..end]).unwrap_or_default()
+    let word = bytes.iter().take(16).position(|byte| *byte == b' ').and_then(|end| bytes.get(..end));
+    word.and_then(|word| std::str::from_utf8(word).ok()).unwrap_or_default()
 }
 
 /// The id that a head would have, had it been one.

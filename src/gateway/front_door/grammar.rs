@@ -2,26 +2,19 @@
 
 use std::net::Ipv6Addr;
 
-use crate::limit::path::letters_digits_and;
+use crate::byte_set::ByteSet;
+use crate::split::around;
 
 /// RFC 9110, section 5.6.2.
-const TOKEN: [bool; 256] = letters_digits_and(b"!#$%&'*+-.^_`|~");
+const TOKEN: ByteSet = ByteSet::letters_digits_and(b"!#$%&'*+-.^_`|~");
 /// RFC 3986 and what browsers send beside it; not what the `http` crate, and so Pingora, refuses in a path or a query.
-const TARGET: [bool; 256] = {
-    let mut table = letters_digits_and(b"!$%&'()*+,-./:;=?@[\\]^_{|}~");
-    let mut byte = 128;
-    while byte < 256 {
-        table[byte] = true;
-        byte += 1;
-    }
-    table
-};
+const TARGET: ByteSet = ByteSet::letters_digits_and(b"!$%&'()*+,-./:;=?@[\\]^_{|}~").and_beyond_ascii();
 /// A name or an IPv4 address (RFC 3986, section 3.2.2).
-const NAME: [bool; 256] = letters_digits_and(b"!$&'()*+,-.;=_~");
+const NAME: ByteSet = ByteSet::letters_digits_and(b"!$&'()*+,-.;=_~");
 
 /// Of a method, a field's name, an option.
 pub fn is_token(byte: u8) -> bool {
-    TOKEN[usize::from(byte)]
+    TOKEN.has(byte)
 }
 
 /// Whether a byte may stand in a field's value: no control byte but the tab (RFC 9110, section 5.5).
@@ -31,21 +24,19 @@ pub fn is_value(byte: u8) -> bool {
 
 /// Of a target, in its path and in its query.
 pub fn is_target(byte: u8) -> bool {
-    TARGET[usize::from(byte)]
+    TARGET.has(byte)
 }
 
 /// A host, and a port behind a colon if there is one. No user, and no host that is nothing.
 pub fn is_authority(bytes: &[u8]) -> bool {
-    let (host, port) = match bytes.iter().rposition(|byte| matches!(byte, b':' | b']')) {
-        Some(at) if bytes[at] == b':' => (&bytes[..at], &bytes[at + 1..]),
-        _ => (bytes, &b""[..]),
-    };
+    let colon = bytes.iter().rposition(|byte| matches!(byte, b':' | b']')).filter(|at| bytes.get(*at) == Some(&b':'));
+    let (host, port) = colon.and_then(|at| around(bytes, at)).unwrap_or((bytes, b""));
     let host = match host.strip_prefix(b"[") {
         Some(address) => {
             let address = address.strip_suffix(b"]").and_then(|address| std::str::from_utf8(address).ok());
             address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
         }
-        None => !host.is_empty() && host.iter().all(|byte| NAME[usize::from(*byte)]),
+        None => !host.is_empty() && host.iter().all(|byte| NAME.has(*byte)),
     };
     host && port.len() <= 5 && port.iter().all(u8::is_ascii_digit)
 }

@@ -138,7 +138,7 @@ impl Scanner {
         loop {
             // Looked at before the line itself: whether it has come or not, the same bytes are too many.
             let (last, flaw) = self.bound(size);
-            let Some(found) = memchr(b'\n', &bytes[self.searched..]) else {
+            let Some(found) = bytes.get(self.searched..).and_then(|rest| memchr(b'\n', rest)) else {
                 self.searched = bytes.len();
                 return if bytes.len() > last { Err(flaw) } else { Ok(None) };
             };
@@ -147,7 +147,8 @@ impl Scanner {
                 return Err(flaw);
             }
             let begin = self.line;
-            let line = bytes[begin..end].strip_suffix(b"\r").ok_or(Flaw::Malformed("line ends without CR"))?;
+            let line = bytes.get(begin..end).and_then(|line| line.strip_suffix(b"\r"));
+            let line = line.ok_or(Flaw::Malformed("line ends without CR"))?;
             self.searched = end + 1;
             self.line = end + 1;
             if begin == 0 {
@@ -192,7 +193,7 @@ impl Scanner {
                 let absolute = target.get(..scheme).is_some_and(|begin| begin.eq_ignore_ascii_case(b"http://"));
                 let authority = target.get(scheme..).filter(|_| absolute).ok_or(Flaw::Malformed("bad target"))?;
                 let end = authority.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(authority.len());
-                if !is_authority(&authority[..end]) {
+                if !authority.get(..end).is_some_and(is_authority) {
                     return Err(Flaw::Malformed("bad authority in the target"));
                 }
                 self.authority = Some((target_at + scheme, target_at + scheme + end));
@@ -208,13 +209,13 @@ impl Scanner {
         }
         // A line that goes on with the one before it begins with a space, and so has no name.
         let colon = line.iter().position(|byte| !is_token(*byte)).ok_or(Flaw::Malformed("field without a colon"))?;
-        if colon == 0 || line[colon] != b':' {
-            return Err(Flaw::Malformed("bad field name"));
-        }
+        let (name, value) = match line.split_at_checked(colon) {
+            Some((name @ [_, ..], [b':', value @ ..])) => (name, value),
+            _ => return Err(Flaw::Malformed("bad field name")),
+        };
         if colon > LONGEST_NAME {
             return Err(Flaw::TooLarge("field name too long"));
         }
-        let (name, value) = (&line[..colon], &line[colon + 1..]);
         // Without an early exit, which would keep it from looking at many bytes at once.
         if value.iter().fold(false, |bad, byte| bad | !is_value(*byte)) {
             return Err(Flaw::Malformed("control byte in a field"));
@@ -272,7 +273,7 @@ impl Scanner {
         }
         if let Some((begin, end)) = self.authority
             && self.hosts == 1
-            && bytes[begin..end] != bytes[self.host.0..self.host.1]
+            && bytes.get(begin..end) != bytes.get(self.host.0..self.host.1)
         {
             return Err(Flaw::Malformed("target and Host differ"));
         }
@@ -293,13 +294,12 @@ impl Scanner {
 
 /// How long the method is that bytes begin with; none when more is needed.
 fn method(bytes: &[u8]) -> Judgement<Option<usize>> {
-    let begin = &bytes[..bytes.len().min(LONGEST_METHOD + 1)];
-    match begin.iter().position(|byte| !is_token(*byte)) {
-        Some(end @ 1..) if begin[end] == b' ' => match &begin[..end] {
-            b"TRACE" | b"CONNECT" => Err(Flaw::Method),
-            _ => Ok(Some(end)),
-        },
-        None if begin.len() <= LONGEST_METHOD => Ok(None),
+    let Some(end) = bytes.iter().take(LONGEST_METHOD + 1).position(|byte| !is_token(*byte)) else {
+        return if bytes.len() <= LONGEST_METHOD { Ok(None) } else { Err(Flaw::Malformed("no method")) };
+    };
+    match bytes.split_at_checked(end) {
+        Some((b"TRACE" | b"CONNECT", [b' ', ..])) => Err(Flaw::Method),
+        Some(([_, ..], [b' ', ..])) => Ok(Some(end)),
         _ => Err(Flaw::Malformed("no method")),
     }
 }
@@ -352,11 +352,11 @@ mod tests {
         let target = |length: usize| format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(length - 1));
         check(&target(100), Body::Nothing);
         refuse(&target(101), 414);
-        refuse(&target(101)[..117], 414);
+        refuse(target(101).get(..117).unwrap(), 414);
         let bytes = |length: usize| format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(length - 32));
         check(&bytes(1024), Body::Nothing);
         refuse(&bytes(1025), 431);
-        refuse(&bytes(1500)[..1024], 431);
+        refuse(bytes(1500).get(..1024).unwrap(), 431);
         let fields = |more: usize| format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(more));
         check(&fields(4), Body::Nothing);
         refuse(&fields(5), 431);

@@ -180,9 +180,11 @@ impl Kept {
         }
         told.sort_by(|(one, ..), (other, ..)| other.cmp(one));
         told.truncate(TOLD);
-        let columns = |points: &[[u32; 2]]| [0, 1].map(|at| points.iter().map(|point| point[at]).collect());
         told.iter()
-            .map(|(_, (policy, rule, mode), points)| (format!("{policy}/{rule} {mode}"), columns(points)))
+            .map(|(_, (policy, rule, mode), points)| {
+                let (allowed, refused) = points.iter().map(|[allowed, refused]| (*allowed, *refused)).unzip();
+                (format!("{policy}/{rule} {mode}"), [allowed, refused])
+            })
             .collect()
     }
 }
@@ -209,11 +211,14 @@ impl Totals {
 /// Allowed and refused of every limit that ever was in force.
 fn counts(readings: &Readings<'_>) -> HashMap<LimitName, [u64; 2]> {
     let mut counts: HashMap<LimitName, [u64; 2]> = HashMap::new();
-    for (which, metric) in ["rate_limiter_allowed_total", "rate_limiter_rejected_total"].into_iter().enumerate() {
+    let mut add = |metric, which: fn(&mut [u64; 2]) -> &mut u64| {
         for ((policy, rule, mode), count) in readings.by_limit(metric) {
-            counts.entry((policy.into_owned(), rule.into_owned(), mode.into_owned())).or_default()[which] = count;
+            let both = counts.entry((policy.into_owned(), rule.into_owned(), mode.into_owned())).or_default();
+            *which(both) = count;
         }
-    }
+    };
+    add("rate_limiter_allowed_total", |[allowed, _]| allowed);
+    add("rate_limiter_rejected_total", |[_, refused]| refused);
     counts
 }
 

@@ -52,8 +52,8 @@ pub struct Status {
     started_at: Timestamp,
     whereabouts: Whereabouts,
     history: History,
-    /// By document.
-    made: [Mutex<Option<Made>>; 2],
+    now: Mutex<Option<Made>>,
+    hour: Mutex<Option<Made>>,
 }
 
 /// Which one is asked for.
@@ -81,7 +81,8 @@ impl Status {
             started_at: clock.wall(),
             whereabouts: Whereabouts::new(file, admin),
             history: History::new(started),
-            made: Default::default(),
+            now: Mutex::default(),
+            hour: Mutex::default(),
         }
     }
 
@@ -134,7 +135,11 @@ fn hour(gateway: &Gateway) -> Vec<u8> {
 /// None: it could not be made.
 pub async fn document(gateway: &Arc<Gateway>, which: Document) -> Option<Response<Vec<u8>>> {
     // Who comes while it is being made waits, and gets the same.
-    let mut made = gateway.status.made[which as usize].lock().await;
+    let made = match which {
+        Document::Status => &gateway.status.now,
+        Document::History => &gateway.status.hour,
+    };
+    let mut made = made.lock().await;
     let now = gateway.clock.now();
     let document = match &*made {
         Some(made) if now.since(made.at) < FRESH => made.document.clone(),

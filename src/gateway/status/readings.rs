@@ -112,14 +112,14 @@ impl<'t> Series<'t> {
         let mut rest = self.labels;
         while let Some((known, after)) = rest.split_once("=\"") {
             let Some(end) = end_of_value(after) else { break };
-            let value = &after[..end];
+            let Some((value, behind)) = after.split_at_checked(end) else { break };
             if known == name {
                 return match value.contains('\\') {
                     true => Cow::Owned(value.replace("\\\"", "\"").replace("\\n", "\n").replace("\\\\", "\\")),
                     false => Cow::Borrowed(value),
                 };
             }
-            rest = after[end + 1..].trim_start_matches(',');
+            rest = behind.strip_prefix('"').unwrap_or(behind).trim_start_matches(',');
         }
         Cow::Borrowed("")
     }
@@ -136,8 +136,8 @@ impl<'t> Series<'t> {
 impl Histogram {
     /// The bound that 99 of 100 samples since `before` were within, at most the last one; none where there were none.
     pub fn p99_since(&self, before: &Histogram) -> Option<f64> {
-        let since =
-            |place: usize| self.counts[place].saturating_sub(before.counts.get(place).copied().unwrap_or_default());
+        let count = |of: &Histogram, place: usize| of.counts.get(place).copied().unwrap_or_default();
+        let since = |place: usize| count(self, place).saturating_sub(count(before, place));
         let all = since(self.counts.len().checked_sub(1)?);
         if all == 0 {
             return None;

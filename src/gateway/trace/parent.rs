@@ -5,6 +5,7 @@
 
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
+use std::ops::Range;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
@@ -36,8 +37,9 @@ impl Parent {
 
 fn parse(text: &[u8]) -> Option<Parent> {
     let (known, rest) = text.split_at_checked(55)?;
+    let part = |places: Range<usize>| known.get(places).and_then(hexadecimal);
     let dashes = [2, 35, 52].into_iter().all(|place| known.get(place) == Some(&b'-'));
-    let version = hexadecimal(&known[..2])?;
+    let version = part(0..2)?;
     // A later version may go on behind another dash; 255 is none.
     let whole = match version {
         0 => rest.is_empty(),
@@ -47,9 +49,9 @@ fn parse(text: &[u8]) -> Option<Parent> {
     if !dashes || !whole {
         return None;
     }
-    let trace = hexadecimal(&known[3..35]).filter(|trace| *trace != 0)?;
-    let span = hexadecimal(&known[36..52]).and_then(|span| u64::try_from(span).ok()).filter(|span| *span != 0)?;
-    let sampling = if hexadecimal(&known[53..55])? & 1 == 1 { Sampled::Yes } else { Sampled::No };
+    let trace = part(3..35).filter(|trace| *trace != 0)?;
+    let span = part(36..52).and_then(|span| u64::try_from(span).ok()).filter(|span| *span != 0)?;
+    let sampling = if part(53..55)? & 1 == 1 { Sampled::Yes } else { Sampled::No };
     Some(Parent { trace, span, sampling })
 }
 
@@ -92,7 +94,7 @@ mod tests {
         assert_eq!(parent.sampling, Sampled::Yes);
         for (flags, sampling) in [("00", Sampled::No), ("02", Sampled::No), ("03", Sampled::Yes), ("ff", Sampled::Yes)]
         {
-            let line = format!("{}{flags}", &GOOD[..53]);
+            let line = format!("{}{flags}", GOOD.get(..53).unwrap());
             assert_eq!(Parent::of(&sent(&[&line])).unwrap().sampling, sampling, "{line}");
         }
         // Of a later version what is known of this one counts.
@@ -102,7 +104,7 @@ mod tests {
         for bad in [
             "",
             "00",
-            &GOOD[..54],
+            GOOD.get(..54).unwrap(),
             &format!("{GOOD}-"),
             &format!("{GOOD}0"),
             &format!(" {GOOD}"),

@@ -108,18 +108,19 @@ impl<'p> Call<'p> {
     }
 
     /// Reads what the script answered.
+    #[allow(clippy::indexing_slicing, reason = "a run's places are ours, in tables as long as what is indexed")]
     pub fn settle(&self, reply: &Value) -> Result<Reply, StoreError> {
         let Value::Array(parts) = reply else { return Err(StoreError::Garbled) };
         if parts.len() != 2 + self.runs.len() + self.tables.keys.len() {
             return Err(StoreError::Garbled);
         }
-        let (head, rest) = parts.split_at(2);
-        let (grants, states) = rest.split_at(self.runs.len());
-        let now = Timestamp(integer(&head[0])?);
+        let [now, healed, rest @ ..] = &parts[..] else { return Err(StoreError::Garbled) };
+        let (grants, states) = rest.split_at_checked(self.runs.len()).ok_or(StoreError::Garbled)?;
+        let now = Timestamp(integer(now)?);
         if now.0 > EXACT {
             return Err(StoreError::Garbled);
         }
-        let healed = integer(&head[1])?;
+        let healed = integer(healed)?;
         if healed > self.tables.keys.len() as u64 {
             return Err(StoreError::Garbled);
         }

@@ -98,7 +98,8 @@ type Heard = Option<(u64, Vec<Running>)>;
 
 /// Each part behind its length.
 fn written(running: &Running) -> Vec<u8> {
-    let parts = [&running.host, &running.configuration].map(|part| &part.as_bytes()[..part.len().min(LONGEST)]);
+    let parts =
+        [&running.host, &running.configuration].map(|part| part.as_bytes().get(..LONGEST).unwrap_or(part.as_bytes()));
     parts.iter().flat_map(|part| [&[u8::try_from(part.len()).unwrap_or(0)][..], *part].concat()).collect()
 }
 

@@ -1,0 +1,54 @@
+//! A set of bytes, made when the program is built: whether a byte is in it is one look into a table.
+
+#[derive(Clone, Copy, Debug)]
+pub struct ByteSet([bool; 256]);
+
+impl ByteSet {
+    /// The ASCII letters and digits, and others.
+    #[allow(clippy::indexing_slicing, reason = "a place beyond the end would not compile where it is a constant")]
+    pub const fn letters_digits_and(others: &[u8]) -> ByteSet {
+        let mut table = [false; 256];
+        let mut byte: u8 = 0;
+        while byte < 128 {
+            table[byte as usize] = byte.is_ascii_alphanumeric();
+            byte += 1;
+        }
+        let mut place = 0;
+        while place < others.len() {
+            table[others[place] as usize] = true;
+            place += 1;
+        }
+        ByteSet(table)
+    }
+
+    /// With all that are no ASCII.
+    #[allow(clippy::indexing_slicing, reason = "a place beyond the end would not compile where it is a constant")]
+    pub const fn and_beyond_ascii(self) -> ByteSet {
+        let mut table = self.0;
+        let mut byte = 128;
+        while byte < 256 {
+            table[byte] = true;
+            byte += 1;
+        }
+        ByteSet(table)
+    }
+
+    /// Asks for no bound: the compiler knows that every byte has its place.
+    pub fn has(&self, byte: u8) -> bool {
+        self.0.get(usize::from(byte)).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_what_it_was_made_of_and_nothing_else() {
+        let set = ByteSet::letters_digits_and(b"-_");
+        for byte in 0..=255u8 {
+            assert_eq!(set.has(byte), byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_', "{byte}");
+            assert_eq!(set.and_beyond_ascii().has(byte), set.has(byte) || !byte.is_ascii(), "{byte}");
+        }
+    }
+}

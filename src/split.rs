@@ -1,0 +1,42 @@
+//! Splits bytes at a separator, as `str` does with text.
+
+/// What stands before the first separator, and what behind it.
+pub fn split_once(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
+    around(bytes, memchr::memchr(separator, bytes)?)
+}
+
+/// What stands before the last separator, and what behind it.
+pub fn rsplit_once(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
+    around(bytes, memchr::memrchr(separator, bytes)?)
+}
+
+/// The same with a separator of any length.
+pub fn split_once_at<'b>(bytes: &'b [u8], separator: &[u8]) -> Option<(&'b [u8], &'b [u8])> {
+    let (before, rest) = bytes.split_at_checked(memchr::memmem::find(bytes, separator)?)?;
+    Some((before, rest.get(separator.len()..)?))
+}
+
+/// What stands before this place, and what behind it.
+pub fn around(bytes: &[u8], place: usize) -> Option<(&[u8], &[u8])> {
+    let (before, rest) = bytes.split_at_checked(place)?;
+    Some((before, rest.get(1..)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_separator_is_in_neither_part() {
+        let parts = |before: &'static [u8], behind: &'static [u8]| Some((before, behind));
+        assert_eq!(split_once(b"a=b=c", b'='), parts(b"a", b"b=c"));
+        assert_eq!(rsplit_once(b"a=b=c", b'='), parts(b"a=b", b"c"));
+        assert_eq!(split_once(b"=", b'='), parts(b"", b""));
+        assert_eq!(split_once(b"a", b'='), None);
+        assert_eq!(rsplit_once(b"", b'='), None);
+        assert_eq!(split_once_at(b"a] b] c", b"] "), parts(b"a", b"b] c"));
+        assert_eq!(split_once_at(b"a]", b"] "), None);
+        assert_eq!(around(b"abc", 1), parts(b"a", b"c"));
+        assert_eq!(around(b"abc", 3), None);
+    }
+}
