@@ -6,6 +6,7 @@
 use http::{HeaderName, HeaderValue};
 use pingora::http::ResponseHeader;
 
+use super::addendum::Lines;
 use crate::config::HeaderFormat;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::charge::{Charge, Plan, Settlement};
@@ -28,7 +29,7 @@ impl Shown {
         let name = format!("\"{}\"", limit.name);
         let policy = |algorithm: &Algorithm| {
             let quota = algorithm.quota();
-            value(&format!("{name};q={};w={}", quota.limit, quota.window.ceil_seconds()))
+            value(format!("{name};q={};w={}", quota.limit, quota.window.ceil_seconds()))
         };
         let policies = limit.variants.iter().map(policy).collect();
         (limit.expose == Expose::Yes).then_some(Shown { name, policies })
@@ -97,27 +98,26 @@ impl RateFields {
         fields
     }
 
-    /// Adds the fields to an answer. What an upstream says of its own limits is never dropped or loosened: lists are
+    /// Writes the fields for an answer. What an upstream says of its own limits is never dropped or loosened: lists are
     /// appended to, and of a triple the stricter stays.
-    pub fn apply(&self, header: &mut ResponseHeader) -> pingora::Result<()> {
+    pub fn write(&self, header: &mut ResponseHeader, lines: &mut Lines) {
         if let Some(triple) = self.legacy {
-            triple.apply(header, ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"])?;
+            triple.write(header, ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"], lines);
         }
         if let Some(triple) = self.x_ratelimit {
-            triple.apply(header, ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"])?;
+            triple.write(header, ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"], lines);
         }
         if let Some(policy) = &self.policy {
-            header.append_header("RateLimit-Policy", policy)?;
+            lines.field("RateLimit-Policy", policy);
         }
         if let Some(level) = &self.level {
-            header.append_header("RateLimit", level)?;
+            lines.field("RateLimit", level);
         }
-        Ok(())
     }
 }
 
 impl Triple {
-    fn apply(self, header: &mut ResponseHeader, names: [&'static str; 3]) -> pingora::Result<()> {
+    fn write(self, header: &mut ResponseHeader, names: [&'static str; 3], lines: &mut Lines) {
         // Looked for by their beginning: on most answers there is none, and this is the quickest way to see it.
         let theirs = |name: &HeaderName| {
             let name = name.as_str();
@@ -125,12 +125,14 @@ impl Triple {
         };
         let present = header.headers.keys().any(theirs) && names.iter().any(|name| header.headers.contains_key(*name));
         if present && !self.stricter_than(header, names) {
-            return Ok(());
+            return;
         }
         for (name, number) in names.into_iter().zip([self.limit, self.remaining, self.reset]) {
-            header.insert_header(name, HeaderValue::from(number))?;
+            if present {
+                header.remove_header(name);
+            }
+            lines.number(name, number);
         }
-        Ok(())
     }
 
     /// By the share that is left, as among our own limits; without a limit, by what is left. A triple of which even that
@@ -167,7 +169,7 @@ fn level<'s>(outcomes: impl Iterator<Item = (&'s Shown, &'s Outcome)>) -> Option
         }
         text.push_str(digits.format(seconds(outcome)));
     }
-    (!text.is_empty()).then(|| value(&text))
+    (!text.is_empty()).then(|| value(text))
 }
 
 /// One value as it is, several as a list.
@@ -183,8 +185,8 @@ fn list<'s>(mut values: impl Iterator<Item = &'s HeaderValue>) -> Option<HeaderV
 }
 
 /// Names and numbers have no character that a header could not carry.
-fn value(text: &str) -> HeaderValue {
-    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
+fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }
 
 #[cfg(test)]
@@ -307,7 +309,8 @@ mod tests {
             enforced: [outcome(60), outcome(5)].into_iter().collect(),
             shadow: Default::default(),
         };
-        let shown = || Some(Shown { name: "\"x\"".to_owned(), policies: vec![value("\"x\";q=1;w=1")] });
+        let shown =
+            || Some(Shown { name: "\"x\"".to_owned(), policies: vec![HeaderValue::from_static("\"x\";q=1;w=1")] });
         let triple =
             |shown: &[Option<Shown>]| RateFields::new(&[HeaderFormat::Legacy], shown, &plan, Some(&settlement)).legacy;
         assert_eq!(triple(&[shown(), shown()]), Some(Triple { limit: 10, remaining: 5, reset: 3 }));

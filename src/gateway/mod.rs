@@ -4,6 +4,7 @@
 //! runtime per core; one snapshot of the configuration per request.
 
 mod access_log;
+mod addendum;
 mod admin;
 mod admin_door;
 mod asked_as;

@@ -4,6 +4,7 @@
 //! request's [`Passage`], and none of them loads another. A refusal is written in `request_filter` and never
 //! reaches the upstream.
 
+use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use super::access_log::record::{End, Record};
+use super::addendum::{Addendum, Lines};
 use super::decide::{Arrival, Decision, decide};
 use super::essential;
 use super::failure::{is_silence, upstream_error, violation, words};
@@ -58,6 +60,8 @@ pub struct Passage {
     trusted_peer: bool,
     /// For the upstream's answer.
     fields: Option<Box<RateFields>>,
+    /// Of its connection.
+    addendum: Addendum,
     /// Where it goes, once it has been let through.
     upstream: Option<Arc<Upstream>>,
     origin: Origin,
@@ -87,6 +91,7 @@ impl ProxyHttp for Proxy {
             trusted_peer: false,
             peer: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             fields: None,
+            addendum: Addendum::NOWHERE,
             upstream: None,
             origin: Origin::Gateway,
             attempts: 0,
@@ -97,6 +102,13 @@ impl ProxyHttp for Proxy {
             upstream_error: None,
             record: None,
             trail: Trail::NONE,
+        }
+    }
+
+    /// The front door hands this on, which writes the answer's head.
+    fn on_connection_reuse(&self, _: &mut Session, passage: &mut Passage, context: Box<dyn Any + Send + Sync>) {
+        if let Ok(addendum) = context.downcast::<Addendum>() {
+            passage.addendum = *addendum;
         }
     }
 
@@ -150,7 +162,8 @@ impl ProxyHttp for Proxy {
                 if let Some(record) = &mut passage.record {
                     record.refusal = Some((refusal.reason, refusal.retry_after));
                 }
-                refusal.reply().write(session, &passage.request_id, self.gateway.is_draining()).await?;
+                let (id, addendum) = (&passage.request_id, &passage.addendum);
+                refusal.reply().write(session, id, addendum, self.gateway.is_draining()).await?;
                 Ok(true)
             }
             Decision::Gone => Err(Error::new_down(ErrorType::ConnectionClosed)),
@@ -279,11 +292,14 @@ impl ProxyHttp for Proxy {
             hop_by_hop::take_off(response);
         }
         passage.origin = Origin::Upstream;
-        response.insert_header("X-Request-Id", &passage.request_id)?;
-        match &passage.fields {
-            Some(fields) => fields.apply(response),
-            None => Ok(()),
+        response.remove_header(&request_id::NAME);
+        let mut lines = Lines::default();
+        lines.field("X-Request-Id", &passage.request_id);
+        if let Some(fields) = &passage.fields {
+            fields.write(response, &mut lines);
         }
+        passage.addendum.put(lines);
+        Ok(())
     }
 
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, passage: &mut Passage) -> FailToProxy {
@@ -307,7 +323,8 @@ impl ProxyHttp for Proxy {
             };
             // What was charged stays charged, and is shown.
             let reply = Reply { fields: passage.fields.as_deref(), ..reply };
-            if let Err(error) = reply.write(session, &passage.request_id, self.gateway.is_draining()).await {
+            let (id, addendum) = (&passage.request_id, &passage.addendum);
+            if let Err(error) = reply.write(session, id, addendum, self.gateway.is_draining()).await {
                 log::debug!(error = words(&error); "answer not written");
             }
         }

@@ -6,12 +6,13 @@
 use std::io;
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, EXPECT};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::{HeaderValue, Method};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::date::get_cached_date;
 use pingora::proxy::Session;
 
+use super::addendum::{Addendum, Lines};
 use super::fields::RateFields;
 use crate::limit::algorithm::Algorithm;
 
@@ -112,12 +113,19 @@ impl<'a> Reply<'a> {
     }
 
     /// Answers the request. `draining` closes the connection behind it.
-    pub async fn write(&self, session: &mut Session, request_id: &HeaderValue, draining: bool) -> pingora::Result<()> {
+    pub async fn write(
+        &self,
+        session: &mut Session,
+        request_id: &HeaderValue,
+        addendum: &Addendum,
+        draining: bool,
+    ) -> pingora::Result<()> {
         prepare_connection(session, draining);
-        let (header, body) = match is_grpc(session) {
-            true => (self.complete(self.grpc_header()?, 0, request_id)?, String::new()),
+        let (mut header, body) = match is_grpc(session) {
+            true => (self.grpc_header()?, String::new()),
             false => self.plain(request_id)?,
         };
+        addendum.put(self.lines(&mut header, request_id));
         let empty = body.is_empty() || session.req_header().method == Method::HEAD;
         session.write_response_header(Box::new(header), empty).await?;
         if !empty {
@@ -129,12 +137,12 @@ impl<'a> Reply<'a> {
     /// The same as bytes, for a connection on which no request could be read: nothing follows them.
     pub fn last_words(&self, method: &str, request_id: &HeaderValue) -> io::Result<Vec<u8>> {
         let (mut header, body) = self.plain(request_id).map_err(io::Error::other)?;
-        let ours = [(DATE, get_cached_date()), (CONNECTION, HeaderValue::from_static("close"))];
-        for (name, value) in ours {
-            header.insert_header(name, value).map_err(io::Error::other)?;
-        }
+        let mut lines = self.lines(&mut header, request_id);
+        lines.field("Date", &get_cached_date());
+        lines.field("Connection", &HeaderValue::from_static("close"));
         let mut bytes = format!("HTTP/1.1 {} {}\r\n", self.status, title(self.status)).into_bytes();
         header.header_to_h1_wire(&mut bytes);
+        bytes.extend_from_slice(lines.as_bytes());
         bytes.extend_from_slice(b"\r\n");
         if method != "HEAD" {
             bytes.extend_from_slice(body.as_bytes());
@@ -144,38 +152,34 @@ impl<'a> Reply<'a> {
 
     fn plain(&self, request_id: &HeaderValue) -> pingora::Result<(ResponseHeader, String)> {
         let body = self.body(request_id);
-        let mut header = ResponseHeader::build(self.status, Some(14))?;
+        let mut header = ResponseHeader::build(self.status, Some(4))?;
         header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))?;
-        Ok((self.complete(header, body.len(), request_id)?, body))
+        header.insert_header(CONTENT_LENGTH, HeaderValue::from(body.len()))?;
+        Ok((header, body))
     }
 
-    /// Adds what every answer has.
-    fn complete(
-        &self,
-        mut header: ResponseHeader,
-        length: usize,
-        request_id: &HeaderValue,
-    ) -> pingora::Result<ResponseHeader> {
-        header.insert_header(CONTENT_LENGTH, HeaderValue::from(length))?;
-        header.insert_header(CACHE_CONTROL, HeaderValue::from_static("no-store"))?;
-        header.insert_header("X-Request-Id", request_id)?;
+    /// What every answer has besides what its body needs.
+    fn lines(&self, header: &mut ResponseHeader, request_id: &HeaderValue) -> Lines {
+        let mut lines = Lines::default();
+        lines.field("Cache-Control", &HeaderValue::from_static("no-store"));
+        lines.field("X-Request-Id", request_id);
         if let Some(reason) = self.reason {
-            header.insert_header("X-Tollgate-Reason", HeaderValue::from_static(reason.name()))?;
+            lines.field("X-Tollgate-Reason", &HeaderValue::from_static(reason.name()));
         }
         if let Some(challenge) = self.reason.filter(|_| self.status == 401).and_then(Reason::challenge) {
-            header.insert_header("WWW-Authenticate", HeaderValue::from_static(challenge))?;
+            lines.field("WWW-Authenticate", &HeaderValue::from_static(challenge));
         }
         if self.status == 405 {
             // It must say (RFC 9110, section 15.5.6). Whether the upstream knows these, nobody here can tell.
-            header.insert_header("Allow", HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"))?;
+            lines.field("Allow", &HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
         }
         if let Some(seconds) = self.retry_after {
-            header.insert_header("Retry-After", HeaderValue::from(seconds))?;
+            lines.number("Retry-After", seconds);
         }
         if let Some(fields) = self.fields {
-            fields.apply(&mut header)?;
+            fields.write(header, &mut lines);
         }
-        Ok(header)
+        lines
     }
 
     /// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>: a response of trailers only, always HTTP 200.
@@ -188,8 +192,9 @@ impl<'a> Reply<'a> {
             502..=504 => "14",
             _ => "2",
         };
-        let mut header = ResponseHeader::build(200, Some(14))?;
+        let mut header = ResponseHeader::build(200, Some(6))?;
         header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/grpc"))?;
+        header.insert_header(CONTENT_LENGTH, HeaderValue::from_static("0"))?;
         header.insert_header("grpc-status", HeaderValue::from_static(code))?;
         let message = self.reason.map_or_else(|| title(self.status), Reason::name);
         header.insert_header("grpc-message", HeaderValue::from_static(message))?;

@@ -125,7 +125,9 @@ impl ServerApp for FrontDoor {
             };
             let remainder = Remainder::of(head.body, bounds.body_bytes.unwrap_or(u64::MAX));
             let prefix = framed.begin(head.length, remainder, bounds.body_timeout.into(), silence);
+            let addendum = framed.addendum();
             let mut session = ServerSession::new_http1(framed);
+            session.set_connection_user_context(Some(Box::new(addendum)));
             // A whole head: Pingora does not read for it, and has no time to keep.
             session.set_pipelined_prefix(prefix);
             let (stream, _) = self.proxy.process_new_http(session, shutdown).await?.consume();

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::protocols::tls::{SslDigest, TlsRef};
 use pingora::protocols::{
@@ -21,6 +21,7 @@ use pingora::protocols::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use super::super::addendum::Addendum;
 use super::counted::Held;
 use super::framing::{Remainder, Violation};
 use super::linger::linger;
@@ -50,6 +51,10 @@ pub struct Framed {
     end: Option<End>,
     /// How long a client may neither send nor take anything.
     patience: Duration,
+    /// What joins the head of the answer.
+    addendum: Addendum,
+    /// That head, as far as it has still to be written.
+    head: Bytes,
     reading: Option<Pin<Box<Sleep>>>,
     untaken: Untaken,
     writing: Option<Waiting>,
@@ -79,6 +84,8 @@ impl Framed {
             remainder: Remainder::Nothing,
             end: None,
             patience: ANSWER,
+            addendum: Addendum::new(),
+            head: Bytes::new(),
             reading: None,
             untaken,
             writing: None,
@@ -89,6 +96,11 @@ impl Framed {
     /// What has come and belongs to no request yet.
     pub fn ahead(&mut self) -> &mut BytesMut {
         &mut self.ahead
+    }
+
+    /// For whoever makes the answers on this connection.
+    pub fn addendum(&self) -> Addendum {
+        self.addendum.clone()
     }
 
     /// Reads once, in a buffer that lives no longer than there is something in it: an idle connection holds none.
@@ -256,8 +268,22 @@ impl AsyncRead for Framed {
 impl AsyncWrite for Framed {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
-        this.poll_taken(written, cx)
+        if this.head.is_empty() {
+            let Some(head) = this.addendum.join(bytes) else {
+                let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
+                return this.poll_taken(written, cx);
+            };
+            this.head = head;
+        }
+        // The bytes are in it, and count as written when all of it is: who has to wait asks again with the same.
+        while !this.head.is_empty() {
+            let written = Pin::new(&mut this.stream).poll_write(cx, &this.head);
+            match ready!(this.poll_taken(written, cx))? {
+                0 => return Poll::Ready(Ok(0)),
+                count => this.head.advance(count),
+            }
+        }
+        Poll::Ready(Ok(bytes.len()))
     }
 
     fn poll_write_vectored(
