@@ -14,6 +14,19 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+/// By how much those may be late.
+const LATE: Duration = Duration::from_millis(10);
+
+/// As [`sleep`], but late by no more than a timer of the request thread's own. That has a part in it only at the end.
+pub async fn sleep_precisely(span: Duration) {
+    let end = tokio::time::Instant::now() + span;
+    // A timer from afar that rang as soon as it was set might not be heard.
+    if let Some(most) = span.checked_sub(LATE).filter(|most| *most >= 2 * LATE) {
+        sleep(most).await;
+    }
+    tokio::time::sleep_until(end).await;
+}
+
 /// A moment, in microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(pub u64);

@@ -23,12 +23,12 @@ use crate::limit::rule_set::Answer;
 use crate::store::{Caller, Lane, Source, Taken};
 use crate::time::{Micros, Timestamp};
 
-/// What becomes of a request.
+/// What becomes of a request. What few have is on the heap: it is handed on by every one.
 #[derive(Debug)]
 pub enum Decision {
     /// It goes to the upstream; the answer gets these fields, if any.
     Pass(Option<Box<RateFields>>),
-    Refuse(Refusal),
+    Refuse(Box<Refusal>),
     /// Its client has gone, and nothing was spent.
     Gone,
 }
@@ -58,7 +58,7 @@ impl Refusal {
     fn of(Refused { status, reason, wait, spread }: Refused, jitter: Jitter) -> Decision {
         let spread = spread.map_or(0, |key| key.spread());
         let retry_after = wait.map(|wait| retry_after(spread, wait, jitter));
-        Decision::Refuse(Refusal { status, reason, retry_after, fields: None, violated: None })
+        Decision::Refuse(Box::new(Refusal { status, reason, retry_after, fields: None, violated: None }))
     }
 
     pub fn reply(&self) -> Reply<'_> {
@@ -156,7 +156,7 @@ async fn charge(
                     let decided = settled(snapshot, &plan, &taken);
                     (decided, Paid::Settled(plan, taken.settlement, source))
                 }
-                Err(refusal) => ((Fate::Refused, Decision::Refuse(*refusal)), Paid::Unavailable(plan)),
+                Err(refusal) => ((Fate::Refused, Decision::Refuse(refusal)), Paid::Unavailable(plan)),
             };
             if let Some(record) = record {
                 record.paid = paid;
@@ -176,7 +176,7 @@ fn settled(snapshot: &Snapshot, plan: &Plan, taken: &Taken) -> (Fate, Decision) 
         Verdict::Allow => (Fate::Allowed, Decision::Pass(Some(Box::new(fields)))),
         Verdict::Deny | Verdict::Never | Verdict::Unasked => {
             let refusal = refusal(snapshot, plan, settlement, fields);
-            (Fate::Refused, Decision::Refuse(refusal))
+            (Fate::Refused, Decision::Refuse(Box::new(refusal)))
         }
     }
 }
@@ -221,7 +221,7 @@ fn too_large(snapshot: &Snapshot, plan: &Plan) -> Decision {
     }
     let fields = Some(RateFields::new(&snapshot.config.headers, &snapshot.shown, plan, None));
     let reason = Reason::CostTooLarge;
-    Decision::Refuse(Refusal { status: 429, reason, retry_after: None, fields, violated: None })
+    Decision::Refuse(Box::new(Refusal { status: 429, reason, retry_after: None, fields, violated: None }))
 }
 
 fn count(snapshot: &Snapshot, plan: &Plan, taken: &Taken) {

@@ -90,6 +90,30 @@ fn a_hang() {
 }
 
 #[test]
+fn who_waits_behind_a_call_that_hangs_waits_no_longer_than_anybody() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let url = format!("redis://127.0.0.1:{}", redis.port);
+    let store = format!("store: {{redis: {{url: \"{url}\", timeout: 500ms, breaker: {{failures: 100}}}}}}");
+    let gateway = Gateway::start(&upstream, &format!("{store}\non_store_failure: deny\n{RULES}"));
+    assert_eq!(ask(&mut gateway.client()).0, 200);
+    redis.signal("STOP");
+    let took: Vec<_> = std::thread::scope(|scope| {
+        let caller = |number: u32| {
+            let mut client = gateway.client();
+            scope.spawn(move || {
+                std::thread::sleep(number * Duration::from_millis(40));
+                ask(&mut client)
+            })
+        };
+        let callers: Vec<_> = (0..24).map(caller).collect();
+        callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+    });
+    redis.signal("CONT");
+    let in_time = Duration::from_millis(500)..Duration::from_millis(750);
+    assert!(took.iter().all(|(status, took)| *status == 503 && in_time.contains(took)), "{took:?}");
+}
+
+#[test]
 fn demoted_to_a_replica() {
     let demote = |redis: &mut Redis| redis.command::<()>(&["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
     let promote = |redis: &mut Redis| redis.command::<()>(&["REPLICAOF", "NO", "ONE"]);

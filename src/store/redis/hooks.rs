@@ -7,7 +7,7 @@ use redis::{Cmd, RedisError, Value};
 
 use super::connect::send;
 use super::envelope::Sent;
-use super::link::Waiting;
+use super::waiting::Waiting;
 use crate::time::{Clock, Timestamp};
 #[cfg(feature = "test-hooks")]
 pub use flaw::{Combining, Flaw, Refusals};
@@ -87,10 +87,7 @@ impl Hooks {
 /// The mistakes, each of which another rate limiter has made.
 #[cfg(feature = "test-hooks")]
 mod flaw {
-    use tokio::sync::oneshot;
-
-    use super::super::super::{StoreError, Taken};
-    use super::super::link::Waiting;
+    use super::super::waiting::{Answer, Waiting};
     use crate::limit::charge::Charge;
     use crate::limit::cost::Cost;
     use crate::time::{Micros, Timestamp};
@@ -186,11 +183,11 @@ mod flaw {
             plan.enforced.iter_mut().zip(&waiting.plan.enforced).for_each(|(charge, other)| add(charge, other));
             plan.shadow.iter_mut().zip(&waiting.plan.shadow).for_each(|(charge, other)| add(charge, other));
         }
-        let (answer, answered) = oneshot::channel::<Result<Option<Taken>, StoreError>>();
+        let (answer, answered) = Answer::new();
         tokio::spawn(async move {
             let Ok(answer) = answered.await else { return };
-            for waiting in alike {
-                let _ = waiting.answer.send(answer.clone());
+            for mut waiting in alike {
+                waiting.answer.send(answer.clone());
             }
         });
         rest.insert(0, Waiting { plan, answer, caller: None, since });

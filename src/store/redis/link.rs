@@ -4,18 +4,19 @@
 //! A link is down until a connection has been shown to work; while it is down nobody waits. It is driven on its lane's
 //! own thread, so that no request's answer wakes another thread.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use tokio::sync::{Mutex as FairMutex, Notify, Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex as FairMutex, Notify, Semaphore, mpsc};
 
 use super::super::breaker::{Breaker, Change};
 use super::super::local::Local;
 use super::super::marks::Marks;
-use super::super::{Called, Caller, Event, Fault, Lane, Report, Running, Source, StoreError, Taken};
+use super::super::{Called, Event, Fault, Lane, Report, Running, Source, StoreError, Taken};
 use super::Settings;
 use super::batch::{Call, Left, Reply, alike};
 use super::connect::{Connected, connect, load};
@@ -23,8 +24,8 @@ use super::envelope::Envelope;
 use super::hooks::Hooks;
 use super::presence::Presence;
 use super::script;
-use crate::limit::charge::Plan;
-use crate::time::{Clock, Micros, Timestamp, timeout};
+use super::waiting::{Answer, Queue, Waiting};
+use crate::time::{self, Clock, Micros, Timestamp, timeout};
 
 /// The most that wait for one link. Beyond it the last would not be answered in time anyway.
 const QUEUE: usize = 4096;
@@ -34,21 +35,8 @@ const CHARGES: usize = 128;
 const REQUESTS: usize = 512;
 /// How long an overdue answer is waited for, although nobody wants it any more, before the connection is given up.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Who has waited for longer may have gone, and is looked after.
-const LONG: Micros = Micros(1_000);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// A request on its way.
-#[derive(Debug)]
-pub struct Waiting {
-    /// On the heap: it is handed on a few times.
-    pub plan: Box<Plan>,
-    /// None for one whose caller had gone before it was sent.
-    pub answer: oneshot::Sender<Result<Option<Taken>, StoreError>>,
-    pub caller: Option<Arc<dyn Caller>>,
-    pub since: Timestamp,
-}
 
 /// What all links of a store have in common.
 #[derive(Clone, Debug)]
@@ -71,7 +59,7 @@ enum Turn {
 
 /// What the calls on one connection share.
 struct Served<'q> {
-    queue: FairMutex<&'q mut mpsc::Receiver<Waiting>>,
+    queue: FairMutex<&'q mut Queue>,
     /// Whether any was answered.
     answered: AtomicBool,
 }
@@ -92,7 +80,7 @@ pub struct Link {
     /// So many wait that a call is worth it although one is under way.
     crowded: Notify,
     /// For whoever drives the link.
-    waiting: Mutex<Option<mpsc::Receiver<Waiting>>>,
+    waiting: Mutex<Option<Queue>>,
 }
 
 impl Link {
@@ -111,7 +99,7 @@ impl Link {
             down: Mutex::new(Some(StoreError::Unreachable)),
             queue,
             crowded: Notify::new(),
-            waiting: Mutex::new(Some(waiting)),
+            waiting: Mutex::new(Some(Queue::new(waiting))),
         }
     }
 
@@ -126,7 +114,8 @@ impl Link {
         if self.queue.max_capacity() - self.queue.capacity() >= CHARGES {
             self.crowded.notify_one();
         }
-        Ok(())
+        // If it went down just now, the queue may have been emptied before this came.
+        self.usable()
     }
 
     /// Drives the link for ever; `tried` gets a permit when it has been tried once.
@@ -165,17 +154,17 @@ impl Link {
         }
     }
 
-    fn went_down(&self, fault: Fault, queue: &mut mpsc::Receiver<Waiting>) {
+    fn went_down(&self, fault: Fault, queue: &mut Queue) {
         *self.down.lock() = Some(fault.error);
         // What was not sent has not run, and need not wait until its deadline to be told.
-        while let Ok(waiting) = queue.try_recv() {
-            let _ = waiting.answer.send(Err(fault.error));
+        while let Some(mut waiting) = queue.try_next() {
+            waiting.answer.send(Err(fault.error));
         }
         self.report.tell(Event::Down { lane: self.lane, fault });
     }
 
     /// Answers until the connection is of no use any more.
-    async fn serve(&self, connected: Connected, queue: &mut mpsc::Receiver<Waiting>, pause: &mut Duration) -> Fault {
+    async fn serve(&self, connected: Connected, queue: &mut Queue, pause: &mut Duration) -> Fault {
         let Connected { connection, mut driver, sha } = connected;
         let presence = async {
             if let Some(presence) = &self.presence {
@@ -220,7 +209,7 @@ impl Link {
                 self.fill(&mut batch, &mut queue).await;
             }
             batch = self.shared.hooks.gather(batch);
-            if let Err(fault) = self.call(&mut batch, &mut connection, &mut sha).await {
+            if let Err(fault) = self.call(&mut batch, &served.queue, &mut connection, &mut sha).await {
                 return fault;
             }
             served.answered.store(true, Ordering::Relaxed);
@@ -231,13 +220,21 @@ impl Link {
     async fn call(
         &self,
         batch: &mut Vec<Waiting>,
+        queue: &FairMutex<&mut Queue>,
         connection: &mut MultiplexedConnection,
         sha: &mut String,
     ) -> Result<(), Fault> {
         let started = self.clock.now();
         let sent = self.shared.envelope.sending(started);
         let requests = batch.len();
-        let outcome = self.exchange(&Call::new(batch.iter().map(|waiting| &*waiting.plan)), connection, sha).await;
+        let (plans, asked): (Vec<_>, Vec<_>) =
+            batch.iter_mut().map(|Waiting { plan, answer, since, .. }| (&**plan, (*since, answer))).unzip();
+        let call = Call::new(plans);
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.exchange(&call, connection, sha) => outcome,
+            never = self.watch(started, asked, queue) => match never {},
+        };
         let took = self.clock.now().since(started);
         let (healed, fault) = match &outcome {
             Ok(reply) if took > self.settings.timeout => {
@@ -259,18 +256,52 @@ impl Link {
                     }
                     self.shared.local.saw(key, state, now, reset_after, started);
                 }
-                for (waiting, settlement) in batch.drain(..).zip(settlements) {
-                    // Who has gone meanwhile has been charged: the call was on its way.
-                    let _ = waiting.answer.send(Ok(Some(Taken { now, settlement, evicted: 0, source: Source::Store })));
+                for (mut waiting, settlement) in batch.drain(..).zip(settlements) {
+                    waiting.answer.send(Ok(Some(Taken { now, settlement, evicted: 0, source: Source::Store })));
                 }
                 Ok(())
             }
             Err(fault) => {
-                for waiting in batch.drain(..) {
-                    let _ = waiting.answer.send(Err(fault.error));
+                for mut waiting in batch.drain(..) {
+                    waiting.answer.send(Err(fault.error));
                 }
                 if outlived(fault.error) { Ok(()) } else { Err(fault) }
             }
+        }
+    }
+
+    /// Tells those who have waited for as long as anybody may: of a call that was made at `now`, and in the queue behind it.
+    /// Nobody else waits for long. A timer for all of them, as one for each costs half a microsecond.
+    async fn watch(
+        &self,
+        mut now: Timestamp,
+        mut asked: Vec<(Timestamp, &mut Answer)>,
+        queue: &FairMutex<&mut Queue>,
+    ) -> Infallible {
+        let most = self.settings.timeout;
+        let mut oldest = asked.iter().map(|(since, _)| *since).min();
+        loop {
+            // Who comes later than now is not late before that.
+            let left = oldest.map_or(most, |since| Micros(most.0.saturating_sub(now.since(since).0)));
+            time::sleep_precisely(left.into()).await;
+            now = self.clock.now();
+            asked.retain_mut(|(since, answer)| {
+                let late = now.since(*since) >= most;
+                if late {
+                    answer.send(Err(StoreError::Timeout));
+                }
+                !late
+            });
+            oldest = asked.iter().map(|(since, _)| *since).min();
+            // While another call takes from it, nobody waits there.
+            let Ok(mut queue) = queue.try_lock() else { continue };
+            let first = loop {
+                match queue.overdue(now, most) {
+                    Ok(mut late) => late.answer.send(Err(StoreError::Timeout)),
+                    Err(first) => break first,
+                }
+            };
+            oldest = oldest.or(first);
         }
     }
 
@@ -298,7 +329,7 @@ impl Link {
     }
 
     /// Waits for a request, and takes with it what else is there. Who has gone already is not asked for.
-    async fn fill(&self, batch: &mut Vec<Waiting>, queue: &mut mpsc::Receiver<Waiting>) {
+    async fn fill(&self, batch: &mut Vec<Waiting>, queue: &mut Queue) {
         let (mut charges, most) = (0, self.shared.hooks.requests(REQUESTS));
         let mut add = |batch: &mut Vec<Waiting>, waiting: Waiting, now: Timestamp| {
             if let Some(waiting) = waiting.still_there(now) {
@@ -311,31 +342,16 @@ impl Link {
         };
         while batch.is_empty() {
             // The sender lives as long as the link.
-            let Some(first) = queue.recv().await else { return std::future::pending().await };
+            let Some(first) = queue.next().await else { return std::future::pending().await };
             // Everybody else on this thread who can go on does so first: what they ask for travels along. No time passes
             // where there is nobody.
             tokio::task::yield_now().await;
             let now = self.clock.now();
             let mut more = add(batch, first, now);
-            while more && let Ok(waiting) = queue.try_recv() {
+            while more && let Some(waiting) = queue.try_next() {
                 more = add(batch, waiting, now);
             }
         }
-    }
-}
-
-impl Waiting {
-    /// Itself, unless nobody waits for the answer any more. A client's connection is looked at only when it has had time
-    /// to go.
-    fn still_there(self, now: Timestamp) -> Option<Waiting> {
-        if self.answer.is_closed() {
-            return None;
-        }
-        if now.since(self.since) > LONG && self.caller.as_ref().is_some_and(|caller| caller.has_left()) {
-            let _ = self.answer.send(Ok(None));
-            return None;
-        }
-        Some(self)
     }
 }
 

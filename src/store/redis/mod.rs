@@ -18,12 +18,12 @@ pub mod look;
 mod presence;
 pub mod script;
 mod url;
+mod waiting;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 
 use super::breaker::{self, Breaker, Change, Leave};
 use super::local::Local;
@@ -35,8 +35,9 @@ use crate::time::{Clock, Micros};
 pub use connect::Tls;
 use envelope::Envelope;
 use hooks::Hooks;
-use link::{Link, Shared, Waiting};
+use link::{Link, Shared};
 pub use url::Url;
+use waiting::{Answer, Waiting};
 
 /// The longest prefix: with it and what stands behind it, a key fills an allocation of 32 bytes.
 pub const LONGEST_PREFIX: usize = 11;
@@ -63,7 +64,6 @@ pub struct Redis {
     /// What decides while Redis gives no answer.
     pub local: Arc<Local>,
     links: Box<[Link]>,
-    timeout: Duration,
     /// One permit for each lane that has been tried.
     tried: Semaphore,
     /// What the others are told that this gateway runs.
@@ -91,8 +91,7 @@ impl Redis {
         let link = |lane| Link::new(Lane(lane), settings.clone(), clock.clone(), report.clone(), shared.clone());
         let links = (0..lanes).map(link).collect();
         let Shared { envelope, breaker, local, running, .. } = shared;
-        let timeout = settings.timeout.into();
-        Redis { local, links, timeout, tried: Semaphore::new(0), running, envelope, breaker, clock, report }
+        Redis { local, links, tried: Semaphore::new(0), running, envelope, breaker, clock, report }
     }
 
     pub async fn run(&self, lane: Lane) {
@@ -125,14 +124,10 @@ impl Redis {
             return Err(StoreError::BreakerOpen);
         }
         let asked = Asked { redis: self, leave, answered: false };
-        let (answer, answered) = oneshot::channel();
+        let (answer, answered) = Answer::new();
         link.ask(Waiting { plan: Box::new(plan.clone()), answer, caller, since: now })?;
-        let taken = match tokio::time::timeout(self.timeout, answered).await {
-            Ok(Ok(answer)) => answer,
-            // The link was lost with the call on its way.
-            Ok(Err(_)) => Err(StoreError::Closed),
-            Err(_) => Err(StoreError::Timeout),
-        };
+        // The link says so when it takes too long. If it says nothing, it was lost with the call on its way.
+        let taken = answered.await.unwrap_or(Err(StoreError::Closed));
         // Nothing was learnt from one that was not asked for any more.
         if !matches!(taken, Ok(None)) {
             asked.done(taken.is_ok());
