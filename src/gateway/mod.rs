@@ -40,6 +40,7 @@ mod request_id;
 mod responses;
 mod sampled;
 mod seats;
+mod session;
 mod shared;
 mod snapshot;
 mod stamp;

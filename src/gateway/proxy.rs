@@ -9,12 +9,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::header::{EXPECT, UPGRADE};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
-use pingora::protocols::{Digest, SocketDigest};
+use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, Session};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
@@ -31,6 +30,7 @@ use super::labels::{Origin, UpstreamError};
 use super::metrics::DEFAULT;
 use super::reply::{Reason, Reply};
 use super::request_id;
+use super::session::{answered, is_all_there, is_waiting_for_client};
 use super::shared::Gateway;
 use super::trace::{Onward, Trail};
 use super::upstream::Upstream;
@@ -431,28 +431,4 @@ impl Proxy {
             None => log::debug!(code, request_id = id, error = words(error); "request not finished"),
         }
     }
-}
-
-impl Caller for SocketDigest {
-    fn has_left(&self) -> bool {
-        // Of the kernel's states of a TCP connection, the one in which both sides may still speak.
-        const ESTABLISHED: u8 = 1;
-        self.tcp_info().is_some_and(|tcp| tcp.tcpi_state != ESTABLISHED)
-    }
-}
-
-/// Whether a request ends with its head, and is no tunnel.
-fn is_all_there(session: &mut Session) -> bool {
-    session.as_downstream_mut().is_body_empty() && !session.req_header().headers.contains_key(UPGRADE)
-}
-
-/// Whether more of the body was to come. Who asks to be told to go on may wait for that.
-fn is_waiting_for_client(session: &mut Session) -> bool {
-    !session.is_body_done() && !session.req_header().headers.contains_key(EXPECT)
-}
-
-/// The code of the answer that has gone out; a 1xx before it is none.
-fn answered(session: &Session) -> Option<u16> {
-    let status = session.response_written()?.status;
-    (!status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS).then_some(status.as_u16())
 }

@@ -93,7 +93,7 @@ fn a_hang() {
 fn who_waits_behind_a_call_that_hangs_waits_no_longer_than_anybody() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let url = format!("redis://127.0.0.1:{}", redis.port);
-    let store = format!("store: {{redis: {{url: \"{url}\", timeout: 500ms, breaker: {{failures: 100}}}}}}");
+    let store = format!("store: {{redis: {{url: \"{url}\", timeout: 500ms}}, breaker: {{failures: 100}}}}");
     let gateway = Gateway::start(&upstream, &format!("{store}\non_store_failure: deny\n{RULES}"));
     assert_eq!(ask(&mut gateway.client()).0, 200);
     redis.signal("STOP");
