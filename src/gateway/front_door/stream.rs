@@ -373,3 +373,33 @@ impl GetSocketDigest for Framed {
 }
 
 impl Peek for Framed {}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::super::counted::Told;
+    use super::*;
+    use crate::gateway::addendum::Lines;
+    use crate::time::Timestamp;
+
+    #[tokio::test]
+    async fn a_head_of_which_little_is_taken_at_a_time_has_its_lines_whole_and_once() {
+        let (mut client, server) = tokio::io::duplex(3);
+        let held = Held::Told(Told::new(&Arc::default(), 1).unwrap());
+        let mut framed = Framed::new(Box::new(server), held, Untaken::default(), Clock::manual(Timestamp(1_000_000)));
+        let mut lines = Lines::default();
+        lines.number("Retry-After", 1);
+        framed.addendum().put(lines);
+        let [early, head, body] =
+            ["HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"];
+        tokio::spawn(async move {
+            for bytes in [early, head, body] {
+                framed.write_all(bytes.as_bytes()).await.unwrap();
+            }
+        });
+        let mut seen = String::new();
+        client.read_to_string(&mut seen).await.unwrap();
+        assert_eq!(seen, format!("{early}HTTP/1.1 200 OK\r\nA: b\r\nRetry-After: 1\r\n\r\n{body}"));
+    }
+}
