@@ -4,7 +4,7 @@
 //! test replaces by one that it moves by hand. Timestamps are microseconds since the Unix epoch, so that windows can be
 //! aligned to it, but they advance with the monotonic clock: setting the wall clock never refills a bucket.
 
-/// Timers that ring from a thread of their own, within 10 ms. A timer of the request thread's own runtime would have the
+/// Timers that ring from a thread of their own, up to 20 ms late. A timer of the request thread's own runtime would have the
 /// kernel set an alarm whenever that thread has nothing to do, which is once in three requests.
 pub use pingora_timeout::{sleep, timeout};
 
@@ -14,14 +14,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-/// By how much those may be late.
-const LATE: Duration = Duration::from_millis(10);
+/// They are rounded up to 10 ms, and looked at every 10 ms.
+const LATE: Duration = Duration::from_millis(20);
 
 /// As [`sleep`], but late by no more than a timer of the request thread's own. That has a part in it only at the end.
 pub async fn sleep_precisely(span: Duration) {
     let end = tokio::time::Instant::now() + span;
     // A timer from afar that rang as soon as it was set might not be heard.
-    if let Some(most) = span.checked_sub(LATE).filter(|most| *most >= 2 * LATE) {
+    if let Some(most) = span.checked_sub(LATE).filter(|most| *most >= LATE) {
         sleep(most).await;
     }
     tokio::time::sleep_until(end).await;

@@ -13,7 +13,7 @@ use crate::time::{self, Clock, Micros, Timestamp};
 
 /// A timer that nobody waits for any more is held until it rings.
 const LONGEST: Micros = Micros(60_000_000);
-/// Pingora's timers are late by up to 10 ms, and one that rang while it was first asked would not be heard.
+/// Pingora's timers are late by up to 20 ms, and one that rang while it was first asked would not be heard.
 const SHORTEST: Micros = Micros(20_000);
 
 pub struct Alarm {

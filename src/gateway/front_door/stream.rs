@@ -218,6 +218,27 @@ impl Framed {
         io::Error::new(io::ErrorKind::InvalidData, violation)
     }
 
+    /// Writes the head that these bytes are, if something joins it. They count as written when all of it is: who has to wait
+    /// asks again with the same.
+    fn poll_head(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Option<Poll<io::Result<usize>>> {
+        if self.head.is_empty() {
+            self.head = self.addendum.join(bytes)?;
+        }
+        while !self.head.is_empty() {
+            let written = Pin::new(&mut self.stream).poll_write(cx, &self.head);
+            match self.poll_taken(written, cx) {
+                Poll::Ready(Ok(count @ 1..)) => self.head.advance(count),
+                Poll::Pending => return Some(Poll::Pending),
+                failed => {
+                    // Of what comes now nothing is in it.
+                    self.head.clear();
+                    return Some(failed);
+                }
+            }
+        }
+        Some(Poll::Ready(Ok(bytes.len())))
+    }
+
     /// Gives up a client that takes nothing.
     fn poll_taken<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if written.is_ready() {
@@ -268,22 +289,11 @@ impl AsyncRead for Framed {
 impl AsyncWrite for Framed {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if this.head.is_empty() {
-            let Some(head) = this.addendum.join(bytes) else {
-                let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
-                return this.poll_taken(written, cx);
-            };
-            this.head = head;
+        if let Some(written) = this.poll_head(bytes, cx) {
+            return written;
         }
-        // The bytes are in it, and count as written when all of it is: who has to wait asks again with the same.
-        while !this.head.is_empty() {
-            let written = Pin::new(&mut this.stream).poll_write(cx, &this.head);
-            match ready!(this.poll_taken(written, cx))? {
-                0 => return Poll::Ready(Ok(0)),
-                count => this.head.advance(count),
-            }
-        }
-        Poll::Ready(Ok(bytes.len()))
+        let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
+        this.poll_taken(written, cx)
     }
 
     fn poll_write_vectored(
@@ -292,6 +302,10 @@ impl AsyncWrite for Framed {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        let first = parts.iter().find(|part| !part.is_empty());
+        if let Some(written) = first.and_then(|first| this.poll_head(first, cx)) {
+            return written;
+        }
         let written = Pin::new(&mut this.stream).poll_write_vectored(cx, parts);
         this.poll_taken(written, cx)
     }
@@ -385,21 +399,28 @@ mod tests {
 
     #[tokio::test]
     async fn a_head_of_which_little_is_taken_at_a_time_has_its_lines_whole_and_once() {
-        let (mut client, server) = tokio::io::duplex(3);
-        let held = Held::Told(Told::new(&Arc::default(), 1).unwrap());
-        let mut framed = Framed::new(Box::new(server), held, Untaken::default(), Clock::manual(Timestamp(1_000_000)));
-        let mut lines = Lines::default();
-        lines.number("Retry-After", 1);
-        framed.addendum().put(lines);
         let [early, head, body] =
             ["HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"];
-        tokio::spawn(async move {
-            for bytes in [early, head, body] {
-                framed.write_all(bytes.as_bytes()).await.unwrap();
-            }
-        });
-        let mut seen = String::new();
-        client.read_to_string(&mut seen).await.unwrap();
-        assert_eq!(seen, format!("{early}HTTP/1.1 200 OK\r\nA: b\r\nRetry-After: 1\r\n\r\n{body}"));
+        for in_parts in [false, true] {
+            let (mut client, server) = tokio::io::duplex(3);
+            let held = Held::Told(Told::new(&Arc::default(), 1).unwrap());
+            let mut framed =
+                Framed::new(Box::new(server), held, Untaken::default(), Clock::manual(Timestamp(1_000_000)));
+            assert!(framed.is_write_vectored());
+            let mut lines = Lines::default();
+            lines.number("Retry-After", 1);
+            framed.addendum().put(lines);
+            tokio::spawn(async move {
+                for mut bytes in [early, head, body].map(str::as_bytes) {
+                    match in_parts {
+                        false => framed.write_all(bytes).await.unwrap(),
+                        true => framed.write_all_buf(&mut bytes).await.unwrap(),
+                    }
+                }
+            });
+            let mut seen = String::new();
+            client.read_to_string(&mut seen).await.unwrap();
+            assert_eq!(seen, format!("{early}HTTP/1.1 200 OK\r\nA: b\r\nRetry-After: 1\r\n\r\n{body}"), "{in_parts}");
+        }
     }
 }

@@ -35,6 +35,8 @@ const CHARGES: usize = 128;
 const REQUESTS: usize = 512;
 /// How long an overdue answer is waited for, although nobody wants it any more, before the connection is given up.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// After which somebody else has taken from the queue.
+const SOON: Micros = Micros(1_000);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -279,11 +281,13 @@ impl Link {
         queue: &FairMutex<&mut Queue>,
     ) -> Infallible {
         let most = self.settings.timeout;
-        let mut oldest = asked.iter().map(|(since, _)| *since).min();
+        // Who comes later than now is not late before `most` has passed.
+        let left = |oldest: Option<Timestamp>, now: Timestamp| {
+            oldest.map_or(most, |since| Micros(most.0.saturating_sub(now.since(since).0)))
+        };
+        let mut pause = left(asked.iter().map(|(since, _)| *since).min(), now);
         loop {
-            // Who comes later than now is not late before that.
-            let left = oldest.map_or(most, |since| Micros(most.0.saturating_sub(now.since(since).0)));
-            time::sleep_precisely(left.into()).await;
+            time::sleep_precisely(pause.into()).await;
             now = self.clock.now();
             asked.retain_mut(|(since, answer)| {
                 let late = now.since(*since) >= most;
@@ -292,16 +296,18 @@ impl Link {
                 }
                 !late
             });
-            oldest = asked.iter().map(|(since, _)| *since).min();
-            // While another call takes from it, nobody waits there.
-            let Ok(mut queue) = queue.try_lock() else { continue };
+            // Another call may be taking from it.
+            let Ok(mut queue) = queue.try_lock() else {
+                pause = SOON;
+                continue;
+            };
             let first = loop {
                 match queue.overdue(now, most) {
                     Ok(mut late) => late.answer.send(Err(StoreError::Timeout)),
                     Err(first) => break first,
                 }
             };
-            oldest = oldest.or(first);
+            pause = left(asked.iter().map(|(since, _)| *since).min().or(first), now);
         }
     }
 
@@ -332,7 +338,7 @@ impl Link {
     async fn fill(&self, batch: &mut Vec<Waiting>, queue: &mut Queue) {
         let (mut charges, most) = (0, self.shared.hooks.requests(REQUESTS));
         let mut add = |batch: &mut Vec<Waiting>, waiting: Waiting, now: Timestamp| {
-            if let Some(waiting) = waiting.still_there(now) {
+            if let Some(waiting) = waiting.still_there(now, self.settings.timeout) {
                 if !batch.last().is_some_and(|last| alike(&last.plan, &waiting.plan)) {
                     charges += waiting.plan.charges().count();
                 }

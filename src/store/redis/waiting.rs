@@ -37,10 +37,14 @@ pub struct Queue {
 }
 
 impl Waiting {
-    /// Itself, unless nobody waits for the answer any more. A client's connection is looked at only when it has had time
-    /// to go.
-    pub fn still_there(mut self, now: Timestamp) -> Option<Waiting> {
+    /// Itself, unless nobody waits for the answer any more, or has waited for as long as anybody may. A client's connection
+    /// is looked at only when it has had time to go.
+    pub fn still_there(mut self, now: Timestamp, most: Micros) -> Option<Waiting> {
         if self.answer.is_closed() {
+            return None;
+        }
+        if now.since(self.since) >= most {
+            self.answer.send(Err(StoreError::Timeout));
             return None;
         }
         if now.since(self.since) > LONG && self.caller.as_ref().is_some_and(|caller| caller.has_left()) {
