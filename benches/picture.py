@@ -21,7 +21,6 @@ PANEL = (WIDTH - 2 * MARGIN + 24) / 2
 BARS_TOP, BAR, STEP, BARS_LEFT = 440, 20, 32, 276
 # How far lines of text stand apart.
 LINE = 15
-DECADES = range(2, 7)
 
 # Class, light, dark.
 SERIES = {
@@ -88,13 +87,16 @@ def lines(left, cells, keys, title):
     step = PLOT_WIDTH / (len(callers) - 1)
     across = {number: left + PLOT_LEFT + step * place for place, number in enumerate(callers)}
 
+    # All that was measured, so that two panels have the same.
+    rates = [math.log10(cell["decisions_per_second"]) for cell in cells]
+    lowest, highest = math.floor(min(rates)), math.ceil(max(rates))
+
     def down(rate):
-        share = (math.log10(rate) - DECADES[0]) / (DECADES[-1] - DECADES[0])
-        return PLOT_TOP + PLOT_HEIGHT * (1 - min(max(share, 0), 1))
+        return PLOT_TOP + PLOT_HEIGHT * (highest - math.log10(rate)) / (highest - lowest)
 
     right = left + PLOT_LEFT + PLOT_WIDTH
     drawn = [text(left, PLOT_TOP - 22, title, "ink strong")]
-    for decade in DECADES:
+    for decade in range(lowest, highest + 1):
         y = down(10 ** decade)
         drawn.append(f'<path d="M{left + PLOT_LEFT} {y:.1f}H{right}" class="grid-line"/>')
         drawn.append(text(left + PLOT_LEFT - 8, y + 4, short(10 ** decade), "soft", "end"))
