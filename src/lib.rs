@@ -2,18 +2,11 @@
 //!
 //! The modules are rooms, in reading order; each looks only at those before it. ARCHITECTURE.md is the map.
 
-pub mod byte_set;
-pub mod hash_key;
-pub mod host_name;
-pub mod place;
-pub mod secret;
-pub mod split;
-pub mod time;
-pub mod tls;
+pub mod base;
 
 pub mod limit;
 
-pub mod access_line;
+pub mod access_log_line;
 pub mod auth;
 pub mod store;
 

@@ -9,7 +9,7 @@ use pingora::prelude::{ProxyHttp, Server, Session, http_proxy_service};
 use pingora::proxy::http_proxy;
 use pingora::server::configuration::ServerConf;
 use pingora::upstreams::peer::HttpPeer;
-use tollgate::gateway::listener::Bound;
+use tollgate::gateway::server::listener::Bound;
 
 #[cfg(feature = "bench-mimalloc")]
 #[global_allocator]

@@ -2,7 +2,7 @@
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError};
-use tollgate::time::Clock;
+use tollgate::base::time::Clock;
 
 use super::Failure;
 use super::bucket::{Answer, COST, KEPT, Limit, milliseconds, names};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tollgate::time::{Clock, Micros};
+use tollgate::base::time::{Clock, Micros};
 
 use super::Failure;
 use super::bucket::Answer;

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use smallvec::smallvec;
+use tollgate::base::time::{Clock, Micros};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::limit::key::BucketKey;
+use tollgate::store;
 use tollgate::store::redis::Settings;
-use tollgate::store::{self, Lane, Report, Store, StoreError, breaker};
-use tollgate::time::{Clock, Micros};
+use tollgate::store::{Lane, Report, Store, StoreError, breaker};
 
 use super::Failure;
 use super::bucket::{Answer, COST, Limit};

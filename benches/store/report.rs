@@ -4,7 +4,7 @@ use std::fmt;
 
 use chrono::DateTime;
 use serde_json::{Value, json};
-use tollgate::time::Clock;
+use tollgate::base::time::Clock;
 
 use super::bucket::{Limit, NARROW};
 use super::load::{Keys, Measured};

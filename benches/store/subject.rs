@@ -4,11 +4,15 @@ use std::fmt;
 
 use super::Failure;
 use super::bucket::{Answer, Limit};
-use super::commands::{self, Commands};
-use super::evalsha::{self, EvalSha};
-use super::ours::{self, Ours};
+use super::commands;
+use super::commands::Commands;
+use super::evalsha;
+use super::evalsha::EvalSha;
+use super::ours;
+use super::ours::Ours;
 use super::server::Server;
-use super::watch::{self, Watch};
+use super::watch;
+use super::watch::Watch;
 
 /// So many buckets there are at most.
 pub const BUCKETS: usize = 10_000;

@@ -2,7 +2,7 @@
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tollgate::time::Clock;
+use tollgate::base::time::Clock;
 
 use super::Failure;
 use super::bucket::{Answer, Found, KEPT, Limit, count, milliseconds, names};

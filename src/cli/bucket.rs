@@ -5,16 +5,17 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 
-use super::levels::{Backend, Bucket, Levels};
-use super::named::{self, Chosen};
+use super::bucket_backend::{Backend, Bucket, Levels};
+use super::bucket_lookup;
+use super::bucket_lookup::Chosen;
 use super::{ConfigFile, Failure};
+use crate::base::time::{Clock, Micros};
 use crate::config::Config;
 use crate::limit::explanation::Date;
 use crate::limit::key::BucketKey;
+use crate::limit::partial::Known;
 use crate::limit::rule::Mode;
-use crate::limit::seen::Known;
 use crate::store;
-use crate::time::{Clock, Micros};
 
 const EXAMPLE: &str = "\
 Example: what is left to a client by the rule `free`, make it full, and a bucket by its name in the access log.
@@ -76,7 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let known =
         Known { client: None, issuer: which.issuer.as_deref(), at: Clock::system().wall(), names: &config.hash_key };
     let chosen = match (&which.rule, &which.hash) {
-        (Some(rule), None) => named::by_values(&config, rule, &which.keys, known)?,
+        (Some(rule), None) => bucket_lookup::by_values(&config, rule, &which.keys, known)?,
         (rule, Some(begin)) => {
             let key = found(&backend, &config, begin)?.ok_or_else(|| {
                 format!(
@@ -84,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                      on `hash_key` in the file"
                 )
             })?;
-            vec![named::by_key(&config, rule.as_deref(), key)?]
+            vec![bucket_lookup::by_key(&config, rule.as_deref(), key)?]
         }
         (None, None) => return Err("a RULE or --hash must be given".into()),
     };

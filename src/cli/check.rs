@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use crate::base::time::Clock;
 use crate::config::Config;
-use crate::config::change::Anew;
+use crate::config::diff::Anew;
 use crate::config::problem::{Problem, Problems};
 use crate::config::warning::{Warning, Warnings};
-use crate::time::Clock;
 
 const EXAMPLE: &str = "\
 Example: take a new file into use when it is right, and say whose buckets start anew.

@@ -11,9 +11,9 @@ use log::kv::{Key, Value, VisitSource};
 use log::{LevelFilter, Metadata, Record};
 
 use super::Failure;
-use super::lines::Lines;
+use super::nonblocking_stderr::Lines;
+use crate::base::time::Clock;
 use crate::config::{Log, LogFormat};
-use crate::time::Clock;
 
 /// What writes them, until it is changed for another.
 #[derive(Clone)]

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::ask_admin::{reachable, status};
+use super::admin_client::{reachable, status};
 use super::{ConfigFile, Failure};
 use crate::config::Config;
 

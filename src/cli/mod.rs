@@ -4,8 +4,10 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this room is the one that speaks")]
 
-mod ask_admin;
+mod admin_client;
 mod bucket;
+mod bucket_backend;
+mod bucket_lookup;
 mod check;
 mod completions;
 mod diagnostics;
@@ -13,14 +15,12 @@ mod echo;
 mod explain;
 mod healthcheck;
 mod key;
-mod levels;
-mod lines;
 mod man;
-mod named;
-mod precautions;
+mod nonblocking_stderr;
 mod replay;
 mod run;
 mod schema;
+mod startup_warnings;
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use sd_notify::NotifyState;
 
-use super::{ConfigFile, Failure, diagnostics, precautions};
+use super::{ConfigFile, Failure, diagnostics, startup_warnings};
 use crate::config::Loaded;
 use crate::gateway;
 
@@ -33,7 +33,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         log::error!(place; "panicked, which is a bug");
     }));
-    precautions::warn(&sources);
+    startup_warnings::warn(&sources);
     match files {
         Ok(files) => log::debug!(files; "open-file limit"),
         Err(error) => log::warn!(error:% = error; "open-file limit not raised"),

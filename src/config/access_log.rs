@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::Surroundings;
 use super::reader::{Field, all, nearest};
 use super::rules::Given;
-use crate::access_line::Kind;
+use crate::access_log_line::Kind;
 use crate::limit::attribute::Attribute;
 
 /// Each costs a keyed hash for every line.

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Surroundings;
-use super::check::or_default;
+use super::document::or_default;
 use super::reader::{Field, nearest};
-use super::stores::read;
+use super::store::read;
 use crate::auth::api_keys::{ApiKeys, Keys, OnInvalid};
 use crate::auth::key_file;
+use crate::base::position::Place;
 use crate::limit::attribute::{Attribute, NotAnAttribute};
-use crate::place::Place;
 
 pub fn api_keys(field: Field<'_>, surroundings: Surroundings<'_>) -> Option<Arc<ApiKeys>> {
     let section = field.section()?;

@@ -2,9 +2,9 @@
 
 use chrono::DateTime;
 
-use super::check::optional;
+use super::document::optional;
 use super::reader::{Field, Section};
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
 
 pub fn expires(rule: &Section<'_>) -> Option<Option<Timestamp>> {
     let until = optional(rule.get("expires"), |field| moment(&field));

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::Listener;
-use super::check::{optional, or_default};
+use super::document::{optional, or_default};
 use super::reader::{Field, Section, all};
 
 pub fn listeners(file: &Section<'_>) -> Option<Vec<Listener>> {

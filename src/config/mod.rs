@@ -5,23 +5,23 @@
 //! to the room that they configure, when that room is to the left of this one; the gateway's stand here.
 
 pub mod access_log;
-mod allowed;
 mod api_keys;
-mod bounds;
-pub mod change;
 mod check;
+pub mod diff;
+mod document;
 mod env;
 mod expires;
-mod hashing;
+mod hash_key;
+mod jwt;
 mod limits;
 pub mod lints;
 mod listeners;
 pub mod problem;
 mod reader;
+mod rule_limits;
 mod rules;
 mod sources;
-mod stores;
-mod tokens;
+mod store;
 mod tree;
 pub mod warning;
 
@@ -34,11 +34,11 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use crate::auth::api_keys::ApiKeys;
-use crate::auth::{client_ip, jwt};
-use crate::hash_key::HashKey;
+use crate::auth::client_ip;
+use crate::base::pseudonym::HashKey;
+use crate::base::time::Micros;
 use crate::limit::rule_set::RuleSet;
-use crate::store;
-use crate::time::Micros;
+
 use access_log::AccessLog;
 use problem::{Problems, Report};
 use reader::Field;
@@ -57,10 +57,10 @@ pub struct Config {
     pub admin: Option<SocketAddr>,
     pub threads: Threads,
     pub upstream: Upstream,
-    pub store: store::Settings,
+    pub store: crate::store::Settings,
     pub client_ip: client_ip::Settings,
     /// None: there are no tokens.
-    pub jwt: Option<jwt::Settings>,
+    pub jwt: Option<crate::auth::jwt::Settings>,
     /// The keys in it follow their file; all else stays as it is.
     pub api_keys: Option<Arc<ApiKeys>>,
     pub rules: RuleSet,
@@ -211,7 +211,7 @@ impl Config {
             }
         };
         env::expand(&mut tree, surroundings.variable, &report);
-        let checked = check::config(Field::root(&tree, &report), surroundings);
+        let checked = document::config(Field::root(&tree, &report), surroundings);
         match (report.into_problems(), checked) {
             (problems, Some(checked)) if problems.is_empty() => {
                 let warnings = Warnings { file: file.to_owned(), warnings: lints::look(&checked, &tree) };

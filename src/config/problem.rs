@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
 
-use crate::place::Place;
+use crate::base::position::Place;
 
 /// One fault in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -12,9 +12,9 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::problem::Report;
 use super::tree::{Entry, Kind, Node, Scalar, Style, Value};
+use crate::base::position::Place;
+use crate::base::time::Micros;
 use crate::limit::cost::{Beyond, Cost};
-use crate::place::Place;
-use crate::time::Micros;
 
 /// One value of the file, with its path from the root.
 #[derive(Clone, Debug)]

@@ -4,8 +4,10 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::expires::expires;
-use super::limits::{self, Shared};
 use super::reader::{Field, Section, all, nearest};
+use super::rule_limits;
+use super::rule_limits::Shared;
+use crate::base::position::Place;
 use crate::limit::attribute::{Attribute, NotAnAttribute, SPELLINGS};
 use crate::limit::matcher::{Expectation, Text};
 use crate::limit::request::ClientAddress;
@@ -13,7 +15,6 @@ use crate::limit::rule::{
     Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, RefusalStatus,
     Rule,
 };
-use crate::place::Place;
 
 /// What the rest of the file says to the rules.
 #[derive(Clone, Copy, Debug)]
@@ -197,7 +198,7 @@ impl Rules {
             refusal: refusal.unwrap_or(RefusalStatus::QuotaExceeded),
             on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local),
         };
-        let limits = limits::limits(section, shared);
+        let limits = rule_limits::limits(section, shared);
         let (keys, limits) = (keys?, limits?);
         if section.has("overrides") && keys.len() != 1 {
             section.unwanted(

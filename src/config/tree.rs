@@ -11,7 +11,7 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 
 use super::problem::{Problem, Report};
 use super::reader::{join, push_key};
-use crate::place::Place;
+use crate::base::position::Place;
 
 /// Deeper than any file means to be, shallow enough for a recursive reader.
 const MAX_DEPTH: usize = 64;

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use crate::place::Place;
-use crate::time::Timestamp;
+use crate::base::position::Place;
+use crate::base::time::Timestamp;
 
 /// One remark of a lint.
 #[derive(Clone, Debug, PartialEq, Eq)]

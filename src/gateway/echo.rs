@@ -13,7 +13,7 @@ use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::StartError;
-use super::listener::Bound;
+use super::server::listener::Bound;
 
 /// An echo whose socket is bound, and which is not started yet.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use http::header::{CONNECTION, COOKIE, HeaderName};
 
 use super::path;
 use super::request::Request;
-use crate::split::split_once;
+use crate::base::split::split_once;
 
 /// Something a request has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -227,8 +227,8 @@ fn decode(text: &[u8]) -> Cow<'_, [u8]> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::request::ClientAddress;
     use super::*;
-    use crate::limit::request::ClientAddress;
 
     /// What `attribute` is of a request with this target and these fields; `AMBIGUOUS` when it is.
     #[track_caller]

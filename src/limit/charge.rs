@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 
 use super::algorithm::{Algorithm, Charged, Entry, Level, State, Step};
 use super::cost::Cost;
-use super::decision::{Outcome, Verdict};
 use super::key::BucketKey;
-use crate::time::{Micros, Timestamp};
+use super::outcome::{Outcome, Verdict};
+use crate::base::time::{Micros, Timestamp};
 
 /// One bucket to charge. It owns all it needs, so that it can travel to whichever task talks to the store.
 #[derive(Clone, Debug)]

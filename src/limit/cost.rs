@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::split::split_once;
+use crate::base::split::split_once;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// An amount of tokens, in thousandths of one. Never a float: three decimals are all that can be asked for.

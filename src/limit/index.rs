@@ -118,13 +118,13 @@ fn texts(expectation: &Expectation) -> Option<&[Text]> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::attribute::Attribute;
+    use super::super::request::{ClientAddress, Request};
+    use super::super::rule::{Action, Condition, Mode, Otherwise, Policy, Rule};
+    use super::super::rule_set::RuleSet;
     use super::*;
-    use crate::limit::attribute::Attribute;
-    use crate::limit::request::{ClientAddress, Request};
-    use crate::limit::rule::{Action, Condition, Mode, Otherwise, Policy, Rule};
-    use crate::limit::rule_set::RuleSet;
-    use crate::place::Place;
-    use crate::time::Timestamp;
+    use crate::base::position::Place;
+    use crate::base::time::Timestamp;
     use proptest::prelude::*;
 
     #[track_caller]

@@ -7,20 +7,20 @@
 //! here can fail. A refused request spends nothing.
 
 pub mod algorithm;
-pub mod anew;
+pub mod ambiguity;
 pub mod attribute;
 pub mod charge;
-pub mod clarity;
 pub mod cost;
-pub mod decision;
+pub mod diff;
 pub mod explanation;
 pub mod identity;
 pub mod index;
 pub mod key;
 pub mod matcher;
+pub mod outcome;
+pub mod partial;
 pub mod path;
 pub mod request;
+mod resolved;
 pub mod rule;
 pub mod rule_set;
-pub mod seen;
-mod values;

@@ -5,7 +5,7 @@
 //! segments merged (RFC 3986 §6.2.2), and what different servers read differently (`%2f`, `%5c`, `%00`, a broken escape) is
 //! refused. `;` stays as it came: where it is written plainly, some servers end the segment's name there.
 
-use crate::byte_set::ByteSet;
+use crate::base::byte_set::ByteSet;
 use std::borrow::Cow;
 
 /// The path has no single reading.

@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::identity::{Claims, KnownKey};
-use crate::split::rsplit_once;
+use crate::base::split::rsplit_once;
 
 /// One request, as far as rules may look at it.
 #[derive(Clone, Copy, Debug)]

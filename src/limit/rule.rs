@@ -8,8 +8,8 @@ use super::algorithm::Algorithm;
 use super::attribute::Attribute;
 use super::cost::Cost;
 use super::matcher::Expectation;
-use crate::place::Place;
-use crate::time::Timestamp;
+use crate::base::position::Place;
+use crate::base::time::Timestamp;
 
 /// All that a file says of its rules, in its order.
 #[derive(Clone, Debug, Default)]

@@ -9,21 +9,21 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use super::algorithm::Algorithm;
+use super::ambiguity::{Clarity, Unclear};
 use super::attribute::Attribute;
 use super::charge::{Charge, LimitId, Plan};
-use super::clarity::{Clarity, Unclear};
 use super::cost::{Beyond, Cost};
 use super::identity::Claims;
 use super::index::Index;
 use super::key::{BucketKey, Descriptor, KeySeed, LimitIdentity};
 use super::matcher::Expectation;
 use super::request::Request;
+use super::resolved::{Compiled, Slot, Values};
 use super::rule::{
     Action, Condition, Expose, Fold, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus,
     Rule, Written,
 };
-use super::values::{Compiled, Slot, Values};
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
 
 /// All rules of a file, compiled.
 #[derive(Clone, Debug, Default)]

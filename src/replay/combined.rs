@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use http::header::{HeaderName, HeaderValue, REFERER, USER_AGENT};
 use http::{Method, Request, Uri};
 
-use super::asked::{Asked, Told};
-use super::moment::{Moment, nginx};
+use super::foreign_entry::{Asked, Told};
+use super::timestamps::{Moment, nginx};
+use crate::base::split::{split_once, split_once_at};
 use crate::limit::path::hex_pair;
-use crate::split::{split_once, split_once_at};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -78,9 +78,9 @@ fn quoted(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::foreign_entry::Says;
     use super::*;
     use crate::limit::attribute::Attribute;
-    use crate::replay::asked::Says;
 
     const LINE: &str = r#"203.0.113.7 - ann [21/Nov/2026:14:51:52 +0000] "GET /v1/a?b=c HTTP/1.1" 200 17"#;
 

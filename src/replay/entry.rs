@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::asked::Asked;
 use super::combined;
-use super::fields::Fields;
-use super::logged::Logged;
-use super::moment::{Grain, Moment};
-use crate::access_line;
-use crate::time::Timestamp;
+use super::foreign_entry::Asked;
+use super::json_fields::Fields;
+use super::own_entry::Logged;
+use super::timestamps::{Grain, Moment};
+use crate::access_log_line;
+use crate::base::time::Timestamp;
 
 /// One request, and when it was decided or, if the log does not say that, when it says that it was.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ fn foreign((Moment { at, grain }, asked): (Moment, Asked)) -> Read {
 }
 
 fn ours(line: &[u8]) -> Read {
-    match access_line::Line::read(line) {
+    match access_log_line::Line::read(line) {
         Ok(line) => match Logged::new(&line) {
             Some(logged) => {
                 // The store decided when the answer came, not when the request did.

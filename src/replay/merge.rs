@@ -8,9 +8,9 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 
 use super::entry::{Entry, Format, Read};
-use super::lines::{Line, Lines};
-use super::moment::Grain;
-use crate::time::{Micros, Timestamp};
+use super::line_reader::{Line, Lines};
+use super::timestamps::Grain;
+use crate::base::time::{Micros, Timestamp};
 
 /// How far a line may stand behind where its time belongs.
 pub const TOLERANCE: Micros = Micros(60_000_000);
@@ -171,7 +171,7 @@ impl Log {
                     }
                     Read::Unreadable(why) => why,
                 },
-                Line::TooLong => format!("longer than {} bytes", super::lines::LONGEST).into(),
+                Line::TooLong => format!("longer than {} bytes", crate::replay::line_reader::LONGEST).into(),
             };
             seen.unreadable += 1;
             let place = || format!("{}:{}: {why}", self.lines.name, self.lines.number);
@@ -203,8 +203,8 @@ impl Eq for Waiting {}
 
 #[cfg(test)]
 mod tests {
+    use super::super::json_fields::{Fields, Mapping};
     use super::*;
-    use crate::replay::fields::{Fields, Mapping};
     use std::sync::Arc;
 
     fn merge(logs: &[&str]) -> Merge {

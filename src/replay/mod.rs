@@ -3,32 +3,32 @@
 //! A [`merge`] of logs gives requests in the order of time; each is put before a [`trial`] of every file, which has buckets
 //! of its own; a [`report`] says what came of it. Nothing here talks to a store or reads a clock.
 
-pub mod asked;
-pub mod by_log;
 pub mod combined;
 pub mod entry;
-pub mod fields;
-pub mod lines;
-pub mod logged;
+pub mod foreign_entry;
+pub mod json_fields;
+pub mod line_reader;
+pub mod logged_decision;
 pub mod merge;
-pub mod moment;
-pub mod names;
-pub mod picture;
+pub mod own_entry;
+pub mod pseudonyms;
 pub mod report;
+pub mod simulation;
+pub mod svg;
 pub mod timeline;
-pub mod trial;
+pub mod timestamps;
 
 use std::io;
 
-use crate::access_line::Kind;
+use crate::access_log_line::Kind;
+use crate::base::time::{Micros, Timestamp};
 use crate::config::Config;
 use crate::limit::attribute::Attribute;
-use crate::time::{Micros, Timestamp};
 use entry::{Entry, Told};
 use merge::{Merge, Seen};
 use report::{Beside, Ours, Report};
+use simulation::Trial;
 use timeline::Timeline;
-use trial::Trial;
 
 /// What to try.
 #[derive(Clone, Copy, Debug)]

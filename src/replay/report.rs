@@ -5,12 +5,12 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use super::merge::Seen;
+use super::simulation::{Bucket, BucketId, Cause, Hinge, Trial};
 use super::timeline::Timeline;
-use super::trial::{Bucket, BucketId, Cause, Hinge, Trial};
+use crate::base::time::{Micros, Timestamp};
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::LimitId;
 use crate::limit::rule::KeyPart;
-use crate::time::{Micros, Timestamp};
 
 /// How many buckets are named.
 const MOST_NAMED: usize = 10;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::trial::Fate;
-use crate::time::Timestamp;
+use super::simulation::Fate;
+use crate::base::time::Timestamp;
 
 /// In seconds; each is a multiple of the one before.
 const WIDTHS: [u64; 5] = [1, 10, 60, 600, LONGEST];

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::time::{Micros, Timestamp};
+use crate::base::time::{Micros, Timestamp};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {

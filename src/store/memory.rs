@@ -16,11 +16,11 @@ use priority_queue::PriorityQueue;
 use smallvec::SmallVec;
 
 use super::{Source, Taken};
+use crate::base::time::{Clock, Timestamp};
 use crate::limit::algorithm::{Algorithm, Charged, Entry, State};
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
-use crate::time::{Clock, Timestamp};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -245,12 +245,12 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::Micros;
     use crate::limit::algorithm::Algorithm;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
     use crate::limit::charge::LimitId;
     use crate::limit::cost::Cost;
-    use crate::limit::decision::Verdict;
-    use crate::time::Micros;
+    use crate::limit::outcome::Verdict;
     use smallvec::smallvec;
 
     const SECOND: u64 = 1_000_000;

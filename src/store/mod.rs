@@ -4,21 +4,21 @@
 //! or counts: it returns what happened to those who asked, and reports what happens beside them.
 
 pub mod breaker;
-mod local;
-pub mod marks;
+mod fallback;
 pub mod memory;
 pub mod redis;
+pub mod span_links;
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::charge::{Plan, Settlement};
-use crate::time::{Clock, Micros, Timestamp};
-use marks::Marks;
 use memory::Memory;
 use redis::Redis;
+use span_links::Marks;
 
 /// For how long a gateway counts that is not heard of any more: three times in vain, and a little.
 pub const GATEWAY_COUNTS: Micros = Micros(7_000_000);
@@ -85,7 +85,7 @@ pub trait Caller: fmt::Debug + Send + Sync {
 
     /// What a trace calls the decision that asked; none where it is not traced.
     #[cfg(feature = "opentelemetry")]
-    fn mark(&self) -> Option<marks::Mark> {
+    fn mark(&self) -> Option<span_links::Mark> {
         None
     }
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::mutation::fuzz;
 use tollgate::config::{Config, Surroundings};
 use tollgate::replay::entry::Format;
-use tollgate::replay::fields::{Fields, Mapping};
-use tollgate::replay::lines::Lines;
+use tollgate::replay::json_fields::{Fields, Mapping};
+use tollgate::replay::line_reader::Lines;
 use tollgate::replay::merge::Merge;
-use tollgate::replay::trial::{Fate, Trial};
+use tollgate::replay::simulation::{Fate, Trial};
 
 const FILE: &str = "\
 upstream: http://127.0.0.1:9000

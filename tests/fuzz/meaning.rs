@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use tollgate::auth::jwt::keys::{Key, KeySet};
 use tollgate::auth::jwt::{Issuer, Keys, OnInvalid, OnMissing, Settings, Tokens};
+use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::config::{Config, Surroundings};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
@@ -17,8 +18,7 @@ use tollgate::limit::attribute::Attribute;
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::{Beyond, Cost};
 use tollgate::limit::key::{BucketKey, Descriptor, KeySeed, LimitIdentity};
-use tollgate::store::redis::batch::Call;
-use tollgate::time::{Clock, Micros, Timestamp};
+use tollgate::store::redis::codec::Call;
 
 #[test]
 pub fn config() {

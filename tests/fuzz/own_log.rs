@@ -1,7 +1,7 @@
 //! What must hold of readers of our own logs, whatever somebody has made of them.
 
 use super::mutation::fuzz;
-use tollgate::access_line::{Kind, Line};
+use tollgate::access_log_line::{Kind, Line};
 
 #[test]
 fn access_line() {

@@ -4,9 +4,10 @@ use super::mutation::{fuzz, planted};
 use http::{HeaderMap, HeaderValue};
 use std::net::{IpAddr, SocketAddr};
 use tollgate::auth::client_ip;
-use tollgate::auth::proxy_protocol::{self, Progress};
-use tollgate::gateway::framing::{Remainder, Violation};
-use tollgate::gateway::head::{Body, Head, Scanner, Size};
+use tollgate::auth::proxy_protocol;
+use tollgate::auth::proxy_protocol::Progress;
+use tollgate::gateway::body_framing::{Remainder, Violation};
+use tollgate::gateway::request_head::{Body, Head, Scanner, Size};
 use tollgate::limit::path::normalise;
 
 /// Where to cut, drawn from the bytes themselves.

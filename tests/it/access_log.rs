@@ -5,8 +5,8 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tollgate::access_line::Line;
-use tollgate::hash_key::HashKey;
+use tollgate::access_log_line::Line;
+use tollgate::base::pseudonym::HashKey;
 use tollgate::limit::key::{Descriptor, KeySeed, LimitIdentity};
 
 use super::support::mint::{Signer, epoch};

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::algorithm::{Algorithm, State};
 use tollgate::limit::charge::{Charge, LimitId, Plan, Settlement, settle};
 use tollgate::limit::cost::Cost;
-use tollgate::limit::decision::Verdict;
 use tollgate::limit::key::BucketKey;
+use tollgate::limit::outcome::Verdict;
 use tollgate::store::memory::{Memory, Settings};
-use tollgate::time::{Clock, Micros, Timestamp};
 
 use super::support::{Redis, Scripted};
 

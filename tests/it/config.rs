@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
+use tollgate::base::time::Timestamp;
 use tollgate::config::problem::Problems;
 use tollgate::config::{Config, Surroundings};
-use tollgate::time::Timestamp;
 
 use super::support::Certificates;
 

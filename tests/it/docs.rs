@@ -174,7 +174,7 @@ fn every_attribute_is_documented() {
 #[test]
 fn every_metric_is_documented() {
     let page = read("docs/operations.md");
-    for file in ["src/gateway/metrics.rs", "src/gateway/trace/traces.rs"] {
+    for file in ["src/gateway/telemetry/metrics.rs", "src/gateway/telemetry/trace/tracer.rs"] {
         for rest in read(file).split("    (\"").skip(1) {
             let name = rest.split('"').next().unwrap();
             assert!(page.contains(&format!("`{name}`")), "docs/operations.md does not explain `{name}`");
@@ -185,8 +185,8 @@ fn every_metric_is_documented() {
 #[test]
 fn every_variable_of_traces_is_documented() {
     let page = read("docs/operations.md");
-    let settings = read("src/gateway/trace/settings.rs");
-    let sources = read("src/gateway/trace/mod.rs") + settings.split("#[cfg(test)]").next().unwrap();
+    let settings = read("src/gateway/telemetry/trace/settings.rs");
+    let sources = read("src/gateway/telemetry/trace/mod.rs") + settings.split("#[cfg(test)]").next().unwrap();
     let names = sources.split('"').filter(|name| name.starts_with("OTEL_") || name.starts_with("TOLLGATE_"));
     // What can be set for traces alone is told by the name for all signals.
     let names: BTreeSet<_> = names.map(|name| name.replace("OTLP_TRACES_", "OTLP_")).collect();

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use chrono::{DateTime, SecondsFormat};
 use proptest::prelude::*;
+use tollgate::base::time::{Clock, Timestamp};
 use tollgate::config::{Config, Surroundings};
 use tollgate::limit::request::{ClientAddress, Request};
-use tollgate::time::{Clock, Timestamp};
 
 use crate::support::{Gateway, Upstream, eventually};
 

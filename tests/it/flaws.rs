@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::store::redis::hooks::{Flaw, Hooks, Refusals};
-use tollgate::time::Micros;
+use tollgate::base::time::Micros;
+use tollgate::store::redis::fault_injection::{Flaw, Hooks, Refusals};
 
 use super::history::gateways::{Gateways, PATIENT, Played};
 use super::history::{Answer, Findings, Kind, Numbers};

@@ -6,7 +6,8 @@
 use ring::{hmac, signature};
 use serde_json::{Value, json};
 
-use super::support::mint::{self, Minted, Signer, encode, epoch, with, without};
+use super::support::mint;
+use super::support::mint::{Minted, Signer, encode, epoch, with, without};
 use super::support::{Gateway, Response, Upstream};
 
 const ISSUER: &str = "https://auth.example.com";

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use tollgate::base::time::Micros;
 use tollgate::store::Source;
-use tollgate::store::redis::hooks::{Combining, Hooks, Refusals};
-use tollgate::time::Micros;
+use tollgate::store::redis::fault_injection::{Combining, Hooks, Refusals};
 
 use super::history::gateways::{Gateways, PATIENT, Played};
 use super::history::{Answer, Numbers};

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
+use tollgate::base::time::Micros;
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::limit::key::BucketKey;
-use tollgate::store::redis::batch::Call;
-use tollgate::time::Micros;
+use tollgate::store::redis::codec::Call;
 
 use crate::support::{Gateway, Upstream, now, play_redis};
 

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use proptest::prelude::*;
+use tollgate::base::time::Timestamp;
 use tollgate::config::{Config, Surroundings};
 use tollgate::limit::request::{ClientAddress, Request};
 use tollgate::limit::rule_set::{Answer, Ruling};
-use tollgate::time::Timestamp;
 
 const CONDITIONS: &[&str] = &[
     "path: /v1",

@@ -9,7 +9,7 @@ use super::docs::read;
 
 /// The names of the reasons, by their variants.
 fn reasons() -> BTreeMap<String, String> {
-    let source = read("src/gateway/reply.rs");
+    let source = read("src/gateway/response/problem.rs");
     let arms = Regex::new(r#"Reason::(\w+) => "([a-z_]+)""#).unwrap();
     let reasons: BTreeMap<_, _> =
         arms.captures_iter(&source).map(|arm| (arm[1].to_owned(), arm[2].to_owned())).collect();

@@ -6,20 +6,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use tollgate::access_line::{Asked, Kind, Line, Origin, Source};
+use tollgate::access_log_line::{Asked, Kind, Line, Origin, Source};
+use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::config::{Config, Surroundings};
 use tollgate::limit::charge::{LimitId, Plan, Settlement};
-use tollgate::limit::decision::Verdict;
 use tollgate::limit::identity::Claims;
+use tollgate::limit::outcome::Verdict;
 use tollgate::limit::request::{ClientAddress, Request};
 use tollgate::limit::rule_set::Answer;
 use tollgate::replay::entry::{Format, Read, Told};
-use tollgate::replay::fields::{Fields, Mapping};
-use tollgate::replay::lines::Lines;
+use tollgate::replay::json_fields::{Fields, Mapping};
+use tollgate::replay::line_reader::Lines;
 use tollgate::replay::merge::Merge;
-use tollgate::replay::trial::{Cause, Fate, Trial};
+use tollgate::replay::simulation::{Cause, Fate, Trial};
 use tollgate::store::memory::{Memory, Settings};
-use tollgate::time::{Clock, Micros, Timestamp};
 
 use super::support::{Gateway, Upstream, eventually};
 
@@ -129,7 +129,7 @@ impl Live<'_> {
         let mut limits = Vec::new();
         if let Some((plan, settlement)) = paid {
             // A shadow is not asked about a request that is refused.
-            let unasked = std::iter::repeat(&tollgate::limit::decision::Outcome::UNASKED);
+            let unasked = std::iter::repeat(&tollgate::limit::outcome::Outcome::UNASKED);
             let shadow = settlement.shadow.iter().chain(unasked);
             let outcomes = settlement.enforced.iter().chain(shadow);
             for (charge, outcome) in plan.charges().zip(outcomes) {

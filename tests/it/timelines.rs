@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use smallvec::smallvec;
+use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::algorithm::{Algorithm, Charged, State};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::{Beyond, Cost};
-use tollgate::limit::decision::{Outcome, Verdict};
 use tollgate::limit::key::BucketKey;
+use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::memory::{Memory, Settings};
-use tollgate::time::{Clock, Micros, Timestamp};
 
 /// Something that a timeline can be played on.
 trait Player {

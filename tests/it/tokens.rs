@@ -7,7 +7,8 @@ use std::time::Duration;
 use ring::signature;
 use serde_json::{Value, json};
 
-use super::support::mint::{self, Signer, epoch, with};
+use super::support::mint;
+use super::support::mint::{Signer, epoch, with};
 use super::support::{Certificates, Client, Gateway, Redis, Response, SYSTEM_ROOTS, Upstream, eventually, https, now};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";

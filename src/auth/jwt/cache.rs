@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 use super::Validity;
 use super::keys::Key;
 use super::token::LARGEST;
+use crate::base::time::Timestamp;
 use crate::limit::identity::Claims;
-use crate::time::Timestamp;
 
 /// In bytes.
 const CAPACITY: u64 = 32 << 20;

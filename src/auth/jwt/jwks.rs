@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
 
 use super::keys::{KeySet, Origin, Unfit};
-use crate::time::{Clock, Timestamp};
+use crate::base::time::{Clock, Timestamp};
 
 /// A fetch, from the first byte to the last.
 const DEADLINE: Duration = Duration::from_secs(3);

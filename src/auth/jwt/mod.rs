@@ -17,11 +17,11 @@ use http::request::Parts;
 use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 
+use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::algorithm::token_bucket::TokenBucket;
 use crate::limit::attribute::Attribute;
 use crate::limit::identity::Claims;
 use crate::limit::request::Request;
-use crate::time::{Clock, Micros, Timestamp};
 use cache::{Cache, Verified};
 use jwks::Remote;
 use keys::KeySet;

@@ -3,17 +3,18 @@
 use super::asked::Misformed;
 use super::identity::Refused;
 use super::report::{Answer, Verdict, all};
-use crate::cli::levels::Levels;
+use crate::cli::bucket_backend::Levels;
 use crate::config::Config;
 use crate::gateway::{Reason, retry_after};
+use crate::limit::ambiguity::Unclear;
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::{Charge, Plan, settle};
-use crate::limit::clarity::Unclear;
 use crate::limit::cost::Cost;
-use crate::limit::decision::Outcome;
 use crate::limit::explanation::{Date, Ended, Exemption, Explanation, Part};
+use crate::limit::outcome::Outcome;
 use crate::limit::rule::{Otherwise, RefusalStatus};
-use crate::limit::rule_set::{self, CompiledLimit};
+use crate::limit::rule_set;
+use crate::limit::rule_set::CompiledLimit;
 
 const BEFORE: &str = "no rule is asked, and nothing is charged";
 

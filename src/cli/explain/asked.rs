@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Method, Uri};
 
 use crate::cli::Failure;
 use crate::config::{Bounds, Config};
-use crate::gateway::head::{Body, Scanner, Size};
+use crate::gateway::request_head::{Body, Scanner, Size};
 use crate::limit::path;
 
 /// A request that nobody has sent.

@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::auth::api_keys::{self, Presented};
-use crate::auth::jwt::{self, Keys, OnInvalid, OnMissing, Settings, Tokens};
+use crate::auth::api_keys;
+use crate::auth::api_keys::Presented;
+use crate::auth::jwt;
+use crate::auth::jwt::{Keys, OnInvalid, OnMissing, Settings, Tokens};
+use crate::base::time::{Clock, Timestamp};
 use crate::cli::Failure;
 use crate::config::Config;
 use crate::gateway::Reason;
@@ -13,7 +16,6 @@ use crate::limit::attribute::Attribute;
 use crate::limit::identity::{Claims, KnownKey};
 use crate::limit::matcher::Quoted;
 use crate::limit::request::Request;
-use crate::time::{Clock, Timestamp};
 
 /// What the credentials prove, and how that came.
 #[derive(Debug, Default)]

@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 use memchr::memmem::Finder;
 
-use crate::access_line::{Asked, Kind, Line, Source};
+use crate::access_log_line::{Asked, Kind, Line, Source};
+use crate::base::pseudonym::Name;
 use crate::cli::Failure;
 use crate::cli::bucket;
-use crate::cli::levels::{Backend, Bucket};
-use crate::cli::named;
+use crate::cli::bucket_backend::{Backend, Bucket};
+use crate::cli::bucket_lookup;
 use crate::config::Config;
-use crate::hash_key::Name;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::cost::Cost;
-use crate::limit::decision::Verdict;
 use crate::limit::explanation::Date;
 use crate::limit::matcher::{Expectation, Quoted, Text};
+use crate::limit::outcome::Verdict;
 use crate::limit::rule::{Action, Mode};
 
 /// Far longer than any line that a gateway writes.
@@ -147,7 +147,7 @@ impl Search<'_> {
     /// Where the rule stands in the file, as that is now.
     fn place(&self, policy: &str, limit: &str, config: &Config) -> String {
         let file = self.file.display();
-        match named::find(config, &format!("{policy}/{limit}")) {
+        match bucket_lookup::find(config, &format!("{policy}/{limit}")) {
             Ok((_, rule)) => format!("{file}:{}", rule.place.line),
             Err(_) => format!("(not in {file} any more)"),
         }
@@ -186,7 +186,7 @@ fn told(asked: &Asked<'_>, place: &str) -> String {
 
 /// The limit's own numbers: whose bucket it is, and so which override holds, cannot be told.
 fn algorithm(policy: &str, limit: &str, config: &Config) -> Option<Algorithm> {
-    let (_, rule) = named::find(config, &format!("{policy}/{limit}")).ok()?;
+    let (_, rule) = bucket_lookup::find(config, &format!("{policy}/{limit}")).ok()?;
     let Action::Charge(limits) = &rule.action else { return None };
     let is_it = |name: &str| limit == rule.name || limit == format!("{}.{name}", rule.name);
     limits.iter().find(|each| is_it(&each.name)).map(|each| each.algorithm)

@@ -16,19 +16,19 @@ use std::sync::Arc;
 
 use http::header::{HOST, HeaderName};
 
-use super::levels::{Backend, Levels};
+use super::bucket_backend::{Backend, Levels};
 use super::{ConfigFile, Failure};
 use crate::auth::jwt;
+use crate::base::time::Clock;
 use crate::config::Config;
 use crate::config::access_log::Destination;
 use crate::gateway::DEFAULT;
 use crate::limit::attribute::Attribute;
 use crate::limit::identity::Claims;
 use crate::limit::key::BucketKey;
+use crate::limit::partial::Known;
 use crate::limit::request::Request;
 use crate::limit::rule_set;
-use crate::limit::seen::Known;
-use crate::time::Clock;
 use asked::{Asked, Wanted};
 use identity::{Fetching, Identity};
 use logged::Search;

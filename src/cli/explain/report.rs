@@ -2,16 +2,16 @@
 
 use serde::Serialize;
 
-use crate::cli::levels::{Bucket, Levels};
+use crate::base::time::Micros;
+use crate::cli::bucket_backend::{Bucket, Levels};
 use crate::config::Config;
 use crate::limit::cost::Cost;
 use crate::limit::explanation::{
     Date, Ended, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, NotTried, Part, Picked, Trial,
 };
 use crate::limit::matcher::Quoted;
+use crate::limit::partial::Seen;
 use crate::limit::rule::{Action, Condition, Mode, Otherwise};
-use crate::limit::seen::Seen;
-use crate::time::Micros;
 
 /// The whole account of one request.
 #[derive(Debug, Serialize)]

@@ -12,15 +12,15 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::{ConfigFile, Failure};
+use crate::base::time::Clock;
 use crate::config::Config;
 use crate::limit::attribute::{Attribute, NotAnAttribute};
 use crate::replay::entry::Format;
-use crate::replay::fields::{Fields, Mapping};
-use crate::replay::lines::Lines;
+use crate::replay::json_fields::{Fields, Mapping};
+use crate::replay::line_reader::Lines;
 use crate::replay::merge::Merge;
 use crate::replay::report::{Outcome, Report};
-use crate::replay::{Question, picture, replay};
-use crate::time::Clock;
+use crate::replay::{Question, replay, svg};
 use progress::Progress;
 use share::Share;
 
@@ -100,7 +100,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         false => table::table(&report, &names),
     };
     if let Some(path) = &arguments.picture {
-        std::fs::write(path, picture::draw(&report.timeline, &names))
+        std::fs::write(path, svg::draw(&report.timeline, &names))
             .map_err(|error| format!("{}: must be writable: {error}", path.display()))?;
         if !arguments.json {
             text += &format!("picture  {}\n", path.display());

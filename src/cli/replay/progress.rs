@@ -3,9 +3,9 @@
 use std::io::{IsTerminal, Write, stderr};
 
 use super::share::grouped;
+use crate::base::time::{Clock, Micros, Timestamp};
 use crate::replay::merge::Seen;
-use crate::replay::picture::moment;
-use crate::time::{Clock, Micros, Timestamp};
+use crate::replay::svg::moment;
 
 const EVERY: Micros = Micros(200_000);
 

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::share::{counted, grouped, percent};
 use crate::replay::merge::TOLERANCE;
-use crate::replay::picture::moment;
 use crate::replay::report::{Ours, Outcome, Refuser, Report};
+use crate::replay::svg::moment;
 
 const SECOND: u64 = 1_000_000;
 

@@ -1,7 +1,7 @@
 //! Finds what is told to more people than it is meant for.
 
 use super::File;
-use super::spot::Finding;
+use super::location::Finding;
 
 /// The admin listener asks nobody for a password.
 pub fn public_admin(file: &File<'_>) -> Vec<Finding> {

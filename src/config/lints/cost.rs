@@ -1,7 +1,7 @@
 //! Finds prices that the client itself names, without bounds that make that fair.
 
 use super::File;
-use super::spot::{Finding, Spot};
+use super::location::{Finding, Spot};
 use crate::limit::rule::{Action, Limit, Price};
 
 /// A request may say that it costs next to nothing, or all that there is.

@@ -1,7 +1,7 @@
 //! Finds rules whose end has come.
 
 use super::File;
-use super::spot::Finding;
+use super::location::Finding;
 
 /// It does nothing any more, and reads as if it did.
 pub fn expired_rule(file: &File<'_>) -> Vec<Finding> {

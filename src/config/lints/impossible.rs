@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::File;
-use super::spot::{Finding, Spot};
+use super::location::{Finding, Spot};
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::{Expectation, Text};
 use crate::limit::path;

@@ -1,7 +1,7 @@
 //! Finds limits that a client can leave behind by sending another value.
 
 use super::known::Known;
-use super::spot::Finding;
+use super::location::Finding;
 use super::{File, Standing};
 use crate::auth::api_keys::OnInvalid;
 use crate::limit::attribute::Attribute;

@@ -10,19 +10,19 @@ mod expired;
 mod impossible;
 mod keys;
 mod known;
+mod location;
 mod open;
 mod order;
 mod proxies;
 mod quota;
-mod spot;
 mod texts;
 
 use super::Config;
-use super::check::Checked;
+use super::document::Checked;
 use super::tree::Node;
 use super::warning::Warning;
 use crate::limit::rule::{Condition, Mode, Policy, Rule};
-use spot::{Finding, Spot};
+use location::{Finding, Spot};
 
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 

@@ -3,7 +3,7 @@
 use http::header::HOST;
 
 use super::known::Known;
-use super::spot::Finding;
+use super::location::Finding;
 use super::{File, Standing};
 use crate::auth::jwt::{OnInvalid, OnMissing};
 use crate::limit::attribute::Attribute;

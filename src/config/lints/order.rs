@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::example::Example;
 use super::known::Known;
-use super::spot::Finding;
+use super::location::Finding;
 use super::texts::root;
 use super::{File, Standing};
 use crate::limit::attribute::Attribute;

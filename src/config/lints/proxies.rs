@@ -4,7 +4,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::File;
-use super::spot::Finding;
+use super::location::Finding;
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::Expectation;
 use crate::limit::rule::Condition;

@@ -2,11 +2,11 @@
 
 use super::File;
 use super::cost::numbers;
-use super::spot::Finding;
-use crate::config::limits::parse_rate;
+use super::location::Finding;
+use crate::base::time::Micros;
+use crate::config::rule_limits::parse_rate;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::rule::{Action, Limit};
-use crate::time::Micros;
 
 /// Shorter periods nobody counts by.
 const QUOTA: Micros = Micros(3_600_000_000);

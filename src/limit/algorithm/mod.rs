@@ -13,8 +13,8 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use crate::limit::cost::Cost;
-use crate::time::{Micros, Timestamp};
+use super::cost::Cost;
+use crate::base::time::{Micros, Timestamp};
 use token_bucket::TokenBucket;
 
 /// The Lua twins, each a chunk that returns a table of functions: `new` makes a limit of its three numbers; `open` makes a

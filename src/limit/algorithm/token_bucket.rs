@@ -15,8 +15,8 @@ use std::fmt;
 use smallvec::smallvec;
 
 use super::{Charged, Entry, Level, Quota, Step};
+use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
-use crate::time::{Micros, Timestamp};
 
 pub const NAME: &str = "token_bucket";
 

@@ -5,9 +5,9 @@ use crate::limit::attribute::Attribute;
 use crate::limit::charge::{Charge, LimitId, Plan};
 use crate::limit::cost::{Beyond, Cost};
 use crate::limit::key::Descriptor;
+use crate::limit::partial::{Known, Seen};
 use crate::limit::rule::{Action, Limit, Mode, Price, Rule};
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
-use crate::limit::seen::{Known, Seen};
 
 /// The way through the rules of a file, for one request.
 pub struct Walk<'a, 'w> {

@@ -7,17 +7,17 @@
 //! Where something is not known, what hangs on it is [`Trial::Undecidable`], and the answer is made of the rest: see
 //! [`Explanation::undecided`].
 
-#[cfg(test)]
-mod agreement;
 mod charging;
+#[cfg(test)]
+mod plan_parity;
 mod words;
 
 use super::attribute::Attribute;
 use super::charge::{Charge, LimitId, Plan};
+use super::partial::{Known, Seen};
 use super::rule::{Action, Condition, Fold, KeyPart, LimitKey, Mode, Otherwise, Policy, Rule};
 use super::rule_set::{Answer, RuleSet};
-use super::seen::{Known, Seen};
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
 use charging::Walk;
 pub use words::Date;
 

@@ -5,9 +5,9 @@ use std::fmt;
 use chrono::{DateTime, SecondsFormat};
 
 use super::{Failure, Picked};
+use crate::base::time::Timestamp;
 use crate::limit::matcher::Expectation;
 use crate::limit::rule::{Condition, Fold};
-use crate::time::Timestamp;
 
 /// `jwt:plan is "free", wants "enterprise"`.
 impl fmt::Display for Failure<'_> {

@@ -14,13 +14,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::super::{Fault, StoreError};
 use super::Settings;
-use super::batch::key_name;
-use super::bounded::Bounded;
+use super::codec::key_name;
+use super::read_limit::Bounded;
 use super::script;
+use crate::base::secret::Secret;
 use crate::limit::key::BucketKey;
-use crate::secret::Secret;
+use crate::store::{Fault, StoreError};
 
 const STEP: Duration = Duration::from_millis(600);
 

@@ -8,36 +8,37 @@
 //! Invariants: a call whose bytes may have left is never sent again, except once on an answer that proves that it did
 //! not run; no decision waits longer than `timeout`; one that was given up before its bytes were written costs nothing.
 
-pub mod batch;
-mod bounded;
+pub mod codec;
 mod connect;
-mod envelope;
-pub mod hooks;
-mod link;
-pub mod look;
-mod presence;
+mod connection;
+mod deny_cache;
+pub mod fault_injection;
+mod heartbeat;
+pub mod inspect;
+mod queue;
+mod read_limit;
 pub mod script;
 mod url;
-mod waiting;
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::breaker::{self, Breaker, Change, Leave};
-use super::local::Local;
+use super::breaker;
+use super::breaker::{Breaker, Change, Leave};
+use super::fallback::Local;
 use super::{Caller, Event, Lane, Report, Running, Source, StoreError, Taken};
-use crate::host_name::host_name;
+use crate::base::host_name::host_name;
+use crate::base::secret::Secret;
+use crate::base::time::{Clock, Micros};
 use crate::limit::charge::Plan;
-use crate::secret::Secret;
-use crate::time::{Clock, Micros};
 pub use connect::Tls;
-use envelope::Envelope;
-use hooks::Hooks;
-use link::{Link, Shared};
+use connection::{Link, Shared};
+use deny_cache::Envelope;
+use fault_injection::Hooks;
+use queue::{Answer, Waiting};
 pub use url::Url;
-use waiting::{Answer, Waiting};
 
 /// The longest prefix: with it and what stands behind it, a key fills an allocation of 32 bytes.
 pub const LONGEST_PREFIX: usize = 11;

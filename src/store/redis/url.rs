@@ -2,7 +2,7 @@
 
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
-use crate::secret::Secret;
+use crate::base::secret::Secret;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {

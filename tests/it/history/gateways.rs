@@ -4,16 +4,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
+use tollgate::base::time::{Clock, Micros};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::Cost;
-use tollgate::limit::decision::{Outcome, Verdict};
 use tollgate::limit::key::BucketKey;
-use tollgate::store::redis::hooks::Hooks;
-use tollgate::store::redis::{self, Settings};
+use tollgate::limit::outcome::{Outcome, Verdict};
+use tollgate::store::redis;
+use tollgate::store::redis::Settings;
+use tollgate::store::redis::fault_injection::Hooks;
 use tollgate::store::{Event, Lane, Report, Store, StoreError, Taken, breaker};
-use tollgate::time::{Clock, Micros};
 
 use super::{Answer, History, Numbers, Record};
 use crate::support::{Redis, now};

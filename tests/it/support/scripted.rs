@@ -1,11 +1,11 @@
 //! The script on a real redis-server, called as the gateway calls it, at moments that a test names.
 
 use redis::{Connection, ConnectionLike};
+use tollgate::base::time::Timestamp;
 use tollgate::limit::charge::Plan;
 use tollgate::limit::key::BucketKey;
-use tollgate::store::redis::batch::{Call, Reply, key_name};
+use tollgate::store::redis::codec::{Call, Reply, key_name};
 use tollgate::store::redis::script;
-use tollgate::time::Timestamp;
 
 use super::Redis;
 

@@ -1,0 +1,356 @@
+//! Writes and reads one line of the access log: what became of a request, without a word of its client's.
+//!
+//! A client's values stand here only by their names (`hash_key`), but for the request's id, whose letters have been
+//! checked. What is absent is left out; who reads passes over what it does not know.
+
+use std::borrow::Cow;
+
+use chrono::{DateTime, SecondsFormat};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::base::pseudonym::Name;
+use crate::base::time::{Micros, Timestamp};
+use crate::limit::cost::Cost;
+use crate::limit::outcome::Verdict;
+use crate::limit::rule::Mode;
+
+/// One request, in the order in which its fields are written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Line<'a> {
+    /// When its head had come.
+    #[serde(with = "moment")]
+    pub time: Timestamp,
+    #[serde(borrow)]
+    pub request_id: Cow<'a, str>,
+    pub kind: Kind,
+    #[serde(borrow)]
+    pub route: Cow<'a, str>,
+    /// One of those that are known, or `OTHER`.
+    #[serde(borrow)]
+    pub method: Cow<'a, str>,
+    pub code: u16,
+    pub origin: Origin,
+    /// Until the answer had gone out.
+    pub duration_us: Micros,
+    /// None: it was answered before anything was decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision_us: Option<Micros>,
+    /// From being sent on; none for what never was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_us: Option<Micros>,
+    /// Of its body, as far as it was read.
+    pub request_bytes: u64,
+    /// Of the answer's body, as far as it was written.
+    pub response_bytes: u64,
+    /// The word in `X-Tollgate-Reason`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Cow<'a, str>>,
+    /// From here on of the most restrictive of the enforced limits that were asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Cow<'a, str>>,
+    /// As shown: `free.second` where a rule has several limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+    /// None: its level is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<Cost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<Name>,
+    /// In seconds, as the client was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u64>,
+    /// None: nothing was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    /// Every limit that was asked; empty where that is one, and it is the one above.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<Asked<'a>>,
+    /// Those that the file lists, with the names of the values that they had.
+    #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<(Cow<'a, str>, Name)>,
+}
+
+/// What became of a request: every answer is exactly one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// It was let through, and the upstream's answer went out whole, whatever it was.
+    Allowed,
+    /// We answered with a reason.
+    Refused,
+    /// We answered without one, or no whole answer went out.
+    Error,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 3] = [Kind::Allowed, Kind::Refused, Kind::Error];
+}
+
+/// Who made an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    Gateway,
+    Upstream,
+}
+
+/// Where a level comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    Store,
+    /// From what the store had shown before.
+    Cached,
+    /// Without the store, which gave no answer.
+    Fallback,
+}
+
+/// One limit, and what it said.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked<'a> {
+    #[serde(borrow)]
+    pub policy: Cow<'a, str>,
+    #[serde(borrow)]
+    pub rule: Cow<'a, str>,
+    pub mode: Mode,
+    pub verdict: Verdict,
+    pub cost: Cost,
+    /// None: its level is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<Cost>,
+    pub bucket: Name,
+}
+
+impl<'a> Line<'a> {
+    /// Reads a line, with or without its end.
+    pub fn read(line: &'a [u8]) -> Result<Line<'a>, serde_json::Error> {
+        serde_json::from_slice(line)
+    }
+
+    /// Adds the line, with its end.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let before = out.len();
+        match serde_json::to_writer(&mut *out, self) {
+            Ok(()) => out.push(b'\n'),
+            // Only a writer or a key that is not text could be at fault, and these are neither.
+            Err(_) => out.truncate(before),
+        }
+    }
+}
+
+/// RFC 3339, in UTC, with microseconds.
+mod moment {
+    use super::{DateTime, Deserialize, Deserializer, SecondsFormat, Serializer, Timestamp, de};
+    use std::borrow::Cow;
+
+    /// The end of 9999: the format has four digits for a year.
+    const LAST: u64 = 253_402_300_799_999_999;
+
+    pub fn serialize<S: Serializer>(moment: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+        let moment =
+            i64::try_from(moment.0.min(LAST)).ok().and_then(DateTime::from_timestamp_micros).unwrap_or_default();
+        serializer.serialize_str(&moment.to_rfc3339_opts(SecondsFormat::Micros, true))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+        let text = Cow::<str>::deserialize(deserializer)?;
+        let moment = DateTime::parse_from_rfc3339(&text).map_err(de::Error::custom)?;
+        let micros = u64::try_from(moment.timestamp_micros()).ok().filter(|micros| *micros <= LAST);
+        micros.map(Timestamp).ok_or_else(|| de::Error::custom("a time before 1970 or after 9999"))
+    }
+}
+
+/// Pairs as a mapping, in their order.
+mod map {
+    use super::{Cow, Deserializer, Name, Serializer, de};
+    use std::fmt;
+
+    type Pairs<'a> = Vec<(Cow<'a, str>, Name)>;
+
+    pub fn serialize<S: Serializer>(pairs: &Pairs<'_>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
+    }
+
+    pub fn deserialize<'de, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Pairs<'a>, D::Error> {
+        deserializer.deserialize_map(Visitor)
+    }
+
+    struct Visitor;
+
+    impl<'de> de::Visitor<'de> for Visitor {
+        type Value = Pairs<'static>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a mapping from attributes to names")
+        }
+
+        fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Pairs<'static>, A::Error> {
+            let mut pairs: Pairs<'static> = Vec::new();
+            while let Some((key, value)) = map.next_entry::<String, Name>()? {
+                if pairs.iter().any(|(known, _)| *known == key) {
+                    return Err(de::Error::custom("an attribute stands twice"));
+                }
+                pairs.push((key.into(), value));
+            }
+            Ok(pairs)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::base::pseudonym::HashKey;
+
+    fn refused() -> Line<'static> {
+        let names = HashKey::default();
+        let asked = |rule: &'static str, mode, verdict| Asked {
+            policy: "plan".into(),
+            rule: rule.into(),
+            mode,
+            verdict,
+            cost: Cost::ONE,
+            remaining: Some(Cost::from_thousandths(250)),
+            bucket: names.bucket(&[7; 16]),
+        };
+        Line {
+            time: Timestamp(1_795_272_712_123_456),
+            request_id: "a-1".into(),
+            kind: Kind::Refused,
+            route: "default".into(),
+            method: "GET".into(),
+            code: 429,
+            origin: Origin::Gateway,
+            duration_us: Micros(210),
+            decision_us: Some(Micros(90)),
+            upstream_us: None,
+            request_bytes: 0,
+            response_bytes: 250,
+            reason: Some("token_bucket_exceeded".into()),
+            policy: Some("plan".into()),
+            rule: Some("free.second".into()),
+            cost: Some(Cost::ONE),
+            remaining: Some(Cost::from_thousandths(250)),
+            bucket: Some(names.bucket(&[7; 16])),
+            retry_after: Some(1),
+            source: Some(Source::Cached),
+            limits: vec![
+                asked("free.second", Mode::Enforce, Verdict::Deny),
+                asked("free.day", Mode::Enforce, Verdict::Unasked),
+                asked("next", Mode::Shadow, Verdict::Never),
+            ],
+            attributes: vec![("jwt:plan".into(), names.value("jwt:plan", b"free"))],
+        }
+    }
+
+    #[test]
+    fn a_line_is_written_in_its_order() {
+        let mut out = Vec::new();
+        refused().write(&mut out);
+        let limit = |rule: &str, mode: &str, verdict: &str| {
+            format!(
+                r#"{{"policy":"plan","rule":"{rule}","mode":"{mode}","verdict":"{verdict}","cost":1,"remaining":0.25,"bucket":"BUCKET"}}"#
+            )
+        };
+        let limits = [
+            limit("free.second", "enforce", "deny"),
+            limit("free.day", "enforce", "unasked"),
+            limit("next", "shadow", "never"),
+        ];
+        let names = HashKey::default();
+        let expected = concat!(
+            r#"{"time":"2026-11-21T14:51:52.123456Z","request_id":"a-1","kind":"refused","route":"default","method":"GET","#,
+            r#""code":429,"origin":"gateway","duration_us":210,"decision_us":90,"request_bytes":0,"response_bytes":250,"#,
+            r#""reason":"token_bucket_exceeded","policy":"plan","rule":"free.second","cost":1,"remaining":0.25,"#,
+            r#""bucket":"BUCKET","retry_after":1,"source":"cached","limits":[LIMITS],"attributes":{"jwt:plan":"PLAN"}}"#,
+            "\n"
+        );
+        let expected = expected
+            .replace("LIMITS", &limits.join(","))
+            .replace("BUCKET", &names.bucket(&[7; 16]).to_string())
+            .replace("PLAN", &names.value("jwt:plan", b"free").to_string());
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_absent_is_left_out() {
+        let none = Line {
+            decision_us: None,
+            reason: None,
+            policy: None,
+            rule: None,
+            cost: None,
+            remaining: None,
+            bucket: None,
+            retry_after: None,
+            source: None,
+            limits: Vec::new(),
+            attributes: Vec::new(),
+            ..refused()
+        };
+        let mut out = Vec::new();
+        none.write(&mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.ends_with(",\"duration_us\":210,\"request_bytes\":0,\"response_bytes\":250}\n"), "{text}");
+        assert_eq!(Line::read(text.as_bytes()).unwrap(), none);
+    }
+
+    #[test]
+    fn a_reader_passes_over_what_it_does_not_know_and_takes_nothing_twice() {
+        let mut out = Vec::new();
+        refused().write(&mut out);
+        let text = String::from_utf8(out).unwrap();
+        let more = text.replace("{\"time\"", "{\"zone\":[{\"a\":null}],\"time\"");
+        assert_eq!(Line::read(more.as_bytes()).unwrap(), refused());
+        for (part, wrong) in [
+            ("\"code\":429", "\"code\":429,\"code\":200"),
+            ("\"code\":429", "\"code\":70000"),
+            ("\"refused\"", "\"dropped\""),
+            ("2026-11-21T14", "1926-11-21T14"),
+            ("{\"jwt:plan\":", "{\"jwt:plan\":\"0123456789abcdef\",\"jwt:plan\":"),
+            ("\"request_id\":\"a-1\",", ""),
+            ("}\n", ""),
+        ] {
+            let wrong = text.replace(part, wrong);
+            assert!(Line::read(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_comes_back_as_it_was_whatever_stands_in_it(
+            text in any::<String>(),
+            micros in 0..253_402_300_800_000_000u64,
+            tokens in 0..1000u64 << 40,
+            code in any::<u16>(),
+            bytes in any::<u64>(),
+        ) {
+            let line = Line {
+                time: Timestamp(micros),
+                request_id: text.clone().into(),
+                route: text.clone().into(),
+                method: text.clone().into(),
+                reason: Some(text.clone().into()),
+                policy: Some(text.clone().into()),
+                rule: Some(text.clone().into()),
+                remaining: Some(Cost::from_thousandths(tokens)),
+                attributes: vec![(text.into(), HashKey::default().value("x", b"y"))],
+                code,
+                response_bytes: bytes,
+                duration_us: Micros(bytes),
+                ..refused()
+            };
+            let mut out = b"before\n".to_vec();
+            line.write(&mut out);
+            let written = &out[b"before\n".len()..];
+            let (end, rest) = written.split_last().unwrap();
+            assert_eq!(*end, b'\n');
+            assert!(rest.iter().all(|byte| *byte >= b' '), "{written:?}");
+            assert_eq!(Line::read(written).unwrap(), line);
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Basic types that know nothing of the rest: time, secrets, TLS settings, positions, byte sets, pseudonyms.
+
+pub mod byte_set;
+pub mod host_name;
+pub mod position;
+pub mod pseudonym;
+pub mod secret;
+pub mod split;
+pub mod time;
+pub mod tls;

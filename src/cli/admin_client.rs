@@ -1,0 +1,82 @@
+//! Asks a gateway's admin listener.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Failure;
+use crate::base::split::split_once_at;
+use crate::gateway::buckets::PERMIT;
+
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// For an answer that takes a search.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Of an answer, in bytes.
+const LARGEST: u64 = 1 << 20;
+
+/// What is asked to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    Delete,
+}
+
+/// A listener on every address is asked on the loopback one.
+pub fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Whether it answers 200, and with what else.
+pub fn status(address: SocketAddr, path: &str) -> std::io::Result<u16> {
+    let mut stream = send(address, &format!("GET {path}"), "", TIMEOUT)?;
+    let mut start = [0; 12];
+    stream.read_exact(&mut start)?;
+    code(&start).ok_or_else(|| std::io::Error::other("must be an HTTP answer, is not"))
+}
+
+/// A JSON document; the gateway's own words when it gives none.
+pub fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Failure> {
+    let (line, permit) = match method {
+        Method::Get => (format!("GET {path}"), String::new()),
+        Method::Delete => (format!("DELETE {path}"), format!("{PERMIT}: reset\r\n")),
+    };
+    let nobody = |error: std::io::Error| {
+        format!(
+            "{address}: no gateway answers there: {error}\n  hint: buckets are in the memory of the running gateway; \
+             --admin names its admin listener"
+        )
+    };
+    let stream = send(address, &line, &permit, PATIENCE).map_err(nobody)?;
+    let mut answer = Vec::new();
+    stream.take(LARGEST).read_to_end(&mut answer).map_err(nobody)?;
+    match (code(&answer), split_once_at(&answer, b"\r\n\r\n").map(|(_, body)| body)) {
+        (Some(200), Some(body)) => Ok(serde_json::from_slice(body)
+            .map_err(|_| format!("{address}: must answer with JSON, does not: is it an admin listener?"))?),
+        (Some(code), Some(body)) => {
+            let text = String::from_utf8_lossy(body);
+            let first = text.lines().next().unwrap_or_default().escape_debug().to_string();
+            Err(format!("{address}: answered {code}: {first}").into())
+        }
+        _ => Err(format!("{address}: must be an HTTP answer, is not").into()),
+    }
+}
+
+fn send(address: SocketAddr, line: &str, permit: &str, patience: Duration) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    write!(stream, "{line} HTTP/1.1\r\nHost: {address}\r\n{permit}Connection: close\r\n\r\n")?;
+    Ok(stream)
+}
+
+fn code(answer: &[u8]) -> Option<u16> {
+    let code = answer.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
+    std::str::from_utf8(code).ok()?.parse().ok()
+}

@@ -1,0 +1,182 @@
+//! Looks at buckets where they live: in Redis itself, or in the memory of a running gateway, by its admin listener.
+//!
+//! Looking changes nothing. What a bucket holds is worked out from its state by the same step that every store uses.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::Failure;
+use super::admin_client;
+use super::admin_client::Method;
+use crate::base::pseudonym::HashKey;
+use crate::base::time::{Micros, Timestamp};
+use crate::config::Config;
+use crate::limit::algorithm::{Algorithm, Charged, Level, State};
+use crate::limit::cost::Cost;
+use crate::limit::key::BucketKey;
+use crate::store;
+use crate::store::redis;
+use crate::store::redis::inspect::Look;
+
+/// Where buckets are.
+#[derive(Debug)]
+pub enum Backend {
+    Redis(Box<redis::Settings>),
+    /// In the gateway whose admin listener this is.
+    Gateway(SocketAddr),
+}
+
+/// Some buckets, all at one moment.
+#[derive(Debug)]
+pub struct Levels {
+    /// On the clock that decides.
+    pub now: Timestamp,
+    pub from: String,
+    states: HashMap<BucketKey, State>,
+}
+
+/// One bucket, as it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    pub untouched: Level,
+    /// Until it can pay; zero when it can, none when it never will.
+    pub wait: Option<Micros>,
+}
+
+impl Levels {
+    /// None: it is full, and so nothing is kept of it.
+    pub fn state(&self, key: &BucketKey) -> Option<State> {
+        self.states.get(key).cloned()
+    }
+
+    pub fn bucket(&self, key: &BucketKey, algorithm: &Algorithm, cost: Cost) -> Bucket {
+        let step = algorithm.step(self.states.get(key).map(|state| &state[..]), cost, self.now);
+        let wait = match step.charge {
+            Charged::Fits { .. } => Some(Micros(0)),
+            Charged::Short { wait } => Some(wait),
+            Charged::Never => None,
+        };
+        Bucket { untouched: step.untouched, wait }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Backend::Redis(settings) => write!(f, "Redis at {}:{}", settings.host, settings.port),
+            Backend::Gateway(address) => write!(f, "the gateway at {address}"),
+        }
+    }
+}
+
+impl Backend {
+    /// `admin` is the admin listener where it is not the file's.
+    pub fn of(config: &Config, file: &Path, admin: Option<SocketAddr>) -> Result<Backend, Failure> {
+        match &config.store {
+            store::Settings::Redis(settings) => Ok(Backend::Redis(Box::new(settings.clone()))),
+            store::Settings::Memory(_) => match admin.or(config.admin) {
+                Some(address) if address.port() != 0 => Ok(Backend::Gateway(admin_client::reachable(address))),
+                Some(_) => Err(format!(
+                    "{}: admin: has port 0\n  hint: name the address that the gateway announced with --admin",
+                    file.display()
+                )
+                .into()),
+                None => Err(format!(
+                    "{}: admin: missing; buckets are in the memory of the gateway, which can be asked by its admin \
+                     listener only",
+                    file.display()
+                )
+                .into()),
+            },
+        }
+    }
+
+    pub fn read(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
+        let (now, states) = match self {
+            Backend::Redis(settings) => self.redis(settings, async |look| look.states(keys).await)?,
+            Backend::Gateway(address) => found(&admin_client::ask(*address, Method::Get, &path(keys))?)?,
+        };
+        Ok(self.levels(now, keys, states))
+    }
+
+    /// Makes buckets full, and says what they held.
+    pub fn reset(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
+        let (now, states) = match self {
+            Backend::Redis(settings) => self.redis(settings, async |look| look.forget(keys).await)?,
+            Backend::Gateway(address) => found(&admin_client::ask(*address, Method::Delete, &path(keys))?)?,
+        };
+        Ok(self.levels(now, keys, states))
+    }
+
+    /// The buckets whose names begin so. `told` hears how many have been looked at.
+    pub fn find(&self, begin: &str, names: &HashKey, told: &mut dyn FnMut(u64)) -> Result<Vec<BucketKey>, Failure> {
+        match self {
+            Backend::Redis(settings) => {
+                let is = |key: &BucketKey| names.bucket(&key.0).to_string().starts_with(begin);
+                self.redis(settings, async |look| look.find(&is, told).await)
+            }
+            Backend::Gateway(address) => {
+                let answer = admin_client::ask(*address, Method::Get, &format!("/buckets?name={begin}"))?;
+                let buckets = answer.get("buckets").and_then(Value::as_array).ok_or_else(garbled)?;
+                buckets.iter().map(|bucket| key(bucket.get("key").ok_or_else(garbled)?)).collect()
+            }
+        }
+    }
+
+    fn levels(&self, now: Timestamp, keys: &[BucketKey], states: Vec<Option<State>>) -> Levels {
+        let states = keys.iter().zip(states).filter_map(|(key, state)| Some((*key, state?))).collect();
+        Levels { now, from: self.to_string(), states }
+    }
+
+    fn redis<T>(
+        &self,
+        settings: &redis::Settings,
+        work: impl AsyncFnOnce(&mut Look) -> Result<T, store::Fault>,
+    ) -> Result<T, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let done = runtime.block_on(async {
+            let mut look = Look::open(settings).await?;
+            work(&mut look).await
+        });
+        done.map_err(|store::Fault { error, detail }| {
+            let hint = match error {
+                store::StoreError::Forbidden => {
+                    "\n  hint: docs/operations.md says what a user needs to look at buckets"
+                }
+                _ => "",
+            };
+            format!("{self}: {}: {detail}{hint}", error.name()).into()
+        })
+    }
+}
+
+fn path(keys: &[BucketKey]) -> String {
+    let keys: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+    format!("/buckets/{}", keys.join(","))
+}
+
+fn garbled() -> Failure {
+    "the admin listener answered something else than buckets: is it a gateway of this version?".into()
+}
+
+/// What a gateway says of the buckets that it was asked for, in their order.
+fn found(answer: &Value) -> Result<(Timestamp, Vec<Option<State>>), Failure> {
+    let now = answer["now"].as_u64().map(Timestamp).ok_or_else(garbled)?;
+    let buckets = answer["buckets"].as_array().ok_or_else(garbled)?;
+    let state = |bucket: &Value| match &bucket["state"] {
+        Value::Null => Ok(None),
+        Value::Array(numbers) => {
+            numbers.iter().map(Value::as_u64).collect::<Option<State>>().map(Some).ok_or_else(garbled)
+        }
+        _ => Err(garbled()),
+    };
+    Ok((now, buckets.iter().map(state).collect::<Result<_, _>>()?))
+}
+
+fn key(text: &Value) -> Result<BucketKey, Failure> {
+    text.as_str().and_then(BucketKey::parse).ok_or_else(garbled)
+}

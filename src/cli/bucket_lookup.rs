@@ -1,0 +1,219 @@
+//! Finds the buckets that an operator means: a rule by its name, and a value for each of its limit keys.
+
+use std::net::IpAddr;
+
+use super::Failure;
+use crate::config::Config;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::attribute::Attribute;
+use crate::limit::cost::Cost;
+use crate::limit::explanation::{ExplainedCharge, Picked};
+use crate::limit::key::BucketKey;
+use crate::limit::matcher::Quoted;
+use crate::limit::partial::{Known, Seen};
+use crate::limit::path;
+use crate::limit::request::ClientAddress;
+use crate::limit::rule::{Action, Fold, KeyPart, LimitKey, Mode, Policy, Rule};
+
+/// A bucket, and what is known of its limit.
+#[derive(Debug)]
+pub struct Chosen {
+    pub key: BucketKey,
+    /// None: only its key is known.
+    pub limit: Option<Limit>,
+    /// The values, as they were given.
+    pub of: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Limit {
+    pub policy: String,
+    /// As shown: `free.second` where a rule has several limits.
+    pub name: String,
+    pub mode: Mode,
+    pub algorithm: Algorithm,
+    /// What a request pays that names no cost.
+    pub cost: Cost,
+    pub overridden: bool,
+}
+
+/// The buckets of everybody who has these values.
+pub fn by_values(config: &Config, name: &str, values: &[String], known: Known<'_>) -> Result<Vec<Chosen>, Failure> {
+    let (policy, rule) = find(config, name)?;
+    let picked = pick(config, rule, values)?;
+    check_issuer(config, &picked, known.issuer)?;
+    let of: Vec<String> = picked.iter().map(|picked| format!("{picked} {}", value(picked))).collect();
+    let of = if of.is_empty() { "one for everybody".to_owned() } else { of.join(", ") };
+    let charges = config.rules.buckets_of(rule, &picked, known);
+    let wanted = charges.into_iter().filter(|charge| is_called(name, policy, rule, charge.name));
+    let chosen = |ExplainedCharge { name, mode, charge }: ExplainedCharge<'_>| Chosen {
+        key: charge.key,
+        limit: Some(Limit {
+            policy: policy.name.clone(),
+            name: name.to_owned(),
+            mode,
+            algorithm: charge.algorithm,
+            cost: charge.cost,
+            overridden: charge.variant > 0,
+        }),
+        of: Some(of.clone()),
+    };
+    Ok(wanted.map(chosen).collect())
+}
+
+/// Where a file trusts several issuers, whose claim it is is a part of the bucket; elsewhere it is not.
+fn check_issuer(config: &Config, picked: &[Picked<'_>], issuer: Option<&str>) -> Result<(), Failure> {
+    let issuers = config.jwt.iter().flat_map(|settings| &settings.issuers);
+    let names: Vec<&str> = issuers.filter_map(|issuer| issuer.name.as_deref()).collect();
+    let of_claim = picked.iter().any(|picked| matches!(picked.part.attribute, Attribute::Claim(_)));
+    match (names.len() > 1 && of_claim, issuer) {
+        (true, Some(issuer)) if names.contains(&issuer) => Ok(()),
+        (true, _) => Err(format!("--issuer: must be one of {}: the file trusts several", names.join(", ")).into()),
+        (false, Some(_)) => Err("--issuer: no issuer is a part of this bucket".into()),
+        (false, None) => Ok(()),
+    }
+}
+
+/// A bucket that was found by its name, with the limit that it is said to be of. Which of its clients' overrides holds cannot
+/// be told.
+pub fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<Chosen, Failure> {
+    let Some(name) = name else { return Ok(Chosen { key, limit: None, of: None }) };
+    let (policy, rule) = find(config, name)?;
+    // A candidate has buckets of its own, under the name of its limit: that one is meant.
+    let limits = config.rules.compiled(rule).iter().filter(|limit| limit.mode == mode(policy, rule));
+    let limits: Vec<_> = limits.filter(|limit| is_called(name, policy, rule, &limit.name)).collect();
+    match (&limits[..], limits.first().and_then(|limit| limit.variants.first())) {
+        ([limit], Some(algorithm)) => {
+            let limit = Limit {
+                policy: limit.policy.clone(),
+                name: limit.name.clone(),
+                mode: limit.mode,
+                algorithm: *algorithm,
+                cost: Cost::ONE,
+                overridden: false,
+            };
+            Ok(Chosen { key, limit: Some(limit), of: None })
+        }
+        _ => {
+            let names: Vec<&str> = limits.iter().map(|limit| &*limit.name).collect();
+            Err(format!("rule {} has several limits: name one of {}", rule.name, names.join(", ")).into())
+        }
+    }
+}
+
+fn mode(policy: &Policy, rule: &Rule) -> Mode {
+    if policy.mode == Mode::Shadow { Mode::Shadow } else { rule.mode }
+}
+
+/// `free`, `plan/free`, `free.second`, `plan/free.second`.
+fn is_called(name: &str, policy: &Policy, rule: &Rule, limit: &str) -> bool {
+    let short = name.strip_prefix(&*policy.name).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name);
+    short == rule.name || short == limit
+}
+
+/// The rule that is called so, which has limits.
+pub fn find<'c>(config: &'c Config, name: &str) -> Result<(&'c Policy, &'c Rule), Failure> {
+    let policies = &config.rules.written().policies;
+    let all = policies.iter().flat_map(|policy| policy.rules.iter().map(move |rule| (policy, rule)));
+    let shown = |rule: &Rule| match &rule.action {
+        Action::Charge(limits) => limits.iter().map(|limit| format!("{}.{}", rule.name, limit.name)).collect(),
+        Action::Allow | Action::Deny => Vec::new(),
+    };
+    let is_it = |(policy, rule): &(&Policy, &Rule)| {
+        is_called(name, policy, rule, &rule.name)
+            || shown(rule).iter().any(|shown| is_called(name, policy, rule, shown))
+    };
+    match all.clone().find(is_it) {
+        Some((_, rule)) if !matches!(rule.action, Action::Charge(_)) => {
+            Err(format!("rule {} has an `action`: it charges no bucket", rule.name).into())
+        }
+        Some(found) => Ok(found),
+        None => {
+            let limited = all.filter(|(_, rule)| matches!(rule.action, Action::Charge(_)));
+            let names: Vec<String> =
+                limited.map(|(policy, rule)| format!("{}/{}", policy.name, rule.name)).take(20).collect();
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            Err(format!("no rule is called {}\n  hint: rules with limits are {names}", Quoted(name.as_bytes())).into())
+        }
+    }
+}
+
+/// What the limit keys pick of these values: `jwt:sub=acme`.
+fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<Picked<'c>>, Failure> {
+    let wants = || {
+        let keys: Vec<&str> = rule.keys.iter().map(|key| &*key.text).collect();
+        let keys = if keys.is_empty() { "nothing: one bucket is for everybody".to_owned() } else { keys.join(" and ") };
+        format!("rule {} counts by {keys}", rule.name)
+    };
+    let mut used = vec![false; values.len()];
+    let mut picked = Vec::new();
+    for key in in_order(&rule.keys) {
+        let mut of_key = None;
+        for (alternative, part) in (0u8..).zip(&key.alternatives) {
+            for (text, used) in values.iter().zip(&mut used) {
+                let Some(value) = text.strip_prefix(&print(part)).and_then(|rest| rest.strip_prefix('=')) else {
+                    continue;
+                };
+                if std::mem::replace(used, true) || of_key.is_some() {
+                    return Err(format!("{text}: one value is for each limit key; {}", wants()).into());
+                }
+                let value = Seen::Value(spell(config, part, value)?.into());
+                of_key = Some(Picked { key, alternative, part, value });
+            }
+        }
+        picked.push(of_key.ok_or_else(|| format!("{}: no value is given for {}", wants(), key.text))?);
+    }
+    match values.iter().zip(&used).find(|(_, used)| !**used) {
+        Some((text, _)) => Err(format!("{}: no limit key; {}", text.escape_debug(), wants()).into()),
+        None => Ok(picked),
+    }
+}
+
+/// In the order of the bucket's identity.
+fn in_order(keys: &[LimitKey]) -> Vec<&LimitKey> {
+    let mut keys: Vec<&LimitKey> = keys.iter().collect();
+    keys.sort_by(|a, b| a.text.cmp(&b.text));
+    keys
+}
+
+fn print(part: &KeyPart) -> String {
+    match part.fold {
+        Fold::Exact => part.attribute.to_string(),
+        Fold::Lower => format!("lower({})", part.attribute),
+    }
+}
+
+/// A value as a request's would be.
+fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, Failure> {
+    let name = print(part);
+    if value.is_empty() && !matches!(part.attribute, Attribute::Claim(_)) {
+        return Err(format!("{name}: must have a value: a request without one is not counted by it").into());
+    }
+    let spelt = match &part.attribute {
+        Attribute::Address => {
+            // A network may stand as the access log's neighbours write it.
+            let address = value.split('/').next().unwrap_or_default().parse::<IpAddr>();
+            let address =
+                address.map_err(|_| format!("{name}: must be an IP address, is {}", Quoted(value.as_bytes())))?;
+            ClientAddress::new(address, config.client_ip.ipv6_prefix).text().into_bytes()
+        }
+        Attribute::Host => value.to_ascii_lowercase().into_bytes(),
+        Attribute::Path => match path::normalise(value.as_bytes()) {
+            Ok(path) => path.into_owned(),
+            Err(_) => return Err(format!("{name}: must be a path with a single reading").into()),
+        },
+        Attribute::Header(_) => value.trim().as_bytes().to_vec(),
+        _ => value.as_bytes().to_vec(),
+    };
+    Ok(match part.fold {
+        Fold::Exact => spelt,
+        Fold::Lower => spelt.to_ascii_lowercase(),
+    })
+}
+
+fn value(picked: &Picked<'_>) -> String {
+    match &picked.value {
+        Seen::Value(value) => Quoted(value).to_string(),
+        seen => seen.to_string(),
+    }
+}

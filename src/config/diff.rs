@@ -1,0 +1,184 @@
+//! Compares two configurations: what only a restart takes up, and whose buckets start anew.
+
+use std::fmt;
+
+use super::{Config, Listener};
+use crate::limit::diff;
+use crate::store::{Settings, redis};
+
+/// What makes buckets start anew: none of what was spent is found again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Anew {
+    Limit(diff::Anew),
+    /// One IPv6 client is another range of addresses.
+    Ipv6Prefix {
+        was: u8,
+        is: u8,
+    },
+    /// With several issuers, theirs is a part of what a claim is counted by.
+    Issuers {
+        was: usize,
+        is: usize,
+    },
+    /// Buckets live somewhere else.
+    Store,
+}
+
+impl fmt::Display for Anew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Anew::Limit(limit) => limit.fmt(f),
+            Anew::Ipv6Prefix { was, is } => {
+                write!(f, "all buckets of IPv6 clients: client_ip.ipv6_prefix was {was}, is {is}")
+            }
+            Anew::Issuers { was, is } => write!(f, "all buckets by claims: jwt had {}, has {is}", issuers(*was)),
+            Anew::Store => f.write_str("all buckets: they live in another store"),
+        }
+    }
+}
+
+fn issuers(count: usize) -> String {
+    match count {
+        1 => "1 issuer".to_owned(),
+        count => format!("{count} issuers"),
+    }
+}
+
+impl Config {
+    /// What of the buckets under `before` is not found again under this.
+    pub fn starts_anew(&self, before: &Config) -> Vec<Anew> {
+        let counts_by = |prefix: &str| {
+            let keys = self.rules.limits().iter().flat_map(|limit| &limit.keys);
+            keys.flat_map(|key| key.split('|')).any(|part| part.trim_start_matches("lower(").starts_with(prefix))
+        };
+        let mut found = Vec::new();
+        if place(&before.store) != place(&self.store) {
+            found.push(Anew::Store);
+        }
+        let (was, is) = (before.client_ip.ipv6_prefix, self.client_ip.ipv6_prefix);
+        if was != is && counts_by("ip:address") {
+            found.push(Anew::Ipv6Prefix { was, is });
+        }
+        let issuers = |config: &Config| config.jwt.as_ref().map_or(0, |jwt| jwt.issuers.len());
+        let (was, is) = (issuers(before), issuers(self));
+        // Without any there were no such buckets.
+        if was > 0 && (was > 1) != (is > 1) && counts_by("jwt:") {
+            found.push(Anew::Issuers { was, is });
+        }
+        found.extend(diff::starts_anew(&before.rules, &self.rules).into_iter().map(Anew::Limit));
+        found
+    }
+
+    /// This, as it can be taken up where `before` is in force: what only a restart changes is as it was. The names of the
+    /// keys that differ there come with it.
+    pub fn beside(self, before: &Config) -> (Config, Vec<&'static str>) {
+        let mut late = Vec::new();
+        let several = |listeners: &[Listener]| listeners.len() > 1 || listeners.iter().any(|one| one.proxy_protocol);
+        if self.listeners != before.listeners {
+            let named = several(&self.listeners) || several(&before.listeners);
+            late.push(if named { "listeners" } else { "listen" });
+        }
+        if self.admin != before.admin {
+            late.push("admin");
+        }
+        if self.threads != before.threads {
+            late.push("threads");
+        }
+        if self.store != before.store {
+            late.push("store");
+        }
+        let (listeners, store) = (before.listeners.clone(), before.store.clone());
+        (Config { listeners, store, admin: before.admin, threads: before.threads, ..self }, late)
+    }
+}
+
+/// Where buckets live, as far as a file can tell.
+fn place(store: &Settings) -> Option<(&str, u16, i64, &str)> {
+    match store {
+        Settings::Memory(_) => None,
+        Settings::Redis(redis::Settings { host, port, database, prefix, .. }) => Some((host, *port, *database, prefix)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::Surroundings;
+    use super::*;
+
+    fn config(rest: &str) -> Config {
+        let read = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
+        let surroundings = Surroundings { variable: &|_| None, folder: Path::new(""), read: &read };
+        Config::parse("gateway.yaml", format!("upstream: http://a\n{rest}").as_bytes(), surroundings).unwrap()
+    }
+
+    #[track_caller]
+    fn check(before: &str, after: &str, late: &[&str], anew: &[&str]) {
+        let (before, after) = (config(before), config(after));
+        let found: Vec<String> = after.starts_anew(&before).iter().map(Anew::to_string).collect();
+        assert_eq!(found, anew);
+        let (beside, found) = after.beside(&before);
+        assert_eq!(found, late);
+        assert_eq!(beside.beside(&before).1, [""; 0]);
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_named_by_its_key() {
+        check("listen: 127.0.0.1:1", "listen: 127.0.0.1:2", &["listen"], &[]);
+        check("listen: 127.0.0.1:1", "listeners: [{address: 127.0.0.1:1, proxy_protocol: true}]", &["listeners"], &[]);
+        check("admin: 127.0.0.1:1", "threads: 3", &["admin", "threads"], &[]);
+        check("store: {memory: {max_buckets: 5}}", "", &["store"], &[]);
+        let redis = |rest: &str| format!("store: {{redis: {{url: \"redis://a\"{rest}}}}}");
+        check(&redis(""), &redis(", timeout: 1s"), &["store"], &[]);
+        check(&redis(""), &redis(", password: x"), &["store"], &[]);
+        check(&redis(""), &format!("{}\nheaders: []\ndrain: {{delay: 1s}}", redis("")), &[], &[]);
+        let elsewhere = &["all buckets: they live in another store"];
+        check(&redis(""), &redis(", prefix: b"), &["store"], elsewhere);
+        check("", &redis(""), &["store"], elsewhere);
+    }
+
+    #[test]
+    fn other_numbers_conditions_and_places_change_no_bucket() {
+        let rules = |policies: &str| format!("policies: [{policies}]");
+        let one = "{name: p, rules: [{name: a, limit_keys: [\"query:u\", \"query:o\"], algorithm_config: {rps: 1, burst: 5}}]}";
+        let other = "{name: q, rules: [{name: b, limit_keys: [], limits: {s: {rps: 1, burst: 5}, d: {rate: 9/day}}}]}";
+        let both = rules(&format!("{one}, {other}"));
+        let numbers = rules(&format!("{other}, {one}")).replace("rps: 1", "rps: 2").replace("9/day", "8/day");
+        check(&both, &numbers, &[], &[]);
+        check(&both, &both.replace("\"query:u\", \"query:o\"", "\"query:o\", \"query:u\""), &[], &[]);
+        check(&both, &both.replace("name: a,", "name: a, match: {method: GET}, expose: true, status: 503,"), &[], &[]);
+        check(&both, &rules(one), &[], &[]);
+        let was_not = "it was not there before";
+        let added = [format!("policy q, limit b.s: {was_not}"), format!("policy q, limit b.d: {was_not}")];
+        check(&rules(one), &both, &[], &[&added[0], &added[1]]);
+        check(&both, &both.replace("name: a", "name: c"), &[], &[&format!("policy p, limit c: {was_not}")]);
+        check(&both, &both.replace("d: {rate", "e: {rate"), &[], &[&format!("policy q, limit b.e: {was_not}")]);
+        let keys = "policy p, limit a: limit_keys were [query:o, query:u], are [query:u]";
+        check(&both, &both.replace(", \"query:o\"", ""), &[], &[keys]);
+        let shadow = "policy p, limit a (shadow): mode was enforce, is shadow";
+        check(&both, &both.replace("name: a,", "name: a, mode: shadow,"), &[], &[shadow]);
+        let candidate = format!("policy p, limit a (shadow): {was_not}");
+        let beside = both.replace("burst: 5}}]}, {name: q", "burst: 5, shadow: {rps: 1, burst: 4}}}]}, {name: q");
+        check(&both, &beside, &[], &[&candidate]);
+    }
+
+    #[test]
+    fn who_a_client_is_decides_whose_buckets_start_anew() {
+        let rules = "rules: [{name: a, limit_keys: [\"jwt:sub|ip:address\"], algorithm_config: {rps: 1, burst: 5}}]\n";
+        let issuer =
+            |name: &str| format!("{{issuer: {name}, algorithms: [HS256], keys: {{secret: {}}}}}", "s".repeat(32));
+        let jwt = |issuers: &[&str], rest: &str| {
+            let issuers: Vec<String> = issuers.iter().map(|name| issuer(name)).collect();
+            format!("{rules}jwt: {{issuers: [{}]}}\n{rest}", issuers.join(", "))
+        };
+        check(&jwt(&["a"], ""), &jwt(&["b"], ""), &[], &[]);
+        check(&jwt(&["a", "b"], ""), &jwt(&["c", "b", "a"], ""), &[], &[]);
+        let anew = &["all buckets by claims: jwt had 1 issuer, has 2"];
+        check(&jwt(&["a"], ""), &jwt(&["a", "b"], ""), &[], anew);
+        let prefix = "client_ip: {ipv6_prefix: 56}";
+        let anew = &["all buckets of IPv6 clients: client_ip.ipv6_prefix was 64, is 56"];
+        check(&jwt(&["a"], ""), &jwt(&["a"], prefix), &[], anew);
+        check("", prefix, &[], &[]);
+    }
+}

@@ -1,0 +1,112 @@
+//! Answers on the admin listener: whether we live, whether we are ready, what we counted, what buckets hold.
+
+pub mod buckets;
+mod host_check;
+mod idle_eviction;
+pub mod server;
+pub mod status;
+
+use std::sync::Arc;
+
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, VARY};
+use http::request::Parts;
+use http::{HeaderValue, Method, Response};
+use pingora::protocols::http::ServerSession;
+
+use super::state::{Gateway, Standing};
+use host_check::AskedAs;
+use status::Document;
+
+#[derive(Debug)]
+pub struct Admin(pub Arc<Gateway>);
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
+impl Admin {
+    pub async fn response(&self, session: &ServerSession) -> Response<Vec<u8>> {
+        let head = session.req_header();
+        if head.uri.path() == "/buckets" || head.uri.path().starts_with("/buckets/") {
+            return self.buckets(head).await;
+        }
+        if !matches!(head.method, Method::GET | Method::HEAD) {
+            return answer(405, TEXT, "only GET and HEAD\n");
+        }
+        let path = head.uri.path();
+        let shows =
+            matches!(path, "/status.json" | "/history.json") || path == "/" && status::is_browser(&head.headers);
+        if shows && AskedAs::of(head, self.0.status.host()) == AskedAs::Foreign {
+            let host = self.0.status.host();
+            let hint = format!(
+                "ask by an address, by localhost or by {host}: another name may lead here from a foreign page\n"
+            );
+            return answer(403, TEXT, &hint);
+        }
+        let mut response = match path {
+            "/livez" => answer(200, TEXT, "alive\n"),
+            "/readyz" => self.ready(),
+            "/metrics" => {
+                let buckets = u32::try_from(self.0.store.buckets()).unwrap_or(u32::MAX);
+                self.0.metrics.buckets.set(f64::from(buckets));
+                answer(200, "text/plain; version=0.0.4", &self.0.metrics.render())
+            }
+            "/" if shows => status::page(),
+            "/" => list(),
+            "/status.json" => self.document(Document::Status).await,
+            "/history.json" => self.document(Document::History).await,
+            _ => {
+                answer(404, TEXT, "not found; there are /, /status.json, /history.json, /metrics, /livez and /readyz\n")
+            }
+        };
+        if head.method == Method::HEAD {
+            response.body_mut().clear();
+        }
+        response
+    }
+
+    async fn document(&self, which: Document) -> Response<Vec<u8>> {
+        let document = status::document(&self.0, which).await;
+        document.unwrap_or_else(|| answer(500, TEXT, "the document could not be made\n"))
+    }
+
+    async fn buckets(&self, head: &Parts) -> Response<Vec<u8>> {
+        let method = &head.method;
+        if !matches!(*method, Method::GET | Method::HEAD | Method::DELETE) {
+            return answer(405, TEXT, "only GET, HEAD and DELETE\n");
+        }
+        let mut response = match buckets::answer(&self.0, head).await {
+            (code, Ok(document)) => answer(code, JSON, &format!("{document}\n")),
+            (code, Err(text)) => answer(code, TEXT, &format!("{text}\n")),
+        };
+        if *method == Method::HEAD {
+            response.body_mut().clear();
+        }
+        response
+    }
+
+    fn ready(&self) -> Response<Vec<u8>> {
+        let standing = self.0.standing();
+        let code = match standing {
+            // Who asks is asking about the address, and the next process is there.
+            Standing::Ready | Standing::HandedOver => 200,
+            Standing::Draining | Standing::KeysMissing => 503,
+        };
+        let status = standing.name();
+        let (store, up) = (self.0.store.name(), self.0.store_health.is_up());
+        answer(code, JSON, &format!("{{\"status\":\"{status}\",\"store\":{{\"kind\":\"{store}\",\"up\":{up}}}}}\n"))
+    }
+}
+
+/// What there is, for who asks without a browser.
+fn list() -> Response<Vec<u8>> {
+    let paths = "/metrics\n/status.json\n/history.json\n/livez\n/readyz\n/buckets/KEY\n";
+    let mut response = answer(200, TEXT, &format!("tollgate; a browser gets the status page\n\n{paths}"));
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn answer(code: u16, kind: &'static str, body: &str) -> Response<Vec<u8>> {
+    let response = Response::builder().status(code).header(CONTENT_TYPE, kind).header(CONTENT_LENGTH, body.len());
+    response.body(body.as_bytes().to_vec()).unwrap_or_default()
+}

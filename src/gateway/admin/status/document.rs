@@ -1,0 +1,335 @@
+//! Makes the document of the status page: what is in force, and what was counted since the start.
+//!
+//! No value of a client stands in it: names come from the file and from closed lists. Its size is bounded by [`MOST_ROWS`].
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+
+use super::exposition::{Histogram, LimitLabels, Readings};
+use super::top_refused::TopRefused;
+use crate::base::time::Timestamp;
+use crate::config::warning::Warning;
+use crate::gateway::state::Gateway;
+use crate::gateway::state::snapshot::Snapshot;
+use crate::gateway::telemetry::events::Event;
+use crate::limit::rule::{Action, Mode, Policy, Rule};
+use crate::limit::rule_set::CompiledLimit;
+use crate::store::{Running, Store};
+
+/// Of more rows, those that were asked most often.
+const MOST_ROWS: usize = 2000;
+/// Who has more of them asks `check`.
+const MOST_WARNINGS: usize = 20;
+
+#[derive(Debug, Serialize)]
+struct Document<'d> {
+    host: &'d str,
+    version: &'static str,
+    status: &'static str,
+    /// Since the epoch, in seconds, as all dates here.
+    now: f64,
+    started: f64,
+    /// In seconds, by a clock that nobody sets: rates go by it.
+    uptime: f64,
+    config: InForce<'d>,
+    store: Buckets,
+    /// Other gateways on the same store that run something else.
+    others: Vec<Running>,
+    answers: Answers,
+    decisions: BTreeMap<Cow<'d, str>, u64>,
+    refused: BTreeMap<Cow<'d, str>, u64>,
+    unmatched: BTreeMap<Cow<'d, str>, u64>,
+    decision_seconds: Histogram,
+    upstream_seconds: Histogram,
+    upstream_errors: u64,
+    connections: f64,
+    /// None: no access log is written.
+    access_log_dropped: Option<u64>,
+    issuers: Vec<Issuer<'d>>,
+    top_refused: TopRefused,
+    /// The newest first.
+    events: Vec<Event>,
+    warnings: Vec<Unwise<'d>>,
+    warnings_left_out: usize,
+    rows: Vec<Row<'d>>,
+    rows_left_out: usize,
+}
+
+/// A warning of the file in force.
+#[derive(Debug, Serialize)]
+struct Unwise<'d> {
+    name: &'static str,
+    path: &'d str,
+    line: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct InForce<'d> {
+    hash: &'d str,
+    loaded: f64,
+    /// Whether the files are what is in force; not while one of them is wrong.
+    last_reload_successful: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Buckets {
+    kind: &'static str,
+    up: bool,
+    breaker_open: bool,
+    gateways: f64,
+    calls: u64,
+    errors: u64,
+    call_seconds: Histogram,
+    /// Limits that decided without it.
+    without: u64,
+    /// In this process.
+    buckets: usize,
+    evicted: u64,
+}
+
+/// Requests by who made the answer, and those with 5xx.
+#[derive(Debug, Serialize)]
+struct Answers {
+    gateway: u64,
+    upstream: u64,
+    gateway_5xx: u64,
+    upstream_5xx: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Issuer<'d> {
+    issuer: &'d str,
+    /// None: never.
+    fetched: Option<f64>,
+}
+
+/// One limit, or a rule that has none.
+#[derive(Debug, Serialize)]
+struct Row<'d> {
+    policy: &'d str,
+    rule: &'d str,
+    line: usize,
+    mode: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<f64>,
+    #[serde(flatten)]
+    does: Does,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "action", rename_all = "lowercase")]
+enum Does {
+    Allow,
+    Deny,
+    Charge(Charged),
+}
+
+#[derive(Debug, Serialize)]
+struct Charged {
+    numbers: String,
+    keys: String,
+    #[serde(skip_serializing_if = "is_none")]
+    overrides: usize,
+    asked: u64,
+    allowed: u64,
+    refused: u64,
+    near: u64,
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
+}
+
+/// What was counted of each limit.
+struct Counted<'t> {
+    asked: Counts<'t>,
+    allowed: Counts<'t>,
+    refused: Counts<'t>,
+    near: Counts<'t>,
+}
+
+type Counts<'t> = HashMap<LimitLabels<'t>, u64>;
+
+/// The whole document, as JSON.
+pub fn make(gateway: &Gateway) -> Vec<u8> {
+    let snapshot = gateway.snapshot.load_full();
+    let (now, wall, status) = (gateway.clock.now(), gateway.clock.wall(), &gateway.status);
+    let text = gateway.metrics.counted();
+    let readings = Readings::of(&text);
+    let (rows, rows_left_out) = busiest(rows(&snapshot, &readings));
+    let warnings = snapshot.config.warnings.at(wall).warnings;
+    let document = Document {
+        host: &status.host,
+        version: env!("CARGO_PKG_VERSION"),
+        status: gateway.standing().name(),
+        now: date(wall),
+        started: date(status.started_at),
+        uptime: now.since(status.started).seconds(),
+        config: InForce {
+            hash: &snapshot.config.hash,
+            loaded: readings.level("tollgate_config_loaded_timestamp_seconds"),
+            last_reload_successful: readings.level("tollgate_config_last_reload_successful") > 0.0,
+        },
+        store: store(gateway, &readings),
+        others: gateway.store_health.others(&snapshot.config.hash),
+        answers: answers(&readings),
+        decisions: sorted(readings.by("rate_limiter_decisions_total", "result")),
+        refused: sorted(readings.by("tollgate_refused_requests_total", "reason")),
+        unmatched: unmatched(&snapshot, &readings),
+        decision_seconds: readings.histogram("rate_limiter_latency_seconds"),
+        upstream_seconds: readings.histogram("tollgate_upstream_request_duration_seconds"),
+        upstream_errors: readings.total("tollgate_upstream_errors_total"),
+        connections: readings.level("tollgate_http_connections"),
+        access_log_dropped: snapshot.access_log.is_some().then(|| readings.total("tollgate_access_log_dropped_total")),
+        issuers: issuers(&snapshot, &readings),
+        top_refused: TopRefused::of(gateway, &snapshot, now, now.since(status.started)),
+        events: gateway.events.all(),
+        warnings: warnings.iter().take(MOST_WARNINGS).map(unwise).collect(),
+        warnings_left_out: warnings.len().saturating_sub(MOST_WARNINGS),
+        rows,
+        rows_left_out,
+    };
+    serde_json::to_vec(&document).unwrap_or_default()
+}
+
+fn unwise(warning: &Warning) -> Unwise<'_> {
+    Unwise { name: warning.name, path: &warning.path, line: warning.place.line }
+}
+
+fn date(moment: Timestamp) -> f64 {
+    moment.since(Timestamp(0)).seconds()
+}
+
+fn sorted<'t>(counts: HashMap<Cow<'t, str>, u64>) -> BTreeMap<Cow<'t, str>, u64> {
+    counts.into_iter().collect()
+}
+
+fn store(gateway: &Gateway, readings: &Readings<'_>) -> Buckets {
+    Buckets {
+        kind: gateway.store.name(),
+        up: gateway.store_health.is_up(),
+        breaker_open: readings.level("rate_limiter_breaker_open") > 0.0,
+        gateways: readings.level("rate_limiter_live_gateways"),
+        calls: readings.total("rate_limiter_store_calls_total"),
+        errors: readings.total("rate_limiter_store_errors_total"),
+        call_seconds: readings.histogram("rate_limiter_store_call_duration_seconds"),
+        without: readings.total("rate_limiter_fallback_decisions_total"),
+        buckets: match &gateway.store {
+            Store::Memory(_) => gateway.store.buckets(),
+            Store::Redis(_) => 0,
+        },
+        evicted: readings.total("rate_limiter_evicted_total"),
+    }
+}
+
+fn answers(readings: &Readings<'_>) -> Answers {
+    let answers =
+        |origin, code| readings.where_both("tollgate_http_requests_total", [("origin", origin), ("code", code)]);
+    Answers {
+        gateway: answers("gateway", ""),
+        upstream: answers("upstream", ""),
+        gateway_5xx: answers("gateway", "5"),
+        upstream_5xx: answers("upstream", "5"),
+    }
+}
+
+/// Of the policies in force that limit anybody: the recorder forgets none that ever was.
+fn unmatched<'d>(snapshot: &'d Snapshot, readings: &Readings<'_>) -> BTreeMap<Cow<'d, str>, u64> {
+    let counts = readings.by("rate_limiter_unmatched_total", "policy");
+    let has_limits = |policy: &&Policy| policy.rules.iter().any(|rule| matches!(rule.action, Action::Charge(_)));
+    let policies = snapshot.config.rules.written().policies.iter().filter(has_limits);
+    let of = |policy: &'d Policy| {
+        let count = counts.get(&*policy.name).filter(|count| **count > 0);
+        count.map(|count| (Cow::Borrowed(&*policy.name), *count))
+    };
+    policies.filter_map(of).take(MOST_ROWS).collect()
+}
+
+fn issuers<'d>(snapshot: &'d Snapshot, readings: &Readings<'_>) -> Vec<Issuer<'d>> {
+    let fetched = readings.levels("tollgate_jwks_last_success_timestamp_seconds", "issuer");
+    let issuer = |issuer: &'d str| Issuer { issuer, fetched: fetched.get(issuer).copied() };
+    snapshot.remotes().map(|remote| issuer(remote.issuer())).collect()
+}
+
+/// In the order of the file, in which [`crate::limit::rule_set::RuleSet::compile`] numbers the limits.
+fn rows<'d>(snapshot: &'d Snapshot, readings: &Readings<'_>) -> Vec<Row<'d>> {
+    let counted = Counted {
+        asked: readings.by_limit("rate_limiter_requests_total"),
+        allowed: readings.by_limit("rate_limiter_allowed_total"),
+        refused: readings.by_limit("rate_limiter_rejected_total"),
+        near: readings.by_limit("rate_limiter_near_limit_total"),
+    };
+    let rules = &snapshot.config.rules;
+    let mut limits = rules.limits().iter();
+    let mut rows = Vec::new();
+    for policy in &rules.written().policies {
+        for rule in &policy.rules {
+            let row = |name: &'d str, mode: Mode, does| Row {
+                policy: &policy.name,
+                rule: name,
+                line: rule.place.line,
+                mode: mode.name(),
+                until: rule.until.map(date),
+                does,
+            };
+            let mode = if policy.mode == Mode::Shadow { Mode::Shadow } else { rule.mode };
+            match &rule.action {
+                Action::Allow => rows.push(row(&rule.name, mode, Does::Allow)),
+                Action::Deny => rows.push(row(&rule.name, mode, Does::Deny)),
+                Action::Charge(_) => {
+                    let own = limits.by_ref().take(count(rule));
+                    rows.extend(own.map(|limit| row(&limit.name, limit.mode, Does::Charge(counted.of(limit)))));
+                }
+            }
+        }
+    }
+    rows
+}
+
+/// How many limits a rule is compiled to: those that it has, and what is tried beside them.
+fn count(rule: &Rule) -> usize {
+    match &rule.action {
+        Action::Allow | Action::Deny => 0,
+        Action::Charge(limits) => limits.iter().map(|limit| 1 + usize::from(limit.candidate.is_some())).sum(),
+    }
+}
+
+impl Counted<'_> {
+    fn of(&self, limit: &CompiledLimit) -> Charged {
+        let of = |counts: &Counts<'_>, mode: &'static str| {
+            let labels = (Cow::Borrowed(&*limit.policy), Cow::Borrowed(&*limit.name), Cow::Borrowed(mode));
+            counts.get(&labels).copied().unwrap_or_default()
+        };
+        let mode = limit.mode.name();
+        Charged {
+            numbers: limit.variants.first().map(ToString::to_string).unwrap_or_default(),
+            keys: limit.keys.join(" "),
+            overrides: limit.variants.len().saturating_sub(1),
+            asked: of(&self.asked, mode),
+            allowed: of(&self.allowed, mode),
+            refused: of(&self.refused, mode),
+            // Only of what is enforced, so it has no mode.
+            near: match limit.mode {
+                Mode::Enforce => of(&self.near, ""),
+                Mode::Shadow => 0,
+            },
+        }
+    }
+}
+
+/// And how many there are besides.
+fn busiest(mut rows: Vec<Row<'_>>) -> (Vec<Row<'_>>, usize) {
+    let left_out = rows.len().saturating_sub(MOST_ROWS);
+    if left_out > 0 {
+        let asked = |row: &Row<'_>| match &row.does {
+            Does::Charge(charged) => charged.asked,
+            Does::Allow | Does::Deny => 0,
+        };
+        rows.sort_by_key(|row| std::cmp::Reverse(asked(row)));
+        rows.truncate(MOST_ROWS);
+        rows.sort_by_key(|row| row.line);
+    }
+    (rows, left_out)
+}

@@ -1,0 +1,330 @@
+//! Keeps what was counted during the last hour, half minute by half minute, so that a page opened now shows it at once.
+//!
+//! Every half minute the counters are read as `/metrics` gives them, and the differences kept in rings. A limit has a ring
+//! once it was asked, and for as long as it is in force; so many have one at most. A restart begins anew.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use super::exposition::{Histogram, Readings};
+use crate::base::time::{Micros, Timestamp};
+use crate::limit::rule_set::RuleSet;
+
+/// How often the counters are read.
+pub const PACE: Micros = Micros(30_000_000);
+/// An hour of them.
+const KEPT: usize = 120;
+/// Limits that have a ring: 8 bytes for each of its points.
+const MOST: usize = 1000;
+/// Limits that are told of, the most asked.
+const TOLD: usize = 200;
+
+#[derive(Debug)]
+pub struct History(Mutex<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    started: Timestamp,
+    /// When the counters were last read.
+    read: Timestamp,
+    before: Totals,
+    points: VecDeque<Point>,
+    /// By policy, rule and mode, as metrics name them.
+    limits: HashMap<LimitName, Counted>,
+}
+
+type LimitName = (String, String, String);
+
+/// What was counted of a limit.
+#[derive(Debug, Default)]
+struct Counted {
+    allowed: u64,
+    refused: u64,
+    /// Of the half minutes that are kept, the last of them last.
+    ring: Option<VecDeque<[u32; 2]>>,
+}
+
+/// Counters of the whole gateway, since its start.
+#[derive(Debug, Default)]
+struct Totals {
+    requests: u64,
+    refused: u64,
+    errors: u64,
+    decisions: Histogram,
+}
+
+/// What came in a part of the hour.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    end: Timestamp,
+    span: Micros,
+    requests: u32,
+    refused: u32,
+    errors: u32,
+    p99: Option<f64>,
+}
+
+/// The last hour, the oldest first; the last point is not over yet.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Told {
+    /// Since the start of the gateway, in seconds: the end of each point, and how long it is.
+    end: Vec<f64>,
+    seconds: Vec<f64>,
+    requests: Vec<u32>,
+    refused: Vec<u32>,
+    /// Answers with 5xx, of ours and of the upstream.
+    errors: Vec<u32>,
+    /// In seconds, a bound of the histogram, at most its last; none where nothing was decided.
+    decision_p99: Vec<Option<f64>>,
+    /// By policy, rule and mode: allowed and refused in each point, of those that have existed for as long.
+    limits: BTreeMap<String, [Vec<u32>; 2]>,
+}
+
+impl History {
+    pub fn new(started: Timestamp) -> History {
+        let (before, points) = (Totals::default(), VecDeque::with_capacity(KEPT));
+        History(Mutex::new(Kept { started, read: started, before, points, limits: HashMap::new() }))
+    }
+
+    /// Takes another half minute up.
+    pub fn add(&self, now: Timestamp, rules: &RuleSet, readings: &Readings<'_>) {
+        let mut kept = self.0.lock();
+        let totals = Totals::of(readings);
+        let point = kept.point(now, &totals);
+        if kept.points.len() == KEPT {
+            kept.points.pop_front();
+        }
+        kept.points.push_back(point);
+        (kept.read, kept.before) = (now, totals);
+        kept.add_limits(rules, readings);
+    }
+
+    /// The hour up to now.
+    pub fn tell(&self, now: Timestamp, rules: &RuleSet, readings: &Readings<'_>) -> Told {
+        let kept = self.0.lock();
+        let unfinished = kept.point(now, &Totals::of(readings));
+        let points: Vec<Point> = kept.points.iter().copied().chain([unfinished]).collect();
+        Told {
+            end: points.iter().map(|point| point.end.since(kept.started).seconds()).collect(),
+            seconds: points.iter().map(|point| point.span.seconds()).collect(),
+            requests: points.iter().map(|point| point.requests).collect(),
+            refused: points.iter().map(|point| point.refused).collect(),
+            errors: points.iter().map(|point| point.errors).collect(),
+            decision_p99: points.iter().map(|point| point.p99).collect(),
+            limits: kept.tell_limits(rules, readings),
+        }
+    }
+}
+
+impl Kept {
+    fn point(&self, now: Timestamp, totals: &Totals) -> Point {
+        let since = |now: u64, before: u64| narrow(now.saturating_sub(before));
+        Point {
+            end: now,
+            span: now.since(self.read),
+            requests: since(totals.requests, self.before.requests),
+            refused: since(totals.refused, self.before.refused),
+            errors: since(totals.errors, self.before.errors),
+            p99: totals.decisions.p99_since(&self.before.decisions),
+        }
+    }
+
+    /// Also of limits that are not in force: should one come back, what it counted before must not look new.
+    fn add_limits(&mut self, rules: &RuleSet, readings: &Readings<'_>) {
+        let in_force: HashSet<[&str; 3]> =
+            rules.limits().iter().map(|limit| [&*limit.policy, &*limit.name, limit.mode.name()]).collect();
+        let mut rings = self.limits.values().filter(|counted| counted.ring.is_some()).count();
+        for (name, [allowed, refused]) in counts(readings) {
+            let stays = in_force.contains(&[&*name.0, &*name.1, &*name.2]);
+            let counted = self.limits.entry(name).or_default();
+            let point = counted.since(allowed, refused);
+            (counted.allowed, counted.refused) = (allowed, refused);
+            if !stays {
+                rings -= usize::from(counted.ring.take().is_some());
+                continue;
+            }
+            if counted.ring.is_none() && point != [0; 2] && rings < MOST {
+                rings += 1;
+                counted.ring = Some(VecDeque::with_capacity(KEPT));
+            }
+            if let Some(ring) = &mut counted.ring {
+                if ring.len() == KEPT {
+                    ring.pop_front();
+                }
+                ring.push_back(point);
+                // It makes room for one that is asked.
+                if ring.len() == KEPT && ring.iter().all(|point| *point == [0; 2]) {
+                    counted.ring = None;
+                    rings -= 1;
+                }
+            }
+        }
+    }
+
+    fn tell_limits(&self, rules: &RuleSet, readings: &Readings<'_>) -> BTreeMap<String, [Vec<u32>; 2]> {
+        let counts = counts(readings);
+        let mut told = Vec::new();
+        for limit in rules.limits() {
+            let name = (limit.policy.to_string(), limit.name.to_string(), limit.mode.name().to_owned());
+            let Some([allowed, refused]) = counts.get(&name) else { continue };
+            let counted = self.limits.get(&name);
+            let unfinished = counted.map_or([narrow(*allowed), narrow(*refused)], |one| one.since(*allowed, *refused));
+            let ring = counted.and_then(|counted| counted.ring.as_ref()).into_iter().flatten().copied();
+            let points: Vec<[u32; 2]> = ring.chain([unfinished]).collect();
+            let sum: u64 = points.iter().flatten().map(|count| u64::from(*count)).sum();
+            if sum > 0 {
+                told.push((sum, name, points));
+            }
+        }
+        told.sort_by(|(one, ..), (other, ..)| other.cmp(one));
+        told.truncate(TOLD);
+        told.iter()
+            .map(|(_, (policy, rule, mode), points)| {
+                let (allowed, refused) = points.iter().map(|[allowed, refused]| (*allowed, *refused)).unzip();
+                (format!("{policy}/{rule} {mode}"), [allowed, refused])
+            })
+            .collect()
+    }
+}
+
+impl Counted {
+    fn since(&self, allowed: u64, refused: u64) -> [u32; 2] {
+        [narrow(allowed.saturating_sub(self.allowed)), narrow(refused.saturating_sub(self.refused))]
+    }
+}
+
+impl Totals {
+    fn of(readings: &Readings<'_>) -> Totals {
+        let decisions = readings.by("rate_limiter_decisions_total", "result");
+        let errors = [("code", "5"), ("origin", "")];
+        Totals {
+            requests: decisions.values().sum(),
+            refused: decisions.get("refused").copied().unwrap_or_default(),
+            errors: readings.where_both("tollgate_http_requests_total", errors),
+            decisions: readings.histogram("rate_limiter_latency_seconds"),
+        }
+    }
+}
+
+/// Allowed and refused of every limit that ever was in force.
+fn counts(readings: &Readings<'_>) -> HashMap<LimitName, [u64; 2]> {
+    let mut counts: HashMap<LimitName, [u64; 2]> = HashMap::new();
+    let mut add = |metric, which: fn(&mut [u64; 2]) -> &mut u64| {
+        for ((policy, rule, mode), count) in readings.by_limit(metric) {
+            let both = counts.entry((policy.into_owned(), rule.into_owned(), mode.into_owned())).or_default();
+            *which(both) = count;
+        }
+    };
+    add("rate_limiter_allowed_total", |[allowed, _]| allowed);
+    add("rate_limiter_rejected_total", |[_, refused]| refused);
+    counts
+}
+
+/// A half minute does not hold more.
+fn narrow(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Surroundings};
+    use std::fmt::Write as _;
+    use std::path::Path;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn at(second: u64) -> Timestamp {
+        Timestamp(second * SECOND)
+    }
+
+    fn rules(names: &[String]) -> Config {
+        let read = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
+        let surroundings = Surroundings { variable: &|_| None, folder: Path::new(""), read: &read };
+        let rule = |name: &String| format!("\n  - {{name: {name}, limit_keys: [], algorithm_config: {{rate: 1/s}}}}");
+        let text = format!("upstream: http://u:1\nrules:{}", names.iter().map(rule).collect::<String>());
+        Config::parse("gateway.yaml", text.as_bytes(), surroundings).unwrap()
+    }
+
+    /// As `/metrics` would have it, with so many requests that were allowed and refused by each rule.
+    fn text(counts: &[(&str, u64, u64)]) -> String {
+        let mut text = String::new();
+        for (rule, allowed, refused) in counts {
+            let labels = format!("policy=\"default\",rule=\"{rule}\",mode=\"enforce\"");
+            let _ = writeln!(text, "rate_limiter_allowed_total{{{labels}}} {allowed}");
+            let _ = writeln!(text, "rate_limiter_rejected_total{{{labels},reason=\"x\"}} {refused}");
+        }
+        let sum = |which: fn(&(&str, u64, u64)) -> u64| counts.iter().map(which).sum::<u64>();
+        let _ = writeln!(text, "rate_limiter_decisions_total{{result=\"allowed\"}} {}", sum(|one| one.1));
+        let _ = writeln!(text, "rate_limiter_decisions_total{{result=\"refused\"}} {}", sum(|one| one.2));
+        let _ =
+            writeln!(text, "tollgate_http_requests_total{{code=\"502\",origin=\"gateway\"}} {}", sum(|one| one.1 / 10));
+        text
+    }
+
+    #[test]
+    fn a_point_is_what_came_since_the_one_before_and_the_last_is_not_over() {
+        let config = rules(&["one".into()]);
+        let history = History::new(at(1000));
+        history.add(at(1030), &config.rules, &Readings::of(&text(&[("one", 100, 20)])));
+        history.add(at(1060), &config.rules, &Readings::of(&text(&[("one", 100, 20)])));
+        let told = history.tell(at(1070), &config.rules, &Readings::of(&text(&[("one", 150, 21)])));
+        assert_eq!((&*told.end, &*told.seconds), (&[30.0, 60.0, 70.0][..], &[30.0, 30.0, 10.0][..]));
+        assert_eq!((&*told.requests, &*told.refused), (&[120, 0, 51][..], &[20, 0, 1][..]));
+        assert_eq!(told.errors, [10, 0, 5]);
+        let limits = BTreeMap::from([("default/one enforce".to_owned(), [vec![100, 0, 50], vec![20, 0, 1]])]);
+        assert_eq!(told.limits, limits);
+    }
+
+    #[test]
+    fn a_rule_that_goes_takes_its_hour_along_and_does_not_bring_it_back() {
+        let (both, one) = (rules(&["one".into(), "two".into()]), rules(&["one".into()]));
+        let history = History::new(at(0));
+        let counted = text(&[("one", 5, 0), ("two", 70, 0)]);
+        history.add(at(30), &both.rules, &Readings::of(&counted));
+        history.add(at(60), &one.rules, &Readings::of(&counted));
+        history.add(at(90), &both.rules, &Readings::of(&text(&[("one", 6, 0), ("two", 73, 0)])));
+        let told = history.tell(at(95), &both.rules, &Readings::of(&text(&[("one", 6, 0), ("two", 74, 0)])));
+        assert_eq!(told.limits["default/one enforce"][0], [5, 0, 1, 0]);
+        assert_eq!(told.limits["default/two enforce"][0], [3, 1]);
+    }
+
+    #[test]
+    fn an_hour_is_kept_of_so_many_limits_and_no_more() {
+        let names: Vec<String> = (0..MOST + 200).map(|number| format!("r{number}")).collect();
+        let config = rules(&names);
+        let history = History::new(at(0));
+        for round in 1..=200 {
+            let counts: Vec<_> = names.iter().map(|name| (&**name, 500 * round, 100 * round)).collect();
+            let text = text(&counts);
+            history.add(at(30 * round), &config.rules, &Readings::of(&text));
+            if round == 200 {
+                let told = history.tell(at(6001), &config.rules, &Readings::of(&text));
+                assert_eq!((told.end.len(), told.limits.len()), (KEPT + 1, TOLD));
+                assert_eq!(told.end[0], 30.0 * 81.0);
+                let document = serde_json::to_vec(&told).unwrap();
+                assert!((150_000..210_000).contains(&document.len()), "{} bytes", document.len());
+            }
+        }
+        let kept = history.0.lock();
+        let rings: Vec<_> = kept.limits.values().filter_map(|counted| counted.ring.as_ref()).collect();
+        let bytes: usize = rings.iter().map(|ring| ring.capacity() * size_of::<[u32; 2]>()).sum();
+        assert_eq!((rings.len(), bytes), (MOST, 960_000));
+    }
+
+    #[test]
+    fn a_limit_that_was_not_asked_for_an_hour_makes_room() {
+        let config = rules(&["one".into()]);
+        let history = History::new(at(0));
+        let text = text(&[("one", 1, 0)]);
+        for round in 1..=KEPT as u64 {
+            history.add(at(30 * round), &config.rules, &Readings::of(&text));
+        }
+        let has_ring = || history.0.lock().limits.values().any(|counted| counted.ring.is_some());
+        assert!(has_ring());
+        history.add(at(30 * (KEPT as u64 + 1)), &config.rules, &Readings::of(&text));
+        assert!(!has_ring());
+    }
+}

@@ -1,0 +1,110 @@
+//! Tells which buckets refused most of late, by the names that logs have for them, and how to look at one.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::base::time::{Micros, Timestamp};
+use crate::gateway::state::Gateway;
+use crate::gateway::state::snapshot::Snapshot;
+use crate::gateway::telemetry::top_refused::{RefusedBucket, Top};
+use crate::store::Store;
+
+const MOST: usize = 10;
+
+#[derive(Debug, Serialize)]
+pub struct TopRefused {
+    /// Over how many seconds.
+    seconds: f64,
+    buckets: Vec<Told>,
+    /// Refusals since the start that were not looked at, because this was being read.
+    skipped: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Told {
+    bucket: String,
+    policy: String,
+    rule: String,
+    /// So often at least, and at most.
+    at_least: u64,
+    at_most: u64,
+    /// For a shell on this machine.
+    command: String,
+}
+
+/// What a command needs to be told to find this gateway.
+#[derive(Debug)]
+pub struct Whereabouts {
+    /// Options, each with a space before it.
+    options: String,
+    admin: Option<SocketAddr>,
+}
+
+impl Whereabouts {
+    /// `admin` is bound, with whatever port that was found.
+    pub fn new(file: Option<&Path>, admin: Option<SocketAddr>) -> Whereabouts {
+        let file = file.and_then(|file| std::path::absolute(file).ok());
+        let options = file.map_or_else(String::new, |file| format!(" -c {}", quoted(&file.to_string_lossy())));
+        Whereabouts { options, admin }
+    }
+
+    fn command(&self, gateway: &Gateway, snapshot: &Snapshot, limit: &str, bucket: &str) -> String {
+        // The file says where the listener is, unless it left the port to be found.
+        let elsewhere = self.admin.filter(|admin| snapshot.config.admin != Some(*admin));
+        let admin = match (&gateway.store, elsewhere) {
+            (Store::Memory(_), Some(admin)) => format!(" --admin {admin}"),
+            _ => String::new(),
+        };
+        format!("tollgate bucket show{}{admin} {} --hash {bucket}", self.options, quoted(limit))
+    }
+}
+
+impl TopRefused {
+    pub fn of(gateway: &Gateway, snapshot: &Snapshot, now: Timestamp, uptime: Micros) -> TopRefused {
+        let Top { span, buckets } = gateway.refused_buckets.top(MOST, now, snapshot.number);
+        let tell = |one: &RefusedBucket| {
+            let (limit, _) = snapshot.limit(one.whose.limit)?;
+            let bucket = snapshot.config.hash_key.bucket(&one.key.0).to_string();
+            let name = format!("{}/{}", limit.policy, limit.name);
+            Some(Told {
+                command: gateway.status.whereabouts.command(gateway, snapshot, &name, &bucket),
+                bucket,
+                policy: limit.policy.clone(),
+                rule: limit.name.clone(),
+                at_least: one.at_least,
+                at_most: one.at_most,
+            })
+        };
+        TopRefused {
+            seconds: span.min(uptime).seconds(),
+            buckets: buckets.iter().filter_map(tell).collect(),
+            skipped: gateway.refused_buckets.skipped(),
+        }
+    }
+}
+
+/// As one word of a shell.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@%+=".contains(c);
+    match !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_quoted_word_is_that_word_to_a_shell() {
+        for word in ["plan/free", "a b", "it's", "$HOME", "`id`", "a;b", "", "\"", "é", "-x", "a\\'b"] {
+            let output = Command::new("sh").arg("-c").arg(format!("printf %s {}", quoted(word))).output().unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), word);
+        }
+        assert_eq!(quoted("plan/free.second"), "plan/free.second");
+    }
+}

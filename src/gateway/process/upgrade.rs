@@ -1,0 +1,179 @@
+//! Hands the listening sockets to the next process, so that an upgrade loses no connection.
+//!
+//! At SIGUSR2 the program is started once more, from the path where it stood, with the same arguments; its standard input is
+//! a socket to this process. It gets the listening sockets through that, reads the file, and says when it is ready; only
+//! then does this process begin to leave. Both accept from the same queues meanwhile, so that none is ever without a
+//! reader. A next process that fails changes nothing: this one goes on.
+
+use std::ffi::OsString;
+use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use parking_lot::Mutex;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+use tokio::io::AsyncReadExt;
+
+use crate::gateway::server::listener::Bound;
+
+/// Tells the next process that its standard input is a socket to the one before it.
+const VARIABLE: &str = "TOLLGATE_HANDOVER";
+
+/// In one message; the kernel allows 253.
+const AT_ONCE: usize = 64;
+
+/// Comes with sockets.
+const SOCKETS: u8 = b's';
+/// Comes behind the last of them.
+const THAT_IS_ALL: u8 = b'e';
+/// What the next process says.
+const READY: u8 = b'r';
+
+/// What the process before this one handed over.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    sockets: Vec<(SocketAddr, TcpListener)>,
+    before: Option<UnixStream>,
+}
+
+impl Inherited {
+    /// Nothing, unless this process was started to take over.
+    pub fn receive() -> io::Result<Inherited> {
+        if std::env::var_os(VARIABLE).is_none() {
+            return Ok(Inherited::default());
+        }
+        let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+        let mut sockets = Vec::new();
+        loop {
+            let mut kind = [0];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(AT_ONCE))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let received =
+                recvmsg(&stream, &mut [IoSliceMut::new(&mut kind)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+            let came = ancillary.drain().filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+                _ => None,
+            });
+            sockets.extend(came.flatten());
+            match (received.bytes, kind[0]) {
+                (1, SOCKETS) => {}
+                (1, THAT_IS_ALL) => break,
+                (0, _) => return Err(io::Error::other("the process before this one ended")),
+                _ => return Err(io::Error::other("the process before this one hands over in another way")),
+            }
+        }
+        let named = |socket: OwnedFd| {
+            let socket = TcpListener::from(socket);
+            Ok((socket.local_addr()?, socket))
+        };
+        let sockets = sockets.into_iter().map(named).collect::<io::Result<_>>()?;
+        Ok(Inherited { sockets, before: Some(stream) })
+    }
+
+    /// Those of one address, taken out. Port 0 is whatever port was found before.
+    pub fn take(&mut self, address: SocketAddr) -> Vec<TcpListener> {
+        let same = |other: &SocketAddr| *other == address || (address.port() == 0 && other.ip() == address.ip());
+        let Some(address) = self.sockets.iter().map(|(other, _)| *other).find(same) else { return Vec::new() };
+        let (taken, left) = std::mem::take(&mut self.sockets).into_iter().partition(|(other, _)| *other == address);
+        self.sockets = left;
+        let taken: Vec<(SocketAddr, TcpListener)> = taken;
+        taken.into_iter().map(|(_, socket)| socket).collect()
+    }
+
+    /// Lets the process before this one leave. What it had and this one does not want is closed.
+    pub fn ready(self) -> io::Result<()> {
+        match self.before {
+            Some(mut before) => before.write_all(&[READY]),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a next process would be started with.
+#[derive(Debug)]
+pub struct Handover {
+    /// None where the system does not tell.
+    program: Option<PathBuf>,
+    arguments: Vec<OsString>,
+    /// The same sockets that are listened on.
+    sockets: Mutex<Vec<TcpListener>>,
+}
+
+impl Handover {
+    /// To be called when the process starts: later, another program may stand at its path.
+    pub fn new<'b>(bound: impl Iterator<Item = &'b Bound>) -> io::Result<Handover> {
+        let sockets = bound.map(Bound::share).collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect();
+        let arguments = std::env::args_os().skip(1).collect();
+        Ok(Handover { program: std::env::current_exe().ok(), arguments, sockets: Mutex::new(sockets) })
+    }
+
+    /// Lets go of the sockets, so that they close where nothing else holds them.
+    pub fn close(&self) {
+        self.sockets.lock().clear();
+    }
+
+    /// Starts the next process and gives it the sockets.
+    pub fn begin(&self) -> io::Result<Next> {
+        let program = self.program.as_ref().ok_or_else(|| io::Error::other("where the program stands is not known"))?;
+        let (ours, theirs) = UnixStream::pair()?;
+        let mut command = Command::new(program);
+        command.args(&self.arguments).env(VARIABLE, "1").stdin(Stdio::from(OwnedFd::from(theirs)));
+        let child = command.spawn()?;
+        let sockets = self.sockets.lock();
+        for some in sockets.chunks(AT_ONCE) {
+            let descriptors: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
+            send(&ours, SOCKETS, &descriptors)?;
+        }
+        send(&ours, THAT_IS_ALL, &[])?;
+        ours.set_nonblocking(true)?;
+        Ok(Next { child, stream: tokio::net::UnixStream::from_std(ours)? })
+    }
+}
+
+fn send(stream: &UnixStream, kind: u8, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(AT_ONCE))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::other("too many sockets for one message"));
+    }
+    sendmsg(stream, &[IoSlice::new(&[kind])], &mut ancillary, SendFlags::empty())?;
+    Ok(())
+}
+
+/// A process that is taking over.
+#[derive(Debug)]
+pub struct Next {
+    child: Child,
+    stream: tokio::net::UnixStream,
+}
+
+impl Next {
+    pub fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it is ready; otherwise it has given up. May be cancelled and called again.
+    pub async fn is_ready(&mut self) -> bool {
+        matches!(self.stream.read_u8().await, Ok(READY))
+    }
+
+    /// Ends it, and says how it ended where it had by itself.
+    pub fn end(mut self) -> String {
+        let ended = self.child.try_wait();
+        if !matches!(ended, Ok(Some(_))) {
+            // It may have ended between the two, or be about to.
+            let _ = self.child.kill();
+        }
+        match self.child.wait() {
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+}

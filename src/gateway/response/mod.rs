@@ -1,0 +1,6 @@
+//! The gateway's own responses and the header fields it adds to every response.
+
+pub mod pending_fields;
+pub mod problem;
+pub mod ratelimit_fields;
+pub mod request_id;

@@ -1,0 +1,268 @@
+//! Writes every answer of ours: refusals, faults of the upstream, faults of the request.
+//!
+//! One shape for all: problem+json (RFC 9457) with the request's id, a stable reason, nothing about our insides. gRPC
+//! requests are refused in gRPC's way. The connection stays usable wherever HTTP allows.
+
+use std::io;
+use std::time::Duration;
+
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use http::{HeaderValue, Method};
+use pingora::http::ResponseHeader;
+use pingora::protocols::http::date::get_cached_date;
+use pingora::proxy::Session;
+
+use super::pending_fields::{Addendum, Lines};
+use super::ratelimit_fields::RateFields;
+use crate::limit::algorithm::Algorithm;
+
+/// Why a request was refused: the word in `X-Tollgate-Reason` and in metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    TokenBucketExceeded,
+    CostTooLarge,
+    StoreUnavailable,
+    Denied,
+    TokenInvalid,
+    TokenMissing,
+    KeysUnavailable,
+    KeyInvalid,
+    AmbiguousRequest,
+    BadRequest,
+}
+
+impl Reason {
+    pub const ALL: [Reason; 10] = [
+        Reason::TokenBucketExceeded,
+        Reason::CostTooLarge,
+        Reason::StoreUnavailable,
+        Reason::Denied,
+        Reason::TokenInvalid,
+        Reason::TokenMissing,
+        Reason::KeysUnavailable,
+        Reason::KeyInvalid,
+        Reason::AmbiguousRequest,
+        Reason::BadRequest,
+    ];
+
+    /// That a limit of this algorithm has nothing left.
+    pub fn exceeded(algorithm: &Algorithm) -> Reason {
+        match algorithm {
+            Algorithm::TokenBucket(_) => Reason::TokenBucketExceeded,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::TokenBucketExceeded => "token_bucket_exceeded",
+            Reason::CostTooLarge => "cost_too_large",
+            Reason::StoreUnavailable => "store_unavailable",
+            Reason::Denied => "denied",
+            Reason::TokenInvalid => "token_invalid",
+            Reason::TokenMissing => "token_missing",
+            Reason::KeysUnavailable => "keys_unavailable",
+            Reason::KeyInvalid => "key_invalid",
+            Reason::AmbiguousRequest => "ambiguous_request",
+            Reason::BadRequest => "bad_request",
+        }
+    }
+
+    /// What `WWW-Authenticate` asks for: a 401 must say (RFC 9110, section 15.5.2; RFC 6750, section 3). No scheme is
+    /// registered for API keys.
+    fn challenge(self) -> Option<&'static str> {
+        match self {
+            Reason::TokenInvalid => Some("Bearer error=\"invalid_token\""),
+            Reason::TokenMissing => Some("Bearer"),
+            Reason::KeyInvalid => Some("ApiKey"),
+            _ => None,
+        }
+    }
+}
+
+/// An answer of ours.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    pub status: u16,
+    pub reason: Option<Reason>,
+    pub problem: Problem<'a>,
+    /// In seconds.
+    pub retry_after: Option<u64>,
+    pub fields: Option<&'a RateFields>,
+}
+
+/// What the body says went wrong.
+#[derive(Debug)]
+pub enum Problem<'a> {
+    /// Just the status.
+    Blank,
+    /// These limits of the caller's are used up.
+    QuotaExceeded { violated: Vec<&'a str> },
+    /// These limits, which everybody shares, are used up.
+    ReducedCapacity { violated: Vec<&'a str> },
+}
+
+impl<'a> Reply<'a> {
+    /// A refusal that needs no more than its reason.
+    pub fn refusal(status: u16, reason: Reason) -> Reply<'a> {
+        Reply { status, reason: Some(reason), problem: Problem::Blank, retry_after: None, fields: None }
+    }
+
+    /// A fault that is not the rules' doing.
+    pub fn fault(status: u16) -> Reply<'a> {
+        Reply { status, reason: None, problem: Problem::Blank, retry_after: None, fields: None }
+    }
+
+    /// Answers the request. `draining` closes the connection behind it.
+    pub async fn write(
+        &self,
+        session: &mut Session,
+        request_id: &HeaderValue,
+        addendum: &Addendum,
+        draining: bool,
+    ) -> pingora::Result<()> {
+        prepare_connection(session, draining);
+        let (mut header, body) = match is_grpc(session) {
+            true => (self.grpc_header()?, String::new()),
+            false => self.plain(request_id)?,
+        };
+        addendum.put(self.lines(&mut header, request_id));
+        let empty = body.is_empty() || session.req_header().method == Method::HEAD;
+        session.write_response_header(Box::new(header), empty).await?;
+        if !empty {
+            session.write_response_body(Some(body.into()), true).await?;
+        }
+        Ok(())
+    }
+
+    /// The same as bytes, for a connection on which no request could be read: nothing follows them.
+    pub fn last_words(&self, method: &str, request_id: &HeaderValue) -> io::Result<Vec<u8>> {
+        let (mut header, body) = self.plain(request_id).map_err(io::Error::other)?;
+        let mut lines = self.lines(&mut header, request_id);
+        lines.field("Date", &get_cached_date());
+        lines.field("Connection", &HeaderValue::from_static("close"));
+        let mut bytes = format!("HTTP/1.1 {} {}\r\n", self.status, title(self.status)).into_bytes();
+        header.header_to_h1_wire(&mut bytes);
+        bytes.extend_from_slice(lines.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+        if method != "HEAD" {
+            bytes.extend_from_slice(body.as_bytes());
+        }
+        Ok(bytes)
+    }
+
+    fn plain(&self, request_id: &HeaderValue) -> pingora::Result<(ResponseHeader, String)> {
+        let body = self.body(request_id);
+        let mut header = ResponseHeader::build(self.status, Some(4))?;
+        header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))?;
+        header.insert_header(CONTENT_LENGTH, HeaderValue::from(body.len()))?;
+        Ok((header, body))
+    }
+
+    /// What every answer has besides what its body needs.
+    fn lines(&self, header: &mut ResponseHeader, request_id: &HeaderValue) -> Lines {
+        let mut lines = Lines::default();
+        lines.field("Cache-Control", &HeaderValue::from_static("no-store"));
+        lines.field("X-Request-Id", request_id);
+        if let Some(reason) = self.reason {
+            lines.field("X-Tollgate-Reason", &HeaderValue::from_static(reason.name()));
+        }
+        if let Some(challenge) = self.reason.filter(|_| self.status == 401).and_then(Reason::challenge) {
+            lines.field("WWW-Authenticate", &HeaderValue::from_static(challenge));
+        }
+        if self.status == 405 {
+            // It must say (RFC 9110, section 15.5.6). Whether the upstream knows these, nobody here can tell.
+            lines.field("Allow", &HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+        }
+        if let Some(seconds) = self.retry_after {
+            lines.number("Retry-After", seconds);
+        }
+        if let Some(fields) = self.fields {
+            fields.write(header, &mut lines);
+        }
+        lines
+    }
+
+    /// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>: a response of trailers only, always HTTP 200.
+    fn grpc_header(&self) -> pingora::Result<ResponseHeader> {
+        let code = match self.status {
+            400 => "3",
+            401 => "16",
+            403 => "7",
+            413 | 429 => "8",
+            502..=504 => "14",
+            _ => "2",
+        };
+        let mut header = ResponseHeader::build(200, Some(6))?;
+        header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/grpc"))?;
+        header.insert_header(CONTENT_LENGTH, HeaderValue::from_static("0"))?;
+        header.insert_header("grpc-status", HeaderValue::from_static(code))?;
+        let message = self.reason.map_or_else(|| title(self.status), Reason::name);
+        header.insert_header("grpc-message", HeaderValue::from_static(message))?;
+        Ok(header)
+    }
+
+    fn body(&self, request_id: &HeaderValue) -> String {
+        const TYPES: &str = "https://iana.org/assignments/http-problem-types#";
+        // An id that is not plain text was replaced when the request came in.
+        let id = request_id.to_str().unwrap_or_default();
+        let status = self.status;
+        let (kind, title, violated) = match &self.problem {
+            Problem::Blank => {
+                let title = title(status);
+                let rest = format!(r#""status":{status},"request_id":"{id}"}}"#);
+                return format!("{{\"type\":\"about:blank\",\"title\":\"{title}\",{rest}\n");
+            }
+            Problem::QuotaExceeded { violated } => {
+                ("quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded", violated)
+            }
+            Problem::ReducedCapacity { violated } => (
+                "temporary-reduced-capacity",
+                "Request cannot be satisfied due to temporary server capacity constraints",
+                violated,
+            ),
+        };
+        // Names of rules have no character that JSON would escape.
+        let violated: Vec<String> = violated.iter().map(|name| format!("\"{name}\"")).collect();
+        let violated = violated.join(",");
+        let rest = format!(r#""status":{status},"violated-policies":[{violated}],"request_id":"{id}"}}"#);
+        format!("{{\"type\":\"{TYPES}{kind}\",\"title\":\"{title}\",{rest}\n")
+    }
+}
+
+/// Keeps the connection for the next request if the rest of this one can be read away soon.
+fn prepare_connection(session: &mut Session, draining: bool) {
+    if draining {
+        session.set_keepalive(None);
+    }
+    // A client that waits for 100 Continue will not send its body: there is nothing to read, and no way to tell where
+    // the next request begins.
+    if !session.req_header().headers.contains_key(EXPECT) {
+        session.set_close_on_response_before_downstream_finish(false);
+        session.set_total_drain_timeout(Some(Duration::from_secs(2)));
+    }
+}
+
+fn is_grpc(session: &Session) -> bool {
+    let Some(kind) = session.req_header().headers.get(CONTENT_TYPE) else { return false };
+    const GRPC: &[u8] = b"application/grpc";
+    let Some((kind, rest)) = kind.as_bytes().split_at_checked(GRPC.len()) else { return false };
+    kind.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';'))
+}
+
+fn title(status: u16) -> &'static str {
+    match status {
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        _ => "Internal Server Error",
+    }
+}

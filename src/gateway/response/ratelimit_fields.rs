@@ -1,0 +1,320 @@
+//! Writes the rate-limit fields of an answer: what was asked, and what is left.
+//!
+//! `RateLimit-Policy` and `RateLimit` are structured fields (RFC 9651) as in draft-ietf-httpapi-ratelimit-headers-11;
+//! the older triples show the most restrictive limit only. Names and quotas are rendered once per load.
+
+use http::{HeaderName, HeaderValue};
+use pingora::http::ResponseHeader;
+
+use super::pending_fields::Lines;
+use crate::config::HeaderFormat;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::charge::{Charge, Plan, Settlement};
+use crate::limit::outcome::{Outcome, Verdict, most_restrictive};
+use crate::limit::rule::Expose;
+use crate::limit::rule_set::CompiledLimit;
+
+/// One limit as clients are told it, rendered ahead; none for a hidden one.
+#[derive(Debug)]
+pub struct Shown {
+    /// `"free"`.
+    name: String,
+    /// `"free";q=20;w=2`, for each set of numbers.
+    policies: Vec<HeaderValue>,
+}
+
+impl Shown {
+    pub fn new(limit: &CompiledLimit) -> Option<Shown> {
+        // A name has no character that would have to be escaped.
+        let name = format!("\"{}\"", limit.name);
+        let policy = |algorithm: &Algorithm| {
+            let quota = algorithm.quota();
+            value(format!("{name};q={};w={}", quota.limit, quota.window.ceil_seconds()))
+        };
+        let policies = limit.variants.iter().map(policy).collect();
+        (limit.expose == Expose::Yes).then_some(Shown { name, policies })
+    }
+
+    fn policy(&self, charge: &Charge) -> Option<&HeaderValue> {
+        self.policies.get(usize::try_from(charge.variant).ok()?)
+    }
+}
+
+/// The fields of one answer.
+#[derive(Debug, Default)]
+pub struct RateFields {
+    policy: Option<HeaderValue>,
+    level: Option<HeaderValue>,
+    legacy: Option<Triple>,
+    x_ratelimit: Option<Triple>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Triple {
+    limit: u64,
+    remaining: u64,
+    reset: u64,
+}
+
+impl RateFields {
+    /// What to say of a plan; `settlement` is none when the store was not asked, and so no level is known.
+    pub fn new(
+        formats: &[HeaderFormat],
+        shown: &[Option<Shown>],
+        plan: &Plan,
+        settlement: Option<&Settlement>,
+    ) -> RateFields {
+        let mut fields = RateFields::default();
+        let exposed = || {
+            plan.enforced.iter().enumerate().filter_map(|(place, charge)| {
+                let shown = shown.get(usize::try_from(charge.limit.0).ok()?)?.as_ref()?;
+                let outcome = settlement.and_then(|settlement| settlement.enforced.get(place));
+                Some((charge, shown, outcome.filter(|outcome| outcome.verdict != Verdict::Unasked)))
+            })
+        };
+        for format in formats {
+            match format {
+                HeaderFormat::RateLimit => {
+                    fields.policy = list(exposed().filter_map(|(charge, shown, _)| shown.policy(charge)));
+                    fields.level = level(exposed().filter_map(|(_, shown, outcome)| Some((shown, outcome?))));
+                }
+                HeaderFormat::Legacy | HeaderFormat::XRateLimit => {
+                    let outcomes = exposed().filter_map(|(charge, _, outcome)| {
+                        let limit = charge.algorithm.ceiling();
+                        Some((charge, *outcome?, limit))
+                    });
+                    let triple = most_restrictive(outcomes).map(|(charge, outcome)| Triple {
+                        limit: charge.algorithm.quota().limit,
+                        remaining: outcome.remaining.whole(),
+                        reset: seconds(&outcome),
+                    });
+                    match format {
+                        HeaderFormat::Legacy => fields.legacy = triple,
+                        _ => fields.x_ratelimit = triple,
+                    }
+                }
+            }
+        }
+        fields
+    }
+
+    /// Writes the fields for an answer. What an upstream says of its own limits is never dropped or loosened: lists are
+    /// appended to, and of a triple the stricter stays.
+    pub fn write(&self, header: &mut ResponseHeader, lines: &mut Lines) {
+        if let Some(triple) = self.legacy {
+            triple.write(header, ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"], lines);
+        }
+        if let Some(triple) = self.x_ratelimit {
+            triple.write(header, ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"], lines);
+        }
+        if let Some(policy) = &self.policy {
+            lines.field("RateLimit-Policy", policy);
+        }
+        if let Some(level) = &self.level {
+            lines.field("RateLimit", level);
+        }
+    }
+}
+
+impl Triple {
+    fn write(self, header: &mut ResponseHeader, names: [&'static str; 3], lines: &mut Lines) {
+        // Looked for by their beginning: on most answers there is none, and this is the quickest way to see it.
+        let theirs = |name: &HeaderName| {
+            let name = name.as_str();
+            name.starts_with("ratelimit-") || name.starts_with("x-ratelimit-")
+        };
+        let present = header.headers.keys().any(theirs) && names.iter().any(|name| header.headers.contains_key(*name));
+        if present && !self.stricter_than(header, names) {
+            return;
+        }
+        for (name, number) in names.into_iter().zip([self.limit, self.remaining, self.reset]) {
+            if present {
+                header.remove_header(name);
+            }
+            lines.number(name, number);
+        }
+    }
+
+    /// By the share that is left, as among our own limits; without a limit, by what is left. A triple of which even that
+    /// cannot be read is not ours to replace.
+    fn stricter_than(self, header: &ResponseHeader, names: [&'static str; 3]) -> bool {
+        // Some write `100, 100;w=60`: the number in front is the one in force.
+        let number = |name: &str| {
+            let value = header.headers.get(name)?.to_str().ok()?.trim();
+            let digits = value.find(|character: char| !character.is_ascii_digit()).unwrap_or(value.len());
+            value.get(..digits)?.parse::<u64>().ok()
+        };
+        let Some(remaining) = number(names[1]) else { return false };
+        let limit = number(names[0]).filter(|limit| *limit > 0).unwrap_or(self.limit);
+        u128::from(self.remaining) * u128::from(limit) < u128::from(remaining) * u128::from(self.limit)
+    }
+}
+
+/// A refusing limit's wait, else the time until it is full.
+fn seconds(outcome: &Outcome) -> u64 {
+    match outcome.verdict {
+        Verdict::Deny => outcome.retry_after.ceil_seconds(),
+        Verdict::Allow | Verdict::Never | Verdict::Unasked => outcome.reset_after.ceil_seconds(),
+    }
+}
+
+fn level<'s>(outcomes: impl Iterator<Item = (&'s Shown, &'s Outcome)>) -> Option<HeaderValue> {
+    let mut text = String::new();
+    let mut digits = itoa::Buffer::new();
+    for (shown, outcome) in outcomes {
+        let separator = if text.is_empty() { "" } else { ", " };
+        text.reserve(shown.name.len() + 48);
+        for part in [separator, &shown.name, ";r=", digits.format(outcome.remaining.whole()), ";t="] {
+            text.push_str(part);
+        }
+        text.push_str(digits.format(seconds(outcome)));
+    }
+    (!text.is_empty()).then(|| value(text))
+}
+
+/// One value as it is, several as a list.
+fn list<'s>(mut values: impl Iterator<Item = &'s HeaderValue>) -> Option<HeaderValue> {
+    let first = values.next()?;
+    let Some(second) = values.next() else { return Some(first.clone()) };
+    let mut joined = first.as_bytes().to_vec();
+    for value in std::iter::once(second).chain(values) {
+        joined.extend_from_slice(b", ");
+        joined.extend_from_slice(value.as_bytes());
+    }
+    HeaderValue::from_bytes(&joined).ok()
+}
+
+/// Names and numbers have no character that a header could not carry.
+fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::position::Place;
+    use crate::base::time::{Clock, Micros, Timestamp};
+    use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+    use crate::limit::attribute::Attribute;
+    use crate::limit::charge::LimitId;
+    use crate::limit::cost::Cost;
+    use crate::limit::key::BucketKey;
+    use crate::limit::request::{ClientAddress, Request};
+    use crate::limit::rule::{
+        Action, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule,
+    };
+    use crate::limit::rule_set::{Answer, RuleSet};
+    use crate::store::memory::{Memory, Settings};
+    use proptest::prelude::*;
+    use sfv::{BareItem, List, ListEntry, Parser};
+
+    fn rule(name: &str, amount: u64, period: u64, burst: u64) -> Rule {
+        let rate = Rate { amount: Cost::from_thousandths(amount), period: Micros(period) };
+        let key = KeyPart { attribute: Attribute::Address, fold: Fold::Exact };
+        let limit = Limit {
+            name: String::new(),
+            algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
+            price: Price::Fixed(Cost::ONE),
+            overrides: Vec::new(),
+            candidate: None,
+            expose: Expose::Yes,
+            refusal: RefusalStatus::QuotaExceeded,
+            on_store_failure: OnStoreFailure::Deny,
+        };
+        Rule {
+            name: name.to_owned(),
+            conditions: Vec::new(),
+            keys: vec![LimitKey { text: "ip:address".to_owned(), alternatives: vec![key] }],
+            mode: Mode::Enforce,
+            action: Action::Charge(vec![limit]),
+            until: None,
+            place: Place::default(),
+        }
+    }
+
+    /// The names of a list field's members, each with the parameters that it must have, all of them integers.
+    fn members(field: &HeaderValue, parameters: &[&str]) -> Vec<String> {
+        let list = Parser::new(field.as_bytes()).parse::<List>().unwrap();
+        let member = |entry: &ListEntry| {
+            let ListEntry::Item(item) = entry else { panic!("{field:?} has an inner list") };
+            let BareItem::String(name) = &item.bare_item else { panic!("{field:?} names no string") };
+            let keys: Vec<_> = item
+                .params
+                .iter()
+                .map(|(key, value)| {
+                    assert!(matches!(value, BareItem::Integer(_)), "{field:?}");
+                    key.as_str().to_owned()
+                })
+                .collect();
+            assert_eq!(keys, parameters, "{field:?}");
+            name.as_str().to_owned()
+        };
+        list.iter().map(member).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn fields_are_valid_structured_fields_whatever_the_names_and_numbers(
+            limits in prop::collection::btree_map("[A-Za-z0-9_.-]{1,64}", (1u64..1_000_000, 1_000_000u64..100_000_000_000, 1u64..90), 1..5),
+            requests in 1usize..5,
+        ) {
+            let policy = |(name, (amount, period, burst)): (&String, &(u64, u64, u64))| Policy {
+                name: name.clone(),
+                conditions: Vec::new(),
+                mode: Mode::Enforce,
+                otherwise: Otherwise::Allow,
+                rules: vec![rule(name, *amount, *period, *burst)],
+                place: Place::default(),
+            };
+            let policies: Vec<_> = limits.iter().map(policy).collect();
+            let rules = RuleSet::compile(&policies, &[]);
+            let shown: Vec<_> = rules.limits().iter().map(Shown::new).collect();
+            let (head, ()) = http::Request::new(()).into_parts();
+            let client = ClientAddress::new("203.0.113.7".parse().unwrap(), 64);
+            let request = Request { head: &head, client, claims: None, key: None, route: "default", upstream: "default" };
+            let memory = Memory::new(&Settings::default(), Clock::manual(Timestamp(1 << 50)));
+            for _ in 0..requests {
+                let Answer::Charge(plan) = rules.plan(&request, Timestamp(1 << 50)).answer else { panic!("nothing to pay") };
+                let settlement = memory.take(&plan).settlement;
+                let fields = RateFields::new(&[HeaderFormat::RateLimit], &shown, &plan, Some(&settlement));
+                let names: Vec<_> = limits.keys().cloned().collect();
+                prop_assert_eq!(members(&fields.policy.unwrap(), &["q", "w"]), names.clone());
+                prop_assert_eq!(members(&fields.level.unwrap(), &["r", "t"]), names);
+            }
+        }
+    }
+
+    #[test]
+    fn of_a_triple_only_the_most_restrictive_limit_shows() {
+        let charge = |limit, burst| Charge {
+            key: BucketKey([0; 16]),
+            algorithm: Algorithm::TokenBucket(
+                TokenBucket::new(Rate { amount: Cost::ONE, period: Micros(1_000_000) }, burst).unwrap(),
+            ),
+            cost: Cost::ONE,
+            limit: LimitId(limit),
+            variant: 0,
+        };
+        let plan = Plan { enforced: [charge(0, 100), charge(1, 10)].into_iter().collect(), ..Plan::default() };
+        let outcome = |remaining| Outcome {
+            verdict: Verdict::Allow,
+            remaining: Cost::from_tokens(remaining),
+            retry_after: Micros(0),
+            reset_after: Micros(2_500_000),
+        };
+        let settlement = Settlement {
+            verdict: Verdict::Allow,
+            enforced: [outcome(60), outcome(5)].into_iter().collect(),
+            shadow: Default::default(),
+        };
+        let shown =
+            || Some(Shown { name: "\"x\"".to_owned(), policies: vec![HeaderValue::from_static("\"x\";q=1;w=1")] });
+        let triple =
+            |shown: &[Option<Shown>]| RateFields::new(&[HeaderFormat::Legacy], shown, &plan, Some(&settlement)).legacy;
+        assert_eq!(triple(&[shown(), shown()]), Some(Triple { limit: 10, remaining: 5, reset: 3 }));
+        assert_eq!(triple(&[shown(), None]), Some(Triple { limit: 100, remaining: 60, reset: 3 }));
+        assert_eq!(triple(&[None, None]), None);
+    }
+}

@@ -1,0 +1,6 @@
+//! Process-level building blocks: supervised tasks, the file-descriptor budget, log throttling, write back-pressure.
+
+pub mod fd_limit;
+pub mod log_throttle;
+pub mod stalled_writes;
+pub mod supervise;

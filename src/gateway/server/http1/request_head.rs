@@ -1,0 +1,377 @@
+//! Judges the head of an HTTP/1.x request as its bytes arrive: what passes can be read in one way only.
+//!
+//! Bytes in, and out comes a head, that it is not whole yet, or what is wrong with it. The judgement hangs on the bytes
+//! alone, never on how they were split. What passes is less than what Pingora accepts, so that nothing is refused for its
+//! form behind this door, where it would have been charged.
+
+use memchr::memchr;
+
+use super::syntax::{content_length, is_authority, is_target, is_token, is_value};
+
+/// How large a head may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// With the request line and the empty line.
+    pub bytes: usize,
+    pub fields: usize,
+    pub target: usize,
+}
+
+/// A head without fault: the first `length` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub length: usize,
+    pub body: Body,
+}
+
+/// What follows a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    Nothing,
+    /// So many bytes, at least one.
+    Length(u64),
+    Chunked,
+    /// A WebSocket is asked for: no byte that follows begins a request.
+    Tunnel,
+}
+
+/// What is wrong with a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    Malformed(&'static str),
+    /// A method that is never passed on.
+    Method,
+    TargetTooLong,
+    TooLarge(&'static str),
+}
+
+impl Flaw {
+    pub fn status(self) -> u16 {
+        match self {
+            Flaw::Malformed(_) => 400,
+            Flaw::Method => 405,
+            Flaw::TargetTooLong => 414,
+            Flaw::TooLarge(_) => 431,
+        }
+    }
+
+    /// In our words, without any of the client's.
+    pub fn detail(self) -> &'static str {
+        match self {
+            Flaw::Malformed(detail) | Flaw::TooLarge(detail) => detail,
+            Flaw::Method => "method is not passed on",
+            Flaw::TargetTooLong => "target too long",
+        }
+    }
+}
+
+type Judgement<T> = Result<T, Flaw>;
+
+const LONGEST_METHOD: usize = 32;
+/// What a field's name can be for the `http` crate, and more than enough.
+const LONGEST_NAME: usize = 1024;
+/// Of what `Connection` names, in all of its lines together: Pingora's bound.
+const MOST_OPTIONS: usize = 9;
+
+/// What `Connection` must not have taken off on the way: with another field of these, or none, it is another message.
+const ESSENTIAL: [&[u8]; 12] = [
+    b"host",
+    b"content-length",
+    b"transfer-encoding",
+    b"content-type",
+    b"content-encoding",
+    b"content-range",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-forwarded-proto",
+    b"forwarded",
+    b"x-real-ip",
+    b"x-request-id",
+];
+
+/// Where in the bytes something lies.
+type Span = (usize, usize);
+
+/// What has been read of one head. Every call is given all bytes since its first.
+#[derive(Debug, Default)]
+pub struct Scanner {
+    /// How long the method is; 0 before it is known.
+    method: usize,
+    /// Where the line begins that is being read; 0 is the request line.
+    line: usize,
+    /// Before here no line ends.
+    searched: usize,
+    version: Version,
+    fields: usize,
+    hosts: usize,
+    host: Span,
+    /// Of a target in absolute form.
+    authority: Option<Span>,
+    length: Option<u64>,
+    chunked: bool,
+    upgrade: Option<Upgrade>,
+    options: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Version {
+    Http10,
+    #[default]
+    Http11,
+}
+
+/// What the first `Upgrade` asks for. Pingora takes all others off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Upgrade {
+    WebSocket,
+    Other,
+}
+
+impl Scanner {
+    /// None when more is needed.
+    pub fn scan(&mut self, bytes: &[u8], size: &Size) -> Judgement<Option<Head>> {
+        // First of all, and before the line is whole: TLS and binary protocols are told at once.
+        if self.method == 0 {
+            let Some(method) = method(bytes)? else { return Ok(None) };
+            self.method = method;
+        }
+        loop {
+            // Looked at before the line itself: whether it has come or not, the same bytes are too many.
+            let (last, flaw) = self.bound(size);
+            let Some(found) = bytes.get(self.searched..).and_then(|rest| memchr(b'\n', rest)) else {
+                self.searched = bytes.len();
+                return if bytes.len() > last { Err(flaw) } else { Ok(None) };
+            };
+            let end = self.searched + found;
+            if end > last {
+                return Err(flaw);
+            }
+            let begin = self.line;
+            let line = bytes.get(begin..end).and_then(|line| line.strip_suffix(b"\r"));
+            let line = line.ok_or(Flaw::Malformed("line ends without CR"))?;
+            self.searched = end + 1;
+            self.line = end + 1;
+            if begin == 0 {
+                self.request_line(line, size)?;
+            } else if line.is_empty() {
+                return self.finish(bytes, end + 1).map(Some);
+            } else {
+                self.field(line, begin, size)?;
+            }
+        }
+    }
+
+    /// Where the line that is being read may end at the latest, and what is wrong when it does not.
+    fn bound(&self, size: &Size) -> (usize, Flaw) {
+        let whole = (size.bytes.saturating_sub(1), Flaw::TooLarge("head too large"));
+        // The method, a space, the target, the version with its space, CR.
+        let request_line = self.method + 1 + size.target + 9 + 1;
+        if self.line == 0 && request_line < whole.0 { (request_line, Flaw::TargetTooLong) } else { whole }
+    }
+
+    fn request_line(&mut self, line: &[u8], size: &Size) -> Judgement<()> {
+        let target_at = self.method + 1;
+        let rest = line.get(target_at..).ok_or(Flaw::Malformed("no target"))?;
+        let end = rest.iter().position(|byte| !is_target(*byte)).ok_or(Flaw::Malformed("no version"))?;
+        let (target, version) = rest.split_at(end);
+        self.version = match version {
+            b" HTTP/1.1" => Version::Http11,
+            b" HTTP/1.0" => Version::Http10,
+            _ => return Err(Flaw::Malformed("bad target or version")),
+        };
+        if target.len() > size.target {
+            return Err(Flaw::TargetTooLong);
+        }
+        if !target.is_ascii() && std::str::from_utf8(target).is_err() {
+            return Err(Flaw::Malformed("target is not UTF-8"));
+        }
+        match target.first() {
+            Some(b'/') => {}
+            Some(b'*') if target == b"*" && line.starts_with(b"OPTIONS ") => {}
+            _ => {
+                let scheme = b"http://".len();
+                let absolute = target.get(..scheme).is_some_and(|begin| begin.eq_ignore_ascii_case(b"http://"));
+                let authority = target.get(scheme..).filter(|_| absolute).ok_or(Flaw::Malformed("bad target"))?;
+                let end = authority.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(authority.len());
+                if !authority.get(..end).is_some_and(is_authority) {
+                    return Err(Flaw::Malformed("bad authority in the target"));
+                }
+                self.authority = Some((target_at + scheme, target_at + scheme + end));
+            }
+        }
+        Ok(())
+    }
+
+    fn field(&mut self, line: &[u8], begin: usize, size: &Size) -> Judgement<()> {
+        self.fields += 1;
+        if self.fields > size.fields {
+            return Err(Flaw::TooLarge("too many fields"));
+        }
+        // A line that goes on with the one before it begins with a space, and so has no name.
+        let colon = line.iter().position(|byte| !is_token(*byte)).ok_or(Flaw::Malformed("field without a colon"))?;
+        let (name, value) = match line.split_at_checked(colon) {
+            Some((name @ [_, ..], [b':', value @ ..])) => (name, value),
+            _ => return Err(Flaw::Malformed("bad field name")),
+        };
+        if colon > LONGEST_NAME {
+            return Err(Flaw::TooLarge("field name too long"));
+        }
+        // Without an early exit, which would keep it from looking at many bytes at once.
+        if value.iter().fold(false, |bad, byte| bad | !is_value(*byte)) {
+            return Err(Flaw::Malformed("control byte in a field"));
+        }
+        let trimmed = value.trim_ascii();
+        match colon {
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                let at = begin + colon + 1 + (value.len() - value.trim_ascii_start().len());
+                self.host = (at, at + trimmed.len());
+                self.hosts += 1;
+                if !is_authority(trimmed) {
+                    return Err(Flaw::Malformed("bad Host"));
+                }
+            }
+            7 if name.eq_ignore_ascii_case(b"upgrade") => {
+                let websocket = trimmed.eq_ignore_ascii_case(b"websocket");
+                self.upgrade.get_or_insert(if websocket { Upgrade::WebSocket } else { Upgrade::Other });
+            }
+            10 if name.eq_ignore_ascii_case(b"connection") => self.connection(trimmed)?,
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                let length = content_length(trimmed).ok_or(Flaw::Malformed("bad Content-Length"))?;
+                if self.length.replace(length).is_some() {
+                    return Err(Flaw::Malformed("repeated Content-Length"));
+                }
+            }
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                if self.chunked || !trimmed.eq_ignore_ascii_case(b"chunked") {
+                    return Err(Flaw::Malformed("Transfer-Encoding other than chunked"));
+                }
+                self.chunked = true;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn connection(&mut self, value: &[u8]) -> Judgement<()> {
+        let options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|option| !option.is_empty());
+        for option in options {
+            self.options += 1;
+            if self.options > MOST_OPTIONS || option.len() > LONGEST_NAME || !option.iter().copied().all(is_token) {
+                return Err(Flaw::Malformed("bad Connection"));
+            }
+            if ESSENTIAL.iter().any(|name| option.eq_ignore_ascii_case(name)) {
+                return Err(Flaw::Malformed("Connection names a field that must stay"));
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&self, bytes: &[u8], length: usize) -> Judgement<Head> {
+        let old = self.version == Version::Http10;
+        if self.hosts > 1 || (self.hosts == 0 && !old) {
+            return Err(Flaw::Malformed("not exactly one Host"));
+        }
+        if let Some((begin, end)) = self.authority
+            && self.hosts == 1
+            && bytes.get(begin..end) != bytes.get(self.host.0..self.host.1)
+        {
+            return Err(Flaw::Malformed("target and Host differ"));
+        }
+        let tunnel = self.upgrade == Some(Upgrade::WebSocket) && !old;
+        let body = match (self.length, self.chunked) {
+            (Some(_), true) => return Err(Flaw::Malformed("Content-Length with Transfer-Encoding")),
+            (None, true) if old => return Err(Flaw::Malformed("Transfer-Encoding in HTTP/1.0")),
+            // Where it ends could not be told any more, once the protocol has changed.
+            (Some(1..), _) | (None, true) if tunnel => return Err(Flaw::Malformed("upgrade with a body")),
+            (None, true) => Body::Chunked,
+            (Some(length @ 1..), false) => Body::Length(length),
+            (Some(0) | None, false) if tunnel => Body::Tunnel,
+            (Some(0) | None, false) => Body::Nothing,
+        };
+        Ok(Head { length, body })
+    }
+}
+
+/// How long the method is that bytes begin with; none when more is needed.
+fn method(bytes: &[u8]) -> Judgement<Option<usize>> {
+    let Some(end) = bytes.iter().take(LONGEST_METHOD + 1).position(|byte| !is_token(*byte)) else {
+        return if bytes.len() <= LONGEST_METHOD { Ok(None) } else { Err(Flaw::Malformed("no method")) };
+    };
+    match bytes.split_at_checked(end) {
+        Some((b"TRACE" | b"CONNECT", [b' ', ..])) => Err(Flaw::Method),
+        Some(([_, ..], [b' ', ..])) => Ok(Some(end)),
+        _ => Err(Flaw::Malformed("no method")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: Size = Size { bytes: 1024, fields: 5, target: 100 };
+
+    fn judge(head: impl AsRef<[u8]>) -> Judgement<Option<Head>> {
+        Scanner::default().scan(head.as_ref(), &SIZE)
+    }
+
+    /// Holds what follows a good head, also when something does.
+    #[track_caller]
+    fn check(head: &str, body: Body) {
+        let whole = Ok(Some(Head { length: head.len(), body }));
+        assert_eq!(judge(head), whole, "{head}");
+        assert_eq!(judge(format!("{head}GET \r\n\n")), whole, "{head}");
+        for length in 0..head.len() {
+            assert_eq!(judge(&head.as_bytes()[..length]), Ok(None), "{length} of {head}");
+        }
+    }
+
+    #[track_caller]
+    fn refuse(head: &str, status: u16) {
+        assert_eq!(judge(head).map_err(Flaw::status), Err(status), "{head}");
+    }
+
+    #[test]
+    fn a_head_says_what_follows_it() {
+        check("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Body::Nothing);
+        check("GET / HTTP/1.0\r\n\r\n", Body::Nothing);
+        check("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", Body::Nothing);
+        check("POST / HTTP/1.0\r\ncontent-length:\t5 \r\n\r\n", Body::Length(5));
+        check("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n", Body::Chunked);
+        check("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n\r\n", Body::Tunnel);
+        check("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nUpgrade: websocket\r\n\r\n", Body::Nothing);
+        check("GET / HTTP/1.0\r\nHost: a\r\nUpgrade: websocket\r\n\r\n", Body::Nothing);
+        check("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", Body::Nothing);
+        check("GET HTTP://a:80?b HTTP/1.1\r\nHost: \ta:80\t\r\n\r\n", Body::Nothing);
+        check("GET http://a HTTP/1.0\r\n\r\n", Body::Nothing);
+        check("GET /\u{e9}{|}^\\[]?'$&(;)@:!*~%zz HTTP/1.1\r\nHost: a\r\nX: \u{e9}\r\nY:\r\n\r\n", Body::Nothing);
+        check("GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, , TE,x-own\r\n\r\n", Body::Nothing);
+    }
+
+    #[test]
+    fn bounds_are_met_exactly() {
+        let target = |length: usize| format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(length - 1));
+        check(&target(100), Body::Nothing);
+        refuse(&target(101), 414);
+        refuse(target(101).get(..117).unwrap(), 414);
+        let bytes = |length: usize| format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(length - 32));
+        check(&bytes(1024), Body::Nothing);
+        refuse(&bytes(1025), 431);
+        refuse(bytes(1500).get(..1024).unwrap(), 431);
+        let fields = |more: usize| format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(more));
+        check(&fields(4), Body::Nothing);
+        refuse(&fields(5), 431);
+    }
+
+    #[test]
+    fn what_is_wrong_first_counts() {
+        let long = "x".repeat(2000);
+        refuse(&format!("GET /{long}"), 414);
+        refuse(&format!("G(T /{long}"), 400);
+        refuse(&format!("{long} / HTTP/1.1\r\n"), 400);
+        refuse(&format!("TRACE /{long}"), 405);
+        refuse(&format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}"), 431);
+        refuse(&format!("GET / HTTP/1.1\r\nHost: a\nX: {long}"), 400);
+        refuse("\x16\x03\x01", 400);
+        refuse("CONNECT a:443 ", 405);
+    }
+}

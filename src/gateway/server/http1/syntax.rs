@@ -1,0 +1,95 @@
+//! Knows which bytes may stand where in a head, and what hosts and lengths look like.
+
+use std::net::Ipv6Addr;
+
+use crate::base::byte_set::ByteSet;
+use crate::base::split::around;
+
+/// RFC 9110, section 5.6.2.
+const TOKEN: ByteSet = ByteSet::letters_digits_and(b"!#$%&'*+-.^_`|~");
+/// RFC 3986 and what browsers send beside it; not what the `http` crate, and so Pingora, refuses in a path or a query.
+const TARGET: ByteSet = ByteSet::letters_digits_and(b"!$%&'()*+,-./:;=?@[\\]^_{|}~").and_beyond_ascii();
+/// A name or an IPv4 address (RFC 3986, section 3.2.2).
+const NAME: ByteSet = ByteSet::letters_digits_and(b"!$&'()*+,-.;=_~");
+
+/// Of a method, a field's name, an option.
+pub fn is_token(byte: u8) -> bool {
+    TOKEN.has(byte)
+}
+
+/// Whether a byte may stand in a field's value: no control byte but the tab (RFC 9110, section 5.5).
+pub fn is_value(byte: u8) -> bool {
+    (byte >= 0x20 || byte == b'\t') && byte != 0x7f
+}
+
+/// Of a target, in its path and in its query.
+pub fn is_target(byte: u8) -> bool {
+    TARGET.has(byte)
+}
+
+/// A host, and a port behind a colon if there is one. No user, and no host that is nothing.
+pub fn is_authority(bytes: &[u8]) -> bool {
+    let colon = bytes.iter().rposition(|byte| matches!(byte, b':' | b']')).filter(|at| bytes.get(*at) == Some(&b':'));
+    let (host, port) = colon.and_then(|at| around(bytes, at)).unwrap_or((bytes, b""));
+    let host = match host.strip_prefix(b"[") {
+        Some(address) => {
+            let address = address.strip_suffix(b"]").and_then(|address| std::str::from_utf8(address).ok());
+            address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
+        }
+        None => !host.is_empty() && host.iter().all(|byte| NAME.has(*byte)),
+    };
+    host && port.len() <= 5 && port.iter().all(u8::is_ascii_digit)
+}
+
+/// Digits alone, and no more of them than every reader can hold.
+pub fn content_length(digits: &[u8]) -> Option<u64> {
+    let plain = (1..=18).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
+    plain.then(|| digits.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_is_a_host_and_perhaps_a_port() {
+        for good in ["a", "a.example", "a_b-c.d", "127.0.0.1", "a:80", "a:", "[::1]", "[2001:db8::1]:443", "A", "a,b"] {
+            assert!(is_authority(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            "",
+            ":80",
+            "a:b",
+            "a:80:80",
+            "a:123456",
+            "a b",
+            "u@a",
+            "a/b",
+            "a?b",
+            "a#b",
+            "[::1",
+            "::1",
+            "[::1]a",
+            "[a]",
+            "[]",
+            "a%41",
+            "\u{e9}",
+            "a\\b",
+            "a\"",
+            "[::1%25eth0]",
+            "[::ffff:1.2.3.4.5]",
+        ] {
+            assert!(!is_authority(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_length_is_digits_that_every_reader_can_hold() {
+        for (text, length) in [("0", 0), ("007", 7), ("999999999999999999", 999_999_999_999_999_999)] {
+            assert_eq!(content_length(text.as_bytes()), Some(length));
+        }
+        for bad in ["", "-1", "+1", "0x1", "1 1", "1,1", "1.0", "1e3", "9999999999999999999", "\u{661}"] {
+            assert_eq!(content_length(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

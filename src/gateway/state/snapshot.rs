@@ -1,0 +1,98 @@
+//! Holds what a request runs under, from its first byte to its last: one configuration, with everything made of it once.
+
+use std::sync::Arc;
+
+use metrics::Counter;
+
+use super::Gateway;
+use super::token_auth::Tokens;
+use crate::auth::jwt::jwks::Remote;
+use crate::base::time::Clock;
+use crate::config::Config;
+use crate::gateway::response::ratelimit_fields::Shown;
+use crate::gateway::telemetry::access_log::{AccessLogs, Writer};
+use crate::gateway::telemetry::metrics::{LimitMetrics, Metrics};
+use crate::gateway::upstream::Upstream;
+use crate::limit::charge::LimitId;
+use crate::limit::rule_set::CompiledLimit;
+
+/// One configuration in force.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// How many were in force before it.
+    pub number: u32,
+    pub config: Config,
+    /// By limit; none for those that clients are not told of.
+    pub shown: Vec<Option<Shown>>,
+    /// None: there are no tokens.
+    pub tokens: Option<Arc<Tokens>>,
+    pub upstream: Arc<Upstream>,
+    /// None: no request is written down.
+    pub access_log: Option<Arc<Writer>>,
+    limits: Vec<LimitMetrics>,
+    /// By policy.
+    pub unmatched: Vec<Counter>,
+}
+
+impl Snapshot {
+    /// The first one.
+    pub fn new(config: Config, metrics: &Metrics, access_logs: &AccessLogs, clock: &Clock) -> Snapshot {
+        Snapshot::made(None, config, metrics, access_logs, clock)
+    }
+
+    /// In the place of `before`, from which it takes over what has not changed.
+    pub fn after(before: &Snapshot, config: Config, gateway: &Gateway) -> Snapshot {
+        Snapshot::made(Some(before), config, &gateway.metrics, &gateway.access_logs, &gateway.clock)
+    }
+
+    fn made(
+        before: Option<&Snapshot>,
+        config: Config,
+        metrics: &Metrics,
+        access_logs: &AccessLogs,
+        clock: &Clock,
+    ) -> Snapshot {
+        let tokens = before.and_then(|before| before.tokens.as_ref());
+        // With the same settings, what was verified stays so.
+        let kept = tokens.filter(|_| before.is_some_and(|before| before.config.jwt == config.jwt));
+        let tokens = config.jwt.as_ref().map(|settings| match kept {
+            Some(kept) => Arc::clone(kept),
+            None => Arc::new(Tokens::after(tokens.map(Arc::as_ref), settings, clock.clone())),
+        });
+        let upstream = match before {
+            Some(before) => before.upstream.changed(&config.upstream, config.upstream_timeouts),
+            None => Arc::new(Upstream::new(&config.upstream, config.upstream_timeouts)),
+        };
+        let access_log = config.access_log.as_ref().map(|settings| {
+            let kept =
+                before.filter(|before| before.config.access_log.as_ref().is_some_and(|log| log.to == settings.to));
+            let kept = kept.and_then(|before| before.access_log.clone());
+            kept.unwrap_or_else(|| Arc::new(access_logs.start(&settings.to)))
+        });
+        Snapshot {
+            number: before.map_or(0, |before| before.number.wrapping_add(1)),
+            access_log,
+            shown: config.rules.limits().iter().map(Shown::new).collect(),
+            tokens,
+            upstream,
+            limits: metrics.limits(&config.rules),
+            unmatched: metrics.unmatched(&config.rules),
+            config,
+        }
+    }
+
+    /// The issuers whose keys are fetched.
+    pub fn remotes(&self) -> impl Iterator<Item = &Arc<Remote>> {
+        self.tokens.iter().flat_map(|tokens| tokens.verifier().remotes())
+    }
+
+    /// Every limit, in the order of the file.
+    pub fn all_limits(&self) -> impl Iterator<Item = (&CompiledLimit, &LimitMetrics)> {
+        self.config.rules.limits().iter().zip(&self.limits)
+    }
+
+    /// A limit, as it is told and as it is counted.
+    pub fn limit(&self, id: LimitId) -> Option<(&CompiledLimit, &LimitMetrics)> {
+        self.config.rules.limit(id).zip(self.limits.get(usize::try_from(id.0).ok()?))
+    }
+}

@@ -1,0 +1,93 @@
+//! Tells what becomes of batches of spans: how many were sent, and when that begins to fail and when it works again.
+//!
+//! An attempt that fails may be followed by one that does not, so only the outcome of a whole batch counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use metrics::Counter;
+use opentelemetry_otlp::{Protocol, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+
+use super::http_client::{Failure, Post};
+use super::settings::Settings;
+
+pub struct Exporter {
+    otlp: opentelemetry_otlp::SpanExporter,
+    failure: Failure,
+    /// Whether the last batch was not taken.
+    away: AtomicBool,
+    /// Spans in the queue.
+    waiting: Arc<AtomicUsize>,
+    sent: Counter,
+    lost: Counter,
+}
+
+impl std::fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exporter").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
+impl Exporter {
+    pub fn new(
+        settings: &Settings,
+        waiting: Arc<AtomicUsize>,
+        sent: Counter,
+        lost: Counter,
+    ) -> Result<Exporter, String> {
+        let failure = Failure::default();
+        let builder = opentelemetry_otlp::SpanExporter::builder()
+            .with_http()
+            .with_http_client(Post::new(settings, failure.clone())?)
+            .with_endpoint(settings.endpoint.clone())
+            .with_protocol(Protocol::HttpBinary)
+            .with_timeout(settings.timeout);
+        let mut otlp = builder.build().map_err(|error| error.to_string())?;
+        otlp.set_resource(&resource(settings));
+        Ok(Exporter { otlp, failure, away: AtomicBool::new(false), waiting, sent, lost })
+    }
+
+    /// Once for all that fail until one succeeds: a batch goes out every few seconds, for as long as a collector is away.
+    fn tell(&self, outcome: &OTelSdkResult) {
+        let failure = self.failure.take();
+        match outcome {
+            Ok(()) if self.away.swap(false, Ordering::Relaxed) => log::info!("traces are sent again"),
+            Err(error) if !self.away.swap(true, Ordering::Relaxed) => {
+                // Without an attempt there is only what the SDK says.
+                let error = failure.unwrap_or_else(|| error.to_string());
+                log::warn!(error; "traces not sent");
+            }
+            _ => {}
+        }
+    }
+}
+
+impl SpanExporter for Exporter {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let spans = batch.len();
+        self.waiting.fetch_sub(spans, Ordering::AcqRel);
+        let outcome = self.otlp.export(batch).await;
+        self.tell(&outcome);
+        let counter = if outcome.is_ok() { &self.sent } else { &self.lost };
+        counter.increment(u64::try_from(spans).unwrap_or(u64::MAX));
+        outcome
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.otlp.shutdown_with_timeout(timeout)
+    }
+}
+
+/// Who we are: by the environment, and otherwise by our name.
+fn resource(settings: &Settings) -> Resource {
+    let named = Resource::builder();
+    let named = match settings.service {
+        Some(name) => named.with_service_name(name),
+        None => named,
+    };
+    named.with_attribute(opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION"))).build()
+}

@@ -1,0 +1,170 @@
+//! Chooses which requests are traced, before anything is done for one that is not.
+//!
+//! A client can set the flag of its `traceparent`, and choose a trace's number so that any ratio takes it. So what is
+//! traced for a number that came from outside is bounded per second, unless everything is traced anyway.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::HeaderMap;
+use metrics::Counter;
+use opentelemetry::TraceId;
+use opentelemetry::trace::SpanKind;
+use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample};
+
+use super::traceparent::{Parent, Sampled};
+use crate::base::time::Timestamp;
+
+/// What decides for a request that has a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// What the caller does.
+    Caller,
+    /// The same as for one that has none.
+    Own,
+}
+
+/// As the environment says it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    pub basis: Basis,
+    /// Of those that have no caller, 0 to 1.
+    pub ratio: f64,
+    /// The most traces a second that are begun for a number that came from outside.
+    pub from_clients: u32,
+}
+
+#[derive(Debug)]
+pub struct Sampling {
+    settings: Settings,
+    own: Sampler,
+    /// Of those that came from outside: the second, and how many have been taken over in it.
+    taken_over: AtomicU64,
+}
+
+/// A trace that begins here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beginning {
+    pub trace: u128,
+    pub parent: Option<u64>,
+}
+
+/// Bits of the count beside a second.
+const COUNT: u32 = 24;
+pub const MOST_FROM_CLIENTS: u32 = (1 << COUNT) - 1;
+
+impl Sampling {
+    pub fn new(settings: Settings) -> Sampling {
+        Sampling { settings, own: Sampler::TraceIdRatioBased(settings.ratio), taken_over: AtomicU64::new(0) }
+    }
+
+    /// `declined` counts those that were not taken over for there being too many.
+    pub fn begin(&self, headers: &HeaderMap, now: Timestamp, declined: &Counter) -> Option<Beginning> {
+        let Some(parent) = Parent::of(headers) else {
+            let trace = random();
+            return self.takes(trace).then_some(Beginning { trace, parent: None });
+        };
+        let wanted = match self.settings.basis {
+            Basis::Caller => parent.sampling == Sampled::Yes,
+            Basis::Own => self.takes(parent.trace),
+        };
+        if !wanted {
+            return None;
+        }
+        if self.settings.ratio < 1.0 && !self.has_room(now) {
+            declined.increment(1);
+            return None;
+        }
+        Some(Beginning { trace: parent.trace, parent: Some(parent.span) })
+    }
+
+    fn takes(&self, trace: u128) -> bool {
+        let id = TraceId::from_bytes(trace.to_be_bytes());
+        let result = self.own.should_sample(None, id, "", &SpanKind::Server, &[], &[]);
+        result.decision == SamplingDecision::RecordAndSample
+    }
+
+    fn has_room(&self, now: Timestamp) -> bool {
+        let (second, most) = (now.0 / 1_000_000, u64::from(self.settings.from_clients.min(MOST_FROM_CLIENTS)));
+        let next = |before: u64| {
+            // A request may be counted after one that came later: what has begun does not begin again.
+            let current = second.max(before >> COUNT);
+            let count = if before >> COUNT == current { before & u64::from(MOST_FROM_CLIENTS) } else { 0 };
+            (count < most).then_some((current << COUNT) | (count + 1))
+        };
+        self.taken_over.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+    }
+}
+
+/// A number that is not 0, which stands for none.
+fn random() -> u128 {
+    fastrand::u128(..).max(1)
+}
+
+/// The same for a span.
+pub fn random_span() -> u64 {
+    fastrand::u64(..).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn sampling(basis: Basis, ratio: f64, from_clients: u32) -> Sampling {
+        Sampling::new(Settings { basis, ratio, from_clients })
+    }
+
+    fn caller(trace: u128, flags: u8) -> HeaderMap {
+        let line = format!("00-{trace:032x}-00000000000000ff-{flags:02x}");
+        HeaderMap::from_iter([(http::HeaderName::from_static("traceparent"), HeaderValue::try_from(line).unwrap())])
+    }
+
+    fn begins(sampling: &Sampling, headers: &HeaderMap, second: u64) -> bool {
+        sampling.begin(headers, Timestamp(second * 1_000_000), &Counter::noop()).is_some()
+    }
+
+    #[test]
+    fn so_many_a_second_are_taken_over_from_clients_and_no_more() {
+        let sampling = sampling(Basis::Caller, 0.0, 3);
+        for second in [5, 6, 9] {
+            let taken = (0..100).filter(|_| begins(&sampling, &caller(7, 1), second)).count();
+            assert_eq!(taken, 3);
+        }
+        assert!(!begins(&sampling, &caller(7, 0), 10), "its caller does not keep it");
+        assert!(!begins(&self::sampling(Basis::Caller, 0.0, 0), &caller(7, 1), 10), "none are taken over");
+    }
+
+    #[test]
+    fn at_the_turn_of_a_second_those_that_are_counted_late_get_no_more() {
+        let sampling = sampling(Basis::Caller, 0.0, 3);
+        let taken =
+            |seconds: [u64; 2]| (0..100).filter(|turn| begins(&sampling, &caller(7, 1), seconds[turn % 2])).count();
+        assert_eq!(taken([5, 5]), 3);
+        assert_eq!(taken([6, 5]), 3);
+        assert_eq!(taken([7, 6]), 3);
+    }
+
+    #[test]
+    fn a_number_that_every_ratio_takes_does_not_get_a_client_more() {
+        let sampling = sampling(Basis::Own, 0.000_001, 3);
+        assert_eq!((0..100).filter(|_| begins(&sampling, &caller(1, 0), 5)).count(), 3);
+        assert!(!begins(&sampling, &caller(u128::MAX, 1), 6), "the flag does not count");
+    }
+
+    #[test]
+    fn where_all_is_traced_nobody_is_left_out() {
+        for basis in [Basis::Caller, Basis::Own] {
+            let sampling = sampling(basis, 1.0, 3);
+            assert_eq!((0..100).filter(|_| begins(&sampling, &caller(7, 1), 5)).count(), 100);
+            assert_eq!((0..100).filter(|_| begins(&sampling, &HeaderMap::new(), 5)).count(), 100);
+        }
+    }
+
+    #[test]
+    fn of_those_without_a_caller_a_share_is_traced_each_under_a_number_of_its_own() {
+        let sampling = sampling(Basis::Caller, 0.1, 0);
+        let begun = (0..20_000).filter_map(|_| sampling.begin(&HeaderMap::new(), Timestamp(0), &Counter::noop()));
+        let traces: std::collections::HashSet<u128> = begun.map(|beginning| beginning.trace).collect();
+        assert!((1500..2500).contains(&traces.len()), "{}", traces.len());
+    }
+}

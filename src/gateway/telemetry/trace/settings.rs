@@ -1,0 +1,225 @@
+//! Reads what the environment asks for: the variables that OpenTelemetry names, and one of ours.
+//!
+//! The SDK passes over what it cannot read, and then traces something else than was wanted. So each variable is checked
+//! here first, and a wrong one is a reason not to start.
+
+use std::ffi::OsString;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{HeaderName, Uri};
+
+use super::ENDPOINTS;
+use super::env::{Found, Variables};
+use super::sampling;
+use super::sampling::{Basis, MOST_FROM_CLIENTS};
+
+/// Of those that have no caller, where nothing is said of it: a gateway sees every request there is.
+const RATIO: f64 = 0.01;
+const FROM_CLIENTS: u32 = 100;
+const TIMEOUT: Duration = Duration::from_secs(10);
+const DELAY: Duration = Duration::from_secs(5);
+const TIMES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
+
+/// What is to be traced, and where that goes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    pub endpoint: String,
+    pub timeout: Duration,
+    /// Who is trusted to vouch for the collector; none: whom the machine trusts.
+    pub authorities: Option<PathBuf>,
+    pub sampling: sampling::Settings,
+    pub queue: usize,
+    pub batch: usize,
+    pub delay: Duration,
+    /// None: somebody has named us.
+    pub service: Option<&'static str>,
+}
+
+/// What the environment asks for; none: no traces.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted(pub Option<Settings>);
+
+impl Wanted {
+    pub fn read() -> Result<Wanted, String> {
+        read(&|name| std::env::var_os(name)).map(Wanted)
+    }
+}
+
+fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, String> {
+    let mut variables = Variables::new(variable);
+    // What others are told by the same environment is not ours to judge.
+    let Some(endpoint) = variables.first(&ENDPOINTS) else { return variables.done(None) };
+    let disabled = variables.read(&["OTEL_SDK_DISABLED"], "must be true or false", boolean);
+    let exporter = variables.read(&["OTEL_TRACES_EXPORTER"], "must be otlp or none", |text| match text {
+        "otlp" => Some(true),
+        "none" => Some(false),
+        _ => None,
+    });
+    let off = disabled.is_some_and(|(_, disabled)| disabled) || exporter.is_some_and(|(_, exported)| !exported);
+    if off {
+        return variables.done(None);
+    }
+    let must = "must be a URL with http or https and a host, and no user in it";
+    match is_collector(&endpoint.text) {
+        true => {}
+        // Behind a user stands a password.
+        false if endpoint.text.contains('@') => variables.add_secret(&endpoint, must),
+        false => variables.add(&endpoint, must),
+    }
+    let protocols = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+    variables.read(&protocols, "must be http/protobuf", |text| (text == "http/protobuf").then_some(()));
+    let compressions = ["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"];
+    variables.read(&compressions, "must be none", |text| (text == "none").then_some(()));
+    let headers = variables.first(&["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"]);
+    if let Some(headers) = headers.filter(|headers| !pairs(&headers.text).all(is_header)) {
+        variables.add_secret(&headers, "must be a list of name=value, with commas between them");
+    }
+    let resource = variables.read(&["OTEL_RESOURCE_ATTRIBUTES"], "must be a list of name=value", |text| {
+        let named = |pair: Option<(&str, &str)>| pair.is_some_and(|(name, _)| !name.is_empty());
+        let names_us = |pair: Option<(&str, &str)>| pair.is_some_and(|(name, _)| name == "service.name");
+        pairs(text).all(named).then(|| pairs(text).any(names_us))
+    });
+    let named = resource.is_some_and(|(_, named)| named) || variables.first(&["OTEL_SERVICE_NAME"]).is_some();
+    let certificates = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
+    let authorities = variables.first(&certificates).map(|found| PathBuf::from(found.text));
+    let timeouts = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
+    let timeout = variables.duration(&timeouts, TIMES, TIMEOUT);
+    let delay = variables.duration(&["OTEL_BSP_SCHEDULE_DELAY"], TIMES, DELAY);
+    // Looked at only to say that it is wrong: a call is bounded by the timeout above.
+    variables.duration(&["OTEL_BSP_EXPORT_TIMEOUT"], TIMES, TIMEOUT);
+    let queue = variables.number(&["OTEL_BSP_MAX_QUEUE_SIZE"], 1..=1_000_000, 2_048);
+    let batch = variables.number(&["OTEL_BSP_MAX_EXPORT_BATCH_SIZE"], 1..=queue, queue.min(512));
+    let sampling = sampling(&mut variables);
+    variables.done(Some(Settings {
+        endpoint: whole(&endpoint),
+        timeout,
+        authorities,
+        sampling,
+        queue,
+        batch,
+        delay,
+        service: (!named).then_some("tollgate"),
+    }))
+}
+
+fn sampling(variables: &mut Variables<'_>) -> sampling::Settings {
+    let must = "must be always_on, always_off, traceidratio, or one of these behind parentbased_";
+    let chosen = variables.read(&["OTEL_TRACES_SAMPLER"], must, |text| {
+        let (basis, own) = match text.strip_prefix("parentbased_") {
+            Some(own) => (Basis::Caller, own),
+            None => (Basis::Own, text),
+        };
+        let own = match own {
+            "always_on" => Some(1.0),
+            "always_off" => Some(0.0),
+            "traceidratio" => None,
+            _ => return None,
+        };
+        Some((basis, own))
+    });
+    let (basis, fixed, otherwise) = match chosen {
+        Some((_, (basis, fixed))) => (basis, fixed, 1.0),
+        None => (Basis::Caller, None, RATIO),
+    };
+    let ratio = match fixed {
+        Some(ratio) => ratio,
+        None => variables.number(&["OTEL_TRACES_SAMPLER_ARG"], 0.0..=1.0, otherwise),
+    };
+    let from_clients = variables.number(&["TOLLGATE_TRACES_FROM_CLIENTS"], 0..=MOST_FROM_CLIENTS, FROM_CLIENTS);
+    sampling::Settings { basis, ratio, from_clients }
+}
+
+fn boolean(text: &str) -> Option<bool> {
+    text.to_ascii_lowercase().parse().ok()
+}
+
+/// The second of the names is that of all signals, to which the path of this one is added.
+fn whole(endpoint: &Found) -> String {
+    match endpoint.name == ENDPOINTS[0] {
+        true => endpoint.text.clone(),
+        false => format!("{}/v1/traces", endpoint.text.trim_end_matches('/')),
+    }
+}
+
+fn is_collector(text: &str) -> bool {
+    let Ok(uri) = text.parse::<Uri>() else { return false };
+    let schemed = matches!(uri.scheme_str(), Some("http" | "https"));
+    let plain = uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+    schemed && plain && uri.host().is_some_and(|host| !host.is_empty())
+}
+
+/// None stands for what is no pair. A comma behind the last is no mistake.
+fn pairs(text: &str) -> impl Iterator<Item = Option<(&str, &str)>> {
+    text.split_terminator(',').map(|entry| entry.split_once('=').map(|(name, value)| (name.trim(), value.trim())))
+}
+
+fn is_header(pair: Option<(&str, &str)>) -> bool {
+    let Some((name, value)) = pair else { return false };
+    name.parse::<HeaderName>().is_ok() && value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(variables: &[(&str, &str)]) -> Result<Option<Settings>, String> {
+        read(&|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value)))
+    }
+
+    #[track_caller]
+    fn named(variables: &[(&str, &str)]) -> Settings {
+        let endpoint = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318")];
+        settings(&[&endpoint, variables].concat()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn without_a_collector_nothing_is_wanted() {
+        assert_eq!(settings(&[]), Ok(None));
+        assert_eq!(settings(&[("OTEL_TRACES_SAMPLER", "xray"), ("OTEL_TRACES_EXPORTER", "zipkin")]), Ok(None));
+    }
+
+    #[test]
+    fn where_nothing_is_said_a_hundredth_is_traced_and_so_many_for_clients() {
+        let plain = named(&[]);
+        let sampling = sampling::Settings { basis: Basis::Caller, ratio: 0.01, from_clients: 100 };
+        assert_eq!(plain.sampling, sampling);
+        assert_eq!((plain.timeout, plain.delay), (Duration::from_secs(10), Duration::from_secs(5)));
+        assert_eq!((plain.queue, plain.batch, plain.service), (2048, 512, Some("tollgate")));
+        // A small queue has smaller batches, unless somebody says so.
+        assert_eq!(named(&[("OTEL_BSP_MAX_QUEUE_SIZE", "100")]).batch, 100);
+    }
+
+    #[test]
+    fn samplers_are_those_of_the_specification() {
+        for (sampler, argument, basis, ratio) in [
+            ("always_on", None, Basis::Own, 1.0),
+            ("always_off", None, Basis::Own, 0.0),
+            ("traceidratio", Some("0.25"), Basis::Own, 0.25),
+            ("traceidratio", None, Basis::Own, 1.0),
+            ("parentbased_always_on", Some("not looked at"), Basis::Caller, 1.0),
+            ("parentbased_always_off", None, Basis::Caller, 0.0),
+            ("parentbased_traceidratio", Some("1e-3"), Basis::Caller, 0.001),
+        ] {
+            let argument = argument.map(|argument| ("OTEL_TRACES_SAMPLER_ARG", argument));
+            let variables: Vec<_> = [("OTEL_TRACES_SAMPLER", sampler)].into_iter().chain(argument).collect();
+            let sampling = named(&variables).sampling;
+            assert_eq!((sampling.basis, sampling.ratio), (basis, ratio), "{sampler}");
+        }
+        assert_eq!(named(&[("OTEL_TRACES_SAMPLER_ARG", "0.5")]).sampling.ratio, 0.5);
+    }
+
+    #[test]
+    fn the_endpoint_of_traces_is_whole_and_that_of_all_signals_has_a_path_added() {
+        for (endpoint, whole) in [
+            ("http://collector:4318", "http://collector:4318/v1/traces"),
+            ("http://collector:4318/", "http://collector:4318/v1/traces"),
+            ("https://collector/otlp", "https://collector/otlp/v1/traces"),
+        ] {
+            assert_eq!(settings(&[("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)]).unwrap().unwrap().endpoint, whole);
+        }
+        let own = named(&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://other/")]);
+        assert_eq!(own.endpoint, "http://other/");
+    }
+}

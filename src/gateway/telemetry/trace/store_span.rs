@@ -1,0 +1,109 @@
+//! Makes the span of a call to Redis.
+//!
+//! A call serves many requests at once. So its span links to each decision that is traced, and stands below the first of
+//! them, where somebody will find it.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceFlags, TraceState};
+use opentelemetry::{InstrumentationScope, KeyValue, SpanId, TraceId};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+
+use super::sampling::random_span;
+use super::spans::{at, number};
+use crate::base::time::{Micros, Timestamp};
+use crate::store::span_links::Mark;
+use crate::store::{Called, Settings};
+
+/// The most links, as the SDK has it.
+const LINKS: usize = 128;
+
+/// Who is called.
+#[derive(Clone, Debug)]
+pub struct Server {
+    host: Arc<str>,
+    port: u16,
+    database: String,
+}
+
+impl Server {
+    pub fn of(settings: &Settings) -> Option<Server> {
+        match settings {
+            Settings::Memory(_) => None,
+            Settings::Redis(redis) => {
+                let database = redis.database.to_string();
+                Some(Server { host: redis.host.as_str().into(), port: redis.port, database })
+            }
+        }
+    }
+
+    /// Of a call that has just ended, and served at least one decision that is traced.
+    pub fn span(&self, called: &Called, ended: Timestamp, scope: InstrumentationScope) -> SpanData {
+        let first = called.marks.decisions.first().copied().unwrap_or(Mark { trace: 0, span: 0 });
+        let mut attributes = vec![
+            KeyValue::new("db.system.name", "redis"),
+            KeyValue::new("db.operation.name", "EVALSHA"),
+            KeyValue::new("db.namespace", self.database.clone()),
+            KeyValue::new("server.address", Arc::clone(&self.host)),
+            KeyValue::new("server.port", i64::from(self.port)),
+            KeyValue::new("tollgate.requests", number(called.requests)),
+        ];
+        if called.healed > 0 {
+            attributes.push(KeyValue::new("tollgate.healed", i64::try_from(called.healed).unwrap_or(i64::MAX)));
+        }
+        let error = called.fault.as_ref().map(|fault| fault.error).or(called.marks.error);
+        let status = match error {
+            Some(error) => {
+                attributes.push(KeyValue::new("error.type", error.name()));
+                Status::error("")
+            }
+            None => Status::Unset,
+        };
+        let start_time: SystemTime = at(Timestamp(ended.0.saturating_sub(called.took.0)), Micros(0));
+        SpanData {
+            span_context: identity(Mark { trace: first.trace, span: random_span() }),
+            parent_span_id: SpanId::from_bytes(first.span.to_be_bytes()),
+            parent_span_is_remote: false,
+            span_kind: SpanKind::Client,
+            name: "EVALSHA".into(),
+            start_time,
+            end_time: at(ended, Micros(0)),
+            attributes,
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: links(&called.marks.decisions),
+            status,
+            instrumentation_scope: scope,
+        }
+    }
+}
+
+fn links(decisions: &[Mark]) -> SpanLinks {
+    let mut links = SpanLinks::default();
+    links.links = decisions.iter().take(LINKS).map(|mark| Link::new(identity(*mark), Vec::new(), 0)).collect();
+    links.dropped_count = u32::try_from(decisions.len().saturating_sub(LINKS)).unwrap_or(u32::MAX);
+    links
+}
+
+/// Of a span of ours. What a client has added to its trace's state goes no further than to the upstream.
+pub fn identity(Mark { trace, span }: Mark) -> SpanContext {
+    let (trace, span) = (TraceId::from_bytes(trace.to_be_bytes()), SpanId::from_bytes(span.to_be_bytes()));
+    SpanContext::new(trace, span, TraceFlags::SAMPLED, false, TraceState::NONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_decisions_are_linked_to_and_the_others_counted() {
+        for (decisions, linked, dropped) in [(0, 0, 0), (1, 1, 0), (128, 128, 0), (129, 128, 1), (300, 128, 172)] {
+            let marks: Vec<_> = (1..=decisions).map(|span| Mark { trace: 7, span }).collect();
+            let links = links(&marks);
+            let spans: Vec<_> = links.links.iter().map(|link| link.span_context.span_id()).collect();
+            let first: Vec<_> = (1..=linked).map(|span: u64| SpanId::from_bytes(span.to_be_bytes())).collect();
+            assert_eq!((spans, links.dropped_count), (first, dropped), "{decisions}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Holds what all requests need to be traced: who is, where spans go, what is counted.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use http::HeaderMap;
+use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, SharedString, Unit};
+use opentelemetry::InstrumentationScope;
+use opentelemetry_sdk::trace::SpanData;
+
+use super::exporter::Exporter;
+use super::queue::{Counted, Queue};
+use super::request_trace::Trail;
+use super::sampling::Sampling;
+use super::settings::Wanted;
+use super::store_span::Server;
+use crate::base::time::{Clock, Timestamp};
+use crate::config::Config;
+use crate::gateway::state::snapshot::Snapshot;
+use crate::gateway::telemetry::metrics::Metrics;
+use crate::store::Event;
+
+/// Those of a process; none where no collector is named.
+#[derive(Clone, Debug)]
+pub struct Traces(Option<Arc<Tracing>>);
+
+#[derive(Debug)]
+struct Tracing {
+    sampling: Sampling,
+    queue: Queue,
+    declined: Counted,
+    scope: InstrumentationScope,
+    /// Whom the store's calls go to; none when it is in this process.
+    server: Option<Server>,
+    clock: Clock,
+}
+
+const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, None);
+const METRICS: &[(&str, &str)] = &[
+    ("tollgate_trace_spans_sent_total", "Spans that the collector took."),
+    ("tollgate_trace_spans_dropped_total", "Spans that the collector did not get."),
+    ("tollgate_traces_declined_total", "Requests that were not traced because too many clients asked for it."),
+];
+
+impl Traces {
+    pub fn start(wanted: Wanted, config: &Config, metrics: &Metrics, clock: &Clock) -> Result<Traces, String> {
+        let Some(settings) = wanted.0 else { return Ok(Traces(None)) };
+        for (name, help) in METRICS {
+            let (name, help) = (KeyName::from_const_str(name), SharedString::const_str(help));
+            metrics.recorder.describe_counter(name, Some(Unit::Count), help);
+        }
+        let counter = |place: usize, labels: Vec<Label>| {
+            let name = METRICS.get(place).map_or("", |(name, _)| name);
+            let counter = metrics.recorder.register_counter(&Key::from_parts(name, labels), &METADATA);
+            counter.increment(0);
+            counter
+        };
+        let dropped = |reason| counter(1, vec![Label::new("reason", reason)]);
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let exporter = Exporter::new(&settings, Arc::clone(&waiting), counter(0, Vec::new()), dropped("not_taken"))?;
+        // What stands behind may be a token.
+        let collector = settings.endpoint.split('?').next().unwrap_or_default();
+        let sampling = settings.sampling;
+        log::info!(collector, ratio = sampling.ratio, from_clients = sampling.from_clients; "requests are traced");
+        Ok(Traces(Some(Arc::new(Tracing {
+            sampling: Sampling::new(sampling),
+            queue: Queue::new(&settings, exporter, waiting, dropped("queue_full")),
+            declined: Counted(counter(2, Vec::new())),
+            scope: InstrumentationScope::builder("tollgate").with_version(env!("CARGO_PKG_VERSION")).build(),
+            server: Server::of(&config.store),
+            clock: clock.clone(),
+        }))))
+    }
+
+    /// Chooses whether a request is traced, that came at this moment.
+    pub fn begin(&self, snapshot: &Arc<Snapshot>, headers: &HeaderMap, at: Timestamp) -> Trail {
+        let Some(tracing) = &self.0 else { return Trail::NONE };
+        let beginning = tracing.sampling.begin(headers, at, &tracing.declined.0);
+        beginning.map_or(Trail::NONE, |beginning| Trail::new(beginning, snapshot))
+    }
+
+    /// Hears of the store's calls.
+    pub fn hear(&self, event: &Event) {
+        let (Some(tracing), Event::Called(called)) = (&self.0, event) else { return };
+        if !called.marks.decisions.is_empty()
+            && let Some(server) = &tracing.server
+        {
+            self.add(|scope| server.span(called, tracing.clock.wall(), scope));
+        }
+    }
+
+    /// Adds a span, which is made only where there is somebody to get it.
+    pub fn add(&self, span: impl FnOnce(InstrumentationScope) -> SpanData) {
+        if let Some(tracing) = &self.0 {
+            tracing.queue.add(span(tracing.scope.clone()));
+        }
+    }
+
+    /// Has sent what waits, and does not wait for it: the process will leave soon.
+    pub fn hurry(&self) {
+        if let Some(tracing) = self.0.clone() {
+            tokio::task::spawn_blocking(move || tracing.queue.flush());
+        }
+    }
+
+    /// Waits until what waits is sent, or for so long. To be called last.
+    pub async fn finish(&self, patience: Duration) {
+        let Some(tracing) = self.0.clone() else { return };
+        let spans = tracing.queue.waiting();
+        let done = tokio::task::spawn_blocking(move || tracing.queue.finish(patience));
+        if !done.await.unwrap_or(false) {
+            log::warn!(spans; "traces not all sent");
+        }
+    }
+}

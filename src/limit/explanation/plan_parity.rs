@@ -1,0 +1,273 @@
+//! Holds the walk that explains to the walk that decides, on random rules and requests.
+
+use std::collections::HashMap;
+
+use http::request::Parts;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::{Explanation, Trial};
+use crate::base::position::Place;
+use crate::base::pseudonym::HashKey;
+use crate::base::time::{Micros, Timestamp};
+use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+use crate::limit::attribute::Attribute;
+use crate::limit::cost::Cost;
+use crate::limit::identity::{Claims, KnownKey};
+use crate::limit::matcher::{Expectation, Text};
+use crate::limit::partial::{Known, Seen};
+use crate::limit::request::{ClientAddress, Request};
+use crate::limit::rule::{
+    Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price,
+    RefusalStatus, Rule,
+};
+use crate::limit::rule_set::{Answer, RuleSet};
+
+/// Few, so that rules and requests meet.
+const ATTRIBUTES: [&str; 7] = ["header:x-a", "query:b", "cookie:c", "jwt:plan", "key:plan", "ip:address", "path"];
+const VALUES: [&str; 4] = ["a", "A", "b", "5"];
+const AT: Timestamp = Timestamp(1);
+
+fn attribute() -> impl Strategy<Value = Attribute> {
+    select(&ATTRIBUTES[..]).prop_map(|text| Attribute::parse(text).unwrap())
+}
+
+fn texts() -> impl Strategy<Value = Vec<Text>> {
+    vec(select(&["a", "A", "b", "/a", "/a/*", "192.0.2.1"][..]).prop_map(Text::for_path), 1..3)
+}
+
+fn expectation() -> impl Strategy<Value = Expectation> {
+    let one = prop_oneof![
+        4 => texts().prop_map(Expectation::AnyOf),
+        2 => texts().prop_map(Expectation::Not),
+        1 => select(&["a", "/"][..]).prop_map(|text| Expectation::Prefix(text.into())),
+        1 => select(&["a", "/b"][..]).prop_map(|text| Expectation::Suffix(text.into())),
+        1 => Just(Expectation::Regex(regex::bytes::Regex::new("^/?a").unwrap())),
+        2 => any::<bool>().prop_map(Expectation::Present),
+        1 => Just(Expectation::Cidr(vec!["192.0.2.0/31".parse().unwrap()])),
+    ];
+    prop_oneof![5 => one.clone(), 1 => vec(one, 2).prop_map(Expectation::All)]
+}
+
+fn conditions() -> impl Strategy<Value = Vec<Condition>> {
+    let condition =
+        (attribute(), expectation()).prop_map(|(attribute, expectation)| Condition { attribute, expectation });
+    vec(condition, 0..2)
+}
+
+fn key() -> impl Strategy<Value = LimitKey> {
+    let part = (attribute(), prop_oneof![3 => Just(Fold::Exact), 1 => Just(Fold::Lower)])
+        .prop_map(|(attribute, fold)| KeyPart { attribute, fold });
+    vec(part, 1..3).prop_map(|alternatives| LimitKey { text: format!("{alternatives:?}"), alternatives })
+}
+
+fn bucket(burst: u64) -> Algorithm {
+    let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
+    Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap())
+}
+
+fn price() -> impl Strategy<Value = Price> {
+    let asked = (attribute(), option::of(1u64..4)).prop_map(|(attribute, max)| Price::Asked {
+        attribute,
+        default: Cost::from_tokens(2),
+        min: Cost::ONE,
+        max: max.map(Cost::from_tokens),
+    });
+    prop_oneof![3 => (1u64..6).prop_map(|cost| Price::Fixed(Cost::from_tokens(cost))), 1 => asked]
+}
+
+fn limit() -> impl Strategy<Value = Limit> {
+    let overrides =
+        vec((select(&["a", "b", "192.0.2.1"][..]).prop_map(str::to_owned), (7u64..9).prop_map(bucket)), 0..2);
+    (4u64..7, price(), overrides, option::of((10u64..12).prop_map(bucket))).prop_map(
+        |(burst, price, overrides, candidate)| Limit {
+            name: String::new(),
+            algorithm: bucket(burst),
+            price,
+            overrides,
+            candidate,
+            expose: Expose::Yes,
+            refusal: RefusalStatus::QuotaExceeded,
+            on_store_failure: OnStoreFailure::Local,
+        },
+    )
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![4 => Just(Mode::Enforce), 1 => Just(Mode::Shadow)]
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let charge = vec(limit(), 1..3).prop_map(|mut limits| {
+        for (number, limit) in limits.iter_mut().enumerate() {
+            limit.name = format!("l{number}");
+        }
+        Action::Charge(limits)
+    });
+    let action = prop_oneof![6 => charge, 1 => Just(Action::Allow), 1 => Just(Action::Deny)];
+    let until = option::weighted(0.2, (0u64..3).prop_map(Timestamp));
+    (conditions(), vec(key(), 0..3), mode(), action, until).prop_map(|(conditions, keys, mode, action, until)| Rule {
+        name: String::new(),
+        conditions,
+        keys,
+        mode,
+        action,
+        until,
+        place: Place::default(),
+    })
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let otherwise = prop_oneof![4 => Just(Otherwise::Allow), 1 => Just(Otherwise::Deny)];
+    (conditions(), mode(), otherwise, vec(rule(), 0..4)).prop_map(|(conditions, mode, otherwise, rules)| Policy {
+        name: String::new(),
+        conditions,
+        mode,
+        otherwise,
+        rules,
+        place: Place::default(),
+    })
+}
+
+fn rule_set() -> impl Strategy<Value = RuleSet> {
+    let exempt = vec(conditions().prop_filter("not of everybody", |all| !all.is_empty()), 0..2);
+    (vec(policy(), 0..4), exempt).prop_map(|(mut policies, exempt)| {
+        for (number, policy) in policies.iter_mut().enumerate() {
+            policy.name = format!("p{number}");
+            for (place, rule) in policy.rules.iter_mut().enumerate() {
+                rule.name = format!("p{number}r{place}");
+            }
+        }
+        RuleSet::compile(&policies, &exempt)
+    })
+}
+
+/// All that a request has.
+#[derive(Clone, Debug)]
+struct Sent {
+    head: Parts,
+    client: ClientAddress,
+    claims: Option<Claims>,
+    key: Option<KnownKey>,
+}
+
+impl Sent {
+    fn request(&self) -> Request<'_> {
+        let Sent { head, client, claims, key } = self;
+        Request { head, client: *client, claims: claims.as_ref(), key: key.as_ref(), route: "", upstream: "" }
+    }
+}
+
+fn sent() -> impl Strategy<Value = Sent> {
+    let value = || option::of(select(&VALUES[..]));
+    let issuer = option::of(Just("https://issuer".to_owned()));
+    let claims = option::of((value(), issuer).prop_map(|(plan, issuer)| {
+        let values = plan.into_iter().map(|plan| ("plan".to_owned(), plan.into())).collect();
+        Claims::new(values, issuer)
+    }));
+    let key = option::of(select(&VALUES[..]).prop_map(|plan| KnownKey { id: "k".to_owned(), plan: plan.to_owned() }));
+    let path = select(&["/", "/a", "/a/b", "/ab"][..]);
+    (path, value(), value(), value(), claims, key, 0u8..3).prop_map(|(path, a, b, c, claims, key, host)| {
+        let query = b.map(|value| format!("?b={value}")).unwrap_or_default();
+        let mut head = http::Request::builder().uri(format!("{path}{query}"));
+        if let Some(value) = a {
+            head = head.header("x-a", value);
+        }
+        if let Some(value) = c {
+            head = head.header("cookie", format!("c={value}"));
+        }
+        let (head, ()) = head.body(()).unwrap().into_parts();
+        Sent { head, client: ClientAddress::new([192, 0, 2, host].into(), 64), claims, key }
+    })
+}
+
+/// Explains a request of which so much is seen.
+fn explain<'a>(
+    rules: &'a RuleSet,
+    sent: &'a Sent,
+    names: &'a HashKey,
+    see: impl Fn(&Attribute, Seen<'a>) -> Seen<'a>,
+    client: Option<std::net::IpAddr>,
+) -> Explanation<'a> {
+    let request = sent.request();
+    let issuer = sent.claims.as_ref().and_then(Claims::issuer);
+    rules.explain(
+        &mut |attribute| see(attribute, attribute.resolve(&request).into()),
+        Known { client, issuer, at: AT, names },
+    )
+}
+
+/// What became of every rule, without what it was told by.
+fn trials(explanation: &Explanation<'_>) -> Vec<Vec<&'static str>> {
+    let word = |trial: &Trial<'_>| match trial {
+        Trial::Applies { .. } => "applies",
+        Trial::Fails(_) => "fails",
+        Trial::NotTried(_) => "not tried",
+        Trial::Undecidable(_) => "undecidable",
+    };
+    explanation.policies.iter().map(|policy| policy.rules.iter().map(|rule| word(&rule.trial)).collect()).collect()
+}
+
+/// The costs and limits that are asked, and not the buckets.
+fn asked(answer: &Answer) -> String {
+    let charges = |plan: &crate::limit::charge::Plan| {
+        plan.charges().map(|charge| format!("{:?}", (charge.limit, charge.cost, charge.variant))).collect::<Vec<_>>()
+    };
+    match answer {
+        Answer::Denied => "denied".to_owned(),
+        Answer::Exempt => "exempt".to_owned(),
+        Answer::TooLarge(plan) => format!("too large {:?}", charges(plan)),
+        Answer::Charge(plan) => format!("charge {:?}", charges(plan)),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn the_explanation_gives_the_answer_of_the_plan(rules in rule_set(), sent in sent()) {
+        let names = HashKey::default();
+        let explanation = explain(&rules, &sent, &names, |_, seen| seen, Some(sent.client.address()));
+        let ruling = rules.plan(&sent.request(), AT);
+        prop_assert_eq!(format!("{:?}", explanation.answer), format!("{:?}", ruling.answer));
+        prop_assert!(explanation.undecided().is_empty());
+        let unmatched: Vec<_> = explanation.unmatched().map(|policy| &*policy.name).collect();
+        let names: Vec<_> = rules.policies().collect();
+        let expected: Vec<_> = ruling.unmatched.iter().map(|id| names[id.0 as usize]).collect();
+        prop_assert_eq!(unmatched, expected);
+    }
+
+    #[test]
+    fn what_is_decided_of_less_is_decided_of_all(
+        rules in rule_set(),
+        sent in sent(),
+        hidden in vec(any::<bool>(), ATTRIBUTES.len()),
+        named in any::<bool>(),
+    ) {
+        let names = HashKey::secret(b"0123456789abcdef");
+        let place: HashMap<_, _> = ATTRIBUTES.iter().zip(&hidden).map(|(text, hidden)| (*text, *hidden)).collect();
+        let see = |attribute: &Attribute, seen: Seen<'static>| match (place[&*attribute.to_string()], seen) {
+            (true, Seen::Value(value)) if named => Seen::Named(names.value(&attribute.to_string(), &value)),
+            (true, _) if !named => Seen::Unknown,
+            (_, seen) => seen,
+        };
+        let owned = |seen: Seen<'_>| match seen {
+            Seen::Value(value) => Seen::Value(value.into_owned().into()),
+            Seen::Missing => Seen::Missing,
+            Seen::Named(name) => Seen::Named(name),
+            Seen::Unknown => Seen::Unknown,
+        };
+        let client = (!place["ip:address"]).then(|| sent.client.address());
+        let part = explain(&rules, &sent, &names, |attribute, seen| see(attribute, owned(seen)), client);
+        let whole = explain(&rules, &sent, &names, |_, seen| seen, Some(sent.client.address()));
+        if part.undecided().is_empty() {
+            prop_assert_eq!(asked(&part.answer), asked(&whole.answer));
+            if !matches!(part.answer, Answer::Denied) {
+                prop_assert_eq!(trials(&part), trials(&whole));
+            }
+        }
+    }
+}

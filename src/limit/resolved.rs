@@ -1,0 +1,73 @@
+//! Holds what a request's attributes are, while the rules ask for them.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+use super::attribute::Attribute;
+use super::index::Index;
+use super::matcher::Expectation;
+use super::request::Request;
+use crate::base::time::Timestamp;
+
+/// One condition.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    pub slot: Slot,
+    pub expectation: Expectation,
+}
+
+/// The place of an attribute among those that the file reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot(pub usize);
+
+/// What an attribute was found to be: none when it is missing.
+type Value<'r> = Option<Cow<'r, [u8]>>;
+
+/// The attributes of one request, each resolved when it is first asked for.
+pub struct Values<'s, 'r> {
+    attributes: &'s [Attribute],
+    pub request: &'s Request<'r>,
+    /// By the calendar.
+    pub at: Timestamp,
+    resolved: SmallVec<[Option<Value<'r>>; 4]>,
+}
+
+impl<'s, 'r> Values<'s, 'r> {
+    pub fn new(attributes: &'s [Attribute], request: &'s Request<'r>, at: Timestamp) -> Values<'s, 'r> {
+        Values { attributes, request, at, resolved: SmallVec::from_elem(None, attributes.len()) }
+    }
+
+    #[allow(clippy::indexing_slicing, reason = "a slot is a place in the list that it was made of")]
+    pub fn attribute(&self, slot: Slot) -> &'s Attribute {
+        &self.attributes[slot.0]
+    }
+
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "there are as many as attributes; a value that is there must not be missed"
+    )]
+    pub fn of(&mut self, slot: Slot) -> Option<&[u8]> {
+        let (attribute, request) = (self.attribute(slot), self.request);
+        self.resolved[slot.0].get_or_insert_with(|| attribute.resolve(request)).as_deref()
+    }
+
+    /// The entries of a list that may apply: all of them, or those that its index finds.
+    pub fn among<'l, T>(&mut self, list: &'l [T], index: Option<&Index>) -> impl Iterator<Item = &'l T> + use<'l, T> {
+        let found = index.map(|index| {
+            index.find(|slot, tell| {
+                if let Some(value) = self.of(Slot(slot)) {
+                    tell(value);
+                }
+            })
+        });
+        let all = if found.is_some() { &[] } else { list };
+        let found = found.unwrap_or_default().into_iter().filter_map(|place| list.get(usize::try_from(place).ok()?));
+        all.iter().chain(found)
+    }
+
+    pub fn hold(&mut self, conditions: &[Compiled]) -> bool {
+        let client = self.request.client.address();
+        conditions.iter().all(|condition| condition.expectation.holds(self.of(condition.slot), client))
+    }
+}

@@ -1,0 +1,105 @@
+//! Holds what a line of a foreign log tells of one request, and what it cannot tell.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::header::{HOST, REFERER, USER_AGENT};
+use http::request::Parts;
+
+use super::json_fields::Fields;
+use crate::auth::client_ip;
+use crate::limit::attribute::Attribute;
+use crate::limit::request::{ClientAddress, Request};
+
+/// There is one route and one upstream, and this is what both are called.
+pub const ONLY: &str = "default";
+
+/// A request as a log remembers it.
+#[derive(Debug)]
+pub struct Asked {
+    /// Method, target and fields, as far as they are told.
+    pub head: Parts,
+    /// Who was connected.
+    pub peer: Option<IpAddr>,
+    pub told: Told,
+}
+
+/// Which log it was, and so what is told beside the head.
+#[derive(Debug)]
+pub enum Told {
+    /// nginx and Apache: method, target, address.
+    Common,
+    /// Referer and user agent as well.
+    Combined,
+    /// What the fields are mapped to, with what this line has in them.
+    Mapped(Arc<Fields>, Vec<Option<Box<[u8]>>>),
+}
+
+/// What a log says of one attribute of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Says<'a> {
+    Value(Cow<'a, [u8]>),
+    /// The request had none.
+    Missing,
+    /// The log would not say, whatever the request had.
+    Nothing,
+}
+
+impl Asked {
+    pub fn client(&self, settings: &client_ip::Settings) -> Option<ClientAddress> {
+        Some(settings.client(self.peer?, &self.head.headers))
+    }
+
+    /// `client` is what [`Asked::client`] found under the same file.
+    pub fn says(&self, attribute: &Attribute, client: Option<ClientAddress>) -> Says<'_> {
+        let known = |known: bool| if known { self.resolve(attribute) } else { Says::Nothing };
+        if let Attribute::Address = attribute {
+            return client.map_or(Says::Nothing, |client| Says::Value(Cow::Owned(client.text().into_bytes())));
+        }
+        if let Told::Mapped(fields, values) = &self.told {
+            return match (attribute, fields.place(attribute)) {
+                // These stand in the head, where they are read as a gateway reads them.
+                (Attribute::Method | Attribute::Path | Attribute::Host | Attribute::Header(_), Some(_)) => known(true),
+                (_, Some(place)) => match values.get(place) {
+                    Some(Some(value)) => Says::Value(Cow::Borrowed(value)),
+                    _ => Says::Missing,
+                },
+                (Attribute::Query(_), None) => known(fields.place(&Attribute::Path).is_some()),
+                (Attribute::Host, None) => known(self.head.uri.authority().is_some()),
+                (Attribute::Route | Attribute::Upstream, None) => Says::Value(Cow::Borrowed(ONLY.as_bytes())),
+                (_, None) => Says::Nothing,
+            };
+        }
+        match attribute {
+            Attribute::Method | Attribute::Path | Attribute::Query(_) => known(true),
+            Attribute::Host => known(self.head.uri.authority().is_some()),
+            Attribute::Header(name) => {
+                known(matches!(self.told, Told::Combined) && (name == REFERER || name == USER_AGENT))
+            }
+            Attribute::Route | Attribute::Upstream => Says::Value(Cow::Borrowed(ONLY.as_bytes())),
+            Attribute::Address | Attribute::Claim(_) | Attribute::KeyId | Attribute::KeyPlan | Attribute::Cookie(_) => {
+                Says::Nothing
+            }
+        }
+    }
+
+    /// Whether what is not there was not sent: of a field of an application's, nobody knows.
+    pub fn is_as_sent(&self) -> bool {
+        matches!(self.told, Told::Common | Told::Combined)
+    }
+
+    /// As far as it can be shown: without credentials, and from nobody.
+    pub fn request(&self) -> Request<'_> {
+        let nobody = ClientAddress::new(IpAddr::from([0, 0, 0, 0]), 64);
+        Request { head: &self.head, client: nobody, claims: None, key: None, route: ONLY, upstream: ONLY }
+    }
+
+    fn resolve(&self, attribute: &Attribute) -> Says<'_> {
+        if *attribute == Attribute::Host && self.head.uri.authority().is_none() && !self.head.headers.contains_key(HOST)
+        {
+            return Says::Missing;
+        }
+        attribute.resolve(&self.request()).map_or(Says::Missing, Says::Value)
+    }
+}

@@ -1,0 +1,169 @@
+//! Takes from our own log which rule decided and which bucket was charged, where it does not tell what that hung on.
+//!
+//! Then new numbers for an old rule can be tried on any log of ours. It stands on the rule being chosen as it was: of a
+//! file that chooses otherwise than the one before it, nothing is taken.
+
+use super::own_entry::{Charged, Logged};
+use super::simulation::BucketId;
+use crate::limit::charge::{Charge, LimitId};
+use crate::limit::cost::Cost;
+use crate::limit::key::BucketKey;
+use crate::limit::rule::{Action, Mode, Otherwise, Policy, Price, Rule};
+use crate::limit::rule_set::RuleSet;
+
+/// One bucket to charge.
+#[derive(Clone, Debug)]
+pub struct Paid {
+    pub bucket: BucketId,
+    pub charge: Charge,
+}
+
+impl Paid {
+    pub fn picked(charge: &Charge) -> Paid {
+        Paid { bucket: BucketId::Picked(charge.key), charge: charge.clone() }
+    }
+}
+
+/// Some rules of a policy, by their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rules {
+    From(usize),
+    Only(usize),
+}
+
+impl Rules {
+    fn have(self, place: usize) -> bool {
+        match self {
+            Rules::From(first) => place >= first,
+            Rules::Only(one) => place == one,
+        }
+    }
+}
+
+/// What can be taken from the log.
+#[derive(Debug)]
+pub struct ByLog<'c> {
+    rules: &'c RuleSet,
+    policies: Vec<ByPolicy<'c>>,
+    /// Whether the same requests are exempt as before.
+    exempts_as_before: bool,
+}
+
+#[derive(Debug)]
+struct ByPolicy<'c> {
+    name: &'c str,
+    /// Whether its rules are chosen as they were.
+    chooses_as_before: bool,
+    /// Whether it can refuse without a charge.
+    denies: bool,
+    rules: Vec<ByRule<'c>>,
+}
+
+#[derive(Debug)]
+struct ByRule<'c> {
+    name: &'c str,
+    limits: Vec<(LimitId, &'c Price)>,
+}
+
+impl<'c> ByLog<'c> {
+    /// `before` is what the log was written under, if that is another file.
+    pub fn new(rules: &'c RuleSet, before: Option<&RuleSet>) -> ByLog<'c> {
+        let mut next = 0;
+        let mut rule = |rule: &'c Rule| {
+            let Action::Charge(limits) = &rule.action else { return ByRule { name: &rule.name, limits: Vec::new() } };
+            let with_candidate = limits.iter().flat_map(|limit| {
+                let price = &limit.price;
+                std::iter::once(price).chain(limit.candidate.map(|_| price))
+            });
+            let mut id = || {
+                next += 1;
+                LimitId(next - 1)
+            };
+            ByRule { name: &rule.name, limits: with_candidate.map(|price| (id(), price)).collect() }
+        };
+        let mut policies = Vec::new();
+        for policy in &rules.written().policies {
+            let was = before.map(|before| before.written().policies.iter().find(|was| was.name == policy.name));
+            policies.push(ByPolicy {
+                name: &policy.name,
+                chooses_as_before: was.is_none_or(|was| was.is_some_and(|was| choice(was) == choice(policy))),
+                denies: policy.otherwise == Otherwise::Deny
+                    || policy.rules.iter().any(|rule| matches!(rule.action, Action::Deny)),
+                rules: policy.rules.iter().map(&mut rule).collect(),
+            });
+        }
+        let exempt = |rules: &RuleSet| format!("{:?}", rules.written().exempt);
+        let exempts_as_before = before.is_none_or(|before| exempt(before) == exempt(rules));
+        ByLog { rules, policies, exempts_as_before }
+    }
+
+    /// Whether a request pays nothing because it paid nothing; none if that cannot be told.
+    pub fn exempts(&self, logged: &Logged) -> Option<bool> {
+        self.exempts_as_before.then_some(logged.limits.is_empty())
+    }
+
+    /// Whether it may have been this policy that refused what the log calls denied, and refuses it again.
+    pub fn denies(&self, policy: usize) -> bool {
+        self.policies.get(policy).is_some_and(|policy| policy.denies && policy.chooses_as_before)
+    }
+
+    /// What a request has to pay by these rules of a policy, if those decide that did then; none if that cannot be told.
+    pub fn charges(&self, policy: usize, rules: Rules, logged: &Logged) -> Option<Vec<Paid>> {
+        // Of what was denied no charge is known.
+        let policy = self.policies.get(policy).filter(|policy| policy.chooses_as_before && !logged.denied)?;
+        let mut paid = Vec::new();
+        let mut known = 0;
+        let charged: Vec<&Charged> = logged.limits.iter().filter(|charged| *charged.policy == *policy.name).collect();
+        for (place, rule) in policy.rules.iter().enumerate() {
+            if !rules.have(place) {
+                continue;
+            }
+            let of_rule = || charged.iter().copied().filter(|charged| self.is_of(rule, charged));
+            known += of_rule().count();
+            let Some(any) = of_rule().next() else { continue };
+            for (id, price) in &rule.limits {
+                let limit = self.rules.limit(*id)?;
+                let [algorithm] = limit.variants[..] else {
+                    // Which numbers hold for a client hangs on who it is.
+                    return None;
+                };
+                let same = of_rule().find(|charged| *charged.limit == *limit.name);
+                let charged = same.unwrap_or(any);
+                let cost = match price {
+                    Price::Fixed(cost) => *cost,
+                    Price::Asked { min, max, .. } => {
+                        charged.cost.max(*min).min(max.unwrap_or(Cost::from_tokens(u64::MAX)))
+                    }
+                };
+                // The key is not known, and not looked at.
+                let charge = Charge { key: BucketKey([0; 16]), algorithm, cost, limit: *id, variant: 0 };
+                paid.push(Paid { bucket: BucketId::Logged(*id, charged.bucket), charge });
+            }
+        }
+        // Another rule decided then, of which it is known that it does not apply now.
+        let enforced = charged.iter().filter(|charged| charged.mode == Mode::Enforce).count();
+        (known >= enforced || matches!(rules, Rules::Only(_))).then_some(paid)
+    }
+
+    /// Whether a limit of the log belongs to a rule of the file: by its whole name, or by the rule's.
+    fn is_of(&self, rule: &ByRule<'_>, charged: &Charged) -> bool {
+        let whole = |(id, _): &(LimitId, _)| self.rules.limit(*id).is_some_and(|limit| *limit.name == *charged.limit);
+        let part =
+            || charged.limit.strip_prefix(rule.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        rule.limits.iter().any(whole) || part()
+    }
+}
+
+/// Everything of a policy by which a rule and its buckets are chosen, and nothing of its numbers.
+fn choice(policy: &Policy) -> String {
+    let rule = |rule: &Rule| {
+        let action = match &rule.action {
+            Action::Allow => "allow",
+            Action::Deny => "deny",
+            Action::Charge(_) => "charge",
+        };
+        format!("{:?}", (&rule.name, &rule.conditions, &rule.keys, rule.mode, action))
+    };
+    let rules: Vec<String> = policy.rules.iter().map(rule).collect();
+    format!("{:?}", (&policy.conditions, policy.mode, policy.otherwise, rules))
+}

@@ -1,0 +1,67 @@
+//! Holds what a line of our own log tells of a request: what its clients are called, and which limits were asked.
+
+use crate::access_log_line::{Kind, Line};
+use crate::base::pseudonym::Name;
+use crate::limit::attribute::Attribute;
+use crate::limit::cost::Cost;
+use crate::limit::rule::Mode;
+
+/// A request that the rules were asked about.
+#[derive(Debug)]
+pub struct Logged {
+    pub kind: Kind,
+    /// Whether a `deny` refused it.
+    pub denied: bool,
+    /// One of those that are known; none if it was another.
+    pub method: Option<Box<str>>,
+    pub limits: Vec<Charged>,
+    pub attributes: Vec<(Attribute, Name)>,
+}
+
+/// A limit that was asked.
+#[derive(Debug)]
+pub struct Charged {
+    pub policy: Box<str>,
+    /// As shown.
+    pub limit: Box<str>,
+    pub mode: Mode,
+    pub cost: Cost,
+    pub bucket: Name,
+}
+
+impl Logged {
+    /// None of a request that was answered before any rule was asked.
+    pub fn new(line: &Line<'_>) -> Option<Logged> {
+        let reason = line.reason.as_deref();
+        let by_rules = |reason: &str| {
+            matches!(reason, "denied" | "cost_too_large" | "store_unavailable") || reason.ends_with("_exceeded")
+        };
+        if line.decision_us.is_none() || !reason.is_none_or(by_rules) {
+            return None;
+        }
+        let alone = || {
+            Some(Charged {
+                policy: line.policy.as_deref()?.into(),
+                limit: line.rule.as_deref()?.into(),
+                mode: Mode::Enforce,
+                cost: line.cost?,
+                bucket: line.bucket?,
+            })
+        };
+        let each = line.limits.iter().map(|asked| Charged {
+            policy: asked.policy.as_ref().into(),
+            limit: asked.rule.as_ref().into(),
+            mode: asked.mode,
+            cost: asked.cost,
+            bucket: asked.bucket,
+        });
+        let attributes = line.attributes.iter();
+        Some(Logged {
+            kind: line.kind,
+            denied: reason == Some("denied"),
+            method: (line.method != "OTHER").then(|| line.method.as_ref().into()),
+            limits: if line.limits.is_empty() { alone().into_iter().collect() } else { each.collect() },
+            attributes: attributes.filter_map(|(name, value)| Some((Attribute::parse(name).ok()?, *value))).collect(),
+        })
+    }
+}

@@ -1,0 +1,90 @@
+//! Finds out what a name in our own log stands for, where it is the name of a text in the file.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::foreign_entry::ONLY;
+use super::own_entry::Logged;
+use crate::base::pseudonym::{HashKey, Name};
+use crate::limit::attribute::Attribute;
+use crate::limit::matcher::{Expectation, Text};
+use crate::limit::partial::Seen;
+use crate::limit::rule::{Action, Condition, Policy};
+use crate::limit::rule_set::RuleSet;
+
+/// The texts of a file, by their names.
+#[derive(Debug, Default)]
+pub struct Names {
+    texts: HashMap<Name, Vec<u8>>,
+    /// Which attributes the log has told of some request: who has none of them from then on, had none.
+    told: Vec<Attribute>,
+}
+
+impl Names {
+    pub fn new<'r>(rules: &'r RuleSet, key: &HashKey) -> Names {
+        let mut names = Names::default();
+        let written = rules.written();
+        let rule_conditions =
+            |policy: &'r Policy| policy.conditions.iter().chain(policy.rules.iter().flat_map(|rule| &rule.conditions));
+        let conditions = written.exempt.iter().flatten().chain(written.policies.iter().flat_map(rule_conditions));
+        for Condition { attribute, expectation } in conditions {
+            names.add(attribute, expectation, key);
+        }
+        for rule in written.policies.iter().flat_map(|policy| &policy.rules) {
+            let (Action::Charge(limits), [only]) = (&rule.action, &rule.keys[..]) else { continue };
+            for (value, _) in limits.iter().flat_map(|limit| &limit.overrides) {
+                for part in &only.alternatives {
+                    names.add_text(&part.attribute, value.as_bytes(), key);
+                }
+            }
+        }
+        names
+    }
+
+    fn add(&mut self, attribute: &Attribute, expectation: &Expectation, key: &HashKey) {
+        match expectation {
+            Expectation::AnyOf(texts) | Expectation::Not(texts) => {
+                for text in texts {
+                    if let Text::Exact(text) = text {
+                        self.add_text(attribute, text, key);
+                    }
+                }
+            }
+            Expectation::All(each) => each.iter().for_each(|one| self.add(attribute, one, key)),
+            Expectation::Prefix(_)
+            | Expectation::Suffix(_)
+            | Expectation::Regex(_)
+            | Expectation::Present(_)
+            | Expectation::Cidr(_) => {}
+        }
+    }
+
+    fn add_text(&mut self, attribute: &Attribute, text: &[u8], key: &HashKey) {
+        self.texts.insert(key.value(&attribute.to_string(), text), text.to_vec());
+    }
+
+    /// To be called with each line before it is seen.
+    pub fn hear(&mut self, logged: &Logged) {
+        for (attribute, _) in &logged.attributes {
+            if !self.told.contains(attribute) {
+                self.told.push(attribute.clone());
+            }
+        }
+    }
+
+    /// What a line tells of an attribute.
+    pub fn see<'a>(&'a self, attribute: &Attribute, logged: &'a Logged) -> Seen<'a> {
+        if let Some((_, name)) = logged.attributes.iter().find(|(known, _)| known == attribute) {
+            return match self.texts.get(name) {
+                Some(text) => Seen::Value(Cow::Borrowed(text)),
+                None => Seen::Named(*name),
+            };
+        }
+        match (attribute, &logged.method) {
+            (Attribute::Method, Some(method)) => Seen::Value(Cow::Borrowed(method.as_bytes())),
+            (Attribute::Route | Attribute::Upstream, _) => Seen::Value(Cow::Borrowed(ONLY.as_bytes())),
+            _ if self.told.contains(attribute) => Seen::Missing,
+            _ => Seen::Unknown,
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Keeps one connection up, and sends what waits for it: one call at a time, everything that came meanwhile in the next.
+//! Where that is more than a call may carry, a second one does not wait for the first.
+//!
+//! A link is down until a connection has been shown to work; while it is down nobody waits. It is driven on its lane's
+//! own thread, so that no request's answer wakes another thread.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use tokio::sync::{Mutex as FairMutex, Notify, Semaphore, mpsc};
+
+use super::Settings;
+use super::codec::{Call, Left, Reply, alike};
+use super::connect::{Connected, connect, load};
+use super::deny_cache::Envelope;
+use super::fault_injection::Hooks;
+use super::heartbeat::Presence;
+use super::queue::{Answer, Queue, Waiting};
+use super::script;
+use crate::base::time;
+use crate::base::time::{Clock, Micros, Timestamp, timeout};
+use crate::store::breaker::{Breaker, Change};
+use crate::store::fallback::Local;
+use crate::store::span_links::Marks;
+use crate::store::{Called, Event, Fault, Lane, Report, Running, Source, StoreError, Taken};
+
+/// The most that wait for one link. Beyond it the last would not be answered in time anyway.
+const QUEUE: usize = 4096;
+/// The most charges of one call, with equal requests counted once: a script holds up everybody else who asks that server.
+const CHARGES: usize = 128;
+/// The most requests of one call: they are answered together.
+const REQUESTS: usize = 512;
+/// How long an overdue answer is waited for, although nobody wants it any more, before the connection is given up.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// After which somebody else has taken from the queue.
+const SOON: Micros = Micros(1_000);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What all links of a store have in common.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    pub envelope: Arc<Envelope>,
+    pub breaker: Arc<Breaker>,
+    pub local: Arc<Local>,
+    pub running: Arc<Mutex<Running>>,
+    pub hooks: Hooks,
+}
+
+/// When a call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// As soon as the one before is answered, and somebody waits.
+    Next,
+    /// Beside that one, when so many wait that they would not fit into the next.
+    Crowded,
+}
+
+/// What the calls on one connection share.
+struct Served<'q> {
+    queue: FairMutex<&'q mut Queue>,
+    /// Whether any was answered.
+    answered: AtomicBool,
+}
+
+#[derive(Debug)]
+pub struct Link {
+    lane: Lane,
+    settings: Settings,
+    script: String,
+    clock: Clock,
+    report: Report,
+    shared: Shared,
+    /// One link tells of the gateway, for all of them.
+    presence: Option<Presence>,
+    /// Why it cannot be asked.
+    down: Mutex<Option<StoreError>>,
+    queue: mpsc::Sender<Waiting>,
+    /// So many wait that a call is worth it although one is under way.
+    crowded: Notify,
+    /// For whoever drives the link.
+    waiting: Mutex<Option<Queue>>,
+}
+
+impl Link {
+    pub fn new(lane: Lane, settings: Settings, clock: Clock, report: Report, shared: Shared) -> Link {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let presence =
+            Presence::new(&settings.prefix, Arc::clone(&shared.running), Arc::clone(&shared.local), report.clone());
+        Link {
+            lane,
+            settings,
+            script: shared.hooks.script(script::take()),
+            clock,
+            report,
+            shared,
+            presence: (lane == Lane(0)).then_some(presence),
+            down: Mutex::new(Some(StoreError::Unreachable)),
+            queue,
+            crowded: Notify::new(),
+            waiting: Mutex::new(Some(Queue::new(waiting))),
+        }
+    }
+
+    /// Why it cannot be asked, if it cannot.
+    pub fn usable(&self) -> Result<(), StoreError> {
+        self.down.lock().map_or(Ok(()), Err)
+    }
+
+    /// Puts a request in the queue, unless it would wait there in vain. Only for a link that is usable.
+    pub fn ask(&self, waiting: Waiting) -> Result<(), StoreError> {
+        self.queue.try_send(waiting).map_err(|_| StoreError::Backlog)?;
+        if self.queue.max_capacity() - self.queue.capacity() >= CHARGES {
+            self.crowded.notify_one();
+        }
+        // If it went down just now, the queue may have been emptied before this came.
+        self.usable()
+    }
+
+    /// Drives the link for ever; `tried` gets a permit when it has been tried once.
+    pub async fn run(&self, tried: &Semaphore) {
+        // Taken once: a second driver would find nothing to do.
+        let Some(mut queue) = self.waiting.lock().take() else { return };
+        let mut pause = SHORTEST_PAUSE;
+        let mut first = true;
+        loop {
+            let connected = connect(&self.settings, &self.script).await;
+            let up = connected.is_ok();
+            *self.down.lock() = connected.as_ref().err().map(|fault| fault.error);
+            if up {
+                self.shared.envelope.forget();
+                if self.shared.breaker.reset() == Change::Closed {
+                    self.report.tell(Event::BreakerClosed);
+                }
+                self.report.tell(Event::Up(self.lane));
+            }
+            if std::mem::take(&mut first) {
+                tried.add_permits(1);
+            }
+            let since = self.clock.now();
+            let fault = match connected {
+                Ok(connected) => self.serve(connected, &mut queue, &mut pause).await,
+                Err(fault) => fault,
+            };
+            // One that lasted was good, also if nobody asked on it: whoever cut it is not to be waited for.
+            if up && Duration::from(self.clock.now().since(since)) > LONGEST_PAUSE {
+                pause = SHORTEST_PAUSE;
+            }
+            self.went_down(fault, &mut queue);
+            // Spread out, so that gateways which lost their server together do not return together.
+            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn went_down(&self, fault: Fault, queue: &mut Queue) {
+        *self.down.lock() = Some(fault.error);
+        // What was not sent has not run, and need not wait until its deadline to be told.
+        while let Some(mut waiting) = queue.try_next() {
+            waiting.answer.send(Err(fault.error));
+        }
+        self.report.tell(Event::Down { lane: self.lane, fault });
+    }
+
+    /// Answers until the connection is of no use any more.
+    async fn serve(&self, connected: Connected, queue: &mut Queue, pause: &mut Duration) -> Fault {
+        let Connected { connection, mut driver, sha } = connected;
+        let presence = async {
+            if let Some(presence) = &self.presence {
+                presence.keep(connection.clone()).await;
+            }
+            std::future::pending::<Fault>().await
+        };
+        let served = Served { queue: FairMutex::new(queue), answered: AtomicBool::new(false) };
+        let calls = |turn| self.calls(turn, &served, connection.clone(), sha.clone());
+        // In this order: what is answered first writes, and then the driver carries it out in the same turn.
+        let fault = tokio::select! {
+            biased;
+            fault = calls(Turn::Next) => fault,
+            fault = calls(Turn::Crowded) => fault,
+            fault = presence => fault,
+            () = &mut driver => Fault::new(StoreError::Closed, "the connection was closed"),
+        };
+        if served.answered.into_inner() {
+            *pause = SHORTEST_PAUSE;
+        }
+        fault
+    }
+
+    /// Makes one call after the other, when it is its turn.
+    async fn calls(
+        &self,
+        turn: Turn,
+        served: &Served<'_>,
+        mut connection: MultiplexedConnection,
+        mut sha: String,
+    ) -> Fault {
+        let mut batch = Vec::with_capacity(CHARGES);
+        loop {
+            if turn == Turn::Crowded {
+                self.crowded.notified().await;
+            }
+            {
+                let mut queue = served.queue.lock().await;
+                if turn == Turn::Crowded && queue.len() < CHARGES {
+                    continue;
+                }
+                self.fill(&mut batch, &mut queue).await;
+            }
+            batch = self.shared.hooks.gather(batch);
+            if let Err(fault) = self.call(&mut batch, &served.queue, &mut connection, &mut sha).await {
+                return fault;
+            }
+            served.answered.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// One call, from the requests that wait to their answers. An error is one that ends the link.
+    async fn call(
+        &self,
+        batch: &mut Vec<Waiting>,
+        queue: &FairMutex<&mut Queue>,
+        connection: &mut MultiplexedConnection,
+        sha: &mut String,
+    ) -> Result<(), Fault> {
+        let started = self.clock.now();
+        let sent = self.shared.envelope.sending(started);
+        let requests = batch.len();
+        let (plans, asked): (Vec<_>, Vec<_>) =
+            batch.iter_mut().map(|Waiting { plan, answer, since, .. }| (&**plan, (*since, answer))).unzip();
+        let call = Call::new(plans);
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.exchange(&call, connection, sha) => outcome,
+            never = self.watch(started, asked, queue) => match never {},
+        };
+        let took = self.clock.now().since(started);
+        let (healed, fault) = match &outcome {
+            Ok(reply) if took > self.settings.timeout => {
+                (reply.healed, Some(Fault::new(StoreError::Timeout, "the answer came when nobody waited for it")))
+            }
+            Ok(reply) => (reply.healed, None),
+            // What ends the link is told when it ends.
+            Err(fault) => (0, outlived(fault.error).then(|| fault.clone())),
+        };
+        let callers = batch.iter().filter_map(|waiting| waiting.caller.as_deref());
+        let marks = Marks::of(callers, outcome.as_ref().err().map(|fault| fault.error));
+        self.report.tell(Event::Called(Called { requests, took, healed, fault, marks }));
+        match outcome {
+            Ok(Reply { now, settlements, left, .. }) => {
+                let known = self.shared.hooks.known_since(sent, || self.shared.envelope.sending(self.clock.now()));
+                for Left { key, state, short, reset_after } in left {
+                    if let Some(since) = known.filter(|_| short) {
+                        self.shared.envelope.remember(key, state.clone(), now, since);
+                    }
+                    self.shared.local.saw(key, state, now, reset_after, started);
+                }
+                for (mut waiting, settlement) in batch.drain(..).zip(settlements) {
+                    waiting.answer.send(Ok(Some(Taken { now, settlement, evicted: 0, source: Source::Store })));
+                }
+                Ok(())
+            }
+            Err(fault) => {
+                for mut waiting in batch.drain(..) {
+                    waiting.answer.send(Err(fault.error));
+                }
+                if outlived(fault.error) { Ok(()) } else { Err(fault) }
+            }
+        }
+    }
+
+    /// Tells those who have waited for as long as anybody may: of a call that was made at `now`, and in the queue behind it.
+    /// Nobody else waits for long. A timer for all of them, as one for each costs half a microsecond.
+    async fn watch(
+        &self,
+        mut now: Timestamp,
+        mut asked: Vec<(Timestamp, &mut Answer)>,
+        queue: &FairMutex<&mut Queue>,
+    ) -> Infallible {
+        let most = self.settings.timeout;
+        // Who comes later than now is not late before `most` has passed.
+        let left = |oldest: Option<Timestamp>, now: Timestamp| {
+            oldest.map_or(most, |since| Micros(most.0.saturating_sub(now.since(since).0)))
+        };
+        let mut pause = left(asked.iter().map(|(since, _)| *since).min(), now);
+        loop {
+            time::sleep_precisely(pause.into()).await;
+            now = self.clock.now();
+            asked.retain_mut(|(since, answer)| {
+                let late = now.since(*since) >= most;
+                if late {
+                    answer.send(Err(StoreError::Timeout));
+                }
+                !late
+            });
+            // Another call may be taking from it.
+            let Ok(mut queue) = queue.try_lock() else {
+                pause = SOON;
+                continue;
+            };
+            let first = loop {
+                match queue.overdue(now, most) {
+                    Ok(mut late) => late.answer.send(Err(StoreError::Timeout)),
+                    Err(first) => break first,
+                }
+            };
+            pause = left(asked.iter().map(|(since, _)| *since).min().or(first), now);
+        }
+    }
+
+    async fn exchange(
+        &self,
+        call: &Call<'_>,
+        connection: &mut MultiplexedConnection,
+        sha: &mut String,
+    ) -> Result<Reply, Fault> {
+        let patience = Duration::from(self.settings.timeout) + PATIENCE;
+        let overdue = |_| Fault::new(StoreError::Timeout, format!("no answer within {patience:?}"));
+        let exchange = async {
+            let command = |sha: &str| call.command(sha, &self.settings.prefix, self.shared.hooks.moment(&self.clock));
+            let reply = match self.shared.hooks.send(connection, &command(sha)).await {
+                // It did not run: the server was restarted behind a proxy, or its scripts were flushed.
+                Err(error) if error.code() == Some("NOSCRIPT") => {
+                    *sha = load(connection, &self.script).await?;
+                    self.shared.hooks.send(connection, &command(sha)).await
+                }
+                reply => reply,
+            };
+            call.settle(&reply?).map_err(|error| Fault::new(error, "the script was answered with something else"))
+        };
+        timeout(patience, exchange).await.map_err(overdue)?
+    }
+
+    /// Waits for a request, and takes with it what else is there. Who has gone already is not asked for.
+    async fn fill(&self, batch: &mut Vec<Waiting>, queue: &mut Queue) {
+        let (mut charges, most) = (0, self.shared.hooks.requests(REQUESTS));
+        let mut add = |batch: &mut Vec<Waiting>, waiting: Waiting, now: Timestamp| {
+            if let Some(waiting) = waiting.still_there(now, self.settings.timeout) {
+                if !batch.last().is_some_and(|last| alike(&last.plan, &waiting.plan)) {
+                    charges += waiting.plan.charges().count();
+                }
+                batch.push(waiting);
+            }
+            batch.len() < most && charges < CHARGES
+        };
+        while batch.is_empty() {
+            // The sender lives as long as the link.
+            let Some(first) = queue.next().await else { return std::future::pending().await };
+            // Everybody else on this thread who can go on does so first: what they ask for travels along. No time passes
+            // where there is nobody.
+            tokio::task::yield_now().await;
+            let now = self.clock.now();
+            let mut more = add(batch, first, now);
+            while more && let Some(waiting) = queue.try_next() {
+                more = add(batch, waiting, now);
+            }
+        }
+    }
+}
+
+/// Whether a link goes on after this: it is the server's own state, and another connection would find it the same.
+fn outlived(error: StoreError) -> bool {
+    matches!(error, StoreError::OutOfMemory | StoreError::Busy | StoreError::Refused)
+}

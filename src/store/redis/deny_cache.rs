@@ -1,0 +1,242 @@
+//! Knows what need not be asked: buckets that cannot pay yet, whatever others do.
+//!
+//! A reply tells what a bucket holds, and others can only take from it. So at any later moment it holds at most that and
+//! what has come back since the call was *sent*, which was before the script ran. A request that even this upper bound
+//! cannot pay is refused here, without a call: Redis would refuse it too.
+//!
+//! Two clocks differ in rate by far less than the thousandth by which ours is taken to run ahead; and after a second Redis
+//! is asked again in any case. Losing an entry costs a call and nothing else, so there are only so many.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quick_cache::sync::Cache;
+use smallvec::SmallVec;
+
+use crate::base::time::{Micros, Timestamp};
+use crate::limit::algorithm::{Charged, State};
+use crate::limit::charge::{Plan, Settlement};
+use crate::limit::key::BucketKey;
+use crate::limit::outcome::{Outcome, Verdict};
+
+/// The most buckets that are known to be short.
+const KNOWN: usize = 65_536;
+/// How long what was seen counts.
+const FRESH: Micros = Micros(1_000_000);
+/// One in so many: how much faster Redis' clock may run than ours.
+const SKEW: u64 = 1_000;
+
+/// What Redis has shown of a bucket.
+#[derive(Clone, Debug)]
+struct Known {
+    state: State,
+    /// On Redis' clock: when it was so.
+    decided: Timestamp,
+    /// On ours: when the call that showed it was about to be sent.
+    sent: Timestamp,
+    /// How often everything had been forgotten by then.
+    epoch: u64,
+}
+
+/// When a call was sent, and in which epoch.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    at: Timestamp,
+    epoch: u64,
+}
+
+/// Shared by all lanes.
+#[derive(Debug)]
+pub struct Envelope {
+    short: Cache<BucketKey, Known>,
+    /// Counts how often everything was forgotten.
+    epoch: AtomicU64,
+}
+
+impl Envelope {
+    pub fn new() -> Envelope {
+        Envelope { short: Cache::new(KNOWN), epoch: AtomicU64::new(0) }
+    }
+
+    /// Forgets everything, also what calls under way will show: behind a new connection there may be another server with
+    /// other buckets, and a new configuration may have other numbers.
+    pub fn forget(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// To be asked for before a call leaves; `at` is now, on our clock.
+    pub fn sending(&self, at: Timestamp) -> Sent {
+        Sent { at, epoch: self.epoch.load(Ordering::Acquire) }
+    }
+
+    /// Remembers a bucket that could not pay what it was asked for, or could not pay it again.
+    pub fn remember(&self, key: BucketKey, state: State, decided: Timestamp, sent: Sent) {
+        self.short.insert(key, Known { state, decided, sent: sent.at, epoch: sent.epoch });
+    }
+
+    /// Refuses a plan that Redis would refuse; none when it has to be asked. `now` is on our clock.
+    pub fn refuse(&self, plan: &Plan, now: Timestamp) -> Option<(Timestamp, Settlement)> {
+        if self.short.is_empty() {
+            return None;
+        }
+        let mut refused = None;
+        let mut enforced: SmallVec<[Outcome; 2]> = SmallVec::new();
+        for charge in &plan.enforced {
+            let known =
+                self.short.get(&charge.key).and_then(|known| known.at_most(self.epoch.load(Ordering::Acquire), now));
+            let short = known.and_then(|(state, latest)| {
+                let step = charge.algorithm.step(Some(&state), charge.cost, latest);
+                match step.charge {
+                    Charged::Short { wait } => Some((latest, step.untouched, wait)),
+                    _ => None,
+                }
+            });
+            enforced.push(match short {
+                Some((latest, level, wait)) => {
+                    refused = Some(latest);
+                    Outcome {
+                        verdict: Verdict::Deny,
+                        remaining: level.remaining,
+                        retry_after: wait,
+                        reset_after: level.reset_after,
+                    }
+                }
+                None => Outcome::UNASKED,
+            });
+        }
+        let settlement = Settlement { verdict: Verdict::Deny, enforced, shadow: SmallVec::new() };
+        refused.map(|latest| (latest, settlement))
+    }
+}
+
+impl Known {
+    /// The state, and the latest that Redis' clock can show by now; none when it no longer counts.
+    fn at_most(self, epoch: u64, now: Timestamp) -> Option<(State, Timestamp)> {
+        let passed = now.since(self.sent);
+        let counts = self.epoch == epoch && passed <= FRESH;
+        counts.then(|| (self.state, self.decided.plus(passed).plus(Micros(passed.0 / SKEW + 1))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::algorithm::Algorithm;
+    use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+    use crate::limit::charge::{Charge, LimitId, settle};
+    use crate::limit::cost::Cost;
+    use proptest::prelude::*;
+    use smallvec::smallvec;
+
+    fn charge(bucket: u8, rate: u64, burst: u64, cost: u64) -> Charge {
+        let rate = Rate { amount: Cost::from_thousandths(rate), period: Micros(1_000_000) };
+        Charge {
+            key: BucketKey([bucket; 16]),
+            algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
+            cost: Cost::from_thousandths(cost),
+            limit: LimitId(0),
+            variant: 0,
+        }
+    }
+
+    fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
+        Plan { enforced: charges.into_iter().collect(), shadow: smallvec![] }
+    }
+
+    /// A bucket of 1 per second that Redis has just drained, at its moment 5 s; the call was sent at our moment 1000 s.
+    fn drained() -> (Envelope, Timestamp) {
+        let (envelope, sent) = (Envelope::new(), Timestamp(1_000_000_000));
+        let drained = plan([charge(1, 1000, 1, 1000)]);
+        let (_, entries) = settle(&drained, &[None], Timestamp(5_000_000));
+        let state = entries[0].clone().unwrap().state;
+        envelope.remember(BucketKey([1; 16]), state, Timestamp(5_000_000), envelope.sending(sent));
+        (envelope, sent)
+    }
+
+    fn wait(envelope: &Envelope, plan: &Plan, now: Timestamp) -> Option<Micros> {
+        envelope.refuse(plan, now).map(|(_, settlement)| settlement.enforced[0].retry_after)
+    }
+
+    #[test]
+    fn a_drained_bucket_is_not_asked_until_it_could_pay() {
+        let (envelope, sent) = drained();
+        let one = plan([charge(1, 1000, 1, 1000)]);
+        assert_eq!(wait(&envelope, &one, sent), Some(Micros(999_999)));
+        assert_eq!(wait(&envelope, &one, sent.plus(Micros(500_000))), Some(Micros(499_499)));
+        // A thousandth early, and never late.
+        assert_eq!(wait(&envelope, &one, sent.plus(Micros(998_000))), Some(Micros(1_001)));
+        assert_eq!(wait(&envelope, &one, sent.plus(Micros(999_500))), None);
+        // A smaller cost comes sooner.
+        assert_eq!(wait(&envelope, &plan([charge(1, 1000, 1, 100)]), sent.plus(Micros(200_000))), None);
+    }
+
+    #[test]
+    fn of_any_number_of_short_buckets_only_so_many_are_known() {
+        let (envelope, sent) = drained();
+        let known = envelope.short.get(&BucketKey([1; 16])).unwrap();
+        let key = |number: u32| BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
+        for number in 0..200_000 {
+            envelope.remember(key(number), known.state.clone(), known.decided, envelope.sending(sent));
+        }
+        // The last are known, and the table is used as far as it may.
+        assert!((KNOWN / 2..=KNOWN).contains(&envelope.short.len()), "{}", envelope.short.len());
+    }
+
+    #[test]
+    fn what_was_seen_counts_for_a_second_and_under_the_same_connection() {
+        let (envelope, sent) = drained();
+        let dear = plan([charge(1, 1, 1, 1000)]);
+        assert!(wait(&envelope, &dear, sent.plus(FRESH)).is_some());
+        assert_eq!(wait(&envelope, &dear, sent.plus(Micros(FRESH.0 + 1))), None);
+        envelope.forget();
+        assert_eq!(wait(&envelope, &dear, sent), None);
+    }
+
+    #[test]
+    fn of_a_bucket_that_was_not_asked_nothing_is_said() {
+        let (envelope, sent) = drained();
+        let both = plan([charge(2, 1000, 5, 1000), charge(1, 1000, 1, 1000)]);
+        let (_, settlement) = envelope.refuse(&both, sent).unwrap();
+        let verdicts: Vec<_> = settlement.enforced.iter().map(|outcome| outcome.verdict).collect();
+        assert_eq!((settlement.verdict, verdicts), (Verdict::Deny, vec![Verdict::Unasked, Verdict::Deny]));
+        assert_eq!(envelope.refuse(&plan([charge(2, 1000, 5, 1000)]), sent), None);
+    }
+
+    proptest! {
+        /// Whatever others take, and however the call was delayed: what is refused here Redis would refuse.
+        #[test]
+        fn nothing_is_refused_that_redis_would_grant(
+            rate in 1u64..5_000,
+            burst in 5u64..50,
+            spent in 1u64..50_000,
+            cost in 1u64..5_000,
+            delay in 0u64..300_000,
+            later in 0u64..1_000_000,
+            others in prop::collection::vec((0u64..1_000_000, 1u64..3_000), 0..5),
+        ) {
+            let asked = charge(1, rate, burst, cost);
+            let took = charge(1, rate, burst, spent.min(burst * 1000));
+            let start = Timestamp(1 << 50);
+            // Sent at our 0; it ran `delay` later, on a clock of its own.
+            let ran = start.plus(Micros(delay));
+            let (_, entries) = settle(&plan([took]), &[None], ran);
+            let mut state = entries[0].clone().unwrap().state;
+            let envelope = Envelope::new();
+            envelope.remember(asked.key, state.clone(), ran, envelope.sending(Timestamp(0)));
+            let now = Timestamp(later);
+            if envelope.refuse(&plan([asked.clone()]), now).is_some() {
+                let there = start.plus(Micros(later.max(delay)));
+                let mut others = others;
+                others.sort_unstable();
+                for (at, other) in others {
+                    let moment = ran.plus(Micros(at)).min(there);
+                    let (_, entries) = settle(&plan([charge(1, rate, burst, other)]), &[Some(state.clone())], moment);
+                    if let Some(Some(entry)) = entries.first() {
+                        state = entry.state.clone();
+                    }
+                }
+                let (settlement, _) = settle(&plan([asked]), &[Some(state)], there);
+                prop_assert_eq!(settlement.verdict, Verdict::Deny);
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Stands in for marks where there are no traces: it takes no room, and nobody who asked is looked at.
+
+use crate::store::{Caller, StoreError};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks;
+
+impl Marks {
+    pub fn of<'c>(_callers: impl Iterator<Item = &'c dyn Caller>, _error: Option<StoreError>) -> Marks {
+        Marks
+    }
+}

@@ -1,0 +1,25 @@
+//! Keeps the marks of a call, and how it failed.
+
+use crate::store::{Caller, StoreError};
+
+/// Which decision asked, in the words of W3C Trace Context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    pub trace: u128,
+    pub span: u64,
+}
+
+/// Those of one call, in the order of its requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marks {
+    pub decisions: Vec<Mark>,
+    /// Also one that ends the link, and is told when it ends.
+    pub error: Option<StoreError>,
+}
+
+impl Marks {
+    pub fn of<'c>(callers: impl Iterator<Item = &'c dyn Caller>, error: Option<StoreError>) -> Marks {
+        // Where nobody is marked, which is nearly every call, nothing is allocated.
+        Marks { decisions: callers.filter_map(Caller::mark).collect(), error }
+    }
+}
