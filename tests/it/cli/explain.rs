@@ -1,0 +1,391 @@
+//! `tollgate explain` says what the gateway does, and why.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::mint::{Signer, epoch, es256};
+use crate::support::{Gateway, Redis, Upstream, free_port, tollgate};
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// A file in a folder of its own, which goes with it.
+struct Written {
+    directory: TempDir,
+}
+
+impl Written {
+    fn new(text: &str) -> Written {
+        let directory = TempDir::new().unwrap();
+        std::fs::write(directory.path().join("gateway.yaml"), text).unwrap();
+        Written { directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn file(&self) -> String {
+        self.path("gateway.yaml").display().to_string()
+    }
+}
+
+const PLANS: &str = r#"upstream: http://127.0.0.1:9000
+jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}
+policies:
+  - name: plan
+    rules:
+      - {name: enterprise, match: {jwt:plan: enterprise}, limit_keys: [jwt:sub], algorithm_config: {rps: 1000, burst: 2000}}
+      - {name: free, match: {jwt:plan: free}, limit_keys: [jwt:sub], algorithm_config: {rps: 10, burst: 20}}
+      - {name: anonymous, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}
+  - name: export
+    match: {path: "/v1/export/*"}
+    rules:
+      - {name: export, limit_keys: [jwt:sub], algorithm_config: {rate: 10/min, fixed_cost: 10}}
+  - name: plan-next
+    mode: shadow
+    rules:
+      - {name: free-next, match: {jwt:plan: free}, limit_keys: [jwt:sub], algorithm_config: {rps: 5, burst: 10}}
+"#;
+
+#[test]
+fn every_rule_is_told_with_its_line_and_why() {
+    let written = Written::new(PLANS);
+    let claims = r#"{"plan":"free","sub":"acme"}"#;
+    let url = "https://api.example.com/v1/./export/7?a=b";
+    let told = tollgate(&["explain", "-c", &written.file(), "--claims", claims, "--ip", "203.0.113.7", url]);
+    // The bucket's names are those of the public key, and so the same everywhere.
+    let expected = "\
+request  GET api.example.com /v1/export/7 (sent /v1/./export/7?a=b)
+client   203.0.113.7 (TCP peer)
+token    claims as given, not verified
+policy plan                                                                                             FILE:4
+  no   enterprise  jwt:plan is \"free\", wants \"enterprise\"                                               FILE:6
+  YES  free        key jwt:sub \"acme\"  cost 1   10/s burst 20    bucket 0c2a66c52aa3a5b6                FILE:7
+  -    anonymous   not tried, `free` decided                                                            FILE:8
+policy export      match path \"/v1/export/*\": holds                                                     FILE:9
+  YES  export      key jwt:sub \"acme\"  cost 10  10/min burst 10  bucket BUCKET  FILE:12
+policy plan-next   shadow                                                                               FILE:13
+  YES  free-next   key jwt:sub \"acme\"  cost 1   5/s burst 10     bucket c39fb44e1b6fa7c0  shadow        FILE:16
+PASSES if free holds 1 and export holds 10
+no store was looked at: --live shows what the buckets hold
+";
+    let squeeze = |text: &str| {
+        let text = text.replace(&written.file(), "FILE");
+        let lines = text.lines().map(|line| {
+            let (text, place) = line.rsplit_once("  ").unwrap_or((line, ""));
+            if place.starts_with("FILE") { format!("{} {place}\n", text.trim_end()) } else { format!("{line}\n") }
+        });
+        lines.collect::<String>()
+    };
+    let json = tollgate(&["explain", "-c", &written.file(), "--claims", claims, "--json", url]).json();
+    let bucket = json["policies"][1]["rules"][0]["charges"][0]["bucket"].as_str().unwrap();
+    assert_eq!(squeeze(&told.out), squeeze(&expected.replace("BUCKET", bucket)), "{}", told.err);
+    assert_eq!((told.code, &*told.err), (Some(0), ""));
+    assert_eq!(json["answer"]["verdict"], "depends");
+    assert_eq!(json["policies"][0]["rules"][0]["applies"], "no");
+    assert_eq!(json["policies"][0]["rules"][1]["charges"][0]["cost"], 1);
+}
+
+#[test]
+fn the_page_fits_the_usual_width() {
+    let written = Written::new(PLANS);
+    std::fs::copy(written.file(), written.path("g.yaml")).unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["explain", "-c", "g.yaml", "--claims", r#"{"plan":"free","sub":"acme"}"#, "/v1/export/7"])
+        .current_dir(written.directory.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("g.yaml:7") && text.lines().all(|line| line.chars().count() <= 120), "{text}");
+}
+
+/// One request, as the gateway gets it and as explain is asked about it.
+struct Row {
+    method: &'static str,
+    target: &'static str,
+    fields: Vec<(&'static str, String)>,
+    /// What both must say, so that the table shows what it shows.
+    code: u16,
+    reason: &'static str,
+}
+
+fn row(target: &'static str, fields: &[(&'static str, &str)], code: u16, reason: &'static str) -> Row {
+    let fields = fields.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    Row { method: "GET", target, fields, code, reason }
+}
+
+fn token(secret: &str, claims: &Value) -> String {
+    format!("Bearer {}", Signer::hs256(secret).token(&json!({"alg": "HS256"}), claims))
+}
+
+const ORDER: &str = r#"
+client_ip: {trusted_proxies: [127.0.0.0/8]}
+jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}
+api_keys: {from: header:x-api-key, file: keys.txt}
+exempt: [{ip:address: {cidr: [10.20.0.0/16]}}]
+limits: {header_bytes: 2KiB, target_bytes: 1KiB, headers: 20, body_bytes: 1KiB}
+retry_after_jitter: {share: 0.5, max: 30s}
+policies:
+  - name: block
+    rules:
+      - {name: partner, match: {header:x-partner: bad}, action: deny}
+  - name: plan
+    rules:
+      - {name: free, match: {jwt:plan: free}, limit_keys: [jwt:sub], algorithm_config: {rate: 2/day}}
+      - {name: keyed, limit_keys: [key:id], overrides: {vip: {rate: 3/day}}, algorithm_config: {rate: 1/day}}
+      - {name: anonymous, limit_keys: [ip:address], limits: {minute: {rate: 4/min}, day: {rate: 3/day}}}
+  - name: costly
+    match: {path: "/v1/export/*"}
+    rules:
+      - name: export
+        limit_keys: ["jwt:sub|ip:address"]
+        algorithm_config: {rate: 100/day, cost_source: header:x-cost, default_cost: 60}
+  - name: ceiling
+    match: {path: /shared}
+    rules:
+      - {name: everybody, limit_keys: [], status: 503, algorithm_config: {rate: 1/day}}
+  - name: closed
+    match: {path: /closed}
+    otherwise: deny
+    rules:
+      - {name: open, match: {query:door: open}, action: allow}
+"#;
+
+#[test]
+fn explain_foretells_what_the_gateway_answers() {
+    let good = |sub: &str| token(SECRET, &json!({"sub": sub, "plan": "free", "exp": epoch() + 600}));
+    let expired = token(SECRET, &json!({"sub": "ann", "plan": "free", "exp": epoch() - 600}));
+    let forged =
+        token("another secret, and just as long", &json!({"sub": "ann", "plan": "free", "exp": epoch() + 600}));
+    let ann = good("ann");
+    let limited = "token_bucket_exceeded";
+    let mut rows = vec![
+        // A head that is none.
+        Row { method: "TRACE", ..row("/", &[], 405, "bad_request") },
+        row("/", &[("Host", "a"), ("Host", "b")], 400, "bad_request"),
+        row("/", &[("Content-Length", "5000")], 413, "bad_request"),
+        row("/", &[("X-Long", &"x".repeat(3000))], 431, "bad_request"),
+        // More than one reading.
+        row("/a%2fb", &[], 400, "bad_request"),
+        row("/", &[("X-Partner", "a"), ("X-Partner", "b")], 400, "ambiguous_request"),
+        row("/?door=a&door=b", &[], 400, "ambiguous_request"),
+        row("/", &[("Authorization", &ann), ("Connection", "authorization")], 400, "ambiguous_request"),
+        // Credentials, before any rule.
+        row("/", &[("Authorization", "Bearer nonsense"), ("X-Partner", "bad")], 401, "token_invalid"),
+        row("/", &[("Authorization", &expired)], 401, "token_invalid"),
+        row("/", &[("Authorization", &forged)], 401, "token_invalid"),
+        row("/", &[("X-Api-Key", "no such key")], 401, "key_invalid"),
+        // Rules that refuse.
+        row("/", &[("X-Partner", "bad")], 403, "denied"),
+        row("/", &[("X-Partner", "bad"), ("X-Forwarded-For", "10.20.0.1")], 403, "denied"),
+        row("/closed", &[], 403, "denied"),
+        row("/closed?door=open", &[("X-Forwarded-For", "10.20.0.1")], 200, ""),
+        row("/v1/export/1", &[("X-Cost", "101"), ("Authorization", &ann)], 429, "cost_too_large"),
+        // Limits.
+        row("/", &[("Authorization", &ann)], 200, ""),
+        row("/", &[("Authorization", &ann)], 200, ""),
+        row("/", &[("Authorization", &ann)], 429, limited),
+        row("/", &[("Authorization", &good("bob"))], 200, ""),
+        row("/v1/%65xport/1", &[("Authorization", &good("eve"))], 200, ""),
+        row("/v1/./export/1", &[("Authorization", &good("eve"))], 429, limited),
+        row("/v1/export/1", &[("Authorization", &good("eve")), ("X-Cost", "40")], 200, ""),
+        row("/", &[("X-Api-Key", "the key of acme")], 200, ""),
+        row("/", &[("X-Api-Key", "the key of acme")], 429, limited),
+        row("/", &[("X-Forwarded-For", "198.51.100.1, 203.0.113.7")], 200, ""),
+        row("/shared", &[("X-Forwarded-For", "203.0.113.8")], 200, ""),
+        row("/shared", &[("X-Forwarded-For", "203.0.113.9")], 503, limited),
+        row("/", &[("X-Forwarded-For", "10.20.0.1")], 200, ""),
+    ];
+    for _ in 0..3 {
+        rows.push(row("/", &[("X-Api-Key", "the key of the vip")], 200, ""));
+        rows.push(row("/", &[("X-Forwarded-For", "203.0.113.77")], 200, ""));
+    }
+    rows.push(row("/", &[("X-Api-Key", "the key of the vip")], 429, limited));
+    rows.push(row("/", &[("X-Forwarded-For", "203.0.113.77")], 429, limited));
+
+    let line = |key: &str, id: &str| {
+        use sha2::Digest;
+        let hash: String = sha2::Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{hash} {id} gold\n")
+    };
+    let keys = line("the key of acme", "acme") + &line("the key of the vip", "vip");
+    let redis = Redis::start();
+    for store in ["", &redis.patient_store()] {
+        let upstream = Upstream::start();
+        let gateway = Gateway::start_beside(&upstream, &format!("{ORDER}{store}"), &[("keys.txt", &keys)]);
+        let (file, admin) = (gateway.file("gateway.yaml").display().to_string(), gateway.admin.to_string());
+        for Row { method, target, fields, code, reason } in &rows {
+            let headers: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+            let mut arguments = vec!["explain", "-c", &file, "-X", method, "--live", "--admin", &admin, "--json"];
+            headers.iter().for_each(|header| arguments.extend(["-H", header]));
+            let url = format!("http://test{target}");
+            arguments.push(&url);
+            let told = tollgate(&arguments);
+            let what = format!("{method} {target} {fields:?}: {} {}", told.out, told.err);
+            assert_eq!(told.code, Some(0), "{what}");
+            let answer = &told.json()["answer"];
+            let foretold = (answer["code"].as_u64().unwrap_or(200), answer["reason"].as_str().unwrap_or(""));
+
+            let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, &**value)).collect();
+            let response = gateway.client().send(method, target, &fields, "");
+            let answered = response.field("x-tollgate-reason").unwrap_or_default();
+            assert_eq!((u64::from(response.status), &*answered), foretold, "{what}");
+            assert_eq!((response.status, &*answered), (*code, *reason), "{what}");
+            let retry = response.field("retry-after").map(|seconds| seconds.parse::<u64>().unwrap());
+            match (retry, answer["retry_after"].as_u64()) {
+                // A second may have begun in between, and with it the share that is spread.
+                (Some(told), Some(foretold)) => assert!(told.abs_diff(foretold) <= 2, "{told}: {what}"),
+                (told, foretold) => assert_eq!(told, foretold, "{what}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_explain_reads_is_what_the_fields_say_and_reading_costs_nothing() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let rules = "rules: [{name: few, limit_keys: [ip:address], algorithm_config: {rate: 5/day}}]\n";
+    for store in ["", &redis.patient_store()] {
+        let gateway = Gateway::start(&upstream, &format!("{rules}{store}"));
+        let (file, admin) = (gateway.file("gateway.yaml").display().to_string(), gateway.admin.to_string());
+        let level = || {
+            let told = tollgate(&["explain", "-c", &file, "--live", "--admin", &admin, "--json", "/"]);
+            told.json()["policies"][0]["rules"][0]["charges"][0]["level"].clone()
+        };
+        assert_eq!(level()["left"], 5);
+        for left in [4, 3, 2, 1, 0] {
+            assert_eq!(gateway.client().get("/", &[]).number("ratelimit-remaining"), left);
+            for _ in 0..2 {
+                // What came back meanwhile is far less than one.
+                assert_eq!(level()["left"].as_f64().unwrap().floor(), f64::from(u32::try_from(left).unwrap()));
+            }
+        }
+        assert_eq!(level()["pays"], false);
+        let refused = gateway.client().get("/", &[]);
+        let wait = level()["wait_us"].as_u64().unwrap().div_ceil(1_000_000);
+        assert!(refused.number("ratelimit-reset").abs_diff(wait) <= 1, "{refused:?} {wait}");
+    }
+}
+
+#[test]
+fn what_cannot_be_explained_says_what_would_help() {
+    let jwks = format!("http://127.0.0.1:{}/jwks", free_port());
+    let fetched =
+        format!("upstream: http://127.0.0.1:9\njwt: {{algorithms: [RS256], keys: {{jwks_url: \"{jwks}\"}}}}\n");
+    let (fetched, plain) = (Written::new(&fetched), Written::new("upstream: http://127.0.0.1:9\n"));
+    let live = Written::new(&format!("{PLANS}admin: 127.0.0.1:{}\n", free_port()));
+    let header = json!({"alg": "RS256"});
+    let unverified = Signer::Nobody.token(&header, &json!({"exp": epoch() + 600}));
+    for (written, arguments, expected) in [
+        (&fetched, &["--jwt", &*unverified, "/"][..], "fetch them with --live"),
+        (&plain, &["--claims", "{}", "/"], "has no `jwt`"),
+        (&plain, &["--jwt", "a.b.c", "/"], "has no `jwt`"),
+        (&fetched, &["--claims", "[]", "/"], "must be a JSON object"),
+        (&fetched, &["--claims", "{", "/"], "must be a JSON object"),
+        (&plain, &["-H", "X Key: a", "/"], "must be 'name: value'"),
+        (&plain, &["ftp://a/"], "must begin with http://"),
+        (&live, &["--live", "/"], "no gateway answers there"),
+        (&Written::new(PLANS), &["--live", "/"], "admin: missing"),
+        (&plain, &["--id", "a", "--log", "no-such-file"], "no-such-file: No such file"),
+        (&plain, &["--id", "a"], "--log: missing: "),
+    ] {
+        let told = tollgate(&[&["explain", "-c", &*written.file()], arguments].concat());
+        assert_eq!((told.code, &*told.out), (Some(1), ""), "{arguments:?}");
+        assert!(told.err.contains(expected), "{arguments:?}: {}", told.err);
+    }
+    let told = tollgate(&["explain", "-c", &fetched.file(), "--live", "--json", "--jwt", &unverified, "/"]);
+    let answer = &told.json()["answer"];
+    assert_eq!((&answer["code"], &answer["reason"]), (&json!(503), &json!("keys_unavailable")), "{told:?}");
+    for wrong in [&["explain"][..], &["explain", "--id", "a", "/"], &["explain", "--jwt", "a", "--claims", "{}", "/"]] {
+        assert_eq!(tollgate(wrong).code, Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn of_several_issuers_the_one_that_says_so_is_a_part_of_the_bucket() {
+    let written = Written::new(
+        "upstream: http://127.0.0.1:9
+jwt:
+  issuers:
+    - {issuer: one, algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}
+    - {issuer: two, algorithms: [HS256], keys: {secret: fedcba9876543210fedcba9876543210}}
+rules: [{name: free, limit_keys: [jwt:sub], algorithm_config: {rate: 2/day}}]
+store: {redis: {url: \"redis://127.0.0.1:1\"}}
+",
+    );
+    let file = written.file();
+    let bucket = |claims: &Value| {
+        let told = tollgate(&["explain", "-c", &file, "--json", "--claims", &claims.to_string(), "/"]);
+        told.json()["policies"][0]["rules"][0]["charges"][0]["bucket"].as_str().unwrap().to_owned()
+    };
+    let (one, two) = (bucket(&json!({"iss": "one", "sub": "a"})), bucket(&json!({"iss": "two", "sub": "a"})));
+    assert_ne!(one, two);
+    let claims = json!({"iss": "two", "sub": "a", "exp": epoch() + 600});
+    let token = Signer::hs256("fedcba9876543210fedcba9876543210").token(&json!({"alg": "HS256"}), &claims);
+    let told = tollgate(&["explain", "-c", &file, "--jwt", &token, "/"]);
+    assert!(
+        told.out.contains(&two) && told.out.contains("token    valid, iss \"two\", sub \"a\", expires in "),
+        "{told:?}"
+    );
+    for (arguments, expected) in [
+        (&["explain", "--claims", r#"{"sub": "a"}"#, "/"][..], "iss must be one of one, two"),
+        (&["bucket", "show", "free", "jwt:sub=a"], "--issuer: must be one of one, two"),
+        (&["bucket", "show", "free", "jwt:sub=a", "--issuer", "six"], "--issuer: must be one of one, two"),
+        (&["bucket", "show", "free", "jwt:sub=a", "--issuer", "two"], "unreachable: "),
+    ] {
+        let told = tollgate(&[arguments, &["-c", &file]].concat());
+        assert!(told.code == Some(1) && told.err.contains(expected), "{arguments:?}: {told:?}");
+    }
+}
+
+#[test]
+fn keys_that_an_issuer_publishes_are_fetched_when_that_is_asked_for() {
+    let minted = es256();
+    let set = json!({"keys": [minted.jwk_as("k")]}).to_string();
+    let issuer = Upstream::answering(move |_, stream| {
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{set}", set.len());
+    });
+    let keys = format!("{{algorithms: [ES256], keys: {{jwks_url: \"http://{}/\"}}}}", issuer.address);
+    let rules = "rules: [{name: blocked, match: {jwt:sub: a}, action: deny}]";
+    let written = Written::new(&format!("upstream: http://127.0.0.1:9\njwt: {keys}\n{rules}\n"));
+    let told = |token: &str, live: &[&str]| {
+        tollgate(&[&["explain", "-c", &written.file(), "--jwt", token], live, &["/"]].concat())
+    };
+    let token = minted.signer.token(&json!({"alg": "ES256", "kid": "k"}), &json!({"sub": "a", "exp": epoch() + 600}));
+    let refused = told(&token, &["--live"]);
+    assert!(
+        refused.out.contains("token    valid, sub \"a\"") && refused.out.contains("REFUSED 403 denied"),
+        "{refused:?}"
+    );
+    let forged = es256().signer.token(&json!({"alg": "ES256", "kid": "k"}), &json!({"sub": "a", "exp": epoch() + 600}));
+    assert!(
+        told(&forged, &["--live"]).out.contains("REFUSED 401 token_invalid: the token is bad: its signature is wrong")
+    );
+    let unasked = told(&token, &[]);
+    assert!(
+        unasked.code == Some(1) && unasked.err.contains(&format!("fetched from http://{}/", issuer.address)),
+        "{unasked:?}"
+    );
+    // What is wrong before any key is looked at needs none.
+    let expired = minted.signer.token(&json!({"alg": "ES256", "kid": "k"}), &json!({"sub": "a", "exp": epoch() - 600}));
+    assert!(told(&expired, &[]).out.contains("it has expired"));
+}
+
+#[test]
+fn a_kill_switch_is_told_with_its_end() {
+    let rule =
+        |name: &str, until: &str| format!("{{name: {name}, match: {{path: /{name}}}, action: deny, expires: {until}}}");
+    let rules = [rule("over", "2001-01-01T00:00:00Z"), rule("held", "2999-01-01T01:00:00+01:00")].join(", ");
+    let written = Written::new(&format!("upstream: http://127.0.0.1:9\nrules: [{rules}]\n"));
+    let told = |path: &str| tollgate(&["explain", "-c", &written.file(), path]).out;
+    let (over, held) = (told("/over"), told("/held"));
+    assert!(
+        over.contains("no   over  over since 2001-01-01T00:00:00Z") && over.contains("PASSES: no limit applies"),
+        "{over}"
+    );
+    assert!(held.contains("YES  held  deny: refuses; until 2999-01-01T00:00:00Z"), "{held}");
+    assert!(held.contains("REFUSED 403 denied: by rule held of policy default\nno bucket is charged"), "{held}");
+}

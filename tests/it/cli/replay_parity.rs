@@ -1,0 +1,295 @@
+//! That a replay decides as the gateway did: request by request, from a log of ours and from others'.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use tollgate::access_log_line::{Asked, Kind, Line, Origin, Source};
+use tollgate::base::time::{Clock, Micros, Timestamp};
+use tollgate::config::{Config, Surroundings};
+use tollgate::limit::charge::{LimitId, Plan, Settlement};
+use tollgate::limit::identity::Claims;
+use tollgate::limit::outcome::Verdict;
+use tollgate::limit::request::{ClientAddress, Request};
+use tollgate::limit::rule_set::Answer;
+use tollgate::replay::entry::{Format, Read, Told};
+use tollgate::replay::json_fields::{Fields, Mapping};
+use tollgate::replay::line_reader::Lines;
+use tollgate::replay::merge::Merge;
+use tollgate::replay::simulation::{Cause, Fate, Trial};
+use tollgate::store::memory::{Memory, Settings};
+
+use crate::support::{Gateway, Upstream, eventually};
+
+const FILE: &str = "\
+upstream: http://127.0.0.1:9000
+hash_key: a key of sixteen bytes or more
+jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}
+exempt: [{ip:address: 203.0.113.99}]
+policies:
+  - name: block
+    rules:
+      - {name: bad, match: {path: /bad}, action: deny}
+  - name: ceiling
+    rules:
+      - {name: everybody, limit_keys: [], algorithm_config: {rps: 40, burst: 60}}
+  - name: plan
+    rules:
+      - {name: gold, match: {jwt:plan: gold}, limit_keys: [jwt:sub],
+         limits: {second: {rps: 8, burst: 9, shadow: {rps: 4, burst: 6}}, minute: {rate: 60/min}}}
+      - {name: trial, mode: shadow, limit_keys: [\"jwt:sub|ip:address\"], algorithm_config: {rps: 2, burst: 3}}
+      - name: free
+        match: {jwt:plan: {not: gold}}
+        limit_keys: [\"jwt:sub|ip:address\"]
+        algorithm_config: {rps: 3, burst: 7, cost_source: header:x-cost, max_cost: 4}
+  - name: next
+    mode: shadow
+    rules:
+      - {name: tight, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 2}}
+";
+
+fn config() -> Config {
+    let read = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
+    let surroundings = Surroundings { variable: &|_| None, folder: Path::new(""), read: &read };
+    Config::parse("gateway.yaml", FILE.as_bytes(), surroundings).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// One request, as somebody sends it.
+#[derive(Clone, Debug)]
+struct Sent {
+    at: Timestamp,
+    client: IpAddr,
+    sub: Option<String>,
+    plan: Option<&'static str>,
+    path: &'static str,
+    cost: Option<String>,
+}
+
+fn sent(at: Timestamp) -> Sent {
+    let known = fastrand::bool();
+    Sent {
+        at,
+        client: IpAddr::from([203, 0, 113, [1, 2, 3, 99][fastrand::usize(..4)]]),
+        sub: known.then(|| format!("user-{}", fastrand::u8(..4))),
+        plan: known.then(|| ["gold", "free", "basic"][fastrand::usize(..3)]),
+        path: if fastrand::u8(..20) == 0 { "/bad" } else { "/good" },
+        cost: (fastrand::u8(..3) == 0).then(|| format!("{}.{:03}", fastrand::u8(..6), fastrand::u16(..1000))),
+    }
+}
+
+/// What the gateway's own rules and store answer, and what they write down.
+struct Live<'c> {
+    config: &'c Config,
+    memory: Memory,
+    clock: Clock,
+    shadows: HashMap<LimitId, [u64; 2]>,
+}
+
+impl Live<'_> {
+    fn answer(&mut self, sent: &Sent) -> (Fate, String) {
+        let mut head = http::Request::builder().uri(sent.path);
+        if let Some(cost) = &sent.cost {
+            head = head.header("x-cost", cost);
+        }
+        let (head, ()) = head.body(()).unwrap().into_parts();
+        let claims = json!({"sub": sent.sub, "plan": sent.plan}).as_object().unwrap().clone();
+        let claims = Claims::new(claims, None);
+        let request = Request {
+            head: &head,
+            client: ClientAddress::new(sent.client, 64),
+            claims: Some(&claims),
+            key: None,
+            route: "default",
+            upstream: "default",
+        };
+        self.clock.set(sent.at);
+        match self.config.rules.plan(&request, sent.at).answer {
+            Answer::Denied => (Fate::Refused, self.line(sent, Some("denied"), None)),
+            Answer::Exempt => (Fate::Allowed, self.line(sent, None, None)),
+            Answer::TooLarge(_) => panic!("no cost is above a burst"),
+            Answer::Charge(plan) => {
+                let settlement = self.memory.take(&plan).settlement;
+                for (charge, outcome) in plan.shadow.iter().zip(&settlement.shadow) {
+                    let [asked, refused] = self.shadows.entry(charge.limit).or_default();
+                    *asked += 1;
+                    *refused += u64::from(outcome.verdict.is_refusal());
+                }
+                let granted = settlement.is_granted();
+                let reason = (!granted).then_some("token_bucket_exceeded");
+                let fate = if granted { Fate::Allowed } else { Fate::Refused };
+                (fate, self.line(sent, reason, Some((&plan, &settlement))))
+            }
+        }
+    }
+
+    fn line(&self, sent: &Sent, reason: Option<&'static str>, paid: Option<(&Plan, &Settlement)>) -> String {
+        let names = &self.config.hash_key;
+        let mut limits = Vec::new();
+        if let Some((plan, settlement)) = paid {
+            // A shadow is not asked about a request that is refused.
+            let unasked = std::iter::repeat(&tollgate::limit::outcome::Outcome::UNASKED);
+            let shadow = settlement.shadow.iter().chain(unasked);
+            let outcomes = settlement.enforced.iter().chain(shadow);
+            for (charge, outcome) in plan.charges().zip(outcomes) {
+                let limit = self.config.rules.limit(charge.limit).unwrap();
+                limits.push(Asked {
+                    policy: limit.policy.clone().into(),
+                    rule: limit.name.clone().into(),
+                    mode: limit.mode,
+                    verdict: outcome.verdict,
+                    cost: charge.cost,
+                    remaining: (outcome.verdict != Verdict::Unasked).then_some(outcome.remaining),
+                    bucket: names.bucket(&charge.key.0),
+                });
+            }
+        }
+        let attributes = [("jwt:sub", sent.sub.as_deref()), ("jwt:plan", sent.plan)];
+        let attributes = attributes.iter().filter_map(|(name, value)| Some((*name, (*value)?)));
+        let spent = Micros(fastrand::u64(..900));
+        let line = Line {
+            time: Timestamp(sent.at.0 - spent.0),
+            request_id: "id".into(),
+            kind: if reason.is_some() { Kind::Refused } else { Kind::Allowed },
+            route: "default".into(),
+            method: "GET".into(),
+            code: if reason.is_some() { 429 } else { 200 },
+            origin: Origin::Gateway,
+            duration_us: spent,
+            decision_us: Some(spent),
+            upstream_us: None,
+            request_bytes: 0,
+            response_bytes: 0,
+            reason: reason.map(Into::into),
+            policy: None,
+            rule: None,
+            cost: None,
+            remaining: None,
+            bucket: None,
+            retry_after: None,
+            source: paid.map(|_| Source::Store),
+            limits,
+            attributes: attributes.map(|(name, value)| (name.into(), names.value(name, value.as_bytes()))).collect(),
+        };
+        let mut text = Vec::new();
+        line.write(&mut text);
+        String::from_utf8(text).unwrap()
+    }
+}
+
+fn application(sent: &Sent) -> String {
+    let Sent { at, client, sub, plan, path, cost } = sent;
+    json!({"t": at.0, "ip": client, "user": {"id": sub, "plan": plan}, "uri": path, "cost": cost}).to_string()
+}
+
+#[track_caller]
+fn check(trial: &mut Trial<'_>, format: &Format, line: &str, fate: Fate) {
+    let Read::Entry(entry) = format.read(line.as_bytes()) else { panic!("unreadable: {line}") };
+    assert_eq!(trial.decide(&entry, None), fate, "{line}");
+}
+
+#[test]
+fn a_replay_decides_every_request_as_it_was_decided() {
+    let config = config();
+    let map = "time=t,ip:address=ip,jwt:sub=user.id,jwt:plan=user.plan,path=uri,header:x-cost=cost";
+    let map: Vec<_> = map.split(',').map(|member| Mapping::parse(member).unwrap()).collect();
+    let mapped = Format::Mapped(Arc::new(Fields::new(&map).unwrap()));
+    let mut refused = 0;
+    for seed in 0..10 {
+        fastrand::seed(seed);
+        let mut at = Timestamp(1_795_272_712_000_000);
+        let clock = Clock::manual(at);
+        let memory = Memory::new(&Settings::default(), clock.clone());
+        let mut live = Live { config: &config, memory, clock, shadows: HashMap::new() };
+        // One log with names of values, one without any: there the rules are those that it names.
+        let trial = || Trial::new(&config, None, &[]);
+        let (mut named, mut unnamed, mut foreign) = (trial(), trial(), trial());
+        for _ in 0..400 {
+            at = at.plus(Micros(if fastrand::bool() { 0 } else { fastrand::u64(..60_000) }));
+            let sent = sent(at);
+            let (fate, line) = live.answer(&sent);
+            check(&mut named, &Format::Found, &line, fate);
+            let without =
+                line.split(",\"attributes\"").next().unwrap().trim_end().trim_end_matches('}').to_owned() + "}";
+            check(&mut unnamed, &Format::Ours, &without, fate);
+            check(&mut foreign, &mapped, &application(&sent), fate);
+            refused += u64::from(fate == Fate::Refused);
+        }
+        for trial in [&named, &unnamed, &foreign] {
+            assert_eq!(trial.counts.shadows, live.shadows, "seed {seed}");
+        }
+        assert_eq!(by_limit(&named), by_limit(&foreign), "seed {seed}");
+        assert_eq!(by_limit(&unnamed), by_limit(&foreign), "seed {seed}");
+    }
+    assert!((500..3_500).contains(&refused), "{refused} refused");
+}
+
+/// How often each limit refused.
+fn by_limit(trial: &Trial<'_>) -> HashMap<Cause, u64> {
+    let of_limit = |cause: &Cause| matches!(cause, Cause::Limit(_));
+    trial.counts.causes.iter().filter(|(cause, _)| of_limit(cause)).map(|(cause, count)| (*cause, *count)).collect()
+}
+
+/// Each client is one thread that asks one request after the other, and none of its buckets is near its edge when it asks:
+/// so no microsecond between a decision and the line about it matters.
+#[test]
+fn a_log_of_a_gateway_comes_out_as_the_gateway_decided() {
+    const CLIENTS: usize = 4;
+    const REQUESTS: usize = 60;
+    let upstream = Upstream::start();
+    let rest = "\
+access_log: {to: access.jsonl}
+exempt: [{header:x-plan: staff}]
+policies:
+  - name: block
+    rules: [{name: bad, match: {path: /bad}, action: deny}]
+  - name: plan
+    rules:
+      - name: gold
+        match: {header:x-plan: gold}
+        limit_keys: [header:x-user]
+        limits: {hour: {rate: 30/hour}, day: {rate: 100/day}}
+      - name: free
+        limit_keys: [header:x-user]
+        algorithm_config: {rate: 9/hour, cost_source: header:x-cost, max_cost: 3}
+  - name: pace
+    match: {path: /paced}
+    rules: [{name: steady, limit_keys: [header:x-user], algorithm_config: {rate: 2/5s}}]
+";
+    let gateway = Gateway::start(&upstream, rest);
+    let ask = &|client: usize| {
+        let (user, mut http) = (format!("user-{client}"), gateway.client());
+        let paths = ["/good", "/good", "/good", "/bad"];
+        let mut refused = 0;
+        for _ in 0..REQUESTS {
+            let path = paths[fastrand::usize(..paths.len())];
+            let plan = ["gold", "free", "staff"][fastrand::usize(..3)];
+            let cost = fastrand::u8(0..5).to_string();
+            let fields = [("X-User", &*user), ("X-Plan", plan), ("X-Cost", &cost)];
+            refused += usize::from(http.get(path, &fields).status != 200);
+        }
+        // Two in five seconds: the third is five seconds early.
+        let paced = (0..3).map(|_| http.get("/paced", &[("X-User", &user), ("X-Plan", "gold")]).status);
+        refused + paced.filter(|status| *status != 200).count()
+    };
+    let refused: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || ask(client))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    let file = gateway.file("access.jsonl");
+    let whole = CLIENTS * (REQUESTS + 3);
+    eventually("every line is there", || std::fs::read_to_string(&file).unwrap_or_default().lines().count() == whole);
+    let config = Config::load(&gateway.file("gateway.yaml")).unwrap_or_else(|problems| panic!("{problems}"));
+    let mut trial = Trial::new(&config, None, &[]);
+    let mut merge = Merge::new([(Lines::open(file.to_str().unwrap()).unwrap(), Format::Found)]);
+    while let Some(entry) = merge.advance().unwrap() {
+        let fate = trial.decide(&entry, None);
+        let Told::Ours(logged) = &entry.told else { panic!("{entry:?}") };
+        assert_eq!(fate == Fate::Refused, logged.kind == Kind::Refused, "{entry:?}");
+        assert_ne!(fate, Fate::Undecided, "{entry:?}");
+    }
+    assert_eq!(usize::try_from(trial.counts.refused).unwrap(), refused);
+    assert_eq!(usize::try_from(trial.counts.allowed).unwrap(), whole - refused);
+    assert!((whole / 5..whole * 4 / 5).contains(&refused), "{refused} of {whole}");
+}

@@ -1,0 +1,148 @@
+//! One file for each mistake, with the report that it must give below a `# ---` line; and files that must be fine.
+
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use tollgate::base::time::Timestamp;
+use tollgate::config::problem::Problems;
+use tollgate::config::{Config, Surroundings};
+
+use crate::support::Certificates;
+
+/// The files of `good` or `bad`.
+pub fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config").join(folder);
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// What the environment holds for these files.
+fn environment(name: &str) -> Option<String> {
+    match name {
+        "TEN" => Some("10".to_owned()),
+        "SECRET" => Some("12345678901234567890123456789012".to_owned()),
+        "EMPTY" => Some(String::new()),
+        _ => None,
+    }
+}
+
+/// The 21st of November 2026.
+const NOW: Timestamp = Timestamp(1_795_219_200_000_000);
+
+/// SHA-256 of a key.
+const KEY: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+const WRONG_KEYS: &str = "\
+# A key where its hash should be.
+wVxW3cGZ0JbXIHl9bYkOTqfvjJ0rEd5x acme gold
+
+KEY acme
+KEY acme gold
+KEY acme, Inc. gold
+  KEY a/b gold
+KEY a go+ld # a remark
+KEY acme silver
+";
+
+/// Reads a file as if all the others that these files name were beside it.
+pub fn parse(bytes: &[u8]) -> Result<Config, Problems> {
+    let certificates = Certificates::get();
+    let read = |path: &Path| match path.to_str() {
+        Some("ca.pem") => Ok(certificates.authority.clone().into_bytes()),
+        Some("gw.pem") => Ok(certificates.client.0.clone().into_bytes()),
+        Some("gw.key") => Ok(certificates.client.1.clone().into_bytes()),
+        Some("other.key") => Ok(certificates.server.1.clone().into_bytes()),
+        Some("api-keys.txt") => Ok(format!("{KEY} acme gold\n").into_bytes()),
+        Some("wrong-keys.txt") => Ok(WRONG_KEYS.replace("KEY", KEY).into_bytes()),
+        Some("empty.txt") => Ok(Vec::new()),
+        Some("password.txt") => Ok(b"secret\n".to_vec()),
+        Some("empty-keys.json") => Ok(b"{\"keys\":[]}".to_vec()),
+        Some("rsa.pub.pem" | "rsa-1024.pub.pem" | "secp256k1.pub.pem") => {
+            std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keys").join(path))
+        }
+        _ => Err(std::io::ErrorKind::NotFound.into()),
+    };
+    Config::parse("gateway.yaml", bytes, Surroundings { variable: &environment, folder: Path::new(""), read: &read })
+}
+
+fn report(bytes: &[u8]) -> String {
+    match parse(bytes) {
+        Ok(config) => match config.warnings.at(NOW) {
+            warnings if warnings.warnings.is_empty() => "ok".to_owned(),
+            warnings => format!("{warnings}\nok"),
+        },
+        Err(problems) => problems.to_string(),
+    }
+}
+
+/// How many there are.
+#[track_caller]
+fn every_file_gives_its_report(folder: &str) -> usize {
+    let mut wrong = Vec::new();
+    let files = files(folder);
+    for path in &files {
+        let text = std::fs::read_to_string(path).unwrap();
+        let (yaml, expected) = text.split_once("# ---\n").unwrap_or_else(|| panic!("{}: no report", path.display()));
+        let expected: Vec<_> =
+            expected.lines().map(|line| line.trim_start_matches('#').strip_prefix(' ').unwrap_or("")).collect();
+        let found = report(yaml.as_bytes());
+        if found != expected.join("\n") {
+            wrong.push(format!("{}:\n{found}\n", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    files.len()
+}
+
+#[test]
+fn every_bad_file_gives_the_report_that_stands_in_it() {
+    let files = every_file_gives_its_report("bad");
+    assert!(files >= 100, "{files} files");
+}
+
+#[test]
+fn every_unwise_file_gives_the_warnings_that_stand_in_it() {
+    every_file_gives_its_report("warned");
+}
+
+#[test]
+fn every_good_file_is_good() {
+    let report = |path: &PathBuf| format!("{}:\n{}", path.display(), report(&std::fs::read(path).unwrap()));
+    let wrong: Vec<_> = files("good").iter().map(report).filter(|report| !report.ends_with(":\nok")).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn bytes_that_are_no_file_of_ours_are_refused_in_one_line() {
+    for (bytes, expected) in [
+        (&b""[..], "gateway.yaml: must be a mapping, is empty\n1 problem"),
+        (b"# nothing\n", "gateway.yaml: must be a mapping, is empty\n1 problem"),
+        (b"\xff\xfe\x00", "gateway.yaml: must be UTF-8 text, is not in line 1\n1 problem"),
+        (b"a: b\nc: \xff\n", "gateway.yaml: must be UTF-8 text, is not in line 2\n1 problem"),
+        (b"just text", "gateway.yaml:1:1: must be a mapping, is `just text`\n1 problem"),
+    ] {
+        assert_eq!(report(bytes), expected);
+    }
+    let huge = "# filler\n".repeat(1 << 20);
+    assert_eq!(report(huge.as_bytes()), "gateway.yaml: must be at most 4194304 bytes, is 9437184\n1 problem");
+}
+
+proptest! {
+    /// Whatever an editor leaves behind: it is a file, or it has problems, and neither ends the process.
+    #[test]
+    fn a_mangled_file_never_panics(cuts in prop::collection::vec((any::<prop::sample::Index>(), 0usize..4, "[ -~\n\t\u{e9}]{0,3}"), 1..8)) {
+        let mut text: Vec<char> = include_str!("../../config/good/everything.yaml").chars().collect();
+        for (at, taken, put) in cuts {
+            let at = at.index(text.len());
+            text.splice(at..(at + taken).min(text.len()), put.chars());
+        }
+        let text: String = text.into_iter().collect();
+        prop_assert!(!report(text.as_bytes()).is_empty());
+    }
+
+    #[test]
+    fn bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        prop_assert!(!report(&bytes).is_empty());
+    }
+}

@@ -1,0 +1,5 @@
+//! gateway.yaml: errors, warnings and the schema.
+
+mod bad_files;
+mod lints;
+mod schema;

@@ -1,0 +1,79 @@
+//! Every key, attribute and operator has an example in the documentation, which `check` accepts.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use tollgate::limit::attribute::SPELLINGS;
+
+use super::Schema;
+use crate::repository::docs;
+
+/// What the examples of a page use, section by section.
+struct Used<'s> {
+    schema: &'s Schema,
+    /// Pointers into the schema.
+    keys: BTreeSet<String>,
+    /// Every text that stands where attributes may.
+    attributes: Vec<String>,
+}
+
+impl Used<'_> {
+    /// `at` is the pointer to what the schema says of `value`.
+    fn see(&mut self, at: &str, value: &Value) {
+        let Some(node) = self.schema.text.pointer(at) else { return };
+        if let Some(target) = node["$ref"].as_str() {
+            return self.see(target.trim_start_matches('#'), value);
+        }
+        for alternatives in ["anyOf", "allOf"] {
+            for index in 0..node[alternatives].as_array().map_or(0, Vec::len) {
+                self.see(&format!("{at}/{alternatives}/{index}"), value);
+            }
+        }
+        for member in value.as_array().into_iter().flatten() {
+            self.see(&format!("{at}/items"), member);
+        }
+        for (key, inner) in value.as_object().into_iter().flatten() {
+            let escaped = key.replace('~', "~0").replace('/', "~1");
+            let property = format!("{at}/properties/{escaped}");
+            if node["properties"].get(key).is_some() {
+                self.see(&property, inner);
+                self.keys.insert(property);
+            } else {
+                self.see(&format!("{at}/additionalProperties"), inner);
+            }
+            if at == "/definitions/conditions" {
+                // Of those whose names are theirs, what can be expected is the same as of any other.
+                self.see("/definitions/expectation", inner);
+                self.attributes.push(key.clone());
+            }
+            if key == "limit_keys" {
+                self.attributes.extend(inner.as_array().into_iter().flatten().map(Value::to_string));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_key_attribute_and_operator_has_an_example() {
+    let schema = Schema::shipped();
+    let mut used = Used { schema: &schema, keys: BTreeSet::new(), attributes: Vec::new() };
+    // That check accepts them is another test.
+    for block in docs::blocks(&docs::read("docs/configuration.md"), "yaml") {
+        used.see("", &serde_yaml::from_str(&docs::whole(block)).unwrap());
+    }
+    let mut missing = Vec::new();
+    for (at, section) in schema.sections().into_iter().filter(|(at, _)| at != "/definitions/conditions") {
+        let keys = section["properties"].as_object().unwrap().keys().map(|key| format!("{at}/properties/{key}"));
+        missing.extend(keys.filter(|key| !used.keys.contains(key)));
+    }
+    for spelling in SPELLINGS {
+        let named = |attribute: &str| match spelling.split_once('<') {
+            Some((start, _)) => attribute.starts_with(start),
+            None => attribute == *spelling,
+        };
+        if !used.attributes.iter().flat_map(|text| text.split(['"', '|', '(', ')', ' '])).any(named) {
+            missing.push((*spelling).to_owned());
+        }
+    }
+    assert!(missing.is_empty(), "docs/configuration.md has no example of\n{}", missing.join("\n"));
+}

@@ -1,0 +1,250 @@
+//! The schema refuses nothing that `check` accepts, and of what `check` refuses all that it can know.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::{Value, json};
+
+use super::{Schema, nodes};
+use crate::config::bad_files;
+use crate::repository::docs;
+use crate::support;
+
+/// What a file has to be read with, to be found wrong.
+#[derive(Clone, Copy, Debug)]
+enum Why {
+    /// YAML's own rules, which every editor knows without a schema.
+    Yaml,
+    /// What stands in another file.
+    Files,
+    /// What the environment says.
+    Environment,
+    /// How a number is written, which is lost when it is read.
+    Spelling,
+    /// Two values at once: which is larger, whether they are equal, what one makes of the other.
+    TwoValues,
+    /// A grammar that a schema cannot hold.
+    Grammar,
+    /// How many bytes a text has.
+    Bytes,
+}
+
+/// Of all the files in `tests/config/bad`, those in which a schema cannot see what is wrong.
+const CANNOT_KNOW: [(&str, Why); 48] = [
+    ("alias-bomb", Why::Yaml),
+    ("alias-of-itself", Why::Yaml),
+    ("alias-of-nothing", Why::Yaml),
+    ("api-keys-file-empty", Why::Files),
+    ("api-keys-file-missing", Why::Files),
+    ("attribute-without-its-source", Why::TwoValues),
+    ("breaker-bounds-crossed", Why::TwoValues),
+    ("burst-below-rate", Why::TwoValues),
+    ("burst-below-rate-of-a-minute", Why::TwoValues),
+    ("burst-implied-too-large", Why::TwoValues),
+    ("burst-too-large-to-be-exact", Why::TwoValues),
+    ("cost-above-burst", Why::TwoValues),
+    ("cost-bounds-crossed", Why::TwoValues),
+    ("duplicate-key", Why::Yaml),
+    ("duplicate-keys-deep", Why::Yaml),
+    ("environment-missing", Why::Environment),
+    ("indentation-wrong", Why::Yaml),
+    ("jwt-curve-unknown", Why::Files),
+    ("jwt-jwks-is-no-set", Why::Files),
+    ("jwt-jwks-without-keys", Why::Files),
+    ("jwt-key-file-missing", Why::Files),
+    ("jwt-key-is-no-pem", Why::Files),
+    ("jwt-key-of-another-algorithm", Why::Files),
+    ("jwt-rsa-too-small", Why::Files),
+    ("jwt-secret-for-rsa", Why::TwoValues),
+    ("jwt-secret-short-and-not-shown", Why::Bytes),
+    ("key-is-a-list", Why::Yaml),
+    ("limit-shown-as-another-rule", Why::TwoValues),
+    ("listeners-of-one-address", Why::TwoValues),
+    ("match-bad-regex", Why::Grammar),
+    ("not-closed", Why::Yaml),
+    ("override-burst-below-cost", Why::TwoValues),
+    ("overrides-in-two-spellings", Why::TwoValues),
+    ("policy-name-twice", Why::TwoValues),
+    ("quotes-not-closed", Why::Yaml),
+    ("rate-exponent", Why::Spelling),
+    ("rate-four-decimals", Why::Spelling),
+    ("rate-huge", Why::Spelling),
+    ("redis-password-also-in-url", Why::TwoValues),
+    ("redis-password-file-missing", Why::Files),
+    ("redis-tls-authority-is-no-certificate", Why::Files),
+    ("redis-tls-host-impossible", Why::Grammar),
+    ("redis-tls-key-of-another", Why::Files),
+    ("redis-tls-without-rediss", Why::TwoValues),
+    ("rule-name-twice", Why::TwoValues),
+    ("second-document", Why::Yaml),
+    ("tab", Why::Yaml),
+    ("tag", Why::Yaml),
+];
+
+/// As an editor reads a file; none where it is no YAML.
+fn read(path: &Path) -> Option<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let text = text.split("# ---\n").next().unwrap();
+    serde_yaml::from_str(text).ok()
+}
+
+fn good_files() -> Vec<Value> {
+    bad_files::files("good").iter().map(|path| read(path).unwrap()).collect()
+}
+
+#[test]
+fn it_accepts_every_file_that_is_good_and_every_example() {
+    let schema = Schema::shipped();
+    for path in bad_files::files("good") {
+        assert_eq!(schema.refusal(&read(&path).unwrap()), None, "{}", path.display());
+    }
+    let shipped = serde_yaml::from_str(&docs::read("gateway.yaml")).unwrap();
+    assert_eq!(schema.refusal(&shipped), None, "gateway.yaml");
+    for name in docs::PAGES {
+        for block in docs::blocks(&docs::read(name), "yaml") {
+            let file = serde_yaml::from_str(&docs::whole(block)).unwrap();
+            assert_eq!(schema.refusal(&file), None, "{name}:\n{block}");
+        }
+    }
+}
+
+#[test]
+fn it_refuses_every_bad_file_but_those_in_which_it_cannot_know() {
+    let schema = Schema::shipped();
+    let mut cannot_know: BTreeMap<_, _> = CANNOT_KNOW.into_iter().collect();
+    let mut wrong = Vec::new();
+    for path in bad_files::files("bad") {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let refused = read(&path).is_some_and(|file| schema.refuses(&file));
+        match (refused, cannot_know.remove(name)) {
+            (true, Some(why)) => wrong.push(format!("{name} is refused: it needs no {why:?}")),
+            (false, None) => wrong.push(format!("{name} is not refused: refuse it, or say here why that cannot be")),
+            _ => {}
+        }
+    }
+    wrong.extend(cannot_know.keys().map(|name| format!("{name} is not there")));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Everything that stands anywhere in a file of the tests, and what is not there.
+fn pool() -> (Vec<Value>, Vec<String>) {
+    let extra = json!([
+        null,
+        true,
+        "",
+        "x",
+        "${TEN}",
+        "${EMPTY:-5m}",
+        "a${TEN}",
+        0,
+        -1,
+        7,
+        0.5,
+        1e3,
+        "7",
+        "+7",
+        "007",
+        [],
+        {},
+        "5m",
+        "0s"
+    ]);
+    let files = bad_files::files("good").into_iter().chain(bad_files::files("bad")).filter_map(|path| read(&path));
+    let files: Vec<Value> = files.chain([extra]).collect();
+    let (mut values, mut keys) = (Vec::new(), BTreeSet::new());
+    for file in &files {
+        for pointer in nodes(file) {
+            let value = file.pointer(&pointer).unwrap();
+            keys.extend(value.as_object().into_iter().flat_map(|map| map.keys().cloned()));
+            if !values.contains(value) {
+                values.push(value.clone());
+            }
+        }
+    }
+    (values, keys.into_iter().collect())
+}
+
+/// One thing is replaced, taken away, or put beside the others.
+fn change(file: &mut Value, pool: &(Vec<Value>, Vec<String>), (kind, at, with, key): &(u8, Index, Index, Index)) {
+    let pointers = nodes(file);
+    let pointer = at.get(&pointers);
+    let value = with.get(&pool.0).clone();
+    match kind {
+        0 => *file.pointer_mut(pointer).unwrap() = value,
+        1 => {
+            let (parent, last) = pointer.rsplit_once('/').unwrap_or(("", ""));
+            match file.pointer_mut(parent).unwrap() {
+                Value::Object(map) => drop(map.remove(&last.replace("~1", "/").replace("~0", "~"))),
+                Value::Array(list) => drop(last.parse().ok().map(|at: usize| list.remove(at))),
+                _ => {}
+            }
+        }
+        _ => match file.pointer_mut(pointer).unwrap() {
+            Value::Object(map) => drop(map.insert(key.get(&pool.1).clone(), value)),
+            Value::Array(list) => list.push(value),
+            _ => {}
+        },
+    }
+}
+
+/// Counts what became of changed files.
+#[derive(Debug, Default)]
+struct Verdicts {
+    right: usize,
+    wrong: usize,
+    refused: usize,
+}
+
+#[test]
+fn it_refuses_nothing_that_check_accepts() {
+    let (schema, pool, files) = (Schema::shipped(), pool(), good_files());
+    let verdicts = std::cell::RefCell::new(Verdicts::default());
+    let changes = prop::collection::vec((0u8..3, any::<Index>(), any::<Index>(), any::<Index>()), 1..4);
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(2000)
+    });
+    let done = runner.run(&(any::<Index>(), changes), |(file, changes)| {
+        let mut file = file.get(&files).clone();
+        changes.iter().for_each(|one| change(&mut file, &pool, one));
+        let refused = schema.refuses(&file);
+        let mut verdicts = verdicts.borrow_mut();
+        match bad_files::parse(file.to_string().as_bytes()) {
+            Ok(_) => {
+                verdicts.right += 1;
+                prop_assert!(!refused, "{}\n{:?}", file, schema.refusal(&file));
+            }
+            Err(_) => {
+                verdicts.wrong += 1;
+                verdicts.refused += usize::from(refused);
+            }
+        }
+        Ok(())
+    });
+    let verdicts = verdicts.into_inner();
+    support::tell(&format!("schema: {verdicts:?}"));
+    done.unwrap();
+    assert!(verdicts.right > 50 && verdicts.refused > verdicts.wrong / 2, "{verdicts:?}");
+}
+
+#[test]
+fn a_reference_may_stand_for_every_value() {
+    let schema = Schema::shipped();
+    for mut file in good_files() {
+        for pointer in nodes(&file) {
+            let Some(value) = file.pointer_mut(&pointer).filter(|value| !value.is_object() && !value.is_array()) else {
+                continue;
+            };
+            let written = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            // One that is a reference already, or would end one too early, stays.
+            if !written.contains('$') {
+                *value = json!(format!("${{NOBODY:-{written}}}"));
+            }
+        }
+        assert_eq!(schema.refusal(&file), None, "{file}");
+        let problems = bad_files::parse(file.to_string().as_bytes()).err();
+        assert_eq!(problems.map(|problems| problems.to_string()), None, "{file}");
+    }
+}

@@ -1,0 +1,274 @@
+//! The schema has the keys, attributes and defaults that the code and the documentation have.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use tollgate::config::Config;
+use tollgate::limit::attribute::SPELLINGS;
+
+use super::{Property, Schema, nodes};
+use crate::config::bad_files;
+use crate::repository::docs;
+
+#[test]
+fn it_has_the_keys_that_the_documentation_has_and_explains_each() {
+    let schema = Schema::shipped();
+    let mut keys = BTreeSet::new();
+    for (at, section) in schema.sections() {
+        for (key, property) in section["properties"].as_object().unwrap() {
+            let description = property["description"].as_str().unwrap_or_default();
+            assert!(description.len() > 10, "{at}: {key} is not explained");
+            // Beside a `$ref` an editor reads these, and a validator nothing.
+            let beside =
+                property.as_object().unwrap().keys().all(|key| matches!(&**key, "$ref" | "description" | "default"));
+            assert!(property.get("$ref").is_none() || beside, "{at}: {key} says more beside its $ref");
+            if !at.ends_with("/conditions") {
+                keys.insert(key.clone());
+            }
+        }
+    }
+    let documented = docs::documented_keys();
+    assert_eq!(keys.symmetric_difference(&documented).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn it_has_the_attributes_that_there_are() {
+    let schema = Schema::shipped();
+    let conditions = &schema.text["definitions"]["conditions"];
+    let limit_key = schema.text["definitions"]["limit_key"].to_string();
+    for spelling in SPELLINGS {
+        let (kind, name) = spelling.split_once(":<").unwrap_or((spelling, ""));
+        let patterns = conditions["patternProperties"].as_object().unwrap();
+        let known = match name {
+            "" => conditions["properties"].get(spelling).is_some(),
+            _ => patterns.keys().any(|pattern| pattern.starts_with(&format!("^{kind}:"))),
+        };
+        assert!(known && limit_key.contains(kind), "{spelling}");
+    }
+}
+
+#[test]
+fn it_has_the_warnings_that_there_are() {
+    let schema = Schema::shipped();
+    let listed = &schema.text["properties"]["check"]["properties"]["allow"]["items"]["anyOf"][0]["enum"];
+    let source = docs::read("src/config/lints/mod.rs");
+    let lints = source.split("\n    (\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+    assert_eq!(*listed, json!(lints.collect::<Vec<_>>()));
+}
+
+#[test]
+fn a_mapping_has_no_keys_but_those_that_are_listed() {
+    let schema = Schema::shipped();
+    for pointer in nodes(&schema.text) {
+        let node = schema.text.pointer(&pointer).unwrap();
+        assert!(node["type"] != json!("object") || node.get("additionalProperties").is_some(), "{pointer}");
+    }
+}
+
+/// Files in which every key can stand.
+const WHOLE: [&str; 3] = [
+    "
+upstream: http://127.0.0.1:9000
+access_log: {to: stdout}
+listeners: [{address: 127.0.0.1:8081}]
+store: {redis: {url: redis://127.0.0.1}}
+jwt: {issuers: [{issuer: a, algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}]}
+policies:
+  - name: p
+    rules:
+      - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20, shadow: {rps: 1, burst: 2}}}",
+    "
+upstream: http://127.0.0.1:9000
+jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}, invalid_limit: {rps: 1, burst: 20}}
+api_keys: {from: header:x-api-key, file: api-keys.txt}
+rules:
+  - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20, shadow: {rps: 1, burst: 2}}}",
+    "
+upstream: http://127.0.0.1:9000
+jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}
+rules:
+  - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20, cost_source: query:cost}}",
+];
+
+fn whole_files() -> [Value; 3] {
+    WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
+}
+
+/// Sets a key; `*` is the first member of a list. Whether there was a place for it.
+fn set(value: &mut Value, path: &[&str], to: &Value) -> bool {
+    match (path, value) {
+        (["*", rest @ ..], Value::Array(list)) => list.first_mut().is_some_and(|inner| set(inner, rest, to)),
+        ([last], Value::Object(map)) => {
+            map.insert((*last).to_owned(), to.clone());
+            true
+        }
+        ([key, rest @ ..], Value::Object(map)) if rest.first() != Some(&"*") => {
+            set(map.entry(*key).or_insert(json!({})), rest, to)
+        }
+        ([key, rest @ ..], Value::Object(map)) => map.get_mut(*key).is_some_and(|inner| set(inner, rest, to)),
+        _ => false,
+    }
+}
+
+/// Whether it is there.
+fn has(value: &Value, path: &[&str]) -> bool {
+    match path {
+        [] => true,
+        ["*", rest @ ..] => value.get(0).is_some_and(|inner| has(inner, rest)),
+        [key, rest @ ..] => value.get(key).is_some_and(|inner| has(inner, rest)),
+    }
+}
+
+/// What a file means, without where it says so.
+fn meaning(file: &Value) -> Option<String> {
+    let config = bad_files::parse(file.to_string().as_bytes()).ok()?;
+    let text = format!("{:?}", Config { hash: String::new(), ..config });
+    let place = regex::Regex::new(r"Place \{[^}]*\}").unwrap();
+    Some(place.replace_all(&text, "").into_owned())
+}
+
+#[test]
+fn every_default_is_what_holds_without_the_key() {
+    let schema = Schema::shipped();
+    let mut defaults = 0;
+    for Property { path, said, .. } in schema.properties() {
+        let Some(default) = said.get("default") else { continue };
+        let mut tried = 0;
+        for file in whole_files().iter().filter(|file| !has(file, &path)) {
+            let mut with = file.clone();
+            if let Some(found) = set(&mut with, &path, default).then(|| meaning(&with)).flatten() {
+                assert_eq!(found, meaning(file).unwrap(), "{path:?}: {default}");
+                tried += 1;
+            }
+        }
+        assert!(tried > 0, "{path:?}: no file to try it in");
+        defaults += 1;
+    }
+    assert!(defaults > 40, "{defaults} defaults");
+}
+
+#[test]
+fn a_bound_of_a_number_is_that_of_check() {
+    let schema = Schema::shipped();
+    let mut bounds = 0;
+    for Property { path, resolved, .. } in schema.properties() {
+        for (bound, beyond) in [("minimum", -1), ("maximum", 1)] {
+            let alternatives = resolved["anyOf"].as_array().into_iter().flatten();
+            let Some(bound) = alternatives.filter_map(|one| one[bound].as_i64()).next() else { continue };
+            let accepted = |value: i64| {
+                let mut files = whole_files().to_vec();
+                files.retain_mut(|file| set(file, &path, &json!(value)));
+                files.iter().filter(|file| bad_files::parse(file.to_string().as_bytes()).is_ok()).count()
+            };
+            assert!(accepted(bound) > 0, "{path:?}: check refuses {bound}");
+            assert_eq!(accepted(bound + beyond), 0, "{path:?}: check accepts {}", bound + beyond);
+            bounds += 1;
+        }
+    }
+    assert!(bounds > 20, "{bounds} bounds");
+}
+
+const SPELLINGS_OF_VALUES: [&str; 50] = [
+    "0",
+    "1",
+    "-1",
+    "07",
+    "+7",
+    "1.5",
+    "1.0",
+    "1e3",
+    ".5",
+    "true",
+    "True",
+    "yes",
+    "auto",
+    "0s",
+    "5m",
+    "1d",
+    "05h",
+    "1.5s",
+    "0B",
+    "64KiB",
+    "1GB",
+    "unlimited",
+    "a",
+    "a/b",
+    "a.b-c_d",
+    "10.0.0.0/8",
+    "10.0.0.1",
+    "::1",
+    "2001:db8::/32",
+    "1.2.3.4:80",
+    "[::1]:80",
+    "[fe80::1%2]:80",
+    "http://a",
+    "http://a:080/",
+    "http://[::1]:1",
+    "https://a/b@c",
+    "redis://a",
+    "header:x",
+    "rediss://u:p@[::1]:6380/2",
+    "query:x+y",
+    "cookie:a|b",
+    "lower( host )",
+    "a | b",
+    "path |lower(query:a b)",
+    "10/s",
+    "100/15m",
+    "shadow",
+    "fixed",
+    "2026-11-30T23:00:00Z",
+    "2026-11-30 23:00:00.5+01:00",
+];
+
+#[test]
+fn however_a_value_is_spelt_it_is_not_refused_where_check_accepts_it() {
+    let schema = Schema::shipped();
+    let quoted = SPELLINGS_OF_VALUES.iter().map(|text| json!(text));
+    let plain = SPELLINGS_OF_VALUES.iter().filter_map(|text| serde_yaml::from_str(text).ok());
+    let values: Vec<Value> = quoted.chain(plain.filter(|value: &Value| !value.is_string())).collect();
+    let (mut accepted, mut refused) = (0, 0);
+    for Property { path, resolved, .. } in schema.properties() {
+        let mut files = whole_files().into_iter().filter(|file| has(file, &path[..path.len() - 1]));
+        let Some(mut file) = files.next_back() else { continue };
+        for value in &values {
+            let value = if resolved["type"] == json!("array") { json!([value]) } else { value.clone() };
+            set(&mut file, &path, &value);
+            if !schema.refuses(&file) {
+                accepted += 1;
+                continue;
+            }
+            refused += 1;
+            let right = bad_files::parse(file.to_string().as_bytes()).is_ok();
+            assert!(!right, "{file}\n{:?}", schema.refusal(&file));
+        }
+    }
+    assert!(accepted > 300 && refused > 3000, "{accepted} {refused}");
+}
+
+#[test]
+fn a_default_that_is_documented_is_the_one_of_the_schema() {
+    let schema = Schema::shipped();
+    let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (_, section) in schema.sections() {
+        for (key, property) in section["properties"].as_object().unwrap() {
+            known.entry(key.clone()).or_default().extend(property.get("default").map(Value::to_string));
+        }
+    }
+    let mut seen = 0;
+    for row in docs::rows_of_keys() {
+        let Some(default) = row.default.as_deref().and_then(|text| text.strip_prefix('`')?.strip_suffix('`')) else {
+            continue;
+        };
+        // One that hangs on another key is told in words.
+        if default.contains('`') {
+            continue;
+        }
+        let default: Value = serde_yaml::from_str(default).unwrap();
+        for key in row.keys {
+            assert!(known[&key].contains(&default.to_string()), "{key}: {default} is not {:?}", known[&key]);
+            seen += 1;
+        }
+    }
+    assert!(seen > 30, "{seen} defaults");
+}

@@ -1,0 +1,155 @@
+//! What several gateways grant and refuse on one Redis, request by request: nothing too much, nothing withheld.
+
+use std::time::Duration;
+
+use tollgate::base::time::Micros;
+use tollgate::store::Source;
+use tollgate::store::redis::fault_injection::{Combining, Hooks, Refusals};
+
+use super::history::gateways::{Gateways, PATIENT, Played};
+use super::history::{Answer, Numbers};
+use crate::support::{Answers, Redis, Relay, tell};
+
+const GATEWAYS: usize = 3;
+
+/// One for everybody, which is asked by every request; three that gateways share; and one for each of eight users.
+fn buckets() -> Vec<Numbers> {
+    let everybody = Numbers::per_second(2_000, 2_000);
+    // They divide unevenly: nothing may be rounded anywhere.
+    let shared = Numbers { burst: 700, amount: 54_321_987, period: 60_000_000 };
+    let own = Numbers { burst: 250, amount: 997_123, period: 7_000_003 };
+    [everybody].into_iter().chain([shared; 3]).chain([own; 8]).collect()
+}
+
+/// One to seven tokens, of one to three buckets.
+fn request(caller: usize) -> Vec<(usize, u64)> {
+    let cost = || if fastrand::bool() { fastrand::u64(1..=7) * 1000 } else { fastrand::u64(1_000..=7_000) };
+    let mut charges = vec![(0, cost())];
+    if fastrand::u8(0..4) > 0 {
+        charges.push((1 + fastrand::usize(0..3), cost()));
+    }
+    if fastrand::u8(0..4) == 0 {
+        charges.push((4 + caller % 8, cost()));
+    }
+    charges
+}
+
+/// How much is asked, beside what the first bucket can give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    Over,
+    Near,
+}
+
+fn play(redis: &Redis, combining: Combining, refusals: Refusals, load: Load) -> Played {
+    let (callers, pauses) = match load {
+        // 48 callers, each of whom asks again a few milliseconds after a refusal.
+        Load::Over => (8, [Duration::from_millis(2), Duration::from_millis(6)]),
+        // 24 callers, each of whom asks for 4 tokens every 30 ms or so.
+        Load::Near => (4, [Duration::from_millis(26); 2]),
+    };
+    let hooks = Hooks { combining, refusals, flaw: None };
+    let gateways = Gateways {
+        hooks: vec![hooks; GATEWAYS],
+        lanes: 2,
+        callers,
+        buckets: buckets(),
+        request,
+        pauses,
+        lasting: Duration::from_millis(2500),
+        timeout: PATIENT,
+    };
+    redis.command::<()>(&["FLUSHALL"]);
+    gateways.play(redis, redis.port, || ())
+}
+
+#[track_caller]
+fn nothing_is_granted_too_much_or_withheld(combining: Combining, refusals: Refusals) {
+    let redis = Redis::start();
+    for load in [Load::Over, Load::Near] {
+        let Played { history, calls } = play(&redis, combining, refusals, load);
+        let (requests, granted) = (history.records.len(), history.grants(0));
+        let cached = history.count(|answer| matches!(answer, Answer::Refused { source: Source::Cached, .. }));
+        let asked = history
+            .count(|answer| matches!(answer, Answer::Granted { .. } | Answer::Refused { source: Source::Store, .. }));
+        // What the first bucket gave, and what it had.
+        let first = granted.iter().map(|grant| grant.asked).min().unwrap();
+        let last = granted.iter().map(|grant| grant.answered).max().unwrap();
+        let taken: i128 = granted.iter().map(|grant| history.buckets[0].price(grant.cost)).sum();
+        let possible = history.buckets[0].capacity() + history.buckets[0].refill(first, last);
+        let findings = history.judge();
+        tell(&format!(
+            "history: combining {combining:?}, refusals {refusals:?}, load {load:?}: {requests} requests, {} granted, \
+             {asked} decided in {calls} calls, {cached} refused without; {} ‰ of what was there; clocks ±{} µs; {findings:?}",
+            granted.len(),
+            taken * 1000 / possible,
+            history.tolerance,
+        ));
+        assert!(findings.is_empty(), "{findings:?}");
+        assert_eq!(asked + cached, requests);
+        assert!(refusals == Refusals::Local || cached == 0);
+        assert!(combining == Combining::On || calls >= u64::try_from(asked).unwrap());
+        let enough = match load {
+            // There was no starving.
+            Load::Over => requests - granted.len() > 100 && taken * 100 >= possible * 97,
+            Load::Near => granted.len() > requests / 2,
+        };
+        assert!(enough && granted.len() > 500, "{} of {requests}", granted.len());
+    }
+}
+
+#[test]
+fn as_gateways_do_it() {
+    nothing_is_granted_too_much_or_withheld(Combining::On, Refusals::Local);
+}
+
+#[test]
+fn with_every_refusal_from_redis() {
+    nothing_is_granted_too_much_or_withheld(Combining::On, Refusals::Asked);
+}
+
+#[test]
+fn with_every_request_alone() {
+    nothing_is_granted_too_much_or_withheld(Combining::Off, Refusals::Local);
+}
+
+#[test]
+fn with_every_request_alone_and_every_refusal_from_redis() {
+    nothing_is_granted_too_much_or_withheld(Combining::Off, Refusals::Asked);
+}
+
+#[test]
+fn what_was_not_answered_was_charged_once_or_not_at_all() {
+    let redis = Redis::start();
+    let relay = Relay::start(redis.port);
+    let gateways = Gateways {
+        hooks: vec![Hooks::default(); 2],
+        lanes: 1,
+        callers: 12,
+        buckets: vec![Numbers::per_second(100, 100)],
+        request: |_| vec![(0, fastrand::u64(1..=7) * 1000)],
+        pauses: [Duration::from_millis(2), Duration::from_millis(6)],
+        lasting: Duration::from_millis(4000),
+        timeout: Micros(100_000),
+    };
+    let Played { history, .. } = std::thread::scope(|scope| {
+        gateways.play(&redis, relay.port, || {
+            scope.spawn(|| {
+                for answers in [Answers::Pass, Answers::Lost] {
+                    relay.set(answers);
+                    std::thread::sleep(Duration::from_millis(300));
+                }
+                relay.set(Answers::Pass);
+            });
+        })
+    });
+    let unknown = history.count(|answer| matches!(answer, Answer::Unknown));
+    let findings = history.judge();
+    tell(&format!(
+        "history: answers lost for 300 ms: {} requests, {} granted, {unknown} not answered; {findings:?}",
+        history.records.len(),
+        history.grants(0).len()
+    ));
+    assert!(findings.is_empty(), "{findings:?}");
+    assert!(unknown > 0 && history.grants(0).len() > 50);
+}

@@ -1,0 +1,206 @@
+//! Several gateways on one Redis: together they let through what one bucket holds, and nothing else.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use crate::support::{Client, Gateway, Redis, Upstream, now};
+
+/// One request, as its client saw it.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    asked: Instant,
+    answered: Instant,
+    status: u16,
+}
+
+/// Callers that ask again as soon as they are answered, spread over the gateways.
+fn load(gateways: &[&Gateway], callers: usize, fields: &[(&str, &str)], lasting: Duration) -> Vec<Seen> {
+    let start = Barrier::new(callers);
+    std::thread::scope(|scope| {
+        let caller = |number: usize| {
+            let (gateway, start) = (gateways[number % gateways.len()], &start);
+            scope.spawn(move || {
+                let mut client: Client = gateway.client();
+                start.wait();
+                let (end, mut seen) = (now() + lasting, Vec::new());
+                while now() < end {
+                    let asked = now();
+                    let status = client.get("/", fields).status;
+                    seen.push(Seen { asked, answered: now(), status });
+                }
+                seen
+            })
+        };
+        let callers: Vec<_> = (0..callers).map(caller).collect();
+        callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
+    })
+}
+
+fn granted(seen: &[Seen]) -> Vec<Seen> {
+    let mut granted: Vec<Seen> = seen.iter().copied().filter(|seen| seen.status == 200).collect();
+    assert!(seen.iter().all(|seen| matches!(seen.status, 200 | 429)), "{seen:?}");
+    granted.sort_by_key(|seen| seen.answered);
+    granted
+}
+
+fn float(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap())
+}
+
+/// Over every window: whatever was asked for no earlier than one moment and answered no later than another is at most
+/// the burst and what came back between the two.
+#[track_caller]
+fn every_window_holds(granted: &[Seen], burst: f64, rate: f64) {
+    let mut windows = 0u64;
+    for from in granted {
+        let mut count = 0.0;
+        for to in granted.iter().filter(|to| to.asked >= from.asked) {
+            // Sorted by the answers: all that were counted so far lie within.
+            count += 1.0;
+            let most = burst + rate * (to.answered - from.asked).as_secs_f64();
+            assert!(count <= most, "{count} granted within {:?}, at most {most}", to.answered - from.asked);
+            windows += 1;
+        }
+    }
+    assert!(windows > 1_000, "{windows} windows");
+}
+
+#[test]
+fn two_gateways_and_64_callers_never_get_more_than_one_bucket_over_any_window() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    // Three buckets for each request; the tightest over a long time is not the tightest over a short one.
+    let text = redis.patient_store()
+        + "
+policies:
+  - {name: a, rules: [{name: burst, limit_keys: [header:x-user], algorithm_config: {rps: 100, burst: 100}}]}
+  - {name: b, rules: [{name: slow, limit_keys: [header:x-user, ip:address], algorithm_config: {rps: 40, burst: 200}}]}
+  - {name: c, rules: [{name: everybody, limit_keys: [], algorithm_config: {rate: 7000/min, burst: 150}}]}
+";
+    let (one, two) = (Gateway::start(&upstream, &text), Gateway::start(&upstream, &text));
+    let seen = load(&[&one, &two], 64, &[("X-User", "a")], Duration::from_secs(4));
+    let granted = granted(&seen);
+    every_window_holds(&granted, 100.0, 100.0);
+    every_window_holds(&granted, 200.0, 40.0);
+    every_window_holds(&granted, 150.0, 7000.0 / 60.0);
+    // And nothing was withheld: what a bucket could give was taken, less the last moments.
+    let lasted = granted.last().unwrap().answered - granted[0].asked;
+    let possible = (200.0 + 40.0 * lasted.as_secs_f64()).min(100.0 + 100.0 * lasted.as_secs_f64());
+    let count = float(granted.len());
+    assert!(count >= possible * 0.97 - 2.0, "{count} granted, {possible} possible in {lasted:?}");
+    assert_eq!(upstream.count(), granted.len());
+    let refused = float(seen.len() - granted.len());
+    let sum = |name: &str, labels: &[&str]| one.metric(name, labels) + two.metric(name, labels);
+    assert_eq!(sum("rate_limiter_decisions_total", &["allowed"]), count);
+    assert_eq!(sum("rate_limiter_decisions_total", &["refused"]), refused);
+    for rule in ["burst", "slow", "everybody"] {
+        assert_eq!(sum("rate_limiter_allowed_total", &[&format!("rule=\"{rule}\"")]), count, "{rule}");
+    }
+    // They travelled together: far fewer calls than requests.
+    let calls = sum("rate_limiter_store_calls_total", &[]);
+    assert!(calls < float(seen.len()) / 2.0, "{calls} calls for {} requests", seen.len());
+}
+
+#[test]
+fn an_old_and_a_new_gateway_with_different_rates_share_what_is_spent() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let text = |rps: u32, burst: u32| {
+        let numbers = format!("{{rps: {rps}, burst: {burst}}}");
+        redis.patient_store()
+            + &format!("rules:\n  - {{name: one, limit_keys: [header:x-user], algorithm_config: {numbers}}}\n")
+    };
+    let (old, new) = (Gateway::start(&upstream, &text(20, 60)), Gateway::start(&upstream, &text(70, 100)));
+    let seen = load(&[&old, &new], 16, &[("X-User", "a")], Duration::from_secs(3));
+    let granted = granted(&seen);
+    // Never more than the looser of the two alone.
+    every_window_holds(&granted, 100.0, 70.0);
+    let lasted = (granted.last().unwrap().answered - granted[0].asked).as_secs_f64();
+    assert!(float(granted.len()) >= 60.0 + 20.0 * lasted - 2.0, "{} in {lasted} s", granted.len());
+    assert_eq!(redis.keys().iter().filter(|key| !key.ends_with(&[0; 16])).count(), 1);
+}
+
+#[test]
+fn what_one_gateway_has_spent_another_does_not_have_also_after_a_restart() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let text =
+        redis.store("deny") + "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 5/day}}\n";
+    let left = |gateway: &Gateway| gateway.client().get("/", &[("X-User", "a")]).number("RateLimit-Remaining");
+    let one = Gateway::start(&upstream, &text);
+    assert_eq!([left(&one), left(&one)], [4, 3]);
+    let two = Gateway::start(&upstream, &text);
+    assert_eq!([left(&two), left(&one), left(&two)], [2, 1, 0]);
+    drop((one, two));
+    let three = Gateway::start(&upstream, &text);
+    let refused = three.client().get("/", &[("X-User", "a")]);
+    assert_eq!(refused.status, 429);
+    assert!(refused.number("Retry-After") > 17_000, "{refused:?}");
+}
+
+#[test]
+fn a_request_that_one_limit_refuses_spends_nothing_of_the_others() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let text = redis.store("deny")
+        + "
+policies:
+  - {name: a, rules: [{name: wide, limit_keys: [header:x-user], algorithm_config: {rate: 100/day}}]}
+  - {name: b, mode: shadow, rules: [{name: seen, limit_keys: [header:x-user], algorithm_config: {rate: 100/day}}]}
+  - {name: c, rules: [{name: narrow, limit_keys: [header:x-user], algorithm_config: {rate: 1/day}}]}
+";
+    let gateway = Gateway::start(&upstream, &text);
+    let mut client = gateway.client();
+    for expected in [200, 429, 429, 429] {
+        let response = client.get("/", &[("X-User", "a")]);
+        assert_eq!(response.status, expected);
+        let level = response.field("RateLimit").unwrap();
+        // Its level is told where Redis was asked; and then it is this.
+        assert!(level.contains("\"wide\";r=99") || (expected == 429 && !level.contains("wide")), "{level}");
+    }
+    gateway.expect("rate_limiter_allowed_total", &["rule=\"seen\"", "shadow"], 1.0);
+    let rest = "policies:\n  - {name: a, rules: [{name: wide, limit_keys: [header:x-user], algorithm_config: {rate: 100/day}}]}\n";
+    let other = Gateway::start(&upstream, &(redis.store("deny") + rest));
+    assert_eq!(other.client().get("/", &[("X-User", "a")]).number("RateLimit-Remaining"), 98);
+}
+
+#[test]
+fn a_bucket_lives_as_long_as_it_takes_to_fill_up() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let text = redis.store("deny")
+        + "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 0.5, burst: 10, cost_source: header:x-cost}}\n";
+    let gateway = Gateway::start(&upstream, &text);
+    for (user, cost, seconds) in [("a", "1", 2.0), ("b", "2.5", 5.0), ("c", "10", 20.0)] {
+        let before = redis.keys();
+        assert_eq!(gateway.client().get("/", &[("X-User", user), ("X-Cost", cost)]).status, 200);
+        let new: Vec<_> = redis.keys().into_iter().filter(|key| !before.contains(key)).collect();
+        assert_eq!(new.len(), 1, "{user}");
+        let left: f64 = redis::cmd("PTTL").arg(&new[0]).query(&mut redis.connection()).unwrap();
+        assert!(left <= seconds * 1000.0 + 2.0 && left > seconds * 1000.0 - 500.0, "{user}: {left} ms");
+        let usage: u64 = redis::cmd("STRLEN").arg(&new[0]).query(&mut redis.connection()).unwrap();
+        assert_eq!((usage, new[0].len()), (24, "tollgate:".len() + 16));
+    }
+}
+
+#[test]
+fn a_drained_bucket_is_asked_about_as_often_as_it_refills_and_gives_all_it_has() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let text = redis.patient_store()
+        + "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 20, burst: 20}}\n";
+    let (one, two) = (Gateway::start(&upstream, &text), Gateway::start(&upstream, &text));
+    let seen = load(&[&one, &two], 32, &[("X-User", "a")], Duration::from_secs(4));
+    let granted = granted(&seen);
+    every_window_holds(&granted, 20.0, 20.0);
+    let lasted = (granted.last().unwrap().answered - granted[0].asked).as_secs_f64();
+    let possible = 20.0 + 20.0 * lasted;
+    assert!(float(granted.len()) >= possible * 0.97 - 2.0, "{} granted, {possible} possible", granted.len());
+    let sum = |name: &str, labels: &[&str]| one.metric(name, labels) + two.metric(name, labels);
+    let calls = sum("rate_limiter_store_calls_total", &[]);
+    // For each token that comes back: a thread or two at each gateway find that it has come, and that it has gone.
+    let most = 6.0 * possible + 40.0;
+    assert!(
+        calls <= most && calls < float(seen.len()) / 10.0,
+        "{calls} calls, {possible} tokens, {} requests",
+        seen.len()
+    );
+    // All others are refused without a call. Who waits does so for a token, and each caller may once for each: 2300 did, whether
+    // 15 400 requests came meanwhile or, on a slower machine, 9 700.
+    let waited = float(seen.len()) - sum("rate_limiter_latency_seconds_count", &["source=\"cached\""]);
+    assert!(waited <= 32.0 * possible, "{waited} of {} waited, {possible} tokens", seen.len());
+}

@@ -1,0 +1,7 @@
+//! What rules and limits do to requests.
+
+mod client_controlled_input;
+mod expires;
+mod many_keys;
+mod rules;
+mod timelines;

@@ -1,0 +1,158 @@
+//! Plays every algorithm's timeline on its step and on every store: that is what holds them together.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use smallvec::smallvec;
+use tollgate::base::time::{Clock, Micros, Timestamp};
+use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+use tollgate::limit::algorithm::{Algorithm, Charged, State};
+use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::cost::{Beyond, Cost};
+use tollgate::limit::key::BucketKey;
+use tollgate::limit::outcome::{Outcome, Verdict};
+use tollgate::store::memory::{Memory, Settings};
+
+/// Something that a timeline can be played on.
+trait Player {
+    fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome;
+}
+
+/// The step, with a map for a memory.
+#[derive(Default)]
+struct Step(HashMap<BucketKey, State>);
+
+impl Player for Step {
+    fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
+        let step = algorithm.step(self.0.get(&bucket).map(|state| &state[..]), cost, now);
+        let (verdict, level, retry_after) = match step.charge {
+            Charged::Fits { level, entry } => {
+                self.0.insert(bucket, entry.state);
+                (Verdict::Allow, level, Micros(0))
+            }
+            Charged::Short { wait } => (Verdict::Deny, step.untouched, wait),
+            Charged::Never => (Verdict::Never, step.untouched, Micros(0)),
+        };
+        Outcome { verdict, remaining: level.remaining, retry_after, reset_after: level.reset_after }
+    }
+}
+
+struct MemoryStore {
+    memory: Memory,
+    clock: Clock,
+}
+
+impl MemoryStore {
+    fn new() -> MemoryStore {
+        let clock = Clock::manual(Timestamp(0));
+        MemoryStore { memory: Memory::new(&Settings { max_buckets: 1 << 20 }, clock.clone()), clock }
+    }
+}
+
+impl Player for MemoryStore {
+    fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
+        self.clock.set(now);
+        let charge = Charge { key: bucket, algorithm, cost, limit: LimitId(0), variant: 0 };
+        let taken = self.memory.take(&Plan { enforced: smallvec![charge], shadow: smallvec![] });
+        assert_eq!(taken.now, now);
+        taken.settlement.enforced[0]
+    }
+}
+
+#[cfg(feature = "test-hooks")]
+struct RedisStore {
+    scripted: crate::support::Scripted,
+}
+
+#[cfg(feature = "test-hooks")]
+impl Player for RedisStore {
+    fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
+        let charge = Charge { key: bucket, algorithm, cost, limit: LimitId(0), variant: 0 };
+        let reply = self.scripted.take(&[Plan { enforced: smallvec![charge], shadow: smallvec![] }], now);
+        assert_eq!(reply.now, now);
+        reply.settlements[0].enforced[0]
+    }
+}
+
+/// The moment that timelines call 0.
+const START: Timestamp = Timestamp(1_700_000_000_000_000);
+
+fn play(file: &str, player: &mut dyn Player) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/timelines").join(file);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (mut bucket, mut algorithm, mut played) = (0u8, None, 0);
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap();
+        let words: Vec<_> = line.split_whitespace().collect();
+        match words[..] {
+            [] => {}
+            ["new"] => bucket += 1,
+            ["bucket", rate, "burst", burst] => {
+                let (amount, period) = rate.split_once('/').unwrap();
+                let rate = Rate { amount: cost(amount), period: micros(period) };
+                algorithm = Some(Algorithm::TokenBucket(TokenBucket::new(rate, burst.parse().unwrap()).unwrap()));
+            }
+            [at, "take", amount, "->", ref expected @ ..] => {
+                let now = START.plus(micros(at));
+                let outcome = player.take(BucketKey([bucket; 16]), algorithm.unwrap(), cost(amount), now);
+                let told = tell(&outcome, expected);
+                assert_eq!(told, expected.join(" "), "{file}:{number}: {line}");
+                played += 1;
+            }
+            _ => panic!("{file}:{number}: {line}"),
+        }
+    }
+    assert!(played > 10, "{file}: {played} lines played");
+}
+
+/// An outcome in a timeline's words, as many of them as the line has.
+fn tell(outcome: &Outcome, expected: &[&str]) -> String {
+    let left = format!("left {}", outcome.remaining);
+    let wait = expected.iter().position(|word| *word == "wait").map(|at| expected[at + 1]);
+    match outcome.verdict {
+        Verdict::Allow => format!("allow {left}"),
+        Verdict::Never => "never".to_owned(),
+        Verdict::Unasked => "unasked".to_owned(),
+        Verdict::Deny => {
+            // In the unit of the line, if it is that long.
+            let told = wait.filter(|wait| micros(wait) == outcome.retry_after);
+            let wait = told.map_or_else(|| format!("{}us", outcome.retry_after.0), str::to_owned);
+            let left = if expected.contains(&"left") { format!(" {left}") } else { String::new() };
+            format!("deny wait {wait}{left}")
+        }
+    }
+}
+
+fn cost(text: &str) -> Cost {
+    Cost::parse(text.as_bytes(), Beyond::Refuse).unwrap()
+}
+
+fn micros(text: &str) -> Micros {
+    let at = text.find(|character: char| !character.is_ascii_digit()).unwrap();
+    let scale = match &text[at..] {
+        "us" => 1,
+        "ms" => 1_000,
+        "s" => 1_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
+        unit => panic!("{unit}"),
+    };
+    Micros(text[..at].parse::<u64>().unwrap() * scale)
+}
+
+#[test]
+fn the_token_bucket_step_keeps_its_timeline() {
+    play("token_bucket.txt", &mut Step::default());
+}
+
+#[test]
+fn the_memory_store_keeps_the_token_bucket_timeline() {
+    play("token_bucket.txt", &mut MemoryStore::new());
+}
+
+#[cfg(feature = "test-hooks")]
+#[test]
+fn redis_keeps_the_token_bucket_timeline() {
+    let redis = crate::support::Redis::start();
+    play("token_bucket.txt", &mut RedisStore { scripted: crate::support::Scripted::new(&redis) });
+}

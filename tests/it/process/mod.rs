@@ -1,0 +1,10 @@
+//! The life of the process: start, reload, upgrade, drain, faults.
+
+mod admin;
+pub mod lifecycle;
+mod process_faults;
+mod reload;
+mod reload_invalid_files;
+mod rolling_restart;
+mod test_hooks;
+pub mod upgrade;

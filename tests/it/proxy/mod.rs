@@ -1,0 +1,11 @@
+//! Requests and responses on their way through the proxy.
+
+mod early_responses;
+mod fd_exhaustion;
+mod forwarding;
+mod malformed_responses;
+mod pipelining;
+mod request_heads;
+mod responses;
+mod slow_clients;
+mod upstream_timeouts;

@@ -1,0 +1,176 @@
+//! How a gateway gets to its Redis: users and their permissions, TLS, roles; and what an operator is told when it does not.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::support::{Certificates, Gateway, Redis, Upstream, eventually, now};
+
+const RULES: &str = "
+rules:
+  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 1, burst: 2}}
+";
+
+/// The `store` section with these lines in it.
+fn store(url: &str, rest: &str) -> String {
+    format!("store:\n  redis:\n    url: {url}\n{rest}\non_store_failure: deny\n{RULES}")
+}
+
+/// The user that docs/operations.md tells an operator to make.
+fn documented_user() -> Vec<String> {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap();
+    let line = page.lines().find(|line| line.starts_with("ACL SETUSER ")).expect("the page has the line");
+    line.split(' ').map(str::to_owned).collect()
+}
+
+fn make_user(redis: &Redis, words: &[String]) {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    redis.command::<()>(&words);
+}
+
+#[track_caller]
+fn statuses(gateway: &Gateway) -> [u16; 3] {
+    let mut client = gateway.client();
+    [(); 3].map(|()| client.get("/", &[("X-User", "a")]).status)
+}
+
+/// Waits until the log has a line about a store that is down, with all of these in it.
+#[track_caller]
+fn says(gateway: &Gateway, words: &[&str]) {
+    let said = |line: &str| line.contains("store is down") && words.iter().all(|word| line.contains(word));
+    let deadline = now() + Duration::from_secs(5);
+    while !gateway.errors().lines().any(said) {
+        assert!(now() < deadline, "{words:?} not in the log:\n{}", gateway.errors());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn the_documented_user_is_enough() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    make_user(&redis, &documented_user());
+    redis.command::<()>(&["ACL", "SETUSER", "default", "off"]);
+    let gateway = Gateway::start(
+        &upstream,
+        &store(&format!("redis://127.0.0.1:{}", redis.port), "    username: tollgate\n    password: SECRET"),
+    );
+    assert_eq!(statuses(&gateway), [200, 200, 429]);
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+}
+
+#[test]
+fn each_permission_of_the_documented_user_is_needed_and_missed_by_name() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let user = documented_user();
+    let needed: Vec<&String> = user.iter().filter(|word| word.starts_with('+') || word.starts_with('~')).collect();
+    assert_eq!(needed.len(), 7, "{needed:?}");
+    for missing in needed {
+        let words: Vec<String> = user.iter().filter(|word| *word != missing).cloned().collect();
+        make_user(&redis, &words);
+        let url = format!("redis://tollgate:SECRET@127.0.0.1:{}", redis.port);
+        let gateway = Gateway::start(&upstream, &store(&url, ""));
+        assert_eq!(statuses(&gateway), [503; 3], "without {missing}");
+        let named = match missing.trim_start_matches('+') {
+            "~tollgate:*" => "key".to_owned(),
+            command @ ("get" | "set" | "time") => command.to_uppercase(),
+            command => command.to_owned(),
+        };
+        says(&gateway, &["forbidden", &named]);
+        assert!(!gateway.errors().contains("SECRET"), "{}", gateway.errors());
+    }
+}
+
+#[test]
+fn a_wrong_password_is_told_as_such_and_cured_without_a_restart() {
+    let (redis, upstream) = (Redis::start_with(&["--requirepass", "right"]), Upstream::start());
+    let url = format!("redis://127.0.0.1:{}", redis.port);
+    let gateway = Gateway::start(&upstream, &store(&url, "    password: wrong-one"));
+    assert_eq!(statuses(&gateway), [503; 3]);
+    says(&gateway, &["unauthorized"]);
+    assert!(!gateway.errors().contains("wrong-one"), "{}", gateway.errors());
+    let mut connection =
+        redis::Client::open(format!("redis://:right@127.0.0.1:{}", redis.port)).unwrap().get_connection().unwrap();
+    redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("wrong-one").exec(&mut connection).unwrap();
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    assert_eq!(statuses(&gateway), [200, 200, 429]);
+    eventually("the log says it", || gateway.errors().contains("store is up"));
+}
+
+#[test]
+fn no_password_where_one_is_wanted_is_told_as_such() {
+    let (redis, upstream) = (Redis::start_with(&["--requirepass", "right"]), Upstream::start());
+    let gateway = Gateway::start(&upstream, &store(&format!("redis://127.0.0.1:{}", redis.port), ""));
+    assert_eq!(statuses(&gateway), [503; 3]);
+    says(&gateway, &["unauthorized", "NOAUTH"]);
+}
+
+#[test]
+fn a_password_comes_from_a_file_beside_gateway_yaml() {
+    let (redis, upstream) = (Redis::start_with(&["--requirepass", "from a file"]), Upstream::start());
+    let files = [("redis-password", "from a file\n")];
+    let text = store(&format!("redis://127.0.0.1:{}", redis.port), "    password_file: redis-password");
+    let gateway = Gateway::start_beside(&upstream, &text, &files);
+    assert_eq!(statuses(&gateway), [200, 200, 429]);
+}
+
+#[test]
+fn buckets_go_to_the_database_and_under_the_prefix_that_the_file_names() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let text = store(&format!("redis://127.0.0.1:{}/3", redis.port), "    prefix: other");
+    let gateway = Gateway::start(&upstream, &text);
+    assert_eq!(statuses(&gateway), [200, 200, 429]);
+    assert!(redis.keys().is_empty());
+    let mut connection = redis.connection();
+    redis::cmd("SELECT").arg(3).exec(&mut connection).unwrap();
+    let keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+    let own = |key: &&Vec<u8>| key[6..] == *b"gateways" || key[6..] == *b"running";
+    let buckets: Vec<_> = keys.iter().filter(|key| !own(key)).collect();
+    assert_eq!(buckets.len(), 1);
+    assert!(buckets[0].starts_with(b"other:") && buckets[0].len() == 6 + 16, "{buckets:?}");
+}
+
+#[test]
+fn a_replica_is_never_asked() {
+    let (primary, replica, upstream) = (Redis::start(), Redis::start(), Upstream::start());
+    replica.command::<()>(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
+    let gateway = Gateway::start(&upstream, &store(&format!("redis://127.0.0.1:{}", replica.port), ""));
+    assert_eq!(statuses(&gateway), [503; 3]);
+    says(&gateway, &["replica", "slave"]);
+    // Not even one that may be written to: what it decides is lost.
+    replica.command::<()>(&["CONFIG", "SET", "replica-read-only", "no"]);
+    assert_eq!(statuses(&gateway), [503; 3]);
+    replica.command::<()>(&["REPLICAOF", "NO", "ONE"]);
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    assert_eq!(statuses(&gateway), [200, 200, 429]);
+}
+
+fn tls_files(certificates: &Certificates) -> [(&'static str, &str); 3] {
+    [("ca.pem", &certificates.authority), ("gw.pem", &certificates.client.0), ("gw.key", &certificates.client.1)]
+}
+
+const TLS: &str = "    tls: {ca_file: ca.pem, cert_file: gw.pem, key_file: gw.key}";
+
+#[test]
+fn tls_with_an_authority_and_a_client_certificate() {
+    let certificates = Certificates::new();
+    let ((_redis, port), upstream) = (Redis::start_tls(&certificates), Upstream::start());
+    let text = store(&format!("rediss://localhost:{port}"), TLS);
+    let gateway = Gateway::start_beside(&upstream, &text, &tls_files(&certificates));
+    assert_eq!(statuses(&gateway), [200, 200, 429], "{}", gateway.errors());
+}
+
+#[test]
+fn tls_that_cannot_be_verified_is_refused_and_never_goes_on_in_the_clear() {
+    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let ((redis, port), upstream) = (Redis::start_tls(&certificates), Upstream::start());
+    // Another authority; another name; no certificate of ours; a server that speaks no TLS at all.
+    let check = |url: String, rest: &str, files: &Certificates, said: &str| {
+        let gateway = Gateway::start_beside(&upstream, &store(&url, rest), &tls_files(files));
+        assert_eq!(statuses(&gateway), [503; 3], "{url} {rest}");
+        says(&gateway, &[said]);
+    };
+    check(format!("rediss://localhost:{port}"), TLS, &others, "invalid peer certificate");
+    check(format!("rediss://127.0.0.1:{port}"), TLS, &certificates, "certificate not valid for name");
+    check(format!("rediss://localhost:{port}"), "    tls: {ca_file: ca.pem}", &certificates, "down");
+    check(format!("rediss://localhost:{}", redis.port), TLS, &certificates, "TLS");
+    assert!(redis.keys().is_empty());
+}

@@ -1,0 +1,170 @@
+//! While Redis is away each gateway grants its share of a limit, and they know of how many.
+
+use std::time::Duration;
+
+use crate::support::{Client, Gateway, Redis, Upstream, eventually};
+
+const ALIVE: &str = "rate_limiter_live_gateways";
+
+fn ask(client: &mut Client) -> u16 {
+    client.get("/", &[("X-User", "a")]).status
+}
+
+/// How many requests in a row pass.
+fn passing(client: &mut Client) -> usize {
+    (0..100).take_while(|_| ask(client) == 200).count()
+}
+
+/// What `store` says, with so many gateways at least, and a limit of twelve a day.
+fn text(redis: &Redis, gateways: usize) -> String {
+    let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}, gateways: {gateways}}}\n", redis.port);
+    store + "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 12/day}}\n"
+}
+
+#[test]
+fn gateways_share_what_was_left_when_redis_went() {
+    let (mut redis, upstream) = (Redis::start(), Upstream::start());
+    let (one, two) = (Gateway::start(&upstream, &text(&redis, 2)), Gateway::start(&upstream, &text(&redis, 2)));
+    let (mut first, mut second) = (one.client(), two.client());
+    // Of the twelve four are spent; both gateways have seen the bucket last when eight were left, or nine.
+    assert_eq!([ask(&mut first), ask(&mut first), ask(&mut first), ask(&mut second)], [200; 4]);
+    redis.kill();
+    for gateway in [&one, &two] {
+        gateway.expect("rate_limiter_store_up", &[], 0.0);
+    }
+    assert_eq!([passing(&mut first), passing(&mut second)], [4, 4]);
+    let refused = second.get("/", &[("X-User", "a")]);
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert_eq!(refused.field("X-Tollgate-Reason").unwrap(), "token_bucket_exceeded");
+    assert_eq!(refused.field("RateLimit-Policy").unwrap(), "\"one\";q=12;w=86400");
+    assert!(refused.field("RateLimit").unwrap().starts_with("\"one\";r=0;t="), "{refused:?}");
+    // A token comes back each two hours; each gateway has every second.
+    let wait = refused.number("Retry-After");
+    assert!((4 * 3600 - 60..=6 * 3600).contains(&wait), "{wait}");
+    let labels = ["rule=\"one\"", "action=\"local\""];
+    one.expect("rate_limiter_fallback_decisions_total", &labels, 5.0);
+    two.expect("rate_limiter_fallback_decisions_total", &labels, 6.0);
+    assert!(two.metric("rate_limiter_latency_seconds_count", &["fallback"]) >= 6.0);
+    assert!(two.metric("rate_limiter_rejected_total", &["token_bucket_exceeded"]) >= 2.0);
+
+    // Redis is back, and empty: it decides again. What was spent here is not forgotten when it goes once more.
+    redis.restart();
+    for gateway in [&one, &two] {
+        gateway.expect("rate_limiter_store_up", &[], 1.0);
+    }
+    assert_eq!(ask(&mut first), 200);
+    redis.kill();
+    one.expect("rate_limiter_store_up", &[], 0.0);
+    assert_eq!(ask(&mut first), 429);
+}
+
+#[test]
+fn gateways_hear_of_each_other_and_notice_who_has_gone() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let one = Gateway::start(&upstream, &text(&redis, 1));
+    one.expect(ALIVE, &[], 1.0);
+    let mut others: Vec<Gateway> = (0..2).map(|_| Gateway::start(&upstream, &text(&redis, 1))).collect();
+    for gateway in others.iter().chain([&one]) {
+        gateway.expect(ALIVE, &[], 3.0);
+    }
+    // Flushed scripts and a list that is none are put right with the next word.
+    redis.command::<()>(&["SCRIPT", "FLUSH"]);
+    redis.command::<()>(&["SET", "tollgate:gateways", "not a list"]);
+    eventually("the list is one again", || redis.command::<Vec<u8>>(&["GET", "tollgate:gateways"]).len() == 3 * 16);
+    redis.command::<i64>(&["DEL", "tollgate:gateways"]);
+    redis.command::<i64>(&["HSET", "tollgate:gateways", "a", "b"]);
+    eventually("the list is one again", || {
+        redis.command::<String>(&["TYPE", "tollgate:gateways"]) == "string"
+            && redis.command::<Vec<u8>>(&["GET", "tollgate:gateways"]).len() == 3 * 16
+    });
+    drop(others.pop());
+    let deadline = Duration::from_secs(12);
+    let since = crate::support::now();
+    while one.metric(ALIVE, &[]) != 2.0 {
+        assert!(since.elapsed() < deadline, "{}", one.metric(ALIVE, &[]));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn never_fewer_gateways_than_the_file_says() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let gateway = Gateway::start(&upstream, &text(&redis, 3));
+    assert_eq!(gateway.metric(ALIVE, &[]), 3.0);
+    eventually("it has told", || redis.command::<Option<Vec<u8>>>(&["GET", "tollgate:gateways"]).is_some());
+    assert_eq!(gateway.metric(ALIVE, &[]), 3.0);
+}
+
+#[test]
+fn without_a_redis_from_the_start_a_full_share_is_granted() {
+    let (mut redis, upstream) = (Redis::start(), Upstream::start());
+    redis.kill();
+    let gateway = Gateway::start(&upstream, &text(&redis, 3));
+    assert_eq!(passing(&mut gateway.client()), 4);
+}
+
+#[test]
+fn one_that_denies_is_enough_and_those_that_are_local_pay_all_or_none() {
+    let (mut redis, upstream) = (Redis::start(), Upstream::start());
+    let policy = |name: &str, key: &str, limit: u64, then: &str| {
+        let numbers = format!("{{rate: {limit}/day}}");
+        let rule = format!(
+            "{{name: {name}, limit_keys: [header:{key}], algorithm_config: {numbers}, on_store_failure: {then}}}"
+        );
+        format!("  - {{name: {name}, rules: [{rule}]}}\n")
+    };
+    let text = format!(
+        "store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\npolicies:\n{}{}{}{}",
+        redis.port,
+        policy("wide", "x-wide", 10, "local"),
+        policy("tight", "x-tight", 2, "local"),
+        policy("open", "x-open", 1, "allow"),
+        policy("closed", "x-closed", 10, "deny"),
+    );
+    let gateway = Gateway::start(&upstream, &text);
+    redis.kill();
+    gateway.expect("rate_limiter_store_up", &[], 0.0);
+    let mut client = gateway.client();
+    let mut statuses = |names: &[&str], times: usize| {
+        let fields: Vec<_> = names.iter().map(|name| (*name, "a")).collect();
+        (0..times).map(|_| client.get("/", &fields).status).collect::<Vec<_>>()
+    };
+    // Refused by one, charged to none.
+    assert_eq!(statuses(&["X-Wide", "X-Tight", "X-Closed"], 5), [503; 5]);
+    assert_eq!(statuses(&["X-Wide", "X-Tight", "X-Open"], 4), [200, 200, 429, 429]);
+    assert_eq!(statuses(&["X-Wide"], 9), [200, 200, 200, 200, 200, 200, 200, 200, 429]);
+    assert_eq!(statuses(&["X-Open"], 3), [200; 3]);
+    let fallback = |rule: &str| gateway.metric("rate_limiter_fallback_decisions_total", &[&format!("rule=\"{rule}\"")]);
+    assert_eq!(["wide", "tight", "open", "closed"].map(fallback), [18.0, 9.0, 7.0, 5.0]);
+    let asked = |rule: &str| gateway.metric("rate_limiter_requests_total", &[&format!("rule=\"{rule}\"")]);
+    assert_eq!(["wide", "tight", "open", "closed"].map(asked), [18.0, 9.0, 7.0, 5.0]);
+    let allowed = |rule: &str| gateway.metric("rate_limiter_allowed_total", &[&format!("rule=\"{rule}\"")]);
+    assert_eq!(["wide", "tight", "open", "closed"].map(allowed), [10.0, 2.0, 0.0, 0.0]);
+}
+
+#[test]
+fn a_client_that_leaves_before_its_request_was_sent_pays_nothing() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let text = redis.patient_store()
+        + "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 100/day}}\n";
+    let gateway = Gateway::start(&upstream, &text);
+    let mut client = gateway.client();
+    assert_eq!(ask(&mut client), 200);
+    redis.command::<()>(&["CLIENT", "PAUSE", "600", "ALL"]);
+    let request = "GET / HTTP/1.1\r\nHost: test\r\nX-User: a\r\n\r\n";
+    // One for each thread, and so the link of each, may be sent at once: these stay, and pay.
+    let mut stay: Vec<Client> = (0..16).map(|_| gateway.client()).collect();
+    stay.iter_mut().for_each(|client| client.write(request));
+    std::thread::sleep(Duration::from_millis(50));
+    let mut leave: Vec<Client> = (0..20).map(|_| gateway.client()).collect();
+    leave.iter_mut().for_each(|client| client.write(request));
+    std::thread::sleep(Duration::from_millis(50));
+    drop(leave);
+    for client in &mut stay {
+        assert_eq!(client.response("GET").unwrap().status, 200);
+    }
+    gateway.expect("tollgate_http_requests_total", &["code=\"499\""], 20.0);
+    let left = client.get("/", &[("X-User", "a")]).number("RateLimit-Remaining");
+    assert_eq!(left, 100 - 1 - 16 - 1);
+    assert_eq!(upstream.count(), 18);
+}

@@ -1,0 +1,291 @@
+//! Real gateways under load while their Redis is killed, stopped, emptied or lied about: every request is answered, and no
+//! window grants more than was lost.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::exactness::history::Numbers;
+use crate::exactness::history::windows::{Grant, excess};
+use crate::support::{Answers, Gateway, Redis, Relay, Upstream, eventually, free_port, now, tell};
+
+/// The limit of every client here.
+const RATE: u64 = 40;
+const BURST: u64 = 40;
+
+/// How many clients ask each gateway all the time.
+const CALLERS: usize = 3;
+
+/// One request, as its client saw it: in microseconds since the start, rounded away from each other.
+struct Seen {
+    asked: i64,
+    answered: i64,
+    status: u16,
+}
+
+fn text(port: u16, on_store_failure: &str) -> String {
+    format!(
+        "store: {{redis: {{url: \"redis://127.0.0.1:{port}\"}}}}
+on_store_failure: {on_store_failure}
+rules:
+  - {{name: one, limit_keys: [header:x-user], algorithm_config: {{rps: {RATE}, burst: {BURST}}}}}
+"
+    )
+}
+
+/// What all clients of a test see and do together.
+struct Load {
+    start: Instant,
+    /// By a gateway that denies.
+    refused: AtomicU64,
+    over: AtomicBool,
+}
+
+/// Ends the load when it goes, also by a panic: somebody waits for those who ask.
+struct Ending<'l>(&'l Load);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Relaxed);
+    }
+}
+
+const DENIED: &str = "denied";
+const ALLOWED: &str = "allowed";
+
+/// Asks again and again as soon as it is answered, nearly. A connection that fails is a panic.
+fn ask_on(gateway: &Gateway, user: &str, load: &Load) -> Vec<Seen> {
+    let micros = || i64::try_from(load.start.elapsed().as_micros()).unwrap();
+    let (mut client, mut seen) = (gateway.client(), Vec::new());
+    while !load.over.load(Ordering::Relaxed) {
+        let asked = micros();
+        let status = client.get("/", &[("X-User", user)]).status;
+        load.refused.fetch_add(u64::from(user == DENIED && status == 429), Ordering::Relaxed);
+        seen.push(Seen { asked, answered: micros() + 1, status });
+        std::thread::sleep(Duration::from_millis(4));
+    }
+    seen
+}
+
+/// What one fault may cost, in tokens beyond what every window allows.
+#[derive(Clone, Copy)]
+enum Bound {
+    Nothing,
+    /// Something was lost: at most this much, and something.
+    Lost(u64),
+}
+
+/// Three gateways, two that refuse while Redis is away and one that lets pass, are under load while `happens` goes on,
+/// and for half a second before and after; the bucket is drained by then. `port` is where Redis is for them.
+#[track_caller]
+fn survive(fault: &str, bound: Bound, redis: &mut Redis, port: u16, happens: impl FnOnce(&mut Redis)) {
+    let upstream = Upstream::start();
+    let denying = [(); 2].map(|()| Gateway::start(&upstream, &text(port, "deny")));
+    let allowing = Gateway::start(&upstream, &text(port, "allow"));
+    for gateway in denying.iter().chain([&allowing]) {
+        gateway.expect("rate_limiter_store_up", &[], 1.0);
+    }
+    let load = Load { start: now(), refused: AtomicU64::new(0), over: AtomicBool::new(false) };
+    let (denied, allowed) = std::thread::scope(|scope| {
+        let load = &load;
+        let ending = Ending(load);
+        let callers =
+            |gateway, user: &'static str| [(); CALLERS].map(|()| scope.spawn(move || ask_on(gateway, user, load)));
+        let denied: Vec<_> = denying.iter().flat_map(|gateway| callers(gateway, DENIED)).collect();
+        let allowed = callers(&allowing, ALLOWED);
+        pause(500);
+        eventually("all is spent", || load.refused.load(Ordering::Relaxed) > 20);
+        happens(redis);
+        pause(500);
+        drop(ending);
+        let denied: Vec<Seen> = denied.into_iter().flat_map(|caller| caller.join().unwrap()).collect();
+        (denied, allowed.into_iter().flat_map(|caller| caller.join().unwrap()).collect::<Vec<Seen>>())
+    });
+    assert!(denied.iter().all(|seen| matches!(seen.status, 200 | 429 | 503)), "{fault}");
+    assert!(allowed.iter().all(|seen| matches!(seen.status, 200 | 429)), "{fault}");
+    let longest = denied.iter().chain(&allowed).map(|seen| seen.answered - seen.asked).max().unwrap();
+    assert!(longest < 3_000_000, "{fault}: {longest} µs");
+    let granted = denied.iter().filter(|seen| seen.status == 200);
+    let grants: Vec<_> = granted.map(|seen| Grant { asked: seen.asked, answered: seen.answered, cost: 1000 }).collect();
+    let numbers = Numbers::per_second(RATE, BURST);
+    let excess = excess(&numbers, &grants);
+    let (least, most) = match bound {
+        Bound::Nothing => (i128::MIN, 0),
+        Bound::Lost(tokens) => (1, tokens),
+    };
+    tell(&format!(
+        "fault: {fault}, {} requests, {} granted, {} unavailable, excess {}, bound {most}",
+        denied.len(),
+        grants.len(),
+        denied.iter().filter(|seen| seen.status == 503).count(),
+        numbers.tokens(excess)
+    ));
+    assert!(excess >= least && excess <= numbers.price(most * 1000), "{fault}: {}", numbers.tokens(excess));
+    // And all is well again by itself.
+    for (gateway, user) in [(&denying[0], DENIED), (&denying[1], DENIED), (&allowing, ALLOWED)] {
+        let mut client = gateway.client();
+        eventually(fault, || {
+            let response = client.get("/", &[("X-User", user)]);
+            response.status == 200 && response.field("RateLimit").is_some()
+        });
+    }
+}
+
+fn pause(milliseconds: u64) {
+    std::thread::sleep(Duration::from_millis(milliseconds));
+}
+
+#[test]
+fn killed_and_restarted_twenty_times() {
+    let mut redis = Redis::start();
+    let port = redis.port;
+    survive("kill -9 and restart, 20 times", Bound::Lost(20 * BURST), &mut redis, port, |redis| {
+        for _ in 0..20 {
+            redis.kill();
+            pause(100);
+            redis.restart();
+            pause(700);
+        }
+    });
+}
+
+#[test]
+fn stopped_for_three_seconds() {
+    let mut redis = Redis::start();
+    let port = redis.port;
+    survive("SIGSTOP for 3 s", Bound::Nothing, &mut redis, port, |redis| {
+        redis.signal("STOP");
+        pause(3_000);
+        redis.signal("CONT");
+        pause(1_000);
+    });
+}
+
+#[test]
+fn paused_again_and_again() {
+    let mut redis = Redis::start();
+    let port = redis.port;
+    survive("CLIENT PAUSE 200 ms, 5 times", Bound::Nothing, &mut redis, port, |redis| {
+        for _ in 0..5 {
+            redis.command::<()>(&["CLIENT", "PAUSE", "200", "ALL"]);
+            pause(500);
+        }
+    });
+}
+
+#[test]
+fn without_its_scripts_again_and_again() {
+    let mut redis = Redis::start();
+    let port = redis.port;
+    survive("SCRIPT FLUSH, 50 times", Bound::Nothing, &mut redis, port, |redis| {
+        for _ in 0..50 {
+            redis.command::<()>(&["SCRIPT", "FLUSH"]);
+            pause(30);
+        }
+    });
+}
+
+#[test]
+fn emptied_five_times() {
+    let mut redis = Redis::start();
+    let port = redis.port;
+    survive("FLUSHALL, 5 times", Bound::Lost(5 * BURST), &mut redis, port, |redis| {
+        for _ in 0..5 {
+            redis.command::<()>(&["FLUSHALL"]);
+            pause(400);
+        }
+    });
+}
+
+#[test]
+fn demoted_and_promoted() {
+    let mut redis = Redis::start();
+    let port = redis.port;
+    survive("REPLICAOF and back, twice", Bound::Nothing, &mut redis, port, |redis| {
+        for _ in 0..2 {
+            redis.command::<()>(&["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
+            pause(700);
+            redis.command::<()>(&["REPLICAOF", "NO", "ONE"]);
+            pause(1_200);
+        }
+    });
+}
+
+#[test]
+fn full_to_the_last_byte() {
+    let mut redis = Redis::start();
+    let port = redis.port;
+    survive("maxmemory reached, noeviction", Bound::Nothing, &mut redis, port, |redis| {
+        redis.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+        pause(1_000);
+        redis.command::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+        pause(1_500);
+    });
+}
+
+#[test]
+fn behind_a_relay_that_loses_its_answers() {
+    let mut redis = Redis::start();
+    let relay = Relay::start(redis.port);
+    survive("answers lost on the way, twice", Bound::Nothing, &mut redis, relay.port, |_| {
+        for _ in 0..2 {
+            relay.set(Answers::Lost);
+            pause(300);
+            relay.set(Answers::Pass);
+            pause(2_000);
+        }
+    });
+}
+
+#[test]
+fn behind_a_relay_whose_answers_come_too_late() {
+    let mut redis = Redis::start();
+    let relay = Relay::start(redis.port);
+    survive("answers 100 ms late, for 1 s", Bound::Nothing, &mut redis, relay.port, |_| {
+        relay.set(Answers::Late(Duration::from_millis(100)));
+        pause(1_000);
+        relay.set(Answers::Pass);
+        pause(1_500);
+    });
+}
+
+/// What a step of the server's clock does to its buckets, done to them instead: their moments, and when they expire, are
+/// moved by so many milliseconds, in one act.
+fn shift(redis: &Redis, milliseconds: i64) {
+    let script = "
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  local value = redis.call('GET', key)
+  if #value == 24 then
+    local spent, unit, since = struct.unpack('<I8I8I8', value)
+    local left = redis.call('PTTL', key) + ARGV[1]
+    if left > 0 then
+      redis.call('SET', key, struct.pack('<I8I8I8', spent, unit, since + ARGV[1] * 1000), 'PX', left)
+    else
+      redis.call('DEL', key)
+    end
+  end
+end";
+    redis.command::<()>(&["EVAL", script, "0", &milliseconds.to_string()]);
+}
+
+#[track_caller]
+fn a_step_of_the_clock(fault: &str, milliseconds: i64, bound: Bound) {
+    let mut redis = Redis::start();
+    let port = redis.port;
+    survive(fault, bound, &mut redis, port, |redis| {
+        shift(redis, -milliseconds);
+        pause(1_000);
+    });
+}
+
+#[test]
+fn with_a_clock_that_steps_ahead() {
+    a_step_of_the_clock("clock ahead by 500 ms", 500, Bound::Lost(RATE / 2));
+    a_step_of_the_clock("clock ahead by 1 h", 3_600_000, Bound::Lost(BURST));
+}
+
+#[test]
+fn with_a_clock_that_steps_back() {
+    a_step_of_the_clock("clock back by 2 s", -2_000, Bound::Nothing);
+    // Further than a bucket's moment is believed: the bucket is empty, and refills from then on.
+    a_step_of_the_clock("clock back by 2 h", -7_200_000, Bound::Nothing);
+}

@@ -1,0 +1,225 @@
+//! The Rust step, the memory store and the script on a real redis-server agree bit for bit, on whatever is asked of them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use tollgate::base::time::{Clock, Micros, Timestamp};
+use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+use tollgate::limit::algorithm::{Algorithm, State};
+use tollgate::limit::charge::{Charge, LimitId, Plan, Settlement, settle};
+use tollgate::limit::cost::Cost;
+use tollgate::limit::key::BucketKey;
+use tollgate::limit::outcome::Verdict;
+use tollgate::store::memory::{Memory, Settings};
+
+use crate::support::{Redis, Scripted};
+
+const START: u64 = 1_763_672_400_123_456;
+
+/// Rates that divide evenly and rates that do not, among them the largest units and refills that there are.
+fn algorithm() -> impl Strategy<Value = Algorithm> {
+    let periods = prop::sample::select(vec![1_000_000, 60_000_000, 900_000_000, 3_600_000_000, 86_400_000_000]);
+    let amounts = prop_oneof![1u64..5_000, Just(997_123), Just(1_000_000), 1u64..1_000_000_000];
+    (amounts, periods, 1u64..100).prop_filter_map("fits", |(amount, period, burst)| {
+        let rate = Rate { amount: Cost::from_thousandths(amount), period: Micros(period) };
+        TokenBucket::new(rate, burst).ok().map(Algorithm::TokenBucket)
+    })
+}
+
+fn cost() -> impl Strategy<Value = Cost> {
+    prop_oneof![Just(1000), 1u64..10_000, 1u64..120_000].prop_map(Cost::from_thousandths)
+}
+
+/// What a request asks: up to three of eight buckets, each under one of several sets of numbers.
+#[derive(Clone, Debug)]
+struct Asked {
+    enforced: Vec<(u8, usize, Cost)>,
+    shadow: Vec<(u8, usize, Cost)>,
+    times: usize,
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let charges = |most: usize| {
+        let bucket = prop::collection::btree_map(0u8..8, (0usize..4, cost()), 0..=most);
+        bucket.prop_map(|map| map.into_iter().map(|(bucket, (numbers, cost))| (bucket, numbers, cost)).collect())
+    };
+    (charges(3), charges(2), prop_oneof![3 => Just(1), 1 => 2usize..9]).prop_map(|(enforced, shadow, times)| Asked {
+        enforced,
+        shadow,
+        times,
+    })
+}
+
+/// Calls, each a step of the clock (also backwards) and some requests.
+fn history() -> impl Strategy<Value = (Vec<Algorithm>, Vec<(i64, Vec<Asked>)>)> {
+    let step = prop_oneof![Just(0), 0i64..2_000, -3_000_000i64..3_000_000, 0i64..4_000_000_000, Just(90_000_000_000)];
+    let calls = prop::collection::vec((step, prop::collection::vec(asked(), 1..6)), 1..30);
+    (prop::collection::vec(algorithm(), 4), calls)
+}
+
+fn plan(asked: &Asked, numbers: &[Algorithm]) -> Plan {
+    let charge = |(bucket, which, cost): &(u8, usize, Cost), shadow: u8| Charge {
+        key: BucketKey([bucket + shadow; 16]),
+        algorithm: numbers[*which],
+        cost: *cost,
+        limit: LimitId(0),
+        variant: 0,
+    };
+    Plan {
+        enforced: asked.enforced.iter().map(|asked| charge(asked, 0)).collect(),
+        // Buckets of their own, as shadows have.
+        shadow: asked.shadow.iter().map(|asked| charge(asked, 100)).collect(),
+    }
+}
+
+/// The step itself, with a map for a memory.
+#[derive(Default)]
+struct Model(HashMap<BucketKey, State>);
+
+impl Model {
+    fn take(&mut self, plan: &Plan, now: Timestamp) -> Settlement {
+        let states: Vec<_> = plan.charges().map(|charge| self.0.get(&charge.key).cloned()).collect();
+        let (settlement, entries) = settle(plan, &states, now);
+        for (charge, entry) in plan.charges().zip(entries) {
+            if let Some(entry) = entry {
+                self.0.insert(charge.key, entry.state);
+            }
+        }
+        settlement
+    }
+}
+
+#[test]
+fn random_requests_get_the_same_answers_from_all_three_and_leave_the_same_behind() {
+    let redis = Redis::start();
+    let scripted = RefCell::new(Scripted::new(&redis));
+    let (granted, refused) = (Cell::new(0), Cell::new(0));
+    let mut runner =
+        TestRunner::new(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() });
+    let result = runner.run(&history(), |(numbers, calls)| {
+        let mut scripted = scripted.borrow_mut();
+        redis.command::<()>(&["FLUSHALL"]);
+        let mut now = START;
+        let clock = Clock::manual(Timestamp(now));
+        let memory = Memory::new(&Settings { max_buckets: 4096 }, clock.clone());
+        let mut model = Model::default();
+        for (step, asked) in calls {
+            now = now.saturating_add_signed(step);
+            clock.set(Timestamp(now));
+            let plans: Vec<Plan> = asked
+                .iter()
+                .flat_map(|asked| std::iter::repeat_with(|| plan(asked, &numbers)).take(asked.times))
+                .collect();
+            let reply = scripted.take(&plans, Timestamp(now));
+            prop_assert_eq!(reply.now, Timestamp(now));
+            prop_assert_eq!(reply.healed, 0);
+            for (plan, settlement) in plans.iter().zip(&reply.settlements) {
+                prop_assert_eq!(settlement, &model.take(plan, Timestamp(now)));
+                prop_assert_eq!(settlement, &memory.take(plan).settlement);
+                let count = if settlement.is_granted() { &granted } else { &refused };
+                count.set(count.get() + 1);
+            }
+            for bucket in (0..8).chain(100..108) {
+                let key = BucketKey([bucket; 16]);
+                let expected = model.0.get(&key).map(|state| state.to_vec());
+                prop_assert_eq!(scripted.stored(&key), expected, "bucket {}", bucket);
+            }
+        }
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+    // Otherwise the above says little.
+    assert!(granted.get() > 2_000 && refused.get() > 2_000, "{granted:?} granted, {refused:?} refused");
+}
+
+fn per_second(amount: u64, burst: u64) -> Algorithm {
+    let rate = Rate { amount: Cost::from_tokens(amount), period: Micros(1_000_000) };
+    Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap())
+}
+
+fn one(key: BucketKey, algorithm: Algorithm) -> Plan {
+    let charge = Charge { key, algorithm, cost: Cost::ONE, limit: LimitId(0), variant: 0 };
+    Plan { enforced: [charge].into_iter().collect(), shadow: Default::default() }
+}
+
+#[test]
+fn what_is_no_state_heals_to_an_empty_bucket_and_never_to_a_full_one() {
+    let redis = Redis::start();
+    let mut scripted = Scripted::new(&redis);
+    let (key, bucket, now) = (BucketKey([7; 16]), per_second(1, 5), Timestamp(START));
+    let words = |words: [u64; 3]| words.map(u64::to_le_bytes).concat();
+    let hour = 3_600_000_000;
+    let impossible: [(&str, &[&[u8]]); 13] = [
+        ("SADD", &[b"member"]),
+        ("HSET", &[b"field", b"value"]),
+        ("LPUSH", &[b"value"]),
+        ("SET", &[b""]),
+        ("SET", &[b"12"]),
+        ("SET", &[b"twenty-four bytes, text."]),
+        ("SET", &[&[0xff; 24]]),
+        ("SET", &[&[0; 8]]),
+        ("SET", &[&[0; 32]]),
+        ("SET", &[&[0; 6000]]),
+        ("SET", &[&words([0, 0, START])]),
+        ("SET", &[&words([1 << 53, 1, START])]),
+        ("SET", &[&words([0, 1, START + hour + 1])]),
+    ];
+    for (command, rest) in impossible {
+        scripted.tamper(&key, command, rest);
+        let refused = scripted.take(&[one(key, bucket)], now);
+        assert_eq!(refused.healed, 1, "{command} {rest:?}");
+        assert_eq!(refused.settlements[0].verdict, Verdict::Deny, "{command} {rest:?}");
+        assert_eq!(refused.settlements[0].enforced[0].retry_after, Micros(1_000_000));
+        // It was written, although the request was refused: it refills from now on.
+        let second = Timestamp(START + 1_000_000);
+        let granted = scripted.take(&[one(key, bucket), one(key, bucket)], second);
+        assert_eq!(granted.healed, 0, "{command} {rest:?}");
+        let verdicts: Vec<_> = granted.settlements.iter().map(|settlement| settlement.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Allow, Verdict::Deny], "{command} {rest:?}");
+    }
+    // At the very edge of what can be.
+    scripted.tamper(&key, "SET", &[&words([0, 1, START + hour])]);
+    assert_eq!(scripted.take(&[one(key, bucket)], now).healed, 0);
+}
+
+#[test]
+fn one_bucket_under_two_sets_of_numbers_in_one_call_is_still_one_bucket() {
+    let redis = Redis::start();
+    let mut scripted = Scripted::new(&redis);
+    let key = BucketKey([9; 16]);
+    let plans = [
+        one(key, per_second(1, 3)),
+        one(key, per_second(7, 2)),
+        one(key, per_second(1, 3)),
+        one(key, per_second(1, 3)),
+    ];
+    let reply = scripted.take(&plans, Timestamp(START));
+    let left: Vec<_> = reply
+        .settlements
+        .iter()
+        .map(|settlement| (settlement.verdict, settlement.enforced[0].remaining.whole()))
+        .collect();
+    assert_eq!(left, [(Verdict::Allow, 2), (Verdict::Allow, 0), (Verdict::Allow, 0), (Verdict::Deny, 0)]);
+}
+
+#[test]
+fn a_refused_request_writes_nothing() {
+    let redis = Redis::start();
+    let mut scripted = Scripted::new(&redis);
+    let (full, empty) = (BucketKey([1; 16]), BucketKey([2; 16]));
+    scripted.take(&[one(empty, per_second(1, 1))], Timestamp(START));
+    let writes = || -> String { redis.command(&["INFO", "commandstats"]) };
+    let sets = |stats: String| stats.lines().find(|line| line.starts_with("cmdstat_set:")).map(str::to_owned);
+    let before = sets(writes());
+    let mut both = one(full, per_second(1, 1));
+    both.enforced.extend(one(empty, per_second(1, 1)).enforced);
+    for _ in 0..10 {
+        assert_eq!(scripted.take(&[both.clone()], Timestamp(START)).settlements[0].verdict, Verdict::Deny);
+    }
+    assert_eq!(sets(writes()), before);
+    assert_eq!(scripted.stored(&full), None);
+}

@@ -1,0 +1,9 @@
+//! The gateway and its Redis: connecting, outages, replies that cannot be right.
+
+mod connection;
+mod fallback_share;
+mod faults_under_load;
+#[cfg(feature = "test-hooks")]
+mod lua_parity;
+mod lying_redis;
+mod outage;

@@ -1,0 +1,305 @@
+//! Redis goes away, hangs, forgets or lies: every request is answered in time by what the file says, and all is well again
+//! by itself afterwards.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Client, Gateway, Redis, Upstream, free_port, now};
+
+/// What a decision may take, with what a busy machine adds.
+const IN_TIME: Duration = Duration::from_millis(50 + 250);
+
+const RULES: &str = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 1000/day}}\n";
+
+fn text(redis: &Redis, on_store_failure: &str) -> String {
+    redis.store(on_store_failure) + RULES
+}
+
+/// One request, and how long it took.
+#[track_caller]
+fn ask(client: &mut Client) -> (u16, Duration) {
+    let asked: Instant = now();
+    let status = client.get("/", &[("X-User", "a")]).status;
+    (status, asked.elapsed())
+}
+
+/// While `broken`, requests get what `on_store_failure` says, in time; then they are limited again.
+#[track_caller]
+fn goes_through(
+    on_store_failure: &str,
+    redis: &mut Redis,
+    cause: &str,
+    breaks: impl Fn(&mut Redis),
+    mends: impl Fn(&mut Redis),
+) {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, &text(redis, on_store_failure));
+    let mut client = gateway.client();
+    assert_eq!(ask(&mut client).0, 200);
+    breaks(redis);
+    let expected = if on_store_failure == "allow" { 200 } else { 503 };
+    let mut fallen_back = 0;
+    let end = now() + Duration::from_millis(1500);
+    while now() < end {
+        let response_at = now();
+        let response = client.get("/", &[("X-User", "a")]);
+        let took = response_at.elapsed();
+        assert!(took < IN_TIME, "{cause}: {took:?}");
+        assert_eq!(response.status, expected, "{cause}: {response:?}");
+        // No level is known; the limit's name and quota are.
+        assert!(response.field("RateLimit").is_none(), "{cause}: {response:?}");
+        assert!(response.field("RateLimit-Policy").is_some(), "{cause}: {response:?}");
+        if expected == 503 {
+            assert_eq!(response.field("X-Tollgate-Reason").unwrap(), "store_unavailable");
+            assert!((3..=5).contains(&response.number("Retry-After")), "{response:?}");
+        }
+        fallen_back += 1;
+    }
+    let labels = ["rule=\"one\"", &format!("action=\"{on_store_failure}\"")];
+    gateway.expect("rate_limiter_fallback_decisions_total", &labels, f64::from(fallen_back));
+    let of_cause = [labels[0], labels[1], &format!("cause=\"{cause}\"")];
+    assert!(gateway.metric("rate_limiter_fallback_decisions_total", &of_cause) > 0.0, "{cause}");
+    assert!(Client::connect(gateway.admin).get("/readyz", &[]).status == 200);
+    mends(redis);
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    let deadline = now() + Duration::from_secs(5);
+    while client.get("/", &[("X-User", "a")]).field("RateLimit").is_none() {
+        assert!(now() < deadline, "{cause}: never well again: {}", gateway.errors());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (before, fallbacks) = (upstream.count(), gateway.metric("rate_limiter_fallback_decisions_total", &[]));
+    for _ in 0..20 {
+        assert_eq!(ask(&mut client).0, 200, "{cause}");
+    }
+    assert_eq!(upstream.count() - before, 20);
+    assert_eq!(gateway.metric("rate_limiter_fallback_decisions_total", &[]), fallbacks, "{cause}");
+}
+
+#[test]
+fn a_crash() {
+    for policy in ["allow", "deny"] {
+        goes_through(policy, &mut Redis::start(), "unreachable", Redis::kill, Redis::restart);
+    }
+}
+
+#[test]
+fn a_hang() {
+    for policy in ["allow", "deny"] {
+        let (stop, go_on) = (|redis: &mut Redis| redis.signal("STOP"), |redis: &mut Redis| redis.signal("CONT"));
+        goes_through(policy, &mut Redis::start(), "timeout", stop, go_on);
+    }
+}
+
+#[test]
+fn who_waits_behind_a_call_that_hangs_waits_no_longer_than_anybody() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let url = format!("redis://127.0.0.1:{}", redis.port);
+    let store = format!("store: {{redis: {{url: \"{url}\", timeout: 500ms}}, breaker: {{failures: 100}}}}");
+    let gateway = Gateway::start(&upstream, &format!("{store}\non_store_failure: deny\n{RULES}"));
+    assert_eq!(ask(&mut gateway.client()).0, 200);
+    redis.signal("STOP");
+    let took: Vec<_> = std::thread::scope(|scope| {
+        let caller = |number: u32| {
+            let mut client = gateway.client();
+            scope.spawn(move || {
+                std::thread::sleep(number * Duration::from_millis(40));
+                ask(&mut client)
+            })
+        };
+        let callers: Vec<_> = (0..24).map(caller).collect();
+        callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+    });
+    redis.signal("CONT");
+    let in_time = Duration::from_millis(500)..Duration::from_millis(750);
+    assert!(took.iter().all(|(status, took)| *status == 503 && in_time.contains(took)), "{took:?}");
+}
+
+#[test]
+fn demoted_to_a_replica() {
+    let demote = |redis: &mut Redis| redis.command::<()>(&["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
+    let promote = |redis: &mut Redis| redis.command::<()>(&["REPLICAOF", "NO", "ONE"]);
+    for policy in ["allow", "deny"] {
+        goes_through(policy, &mut Redis::start(), "replica", demote, promote);
+    }
+}
+
+#[test]
+fn out_of_memory() {
+    let fill = |redis: &mut Redis| redis.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let free = |redis: &mut Redis| redis.command::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    for policy in ["allow", "deny"] {
+        goes_through(policy, &mut Redis::start(), "out_of_memory", fill, free);
+    }
+}
+
+#[test]
+fn absent_when_the_gateway_starts() {
+    for (policy, expected) in [("allow", 200), ("deny", 503)] {
+        let (mut redis, upstream) = (Redis::start(), Upstream::start());
+        redis.kill();
+        let start = now();
+        let gateway = Gateway::start(&upstream, &text(&redis, policy));
+        assert!(start.elapsed() < Duration::from_secs(2));
+        let mut client = gateway.client();
+        assert_eq!(ask(&mut client).0, expected);
+        assert!(Client::connect(gateway.admin).get("/readyz", &[]).body.contains("\"up\":false"));
+        redis.restart();
+        gateway.expect("rate_limiter_store_up", &[], 1.0);
+        assert_eq!(client.get("/", &[("X-User", "a")]).number("RateLimit-Remaining"), 999);
+        assert!(Client::connect(gateway.admin).get("/readyz", &[]).body.contains("\"up\":true"));
+    }
+}
+
+#[test]
+fn a_rule_may_say_otherwise_and_one_deny_is_enough() {
+    let (mut redis, upstream) = (Redis::start(), Upstream::start());
+    let text = redis.store("allow")
+        + "
+policies:
+  - name: a
+    rules: [{name: open, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}]
+  - name: b
+    match: {path: /login}
+    rules: [{name: closed, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}, on_store_failure: deny}]
+  - name: c
+    mode: shadow
+    rules: [{name: looking, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}, on_store_failure: deny}]
+";
+    let gateway = Gateway::start(&upstream, &text);
+    redis.kill();
+    gateway.expect("rate_limiter_store_up", &[], 0.0);
+    let mut client = gateway.client();
+    assert_eq!(client.get("/", &[]).status, 200);
+    assert_eq!(client.get("/login", &[]).status, 503);
+    for (rule, action, count) in [("open", "allow", 2.0), ("closed", "deny", 1.0)] {
+        let labels = [&*format!("rule=\"{rule}\""), &*format!("action=\"{action}\"")];
+        gateway.expect("rate_limiter_fallback_decisions_total", &labels, count);
+    }
+    gateway.expect("rate_limiter_rejected_total", &["rule=\"closed\"", "store_unavailable"], 1.0);
+    gateway.expect("tollgate_refused_requests_total", &["store_unavailable"], 1.0);
+}
+
+#[test]
+fn forgotten_scripts_are_loaded_again_and_nobody_notices() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let gateway = Gateway::start(&upstream, &(redis.patient_store() + RULES));
+    let mut client = gateway.client();
+    for left in (979..999).rev() {
+        redis.command::<()>(&["SCRIPT", "FLUSH"]);
+        assert_eq!(client.get("/", &[("X-User", "a")]).number("RateLimit-Remaining"), left + 1);
+    }
+    gateway.expect("rate_limiter_fallback_decisions_total", &[], 0.0);
+    gateway.expect("rate_limiter_store_errors_total", &[], 0.0);
+}
+
+#[test]
+fn forgotten_buckets_are_full_again() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let gateway = Gateway::start(&upstream, &(redis.patient_store() + RULES));
+    let mut client = gateway.client();
+    let mut left = || client.get("/", &[("X-User", "a")]).number("RateLimit-Remaining");
+    assert_eq!([left(), left()], [999, 998]);
+    redis.command::<()>(&["FLUSHALL"]);
+    assert_eq!(left(), 999);
+}
+
+#[test]
+fn another_type_under_a_key_refuses_its_own_requests_only_and_heals() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let numbers = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 5, burst: 5}}\n";
+    let gateway = Gateway::start(&upstream, &(redis.store("allow") + numbers));
+    let mut client = gateway.client();
+    let mut status = |user: &str| client.get("/", &[("X-User", user)]).status;
+    assert_eq!(status("a"), 200);
+    for key in redis.keys() {
+        let mut connection = redis.connection();
+        redis::cmd("DEL").arg(&key).exec(&mut connection).unwrap();
+        redis::cmd("RPUSH").arg(&key).arg("not a state").exec(&mut connection).unwrap();
+    }
+    // Not passed by `allow`: the store is there, and this bucket is drained.
+    assert_eq!(status("a"), 429);
+    assert_eq!(status("b"), 200);
+    gateway.expect("rate_limiter_store_errors_total", &["impossible_bucket"], 1.0);
+    gateway.expect("rate_limiter_fallback_decisions_total", &[], 0.0);
+    assert!(gateway.errors().contains("impossible buckets"), "{}", gateway.errors());
+    std::thread::sleep(Duration::from_millis(250));
+    assert_eq!(status("a"), 200);
+}
+
+#[test]
+fn a_server_that_says_something_else_is_not_believed() {
+    // It greets as a Redis would, and then answers every call with a list of grants for somebody else.
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else { return };
+            std::thread::spawn(move || {
+                crate::support::play_redis(stream, b"*4\r\n:1763672400123456\r\n:0\r\n:1\r\n:7\r\n")
+            });
+        }
+    });
+    let upstream = Upstream::start();
+    let rules = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 1, burst: 5}}\n";
+    let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{port}\"}}}}\non_store_failure: deny\n");
+    let gateway = Gateway::start(&upstream, &(store + rules));
+    let mut client = gateway.client();
+    for _ in 0..5 {
+        let (status, took) = ask(&mut client);
+        assert_eq!(status, 503);
+        assert!(took < IN_TIME, "{took:?}");
+    }
+    assert!(gateway.metric("rate_limiter_store_errors_total", &["garbled"]) > 0.0);
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_waited_for_a_few_times_only() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let gateway = Gateway::start(&upstream, &text(&redis, "allow"));
+    let mut client = gateway.client();
+    assert_eq!(ask(&mut client).0, 200);
+    // Shorter than what a connection is given up after: it is the breaker that keeps requests from waiting.
+    redis.command::<()>(&["CLIENT", "PAUSE", "600", "ALL"]);
+    let took: Vec<Duration> = (0..30).map(|_| ask(&mut client).1).collect();
+    let waited = took.iter().filter(|took| **took >= Duration::from_millis(45)).count();
+    assert!((1..=6).contains(&waited), "{took:?}");
+    gateway.expect("rate_limiter_breaker_open", &[], 1.0);
+    let open = gateway.metric("rate_limiter_fallback_decisions_total", &["cause=\"breaker_open\""]);
+    assert!(open >= 24.0, "{open}");
+    // One request sees that it answers again, and all are limited again. A probe that came too early doubles the pause.
+    let deadline = now() + Duration::from_secs(6);
+    while client.get("/", &[("X-User", "a")]).field("RateLimit").is_none() {
+        assert!(now() < deadline, "never well again: {}", gateway.errors());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    gateway.expect("rate_limiter_breaker_open", &[], 0.0);
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    assert!(gateway.errors().contains("store is not asked for a while") && gateway.errors().contains("asked again"));
+}
+
+#[test]
+fn an_answer_that_never_ends_is_not_held() {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // A part of four gigabytes, and bytes for as long as somebody takes them.
+    let endless = format!("*3\r\n$4000000000\r\n{}", "x".repeat(64 << 20));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let endless = endless.clone();
+            std::thread::spawn(move || crate::support::play_redis(stream, endless.as_bytes()));
+        }
+    });
+    let upstream = Upstream::start();
+    let rules = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 1, burst: 5}}\n";
+    let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{port}\"}}}}\non_store_failure: deny\n");
+    let gateway = Gateway::start(&upstream, &(store + rules));
+    let mut client = gateway.client();
+    let before = gateway.metric("process_resident_memory_bytes", &[]);
+    for _ in 0..10 {
+        let (status, took) = ask(&mut client);
+        assert_eq!(status, 503);
+        assert!(took < IN_TIME, "{took:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let grown = gateway.metric("process_resident_memory_bytes", &[]) - before;
+    assert!(grown < 32e6, "{grown} bytes more");
+}

@@ -1,0 +1,212 @@
+//! Holds the documentation to the code.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use tollgate::config::lints::LINTS;
+use tollgate::config::problem::Problems;
+use tollgate::config::{Config, Surroundings};
+
+use crate::support::Certificates;
+use crate::support::mint::es256;
+
+pub fn read(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
+pub const PAGES: &[&str] = &[
+    "README.md",
+    "ARCHITECTURE.md",
+    "SECURITY.md",
+    "docs/configuration.md",
+    "docs/alerts.md",
+    "docs/algorithms.md",
+    "docs/deploy.md",
+    "docs/hardening.md",
+    "docs/operations.md",
+    "docs/performance.md",
+    "docs/reasons.md",
+    "docs/recipes.md",
+    "docs/replay.md",
+    "docs/warnings.md",
+];
+
+/// The fenced blocks of a language.
+pub fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
+    let fence = format!("```{language}\n");
+    page.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+}
+
+/// A fragment stands in a file that is otherwise complete.
+pub fn whole(block: &str) -> String {
+    let file: serde_yaml::Mapping = serde_yaml::from_str(block).unwrap();
+    let first = if file.contains_key("upstream") { "" } else { "upstream: http://127.0.0.1:9000\n" };
+    format!("{first}{block}")
+}
+
+/// What check says of a block of a page.
+fn checked(name: &str, block: &str) -> Result<Config, Problems> {
+    let keys = serde_json::json!({"keys": [es256().jwk]}).to_string();
+    let certificates = Certificates::get();
+    // Whatever files a block names, they are there.
+    let read = |path: &Path| match path.extension().and_then(|extension| extension.to_str()) {
+        Some("pem") => Ok(certificates.client.0.clone().into_bytes()),
+        Some("key") => Ok(certificates.client.1.clone().into_bytes()),
+        _ if path == Path::new("api-keys.txt") => Ok(b"# none yet".to_vec()),
+        Some("json") => Ok(keys.clone().into_bytes()),
+        _ => Ok(b"a secret that is long enough for everything".to_vec()),
+    };
+    // And the one variable that the shipped file wants.
+    let variable = |name: &str| (name == "JWT_SECRET").then(|| "x".repeat(32));
+    let surroundings = Surroundings { variable: &variable, folder: Path::new(""), read: &read };
+    Config::parse(name, whole(block).as_bytes(), surroundings)
+}
+
+/// The names of the warnings that a block of a page gets, whenever it is looked at.
+fn warnings(name: &str, block: &str) -> Vec<&'static str> {
+    let config = checked(name, block).unwrap_or_else(|problems| panic!("{problems}\nin:\n{block}"));
+    config.warnings.warnings.iter().map(|warning| warning.name).collect()
+}
+
+#[test]
+fn every_yaml_block_passes_check() {
+    let mut count = 0;
+    for name in PAGES {
+        for block in blocks(&read(name), "yaml") {
+            let result = checked(name, block);
+            assert!(result.is_ok(), "{}\nin:\n{block}", result.unwrap_err());
+            count += 1;
+        }
+    }
+    assert!(count >= 10, "{count} blocks");
+}
+
+#[test]
+fn every_warning_is_explained_by_a_file_that_has_it_and_one_that_has_none() {
+    let name = "docs/warnings.md";
+    let page = read(name);
+    for (lint, _) in LINTS {
+        let section = page.split(&format!("\n## {lint}\n")).nth(1).unwrap_or_else(|| panic!("{lint} is not explained"));
+        let section = section.split("\n## ").next().unwrap();
+        let blocks = blocks(section, "yaml");
+        let [unwise, wise @ ..] = &blocks[..] else { panic!("{lint} has no file") };
+        assert_eq!(warnings(name, unwise), [lint]);
+        assert!(!wise.is_empty(), "{lint} is not put right");
+        for block in wise {
+            assert_eq!(warnings(name, block), [""; 0], "{block}");
+        }
+    }
+}
+
+#[test]
+fn what_people_begin_with_has_no_warning() {
+    for block in blocks(&read("README.md"), "yaml") {
+        assert_eq!(warnings("README.md", block), [""; 0], "{block}");
+    }
+    assert_eq!(warnings("gateway.yaml", &read("gateway.yaml")), [""; 0]);
+}
+
+/// The keys that the code asks for.
+pub fn asked_keys() -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        // No lint asks for a key.
+        if path.is_dir() {
+            continue;
+        }
+        let source = std::fs::read_to_string(path).unwrap();
+        let source = source.split("#[cfg(test)]").next().unwrap();
+        for call in ["get(\"", "need(\"", "timeout(&section, \"", "cost(\""] {
+            keys.extend(source.split(call).skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));
+        }
+        // The sources of a token's keys are looked for one after the other.
+        if let Some(list) = source.split("const SOURCES").nth(1).and_then(|rest| rest.split(';').nth(1)) {
+            keys.extend(list.split('"').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    keys
+}
+
+/// A row of docs/configuration.md that explains keys, or operators.
+pub struct Row {
+    pub keys: Vec<String>,
+    /// The table's column `default`, if it has one.
+    pub default: Option<String>,
+}
+
+pub fn rows_of_keys() -> Vec<Row> {
+    let page = read("docs/configuration.md");
+    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let (mut rows, mut heads) = (Vec::new(), Vec::new());
+    for (before, line) in std::iter::once("").chain(page.lines()).zip(page.lines()) {
+        if !before.starts_with('|') {
+            heads = cells(line);
+        } else if line.starts_with("| `") && (heads[0].starts_with("key") || heads[0].starts_with("operator")) {
+            let cells = cells(line);
+            let keys: Vec<_> = cells[0].split('`').skip(1).step_by(2).map(str::to_owned).collect();
+            let default = heads.iter().position(|head| head == "default").map(|at| cells[at].clone());
+            rows.push(Row { keys, default });
+        }
+    }
+    rows
+}
+
+pub fn documented_keys() -> BTreeSet<String> {
+    rows_of_keys().into_iter().flat_map(|row| row.keys).collect()
+}
+
+#[test]
+fn every_key_of_the_file_is_documented_and_no_other() {
+    let (asked, documented) = (asked_keys(), documented_keys());
+    assert_eq!(asked.symmetric_difference(&documented).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn every_attribute_is_documented() {
+    let page = read("docs/configuration.md");
+    for spelling in tollgate::limit::attribute::SPELLINGS {
+        assert!(page.contains(&format!("`{spelling}`")), "docs/configuration.md does not explain `{spelling}`");
+    }
+}
+
+#[test]
+fn every_metric_is_documented() {
+    let page = read("docs/operations.md");
+    for file in ["src/gateway/telemetry/metrics.rs", "src/gateway/telemetry/trace/tracer.rs"] {
+        for rest in read(file).split("    (\"").skip(1) {
+            let name = rest.split('"').next().unwrap();
+            assert!(page.contains(&format!("`{name}`")), "docs/operations.md does not explain `{name}`");
+        }
+    }
+}
+
+#[test]
+fn every_variable_of_traces_is_documented() {
+    let page = read("docs/operations.md");
+    let settings = read("src/gateway/telemetry/trace/settings.rs");
+    let sources = read("src/gateway/telemetry/trace/mod.rs") + settings.split("#[cfg(test)]").next().unwrap();
+    let names = sources.split('"').filter(|name| name.starts_with("OTEL_") || name.starts_with("TOLLGATE_"));
+    // What can be set for traces alone is told by the name for all signals.
+    let names: BTreeSet<_> = names.map(|name| name.replace("OTLP_TRACES_", "OTLP_")).collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        assert!(page.contains(&format!("| `{name}` |")), "docs/operations.md does not explain `{name}`");
+    }
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    for name in PAGES.iter().chain(&["CONTRIBUTING.md", "CHANGELOG.md"]) {
+        let page = read(name);
+        for target in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap();
+            if file.is_empty() || file.contains("://") {
+                continue;
+            }
+            let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join(name).parent().unwrap().join(file);
+            assert!(beside.exists(), "{name} links to {target}");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The repository itself: documentation, layout, deployment files, releases.
+
+pub mod deploy;
+pub mod docs;
+mod reasons;
+mod recipes;
+mod release;
+mod tidy;

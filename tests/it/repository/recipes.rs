@@ -1,0 +1,254 @@
+//! Plays docs/recipes.md: each recipe is run as it stands there, and its table of requests is what must happen.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use regex::Regex;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::docs;
+use crate::support::mint::{Signer, epoch};
+use crate::support::{Gateway, Response, Upstream, now};
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// In a recipe the next token comes back after a second at the earliest. A run that took longer than this says nothing.
+const A_MOMENT: Duration = Duration::from_millis(800);
+
+struct Recipe<'p> {
+    title: &'p str,
+    yaml: &'p str,
+    lines: Vec<Line<'p>>,
+}
+
+/// A line of a recipe's table.
+enum Line<'p> {
+    /// `5x GET /  jwt:sub=ann  -> 429 by free`
+    Request { times: u32, method: &'p str, target: &'p str, attributes: Vec<(&'p str, &'p str)>, answer: Answer },
+    /// `name{label="value"} 3`
+    Metric { name: &'p str, labels: Vec<&'p str>, value: f64 },
+}
+
+#[derive(Debug, PartialEq)]
+struct Answer {
+    status: u16,
+    /// Names of limits.
+    by: Vec<String>,
+}
+
+fn line(text: &str) -> Line<'_> {
+    let Some((request, answer)) = text.split_once("->") else {
+        let (series, value) = text.rsplit_once(' ').unwrap();
+        let (name, labels) = series.trim_end_matches('}').split_once('{').unwrap();
+        return Line::Metric { name, labels: labels.split(',').collect(), value: value.parse().unwrap() };
+    };
+    let mut words = request.split_whitespace().peekable();
+    let times = words.next_if(|word| word.ends_with('x')).map_or(1, |word| word.trim_end_matches('x').parse().unwrap());
+    let (method, target) = (words.next().unwrap(), words.next().unwrap());
+    let attributes = words.map(|word| word.split_once('=').unwrap_or_else(|| panic!("{text}"))).collect();
+    let mut answer = answer.split_whitespace();
+    let status = answer.next().unwrap().parse().unwrap();
+    assert!(matches!(answer.next(), None | Some("by")), "{text}");
+    Line::Request {
+        times,
+        method,
+        target,
+        attributes,
+        answer: Answer { status, by: answer.map(str::to_owned).collect() },
+    }
+}
+
+fn recipes(page: &str) -> Vec<Recipe<'_>> {
+    let sections = page.split("\n## ").skip(1);
+    sections
+        .map(|section| {
+            let title = section.lines().next().unwrap();
+            let (yaml, tables) = (docs::blocks(section, "yaml"), docs::blocks(section, "text"));
+            let ([yaml], [table]) = (&yaml[..], &tables[..]) else { panic!("{title}: one file and one table") };
+            Recipe { title, yaml, lines: table.lines().map(line).collect() }
+        })
+        .collect()
+}
+
+/// When a recipe is played: what expires in it is still in force, or is over.
+#[derive(Clone, Copy)]
+enum When {
+    Before,
+    After,
+}
+
+/// What the gateway's file says beside its upstream; JSON, in which that stands as well, is written as YAML.
+fn rest(yaml: &str, when: When) -> String {
+    let yaml = yaml.replace("${JWT_SECRET}", SECRET);
+    let moment = match when {
+        When::Before => "expires: 2126-11-29T00:00:00+01:00",
+        When::After => "expires: 2016-11-25T00:00:00+01:00",
+    };
+    let yaml = Regex::new(r"expires: [-0-9T:+]+").unwrap().replace_all(&yaml, moment).into_owned();
+    let mut rest = yaml.clone();
+    if yaml.starts_with('{') {
+        let mut whole: serde_yaml::Mapping = serde_yaml::from_str(&yaml).unwrap();
+        whole.remove("upstream");
+        rest = serde_yaml::to_string(&whole).unwrap();
+    }
+    // The addresses of a table are those that a proxy in front tells of.
+    assert!(!rest.contains("client_ip:"));
+    rest + "\nclient_ip: {trusted_proxies: [127.0.0.1]}"
+}
+
+fn key_of(id: &str) -> String {
+    format!("the-key-of-{id}")
+}
+
+/// The file of keys, in which every id of the table has one.
+fn known_keys(recipe: &Recipe<'_>) -> String {
+    let mut ids = BTreeSet::new();
+    for line in &recipe.lines {
+        if let Line::Request { attributes, .. } = line {
+            ids.extend(attributes.iter().filter(|(name, _)| *name == "key:id").map(|(_, id)| *id));
+        }
+    }
+    let hash = |id| Sha256::digest(key_of(id)).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    ids.into_iter().map(|id| format!("{} {id} standard\n", hash(id))).collect::<String>() + "# these\n"
+}
+
+/// The fields by which a request has its attributes.
+fn fields(attributes: &[(&str, &str)]) -> Vec<(String, String)> {
+    let (mut fields, mut claims, mut address) = (Vec::new(), Map::new(), "198.51.100.1");
+    for &(name, value) in attributes {
+        match name.split_once(':') {
+            Some(("jwt", claim)) => drop(claims.insert(claim.to_owned(), json!(value))),
+            Some(("ip", "address")) => address = value,
+            Some(("key", "id")) => fields.push(("X-API-Key".to_owned(), key_of(value))),
+            Some(("header", header)) => fields.push((header.to_owned(), value.to_owned())),
+            _ => panic!("a table cannot say {name}"),
+        }
+    }
+    fields.push(("X-Forwarded-For".to_owned(), address.to_owned()));
+    if !claims.is_empty() {
+        claims.insert("exp".to_owned(), json!(epoch() + 600));
+        let token = Signer::hs256(SECRET).token(&json!({"alg": "HS256"}), &Value::Object(claims));
+        fields.push(("Authorization".to_owned(), format!("Bearer {token}")));
+    }
+    fields
+}
+
+fn answer(response: &Response) -> Answer {
+    let by = match response.status {
+        200 => {
+            let policies = response.field("RateLimit-Policy").unwrap_or_default();
+            policies.split(", ").filter_map(|member| Some(member.split('"').nth(1)?.to_owned())).collect()
+        }
+        _ => {
+            let violated = response.json()["violated-policies"].clone();
+            serde_json::from_value(violated).unwrap_or_default()
+        }
+    };
+    Answer { status: response.status, by }
+}
+
+/// Whether it was played in a moment; only then what happened must be what the table says.
+fn play(recipe: &Recipe<'_>, when: When) -> bool {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start_beside(&upstream, &rest(recipe.yaml, when), &[("api-keys.txt", &*known_keys(recipe))]);
+    let (mut client, begun) = (gateway.client(), now());
+    let mut wrong = Vec::new();
+    for line in &recipe.lines {
+        let Line::Request { times, method, target, attributes, answer: expected } = line else { continue };
+        let fields = fields(attributes);
+        let fields: Vec<_> = fields.iter().map(|(name, value)| (&**name, &**value)).collect();
+        for time in 1..=*times {
+            let found = answer(&client.send(method, target, &fields, ""));
+            if found != *expected {
+                wrong.push(format!("{method} {target} {attributes:?}, time {time}: {found:?}, not {expected:?}"));
+            }
+        }
+    }
+    if begun.elapsed() > A_MOMENT {
+        return false;
+    }
+    assert!(wrong.is_empty(), "{}:\n{}", recipe.title, wrong.join("\n"));
+    for line in &recipe.lines {
+        if let Line::Metric { name, labels, value } = line {
+            gateway.expect(name, labels, *value);
+        }
+    }
+    true
+}
+
+#[test]
+fn every_recipe_does_what_its_table_says() {
+    let page = docs::read("docs/recipes.md");
+    let recipes = recipes(&page);
+    assert!(recipes.len() >= 12, "{} recipes", recipes.len());
+    for recipe in &recipes {
+        assert!(recipe.lines.len() >= 2, "{}: what does it do?", recipe.title);
+        assert!((0..10).any(|_| play(recipe, When::Before)), "{}: never played in a moment", recipe.title);
+    }
+}
+
+#[test]
+fn the_contents_name_every_recipe() {
+    let page = docs::read("docs/recipes.md");
+    for recipe in recipes(&page) {
+        let anchor = recipe.title.to_lowercase().replace(' ', "-").replace(',', "");
+        assert!(page.contains(&format!("](#{anchor})")), "{}", recipe.title);
+    }
+}
+
+/// Tiers as a program writes them. Who verifies the plan is the only thing that has to be said beside them.
+const PASTED: &str = r#"
+## Tiers as JSON
+```yaml
+{
+  "jwt": {"algorithms": ["HS256"], "keys": {"secret": "${JWT_SECRET}"}},
+  "rules": [
+    {
+      "name": "enterprise",
+      "limit_keys": ["header:x-api-key"],
+      "algorithm": "token_bucket",
+      "algorithm_config": { "rps": 1000, "burst": 2000 },
+      "match": { "jwt:plan": "enterprise" }
+    },
+    {
+      "name": "free",
+      "limit_keys": ["header:x-api-key"],
+      "algorithm": "token_bucket",
+      "algorithm_config": { "rps": 1, "burst": 20 }
+    }
+  ]
+}
+```
+```text
+20x GET /  header:x-api-key=a                     -> 200 by free
+    GET /  header:x-api-key=a                     -> 429 by free
+    GET /  header:x-api-key=b                     -> 200 by free
+30x GET /  header:x-api-key=c jwt:plan=enterprise -> 200 by enterprise
+    GET /  header:x-api-key=c jwt:plan=other      -> 200 by free
+    GET /                                         -> 200
+```
+"#;
+
+#[test]
+fn tiers_that_are_pasted_as_json_do_what_is_meant() {
+    for recipe in recipes(PASTED) {
+        assert!((0..10).any(|_| play(&recipe, When::Before)));
+    }
+}
+
+#[test]
+fn what_was_denied_until_a_moment_passes_from_then_on() {
+    let page = docs::read("docs/recipes.md");
+    let mut recipe = recipes(&page).into_iter().find(|recipe| recipe.yaml.contains("expires:")).unwrap();
+    let mut ended = 0;
+    for line in &mut recipe.lines {
+        if let Line::Request { answer, .. } = line
+            && answer.status == 403
+        {
+            *answer = Answer { status: 200, by: vec!["per-address".to_owned()] };
+            ended += 1;
+        }
+    }
+    assert!(ended > 0 && (0..10).any(|_| play(&recipe, When::After)));
+}

@@ -1,0 +1,125 @@
+//! What has happened to a gateway, as its status page tells it.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::document::{document, eventually_told};
+use crate::support::mint::es256;
+use crate::support::{Gateway, Redis, Upstream, now};
+
+const RULES: &str = "rules: [{name: one, limit_keys: [query:user], algorithm_config: {rate: 1000/s}}]\n";
+
+/// How often it happened, and the last detail of it.
+fn event(document: &Value, what: &str) -> Option<(u64, String)> {
+    let event = document["events"].as_array().unwrap().iter().find(|event| event["what"] == what)?;
+    Some((event["times"].as_u64().unwrap(), event["detail"].as_str().unwrap_or_default().to_owned()))
+}
+
+#[track_caller]
+fn happens(gateway: &Gateway, what: &str) -> String {
+    let told = eventually_told(gateway, what, |told| event(told, what).is_some());
+    event(&told, what).unwrap().1
+}
+
+#[test]
+fn reloads_are_told_and_a_wrong_file_with_its_place_and_not_what_stands_there() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, RULES);
+    let first = document(&gateway);
+    let hash = first["config"]["hash"].as_str().unwrap();
+    assert_eq!(event(&first, "started").unwrap(), (1, format!("{}, configuration {hash}", env!("CARGO_PKG_VERSION"))));
+    gateway.reload(&upstream, &format!("{RULES}drain: {{timeout: 9s}}\n"));
+    assert_eq!(happens(&gateway, "configuration taken up").len(), hash.len());
+    let wrong = Gateway::text(&format!("http://{}", upstream.address), &format!("{RULES}threads: the-secret\nx: 1\n"));
+    std::fs::write(gateway.file("gateway.yaml"), wrong.replace("threads: 2\n", "")).unwrap();
+    gateway.signal("HUP");
+    let detail = happens(&gateway, "configuration not taken up");
+    assert!(detail.starts_with("gateway.yaml:5:10 threads, and 1 more problem"), "{detail}");
+    let events = document(&gateway)["events"].clone();
+    assert!(!events.to_string().contains("the-secret"), "{events}");
+    let order: Vec<_> = events.as_array().unwrap().iter().map(|event| event["what"].as_str().unwrap()).collect();
+    assert_eq!(order, ["configuration not taken up", "configuration taken up", "started"]);
+}
+
+#[test]
+fn an_outage_of_the_store_is_told_from_its_beginning_to_its_end() {
+    let (mut redis, upstream) = (Redis::start(), Upstream::start());
+    let gateway =
+        Gateway::start(&upstream, &format!("{RULES}store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\n", redis.port));
+    happens(&gateway, "store is up");
+    redis.kill();
+    assert!(["closed", "unreachable"].contains(&&*happens(&gateway, "store is down")));
+    assert_eq!(gateway.client().get("/?user=a", &[]).status, 200);
+    assert_eq!(happens(&gateway, "limits decide without the store"), "default/one");
+    redis.restart();
+    eventually_told(&gateway, "it is up again", |told| {
+        event(told, "store is up").unwrap().0 == 2 && told["events"][0]["what"] == "store is up"
+    });
+    // Ten seconds without such a decision end it.
+    let deadline = now() + Duration::from_secs(20);
+    while event(&document(&gateway), "the store decides again").is_none() {
+        assert!(now() < deadline, "{}", document(&gateway)["events"]);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn draining_is_told_and_so_is_a_next_process_that_gives_up() {
+    let upstream = Upstream::start();
+    let mut gateway = Gateway::start(&upstream, &format!("{RULES}drain: {{delay: 30s}}\n"));
+    std::fs::write(gateway.file("gateway.yaml"), "upstream: nowhere\n").unwrap();
+    gateway.signal("USR2");
+    happens(&gateway, "a next process starts");
+    happens(&gateway, "the next process gave up");
+    gateway.signal("TERM");
+    assert_eq!(happens(&gateway, "draining"), "");
+    assert_eq!(document(&gateway)["status"], "draining");
+    gateway.signal("TERM");
+    gateway.wait();
+}
+
+#[test]
+fn dropped_lines_of_the_access_log_are_told() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, &format!("{RULES}access_log: {{to: /dev/full, when: [allowed]}}\n"));
+    assert_eq!(gateway.client().get("/?user=the-name-of-a-client", &[]).status, 200);
+    let detail = happens(&gateway, "lines of the access log dropped");
+    assert!(detail.contains("No space left"), "{detail}");
+    assert!(!document(&gateway).to_string().contains("the-name-of-a-client"));
+}
+
+#[test]
+fn keys_of_an_issuer_that_cannot_be_had_are_told_and_so_is_that_they_can_again() {
+    let upstream = Upstream::start();
+    let (key, asked) = (es256(), AtomicUsize::new(0));
+    let issuer = Upstream::answering(move |_, stream| {
+        let body = json!({"keys": [key.jwk]}).to_string();
+        let code = if asked.fetch_add(1, Ordering::Relaxed) == 0 { "500 No" } else { "200 OK" };
+        let _ = write!(stream, "HTTP/1.1 {code}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    });
+    let url = format!("http://{}/keys", issuer.address);
+    let gateway =
+        Gateway::start(&upstream, &format!("{RULES}jwt: {{algorithms: [ES256], keys: {{jwks_url: \"{url}\"}}}}\n"));
+    let named = happens(&gateway, "keys of an issuer not fetched");
+    gateway.signal("HUP");
+    assert_eq!(happens(&gateway, "keys of an issuer fetched again"), named);
+}
+
+#[test]
+fn the_breaker_is_told_when_it_opens_and_when_it_closes() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\n", redis.port);
+    let gateway = Gateway::start(&upstream, &format!("{RULES}{store}"));
+    happens(&gateway, "store is up");
+    redis.command::<()>(&["CLIENT", "PAUSE", "700", "ALL"]);
+    let mut client = gateway.client();
+    let end = now() + Duration::from_secs(20);
+    while event(&document(&gateway), "breaker closed").is_none() {
+        assert!(now() < end, "{}", document(&gateway)["events"]);
+        client.get("/?user=a", &[]);
+    }
+    assert!(event(&document(&gateway), "breaker opened").is_some());
+}

@@ -1,0 +1,9 @@
+//! The status page and the documents behind it.
+
+pub mod document;
+mod events;
+mod last_hour;
+mod other_gateways;
+pub mod page;
+mod page_sections;
+mod top_refused;

@@ -1,0 +1,130 @@
+//! Gateways on one Redis tell each other what they run.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::document::{document, eventually_told};
+use crate::support::{Gateway, Redis, Upstream, now};
+
+fn text(redis: &Redis, rate: u64) -> String {
+    let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\n", redis.port);
+    store + &format!("rules:\n  - {{name: one, limit_keys: [header:x-user], algorithm_config: {{rate: {rate}/day}}}}\n")
+}
+
+fn others(document: &Value) -> &[Value] {
+    document["others"].as_array().unwrap()
+}
+
+#[test]
+fn a_gateway_that_runs_another_file_is_named_until_it_runs_the_same_or_goes() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let (one, two) = (Gateway::start(&upstream, &text(&redis, 1)), Gateway::start(&upstream, &text(&redis, 1)));
+    let both = |gateway| eventually_told(gateway, "two are alive", |told| told["store"]["gateways"] == 2.0);
+    assert_eq!([others(&both(&one)).len(), others(&both(&two)).len()], [0, 0]);
+    // The same text in another file is the same configuration.
+    two.reload(&upstream, &text(&redis, 2));
+    let told = eventually_told(&one, "it is heard of", |told| !others(told).is_empty());
+    let [other] = others(&told) else { panic!("{told}") };
+    let reloaded = document(&two);
+    assert_eq!((&other["configuration"], &other["host"]), (&reloaded["config"]["hash"], &reloaded["host"]));
+    let seen = eventually_told(&two, "the first is heard of", |told| !others(told).is_empty());
+    assert_eq!(others(&seen)[0]["configuration"], told["config"]["hash"]);
+    one.reload(&upstream, &text(&redis, 2));
+    eventually_told(&one, "they run the same", |told| others(told).is_empty());
+
+    two.reload(&upstream, &text(&redis, 3));
+    eventually_told(&one, "it is heard of again", |told| !others(told).is_empty());
+    drop(two);
+    nobody_is_shown(&one);
+}
+
+/// In the end: who has told just now counts for seven seconds.
+fn nobody_is_shown(gateway: &Gateway) {
+    let deadline = now() + Duration::from_secs(15);
+    while !others(&document(gateway)).is_empty() {
+        assert!(now() < deadline);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn who_can_no_longer_be_heard_is_no_longer_shown_though_redis_answers() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let one = Gateway::start(&upstream, &text(&redis, 1));
+    let _two = Gateway::start(&upstream, &text(&redis, 2));
+    eventually_told(&one, "it is heard of", |told| others(told).len() == 1);
+    // Keys of buckets alone: they have sixteen bytes behind the colon.
+    let buckets = format!("~tollgate:{}", "?".repeat(16));
+    redis.command::<()>(&["ACL", "SETUSER", "default", "resetkeys", &buckets]);
+    one.expect("rate_limiter_store_errors_total", &["forbidden"], 1.0);
+    assert_eq!(one.client().get("/", &[("x-user", "a")]).status, 200);
+    nobody_is_shown(&one);
+    assert_eq!(document(&one)["store"]["up"], true);
+    assert_eq!(one.client().get("/", &[("x-user", "b")]).status, 200);
+}
+
+#[test]
+fn two_keys_tell_of_gateways_and_hold_what_the_documentation_says() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let one = Gateway::start(&upstream, &text(&redis, 1));
+    let two = Gateway::start(&upstream, &text(&redis, 2));
+    eventually_told(&one, "it is heard of", |told| others(told).len() == 1);
+    eventually_told(&two, "it is heard of", |told| others(told).len() == 1);
+    let mut keys: Vec<String> = redis.command(&["KEYS", "*"]);
+    keys.sort();
+    assert_eq!(keys, ["tollgate:gateways", "tollgate:running"]);
+    let page = include_str!("../../../docs/operations.md");
+    for key in &keys {
+        assert!(page.contains(&format!("| `{key}` |")), "{key}");
+        // Each gateway tells again long before.
+        assert!((1..=7000).contains(&redis.command::<i64>(&["PTTL", key])), "{key}");
+    }
+    assert_eq!(redis.command::<Vec<u8>>(&["GET", "tollgate:gateways"]).len(), 2 * 16);
+    let running: Vec<u8> = redis.command(&["GET", "tollgate:running"]);
+    let document = document(&one);
+    let [host, hash] = [&document["host"], &document["config"]["hash"]].map(|told| told.as_str().unwrap());
+    assert_eq!((hash.len(), running.len()), (8, 2 * (26 + host.len())));
+    // In the clear.
+    let told = [&[u8::try_from(host.len()).unwrap()], host.as_bytes(), &[8], hash.as_bytes()].concat();
+    assert!(running.windows(told.len()).any(|window| window == told));
+}
+
+#[test]
+fn whatever_stands_where_they_tell_it_is_survived() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let one = Gateway::start(&upstream, &text(&redis, 1));
+    let two = Gateway::start(&upstream, &text(&redis, 2));
+    eventually_told(&one, "it is heard of", |told| others(told).len() == 1);
+    let heard = |gateway: &Gateway| eventually_told(gateway, "it is heard of again", |told| others(told).len() == 1);
+    for junk in ["x", "0123456789abcdef", "0123456789abcdef\u{7f}", &"y".repeat(70_000), &"z".repeat(5_000)] {
+        redis.command::<()>(&["SET", "tollgate:running", junk]);
+        let before = redis.command::<Vec<u8>>(&["GET", "tollgate:running"]);
+        crate::support::eventually("the list is one again", || {
+            let list = redis.command::<Vec<u8>>(&["GET", "tollgate:running"]);
+            list != before && list.len() > 2 * 18 && list.len() < 2 * (18 + 128)
+        });
+        heard(&one);
+        heard(&two);
+    }
+    redis.command::<i64>(&["DEL", "tollgate:running"]);
+    redis.command::<i64>(&["HSET", "tollgate:running", "a", "b"]);
+    crate::support::eventually("it is text again", || {
+        redis.command::<String>(&["TYPE", "tollgate:running"]) == "string"
+    });
+    heard(&one);
+    assert_eq!(one.metric("rate_limiter_store_errors_total", &["garbled"]), 0.0);
+}
+
+#[test]
+fn a_gateway_that_tells_less_is_counted_all_the_same() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let one = Gateway::start(&upstream, &text(&redis, 1));
+    // As one of an earlier version says that it is alive: in the one list alone.
+    let script = "local time = redis.call('TIME') \
+        local old = redis.call('GET', KEYS[1]) or '' \
+        return redis.call('SET', KEYS[1], old .. '12345678' .. struct.pack('<I8', time[1] * 1000000 + time[2]))";
+    redis.command::<()>(&["EVAL", script, "1", "tollgate:gateways"]);
+    one.expect("rate_limiter_live_gateways", &[], 2.0);
+    assert_eq!(others(&document(&one)).len(), 0);
+}

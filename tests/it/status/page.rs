@@ -1,0 +1,227 @@
+//! What a browser makes of the status page.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use super::document::{BROWSER, RULES, ask, document};
+use crate::support::{Gateway, Upstream, not_checked};
+
+/// What the page has become after five seconds of the browser's clock, which stands still while it waits for an answer.
+/// None: there is no browser.
+pub fn shown(address: SocketAddr) -> Option<Shown> {
+    let folder = tempfile::TempDir::new().unwrap();
+    let mut command = Command::new("chromium");
+    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom"]);
+    command.arg(format!("--user-data-dir={}", folder.path().display())).arg("--virtual-time-budget=5000");
+    match command.arg(format!("http://{address}/")).output() {
+        Ok(output) => {
+            let page = String::from_utf8_lossy(&output.stdout);
+            // The script names much that is not shown.
+            let (_, body) = page.split_once("<body").unwrap_or_else(|| panic!("no page: {output:?}"));
+            Some(Shown(body.split("<script>").next().unwrap().to_owned()))
+        }
+        Err(error) => {
+            not_checked(&format!("the status page in a browser: chromium: {error}; run scripts/need chromium"));
+            None
+        }
+    }
+}
+
+pub struct Shown(pub String);
+
+impl Shown {
+    /// The cells of each rule.
+    pub fn rows(&self) -> Vec<Vec<String>> {
+        let (_, body) = self.0.split_once("<tbody").unwrap();
+        let rows = body.split("</tbody>").next().unwrap().split("<tr").skip(1);
+        rows.map(|row| row.split("<td").skip(1).map(|cell| text(&format!("<td{cell}"))).collect()).collect()
+    }
+
+    #[track_caller]
+    fn row(&self, rule: &str) -> Vec<String> {
+        let row = self.rows().into_iter().find(|cells| cells[0] == rule);
+        row.unwrap_or_else(|| panic!("no {rule} in {:?}", self.rows()))
+    }
+
+    #[track_caller]
+    pub fn says(&self, what: &str) {
+        assert!(text(&self.0).contains(what), "no {what} in {}", self.0);
+    }
+
+    fn is_silent(&self) -> bool {
+        !self.0.contains("id=\"silence\" role=\"alert\" hidden")
+    }
+}
+
+/// Without its elements; where one ends, a space is.
+fn text(markup: &str) -> String {
+    let pieces = markup.split('<').filter_map(|piece| piece.split_once('>')).map(|(_, text)| text.trim());
+    pieces.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// In the place of a gateway: its page, and these documents one after the other, the last one again and again. None: 503.
+fn played(gateway: &Gateway, documents: Vec<Option<Value>>) -> Upstream {
+    played_with(gateway, documents, None, "")
+}
+
+/// The same with this last hour, and something behind the page that acts as whoever looks at it would.
+pub fn played_with(gateway: &Gateway, documents: Vec<Option<Value>>, hour: Option<Value>, acts: &str) -> Upstream {
+    let page = ask(gateway, "/", &[BROWSER]);
+    let policy = page.field("content-security-policy").unwrap();
+    // What acts is no part of the page, so the page's policy would keep it from doing so.
+    let policy = if acts.is_empty() { policy } else { policy.replace("script-src ", "script-src 'unsafe-inline' ;") };
+    let body = format!("{}{acts}", page.body);
+    let asked = AtomicUsize::new(0);
+    Upstream::answering(move |seen, stream| {
+        let next = || &documents[asked.fetch_add(1, Ordering::Relaxed).min(documents.len() - 1)];
+        let (code, kind, body) = match seen.line.split(' ').nth(1) {
+            Some("/") => ("200 OK", "text/html; charset=utf-8", body.clone()),
+            Some("/history.json") if hour.is_some() => {
+                ("200 OK", "application/json", hour.as_ref().unwrap().to_string())
+            }
+            Some("/status.json") => match next() {
+                Some(document) => ("200 OK", "application/json", document.to_string()),
+                None => ("503 Service Unavailable", "text/plain", String::new()),
+            },
+            _ => ("404 Not Found", "text/plain", String::new()),
+        };
+        let length = body.len();
+        let head = format!("HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {length}");
+        let _ = write!(stream, "{head}\r\nContent-Security-Policy: {policy}\r\n\r\n{body}");
+    })
+}
+
+/// A document at this moment since the start, and what it counts of plans/user.
+pub fn at(document: &Value, uptime: f64, allowed: u64, refused: u64) -> Value {
+    let mut document = document.clone();
+    document["uptime"] = uptime.into();
+    let rows = document["rows"].as_array_mut().unwrap();
+    let row = rows.iter_mut().find(|row| row["rule"] == "user" && row["mode"] == "enforce").unwrap();
+    row["asked"] = (allowed + refused).into();
+    row["allowed"] = allowed.into();
+    row["refused"] = refused.into();
+    document["decisions"] = json!({"allowed": allowed, "refused": refused, "exempt": 0, "unlimited": 0});
+    document["decision_seconds"] = json!({"bounds": [0.001, 0.01], "counts": [0, allowed, allowed]});
+    document
+}
+
+#[test]
+fn every_rule_has_a_row() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, RULES);
+    let Some(page) = shown(gateway.admin) else { return };
+    let rules: Vec<_> = page.rows().into_iter().map(|cells| cells[0].clone()).collect();
+    assert_eq!(
+        rules,
+        [
+            "block/partner DENY",
+            "block/probes ALLOW",
+            "plans/user",
+            "plans/user SHADOW",
+            "plans/several.s",
+            "plans/several.d",
+            "next/trial SHADOW"
+        ]
+    );
+    page.says("READY");
+    page.says("memory UP");
+    assert!(!page.is_silent());
+}
+
+#[test]
+fn rates_are_what_was_counted_between_two_documents() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, RULES);
+    let first = document(&gateway);
+    let line = first["rows"][2]["line"].to_string();
+    let played = played(&gateway, vec![Some(at(&first, 10.0, 90, 10)), Some(at(&first, 12.0, 390, 110))]);
+    let Some(page) = shown(played.address) else { return };
+    let row = page.row("plans/user");
+    assert_eq!(row[1..], ["2/day burst 2 by query:user", "150", "50", "0", "", &format!(":{line}")]);
+    page.says("Requests/s 200");
+    page.says("Refused 25 % 50/s");
+    page.says("Decision p99 ≤ 10 ms");
+    // With one document there is nothing to reckon with.
+    let alone = self::played(&gateway, vec![Some(at(&first, 10.0, 90, 10))]);
+    let Some(page) = shown(alone.address) else { return };
+    assert_eq!(page.row("plans/user")[2..5], ["–", "–", "–"]);
+}
+
+#[test]
+fn a_restart_is_named_and_no_rate_goes_below_nothing() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, RULES);
+    let first = document(&gateway);
+    let mut anew = first.clone();
+    anew["started"] = (first["started"].as_f64().unwrap() + 100.0).into();
+    let documents = [at(&first, 98.0, 800, 0), at(&first, 99.0, 900, 0), at(&anew, 1.0, 10, 0), at(&anew, 2.0, 30, 0)];
+    let played = played(&gateway, documents.map(Some).into());
+    let Some(page) = shown(played.address) else { return };
+    assert_eq!(page.row("plans/user")[2], "20");
+    page.says("RESTARTED at ");
+}
+
+#[test]
+fn a_gateway_that_no_longer_answers_is_named_above_its_last_numbers() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, RULES);
+    let first = document(&gateway);
+    let documents = vec![Some(at(&first, 10.0, 0, 0)), Some(at(&first, 11.0, 70, 0)), None];
+    let Some(page) = shown(played(&gateway, documents).address) else { return };
+    assert!(page.is_silent());
+    page.says("NO ANSWER from the gateway (it answers 503). What stands below is from ");
+    assert_eq!(page.row("plans/user")[2], "70");
+    // And one that answers again is not.
+    let documents = vec![Some(at(&first, 10.0, 0, 0)), None, Some(at(&first, 12.0, 70, 0))];
+    let Some(page) = shown(played(&gateway, documents).address) else { return };
+    assert!(!page.is_silent());
+}
+
+#[test]
+fn what_needs_attention_is_said_in_words() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, RULES);
+    let mut bad = document(&gateway);
+    bad["status"] = "draining".into();
+    bad["config"]["last_reload_successful"] = false.into();
+    bad["store"] = json!({"kind": "redis", "up": false, "breaker_open": true, "gateways": 2, "calls": 0, "errors": 0,
+        "call_seconds": {"bounds": [], "counts": []}, "without": 7, "buckets": 0, "evicted": 0});
+    bad["issuers"] = json!([{"issuer": "https://issuer.example/<b>", "fetched": null}]);
+    bad["rows"][0]["until"] = 1.into();
+    bad["warnings"] = json!([{"name": "open_policy", "path": "policies[1]", "line": 9}]);
+    bad["warnings_left_out"] = 3.into();
+    let Some(page) = shown(played(&gateway, vec![Some(bad)]).address) else { return };
+    for words in [
+        "DRAINING: /readyz answers 503",
+        "WRONG FILE",
+        "DOWN: store redis",
+        "BREAKER OPEN",
+        "NO KEYS of https://issuer.example/&lt;b&gt;",
+        "Live gateways 2",
+        "open_policy at policies[1] :9 3 more",
+    ] {
+        page.says(words);
+    }
+    assert_eq!(page.row("block/partner EXPIRED DENY")[1], "no longer applies");
+}
+
+#[test]
+fn of_a_thousand_rules_the_busiest_hundred_are_drawn() {
+    let upstream = Upstream::start();
+    let rule = |number| {
+        format!(
+            "\n  - {{name: r{number}, match: {{path: /{number}}}, limit_keys: [], algorithm_config: {{rate: 1/s}}}}"
+        )
+    };
+    let gateway = Gateway::start(&upstream, &format!("rules:{}", (0..1000).map(rule).collect::<String>()));
+    gateway.client().get("/987", &[]);
+    let Some(page) = shown(gateway.admin) else { return };
+    let rows = page.rows();
+    assert_eq!(rows.len(), 100);
+    assert!(rows.iter().any(|cells| cells[0].ends_with("/r987")), "{rows:?}");
+    page.says("the busiest 100 of 1\u{202f}000");
+}

@@ -1,0 +1,9 @@
+//! Access log, metrics and traces.
+
+pub mod access_log;
+mod access_log_sinks;
+mod metrics;
+#[cfg(feature = "opentelemetry")]
+mod traces;
+#[cfg(not(feature = "opentelemetry"))]
+mod untraced;
