@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use chrono::{DateTime, SecondsFormat};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::base::pseudonym::Name;
+use crate::base::pseudonym::Pseudonym;
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 use crate::limit::outcome::Verdict;
@@ -57,7 +57,7 @@ pub struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Cost>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub bucket: Option<Name>,
+    pub bucket: Option<Pseudonym>,
     /// In seconds, as the client was told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
@@ -69,7 +69,7 @@ pub struct Line<'a> {
     pub limits: Vec<Asked<'a>>,
     /// Those that the file lists, with the names of the values that they had.
     #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
-    pub attributes: Vec<(Cow<'a, str>, Name)>,
+    pub attributes: Vec<(Cow<'a, str>, Pseudonym)>,
 }
 
 /// What became of a request: every answer is exactly one of these.
@@ -120,7 +120,7 @@ pub struct Asked<'a> {
     /// None: its level is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Cost>,
-    pub bucket: Name,
+    pub bucket: Pseudonym,
 }
 
 impl<'a> Line<'a> {
@@ -164,10 +164,10 @@ mod moment {
 
 /// Pairs as a mapping, in their order.
 mod map {
-    use super::{Cow, Deserializer, Name, Serializer, de};
+    use super::{Cow, Deserializer, Pseudonym, Serializer, de};
     use std::fmt;
 
-    type Pairs<'a> = Vec<(Cow<'a, str>, Name)>;
+    type Pairs<'a> = Vec<(Cow<'a, str>, Pseudonym)>;
 
     pub fn serialize<S: Serializer>(pairs: &Pairs<'_>, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
@@ -188,7 +188,7 @@ mod map {
 
         fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Pairs<'static>, A::Error> {
             let mut pairs: Pairs<'static> = Vec::new();
-            while let Some((key, value)) = map.next_entry::<String, Name>()? {
+            while let Some((key, value)) = map.next_entry::<String, Pseudonym>()? {
                 if pairs.iter().any(|(known, _)| *known == key) {
                     return Err(de::Error::custom("an attribute stands twice"));
                 }
@@ -204,10 +204,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::pseudonym::HashKey;
+    use crate::base::pseudonym::PseudonymKey;
 
     fn refused() -> Line<'static> {
-        let names = HashKey::default();
+        let names = PseudonymKey::default();
         let asked = |rule: &'static str, mode, verdict| Asked {
             policy: "plan".into(),
             rule: rule.into(),
@@ -261,7 +261,7 @@ mod tests {
             limit("free.day", "enforce", "unasked"),
             limit("next", "shadow", "never"),
         ];
-        let names = HashKey::default();
+        let names = PseudonymKey::default();
         let expected = concat!(
             r#"{"time":"2026-11-21T14:51:52.123456Z","request_id":"a-1","kind":"refused","route":"default","method":"GET","#,
             r#""code":429,"origin":"gateway","duration_us":210,"decision_us":90,"request_bytes":0,"response_bytes":250,"#,
@@ -338,7 +338,7 @@ mod tests {
                 policy: Some(text.clone().into()),
                 rule: Some(text.clone().into()),
                 remaining: Some(Cost::from_thousandths(tokens)),
-                attributes: vec![(text.into(), HashKey::default().value("x", b"y"))],
+                attributes: vec![(text.into(), PseudonymKey::default().value("x", b"y"))],
                 code,
                 response_bytes: bytes,
                 duration_us: Micros(bytes),

@@ -11,7 +11,7 @@ use tollgate::limit::cost::Cost;
 use tollgate::limit::key::BucketKey;
 use tollgate::store;
 use tollgate::store::redis::Settings;
-use tollgate::store::{Lane, Report, Store, StoreError, breaker};
+use tollgate::store::{Report, Store, StoreError, Worker, breaker};
 
 use super::Failure;
 use super::bucket::{Answer, COST, Limit};
@@ -20,7 +20,7 @@ use super::server::Server;
 /// The commands that it sends, as INFO calls them.
 pub const COMMANDS: &[&str] = &["evalsha"];
 
-const LANE: Lane = Lane(0);
+const LANE: Worker = Worker(0);
 
 #[derive(Debug)]
 pub struct Ours {

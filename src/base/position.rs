@@ -2,7 +2,7 @@
 
 /// Both count from 1, columns in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct Position {
     pub line: usize,
     pub column: usize,
 }

@@ -14,7 +14,7 @@ const PUBLIC: &[u8] = b"tollgate/1 names";
 
 /// What names are made with.
 #[derive(Clone)]
-pub struct HashKey {
+pub struct PseudonymKey {
     key: hmac::Key,
     kept: Kept,
 }
@@ -26,13 +26,13 @@ enum Kept {
     Secret,
 }
 
-impl HashKey {
+impl PseudonymKey {
     /// In bytes: fewer could be guessed.
     pub const SHORTEST: usize = 16;
 
     /// Of the operator's own.
-    pub fn secret(secret: &[u8]) -> HashKey {
-        HashKey { key: hmac::Key::new(hmac::HMAC_SHA256, secret), kept: Kept::Secret }
+    pub fn secret(secret: &[u8]) -> PseudonymKey {
+        PseudonymKey { key: hmac::Key::new(hmac::HMAC_SHA256, secret), kept: Kept::Secret }
     }
 
     /// Whether names made with this key can be undone by whoever guesses what they stand for.
@@ -41,16 +41,16 @@ impl HashKey {
     }
 
     /// A bucket's name, from its key in the store.
-    pub fn bucket(&self, key: &[u8; 16]) -> Name {
+    pub fn bucket(&self, key: &[u8; 16]) -> Pseudonym {
         self.name("bucket", key)
     }
 
     /// The name of an attribute's value. The same value of two attributes has two names.
-    pub fn value(&self, attribute: &str, value: &[u8]) -> Name {
+    pub fn value(&self, attribute: &str, value: &[u8]) -> Pseudonym {
         self.name(attribute, value)
     }
 
-    fn name(&self, kind: &str, value: &[u8]) -> Name {
+    fn name(&self, kind: &str, value: &[u8]) -> Pseudonym {
         let mut mac = hmac::Context::with_key(&self.key);
         // No attribute's name holds a zero byte.
         mac.update(kind.as_bytes());
@@ -59,33 +59,33 @@ impl HashKey {
         let tag = mac.sign();
         let mut name = [0; 8];
         name.iter_mut().zip(tag.as_ref()).for_each(|(byte, tagged)| *byte = *tagged);
-        Name(name)
+        Pseudonym(name)
     }
 }
 
-impl Default for HashKey {
-    fn default() -> HashKey {
-        HashKey { key: hmac::Key::new(hmac::HMAC_SHA256, PUBLIC), kept: Kept::Public }
+impl Default for PseudonymKey {
+    fn default() -> PseudonymKey {
+        PseudonymKey { key: hmac::Key::new(hmac::HMAC_SHA256, PUBLIC), kept: Kept::Public }
     }
 }
 
-impl fmt::Debug for HashKey {
+impl fmt::Debug for PseudonymKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HashKey({:?})", self.kept)
+        write!(f, "PseudonymKey({:?})", self.kept)
     }
 }
 
 /// Sixteen hexadecimal digits: the first 8 bytes of HMAC-SHA256.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name([u8; 8]);
+pub struct Pseudonym([u8; 8]);
 
-impl fmt::Display for Name {
+impl fmt::Display for Pseudonym {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", u64::from_be_bytes(self.0))
     }
 }
 
-impl fmt::Debug for Name {
+impl fmt::Debug for Pseudonym {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
@@ -93,34 +93,34 @@ impl fmt::Debug for Name {
 
 /// That a text is no name: it is not sixteen hexadecimal digits in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAName;
+pub struct InvalidPseudonym;
 
-impl fmt::Display for NotAName {
+impl fmt::Display for InvalidPseudonym {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("not 16 hexadecimal digits")
     }
 }
 
-impl std::error::Error for NotAName {}
+impl std::error::Error for InvalidPseudonym {}
 
-impl FromStr for Name {
-    type Err = NotAName;
+impl FromStr for Pseudonym {
+    type Err = InvalidPseudonym;
 
-    fn from_str(text: &str) -> Result<Name, NotAName> {
+    fn from_str(text: &str) -> Result<Pseudonym, InvalidPseudonym> {
         let digits = text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         let number = digits.then(|| u64::from_str_radix(text, 16).ok()).flatten();
-        number.map(|number| Name(number.to_be_bytes())).ok_or(NotAName)
+        number.map(|number| Pseudonym(number.to_be_bytes())).ok_or(InvalidPseudonym)
     }
 }
 
-impl Serialize for Name {
+impl Serialize for Pseudonym {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+impl<'de> Deserialize<'de> for Pseudonym {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pseudonym, D::Error> {
         let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
         text.parse().map_err(de::Error::custom)
     }
@@ -132,16 +132,16 @@ mod tests {
 
     #[test]
     fn a_name_hangs_on_the_key_the_attribute_and_the_value() {
-        let key = HashKey::secret(b"0123456789abcdef");
+        let key = PseudonymKey::secret(b"0123456789abcdef");
         let name = key.value("jwt:sub", b"ann").to_string();
         assert_eq!(name.len(), 16);
-        assert_eq!(name, HashKey::secret(b"0123456789abcdef").value("jwt:sub", b"ann").to_string());
+        assert_eq!(name, PseudonymKey::secret(b"0123456789abcdef").value("jwt:sub", b"ann").to_string());
         for other in [
             key.value("jwt:sub", b"bob"),
             key.value("jwt:org", b"ann"),
             key.value("jwt:su", b"bann"),
-            HashKey::default().value("jwt:sub", b"ann"),
-            HashKey::secret(b"0123456789abcdeg").value("jwt:sub", b"ann"),
+            PseudonymKey::default().value("jwt:sub", b"ann"),
+            PseudonymKey::secret(b"0123456789abcdeg").value("jwt:sub", b"ann"),
         ] {
             assert_ne!(name, other.to_string());
         }
@@ -149,16 +149,19 @@ mod tests {
 
     #[test]
     fn a_name_is_read_as_it_is_written_and_nothing_else_is() {
-        let name = HashKey::default().value("jwt:sub", b"ann");
+        let name = PseudonymKey::default().value("jwt:sub", b"ann");
         assert_eq!(name.to_string().parse(), Ok(name));
-        assert_eq!("000000000000000f".parse().map(|name: Name| name.to_string()), Ok("000000000000000f".to_owned()));
+        assert_eq!(
+            "000000000000000f".parse().map(|name: Pseudonym| name.to_string()),
+            Ok("000000000000000f".to_owned())
+        );
         for text in ["", "f", "000000000000000F", "+00000000000000f", "000000000000000ff", "00000000000000é"] {
-            assert_eq!(text.parse::<Name>(), Err(NotAName), "{text}");
+            assert_eq!(text.parse::<Pseudonym>(), Err(InvalidPseudonym), "{text}");
         }
     }
 
     #[test]
     fn a_key_does_not_print() {
-        assert_eq!(format!("{:?}", HashKey::secret(b"0123456789abcdef")), "HashKey(Secret)");
+        assert_eq!(format!("{:?}", PseudonymKey::secret(b"0123456789abcdef")), "PseudonymKey(Secret)");
     }
 }

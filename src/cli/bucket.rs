@@ -7,13 +7,13 @@ use serde_json::json;
 
 use super::bucket_backend::{Backend, Bucket, Levels};
 use super::bucket_lookup;
-use super::bucket_lookup::Chosen;
+use super::bucket_lookup::BucketSelection;
 use super::{ConfigFile, Failure};
 use crate::base::time::{Clock, Micros};
 use crate::config::Config;
 use crate::limit::explanation::Date;
 use crate::limit::key::BucketKey;
-use crate::limit::partial::Known;
+use crate::limit::partial::Knowledge;
 use crate::limit::rule::Mode;
 use crate::store;
 
@@ -74,8 +74,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let path = &which.file.config;
     let config = Config::load(path)?;
     let backend = Backend::of(&config, path, which.admin)?;
-    let known =
-        Known { client: None, issuer: which.issuer.as_deref(), at: Clock::system().wall(), names: &config.hash_key };
+    let known = Knowledge {
+        client: None,
+        issuer: which.issuer.as_deref(),
+        at: Clock::system().wall(),
+        names: &config.hash_key,
+    };
     let chosen = match (&which.rule, &which.hash) {
         (Some(rule), None) => bucket_lookup::by_values(&config, rule, &which.keys, known)?,
         (rule, Some(begin)) => {
@@ -137,7 +141,7 @@ pub fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<B
     }
 }
 
-fn told(act: &Act, config: &Config, chosen: &Chosen, levels: &Levels) -> String {
+fn told(act: &Act, config: &Config, chosen: &BucketSelection, levels: &Levels) -> String {
     let name = config.hash_key.bucket(&chosen.key.0);
     let Some(limit) = &chosen.limit else {
         let kept = if levels.state(&chosen.key).is_some() { "something is spent" } else { "full" };
@@ -171,8 +175,8 @@ fn told(act: &Act, config: &Config, chosen: &Chosen, levels: &Levels) -> String 
     format!("{head}\n  {level}")
 }
 
-fn document(act: &Act, config: &Config, chosen: &[Chosen], levels: &Levels) -> serde_json::Value {
-    let bucket = |chosen: &Chosen| {
+fn document(act: &Act, config: &Config, chosen: &[BucketSelection], levels: &Levels) -> serde_json::Value {
+    let bucket = |chosen: &BucketSelection| {
         let name = config.hash_key.bucket(&chosen.key.0).to_string();
         let Some(limit) = &chosen.limit else {
             return json!({"bucket": name, "kept": levels.state(&chosen.key).is_some()});

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::Failure;
 use super::admin_client;
 use super::admin_client::Method;
-use crate::base::pseudonym::HashKey;
+use crate::base::pseudonym::PseudonymKey;
 use crate::base::time::{Micros, Timestamp};
 use crate::config::Config;
 use crate::limit::algorithm::{Algorithm, Charged, Level, State};
@@ -20,7 +20,7 @@ use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
 use crate::store;
 use crate::store::redis;
-use crate::store::redis::inspect::Look;
+use crate::store::redis::inspect::Inspector;
 
 /// Where buckets are.
 #[derive(Debug)]
@@ -113,7 +113,12 @@ impl Backend {
     }
 
     /// The buckets whose names begin so. `told` hears how many have been looked at.
-    pub fn find(&self, begin: &str, names: &HashKey, told: &mut dyn FnMut(u64)) -> Result<Vec<BucketKey>, Failure> {
+    pub fn find(
+        &self,
+        begin: &str,
+        names: &PseudonymKey,
+        told: &mut dyn FnMut(u64),
+    ) -> Result<Vec<BucketKey>, Failure> {
         match self {
             Backend::Redis(settings) => {
                 let is = |key: &BucketKey| names.bucket(&key.0).to_string().starts_with(begin);
@@ -135,11 +140,11 @@ impl Backend {
     fn redis<T>(
         &self,
         settings: &redis::Settings,
-        work: impl AsyncFnOnce(&mut Look) -> Result<T, store::Fault>,
+        work: impl AsyncFnOnce(&mut Inspector) -> Result<T, store::Fault>,
     ) -> Result<T, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let done = runtime.block_on(async {
-            let mut look = Look::open(settings).await?;
+            let mut look = Inspector::open(settings).await?;
             work(&mut look).await
         });
         done.map_err(|store::Fault { error, detail }| {

@@ -10,14 +10,14 @@ use crate::limit::cost::Cost;
 use crate::limit::explanation::{ExplainedCharge, Picked};
 use crate::limit::key::BucketKey;
 use crate::limit::matcher::Quoted;
-use crate::limit::partial::{Known, Seen};
+use crate::limit::partial::{Knowledge, Observed};
 use crate::limit::path;
 use crate::limit::request::ClientAddress;
 use crate::limit::rule::{Action, Fold, KeyPart, LimitKey, Mode, Policy, Rule};
 
 /// A bucket, and what is known of its limit.
 #[derive(Debug)]
-pub struct Chosen {
+pub struct BucketSelection {
     pub key: BucketKey,
     /// None: only its key is known.
     pub limit: Option<Limit>,
@@ -38,7 +38,12 @@ pub struct Limit {
 }
 
 /// The buckets of everybody who has these values.
-pub fn by_values(config: &Config, name: &str, values: &[String], known: Known<'_>) -> Result<Vec<Chosen>, Failure> {
+pub fn by_values(
+    config: &Config,
+    name: &str,
+    values: &[String],
+    known: Knowledge<'_>,
+) -> Result<Vec<BucketSelection>, Failure> {
     let (policy, rule) = find(config, name)?;
     let picked = pick(config, rule, values)?;
     check_issuer(config, &picked, known.issuer)?;
@@ -46,7 +51,7 @@ pub fn by_values(config: &Config, name: &str, values: &[String], known: Known<'_
     let of = if of.is_empty() { "one for everybody".to_owned() } else { of.join(", ") };
     let charges = config.rules.buckets_of(rule, &picked, known);
     let wanted = charges.into_iter().filter(|charge| is_called(name, policy, rule, charge.name));
-    let chosen = |ExplainedCharge { name, mode, charge }: ExplainedCharge<'_>| Chosen {
+    let chosen = |ExplainedCharge { name, mode, charge }: ExplainedCharge<'_>| BucketSelection {
         key: charge.key,
         limit: Some(Limit {
             policy: policy.name.clone(),
@@ -76,8 +81,8 @@ fn check_issuer(config: &Config, picked: &[Picked<'_>], issuer: Option<&str>) ->
 
 /// A bucket that was found by its name, with the limit that it is said to be of. Which of its clients' overrides holds cannot
 /// be told.
-pub fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<Chosen, Failure> {
-    let Some(name) = name else { return Ok(Chosen { key, limit: None, of: None }) };
+pub fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<BucketSelection, Failure> {
+    let Some(name) = name else { return Ok(BucketSelection { key, limit: None, of: None }) };
     let (policy, rule) = find(config, name)?;
     // A candidate has buckets of its own, under the name of its limit: that one is meant.
     let limits = config.rules.compiled(rule).iter().filter(|limit| limit.mode == mode(policy, rule));
@@ -92,7 +97,7 @@ pub fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<Cho
                 cost: Cost::ONE,
                 overridden: false,
             };
-            Ok(Chosen { key, limit: Some(limit), of: None })
+            Ok(BucketSelection { key, limit: Some(limit), of: None })
         }
         _ => {
             let names: Vec<&str> = limits.iter().map(|limit| &*limit.name).collect();
@@ -157,7 +162,7 @@ fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<Pi
                 if std::mem::replace(used, true) || of_key.is_some() {
                     return Err(format!("{text}: one value is for each limit key; {}", wants()).into());
                 }
-                let value = Seen::Value(spell(config, part, value)?.into());
+                let value = Observed::Value(spell(config, part, value)?.into());
                 of_key = Some(Picked { key, alternative, part, value });
             }
         }
@@ -213,7 +218,7 @@ fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, Failur
 
 fn value(picked: &Picked<'_>) -> String {
     match &picked.value {
-        Seen::Value(value) => Quoted(value).to_string(),
+        Observed::Value(value) => Quoted(value).to_string(),
         seen => seen.to_string(),
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::base::time::Clock;
 use crate::config::Config;
-use crate::config::diff::Anew;
+use crate::config::diff::Reset;
 use crate::config::problem::{Problem, Problems};
 use crate::config::warning::{Warning, Warnings};
 
@@ -37,7 +37,7 @@ pub struct Arguments {
 /// What is to be said of a file without problems.
 struct Fine {
     warnings: Warnings,
-    anew: Vec<Anew>,
+    anew: Vec<Reset>,
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {

@@ -11,7 +11,7 @@ use log::kv::{Key, Value, VisitSource};
 use log::{LevelFilter, Metadata, Record};
 
 use super::Failure;
-use super::nonblocking_stderr::Lines;
+use super::nonblocking_stderr::NonblockingStderr;
 use crate::base::time::Clock;
 use crate::config::{Log, LogFormat};
 
@@ -19,7 +19,7 @@ use crate::config::{Log, LogFormat};
 #[derive(Clone)]
 pub struct Diagnostics {
     logger: Arc<ArcSwap<Logger>>,
-    lines: Lines,
+    lines: NonblockingStderr,
 }
 
 impl Diagnostics {
@@ -45,7 +45,7 @@ impl log::Log for Diagnostics {
 }
 
 pub fn start(log: Log) -> Result<Diagnostics, Failure> {
-    let lines = Lines::to(std::io::stderr())?;
+    let lines = NonblockingStderr::to(std::io::stderr())?;
     let logger = Arc::new(ArcSwap::from_pointee(logger(log, &lines)));
     let diagnostics = Diagnostics { logger, lines };
     log::set_boxed_logger(Box::new(diagnostics.clone()))?;
@@ -53,7 +53,7 @@ pub fn start(log: Log) -> Result<Diagnostics, Failure> {
     Ok(diagnostics)
 }
 
-fn logger(log: Log, lines: &Lines) -> Logger {
+fn logger(log: Log, lines: &NonblockingStderr) -> Logger {
     let clock = Clock::system();
     let mut builder = env_logger::Builder::new();
     builder.filter_level(log.level).target(Target::Pipe(Box::new(lines.clone())));

@@ -15,16 +15,16 @@ const MOST: usize = 1024;
 const LAST: (u32, Duration) = (100, Duration::from_millis(2));
 
 #[derive(Clone, Debug)]
-pub struct Lines {
+pub struct NonblockingStderr {
     waiting: SyncSender<Vec<u8>>,
     unwritten: Arc<AtomicUsize>,
     dropped: Arc<AtomicU64>,
 }
 
-impl Lines {
-    pub fn to(mut target: impl Write + Send + 'static) -> io::Result<Lines> {
+impl NonblockingStderr {
+    pub fn to(mut target: impl Write + Send + 'static) -> io::Result<NonblockingStderr> {
         let (waiting, lines) = sync_channel::<Vec<u8>>(MOST);
-        let new = Lines { waiting, unwritten: Arc::default(), dropped: Arc::default() };
+        let new = NonblockingStderr { waiting, unwritten: Arc::default(), dropped: Arc::default() };
         let (unwritten, dropped) = (Arc::clone(&new.unwritten), Arc::clone(&new.dropped));
         std::thread::Builder::new().name("log".to_owned()).spawn(move || {
             for line in lines {
@@ -52,7 +52,7 @@ impl Lines {
     }
 }
 
-impl Write for Lines {
+impl Write for NonblockingStderr {
     /// A whole line at a time: that is how they come.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.unwritten.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn who_writes_never_waits_and_what_does_not_fit_is_counted() {
         let (go, slow) = channel();
-        let mut lines = Lines::to(Slow(slow)).unwrap();
+        let mut lines = NonblockingStderr::to(Slow(slow)).unwrap();
         for _ in 0..MOST + 100 {
             lines.write_all(b"a line\n").unwrap();
         }

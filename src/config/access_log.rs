@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::Surroundings;
+use super::Environment;
 use super::reader::{Field, all, nearest};
-use super::rules::Given;
+use super::rules::RuleDefaults;
 use crate::access_log_line::Kind;
 use crate::limit::attribute::Attribute;
 
@@ -33,7 +33,7 @@ pub struct Named {
     pub attribute: Attribute,
 }
 
-pub fn access_log(field: Field<'_>, given: Given, surroundings: Surroundings<'_>) -> Option<AccessLog> {
+pub fn access_log(field: Field<'_>, given: RuleDefaults, surroundings: Environment<'_>) -> Option<AccessLog> {
     let section = field.section()?;
     let to = section.need("to").and_then(|field| destination(&field, surroundings));
     let when = match section.get("when") {
@@ -48,7 +48,7 @@ pub fn access_log(field: Field<'_>, given: Given, surroundings: Surroundings<'_>
     Some(AccessLog { to: to?, when: when?, attributes: attributes? })
 }
 
-fn destination(field: &Field<'_>, surroundings: Surroundings<'_>) -> Option<Destination> {
+fn destination(field: &Field<'_>, surroundings: Environment<'_>) -> Option<Destination> {
     const STREAMS: [&str; 2] = ["stdout", "stderr"];
     let text = field.text()?;
     match text {
@@ -84,7 +84,7 @@ fn kinds(field: &Field<'_>) -> Option<Vec<Kind>> {
     Some(Kind::ALL.into_iter().filter(|kind| chosen.contains(kind)).collect())
 }
 
-fn attributes(field: &Field<'_>, given: Given) -> Option<Vec<Named>> {
+fn attributes(field: &Field<'_>, given: RuleDefaults) -> Option<Vec<Named>> {
     let members = field.list()?;
     if members.len() > MOST_ATTRIBUTES {
         field.wrong(format_args!("must have at most {MOST_ATTRIBUTES} attributes, has {}", members.len()), None);

@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Surroundings;
+use super::Environment;
 use super::document::or_default;
 use super::reader::{Field, nearest};
 use super::store::read;
 use crate::auth::api_keys::{ApiKeys, Keys, OnInvalid};
 use crate::auth::key_file;
-use crate::base::position::Place;
+use crate::base::position::Position;
 use crate::limit::attribute::{Attribute, NotAnAttribute};
 
-pub fn api_keys(field: Field<'_>, surroundings: Surroundings<'_>) -> Option<Arc<ApiKeys>> {
+pub fn api_keys(field: Field<'_>, surroundings: Environment<'_>) -> Option<Arc<ApiKeys>> {
     let section = field.section()?;
     let from = section.need("from").and_then(|field| from(&field));
     let file = section.need("file");
@@ -42,14 +42,14 @@ fn from(field: &Field<'_>) -> Option<Attribute> {
 }
 
 /// What is wrong in that file is reported at its place there.
-fn keys(field: &Field<'_>, surroundings: Surroundings<'_>) -> Option<Keys> {
+fn keys(field: &Field<'_>, surroundings: Environment<'_>) -> Option<Keys> {
     let path = field.written()?;
     match key_file::parse(&read(field, surroundings)?) {
         Ok(keys) => Some(keys),
         Err(faults) => {
             let file = surroundings.folder.join(Path::new(path)).display().to_string();
             for fault in faults {
-                let place = fault.place.map(|(line, column)| Place { line, column });
+                let place = fault.place.map(|(line, column)| Position { line, column });
                 field.elsewhere(&file, place, fault.wrong.to_string());
             }
             None

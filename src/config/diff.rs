@@ -8,8 +8,8 @@ use crate::store::{Settings, redis};
 
 /// What makes buckets start anew: none of what was spent is found again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Anew {
-    Limit(diff::Anew),
+pub enum Reset {
+    Limit(diff::ResetLimit),
     /// One IPv6 client is another range of addresses.
     Ipv6Prefix {
         was: u8,
@@ -24,15 +24,15 @@ pub enum Anew {
     Store,
 }
 
-impl fmt::Display for Anew {
+impl fmt::Display for Reset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Anew::Limit(limit) => limit.fmt(f),
-            Anew::Ipv6Prefix { was, is } => {
+            Reset::Limit(limit) => limit.fmt(f),
+            Reset::Ipv6Prefix { was, is } => {
                 write!(f, "all buckets of IPv6 clients: client_ip.ipv6_prefix was {was}, is {is}")
             }
-            Anew::Issuers { was, is } => write!(f, "all buckets by claims: jwt had {}, has {is}", issuers(*was)),
-            Anew::Store => f.write_str("all buckets: they live in another store"),
+            Reset::Issuers { was, is } => write!(f, "all buckets by claims: jwt had {}, has {is}", issuers(*was)),
+            Reset::Store => f.write_str("all buckets: they live in another store"),
         }
     }
 }
@@ -46,26 +46,26 @@ fn issuers(count: usize) -> String {
 
 impl Config {
     /// What of the buckets under `before` is not found again under this.
-    pub fn starts_anew(&self, before: &Config) -> Vec<Anew> {
+    pub fn starts_anew(&self, before: &Config) -> Vec<Reset> {
         let counts_by = |prefix: &str| {
             let keys = self.rules.limits().iter().flat_map(|limit| &limit.keys);
             keys.flat_map(|key| key.split('|')).any(|part| part.trim_start_matches("lower(").starts_with(prefix))
         };
         let mut found = Vec::new();
         if place(&before.store) != place(&self.store) {
-            found.push(Anew::Store);
+            found.push(Reset::Store);
         }
         let (was, is) = (before.client_ip.ipv6_prefix, self.client_ip.ipv6_prefix);
         if was != is && counts_by("ip:address") {
-            found.push(Anew::Ipv6Prefix { was, is });
+            found.push(Reset::Ipv6Prefix { was, is });
         }
         let issuers = |config: &Config| config.jwt.as_ref().map_or(0, |jwt| jwt.issuers.len());
         let (was, is) = (issuers(before), issuers(self));
         // Without any there were no such buckets.
         if was > 0 && (was > 1) != (is > 1) && counts_by("jwt:") {
-            found.push(Anew::Issuers { was, is });
+            found.push(Reset::Issuers { was, is });
         }
-        found.extend(diff::starts_anew(&before.rules, &self.rules).into_iter().map(Anew::Limit));
+        found.extend(diff::starts_anew(&before.rules, &self.rules).into_iter().map(Reset::Limit));
         found
     }
 
@@ -104,19 +104,19 @@ fn place(store: &Settings) -> Option<(&str, u16, i64, &str)> {
 mod tests {
     use std::path::Path;
 
-    use super::super::Surroundings;
+    use super::super::Environment;
     use super::*;
 
     fn config(rest: &str) -> Config {
         let read = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
-        let surroundings = Surroundings { variable: &|_| None, folder: Path::new(""), read: &read };
+        let surroundings = Environment { variable: &|_| None, folder: Path::new(""), read: &read };
         Config::parse("gateway.yaml", format!("upstream: http://a\n{rest}").as_bytes(), surroundings).unwrap()
     }
 
     #[track_caller]
     fn check(before: &str, after: &str, late: &[&str], anew: &[&str]) {
         let (before, after) = (config(before), config(after));
-        let found: Vec<String> = after.starts_anew(&before).iter().map(Anew::to_string).collect();
+        let found: Vec<String> = after.starts_anew(&before).iter().map(Reset::to_string).collect();
         assert_eq!(found, anew);
         let (beside, found) = after.beside(&before);
         assert_eq!(found, late);

@@ -1,10 +1,10 @@
 //! Makes a `Config` of a file's tree: one function for each section, all of them run whatever the others found.
 
 use super::reader::{Field, Section, all};
-use super::rules::{Given, Written};
+use super::rules::{RuleDefaults, Written};
 use super::warning::Warnings;
 use super::{
-    Config, Drain, HeaderFormat, Jitter, Log, LogFormat, Surroundings, Threads, Upstream, UpstreamTimeouts, access_log,
+    Config, Drain, Environment, HeaderFormat, Jitter, Log, LogFormat, Threads, Upstream, UpstreamTimeouts, access_log,
     api_keys, check, hash_key, jwt, limits, listeners, rules, store,
 };
 use crate::auth::client_ip;
@@ -22,7 +22,7 @@ pub struct Checked {
 }
 
 /// None when a problem has been reported.
-pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Checked> {
+pub fn config(root: Field<'_>, surroundings: Environment<'_>) -> Option<Checked> {
     let file = root.section()?;
     let listeners = listeners::listeners(&file);
     let admin = optional(file.get("admin"), |field| field.socket_address());
@@ -33,7 +33,7 @@ pub fn config(root: Field<'_>, surroundings: Surroundings<'_>) -> Option<Checked
     let client_ip = or_default(file.get("client_ip"), client_ip::Settings::default(), client_ip);
     let jwt = optional(file.get("jwt"), |field| jwt::tokens(field, surroundings));
     let api_keys = optional(file.get("api_keys"), |field| api_keys::api_keys(field, surroundings));
-    let given = Given {
+    let given = RuleDefaults {
         // A wrong prefix is reported once, above.
         ipv6_prefix: client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix),
         on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local),

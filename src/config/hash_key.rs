@@ -1,12 +1,12 @@
 //! Reads `hash_key`: what the names of buckets and clients in logs and reports are made with.
 
-use super::Surroundings;
+use super::Environment;
 use super::document::optional;
 use super::reader::{Field, Section};
 use super::store::secret_file;
-use crate::base::pseudonym::HashKey;
+use crate::base::pseudonym::PseudonymKey;
 
-pub fn hash_key(file: &Section<'_>, surroundings: Surroundings<'_>) -> Option<HashKey> {
+pub fn hash_key(file: &Section<'_>, surroundings: Environment<'_>) -> Option<PseudonymKey> {
     let inline = file.get("hash_key").map(Field::hidden);
     let in_file = file.get("hash_key_file");
     if inline.is_some() && in_file.is_some() {
@@ -18,14 +18,14 @@ pub fn hash_key(file: &Section<'_>, surroundings: Surroundings<'_>) -> Option<Ha
 }
 
 /// An empty one is none, as it is where a variable of the environment is not set.
-fn secret(field: &Field<'_>, text: &str) -> Option<Option<HashKey>> {
+fn secret(field: &Field<'_>, text: &str) -> Option<Option<PseudonymKey>> {
     match text.len() {
         0 => Some(None),
-        HashKey::SHORTEST.. => Some(Some(HashKey::secret(text.as_bytes()))),
+        PseudonymKey::SHORTEST.. => Some(Some(PseudonymKey::secret(text.as_bytes()))),
         // How long it is may be told, what it is may not.
         length => {
             let hint = "make one with: head -c 32 /dev/urandom | base64".to_owned();
-            field.wrong(format_args!("must have at least {} bytes, has {length}", HashKey::SHORTEST), Some(hint));
+            field.wrong(format_args!("must have at least {} bytes, has {length}", PseudonymKey::SHORTEST), Some(hint));
             None
         }
     }

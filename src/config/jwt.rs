@@ -2,12 +2,12 @@
 
 use jsonwebtoken::Algorithm;
 
-use super::Surroundings;
+use super::Environment;
 use super::document::{optional, or_default};
 use super::reader::{Field, Section, all, listed};
 use super::rule_limits;
 use super::store::read;
-use crate::auth::jwt::keys::{Key, KeySet, Origin, SHORTEST_SECRET, Unfit, name};
+use crate::auth::jwt::keys::{Key, KeySet, Origin, SHORTEST_SECRET, UnfitKey, name};
 use crate::auth::jwt::token::ALGORITHMS;
 use crate::auth::jwt::{Issuer, Keys, OnInvalid, OnMissing, Settings, jwks};
 use crate::base::time::Micros;
@@ -15,7 +15,7 @@ use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
 
-pub fn tokens(field: Field<'_>, surroundings: Surroundings<'_>) -> Option<Settings> {
+pub fn tokens(field: Field<'_>, surroundings: Environment<'_>) -> Option<Settings> {
     let section = field.section()?;
     let issuers = match section.get("issuers") {
         Some(field) => {
@@ -62,7 +62,7 @@ pub fn tokens(field: Field<'_>, surroundings: Surroundings<'_>) -> Option<Settin
 }
 
 /// Each must say which tokens are its own.
-fn several(field: &Field<'_>, surroundings: Surroundings<'_>) -> Option<Vec<Issuer>> {
+fn several(field: &Field<'_>, surroundings: Environment<'_>) -> Option<Vec<Issuer>> {
     let members = field.list()?;
     if members.is_empty() {
         field.must("have at least one issuer");
@@ -89,7 +89,7 @@ fn several(field: &Field<'_>, surroundings: Surroundings<'_>) -> Option<Vec<Issu
     })
 }
 
-fn issuer(section: &Section<'_>, surroundings: Surroundings<'_>) -> Option<Issuer> {
+fn issuer(section: &Section<'_>, surroundings: Environment<'_>) -> Option<Issuer> {
     let name = optional(section.get("issuer"), |field| filled(&field));
     let audience = or_default(section.get("audience"), Vec::new(), |field| {
         let members = field.one_or_list()?;
@@ -126,7 +126,7 @@ fn keys(
     field: &Field<'_>,
     issuer: String,
     algorithms: Option<&[Algorithm]>,
-    surroundings: Surroundings<'_>,
+    surroundings: Environment<'_>,
 ) -> Option<Keys> {
     const SOURCES: [&str; 5] = ["jwks_file", "jwks_url", "public_key_file", "secret", "secret_file"];
     let section = field.clone().section()?;
@@ -161,7 +161,7 @@ fn keys(
         Ok(set) => set,
         Err(unfit) => {
             // What was found is not shown: it may be the secret.
-            let hint = matches!(unfit, Unfit::ShortSecret(_))
+            let hint = matches!(unfit, UnfitKey::ShortSecret(_))
                 .then(|| format!("make one with: head -c {SHORTEST_SECRET} /dev/urandom | base64"));
             field.wrong(unfit, hint);
             return None;

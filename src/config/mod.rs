@@ -35,7 +35,7 @@ use sha2::{Digest, Sha256};
 
 use crate::auth::api_keys::ApiKeys;
 use crate::auth::client_ip;
-use crate::base::pseudonym::HashKey;
+use crate::base::pseudonym::PseudonymKey;
 use crate::base::time::Micros;
 use crate::limit::rule_set::RuleSet;
 
@@ -73,7 +73,7 @@ pub struct Config {
     /// None: no request is written down.
     pub access_log: Option<AccessLog>,
     /// What buckets and clients are named with where they must not be told.
-    pub hash_key: HashKey,
+    pub hash_key: PseudonymKey,
     /// What is right but unwise.
     pub warnings: Warnings,
     /// Tells files apart: a hash of the text.
@@ -179,7 +179,7 @@ pub enum LogFormat {
 
 /// What a file may refer to: the environment, and other files.
 #[derive(Clone, Copy)]
-pub struct Surroundings<'s> {
+pub struct Environment<'s> {
     pub variable: &'s dyn Fn(&str) -> Option<String>,
     /// What paths in the file are relative to.
     pub folder: &'s Path,
@@ -187,9 +187,9 @@ pub struct Surroundings<'s> {
     pub read: &'s dyn Fn(&Path) -> io::Result<Vec<u8>>,
 }
 
-impl fmt::Debug for Surroundings<'_> {
+impl fmt::Debug for Environment<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Surroundings")
+        f.write_str("Environment")
     }
 }
 
@@ -200,7 +200,7 @@ impl Config {
     }
 
     /// Checks a file's text. `file` is its name in reports.
-    pub fn parse(file: &str, bytes: &[u8], surroundings: Surroundings<'_>) -> Result<Config, Problems> {
+    pub fn parse(file: &str, bytes: &[u8], surroundings: Environment<'_>) -> Result<Config, Problems> {
         let report = Report::default();
         let mut tree = match tree::read(bytes, &report) {
             Ok(tree) => tree,

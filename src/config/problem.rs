@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
 
-use crate::base::position::Place;
+use crate::base::position::Position;
 
 /// One fault in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -12,7 +12,7 @@ pub struct Problem {
     /// Another file than the one that is reported on, which that one names.
     pub file: Option<String>,
     /// None for a fault of the file as a whole.
-    pub place: Option<Place>,
+    pub place: Option<Position>,
     /// In the file, like `rules[2].match`; empty for the file as a whole.
     pub path: String,
     /// What must hold, and what was found.
@@ -70,17 +70,23 @@ impl Report {
         self.problems.borrow().len()
     }
 
-    pub fn add(&self, place: Place, path: impl Into<String>, what: impl Into<String>) {
+    pub fn add(&self, place: Position, path: impl Into<String>, what: impl Into<String>) {
         self.add_with_hint(place, path, what, None);
     }
 
-    pub fn add_with_hint(&self, place: Place, path: impl Into<String>, what: impl Into<String>, hint: Option<String>) {
+    pub fn add_with_hint(
+        &self,
+        place: Position,
+        path: impl Into<String>,
+        what: impl Into<String>,
+        hint: Option<String>,
+    ) {
         let (path, what) = (path.into(), what.into());
         self.problems.borrow_mut().push(Problem { file: None, place: Some(place), path, what, hint });
     }
 
     /// In a file that this one names.
-    pub fn add_elsewhere(&self, file: &str, place: Option<Place>, what: impl Into<String>) {
+    pub fn add_elsewhere(&self, file: &str, place: Option<Position>, what: impl Into<String>) {
         let (file, path) = (Some(file.to_owned()), String::new());
         self.problems.borrow_mut().push(Problem { file, place, path, what: what.into(), hint: None });
     }

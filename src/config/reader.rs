@@ -12,7 +12,7 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::problem::Report;
 use super::tree::{Entry, Kind, Node, Scalar, Style, Value};
-use crate::base::position::Place;
+use crate::base::position::Position;
 use crate::base::time::Micros;
 use crate::limit::cost::{Beyond, Cost};
 
@@ -21,7 +21,7 @@ use crate::limit::cost::{Beyond, Cost};
 pub struct Field<'t> {
     node: &'t Node,
     /// Where to report: the value's start, unless it is the key that is wrong.
-    place: Place,
+    place: Position,
     path: String,
     report: &'t Report,
     /// Whether what stands here may be a secret, and so is never repeated.
@@ -31,7 +31,7 @@ pub struct Field<'t> {
 /// A mapping whose keys are all known by name.
 #[derive(Debug)]
 pub struct Section<'t> {
-    place: Place,
+    place: Position,
     path: String,
     entries: &'t [Entry],
     asked: RefCell<Vec<&'static str>>,
@@ -44,12 +44,12 @@ impl<'t> Field<'t> {
     }
 
     /// Where it is reported.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> Position {
         self.place
     }
 
     /// The same value, with what is wrong reported at its key.
-    pub fn at(self, place: Place) -> Field<'t> {
+    pub fn at(self, place: Position) -> Field<'t> {
         Field { place, ..self }
     }
 
@@ -80,7 +80,7 @@ impl<'t> Field<'t> {
     }
 
     /// Reports what is wrong in a file that this value names.
-    pub fn elsewhere(&self, file: &str, place: Option<Place>, what: String) {
+    pub fn elsewhere(&self, file: &str, place: Option<Position>, what: String) {
         self.report.add_elsewhere(file, place, what);
     }
 
@@ -101,7 +101,7 @@ impl<'t> Field<'t> {
     }
 
     /// The pairs of a mapping whose keys the operator chooses, each key with its place.
-    pub fn pairs(&self) -> Option<Vec<(&'t str, Place, Field<'t>)>> {
+    pub fn pairs(&self) -> Option<Vec<(&'t str, Position, Field<'t>)>> {
         let Value::Map(entries) = &self.node.value else {
             self.must("be a mapping");
             return None;

@@ -1,7 +1,7 @@
 //! Reads the numbers of limits: `algorithm` with its `algorithm_config`, or several at once under `limits`.
 
 use super::reader::{Field, Section};
-use crate::base::position::Place;
+use crate::base::position::Position;
 use crate::base::time::Micros;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::token_bucket::{NAME as TOKEN_BUCKET, Rate, TokenBucket, Unfit};
@@ -103,7 +103,7 @@ fn limit(name: String, field: Field<'_>, shared: Shared) -> Option<Limit> {
 
 /// `cheapest` is the least that a request pays: a bucket that cannot hold it would refuse everything, for ever.
 fn overrides(field: &Field<'_>, cheapest: Option<Cost>) -> Option<Vec<(String, Algorithm)>> {
-    let read = |(value, _, field): (&str, Place, Field<'_>)| {
+    let read = |(value, _, field): (&str, Position, Field<'_>)| {
         let section = field.clone().section()?;
         let numbers = affordable(&field, numbers(&section), cheapest);
         section.close();

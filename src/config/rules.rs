@@ -7,7 +7,7 @@ use super::expires::expires;
 use super::reader::{Field, Section, all, nearest};
 use super::rule_limits;
 use super::rule_limits::Shared;
-use crate::base::position::Place;
+use crate::base::position::Position;
 use crate::limit::attribute::{Attribute, NotAnAttribute, SPELLINGS};
 use crate::limit::matcher::{Expectation, Text};
 use crate::limit::request::ClientAddress;
@@ -18,7 +18,7 @@ use crate::limit::rule::{
 
 /// What the rest of the file says to the rules.
 #[derive(Clone, Copy, Debug)]
-pub struct Given {
+pub struct RuleDefaults {
     /// Addresses in rules are written as clients are told apart.
     pub ipv6_prefix: u8,
     /// What holds for a rule that does not say.
@@ -37,13 +37,13 @@ pub struct Written {
 
 /// What reading one rule has to know of the others.
 struct Rules {
-    given: Given,
+    given: RuleDefaults,
     policy_names: HashSet<String>,
     /// Of rules and, as they are shown, of their limits.
     rule_names: HashSet<String>,
 }
 
-pub fn written(file: &Section<'_>, given: Given) -> Option<Written> {
+pub fn written(file: &Section<'_>, given: RuleDefaults) -> Option<Written> {
     let mut rules = Rules { given, policy_names: HashSet::new(), rule_names: HashSet::new() };
     let exempt = match file.get("exempt") {
         None => Some(Vec::new()),
@@ -267,7 +267,7 @@ impl Rules {
     }
 
     fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
-        let read = |(name, place, field): (&str, Place, Field<'_>)| {
+        let read = |(name, place, field): (&str, Position, Field<'_>)| {
             let attribute = self.given.attribute(&field.clone().at(place), name);
             let expectation = self.expectation(&field, attribute.as_ref());
             Some(Condition { attribute: attribute?, expectation: expectation? })
@@ -403,7 +403,7 @@ impl Rules {
     }
 }
 
-impl Given {
+impl RuleDefaults {
     /// The attribute of this name.
     pub fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
         let why = match Attribute::parse(text) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::problem::{Problem, Problems};
-use super::{Config, Surroundings};
+use super::{Config, Environment};
 use crate::auth::key_file;
 
 /// What came of reading a file.
@@ -57,7 +57,7 @@ impl Loaded {
                     read
                 };
                 let variable = |name: &str| std::env::var(name).ok();
-                Config::parse(&file, &bytes, Surroundings { variable: &variable, folder, read: &read })
+                Config::parse(&file, &bytes, Environment { variable: &variable, folder, read: &read })
             }
             Err(error) => Err(unreadable(file, &error)),
         };

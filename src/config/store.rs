@@ -5,7 +5,7 @@ use std::path::Path;
 use rustls::pki_types::ServerName;
 use sha2::{Digest, Sha256};
 
-use super::Surroundings;
+use super::Environment;
 use super::document::{optional, or_default};
 use super::reader::{Field, Section};
 use super::rules;
@@ -20,7 +20,7 @@ use crate::store::{Settings, breaker, memory, redis};
 /// More are a slip of the hand: a limit divided by it would be none.
 const MOST_GATEWAYS: u64 = 1_000;
 
-pub fn store(field: Option<Field<'_>>, surroundings: Surroundings<'_>) -> Option<Settings> {
+pub fn store(field: Option<Field<'_>>, surroundings: Environment<'_>) -> Option<Settings> {
     let Some(field) = field else { return Some(Settings::default()) };
     let section = field.section()?;
     let memory = optional(section.get("memory"), memory);
@@ -79,7 +79,7 @@ fn memory(field: Field<'_>) -> Option<memory::Settings> {
     Some(memory::Settings { max_buckets: usize::try_from(max_buckets?).ok()? })
 }
 
-fn redis(field: Field<'_>, surroundings: Surroundings<'_>) -> Option<redis::Settings> {
+fn redis(field: Field<'_>, surroundings: Environment<'_>) -> Option<redis::Settings> {
     let section = field.section()?;
     let url = section.need("url").and_then(|field| url(&field));
     let username = optional(section.get("username"), |field| Some(field.written()?.to_owned()));
@@ -125,7 +125,7 @@ fn url(field: &Field<'_>) -> Option<Url> {
 }
 
 /// From the file, or from a file of its own; one that is empty is none.
-fn password(section: &Section<'_>, surroundings: Surroundings<'_>) -> Option<Option<Secret>> {
+fn password(section: &Section<'_>, surroundings: Environment<'_>) -> Option<Option<Secret>> {
     let inline = optional(section.get("password"), |field| Some(Secret::new(field.written()?)));
     let file = optional(section.get("password_file"), |field| secret_file(&field, surroundings));
     if section.has("password") && section.has("password_file") {
@@ -136,7 +136,7 @@ fn password(section: &Section<'_>, surroundings: Surroundings<'_>) -> Option<Opt
 }
 
 /// A secret in a file of its own.
-pub fn secret_file(field: &Field<'_>, surroundings: Surroundings<'_>) -> Option<Secret> {
+pub fn secret_file(field: &Field<'_>, surroundings: Environment<'_>) -> Option<Secret> {
     let text = String::from_utf8(read(field, surroundings)?).ok();
     if text.is_none() {
         field.wrong("must be a file of UTF-8 text", None);
@@ -155,7 +155,7 @@ fn prefix(field: &Field<'_>) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn tls_settings(redis: &Section<'_>, url: Option<&Url>, surroundings: Surroundings<'_>) -> Option<Option<Tls>> {
+fn tls_settings(redis: &Section<'_>, url: Option<&Url>, surroundings: Environment<'_>) -> Option<Option<Tls>> {
     let field = redis.get("tls");
     let plain = url.is_some_and(|url| !url.tls);
     if let Some(field) = field.as_ref().filter(|_| plain) {
@@ -227,7 +227,7 @@ fn source(files: [Option<Vec<u8>>; 3]) -> Box<[u8; 32]> {
 }
 
 /// The content of a file that a value names.
-pub fn read(field: &Field<'_>, surroundings: Surroundings<'_>) -> Option<Vec<u8>> {
+pub fn read(field: &Field<'_>, surroundings: Environment<'_>) -> Option<Vec<u8>> {
     let path = field.written()?;
     match (surroundings.read)(Path::new(path)) {
         Ok(bytes) => Some(bytes),

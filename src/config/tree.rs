@@ -11,7 +11,7 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 
 use super::problem::{Problem, Report};
 use super::reader::{join, push_key};
-use crate::base::position::Place;
+use crate::base::position::Position;
 
 /// Deeper than any file means to be, shallow enough for a recursive reader.
 const MAX_DEPTH: usize = 64;
@@ -23,7 +23,7 @@ const MAX_BYTES: usize = 4 << 20;
 /// A value, and where it begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    pub place: Place,
+    pub place: Position,
     pub value: Value,
 }
 
@@ -37,7 +37,7 @@ pub enum Value {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub key: String,
-    pub key_place: Place,
+    pub key_place: Position,
     pub value: Node,
 }
 
@@ -108,7 +108,7 @@ impl Node {
 
 /// Reads a file's one document. Problems that leave the rest readable go to `report`; others are the result.
 pub fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
-    let whole = |what: String| Problem { place: None, ..fault(Place::default(), what) };
+    let whole = |what: String| Problem { place: None, ..fault(Position::default(), what) };
     if bytes.len() > MAX_BYTES {
         return Err(whole(format!("must be at most {MAX_BYTES} bytes, is {}", bytes.len())));
     }
@@ -168,7 +168,7 @@ impl<'t> Builder<'t> {
                 _ => {}
             }
         }
-        root.ok_or_else(|| Problem { place: None, ..fault(Place::default(), "must be a mapping, is empty") })
+        root.ok_or_else(|| Problem { place: None, ..fault(Position::default(), "must be a mapping, is empty") })
     }
 
     fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node, Problem> {
@@ -206,7 +206,7 @@ impl<'t> Builder<'t> {
         Ok(node)
     }
 
-    fn count(&mut self, more: Size, place: Place) -> Result<(), Problem> {
+    fn count(&mut self, more: Size, place: Position) -> Result<(), Problem> {
         self.size = Size { nodes: self.size.nodes + more.nodes, text: self.size.text + more.text };
         if self.size.nodes > MAX_NODES || self.size.text > MAX_TEXT {
             let what = format!("must have at most {MAX_NODES} values and {MAX_TEXT} bytes of text, aliases expanded");
@@ -260,11 +260,11 @@ impl<'t> Builder<'t> {
     }
 }
 
-fn place(marker: Marker) -> Place {
-    Place { line: marker.line(), column: marker.col() + 1 }
+fn place(marker: Marker) -> Position {
+    Position { line: marker.line(), column: marker.col() + 1 }
 }
 
-fn fault(place: Place, what: impl Into<String>) -> Problem {
+fn fault(place: Position, what: impl Into<String>) -> Problem {
     Problem { file: None, place: Some(place), path: String::new(), what: what.into(), hint: None }
 }
 
@@ -318,11 +318,11 @@ mod tests {
     fn places_count_characters_from_one() {
         let tree = read("ä: [é, {k: v}]\n".as_bytes(), &Report::default()).unwrap();
         let Value::Map(map) = &tree.value else { panic!("{tree:?}") };
-        assert_eq!(map[0].key_place, Place { line: 1, column: 1 });
-        assert_eq!(map[0].value.place, Place { line: 1, column: 4 });
+        assert_eq!(map[0].key_place, Position { line: 1, column: 1 });
+        assert_eq!(map[0].value.place, Position { line: 1, column: 4 });
         let Value::List(list) = &map[0].value.value else { panic!("{tree:?}") };
         let Value::Map(inner) = &list[1].value else { panic!("{tree:?}") };
-        assert_eq!(inner[0].value.place, Place { line: 1, column: 12 });
+        assert_eq!(inner[0].value.place, Position { line: 1, column: 12 });
     }
 
     #[test]

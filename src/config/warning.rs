@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use crate::base::position::Place;
+use crate::base::position::Position;
 use crate::base::time::Timestamp;
 
 /// One remark of a lint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     pub name: &'static str,
-    pub place: Place,
+    pub place: Position,
     /// In the file, like `rules[2].limit_keys`.
     pub path: String,
     /// What is weak, and what may come of it.

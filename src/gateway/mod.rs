@@ -45,29 +45,29 @@ use tokio::sync::Notify;
 use crate::base::time::Clock;
 use crate::config::access_log::{AccessLog, Destination};
 use crate::config::{Config, Listener, Source, Threads};
-use crate::store::{Lane, Report, Store};
+use crate::store::{Report, Store, Worker};
 use admin::Admin;
-use admin::server::AdminDoor;
+use admin::server::AdminServer;
 use admin::status::Status;
 use process::reload::Reload;
 pub use process::reload::Relog;
 use process::signals::{Housekeeping, Signals};
-use process::upgrade::{Handover, Inherited};
+use process::upgrade::{InheritedSockets, Upgrade};
 use proxy::Proxy;
 use proxy::untrusted_forwarded_for::Hearsay;
-use runtime::fd_limit::Room;
-use runtime::log_throttle::Sampled;
-use server::http1::{Clients, FrontDoor, Untaken};
+use runtime::fd_limit::FdBudget;
+use runtime::log_throttle::LogThrottle;
+use server::http1::{Http1Server, PerClientConnections, StalledWrites};
 use server::listener::{Bound, Thread};
-use server::proxy_protocol::ProxyHeaders;
-use state::Gateway;
+use server::proxy_protocol::ProxyProtocol;
+use state::GatewayState;
 use state::snapshot::Snapshot;
 use telemetry::access_log::AccessLogs;
 use telemetry::events::{Events, Happened};
 use telemetry::metrics::Metrics;
 use telemetry::store_health::StoreHealth;
-use telemetry::top_refused::RefusedBuckets;
-use telemetry::trace::{Traces, Wanted};
+use telemetry::top_refused::TopRefused;
+use telemetry::trace::{TraceSettings, Tracer};
 
 /// Idle connections to the upstream, for each thread.
 const UPSTREAM_POOL: usize = 256;
@@ -75,13 +75,13 @@ const UPSTREAM_POOL: usize = 256;
 /// A gateway whose sockets are bound, and which is not started yet.
 #[expect(missing_debug_implementations, reason = "it holds what changes the diagnostics, a plain function")]
 pub struct Bootstrapped {
-    gateway: Arc<Gateway>,
+    gateway: Arc<GatewayState>,
     reload: Reload,
     http: Vec<(Bound, Listener)>,
     admin: Option<Bound>,
     threads: usize,
-    handover: Handover,
-    inherited: Inherited,
+    handover: Upgrade,
+    inherited: InheritedSockets,
 }
 
 /// An address that is listened on, and for what.
@@ -99,13 +99,13 @@ pub enum StartError {
         error: io::Error,
     },
     Metrics(String),
-    Handover(io::Error),
+    Upgrade(io::Error),
     AccessLog {
         file: PathBuf,
         error: io::Error,
     },
     /// A line for each variable that is wrong.
-    Traces(String),
+    Tracer(String),
 }
 
 impl fmt::Display for StartError {
@@ -113,11 +113,11 @@ impl fmt::Display for StartError {
         match self {
             StartError::Bind { address, error } => write!(f, "{address}: cannot listen: {error}"),
             StartError::Metrics(error) => write!(f, "metrics: {error}"),
-            StartError::Handover(error) => write!(f, "sockets cannot be handed over: {error}"),
+            StartError::Upgrade(error) => write!(f, "sockets cannot be handed over: {error}"),
             StartError::AccessLog { file, error } => {
                 write!(f, "{}: cannot be opened for the access log: {error}", file.display())
             }
-            StartError::Traces(error) => f.write_str(error),
+            StartError::Tracer(error) => f.write_str(error),
         }
     }
 }
@@ -127,8 +127,8 @@ impl std::error::Error for StartError {}
 /// Binds everything that the configuration names, or takes it over from the process before this one. `sources` is what the
 /// configuration was read from.
 pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<Bootstrapped, StartError> {
-    let wanted = Wanted::read().map_err(StartError::Traces)?;
-    let mut inherited = Inherited::receive().map_err(StartError::Handover)?;
+    let wanted = TraceSettings::read().map_err(StartError::Tracer)?;
+    let mut inherited = InheritedSockets::receive().map_err(StartError::Upgrade)?;
     let threads = match config.threads {
         Threads::Auto => std::thread::available_parallelism().map_or(1, usize::from),
         Threads::Exactly(threads) => threads,
@@ -141,7 +141,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let http = http.collect::<Result<Vec<_>, _>>()?;
     let admin = config.admin.map(|address| bind(address, 1)).transpose()?;
     let bound = http.iter().map(|(bound, _)| bound).chain(&admin);
-    let handover = Handover::new(bound).map_err(StartError::Handover)?;
+    let handover = Upgrade::new(bound).map_err(StartError::Upgrade)?;
 
     if let Some(AccessLog { to: to @ Destination::File(file), .. }) = &config.access_log {
         AccessLogs::probe(to).map_err(|error| StartError::AccessLog { file: file.clone(), error })?;
@@ -153,7 +153,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let events = Arc::new(Events::new(clock.clone()));
     events.note(Happened::Started, &format!("{}, configuration {}", env!("CARGO_PKG_VERSION"), config.hash));
     let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone(), Arc::clone(&events)));
-    let traces = Traces::start(wanted, &config, &metrics, &clock).map_err(StartError::Traces)?;
+    let traces = Tracer::start(wanted, &config, &metrics, &clock).map_err(StartError::Tracer)?;
     let (told, traced) = (Arc::clone(&store_health), traces.clone());
     let report = Report::new(move |event| {
         traced.hear(&event);
@@ -162,28 +162,28 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));
     let file = sources.first().map(|source| source.path.as_path());
     let status = Status::new(&clock, file, admin.as_ref().map(|admin| admin.address));
-    let room = Room::here();
+    let room = FdBudget::here();
     room.tell(&config.bounds);
     let store = Store::open(&config.store, threads, clock.clone(), report);
     store.runs(&config.hash);
-    let gateway = Gateway {
+    let gateway = GatewayState {
         store,
         store_health,
         snapshot: ArcSwap::from_pointee(Snapshot::new(config, &metrics, &access_logs, &clock)),
         metrics,
         access_logs,
         events,
-        refused_buckets: RefusedBuckets::new(threads),
+        refused_buckets: TopRefused::new(threads),
         status,
         clock,
         draining: AtomicBool::new(false),
         handed_over: AtomicBool::new(false),
         hangup: Notify::new(),
-        upstream_failures: Sampled::default(),
-        turned_away: Sampled::default(),
-        clients_turned_away: Sampled::default(),
+        upstream_failures: LogThrottle::default(),
+        turned_away: LogThrottle::default(),
+        clients_turned_away: LogThrottle::default(),
         hearsay: Hearsay::default(),
-        untaken: Untaken::default(),
+        untaken: StalledWrites::default(),
         room,
         traces,
     };
@@ -207,14 +207,14 @@ impl Bootstrapped {
         server.bootstrap();
 
         let open = Arc::new(AtomicUsize::new(0));
-        let (clients, told) = (Arc::new(Clients::default()), Arc::new(AtomicUsize::new(0)));
+        let (clients, told) = (Arc::new(PerClientConnections::default()), Arc::new(AtomicUsize::new(0)));
         let conf = Arc::clone(&server.configuration);
         let proxy =
-            |thread| Arc::new(http_proxy(&conf, Proxy { gateway: Arc::clone(&self.gateway), lane: Lane(thread) }));
+            |thread| Arc::new(http_proxy(&conf, Proxy { gateway: Arc::clone(&self.gateway), lane: Worker(thread) }));
         let proxies: Vec<_> = (0..self.threads).map(proxy).collect();
         let thread = |number| {
             let gateway = Arc::clone(&self.gateway);
-            Thread::new(format!("http {number}"), async move { gateway.store.run(Lane(number)).await })
+            Thread::new(format!("http {number}"), async move { gateway.store.run(Worker(number)).await })
         };
         let mut threads: Vec<_> = (0..self.threads).map(thread).collect();
         let alone = self.http.len() == 1;
@@ -223,8 +223,8 @@ impl Bootstrapped {
             let label = if alone { "http".to_owned() } else { bound.address.to_string() };
             let connections = self.gateway.metrics.connections(&label);
             let headers =
-                listener.proxy_protocol.then(|| Arc::new(ProxyHeaders::new(Arc::clone(&self.gateway), &label)));
-            let door = |number: usize| FrontDoor {
+                listener.proxy_protocol.then(|| Arc::new(ProxyProtocol::new(Arc::clone(&self.gateway), &label)));
+            let door = |number: usize| Http1Server {
                 gateway: Arc::clone(&self.gateway),
                 proxy: Arc::clone(&proxies[number % self.threads]),
                 open: Arc::clone(&open),
@@ -243,7 +243,7 @@ impl Bootstrapped {
         }
         if let Some(admin) = self.admin {
             let most = self.gateway.room.admin();
-            for service in admin.services("admin", |_| AdminDoor::new(Admin(Arc::clone(&self.gateway)), most)) {
+            for service in admin.services("admin", |_| AdminServer::new(Admin(Arc::clone(&self.gateway)), most)) {
                 server.add_service(service);
             }
         }

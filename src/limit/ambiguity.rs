@@ -12,7 +12,7 @@ use super::rule::{Action, Condition, Mode, Policy, Price};
 
 /// What of a request must be clear.
 #[derive(Clone, Debug, Default)]
-pub struct Clarity {
+pub struct AmbiguityCheck {
     /// What a request can repeat.
     repeatable: Vec<Attribute>,
     reads_path: bool,
@@ -20,17 +20,17 @@ pub struct Clarity {
 
 /// Why a request is not clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unclear {
+pub enum Ambiguity {
     /// It repeats what is read, or has it taken off on the way.
     Ambiguous,
     /// Its path has no single reading.
     Path,
 }
 
-impl Clarity {
+impl AmbiguityCheck {
     /// All that these rules read, but for their shadows: those never refuse anybody.
-    pub fn of(policies: &[Policy], exempt: &[Vec<Condition>]) -> Clarity {
-        let mut clarity = Clarity::default();
+    pub fn of(policies: &[Policy], exempt: &[Vec<Condition>]) -> AmbiguityCheck {
+        let mut clarity = AmbiguityCheck::default();
         clarity.add(enforced_attributes(policies, exempt));
         clarity
     }
@@ -57,18 +57,18 @@ impl Clarity {
         request.head.headers.keys().any(|other| is_alias(other, name) && !read(other))
     }
 
-    pub fn check(&self, request: &Request<'_>) -> Result<(), Unclear> {
+    pub fn check(&self, request: &Request<'_>) -> Result<(), Ambiguity> {
         if self.ambiguous(request).is_some() {
-            return Err(Unclear::Ambiguous);
+            return Err(Ambiguity::Ambiguous);
         }
         // Whatever is counted by: without who asks it is another's request.
         let headers = &request.head.headers;
         let is_lost = |name| headers.contains_key(name) && is_nominated(request, name);
         if headers.contains_key(CONNECTION) && (is_lost(&AUTHORIZATION) || is_lost(&COOKIE)) {
-            return Err(Unclear::Ambiguous);
+            return Err(Ambiguity::Ambiguous);
         }
         if self.reads_path && path::normalise(request.head.uri.path().as_bytes()).is_err() {
-            return Err(Unclear::Path);
+            return Err(Ambiguity::Path);
         }
         Ok(())
     }

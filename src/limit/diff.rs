@@ -12,17 +12,17 @@ use super::rule_set::{CompiledLimit, RuleSet};
 
 /// A limit whose buckets start anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Anew {
+pub struct ResetLimit {
     pub policy: String,
     /// The rule's name; of several limits in one rule, `rule.limit`.
     pub limit: String,
     pub mode: Mode,
-    pub why: Why,
+    pub why: ResetCause,
 }
 
 /// Why none of its buckets is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum ResetCause {
     /// There was no limit of this name in a policy of this name.
     Name,
     Keys {
@@ -38,24 +38,24 @@ pub enum Why {
     },
 }
 
-impl fmt::Display for Anew {
+impl fmt::Display for ResetLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mode = if self.mode == Mode::Shadow { " (shadow)" } else { "" };
         write!(f, "policy {}, limit {}{mode}: ", self.policy, self.limit)?;
         match &self.why {
-            Why::Name => f.write_str("it was not there before"),
-            Why::Keys { was, is } => write!(f, "limit_keys were [{}], are [{}]", was.join(", "), is.join(", ")),
-            Why::Algorithm { was, is } => write!(f, "algorithm was {was}, is {is}"),
-            Why::Mode { was } => write!(f, "mode was {}, is {}", was.name(), self.mode.name()),
+            ResetCause::Name => f.write_str("it was not there before"),
+            ResetCause::Keys { was, is } => write!(f, "limit_keys were [{}], are [{}]", was.join(", "), is.join(", ")),
+            ResetCause::Algorithm { was, is } => write!(f, "algorithm was {was}, is {is}"),
+            ResetCause::Mode { was } => write!(f, "mode was {}, is {}", was.name(), self.mode.name()),
         }
     }
 }
 
 /// In the order of the new file.
-pub fn starts_anew(before: &RuleSet, after: &RuleSet) -> Vec<Anew> {
+pub fn starts_anew(before: &RuleSet, after: &RuleSet) -> Vec<ResetLimit> {
     let known: HashSet<BucketKey> = before.limits().iter().map(CompiledLimit::identity).collect();
     let unknown = after.limits().iter().filter(|limit| !known.contains(&limit.identity()));
-    let anew = |limit: &CompiledLimit| Anew {
+    let anew = |limit: &CompiledLimit| ResetLimit {
         policy: limit.policy.clone(),
         limit: limit.name.clone(),
         mode: limit.mode,
@@ -64,19 +64,19 @@ pub fn starts_anew(before: &RuleSet, after: &RuleSet) -> Vec<Anew> {
     unknown.map(anew).collect()
 }
 
-fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> Why {
+fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> ResetCause {
     let named = |one: &&CompiledLimit| one.policy == limit.policy && one.name == limit.name;
     let of_mode = |rules: &'_ RuleSet, mode: Mode| rules.limits().iter().filter(named).any(|one| one.mode == mode);
     let Some(old) = before.limits().iter().filter(named).find(|old| old.mode == limit.mode) else {
         // A shadow that came to stand beside its limit is new; the only one of its name has changed its mode.
         let other = if limit.mode == Mode::Shadow { Mode::Enforce } else { Mode::Shadow };
         let changed = of_mode(before, other) && !of_mode(after, other);
-        return if changed { Why::Mode { was: other } } else { Why::Name };
+        return if changed { ResetCause::Mode { was: other } } else { ResetCause::Name };
     };
     match (old.algorithm_name(), limit.algorithm_name()) {
-        (was, is) if was != is => Why::Algorithm { was, is },
-        _ if old.keys != limit.keys => Why::Keys { was: old.keys.clone(), is: limit.keys.clone() },
+        (was, is) if was != is => ResetCause::Algorithm { was, is },
+        _ if old.keys != limit.keys => ResetCause::Keys { was: old.keys.clone(), is: limit.keys.clone() },
         // A rule whose own name has a dot in it, and a limit of a rule, print alike.
-        _ => Why::Name,
+        _ => ResetCause::Name,
     }
 }

@@ -123,7 +123,7 @@ mod tests {
     use super::super::rule::{Action, Condition, Mode, Otherwise, Policy, Rule};
     use super::super::rule_set::RuleSet;
     use super::*;
-    use crate::base::position::Place;
+    use crate::base::position::Position;
     use crate::base::time::Timestamp;
     use proptest::prelude::*;
 
@@ -185,7 +185,7 @@ mod tests {
             mode,
             action,
             until: None,
-            place: Place::default(),
+            place: Position::default(),
         });
         let otherwise = prop::sample::select(vec![Otherwise::Allow, Otherwise::Deny]);
         let policy =
@@ -196,7 +196,7 @@ mod tests {
                     mode: Mode::Enforce,
                     otherwise,
                     rules,
-                    place: Place::default(),
+                    place: Position::default(),
                 }
             });
         prop::collection::vec(policy, 0..20)

@@ -9,23 +9,23 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::attribute::Attribute;
 use super::matcher::{Expectation, Quoted, Text};
-use crate::base::pseudonym::{HashKey, Name};
+use crate::base::pseudonym::{Pseudonym, PseudonymKey};
 use crate::base::time::Timestamp;
 
 /// What is known of an attribute's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen<'a> {
+pub enum Observed<'a> {
     Value(Cow<'a, [u8]>),
     /// The request has none.
     Missing,
     /// Only what the value is called where it must not be told.
-    Named(Name),
+    Named(Pseudonym),
     Unknown,
 }
 
 /// What is known of a request beside its attributes.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct Knowledge<'a> {
     /// The client's whole address, for matching networks.
     pub client: Option<IpAddr>,
     /// Of the token, where the file trusts several: a part of whatever is counted by a claim.
@@ -33,44 +33,44 @@ pub struct Known<'a> {
     /// By the calendar: rules may hold until a date.
     pub at: Timestamp,
     /// What the names of values were made with.
-    pub names: &'a HashKey,
+    pub names: &'a PseudonymKey,
 }
 
-impl<'a> From<Option<Cow<'a, [u8]>>> for Seen<'a> {
-    fn from(value: Option<Cow<'a, [u8]>>) -> Seen<'a> {
-        value.map_or(Seen::Missing, Seen::Value)
+impl<'a> From<Option<Cow<'a, [u8]>>> for Observed<'a> {
+    fn from(value: Option<Cow<'a, [u8]>>) -> Observed<'a> {
+        value.map_or(Observed::Missing, Observed::Value)
     }
 }
 
 /// As a sentence ends that begins with the attribute.
-impl fmt::Display for Seen<'_> {
+impl fmt::Display for Observed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Seen::Value(value) => write!(f, "is {}", Quoted(value)),
-            Seen::Missing => f.write_str("is missing"),
-            Seen::Named(name) => write!(f, "is what is called {name}"),
-            Seen::Unknown => f.write_str("is not known"),
+            Observed::Value(value) => write!(f, "is {}", Quoted(value)),
+            Observed::Missing => f.write_str("is missing"),
+            Observed::Named(name) => write!(f, "is what is called {name}"),
+            Observed::Unknown => f.write_str("is not known"),
         }
     }
 }
 
 impl Expectation {
     /// Whether it holds; none when that cannot be told from what is known.
-    pub fn judge(&self, attribute: &Attribute, seen: &Seen<'_>, known: &Known<'_>) -> Option<bool> {
+    pub fn judge(&self, attribute: &Attribute, seen: &Observed<'_>, known: &Knowledge<'_>) -> Option<bool> {
         // No other expectation looks at the address.
         const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         match (self, seen) {
             (Expectation::Cidr(_), _) => known.client.map(|client| self.holds(None, client)),
             (Expectation::All(each), _) => all(each.iter().map(|one| one.judge(attribute, seen, known))),
-            (_, Seen::Value(value)) => Some(self.holds(Some(value), NOBODY)),
-            (_, Seen::Missing) => Some(self.holds(None, NOBODY)),
-            (Expectation::Present(present), Seen::Named(_)) => Some(*present),
-            (Expectation::AnyOf(texts), Seen::Named(name)) => is_one_of(texts, attribute, *name, known.names),
-            (Expectation::Not(texts), Seen::Named(name)) => {
+            (_, Observed::Value(value)) => Some(self.holds(Some(value), NOBODY)),
+            (_, Observed::Missing) => Some(self.holds(None, NOBODY)),
+            (Expectation::Present(present), Observed::Named(_)) => Some(*present),
+            (Expectation::AnyOf(texts), Observed::Named(name)) => is_one_of(texts, attribute, *name, known.names),
+            (Expectation::Not(texts), Observed::Named(name)) => {
                 is_one_of(texts, attribute, *name, known.names).map(|is| !is)
             }
-            (Expectation::Prefix(_) | Expectation::Suffix(_) | Expectation::Regex(_), Seen::Named(_)) => None,
-            (_, Seen::Unknown) => None,
+            (Expectation::Prefix(_) | Expectation::Suffix(_) | Expectation::Regex(_), Observed::Named(_)) => None,
+            (_, Observed::Unknown) => None,
         }
     }
 }
@@ -89,7 +89,7 @@ fn all(judgements: impl Iterator<Item = Option<bool>>) -> Option<bool> {
 }
 
 /// A text can be named as well, and names compared; what stands for many texts cannot.
-fn is_one_of(texts: &[Text], attribute: &Attribute, name: Name, names: &HashKey) -> Option<bool> {
+fn is_one_of(texts: &[Text], attribute: &Attribute, name: Pseudonym, names: &PseudonymKey) -> Option<bool> {
     let attribute = attribute.to_string();
     let mut among = Some(false);
     for text in texts {
@@ -109,9 +109,9 @@ mod tests {
     /// How `path` is judged whose value is called as `/a` is.
     #[track_caller]
     fn check(expectation: &Expectation, judged: impl Into<Option<bool>>) {
-        let names = HashKey::default();
-        let known = Known { client: None, issuer: None, at: Timestamp(0), names: &names };
-        let seen = Seen::Named(names.value("path", b"/a"));
+        let names = PseudonymKey::default();
+        let known = Knowledge { client: None, issuer: None, at: Timestamp(0), names: &names };
+        let seen = Observed::Named(names.value("path", b"/a"));
         assert_eq!(expectation.judge(&Attribute::Path, &seen, &known), judged.into(), "{expectation}");
     }
 

@@ -8,7 +8,7 @@ use super::algorithm::Algorithm;
 use super::attribute::Attribute;
 use super::cost::Cost;
 use super::matcher::Expectation;
-use crate::base::position::Place;
+use crate::base::position::Position;
 use crate::base::time::Timestamp;
 
 /// All that a file says of its rules, in its order.
@@ -29,7 +29,7 @@ pub struct Policy {
     pub otherwise: Otherwise,
     pub rules: Vec<Rule>,
     /// Where it stands in the file.
-    pub place: Place,
+    pub place: Position,
 }
 
 /// Whether a policy or rule refuses anybody.
@@ -68,7 +68,7 @@ pub struct Rule {
     /// From then on it is passed over, as if it were not there; none: it holds for good.
     pub until: Option<Timestamp>,
     /// Where it stands in the file.
-    pub place: Place,
+    pub place: Position,
 }
 
 /// One line of a `match`.

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use super::algorithm::Algorithm;
-use super::ambiguity::{Clarity, Unclear};
+use super::ambiguity::{Ambiguity, AmbiguityCheck};
 use super::attribute::Attribute;
 use super::charge::{Charge, LimitId, Plan};
 use super::cost::{Beyond, Cost};
@@ -29,7 +29,7 @@ use crate::base::time::Timestamp;
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     attributes: Vec<Attribute>,
-    clarity: Clarity,
+    clarity: AmbiguityCheck,
     exempt: Vec<Vec<Compiled>>,
     policies: Vec<CompiledPolicy>,
     /// Of the policies, by their own conditions.
@@ -153,7 +153,7 @@ impl RuleSet {
         }
         set.index = Index::of(set.policies.iter().map(|policy| conditions_of(&policy.conditions)));
         // What only shadows read never refuses anybody.
-        set.clarity = Clarity::of(policies, exempt);
+        set.clarity = AmbiguityCheck::of(policies, exempt);
         set.written = Written { policies: policies.to_vec(), exempt: exempt.to_vec() };
         set
     }
@@ -172,7 +172,7 @@ impl RuleSet {
     }
 
     /// Whether a request can be read in one way only. To be asked first: what is not clear is neither verified nor planned.
-    pub fn read(&self, request: &Request<'_>) -> Result<(), Unclear> {
+    pub fn read(&self, request: &Request<'_>) -> Result<(), Ambiguity> {
         self.clarity.check(request)
     }
 

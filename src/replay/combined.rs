@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use http::header::{HeaderName, HeaderValue, REFERER, USER_AGENT};
 use http::{Method, Request, Uri};
 
-use super::foreign_entry::{Asked, Told};
-use super::timestamps::{Moment, nginx};
+use super::foreign_entry::{ForeignEntry, Told};
+use super::timestamps::{LogTimestamp, nginx};
 use crate::base::split::{split_once, split_once_at};
 use crate::limit::path::hex_pair;
 
@@ -14,7 +14,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// `ADDRESS - USER [TIME] "METHOD TARGET HTTP/1.1" STATUS BYTES "REFERER" "AGENT" "X-FORWARDED-FOR"`: the last is in
 /// nginx's format `main`; what stands behind it is not looked at. Of what cannot be read, what was wanted.
-pub fn read(line: &[u8]) -> Result<(Moment, Asked), &'static str> {
+pub fn read(line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), &'static str> {
     let (address, rest) = split_once(line, b' ').ok_or("no line of nginx or Apache")?;
     let (_, rest) = split_once_at(rest, b" [").ok_or("no time in brackets")?;
     let (time, rest) = split_once_at(rest, b"] ").ok_or("no time in brackets")?;
@@ -49,7 +49,7 @@ pub fn read(line: &[u8]) -> Result<(Moment, Asked), &'static str> {
             field(FORWARDED_FOR, &forwarded_for);
         }
     }
-    Ok((moment, Asked { head, peer: Some(peer), told }))
+    Ok((moment, ForeignEntry { head, peer: Some(peer), told }))
 }
 
 /// What stands in quotes at the start, as it was before it was escaped: `\x22` by nginx, `\"` by Apache.

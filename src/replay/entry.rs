@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::combined;
-use super::foreign_entry::Asked;
+use super::foreign_entry::ForeignEntry;
 use super::json_fields::Fields;
-use super::own_entry::Logged;
-use super::timestamps::{Grain, Moment};
+use super::own_entry::OwnEntry;
+use super::timestamps::{Grain, LogTimestamp};
 use crate::access_log_line;
 use crate::base::time::Timestamp;
 
@@ -23,9 +23,9 @@ pub struct Entry {
 #[derive(Debug)]
 pub enum Told {
     /// Another server, or an application.
-    Foreign(Box<Asked>),
+    Foreign(Box<ForeignEntry>),
     /// Ourselves.
-    Ours(Box<Logged>),
+    Ours(Box<OwnEntry>),
 }
 
 /// How lines are to be read.
@@ -67,13 +67,13 @@ impl Format {
     }
 }
 
-fn foreign((Moment { at, grain }, asked): (Moment, Asked)) -> Read {
+fn foreign((LogTimestamp { at, grain }, asked): (LogTimestamp, ForeignEntry)) -> Read {
     Read::Entry(Entry { at, grain, told: Told::Foreign(Box::new(asked)) })
 }
 
 fn ours(line: &[u8]) -> Read {
     match access_log_line::Line::read(line) {
-        Ok(line) => match Logged::new(&line) {
+        Ok(line) => match OwnEntry::new(&line) {
             Some(logged) => {
                 // The store decided when the answer came, not when the request did.
                 let at = line.decision_us.map_or(line.time, |span| line.time.plus(span));

@@ -17,7 +17,7 @@ pub const ONLY: &str = "default";
 
 /// A request as a log remembers it.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ForeignEntry {
     /// Method, target and fields, as far as they are told.
     pub head: Parts,
     /// Who was connected.
@@ -46,12 +46,12 @@ pub enum Says<'a> {
     Nothing,
 }
 
-impl Asked {
+impl ForeignEntry {
     pub fn client(&self, settings: &client_ip::Settings) -> Option<ClientAddress> {
         Some(settings.client(self.peer?, &self.head.headers))
     }
 
-    /// `client` is what [`Asked::client`] found under the same file.
+    /// `client` is what [`ForeignEntry::client`] found under the same file.
     pub fn says(&self, attribute: &Attribute, client: Option<ClientAddress>) -> Says<'_> {
         let known = |known: bool| if known { self.resolve(attribute) } else { Says::Nothing };
         if let Attribute::Address = attribute {

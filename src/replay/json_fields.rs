@@ -7,8 +7,8 @@ use http::header::{HOST, HeaderValue};
 use http::{Method, Request, Uri};
 use serde_json::{Map, Value};
 
-use super::foreign_entry::{Asked, Told};
-use super::timestamps::Moment;
+use super::foreign_entry::{ForeignEntry, Told};
+use super::timestamps::LogTimestamp;
 use crate::limit::attribute::{Attribute, NotAnAttribute, SPELLINGS};
 
 /// One member of a map: `jwt:sub=user.id`.
@@ -79,9 +79,9 @@ impl Fields {
     }
 
     /// Of a line that cannot be read, what was wanted.
-    pub fn read(self: &Arc<Self>, line: &[u8]) -> Result<(Moment, Asked), String> {
+    pub fn read(self: &Arc<Self>, line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), String> {
         let line: Map<String, Value> = serde_json::from_slice(line).map_err(|error| format!("no JSON: {error}"))?;
-        let moment = find(&line, &self.time).and_then(text).and_then(|text| Moment::parse(&text));
+        let moment = find(&line, &self.time).and_then(text).and_then(|text| LogTimestamp::parse(&text));
         let moment = moment.ok_or_else(|| format!("time: `{}` must be a moment", self.time))?;
         let (mut head, ()) = Request::new(()).into_parts();
         let mut asked_of = None;
@@ -116,7 +116,7 @@ impl Fields {
             }
             values.push(value);
         }
-        Ok((moment, Asked { head, peer: asked_of, told: Told::Mapped(Arc::clone(self), values) }))
+        Ok((moment, ForeignEntry { head, peer: asked_of, told: Told::Mapped(Arc::clone(self), values) }))
     }
 }
 

@@ -3,7 +3,7 @@
 //! Then new numbers for an old rule can be tried on any log of ours. It stands on the rule being chosen as it was: of a
 //! file that chooses otherwise than the one before it, nothing is taken.
 
-use super::own_entry::{Charged, Logged};
+use super::own_entry::{Charged, OwnEntry};
 use super::simulation::BucketId;
 use crate::limit::charge::{Charge, LimitId};
 use crate::limit::cost::Cost;
@@ -42,7 +42,7 @@ impl Rules {
 
 /// What can be taken from the log.
 #[derive(Debug)]
-pub struct ByLog<'c> {
+pub struct LoggedDecisions<'c> {
     rules: &'c RuleSet,
     policies: Vec<ByPolicy<'c>>,
     /// Whether the same requests are exempt as before.
@@ -65,9 +65,9 @@ struct ByRule<'c> {
     limits: Vec<(LimitId, &'c Price)>,
 }
 
-impl<'c> ByLog<'c> {
+impl<'c> LoggedDecisions<'c> {
     /// `before` is what the log was written under, if that is another file.
-    pub fn new(rules: &'c RuleSet, before: Option<&RuleSet>) -> ByLog<'c> {
+    pub fn new(rules: &'c RuleSet, before: Option<&RuleSet>) -> LoggedDecisions<'c> {
         let mut next = 0;
         let mut rule = |rule: &'c Rule| {
             let Action::Charge(limits) = &rule.action else { return ByRule { name: &rule.name, limits: Vec::new() } };
@@ -94,11 +94,11 @@ impl<'c> ByLog<'c> {
         }
         let exempt = |rules: &RuleSet| format!("{:?}", rules.written().exempt);
         let exempts_as_before = before.is_none_or(|before| exempt(before) == exempt(rules));
-        ByLog { rules, policies, exempts_as_before }
+        LoggedDecisions { rules, policies, exempts_as_before }
     }
 
     /// Whether a request pays nothing because it paid nothing; none if that cannot be told.
-    pub fn exempts(&self, logged: &Logged) -> Option<bool> {
+    pub fn exempts(&self, logged: &OwnEntry) -> Option<bool> {
         self.exempts_as_before.then_some(logged.limits.is_empty())
     }
 
@@ -108,7 +108,7 @@ impl<'c> ByLog<'c> {
     }
 
     /// What a request has to pay by these rules of a policy, if those decide that did then; none if that cannot be told.
-    pub fn charges(&self, policy: usize, rules: Rules, logged: &Logged) -> Option<Vec<Paid>> {
+    pub fn charges(&self, policy: usize, rules: Rules, logged: &OwnEntry) -> Option<Vec<Paid>> {
         // Of what was denied no charge is known.
         let policy = self.policies.get(policy).filter(|policy| policy.chooses_as_before && !logged.denied)?;
         let mut paid = Vec::new();

@@ -27,7 +27,7 @@ use crate::limit::attribute::Attribute;
 use entry::{Entry, Told};
 use merge::{Merge, Seen};
 use report::{Beside, Ours, Report};
-use simulation::Trial;
+use simulation::Simulation;
 use timeline::Timeline;
 
 /// What to try.
@@ -49,8 +49,8 @@ pub fn replay(
 ) -> io::Result<Report> {
     const NOW_AND_THEN: u64 = 4096;
     let Question { file, against, absent } = question;
-    let mut trials = vec![Trial::new(file, None, absent)];
-    trials.extend(against.map(|against| Trial::new(against, Some(file), absent)));
+    let mut trials = vec![Simulation::new(file, None, absent)];
+    trials.extend(against.map(|against| Simulation::new(against, Some(file), absent)));
     let (mut timeline, mut requests, mut span, mut ours) = (Timeline::default(), 0, None, Ours::None);
     while let Some(entry) = logs.advance()? {
         let mut fates = [None; 2];

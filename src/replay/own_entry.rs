@@ -1,21 +1,21 @@
 //! Holds what a line of our own log tells of a request: what its clients are called, and which limits were asked.
 
 use crate::access_log_line::{Kind, Line};
-use crate::base::pseudonym::Name;
+use crate::base::pseudonym::Pseudonym;
 use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
 use crate::limit::rule::Mode;
 
 /// A request that the rules were asked about.
 #[derive(Debug)]
-pub struct Logged {
+pub struct OwnEntry {
     pub kind: Kind,
     /// Whether a `deny` refused it.
     pub denied: bool,
     /// One of those that are known; none if it was another.
     pub method: Option<Box<str>>,
     pub limits: Vec<Charged>,
-    pub attributes: Vec<(Attribute, Name)>,
+    pub attributes: Vec<(Attribute, Pseudonym)>,
 }
 
 /// A limit that was asked.
@@ -26,12 +26,12 @@ pub struct Charged {
     pub limit: Box<str>,
     pub mode: Mode,
     pub cost: Cost,
-    pub bucket: Name,
+    pub bucket: Pseudonym,
 }
 
-impl Logged {
+impl OwnEntry {
     /// None of a request that was answered before any rule was asked.
-    pub fn new(line: &Line<'_>) -> Option<Logged> {
+    pub fn new(line: &Line<'_>) -> Option<OwnEntry> {
         let reason = line.reason.as_deref();
         let by_rules = |reason: &str| {
             matches!(reason, "denied" | "cost_too_large" | "store_unavailable") || reason.ends_with("_exceeded")
@@ -56,7 +56,7 @@ impl Logged {
             bucket: asked.bucket,
         });
         let attributes = line.attributes.iter();
-        Some(Logged {
+        Some(OwnEntry {
             kind: line.kind,
             denied: reason == Some("denied"),
             method: (line.method != "OTHER").then(|| line.method.as_ref().into()),

@@ -4,25 +4,25 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::foreign_entry::ONLY;
-use super::own_entry::Logged;
-use crate::base::pseudonym::{HashKey, Name};
+use super::own_entry::OwnEntry;
+use crate::base::pseudonym::{Pseudonym, PseudonymKey};
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::{Expectation, Text};
-use crate::limit::partial::Seen;
+use crate::limit::partial::Observed;
 use crate::limit::rule::{Action, Condition, Policy};
 use crate::limit::rule_set::RuleSet;
 
 /// The texts of a file, by their names.
 #[derive(Debug, Default)]
-pub struct Names {
-    texts: HashMap<Name, Vec<u8>>,
+pub struct Pseudonyms {
+    texts: HashMap<Pseudonym, Vec<u8>>,
     /// Which attributes the log has told of some request: who has none of them from then on, had none.
     told: Vec<Attribute>,
 }
 
-impl Names {
-    pub fn new<'r>(rules: &'r RuleSet, key: &HashKey) -> Names {
-        let mut names = Names::default();
+impl Pseudonyms {
+    pub fn new<'r>(rules: &'r RuleSet, key: &PseudonymKey) -> Pseudonyms {
+        let mut names = Pseudonyms::default();
         let written = rules.written();
         let rule_conditions =
             |policy: &'r Policy| policy.conditions.iter().chain(policy.rules.iter().flat_map(|rule| &rule.conditions));
@@ -41,7 +41,7 @@ impl Names {
         names
     }
 
-    fn add(&mut self, attribute: &Attribute, expectation: &Expectation, key: &HashKey) {
+    fn add(&mut self, attribute: &Attribute, expectation: &Expectation, key: &PseudonymKey) {
         match expectation {
             Expectation::AnyOf(texts) | Expectation::Not(texts) => {
                 for text in texts {
@@ -59,12 +59,12 @@ impl Names {
         }
     }
 
-    fn add_text(&mut self, attribute: &Attribute, text: &[u8], key: &HashKey) {
+    fn add_text(&mut self, attribute: &Attribute, text: &[u8], key: &PseudonymKey) {
         self.texts.insert(key.value(&attribute.to_string(), text), text.to_vec());
     }
 
     /// To be called with each line before it is seen.
-    pub fn hear(&mut self, logged: &Logged) {
+    pub fn hear(&mut self, logged: &OwnEntry) {
         for (attribute, _) in &logged.attributes {
             if !self.told.contains(attribute) {
                 self.told.push(attribute.clone());
@@ -73,18 +73,18 @@ impl Names {
     }
 
     /// What a line tells of an attribute.
-    pub fn see<'a>(&'a self, attribute: &Attribute, logged: &'a Logged) -> Seen<'a> {
+    pub fn see<'a>(&'a self, attribute: &Attribute, logged: &'a OwnEntry) -> Observed<'a> {
         if let Some((_, name)) = logged.attributes.iter().find(|(known, _)| known == attribute) {
             return match self.texts.get(name) {
-                Some(text) => Seen::Value(Cow::Borrowed(text)),
-                None => Seen::Named(*name),
+                Some(text) => Observed::Value(Cow::Borrowed(text)),
+                None => Observed::Named(*name),
             };
         }
         match (attribute, &logged.method) {
-            (Attribute::Method, Some(method)) => Seen::Value(Cow::Borrowed(method.as_bytes())),
-            (Attribute::Route | Attribute::Upstream, _) => Seen::Value(Cow::Borrowed(ONLY.as_bytes())),
-            _ if self.told.contains(attribute) => Seen::Missing,
-            _ => Seen::Unknown,
+            (Attribute::Method, Some(method)) => Observed::Value(Cow::Borrowed(method.as_bytes())),
+            (Attribute::Route | Attribute::Upstream, _) => Observed::Value(Cow::Borrowed(ONLY.as_bytes())),
+            _ if self.told.contains(attribute) => Observed::Missing,
+            _ => Observed::Unknown,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use super::merge::Seen;
-use super::simulation::{Bucket, BucketId, Cause, Hinge, Trial};
+use super::simulation::{Bucket, BucketId, Cause, OpenQuestion, Simulation};
 use super::timeline::Timeline;
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::attribute::Attribute;
@@ -125,7 +125,7 @@ pub enum Beside {
     Another,
 }
 
-impl Trial<'_> {
+impl Simulation<'_> {
     pub fn outcome(&self, beside: Beside) -> Outcome {
         let counts = &self.counts;
         let compared = |count: u64| (beside == Beside::Another).then_some(count);
@@ -233,7 +233,7 @@ impl Trial<'_> {
         }
     }
 
-    fn hinge(&self, hinge: Hinge) -> String {
+    fn hinge(&self, hinge: OpenQuestion) -> String {
         match hinge.0 {
             Some((policy, Some(rule))) => self.rule(policy, rule),
             Some((policy, None)) => self.policy(policy),

@@ -8,27 +8,27 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use super::entry::{Entry, Told};
-use super::foreign_entry::{Asked, Says};
-use super::logged_decision::{ByLog, Paid, Rules};
-use super::own_entry::Logged;
-use super::pseudonyms::Names;
-use crate::base::pseudonym::Name;
+use super::foreign_entry::{ForeignEntry, Says};
+use super::logged_decision::{LoggedDecisions, Paid, Rules};
+use super::own_entry::OwnEntry;
+use super::pseudonyms::Pseudonyms;
+use crate::base::pseudonym::Pseudonym;
 use crate::base::time::Timestamp;
 use crate::config::Config;
 use crate::limit::algorithm::State;
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::{LimitId, Plan, settle};
 use crate::limit::cost::Cost;
-use crate::limit::explanation::{Ended, Exemption, Explanation, Part, Trial as Tried};
+use crate::limit::explanation::{Ended, Exemption, Explanation, Part, RuleOutcome as Tried};
 use crate::limit::key::BucketKey;
 use crate::limit::outcome::most_restrictive;
-use crate::limit::partial::{Known, Seen};
+use crate::limit::partial::{Knowledge, Observed};
 use crate::limit::rule::{Mode, Otherwise};
 use crate::limit::rule_set::Answer;
 
 /// What a request would have been answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum SimulatedResult {
     Allowed,
     Refused,
     /// The log does not tell enough, and what it tells refuses nothing.
@@ -50,16 +50,16 @@ pub enum Cause {
 
 /// What a decision hangs on that the log does not tell: a policy or a rule in it, by their places. None: an exemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Hinge(pub Option<(usize, Option<usize>)>);
+pub struct OpenQuestion(pub Option<(usize, Option<usize>)>);
 
 /// One file, and what came of it so far.
 #[derive(Debug)]
-pub struct Trial<'c> {
+pub struct Simulation<'c> {
     pub config: &'c Config,
     pub counts: Counts,
     pub buckets: HashMap<BucketId, Bucket>,
-    names: Names,
-    by_log: ByLog<'c>,
+    names: Pseudonyms,
+    by_log: LoggedDecisions<'c>,
     /// What counts as missing wherever the log does not tell it.
     absent: &'c [Attribute],
 }
@@ -75,16 +75,16 @@ pub struct Counts {
     pub causes: HashMap<Cause, u64>,
     /// By limit: how often a shadow was asked, and would have refused.
     pub shadows: HashMap<LimitId, [u64; 2]>,
-    pub hinges: HashMap<Hinge, Hanging>,
+    pub hinges: HashMap<OpenQuestion, UnresolvedCount>,
     /// How many requests had none of an attribute that the log would have told.
     pub missing: HashMap<Attribute, u64>,
     /// By the place of the policy: how many requests followed the rule that the log names.
     pub by_log: HashMap<usize, u64>,
 }
 
-/// What hangs on a [`Hinge`].
+/// What hangs on a [`OpenQuestion`].
 #[derive(Clone, Debug, Default)]
-pub struct Hanging {
+pub struct UnresolvedCount {
     pub lines: u64,
     pub attributes: Vec<Attribute>,
 }
@@ -95,7 +95,7 @@ pub enum BucketId {
     /// By what the rule picked.
     Picked(BucketKey),
     /// By what the log calls it, or one beside it of the same rule.
-    Logged(LimitId, Name),
+    Logged(LimitId, Pseudonym),
 }
 
 /// A bucket, and what was asked of it.
@@ -113,35 +113,35 @@ pub struct Bucket {
     pub called: Option<String>,
 }
 
-impl<'c> Trial<'c> {
+impl<'c> Simulation<'c> {
     /// `before` is the file that wrote the log, if it is another; what is `absent` no request has, if the log does not say
     /// otherwise.
-    pub fn new(config: &'c Config, before: Option<&Config>, absent: &'c [Attribute]) -> Trial<'c> {
-        Trial {
+    pub fn new(config: &'c Config, before: Option<&Config>, absent: &'c [Attribute]) -> Simulation<'c> {
+        Simulation {
             config,
             counts: Counts::default(),
             buckets: HashMap::new(),
-            names: Names::new(&config.rules, &config.hash_key),
-            by_log: ByLog::new(&config.rules, before.map(|before| &before.rules)),
+            names: Pseudonyms::new(&config.rules, &config.hash_key),
+            by_log: LoggedDecisions::new(&config.rules, before.map(|before| &before.rules)),
             absent,
         }
     }
 
     /// `before` is what another file made of the same request.
-    pub fn decide(&mut self, entry: &Entry, before: Option<Fate>) -> Fate {
+    pub fn decide(&mut self, entry: &Entry, before: Option<SimulatedResult>) -> SimulatedResult {
         let fate = match &entry.told {
             Told::Foreign(asked) => self.foreign(asked, entry.at, before),
             Told::Ours(logged) => self.ours(logged, entry.at, before),
         };
         match fate {
-            Fate::Allowed => self.counts.allowed += 1,
-            Fate::Refused => self.counts.refused += 1,
-            Fate::Undecided => self.counts.undecided += 1,
+            SimulatedResult::Allowed => self.counts.allowed += 1,
+            SimulatedResult::Refused => self.counts.refused += 1,
+            SimulatedResult::Undecided => self.counts.undecided += 1,
         }
         fate
     }
 
-    fn foreign(&mut self, asked: &Asked, at: Timestamp, before: Option<Fate>) -> Fate {
+    fn foreign(&mut self, asked: &ForeignEntry, at: Timestamp, before: Option<SimulatedResult>) -> SimulatedResult {
         let config = self.config;
         if config.rules.read(&asked.request()).is_err() {
             return self.refuse(Cause::Unclear);
@@ -149,34 +149,34 @@ impl<'c> Trial<'c> {
         let client = asked.client(&config.client_ip);
         let (mut missing, absent) = (Vec::new(), self.absent);
         let mut see = |attribute| match asked.says(attribute, client) {
-            Says::Value(value) => Seen::Value(value),
-            Says::Nothing if !absent.contains(attribute) => Seen::Unknown,
-            Says::Missing if asked.is_as_sent() => Seen::Missing,
+            Says::Value(value) => Observed::Value(value),
+            Says::Nothing if !absent.contains(attribute) => Observed::Unknown,
+            Says::Missing if asked.is_as_sent() => Observed::Missing,
             Says::Missing | Says::Nothing => {
                 note(&mut missing, attribute);
-                Seen::Missing
+                Observed::Missing
             }
         };
         let client = client.map(|client| client.address());
-        let known = Known { client, issuer: None, at, names: &config.hash_key };
+        let known = Knowledge { client, issuer: None, at, names: &config.hash_key };
         let explanation = config.rules.explain(&mut see, known);
         self.settle(&explanation, None, &missing, at, before)
     }
 
-    fn ours(&mut self, logged: &Logged, at: Timestamp, before: Option<Fate>) -> Fate {
+    fn ours(&mut self, logged: &OwnEntry, at: Timestamp, before: Option<SimulatedResult>) -> SimulatedResult {
         let config = self.config;
         let (mut missing, absent) = (Vec::new(), self.absent);
         let mut names = std::mem::take(&mut self.names);
         names.hear(logged);
         let mut see = |attribute| match names.see(attribute, logged) {
-            Seen::Unknown if !absent.contains(attribute) => Seen::Unknown,
-            Seen::Missing | Seen::Unknown => {
+            Observed::Unknown if !absent.contains(attribute) => Observed::Unknown,
+            Observed::Missing | Observed::Unknown => {
                 note(&mut missing, attribute);
-                Seen::Missing
+                Observed::Missing
             }
             seen => seen,
         };
-        let known = Known { client: None, issuer: None, at, names: &config.hash_key };
+        let known = Knowledge { client: None, issuer: None, at, names: &config.hash_key };
         let explanation = config.rules.explain(&mut see, known);
         let fate = self.settle(&explanation, Some(logged), &missing, at, before);
         drop(explanation);
@@ -187,11 +187,11 @@ impl<'c> Trial<'c> {
     fn settle(
         &mut self,
         explanation: &Explanation<'_>,
-        logged: Option<&Logged>,
+        logged: Option<&OwnEntry>,
         missing: &[&Attribute],
         at: Timestamp,
-        before: Option<Fate>,
-    ) -> Fate {
+        before: Option<SimulatedResult>,
+    ) -> SimulatedResult {
         for attribute in missing {
             match self.counts.missing.get_mut(*attribute) {
                 Some(lines) => *lines += 1,
@@ -205,7 +205,7 @@ impl<'c> Trial<'c> {
         };
         let mut loose = loose(explanation);
         if let Some(logged) = logged.filter(|_| !loose.is_empty()) {
-            let denies = |loose: &Loose<'_>| {
+            let denies = |loose: &Unresolved<'_>| {
                 loose.mode == Mode::Enforce && loose.hinge.0.is_some_and(|(policy, _)| self.by_log.denies(policy))
             };
             if logged.denied && loose.iter().any(denies) {
@@ -213,7 +213,7 @@ impl<'c> Trial<'c> {
             }
             self.follow(&mut loose, logged, &mut paid);
         }
-        for Loose { hinge, attributes, .. } in &loose {
+        for Unresolved { hinge, attributes, .. } in &loose {
             let hanging = self.counts.hinges.entry(*hinge).or_default();
             hanging.lines += 1;
             for attribute in *attributes {
@@ -224,14 +224,14 @@ impl<'c> Trial<'c> {
         }
         // Who might be exempt might pay nothing, and be refused by none of this.
         if loose.iter().any(|loose| loose.hinge.0.is_none()) {
-            return Fate::Undecided;
+            return SimulatedResult::Undecided;
         }
         let decided = loose.iter().all(|loose| loose.mode == Mode::Shadow);
-        let otherwise = if decided { Fate::Allowed } else { Fate::Undecided };
+        let otherwise = if decided { SimulatedResult::Allowed } else { SimulatedResult::Undecided };
         paid.sort_by_key(|paid| paid.charge.limit);
         match self.charge(&paid, explanation, at, before) {
             Some(cause) => {
-                self.counts.refused_anyway += u64::from(otherwise == Fate::Undecided);
+                self.counts.refused_anyway += u64::from(otherwise == SimulatedResult::Undecided);
                 self.refuse(cause)
             }
             None => otherwise,
@@ -239,7 +239,7 @@ impl<'c> Trial<'c> {
     }
 
     /// Takes from the log itself what hangs on what it does not tell, as far as it says that.
-    fn follow(&mut self, loose: &mut SmallVec<[Loose<'_>; 1]>, logged: &Logged, paid: &mut Vec<Paid>) {
+    fn follow(&mut self, loose: &mut SmallVec<[Unresolved<'_>; 1]>, logged: &OwnEntry, paid: &mut Vec<Paid>) {
         let mut followed: SmallVec<[usize; 2]> = SmallVec::new();
         loose.retain(|loose| {
             let Some((policy, _)) = loose.hinge.0 else {
@@ -267,7 +267,7 @@ impl<'c> Trial<'c> {
         paid: &[Paid],
         explanation: &Explanation<'_>,
         at: Timestamp,
-        before: Option<Fate>,
+        before: Option<SimulatedResult>,
     ) -> Option<Cause> {
         let rules = &self.config.rules;
         let is_enforced =
@@ -276,9 +276,9 @@ impl<'c> Trial<'c> {
         for paid in &enforced {
             let bucket = self.buckets.entry(paid.bucket).or_insert_with(|| Bucket::new(paid, explanation));
             bucket.asked += 1;
-            bucket.refused_before += u64::from(before == Some(Fate::Refused));
+            bucket.refused_before += u64::from(before == Some(SimulatedResult::Refused));
         }
-        let newly = u64::from(before.is_some_and(|before| before != Fate::Refused));
+        let newly = u64::from(before.is_some_and(|before| before != SimulatedResult::Refused));
         let refused = |buckets: &mut HashMap<BucketId, Bucket>, paid: &Paid| {
             if let Some(bucket) = buckets.get_mut(&paid.bucket) {
                 bucket.refused += 1;
@@ -317,9 +317,9 @@ impl<'c> Trial<'c> {
         None
     }
 
-    fn refuse(&mut self, cause: Cause) -> Fate {
+    fn refuse(&mut self, cause: Cause) -> SimulatedResult {
         *self.counts.causes.entry(cause).or_default() += 1;
-        Fate::Refused
+        SimulatedResult::Refused
     }
 }
 
@@ -339,14 +339,14 @@ fn called(explanation: &Explanation<'_>, key: BucketKey) -> Option<String> {
         if let Tried::Applies { picked, charges } = &rule.trial
             && charges.iter().any(|charge| charge.charge.key == key)
         {
-            let name = |value: &Seen<'_>| match value {
-                Seen::Named(name) => Some(name.to_string()),
+            let name = |value: &Observed<'_>| match value {
+                Observed::Named(name) => Some(name.to_string()),
                 _ => None,
             };
-            picked.iter().find(|picked| matches!(picked.value, Seen::Named(_)))?;
+            picked.iter().find(|picked| matches!(picked.value, Observed::Named(_)))?;
             let each = picked.iter().map(|picked| match (name(&picked.value), &picked.value) {
                 (Some(name), _) => format!("{picked} {name}"),
-                (None, Seen::Value(value)) => format!("{picked} {}", value.escape_ascii()),
+                (None, Observed::Value(value)) => format!("{picked} {}", value.escape_ascii()),
                 (None, _) => picked.to_string(),
             });
             return Some(each.collect::<Vec<_>>().join(", "));
@@ -372,8 +372,8 @@ fn denied_by(explanation: &Explanation<'_>) -> Cause {
 
 /// A part of the rules that is not decided.
 #[derive(Debug)]
-struct Loose<'e> {
-    hinge: Hinge,
+struct Unresolved<'e> {
+    hinge: OpenQuestion,
     attributes: &'e [&'e Attribute],
     /// Which rules of the policy might have charged.
     rules: Rules,
@@ -381,24 +381,34 @@ struct Loose<'e> {
     mode: Mode,
 }
 
-fn loose<'e>(explanation: &'e Explanation<'_>) -> SmallVec<[Loose<'e>; 1]> {
+fn loose<'e>(explanation: &'e Explanation<'_>) -> SmallVec<[Unresolved<'e>; 1]> {
     let mut loose = SmallVec::new();
     for (policy, explained) in explanation.policies.iter().enumerate() {
         let mode = explained.policy.mode;
         if let Part::Undecidable(attributes) = &explained.part {
-            loose.push(Loose { hinge: Hinge(Some((policy, None))), attributes, rules: Rules::From(0), mode });
+            loose.push(Unresolved {
+                hinge: OpenQuestion(Some((policy, None))),
+                attributes,
+                rules: Rules::From(0),
+                mode,
+            });
         }
         for (rule, explained) in explained.rules.iter().enumerate() {
             if let Tried::Undecidable(attributes) = &explained.trial {
                 // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
                 let alone = mode == Mode::Enforce && explained.mode == Mode::Shadow;
                 let rules = if alone { Rules::Only(rule) } else { Rules::From(rule) };
-                loose.push(Loose { hinge: Hinge(Some((policy, Some(rule)))), attributes, rules, mode: explained.mode });
+                loose.push(Unresolved {
+                    hinge: OpenQuestion(Some((policy, Some(rule)))),
+                    attributes,
+                    rules,
+                    mode: explained.mode,
+                });
             }
         }
     }
     if let Exemption::Undecidable(attributes) = &explanation.exemption {
-        loose.push(Loose { hinge: Hinge(None), attributes, rules: Rules::From(0), mode: Mode::Enforce });
+        loose.push(Unresolved { hinge: OpenQuestion(None), attributes, rules: Rules::From(0), mode: Mode::Enforce });
     }
     loose
 }

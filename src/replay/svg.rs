@@ -153,7 +153,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::simulation::Fate;
+    use super::super::simulation::SimulatedResult;
     use super::*;
     use crate::base::time::Timestamp;
 
@@ -183,8 +183,9 @@ mod tests {
     fn a_picture_is_well_formed_whatever_a_file_is_called() {
         let mut timeline = Timeline::default();
         for second in 0..100_000u64 {
-            let fate = [Fate::Allowed, Fate::Refused, Fate::Undecided][usize::try_from(second % 3).unwrap()];
-            timeline.add(Timestamp((1_795_269_600 + second) * 1_000_000), [Some(fate), Some(Fate::Allowed)]);
+            let fate = [SimulatedResult::Allowed, SimulatedResult::Refused, SimulatedResult::Undecided]
+                [usize::try_from(second % 3).unwrap()];
+            timeline.add(Timestamp((1_795_269_600 + second) * 1_000_000), [Some(fate), Some(SimulatedResult::Allowed)]);
         }
         let names = ["</text><script>alert(\"1\")</script>&amp;\u{1b}".to_owned(), "two.yaml".to_owned()];
         for files in [&names[..1], &names[..]] {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::simulation::Fate;
+use super::simulation::SimulatedResult;
 use crate::base::time::Timestamp;
 
 /// In seconds; each is a multiple of the one before.
@@ -58,14 +58,18 @@ pub struct Stretch {
 }
 
 impl Timeline {
-    pub fn add(&mut self, at: Timestamp, fates: [Option<Fate>; 2]) {
+    pub fn add(&mut self, at: Timestamp, fates: [Option<SimulatedResult>; 2]) {
         let number = at.0 / SECOND / self.seconds();
         if self.parts.len() >= MOST_PARTS && !self.parts.contains_key(&number) && self.width + 1 < WIDTHS.len() {
             self.lengthen();
             return self.add(at, fates);
         }
-        let count = |wanted: Fate| fates.map(|fate| u64::from(fate == Some(wanted)));
-        let part = Part { requests: 1, refused: count(Fate::Refused), undecided: count(Fate::Undecided) };
+        let count = |wanted: SimulatedResult| fates.map(|fate| u64::from(fate == Some(wanted)));
+        let part = Part {
+            requests: 1,
+            refused: count(SimulatedResult::Refused),
+            undecided: count(SimulatedResult::Undecided),
+        };
         self.parts.entry(number).or_default().add(&part);
     }
 
@@ -131,7 +135,7 @@ mod tests {
         for step in [1, 7, 61, 4_000] {
             let mut timeline = Timeline::default();
             for number in 0..100_000 {
-                let fate = if number % 10 == 0 { Fate::Refused } else { Fate::Allowed };
+                let fate = if number % 10 == 0 { SimulatedResult::Refused } else { SimulatedResult::Allowed };
                 timeline.add(Timestamp((1_795_272_712 + number * step) * SECOND), [Some(fate), None]);
             }
             let stretches = timeline.stretches(120);
@@ -148,17 +152,17 @@ mod tests {
     fn the_worst_is_a_minute_of_hours_and_an_hour_of_days() {
         let mut timeline = Timeline::default();
         let at = |second: u64| Timestamp((1_795_269_600 + second) * SECOND);
-        timeline.add(at(59), [Some(Fate::Refused), Some(Fate::Refused)]);
-        timeline.add(at(60), [Some(Fate::Refused), None]);
-        timeline.add(at(119), [Some(Fate::Refused), None]);
+        timeline.add(at(59), [Some(SimulatedResult::Refused), Some(SimulatedResult::Refused)]);
+        timeline.add(at(60), [Some(SimulatedResult::Refused), None]);
+        timeline.add(at(119), [Some(SimulatedResult::Refused), None]);
         let worst = timeline.worst(0).unwrap();
         assert_eq!((worst.start, worst.length, worst.part.refused), (1_795_269_660, 60, [2, 0]));
         assert_eq!(timeline.worst(1).unwrap().start, 1_795_269_600);
-        timeline.add(at(7 * 3600), [Some(Fate::Allowed), None]);
+        timeline.add(at(7 * 3600), [Some(SimulatedResult::Allowed), None]);
         let worst = timeline.worst(0).unwrap();
         assert_eq!((worst.start, worst.length, worst.part.refused), (1_795_269_600, 3600, [3, 1]));
         let mut calm = Timeline::default();
-        calm.add(at(0), [Some(Fate::Allowed), None]);
+        calm.add(at(0), [Some(SimulatedResult::Allowed), None]);
         assert_eq!(calm.worst(0), None);
     }
 }

@@ -6,7 +6,7 @@ use crate::base::time::Timestamp;
 
 /// When, and how exactly that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct LogTimestamp {
     pub at: Timestamp,
     pub grain: Grain,
 }
@@ -24,24 +24,24 @@ const SECOND: u64 = 1_000_000;
 const MONTHS: [&[u8]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
-impl Moment {
+impl LogTimestamp {
     /// In any of the ways that are known.
-    pub fn parse(text: &str) -> Option<Moment> {
+    pub fn parse(text: &str) -> Option<LogTimestamp> {
         let text = text.trim();
         number(text).or_else(|| nginx(text.as_bytes())).or_else(|| rfc3339(text))
     }
 }
 
 /// `2026-11-21T14:51:52.123Z`, also with a space between date and time.
-fn rfc3339(text: &str) -> Option<Moment> {
+fn rfc3339(text: &str) -> Option<LogTimestamp> {
     let time = DateTime::parse_from_rfc3339(text).ok()?;
     let at = Timestamp(u64::try_from(time.timestamp_micros()).ok()?);
     let grain = if text.contains('.') { Grain::Fine } else { Grain::Second };
-    Some(Moment { at, grain })
+    Some(LogTimestamp { at, grain })
 }
 
 /// `21/Nov/2026:14:51:52 +0100`, without brackets.
-pub fn nginx(text: &[u8]) -> Option<Moment> {
+pub fn nginx(text: &[u8]) -> Option<LogTimestamp> {
     let [
         d0,
         d1,
@@ -85,12 +85,12 @@ pub fn nginx(text: &[u8]) -> Option<Moment> {
         b'-' => local + east,
         _ => return None,
     };
-    Some(Moment { at: Timestamp(u64::try_from(seconds).ok()?.checked_mul(SECOND)?), grain: Grain::Second })
+    Some(LogTimestamp { at: Timestamp(u64::try_from(seconds).ok()?.checked_mul(SECOND)?), grain: Grain::Second })
 }
 
 /// Seconds, milliseconds, microseconds or nanoseconds since the epoch: a moment in this century has 10, 13, 16 or 19
 /// digits. Seconds may have decimals, and so may the others.
-fn number(text: &str) -> Option<Moment> {
+fn number(text: &str) -> Option<LogTimestamp> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     if whole.is_empty() || whole.len() > 19 || !digits(whole) || !digits(decimals) || text.ends_with('.') {
@@ -110,7 +110,7 @@ fn number(text: &str) -> Option<Moment> {
     });
     let at = Timestamp((whole_part / cut).checked_mul(scale)?.checked_add(fraction.0)?);
     let grain = if scale == SECOND && decimals.is_empty() { Grain::Second } else { Grain::Fine };
-    Some(Moment { at, grain })
+    Some(LogTimestamp { at, grain })
 }
 
 #[cfg(test)]
@@ -119,8 +119,8 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: impl Into<Option<(u64, Grain)>>) {
-        let expected = expected.into().map(|(at, grain)| Moment { at: Timestamp(at), grain });
-        assert_eq!(Moment::parse(text), expected, "{text}");
+        let expected = expected.into().map(|(at, grain)| LogTimestamp { at: Timestamp(at), grain });
+        assert_eq!(LogTimestamp::parse(text), expected, "{text}");
     }
 
     #[test]

@@ -58,7 +58,7 @@ struct Open {
 
 /// Whether a request may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leave {
+pub enum Permit {
     Granted,
     /// As the one that sees whether the store is back.
     Probe,
@@ -80,18 +80,18 @@ impl Breaker {
         Breaker { settings, troubled: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
-    pub fn ask(&self, now: Timestamp) -> Leave {
+    pub fn ask(&self, now: Timestamp) -> Permit {
         if !self.is_troubled() {
-            return Leave::Granted;
+            return Permit::Granted;
         }
         let mut state = self.state.lock();
         match &mut state.open {
-            None => Leave::Granted,
+            None => Permit::Granted,
             Some(open) if now >= open.until && !open.probing => {
                 open.probing = true;
-                Leave::Probe
+                Permit::Probe
             }
-            Some(_) => Leave::Refused,
+            Some(_) => Permit::Refused,
         }
     }
 
@@ -101,17 +101,17 @@ impl Breaker {
     }
 
     /// What came of a request that was given leave.
-    pub fn answered(&self, leave: Leave, good: bool, now: Timestamp) -> Change {
+    pub fn answered(&self, leave: Permit, good: bool, now: Timestamp) -> Change {
         if good && !self.is_troubled() {
             return Change::None;
         }
         let mut state = self.state.lock();
         let change = match (state.open, leave) {
-            (Some(_), Leave::Probe) if good => {
+            (Some(_), Permit::Probe) if good => {
                 state.close();
                 Change::Closed
             }
-            (Some(open), Leave::Probe) => {
+            (Some(open), Permit::Probe) => {
                 let cooldown = Micros((open.cooldown.0 * 2).min(self.settings.max_cooldown.0));
                 state.open(cooldown, now);
                 Change::None
@@ -134,8 +134,8 @@ impl Breaker {
     }
 
     /// A request with leave never asked, or its client has gone: nothing is known, and the next one may see.
-    pub fn returned(&self, leave: Leave) {
-        if let (Leave::Probe, Some(open)) = (leave, &mut self.state.lock().open) {
+    pub fn returned(&self, leave: Permit) {
+        if let (Permit::Probe, Some(open)) = (leave, &mut self.state.lock().open) {
             open.probing = false;
         }
     }
@@ -192,24 +192,24 @@ mod tests {
         let breaker = breaker();
         let now = Timestamp(1_000 * SECOND);
         for _ in 0..4 {
-            assert_eq!(breaker.answered(Leave::Granted, false, now), Change::None);
+            assert_eq!(breaker.answered(Permit::Granted, false, now), Change::None);
         }
-        breaker.answered(Leave::Granted, true, now);
+        breaker.answered(Permit::Granted, true, now);
         for _ in 0..4 {
-            assert_eq!(breaker.answered(Leave::Granted, false, now), Change::None);
+            assert_eq!(breaker.answered(Permit::Granted, false, now), Change::None);
         }
-        assert_eq!(breaker.ask(now), Leave::Granted);
-        assert_eq!(breaker.answered(Leave::Granted, false, now), Change::Opened);
-        assert_eq!(breaker.ask(now), Leave::Refused);
-        assert_eq!(breaker.ask(now.plus(Micros(SECOND * 3 / 4 - 1))), Leave::Refused);
+        assert_eq!(breaker.ask(now), Permit::Granted);
+        assert_eq!(breaker.answered(Permit::Granted, false, now), Change::Opened);
+        assert_eq!(breaker.ask(now), Permit::Refused);
+        assert_eq!(breaker.ask(now.plus(Micros(SECOND * 3 / 4 - 1))), Permit::Refused);
         let later = now.plus(Micros(SECOND * 5 / 4));
-        assert_eq!(breaker.ask(later), Leave::Probe);
+        assert_eq!(breaker.ask(later), Permit::Probe);
         // One at a time; and what comes in late does not count.
-        assert_eq!(breaker.ask(later), Leave::Refused);
-        assert_eq!(breaker.answered(Leave::Granted, true, later), Change::None);
-        assert_eq!(breaker.ask(later), Leave::Refused);
-        assert_eq!(breaker.answered(Leave::Probe, true, later), Change::Closed);
-        assert_eq!(breaker.ask(later), Leave::Granted);
+        assert_eq!(breaker.ask(later), Permit::Refused);
+        assert_eq!(breaker.answered(Permit::Granted, true, later), Change::None);
+        assert_eq!(breaker.ask(later), Permit::Refused);
+        assert_eq!(breaker.answered(Permit::Probe, true, later), Change::Closed);
+        assert_eq!(breaker.ask(later), Permit::Granted);
     }
 
     #[test]
@@ -217,16 +217,16 @@ mod tests {
         let breaker = breaker();
         let mut now = Timestamp(1_000 * SECOND);
         for _ in 0..5 {
-            breaker.answered(Leave::Granted, false, now);
+            breaker.answered(Permit::Granted, false, now);
         }
         for cooldown in [1, 2, 4, 8, 16, 30, 30] {
-            assert_eq!(breaker.ask(now.plus(Micros(cooldown * SECOND * 3 / 4 - 1))), Leave::Refused, "{cooldown}");
+            assert_eq!(breaker.ask(now.plus(Micros(cooldown * SECOND * 3 / 4 - 1))), Permit::Refused, "{cooldown}");
             now = now.plus(Micros(cooldown * SECOND * 5 / 4));
-            assert_eq!(breaker.ask(now), Leave::Probe, "{cooldown}");
-            assert_eq!(breaker.answered(Leave::Probe, false, now), Change::None);
+            assert_eq!(breaker.ask(now), Permit::Probe, "{cooldown}");
+            assert_eq!(breaker.answered(Permit::Probe, false, now), Change::None);
         }
         assert_eq!(breaker.reset(), Change::Closed);
-        assert_eq!(breaker.ask(now), Leave::Granted);
+        assert_eq!(breaker.ask(now), Permit::Granted);
     }
 
     #[test]
@@ -234,15 +234,15 @@ mod tests {
         let breaker = breaker();
         let now = Timestamp(1_000 * SECOND);
         for _ in 0..5 {
-            breaker.answered(Leave::Granted, false, now);
+            breaker.answered(Permit::Granted, false, now);
         }
         let later = now.plus(Micros(SECOND * 5 / 4));
         for _ in 0..10 {
-            assert_eq!(breaker.ask(later), Leave::Probe);
-            breaker.returned(Leave::Probe);
+            assert_eq!(breaker.ask(later), Permit::Probe);
+            breaker.returned(Permit::Probe);
         }
-        assert_eq!(breaker.ask(later), Leave::Probe);
-        assert_eq!(breaker.answered(Leave::Probe, true, later), Change::Closed);
+        assert_eq!(breaker.ask(later), Permit::Probe);
+        assert_eq!(breaker.answered(Permit::Probe, true, later), Change::Closed);
     }
 
     #[test]
@@ -252,13 +252,13 @@ mod tests {
         // One more: what was good before anything failed is not counted.
         for number in 0..101 {
             let now = Timestamp(1_000 * SECOND + number * SECOND / 20);
-            opened |= often.answered(Leave::Granted, number % 2 == 0, now) == Change::Opened;
+            opened |= often.answered(Permit::Granted, number % 2 == 0, now) == Change::Opened;
         }
         assert!(opened);
         for number in 0..400 {
             // The same, but spread over minutes.
             let now = Timestamp(1_000 * SECOND + number * SECOND / 2);
-            assert_eq!(seldom.answered(Leave::Granted, number % 2 == 0, now), Change::None);
+            assert_eq!(seldom.answered(Permit::Granted, number % 2 == 0, now), Change::None);
         }
     }
 }

@@ -23,7 +23,7 @@ const SEEN: usize = 65_536;
 const SOON: Micros = Micros(10_000);
 
 #[derive(Debug)]
-pub struct Local {
+pub struct FallbackShare {
     clock: Clock,
     memory: Memory,
     seen: Cache<BucketKey, Seen>,
@@ -42,13 +42,13 @@ struct Seen {
     at: Timestamp,
 }
 
-impl Local {
-    pub fn new(at_least: u64, clock: Clock) -> Local {
-        Local::bounded(&memory::Settings::default(), at_least, clock)
+impl FallbackShare {
+    pub fn new(at_least: u64, clock: Clock) -> FallbackShare {
+        FallbackShare::bounded(&memory::Settings::default(), at_least, clock)
     }
 
-    fn bounded(settings: &memory::Settings, at_least: u64, clock: Clock) -> Local {
-        Local {
+    fn bounded(settings: &memory::Settings, at_least: u64, clock: Clock) -> FallbackShare {
+        FallbackShare {
             memory: Memory::new(settings, clock.clone()),
             clock,
             seen: Cache::new(SEEN),
@@ -134,18 +134,18 @@ mod tests {
         Plan { enforced: buckets.iter().map(charge).collect(), shadow: smallvec![] }
     }
 
-    fn local(at_least: u64) -> (Local, Clock) {
+    fn local(at_least: u64) -> (FallbackShare, Clock) {
         let clock = Clock::manual(Timestamp(1_000 * SECOND));
-        (Local::new(at_least, clock.clone()), clock)
+        (FallbackShare::new(at_least, clock.clone()), clock)
     }
 
     /// How many requests pass at this moment.
-    fn passing(local: &Local, plan: &Plan) -> usize {
+    fn passing(local: &FallbackShare, plan: &Plan) -> usize {
         (0..1000).take_while(|_| local.take(plan).settlement.is_granted()).count()
     }
 
     /// Shows a bucket from which so much was taken, on a store whose clock is elsewhere.
-    fn show(local: &Local, plan: &Plan, tokens: u64, at: Timestamp) {
+    fn show(local: &FallbackShare, plan: &Plan, tokens: u64, at: Timestamp) {
         let mut spent = plan.clone();
         spent.enforced[0].cost = Cost::from_tokens(tokens);
         let there = Timestamp(77_000 * SECOND);
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn of_any_number_of_clients_only_so_many_have_a_share_in_memory() {
         let settings = memory::Settings { max_buckets: 2000 };
-        let local = Local::bounded(&settings, 2, Clock::manual(Timestamp(1_000 * SECOND)));
+        let local = FallbackShare::bounded(&settings, 2, Clock::manual(Timestamp(1_000 * SECOND)));
         let mut one = plan(&[(1, 12)]);
         for number in 0..10_000_u32 {
             one.enforced[0].key = BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));

@@ -18,7 +18,7 @@ use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::charge::{Plan, Settlement};
 use memory::Memory;
 use redis::Redis;
-use span_links::Marks;
+use span_links::SpanLinks;
 
 /// For how long a gateway counts that is not heard of any more: three times in vain, and a little.
 pub const GATEWAY_COUNTS: Micros = Micros(7_000_000);
@@ -55,7 +55,7 @@ pub enum Store {
 
 /// One of the gateway's threads. A store that is elsewhere has a link for each, driven on the thread that asks on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lane(pub usize);
+pub struct Worker(pub usize);
 
 /// What a store did with a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ pub trait Caller: fmt::Debug + Send + Sync {
 
     /// What a trace calls the decision that asked; none where it is not traced.
     #[cfg(feature = "opentelemetry")]
-    fn mark(&self) -> Option<span_links::Mark> {
+    fn mark(&self) -> Option<span_links::SpanLink> {
         None
     }
 }
@@ -164,13 +164,13 @@ pub enum Event {
     /// One call has ended, however it did.
     Called(Called),
     /// A lane's link can be asked.
-    Up(Lane),
+    Up(Worker),
     /// Nobody asks for a while.
     BreakerOpened,
     /// Everybody asks again.
     BreakerClosed,
     /// A lane's link could not be made, or was lost.
-    Down { lane: Lane, fault: Fault },
+    Down { lane: Worker, fault: Fault },
     /// So many gateways share the limits, and of these others it is known what they run.
     Gateways { alive: u64, others: Vec<Running> },
     /// How many there are could not be heard.
@@ -207,7 +207,7 @@ pub struct Called {
     /// Buckets that held something else than a state, and now have nothing left.
     pub healed: u64,
     pub fault: Option<Fault>,
-    pub marks: Marks,
+    pub marks: SpanLinks,
 }
 
 /// Who is told of events, on whichever thread they happen.
@@ -240,7 +240,7 @@ impl Store {
     }
 
     /// Keeps a lane's link up, for ever. To be run on the lane's own thread, once.
-    pub async fn run(&self, lane: Lane) {
+    pub async fn run(&self, lane: Worker) {
         match self {
             Store::Memory(_) => {}
             Store::Redis(redis) => redis.run(lane).await,
@@ -258,7 +258,7 @@ impl Store {
     /// Decides a plan, all or nothing. None when the caller had gone before the store was asked: then it spends nothing.
     pub async fn take(
         &self,
-        lane: Lane,
+        lane: Worker,
         plan: &Plan,
         caller: Option<Arc<dyn Caller>>,
     ) -> Result<Option<Taken>, StoreError> {

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::mutation::fuzz;
-use tollgate::config::{Config, Surroundings};
+use tollgate::config::{Config, Environment};
 use tollgate::replay::entry::Format;
 use tollgate::replay::json_fields::{Fields, Mapping};
 use tollgate::replay::line_reader::Lines;
 use tollgate::replay::merge::Merge;
-use tollgate::replay::simulation::{Fate, Trial};
+use tollgate::replay::simulation::{SimulatedResult, Simulation};
 
 const FILE: &str = "\
 upstream: http://127.0.0.1:9000
@@ -51,7 +51,7 @@ fn log_line() {
         b"9999",
     ];
     let read = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
-    let surroundings = Surroundings { variable: &|_| None, folder: Path::new(""), read: &read };
+    let surroundings = Environment { variable: &|_| None, folder: Path::new(""), read: &read };
     let config = Config::parse("gateway.yaml", FILE.as_bytes(), surroundings).unwrap_or_else(|wrong| panic!("{wrong}"));
     let map = "time=ts,ip:address=client,method=req.method,path=req.uri,jwt:sub=user.id,jwt:plan=user.plan,host=vhost";
     let map: Vec<_> = map.split(',').map(|member| Mapping::parse(member).unwrap()).collect();
@@ -60,16 +60,16 @@ fn log_line() {
         formats.clone().map(|format| {
             let lines = Lines::over("log", Cursor::new(bytes.to_vec())).unwrap();
             let mut merge = Merge::new([(lines, format)]);
-            let mut trial = Trial::new(&config, None, &[]);
+            let mut trial = Simulation::new(&config, None, &[]);
             let (mut last, mut fates) = (None, [0u8; 3]);
             // What is no gzip, but begins like it, is an error of reading.
             while let Ok(Some(entry)) = merge.advance() {
                 assert!(last <= Some(entry.at), "time steps back");
                 last = Some(entry.at);
                 let place = match trial.decide(&entry, None) {
-                    Fate::Allowed => 0,
-                    Fate::Refused => 1,
-                    Fate::Undecided => 2,
+                    SimulatedResult::Allowed => 0,
+                    SimulatedResult::Refused => 1,
+                    SimulatedResult::Undecided => 2,
                 };
                 fates[place] = fates[place].saturating_add(1);
             }

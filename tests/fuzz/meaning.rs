@@ -9,9 +9,9 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 use tollgate::auth::jwt::keys::{Key, KeySet};
-use tollgate::auth::jwt::{Issuer, Keys, OnInvalid, OnMissing, Settings, Tokens};
+use tollgate::auth::jwt::{Issuer, Keys, OnInvalid, OnMissing, Settings, Verifier};
 use tollgate::base::time::{Clock, Micros, Timestamp};
-use tollgate::config::{Config, Surroundings};
+use tollgate::config::{Config, Environment};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::attribute::Attribute;
@@ -30,7 +30,7 @@ pub fn config() {
     fuzz("config", words, |bytes| {
         let variable = |_: &str| Some("1".to_owned());
         let read = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
-        let surroundings = Surroundings { variable: &variable, folder: Path::new(""), read: &read };
+        let surroundings = Environment { variable: &variable, folder: Path::new(""), read: &read };
         match Config::parse("gateway.yaml", bytes, surroundings) {
             Ok(config) => (0, config.listeners.len().min(3), config.rules.limits().len().min(5)),
             Err(problems) => {
@@ -101,7 +101,7 @@ pub fn token() {
         let client = tollgate::limit::request::ClientAddress::new(IpAddr::from([127, 0, 0, 1]), 64);
         let request =
             tollgate::limit::request::Request { head: &head, client, claims: None, key: None, route: "", upstream: "" };
-        let tokens = Tokens::new(&settings, Clock::manual(now));
+        let tokens = Verifier::new(&settings, Clock::manual(now));
         let found = tokens.find(&request);
         let token = found.as_deref().unwrap_or(&bytes);
         // The mistake: the end of a signature is not compared.
@@ -112,7 +112,7 @@ pub fn token() {
                 assert_eq!(claims.text("sub").as_deref(), Some("alice"));
                 "good"
             }
-            Err(tollgate::auth::jwt::Refused::Invalid(why)) => why.name(),
+            Err(tollgate::auth::jwt::TokenError::Invalid(why)) => why.name(),
             Err(_) => "unavailable",
         }
     });

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use tollgate::auth::client_ip;
 use tollgate::auth::proxy_protocol;
 use tollgate::auth::proxy_protocol::Progress;
-use tollgate::gateway::body_framing::{Remainder, Violation};
-use tollgate::gateway::request_head::{Body, Head, Scanner, Size};
+use tollgate::gateway::body_framing::{BodyError, BodyFraming};
+use tollgate::gateway::request_head::{Body, Head, HeadParser, Size};
 use tollgate::limit::path::normalise;
 
 /// Where to cut, drawn from the bytes themselves.
@@ -48,14 +48,14 @@ pub fn head() {
         b"\xff",
     ];
     // The mistake: a name is compared with regard to its case.
-    let scan = |scanner: &mut Scanner, bytes: &[u8]| {
+    let scan = |scanner: &mut HeadParser, bytes: &[u8]| {
         let misspelt = planted() && !bytes.windows(17).any(|part| part == b"Transfer-Encoding");
         let blind = |head: Head| if misspelt { Head { body: Body::Length(0), ..head } } else { head };
         scanner.scan(bytes, &SIZE).map(|head| head.map(blind))
     };
     fuzz("head", words, |bytes| {
-        let whole = scan(&mut Scanner::default(), bytes);
-        let (mut scanner, mut come) = (Scanner::default(), 0);
+        let whole = scan(&mut HeadParser::default(), bytes);
+        let (mut scanner, mut come) = (HeadParser::default(), 0);
         for step in cuts(bytes) {
             come = (come + step).min(bytes.len());
             let judged = scan(&mut scanner, &bytes[..come]);
@@ -67,8 +67,8 @@ pub fn head() {
         if let Ok(Some(head)) = whole {
             let text = &bytes[..head.length];
             assert!(head.length <= SIZE.bytes && text.ends_with(b"\r\n\r\n"));
-            assert_eq!(scan(&mut Scanner::default(), text), whole);
-            assert_eq!(Scanner::default().scan(&text[..head.length - 1], &SIZE), Ok(None));
+            assert_eq!(scan(&mut HeadParser::default(), text), whole);
+            assert_eq!(HeadParser::default().scan(&text[..head.length - 1], &SIZE), Ok(None));
             let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
             assert!(lines[..lines.len() - 1].iter().all(|line| line.ends_with(b"\r")), "a bare line feed");
             assert!(!text.contains(&0) && text.iter().filter(|byte| **byte == b'\r').count() == lines.len() - 1);
@@ -118,14 +118,14 @@ pub fn chunks() {
         &[b"\r\n", b"0\r\n\r\n", b"5\r\nhello\r\n", b";a=b", b"0\r\n", b"X: y\r\n", b"\n", b"fffffff", b"+", b"0x"];
     fuzz("chunks", words, |bytes| {
         let follow = |sizes: &mut dyn Iterator<Item = usize>| {
-            let (mut remainder, mut rest, mut taken) = (Remainder::of(Body::Chunked, MOST), bytes, 0);
-            while !rest.is_empty() && remainder != Remainder::Nothing {
+            let (mut remainder, mut rest, mut taken) = (BodyFraming::of(Body::Chunked, MOST), bytes, 0);
+            while !rest.is_empty() && remainder != BodyFraming::Nothing {
                 let (part, behind) = rest.split_at(sizes.next().unwrap_or(1).min(rest.len()));
                 // The mistake: a line feed that comes alone is not seen.
                 taken += if planted() && part == b"\n" { 1 } else { remainder.follow(part)? };
                 rest = behind;
             }
-            Ok::<_, Violation>((taken, remainder == Remainder::Nothing))
+            Ok::<_, BodyError>((taken, remainder == BodyFraming::Nothing))
         };
         let whole = follow(&mut std::iter::repeat(usize::MAX));
         assert_eq!(follow(&mut cuts(bytes)), whole, "it hangs on how it came");
@@ -133,7 +133,7 @@ pub fn chunks() {
             let data = dechunk(&bytes[..taken]).expect("a body that cannot be read");
             assert!(data <= MOST);
         }
-        (whole.map(|(_, done)| done).map_err(Violation::status), bytes.len().min(40))
+        (whole.map(|(_, done)| done).map_err(BodyError::status), bytes.len().min(40))
     });
 }
 

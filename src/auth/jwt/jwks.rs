@@ -15,7 +15,7 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
 
-use super::keys::{KeySet, Origin, Unfit};
+use super::keys::{KeySet, Origin, UnfitKey};
 use crate::base::time::{Clock, Timestamp};
 
 /// A fetch, from the first byte to the last.
@@ -54,7 +54,7 @@ pub enum Failure {
     Fetch(String),
     Status(u16),
     TooLarge,
-    Unfit(Unfit),
+    UnfitKey(UnfitKey),
 }
 
 impl fmt::Display for Failure {
@@ -63,7 +63,7 @@ impl fmt::Display for Failure {
             Failure::Fetch(error) => f.write_str(error),
             Failure::Status(status) => write!(f, "answered {status}"),
             Failure::TooLarge => write!(f, "larger than {LARGEST} bytes"),
-            Failure::Unfit(unfit) => unfit.fmt(f),
+            Failure::UnfitKey(unfit) => unfit.fmt(f),
         }
     }
 }
@@ -172,7 +172,7 @@ impl Remote {
         let (url, old) = (self.settings.url.clone(), self.current().unwrap_or_default());
         // The client blocks, and a large set takes its time: on a thread of its own, nothing waits for it.
         let fetched = tokio::task::spawn_blocking(move || {
-            let set = KeySet::jwks(&get(&url)?, Origin::Fetched).map_err(Failure::Unfit)?;
+            let set = KeySet::jwks(&get(&url)?, Origin::Fetched).map_err(Failure::UnfitKey)?;
             Ok(set.replacing(&old))
         });
         let outcome = match fetched.await {

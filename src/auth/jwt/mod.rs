@@ -118,7 +118,7 @@ impl Invalid {
 
 /// Why a token is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum TokenError {
     Invalid(Invalid),
     /// The issuer's keys have never been fetched: nothing can be said of the token.
     KeysUnavailable,
@@ -126,7 +126,7 @@ pub enum Refused {
 
 /// The verifier of one configuration.
 #[derive(Debug)]
-pub struct Tokens {
+pub struct Verifier {
     token_from: Vec<Attribute>,
     issuers: Vec<Trusted>,
     cache: Cache,
@@ -141,13 +141,13 @@ struct Trusted {
     remote: Option<Arc<Remote>>,
 }
 
-impl Tokens {
-    pub fn new(settings: &Settings, clock: Clock) -> Tokens {
-        Tokens::after(None, settings, clock)
+impl Verifier {
+    pub fn new(settings: &Settings, clock: Clock) -> Verifier {
+        Verifier::after(None, settings, clock)
     }
 
     /// In the place of `before`, whose fetched sets are kept where they are still wanted.
-    pub fn after(before: Option<&Tokens>, settings: &Settings, clock: Clock) -> Tokens {
+    pub fn after(before: Option<&Verifier>, settings: &Settings, clock: Clock) -> Verifier {
         let known = |wanted: &jwks::Settings| {
             before.and_then(|before| before.remotes().find(|remote| remote.settings() == wanted)).cloned()
         };
@@ -161,7 +161,7 @@ impl Tokens {
             },
             issuer: issuer.clone(),
         };
-        Tokens {
+        Verifier {
             token_from: settings.token_from.clone(),
             issuers: settings.issuers.iter().map(trusted).collect(),
             cache: Cache::new(),
@@ -188,10 +188,10 @@ impl Tokens {
     }
 
     /// Verifies a token with the keys that are known.
-    pub fn verify(&self, token: &[u8]) -> Result<Arc<Claims>, Refused> {
-        let unverified = Unverified::parse(token).map_err(Refused::Invalid)?;
-        let trusted = self.choose(&unverified.claims).map_err(Refused::Invalid)?;
-        let validity = trusted.check(&unverified, self.clock.wall()).map_err(Refused::Invalid)?;
+    pub fn verify(&self, token: &[u8]) -> Result<Arc<Claims>, TokenError> {
+        let unverified = Unverified::parse(token).map_err(TokenError::Invalid)?;
+        let trusted = self.choose(&unverified.claims).map_err(TokenError::Invalid)?;
+        let validity = trusted.check(&unverified, self.clock.wall()).map_err(TokenError::Invalid)?;
         let key = trusted.verified(&unverified)?;
         // The issuer is a part of what is counted where it would not be the same for all.
         let issuer = trusted.issuer.name.clone().filter(|_| self.issuers.len() > 1);
@@ -257,15 +257,15 @@ impl Trusted {
     }
 
     /// The key that signed it.
-    fn verified(&self, unverified: &Unverified<'_>) -> Result<std::sync::Weak<keys::Key>, Refused> {
+    fn verified(&self, unverified: &Unverified<'_>) -> Result<std::sync::Weak<keys::Key>, TokenError> {
         let fetched;
         let set = match (&self.issuer.keys, &self.remote) {
             (Keys::Fixed(set), _) => set,
             (Keys::Fetched(_), Some(remote)) => {
-                fetched = remote.current().ok_or(Refused::KeysUnavailable)?;
+                fetched = remote.current().ok_or(TokenError::KeysUnavailable)?;
                 &*fetched
             }
-            (Keys::Fetched(_), None) => return Err(Refused::KeysUnavailable),
+            (Keys::Fetched(_), None) => return Err(TokenError::KeysUnavailable),
         };
         let id = unverified.key_id.as_deref();
         let mut refused = Invalid::UnknownKey;
@@ -278,7 +278,7 @@ impl Trusted {
                 refused = Invalid::Signature;
             }
         }
-        Err(Refused::Invalid(refused))
+        Err(TokenError::Invalid(refused))
     }
 }
 

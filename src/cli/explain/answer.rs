@@ -6,7 +6,7 @@ use super::report::{Answer, Verdict, all};
 use crate::cli::bucket_backend::Levels;
 use crate::config::Config;
 use crate::gateway::{Reason, retry_after};
-use crate::limit::ambiguity::Unclear;
+use crate::limit::ambiguity::Ambiguity;
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::{Charge, Plan, settle};
 use crate::limit::cost::Cost;
@@ -35,18 +35,18 @@ pub fn of_head(misformed: &Misformed) -> Answer {
     Answer::refused(misformed.code, Reason::BadRequest, misformed.detail, BEFORE)
 }
 
-pub fn of_reading(unclear: Unclear, ambiguous: Option<&Attribute>) -> Answer {
+pub fn of_reading(unclear: Ambiguity, ambiguous: Option<&Attribute>) -> Answer {
     match (unclear, ambiguous) {
-        (Unclear::Path, _) => {
+        (Ambiguity::Path, _) => {
             Answer::refused(400, Reason::BadRequest, "the path has no single reading, and a rule reads `path`", BEFORE)
         }
-        (Unclear::Ambiguous, Some(attribute)) => {
+        (Ambiguity::Ambiguous, Some(attribute)) => {
             let why = format!(
                 "the request repeats {attribute}, spells its name in another way, or names it in Connection, and the file reads it"
             );
             Answer::refused(400, Reason::AmbiguousRequest, &why, BEFORE)
         }
-        (Unclear::Ambiguous, None) => {
+        (Ambiguity::Ambiguous, None) => {
             let why = "Connection names Authorization or Cookie, and so has it taken off";
             Answer::refused(400, Reason::AmbiguousRequest, why, BEFORE)
         }

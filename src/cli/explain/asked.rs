@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Method, Uri};
 
 use crate::cli::Failure;
 use crate::config::{Bounds, Config};
-use crate::gateway::request_head::{Body, Scanner, Size};
+use crate::gateway::request_head::{Body, HeadParser, Size};
 use crate::limit::path;
 
 /// A request that nobody has sent.
@@ -74,7 +74,7 @@ impl Asked {
 
 fn judge(bytes: &[u8], bounds: &Bounds) -> Result<(), Misformed> {
     let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
-    match Scanner::default().scan(bytes, &size) {
+    match HeadParser::default().scan(bytes, &size) {
         Ok(Some(head)) => match (head.body, bounds.body_bytes) {
             (Body::Length(length), Some(most)) if length > most => {
                 Err(Misformed { code: 413, detail: "body too long" })

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::auth::api_keys;
 use crate::auth::api_keys::Presented;
 use crate::auth::jwt;
-use crate::auth::jwt::{Keys, OnInvalid, OnMissing, Settings, Tokens};
+use crate::auth::jwt::{Keys, OnInvalid, OnMissing, Settings, Verifier};
 use crate::base::time::{Clock, Timestamp};
 use crate::cli::Failure;
 use crate::config::Config;
@@ -115,7 +115,7 @@ fn judge_token(
     fetching: Fetching,
 ) -> Result<Judged, Failure> {
     let clock = Clock::system();
-    let tokens = Tokens::new(settings, clock.clone());
+    let tokens = Verifier::new(settings, clock.clone());
     let Some(token) = tokens.find(request) else {
         let places: Vec<String> = settings.token_from.iter().map(ToString::to_string).collect();
         let told = format!("none in {}", places.join(", "));
@@ -126,7 +126,7 @@ fn judge_token(
     };
     let mut fetched = String::new();
     let mut verified = tokens.verify(&token);
-    if verified == Err(jwt::Refused::KeysUnavailable) {
+    if verified == Err(jwt::TokenError::KeysUnavailable) {
         if fetching == Fetching::Forbidden {
             return Err(format!(
                 "the token's signature cannot be checked: its issuer's keys are fetched from {}\n  hint: fetch them \
@@ -143,10 +143,10 @@ fn judge_token(
             let told = valid(&claims, &claims_read(config), clock.wall());
             Ok((Some(claims), told))
         }
-        Err(jwt::Refused::KeysUnavailable) => {
+        Err(jwt::TokenError::KeysUnavailable) => {
             Err(Refused { code: 503, reason: Reason::KeysUnavailable, detail: fetched })
         }
-        Err(jwt::Refused::Invalid(why)) => match settings.on_invalid {
+        Err(jwt::TokenError::Invalid(why)) => match settings.on_invalid {
             OnInvalid::Anonymous => Ok((None, format!("{}, taken as none (on_invalid: anonymous)", words(why)))),
             OnInvalid::Reject => Err(Refused {
                 code: 401,
@@ -166,7 +166,7 @@ fn urls(settings: &Settings) -> String {
 }
 
 /// Has every set fetched once; says what went wrong.
-fn fetch(tokens: &Tokens) -> Result<String, Failure> {
+fn fetch(tokens: &Verifier) -> Result<String, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let wrong = parking_lot::Mutex::new(Vec::new());
     for remote in tokens.remotes() {

@@ -9,7 +9,7 @@ use flate2::bufread::MultiGzDecoder;
 use memchr::memmem::Finder;
 
 use crate::access_log_line::{Asked, Kind, Line, Source};
-use crate::base::pseudonym::Name;
+use crate::base::pseudonym::Pseudonym;
 use crate::cli::Failure;
 use crate::cli::bucket;
 use crate::cli::bucket_backend::{Backend, Bucket};
@@ -213,7 +213,7 @@ fn word(kind: Kind) -> &'static str {
 }
 
 /// The value behind a name, where the file itself has it: what a rule matches is no secret of a client.
-fn spelt(attribute: &str, name: Name, config: &Config) -> Option<String> {
+fn spelt(attribute: &str, name: Pseudonym, config: &Config) -> Option<String> {
     let written = config.rules.written();
     let rules = written.policies.iter().flat_map(|policy| &policy.rules);
     let of_rules = rules.flat_map(|rule| &rule.conditions);

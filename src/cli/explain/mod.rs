@@ -26,7 +26,7 @@ use crate::gateway::DEFAULT;
 use crate::limit::attribute::Attribute;
 use crate::limit::identity::Claims;
 use crate::limit::key::BucketKey;
-use crate::limit::partial::Known;
+use crate::limit::partial::Knowledge;
 use crate::limit::request::Request;
 use crate::limit::rule_set;
 use asked::{Asked, Wanted};
@@ -157,7 +157,7 @@ fn ruled(
     identity: &Identity,
     request: &Request<'_>,
 ) -> Result<Report, Failure> {
-    let known = Known {
+    let known = Knowledge {
         client: Some(request.client.address()),
         issuer: request.claims.and_then(Claims::issuer),
         at: Clock::system().wall(),

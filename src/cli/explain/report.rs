@@ -7,10 +7,11 @@ use crate::cli::bucket_backend::{Bucket, Levels};
 use crate::config::Config;
 use crate::limit::cost::Cost;
 use crate::limit::explanation::{
-    Date, Ended, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, NotTried, Part, Picked, Trial,
+    Date, Ended, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, NotTried, Part, Picked,
+    RuleOutcome,
 };
 use crate::limit::matcher::Quoted;
-use crate::limit::partial::Seen;
+use crate::limit::partial::Observed;
 use crate::limit::rule::{Action, Condition, Mode, Otherwise};
 
 /// The whole account of one request.
@@ -215,17 +216,17 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, levels: Option<&Levels>)
         charges: Vec::new(),
     };
     match &explained.trial {
-        Trial::Applies { picked, charges } => {
+        RuleOutcome::Applies { picked, charges } => {
             told.keys = picked.iter().map(key).collect();
             told.why = rule.until.map_or_else(String::new, |until| format!("until {}", Date(until)));
             told.charges = charges.iter().map(|each| charge(each, config, levels)).collect();
         }
-        Trial::Fails(failure) => (told.applies, told.why) = (Applies::No, failure.to_string()),
-        Trial::NotTried(NotTried::Behind { rule }) => {
+        RuleOutcome::Fails(failure) => (told.applies, told.why) = (Applies::No, failure.to_string()),
+        RuleOutcome::NotTried(NotTried::Behind { rule }) => {
             (told.applies, told.why) = (Applies::NotTried, format!("not tried, `{rule}` decided"));
         }
-        Trial::NotTried(NotTried::Aside) => told.applies = Applies::NotTried,
-        Trial::Undecidable(attributes) => {
+        RuleOutcome::NotTried(NotTried::Aside) => told.applies = Applies::NotTried,
+        RuleOutcome::Undecidable(attributes) => {
             let names: Vec<String> = attributes.iter().map(ToString::to_string).collect();
             (told.applies, told.why) = (Applies::Undecidable, format!("{} not known", names.join(", ")));
         }
@@ -235,7 +236,7 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, levels: Option<&Levels>)
 
 fn key(picked: &Picked<'_>) -> Key {
     let value = match &picked.value {
-        Seen::Value(value) => Quoted(value).to_string(),
+        Observed::Value(value) => Quoted(value).to_string(),
         seen => seen.to_string(),
     };
     Key { attribute: picked.to_string(), value }

@@ -1,7 +1,7 @@
 //! Finds prices that the client itself names, without bounds that make that fair.
 
 use super::File;
-use super::location::{Finding, Spot};
+use super::location::{Finding, Location};
 use crate::limit::rule::{Action, Limit, Price};
 
 /// A request may say that it costs next to nothing, or all that there is.
@@ -28,7 +28,7 @@ pub fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
 }
 
 /// Where the numbers of a limit stand.
-pub fn numbers<'t>(rule: &Spot<'t>, limit: &Limit) -> Spot<'t> {
+pub fn numbers<'t>(rule: &Location<'t>, limit: &Limit) -> Location<'t> {
     match &*limit.name {
         "" => rule.key("algorithm_config"),
         name => rule.key("limits").key(name),

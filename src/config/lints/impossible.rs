@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::File;
-use super::location::{Finding, Spot};
+use super::location::{Finding, Location};
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::{Expectation, Text};
 use crate::limit::path;
@@ -14,7 +14,7 @@ use crate::limit::rule::{Action, Condition, KeyPart};
 /// A condition looks right and never holds, or always does behind `not`.
 pub fn impossible_value(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
-    let mut look = |conditions: &[Condition], spot: &Spot<'_>| {
+    let mut look = |conditions: &[Condition], spot: &Location<'_>| {
         for (number, condition) in conditions.iter().enumerate() {
             if let Some((why, hint)) = impossible(&condition.attribute, &condition.expectation) {
                 found.push(spot.pair(number).finding(why, hint));

@@ -1,6 +1,6 @@
 //! Points at a place in the file that a lint speaks of.
 
-use crate::base::position::Place;
+use crate::base::position::Position;
 use crate::base::time::Timestamp;
 use crate::config::reader::{join, push_key};
 use crate::config::tree::{Node, Value};
@@ -8,7 +8,7 @@ use crate::config::warning::Warning;
 
 /// A value in the file, with its path.
 #[derive(Clone, Debug)]
-pub struct Spot<'t> {
+pub struct Location<'t> {
     node: &'t Node,
     path: String,
 }
@@ -16,39 +16,39 @@ pub struct Spot<'t> {
 /// What a lint has found, not named yet.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    place: Place,
+    place: Position,
     path: String,
     what: String,
     hint: String,
     from: Option<Timestamp>,
 }
 
-impl<'t> Spot<'t> {
-    pub fn root(node: &'t Node) -> Spot<'t> {
-        Spot { node, path: String::new() }
+impl<'t> Location<'t> {
+    pub fn root(node: &'t Node) -> Location<'t> {
+        Location { node, path: String::new() }
     }
 
     /// The value of a key; where it is missing, the mapping in which it is.
-    pub fn key(&self, key: &str) -> Spot<'t> {
+    pub fn key(&self, key: &str) -> Location<'t> {
         let node = self.find(key).unwrap_or(self.node);
-        Spot { node, path: join(&self.path, key) }
+        Location { node, path: join(&self.path, key) }
     }
 
     /// The value of a mapping's pair, by its number.
-    pub fn pair(&self, number: usize) -> Spot<'t> {
+    pub fn pair(&self, number: usize) -> Location<'t> {
         let Value::Map(map) = &self.node.value else { return self.clone() };
         let Some(entry) = map.get(number) else { return self.clone() };
         let mut path = self.path.clone();
         push_key(&mut path, &entry.key);
-        Spot { node: &entry.value, path }
+        Location { node: &entry.value, path }
     }
 
-    pub fn member(&self, number: usize) -> Spot<'t> {
+    pub fn member(&self, number: usize) -> Location<'t> {
         let node = match &self.node.value {
             Value::List(list) => list.get(number).unwrap_or(self.node),
             _ => self.node,
         };
-        Spot { node, path: format!("{}[{number}]", self.path) }
+        Location { node, path: format!("{}[{number}]", self.path) }
     }
 
     pub fn has(&self, key: &str) -> bool {

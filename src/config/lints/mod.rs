@@ -22,7 +22,7 @@ use super::document::Checked;
 use super::tree::Node;
 use super::warning::Warning;
 use crate::limit::rule::{Condition, Mode, Policy, Rule};
-use location::{Finding, Spot};
+use location::{Finding, Location};
 
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
@@ -48,7 +48,7 @@ pub struct File<'f> {
     config: &'f Config,
     policies: &'f [Policy],
     exempt: &'f [Vec<Condition>],
-    root: Spot<'f>,
+    root: Location<'f>,
 }
 
 /// A rule, and where it stands.
@@ -58,7 +58,7 @@ struct Standing<'f> {
     rule: &'f Rule,
     /// In its policy.
     number: usize,
-    spot: Spot<'f>,
+    spot: Location<'f>,
 }
 
 impl<'f> File<'f> {
@@ -89,8 +89,12 @@ impl Standing<'_> {
 /// The warnings of a file that are not silenced, in order of position.
 pub fn look(checked: &Checked, tree: &Node) -> Vec<Warning> {
     let written = &checked.written;
-    let file =
-        File { config: &checked.config, policies: &written.policies, exempt: &written.exempt, root: Spot::root(tree) };
+    let file = File {
+        config: &checked.config,
+        policies: &written.policies,
+        exempt: &written.exempt,
+        root: Location::root(tree),
+    };
     let wanted = LINTS.iter().filter(|(name, _)| !checked.allowed.contains(name));
     let mut warnings: Vec<Warning> =
         wanted.flat_map(|(name, lint)| lint(&file).into_iter().map(|finding| finding.named(name))).collect();

@@ -11,8 +11,8 @@ use http::{HeaderName, Method};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::host_check::AskedAs;
-use crate::gateway::state::Gateway;
+use super::host_check::HostKind;
+use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::Happened;
 use crate::limit::key::BucketKey;
 use crate::store::Store;
@@ -32,8 +32,8 @@ const SHORTEST: usize = 8;
 pub type Answered = (u16, Result<Value, &'static str>);
 
 /// `/buckets/KEY,KEY` and `/buckets?name=START`.
-pub async fn answer(gateway: &Arc<Gateway>, head: &Parts) -> Answered {
-    if AskedAs::of(head, gateway.status.host()) != AskedAs::Address {
+pub async fn answer(gateway: &Arc<GatewayState>, head: &Parts) -> Answered {
+    if HostKind::of(head, gateway.status.host()) != HostKind::Address {
         return (403, Err("ask by an address, or by localhost: another name may lead here from a foreign page"));
     }
     let Store::Memory(memory) = &gateway.store else {
@@ -72,7 +72,7 @@ fn states(memory: &Memory, keys: &[BucketKey]) -> Value {
     tell(now.0, keys, &states)
 }
 
-fn forget(gateway: &Gateway, memory: &Memory, keys: &[BucketKey]) -> Value {
+fn forget(gateway: &GatewayState, memory: &Memory, keys: &[BucketKey]) -> Value {
     let (now, states) = memory.forget(keys);
     gateway.events.note(Happened::BucketsReset, "");
     log::info!(buckets = keys.len(); "buckets were made full by an operator");
@@ -88,7 +88,7 @@ fn tell(now: u64, keys: &[BucketKey], states: &[Option<crate::limit::algorithm::
 }
 
 /// Every bucket's name is made anew: on a thread of its own, and one search at a time; none when there is one already.
-async fn find(gateway: &Arc<Gateway>, begin: String) -> Option<Value> {
+async fn find(gateway: &Arc<GatewayState>, begin: String) -> Option<Value> {
     static SEARCHING: Mutex<()> = Mutex::new(());
     let gateway = Arc::clone(gateway);
     let search = move || {

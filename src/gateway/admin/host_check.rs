@@ -15,7 +15,7 @@ use http::request::Parts;
 use crate::limit::request::without_port;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskedAs {
+pub enum HostKind {
     /// By an IP address or `localhost`: no site can have that for a name.
     Address,
     /// By this machine's name, or one without a dot, which only the network that it is asked in makes lead here.
@@ -24,18 +24,18 @@ pub enum AskedAs {
     Foreign,
 }
 
-impl AskedAs {
+impl HostKind {
     /// `host` is what this machine is called.
-    pub fn of(head: &Parts, host: &str) -> AskedAs {
+    pub fn of(head: &Parts, host: &str) -> HostKind {
         let asked = head.headers.get(HOST).map_or(&b""[..], |host| host.as_bytes());
         let asked = std::str::from_utf8(without_port(asked)).unwrap_or_default();
         let bare = asked.strip_prefix('[').and_then(|asked| asked.strip_suffix(']')).unwrap_or(asked);
         let is = |name: &str| asked.eq_ignore_ascii_case(name);
         match () {
-            () if is("localhost") || bare.parse::<IpAddr>().is_ok() => AskedAs::Address,
-            () if asked.is_empty() => AskedAs::Foreign,
-            () if is(host) || !asked.contains('.') => AskedAs::Local,
-            () => AskedAs::Foreign,
+            () if is("localhost") || bare.parse::<IpAddr>().is_ok() => HostKind::Address,
+            () if asked.is_empty() => HostKind::Foreign,
+            () if is(host) || !asked.contains('.') => HostKind::Local,
+            () => HostKind::Foreign,
         }
     }
 }
@@ -49,20 +49,20 @@ mod tests {
         let of = |asked: &str| {
             let (mut head, ()) = http::Request::new(()).into_parts();
             head.headers.insert(HOST, asked.parse().unwrap());
-            AskedAs::of(&head, "gw-1.prod.example.com")
+            HostKind::of(&head, "gw-1.prod.example.com")
         };
         for asked in ["127.0.0.1", "127.0.0.1:9901", "[::1]:9901", "localhost", "LOCALHOST:1", "10.0.0.5:80"] {
-            assert_eq!(of(asked), AskedAs::Address, "{asked}");
+            assert_eq!(of(asked), HostKind::Address, "{asked}");
         }
         for asked in ["gw-1", "tollgate-a:9090", "gw-1.prod.example.com", "GW-1.prod.example.com:9901"] {
-            assert_eq!(of(asked), AskedAs::Local, "{asked}");
+            assert_eq!(of(asked), HostKind::Local, "{asked}");
         }
         for asked in
             ["", "evil.example", "127.0.0.1.evil.example:9901", "localhost.evil.example", "gw-1.", "127.0.0.1."]
         {
-            assert_eq!(of(asked), AskedAs::Foreign, "{asked}");
+            assert_eq!(of(asked), HostKind::Foreign, "{asked}");
         }
         let (head, ()) = http::Request::new(()).into_parts();
-        assert_eq!(AskedAs::of(&head, ""), AskedAs::Foreign);
+        assert_eq!(HostKind::of(&head, ""), HostKind::Foreign);
     }
 }

@@ -1,4 +1,4 @@
-//! Seats those who come to a listener with few seats: who has kept still longest gets up for who comes.
+//! Bounds the admin listener's connections: at the limit, the longest-idle one is closed to admit a new one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const AHEAD: Micros = Micros(1_000_000);
 
 /// What a connection does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum Activity {
     Waiting,
     Answering,
 }
@@ -28,7 +28,7 @@ pub enum Found {
 
 /// Who sits is who stands in the list, and nothing else is counted: so no two are let in for the seat of one.
 #[derive(Debug)]
-pub struct Seats {
+pub struct ConnectionSlots {
     most: usize,
     seated: Mutex<Seated>,
 }
@@ -45,19 +45,19 @@ type Turn = (Timestamp, u64);
 
 /// One connection's seat, until it goes or has to get up.
 #[derive(Debug)]
-pub struct Seat<'s> {
-    seats: &'s Seats,
+pub struct AdminSlot<'s> {
+    seats: &'s ConnectionSlots,
     turn: Mutex<Turn>,
     called: Arc<Notify>,
 }
 
-impl Seats {
-    pub fn new(most: usize) -> Seats {
-        Seats { most, seated: Mutex::default() }
+impl ConnectionSlots {
+    pub fn new(most: usize) -> ConnectionSlots {
+        ConnectionSlots { most, seated: Mutex::default() }
     }
 
     /// Whoever comes is seated.
-    pub fn take(&self, now: Timestamp) -> (Seat<'_>, Found) {
+    pub fn take(&self, now: Timestamp) -> (AdminSlot<'_>, Found) {
         let mut seated = self.seated.lock();
         let mut found = Found::Free;
         if seated.by_turn.len() >= self.most
@@ -66,26 +66,26 @@ impl Seats {
             called.notify_one();
             found = Found::Taken;
         }
-        let (turn, called) = (seated.turn(now, Doing::Waiting), Arc::new(Notify::new()));
+        let (turn, called) = (seated.turn(now, Activity::Waiting), Arc::new(Notify::new()));
         seated.by_turn.insert(turn, Arc::clone(&called));
-        (Seat { seats: self, turn: Mutex::new(turn), called }, found)
+        (AdminSlot { seats: self, turn: Mutex::new(turn), called }, found)
     }
 }
 
 impl Seated {
-    fn turn(&mut self, now: Timestamp, doing: Doing) -> Turn {
+    fn turn(&mut self, now: Timestamp, doing: Activity) -> Turn {
         self.last += 1;
         let since = match doing {
-            Doing::Waiting => now,
-            Doing::Answering => now.plus(AHEAD),
+            Activity::Waiting => now,
+            Activity::Answering => now.plus(AHEAD),
         };
         (since, self.last)
     }
 }
 
-impl Seat<'_> {
+impl AdminSlot<'_> {
     /// Begins to do something else. Who has been told to get up is not seated again.
-    pub fn begin(&self, doing: Doing, now: Timestamp) {
+    pub fn begin(&self, doing: Activity, now: Timestamp) {
         let mut seated = self.seats.seated.lock();
         let mut turn = self.turn.lock();
         if let Some(called) = seated.by_turn.remove(&turn) {
@@ -100,7 +100,7 @@ impl Seat<'_> {
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for AdminSlot<'_> {
     fn drop(&mut self) {
         self.seats.seated.lock().by_turn.remove(self.turn.get_mut());
     }
@@ -114,22 +114,22 @@ mod tests {
         Timestamp(seconds * 1_000_000)
     }
 
-    fn is_needed(seat: &Seat) -> bool {
+    fn is_needed(seat: &AdminSlot) -> bool {
         let waits = std::pin::pin!(seat.needed());
         waits.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready()
     }
 
-    fn seated(seats: &Seats) -> usize {
+    fn seated(seats: &ConnectionSlots) -> usize {
         seats.seated.lock().by_turn.len()
     }
 
     #[test]
     fn who_has_kept_still_longest_gets_up_whatever_it_waits_for() {
-        let seats = Seats::new(3);
+        let seats = ConnectionSlots::new(3);
         let [unread, silent, kept] = [0, 1, 2].map(|second| seats.take(at(second)).0);
-        unread.begin(Doing::Answering, at(3));
-        kept.begin(Doing::Answering, at(4));
-        kept.begin(Doing::Waiting, at(5));
+        unread.begin(Activity::Answering, at(3));
+        kept.begin(Activity::Answering, at(4));
+        kept.begin(Activity::Waiting, at(5));
         let (first, found) = seats.take(at(60));
         assert_eq!((found, is_needed(&silent)), (Found::Taken, true));
         assert!(!is_needed(&unread) && !is_needed(&kept));
@@ -143,10 +143,10 @@ mod tests {
 
     #[test]
     fn a_flood_of_silent_connections_does_not_cut_off_an_answer() {
-        let seats = Seats::new(4);
+        let seats = ConnectionSlots::new(4);
         let (asks, _) = seats.take(at(10));
-        asks.begin(Doing::Answering, at(10));
-        let mut silent: Vec<Seat> = (0..1000).map(|_| seats.take(at(10)).0).collect();
+        asks.begin(Activity::Answering, at(10));
+        let mut silent: Vec<AdminSlot> = (0..1000).map(|_| seats.take(at(10)).0).collect();
         assert!(!is_needed(&asks));
         assert_eq!(silent.iter().filter(|seat| is_needed(seat)).count(), 997);
         // A second later it has had its time.
@@ -158,12 +158,12 @@ mod tests {
 
     #[test]
     fn who_is_told_to_go_as_its_request_comes_leaves_no_seat_for_two() {
-        let seats = Seats::new(2);
+        let seats = ConnectionSlots::new(2);
         let [told, other] = [1, 2].map(|second| seats.take(at(second)).0);
         let (third, found) = seats.take(at(3));
         assert_eq!((found, seated(&seats)), (Found::Taken, 2));
         // It has not heard yet; its request does not seat it again, and its end frees no seat of another.
-        told.begin(Doing::Answering, at(3));
+        told.begin(Activity::Answering, at(3));
         assert_eq!(seated(&seats), 2);
         drop(told);
         assert_eq!(seated(&seats), 2);
@@ -176,12 +176,12 @@ mod tests {
 
     #[test]
     fn a_seat_is_free_as_soon_as_its_connection_ends() {
-        let seats = Seats::new(1);
+        let seats = ConnectionSlots::new(1);
         for second in 0..10 {
             let (seat, found) = seats.take(at(second));
             assert_eq!(found, Found::Free);
-            seat.begin(Doing::Answering, at(second));
-            seat.begin(Doing::Waiting, at(second));
+            seat.begin(Activity::Answering, at(second));
+            seat.begin(Activity::Waiting, at(second));
         }
         assert_eq!(seated(&seats), 0);
     }

@@ -13,12 +13,12 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response};
 use pingora::protocols::http::ServerSession;
 
-use super::state::{Gateway, Standing};
-use host_check::AskedAs;
+use super::state::{GatewayState, Readiness};
+use host_check::HostKind;
 use status::Document;
 
 #[derive(Debug)]
-pub struct Admin(pub Arc<Gateway>);
+pub struct Admin(pub Arc<GatewayState>);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
@@ -35,7 +35,7 @@ impl Admin {
         let path = head.uri.path();
         let shows =
             matches!(path, "/status.json" | "/history.json") || path == "/" && status::is_browser(&head.headers);
-        if shows && AskedAs::of(head, self.0.status.host()) == AskedAs::Foreign {
+        if shows && HostKind::of(head, self.0.status.host()) == HostKind::Foreign {
             let host = self.0.status.host();
             let hint = format!(
                 "ask by an address, by localhost or by {host}: another name may lead here from a foreign page\n"
@@ -88,8 +88,8 @@ impl Admin {
         let standing = self.0.standing();
         let code = match standing {
             // Who asks is asking about the address, and the next process is there.
-            Standing::Ready | Standing::HandedOver => 200,
-            Standing::Draining | Standing::KeysMissing => 503,
+            Readiness::Ready | Readiness::HandedOver => 200,
+            Readiness::Draining | Readiness::KeysMissing => 503,
         };
         let status = standing.name();
         let (store, up) = (self.0.store.name(), self.0.store_health.is_up());

@@ -16,9 +16,9 @@ use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 
 use super::Admin;
-use super::idle_eviction::{Doing, Found, Seat, Seats};
+use super::idle_eviction::{Activity, AdminSlot, ConnectionSlots, Found};
 use crate::base::time::{Micros, Timestamp};
-use crate::gateway::runtime::log_throttle::Sampled;
+use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::telemetry::events::Happened;
 
 /// How long the first head may take, from when the connection is opened.
@@ -29,16 +29,16 @@ const KEPT: Duration = Duration::from_secs(70);
 const ANSWER: Duration = Duration::from_secs(60);
 const PACE: Micros = Micros(60_000_000);
 
-pub struct AdminDoor {
+pub struct AdminServer {
     admin: Admin,
     most: usize,
-    seats: Seats,
+    seats: ConnectionSlots,
     closed: Counter,
-    told: Sampled,
+    told: LogThrottle,
 }
 
 #[async_trait]
-impl ServerApp for AdminDoor {
+impl ServerApp for AdminServer {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let (seat, found) = self.seats.take(self.now());
         if found == Found::Taken {
@@ -51,14 +51,14 @@ impl ServerApp for AdminDoor {
     }
 }
 
-impl AdminDoor {
-    pub fn new(admin: Admin, most: usize) -> AdminDoor {
-        AdminDoor {
+impl AdminServer {
+    pub fn new(admin: Admin, most: usize) -> AdminServer {
+        AdminServer {
             closed: admin.0.metrics.admin_connections_closed(),
             admin,
             most,
-            seats: Seats::new(most),
-            told: Sampled::default(),
+            seats: ConnectionSlots::new(most),
+            told: LogThrottle::default(),
         }
     }
 
@@ -75,7 +75,7 @@ impl AdminDoor {
     }
 
     /// Request after request, for as long as they come and their answers are taken.
-    async fn serve(&self, stream: Stream, seat: &Seat<'_>, shutdown: &ShutdownWatch) -> Option<Stream> {
+    async fn serve(&self, stream: Stream, seat: &AdminSlot<'_>, shutdown: &ShutdownWatch) -> Option<Stream> {
         let (mut stream, mut settings, mut patience) = (stream, None::<HttpPersistentSettings>, HEAD);
         loop {
             let mut session = ServerSession::new_http1(stream);
@@ -86,10 +86,10 @@ impl AdminDoor {
             if !matches!(read, Ok(Ok(true))) {
                 return None;
             }
-            seat.begin(Doing::Answering, self.now());
+            seat.begin(Activity::Answering, self.now());
             session.set_keepalive(if *shutdown.borrow() { None } else { Some(KEPT.as_secs()) });
             let answered = tokio::time::timeout(ANSWER, self.answer(session)).await;
-            seat.begin(Doing::Waiting, self.now());
+            seat.begin(Activity::Waiting, self.now());
             let (next, kept) = answered.ok().flatten()?.consume();
             (stream, settings, patience) = (next, kept, KEPT);
         }

@@ -6,23 +6,23 @@ mod store_fallback;
 
 use std::sync::Arc;
 
-use super::proxy::request_record::{Paid, Record};
-use super::response::problem::{Problem, Reason, Reply};
+use super::proxy::request_record::{Paid, RequestRecord};
+use super::response::problem::{Problem, ProblemResponse, Reason};
 use super::response::ratelimit_fields::RateFields;
-use super::state::Gateway;
+use super::state::GatewayState;
 use super::state::snapshot::Snapshot;
-use super::telemetry::labels::Fate;
+use super::telemetry::labels::DecisionResult;
 use super::telemetry::metrics::LimitMetrics;
 use crate::base::time::{Micros, Timestamp};
 use crate::config::Jitter;
-use crate::limit::ambiguity::Unclear;
+use crate::limit::ambiguity::Ambiguity;
 use crate::limit::charge::{Charge, Plan, Settlement};
 use crate::limit::cost::Cost;
 use crate::limit::outcome::{Outcome, Verdict};
 use crate::limit::request::Request;
 use crate::limit::rule::{Expose, Mode, RefusalStatus};
 use crate::limit::rule_set::Answer;
-use crate::store::{Caller, Lane, Source, Taken};
+use crate::store::{Caller, Source, Taken, Worker};
 use authenticate::{Identity, Refused};
 use store_fallback::fall_back;
 
@@ -39,7 +39,7 @@ pub enum Decision {
 /// How a request came in.
 #[derive(Debug)]
 pub struct Arrival {
-    pub lane: Lane,
+    pub lane: Worker,
     /// When it was there to be decided.
     pub at: Timestamp,
     pub caller: Option<Arc<dyn Caller>>,
@@ -64,14 +64,14 @@ impl Refusal {
         Decision::Refuse(Box::new(Refusal { status, reason, retry_after, fields: None, violated: None }))
     }
 
-    pub fn reply(&self) -> Reply<'_> {
+    pub fn reply(&self) -> ProblemResponse<'_> {
         let names = || self.violated.iter().flatten().map(String::as_str).collect();
         let problem = match (&self.violated, self.status) {
             (None, _) => Problem::Blank,
             (Some(_), 503) => Problem::ReducedCapacity { violated: names() },
             (Some(_), _) => Problem::QuotaExceeded { violated: names() },
         };
-        Reply {
+        ProblemResponse {
             status: self.status,
             reason: Some(self.reason),
             problem,
@@ -83,11 +83,11 @@ impl Refusal {
 
 /// Decides, and counts what was decided. What the access log is to say of it goes into `record`.
 pub async fn decide(
-    gateway: &Gateway,
+    gateway: &GatewayState,
     snapshot: &Snapshot,
     request: &Request<'_>,
     arrival: Arrival,
-    mut record: Option<&mut Record>,
+    mut record: Option<&mut RequestRecord>,
 ) -> Decision {
     let (fate, decision) = match identify(gateway, snapshot, request).await {
         Ok(identity) => {
@@ -98,29 +98,29 @@ pub async fn decide(
             }
             decided
         }
-        Err(refused) => (Fate::Refused, Refusal::of(refused, snapshot.config.retry_after_jitter)),
+        Err(refused) => (DecisionResult::Refused, Refusal::of(refused, snapshot.config.retry_after_jitter)),
     };
     gateway.metrics.count_decision(fate);
     decision
 }
 
 /// What comes before any rule: whether the request can be read in one way, then who asks.
-async fn identify(gateway: &Gateway, snapshot: &Snapshot, request: &Request<'_>) -> Result<Identity, Refused> {
+async fn identify(gateway: &GatewayState, snapshot: &Snapshot, request: &Request<'_>) -> Result<Identity, Refused> {
     snapshot.config.rules.read(request).map_err(|unclear| match unclear {
-        Unclear::Ambiguous => Refused::new(400, Reason::AmbiguousRequest),
-        Unclear::Path => Refused::new(400, Reason::BadRequest),
+        Ambiguity::Ambiguous => Refused::new(400, Reason::AmbiguousRequest),
+        Ambiguity::Path => Refused::new(400, Reason::BadRequest),
     })?;
     authenticate::judge(snapshot, &gateway.metrics, request).await
 }
 
 /// Asks the rules, and the store for what they want to be paid.
 async fn charge(
-    gateway: &Gateway,
+    gateway: &GatewayState,
     snapshot: &Snapshot,
     request: &Request<'_>,
     arrival: Arrival,
-    record: Option<&mut Record>,
-) -> (Fate, Decision) {
+    record: Option<&mut RequestRecord>,
+) -> (DecisionResult, Decision) {
     let ruling = snapshot.config.rules.plan(request, gateway.clock.date(arrival.at));
     for policy in &ruling.unmatched {
         if let Some(counter) = usize::try_from(policy.0).ok().and_then(|place| snapshot.unmatched.get(place)) {
@@ -128,25 +128,26 @@ async fn charge(
         }
     }
     match ruling.answer {
-        Answer::Denied => {
-            (Fate::Refused, Refusal::of(Refused::new(403, Reason::Denied), snapshot.config.retry_after_jitter))
-        }
-        Answer::Exempt => (Fate::Exempt, Decision::Pass(None)),
+        Answer::Denied => (
+            DecisionResult::Refused,
+            Refusal::of(Refused::new(403, Reason::Denied), snapshot.config.retry_after_jitter),
+        ),
+        Answer::Exempt => (DecisionResult::Exempt, Decision::Pass(None)),
         Answer::TooLarge(plan) => {
             let decision = too_large(snapshot, &plan);
             if let Some(record) = record {
                 record.paid = Paid::TooLarge(plan);
             }
-            (Fate::Refused, decision)
+            (DecisionResult::Refused, decision)
         }
-        Answer::Charge(plan) if plan.is_empty() => (Fate::Unlimited, Decision::Pass(None)),
+        Answer::Charge(plan) if plan.is_empty() => (DecisionResult::Unlimited, Decision::Pass(None)),
         Answer::Charge(plan) => {
             let taken = match gateway.store.take(arrival.lane, &plan, arrival.caller).await {
                 Ok(Some(taken)) => {
                     gateway.metrics.evicted.increment(taken.evicted);
                     Ok(taken)
                 }
-                Ok(None) => return (Fate::Refused, Decision::Gone),
+                Ok(None) => return (DecisionResult::Refused, Decision::Gone),
                 Err(error) => fall_back(gateway, snapshot, &plan, error),
             };
             let source = taken.as_ref().map_or(Source::Local, |taken| taken.source);
@@ -159,7 +160,7 @@ async fn charge(
                     let decided = settled(snapshot, &plan, &taken);
                     (decided, Paid::Settled(plan, taken.settlement, source))
                 }
-                Err(refusal) => ((Fate::Refused, Decision::Refuse(refusal)), Paid::Unavailable(plan)),
+                Err(refusal) => ((DecisionResult::Refused, Decision::Refuse(refusal)), Paid::Unavailable(plan)),
             };
             if let Some(record) = record {
                 record.paid = paid;
@@ -170,16 +171,16 @@ async fn charge(
     }
 }
 
-fn settled(snapshot: &Snapshot, plan: &Plan, taken: &Taken) -> (Fate, Decision) {
+fn settled(snapshot: &Snapshot, plan: &Plan, taken: &Taken) -> (DecisionResult, Decision) {
     count(snapshot, plan, taken);
     let settlement = &taken.settlement;
     let fields = RateFields::new(&snapshot.config.headers, &snapshot.shown, plan, Some(settlement));
     match settlement.verdict {
-        Verdict::Allow if plan.enforced.is_empty() => (Fate::Unlimited, Decision::Pass(None)),
-        Verdict::Allow => (Fate::Allowed, Decision::Pass(Some(Box::new(fields)))),
+        Verdict::Allow if plan.enforced.is_empty() => (DecisionResult::Unlimited, Decision::Pass(None)),
+        Verdict::Allow => (DecisionResult::Allowed, Decision::Pass(Some(Box::new(fields)))),
         Verdict::Deny | Verdict::Never | Verdict::Unasked => {
             let refusal = refusal(snapshot, plan, settlement, fields);
-            (Fate::Refused, Decision::Refuse(Box::new(refusal)))
+            (DecisionResult::Refused, Decision::Refuse(Box::new(refusal)))
         }
     }
 }

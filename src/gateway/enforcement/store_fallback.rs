@@ -9,7 +9,7 @@ use super::{Refusal, retry_after};
 use crate::base::time::Micros;
 use crate::gateway::response::problem::Reason;
 use crate::gateway::response::ratelimit_fields::RateFields;
-use crate::gateway::state::Gateway;
+use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::limit::charge::{Charge, Plan, Settlement};
 use crate::limit::outcome::{Outcome, Verdict};
@@ -21,7 +21,7 @@ const OUTAGE: Micros = Micros(3_000_000);
 
 /// What this gateway alone comes to, or the refusal of a limit that wants the store's word.
 pub fn fall_back(
-    gateway: &Gateway,
+    gateway: &GatewayState,
     snapshot: &Snapshot,
     plan: &Plan,
     error: StoreError,
@@ -51,7 +51,7 @@ pub fn fall_back(
 }
 
 /// Charges those that are to be charged here; of the others nothing is known.
-fn take_locally(gateway: &Gateway, plan: &Plan, is_local: impl Fn(&Charge) -> bool) -> Taken {
+fn take_locally(gateway: &GatewayState, plan: &Plan, is_local: impl Fn(&Charge) -> bool) -> Taken {
     let enforced: SmallVec<[_; 2]> = plan.enforced.iter().filter(|charge| is_local(charge)).cloned().collect();
     if enforced.is_empty() {
         let enforced = plan.enforced.iter().map(|_| Outcome::UNASKED).collect();

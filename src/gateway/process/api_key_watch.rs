@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::file_fingerprint::{Stamp, Why};
+use super::file_fingerprint::{FileFingerprint, Trigger};
 use crate::auth::api_keys::ApiKeys;
 use crate::auth::key_file;
 use crate::auth::key_file::Fault;
@@ -17,7 +17,7 @@ use crate::config;
 /// The most faults that one line of the log names.
 const NAMED: usize = 10;
 
-/// Why a file is not taken up.
+/// Why a file is not accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unfit {
     pub problems: usize,
@@ -25,33 +25,33 @@ pub struct Unfit {
 }
 
 #[derive(Debug)]
-pub struct KeyWatch {
+pub struct ApiKeyWatch {
     pub api_keys: Arc<ApiKeys>,
     /// How the file looked last.
-    looked: Option<Stamp>,
+    looked: Option<FileFingerprint>,
     /// How it looked when it was last read.
-    read: Option<Stamp>,
+    read: Option<FileFingerprint>,
     /// Of what was then in it; none if it could not be read. A file that was only touched is no news.
     hash: Option<[u8; 32]>,
 }
 
-impl KeyWatch {
+impl ApiKeyWatch {
     /// It was read before it is watched: whatever came in between is found at the first look.
-    pub fn new(api_keys: Arc<ApiKeys>) -> KeyWatch {
+    pub fn new(api_keys: Arc<ApiKeys>) -> ApiKeyWatch {
         let hash = Some(api_keys.keys().source());
-        KeyWatch { api_keys, looked: None, read: None, hash }
+        ApiKeyWatch { api_keys, looked: None, read: None, hash }
     }
 
     /// How many keys were taken up, or why none were; none when there is nothing new.
-    pub fn look(&mut self, why: Why) -> Option<Result<usize, Unfit>> {
+    pub fn look(&mut self, why: Trigger) -> Option<Result<usize, Unfit>> {
         let path = &self.api_keys.file;
-        let stamp = Stamp::of(path);
+        let stamp = FileFingerprint::of(path);
         let settled = self.looked.replace(stamp) == Some(stamp);
-        if why == Why::Time && (!settled || self.read == Some(stamp)) {
+        if why == Trigger::Time && (!settled || self.read == Some(stamp)) {
             return None;
         }
         let bytes = stamp.unreadable().map_or_else(|| config::read_file(path), Err);
-        if Stamp::of(path) != stamp {
+        if FileFingerprint::of(path) != stamp {
             // It changed while it was read.
             self.looked = None;
             return None;
@@ -60,7 +60,7 @@ impl KeyWatch {
         self.read = settled.then_some(stamp);
         let hash = bytes.as_ref().ok().map(|bytes| Sha256::digest(bytes).into());
         let news = std::mem::replace(&mut self.hash, hash) != hash;
-        (news || why == Why::Asked).then(|| self.take_up(bytes))
+        (news || why == Trigger::Asked).then(|| self.take_up(bytes))
     }
 
     fn take_up(&self, bytes: io::Result<Vec<u8>>) -> Result<usize, Unfit> {
@@ -92,13 +92,13 @@ mod tests {
     const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
     /// A file with one key, watched since it was read.
-    fn watched(folder: &Path) -> KeyWatch {
+    fn watched(folder: &Path) -> ApiKeyWatch {
         let file = folder.join("api-keys.txt");
         let text = format!("{HASH} acme gold\n");
         std::fs::write(&file, &text).unwrap();
         let keys = key_file::parse(text.as_bytes()).unwrap();
         let from = Attribute::parse("header:x-api-key").unwrap();
-        KeyWatch::new(Arc::new(ApiKeys::new(from, OnInvalid::Reject, file, keys)))
+        ApiKeyWatch::new(Arc::new(ApiKeys::new(from, OnInvalid::Reject, file, keys)))
     }
 
     #[test]
@@ -107,15 +107,15 @@ mod tests {
         let mut watched = watched(folder.path());
         let file = watched.api_keys.file.clone();
         for _ in 0..3 {
-            assert_eq!(watched.look(Why::Time), None);
+            assert_eq!(watched.look(Trigger::Time), None);
         }
         std::fs::write(&file, "").unwrap();
-        assert_eq!(watched.look(Why::Time), None);
+        assert_eq!(watched.look(Trigger::Time), None);
         std::fs::write(&file, format!("# whole\n{HASH} acme silver\n")).unwrap();
-        assert_eq!(watched.look(Why::Time), None);
-        assert_eq!(watched.look(Why::Time), Some(Ok(1)));
-        assert_eq!(watched.look(Why::Time), None);
-        assert_eq!(watched.look(Why::Asked), Some(Ok(1)));
+        assert_eq!(watched.look(Trigger::Time), None);
+        assert_eq!(watched.look(Trigger::Time), Some(Ok(1)));
+        assert_eq!(watched.look(Trigger::Time), None);
+        assert_eq!(watched.look(Trigger::Asked), Some(Ok(1)));
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
         std::fs::copy(&file, folder.path().join("copy")).unwrap();
         std::fs::rename(folder.path().join("copy"), &file).unwrap();
         for _ in 0..3 {
-            assert_eq!(watched.look(Why::Time), None);
+            assert_eq!(watched.look(Trigger::Time), None);
         }
     }
 
@@ -137,7 +137,7 @@ mod tests {
         let file = watched.api_keys.file.clone();
         let before = watched.api_keys.keys().source();
         let mut said = |wrong: &str| {
-            let found: Vec<_> = (0..4).filter_map(|_| watched.look(Why::Time)).collect();
+            let found: Vec<_> = (0..4).filter_map(|_| watched.look(Trigger::Time)).collect();
             let [Err(unfit)] = &found[..] else { panic!("{found:?}") };
             assert!(unfit.detail.contains(wrong), "{unfit:?}");
             assert!(watched.api_keys.keys().source() == before);
@@ -149,9 +149,9 @@ mod tests {
         assert_eq!(said("must be a readable file: "), 1);
         std::fs::create_dir(&file).unwrap();
         // Still not readable, for another reason: nothing that was not said.
-        assert_eq!((0..4).find_map(|_| watched.look(Why::Time)), None);
+        assert_eq!((0..4).find_map(|_| watched.look(Trigger::Time)), None);
         std::fs::remove_dir(&file).unwrap();
         std::fs::write(&file, format!("{HASH} acme gold\n")).unwrap();
-        assert_eq!((0..4).find_map(|_| watched.look(Why::Time)), Some(Ok(1)));
+        assert_eq!((0..4).find_map(|_| watched.look(Trigger::Time)), Some(Ok(1)));
     }
 }

@@ -4,7 +4,7 @@
 //! them decides whether there is news: a file that was only touched is none, and neither is a wrong one that is still wrong
 //! in the same way.
 
-use super::file_fingerprint::{Stamp, Why};
+use super::file_fingerprint::{FileFingerprint, Trigger};
 use crate::config::problem::Problems;
 use crate::config::{Config, Loaded, Source};
 
@@ -24,9 +24,9 @@ pub struct ConfigWatch {
     /// What was read last.
     sources: Vec<Source>,
     /// How these looked last.
-    looked: Option<Vec<Stamp>>,
+    looked: Option<Vec<FileFingerprint>>,
     /// How they looked when they were read.
-    read: Option<Vec<Stamp>>,
+    read: Option<Vec<FileFingerprint>>,
 }
 
 impl ConfigWatch {
@@ -42,11 +42,11 @@ impl ConfigWatch {
         })
     }
 
-    pub fn look(&mut self, why: Why) -> Option<Found> {
+    pub fn look(&mut self, why: Trigger) -> Option<Found> {
         let stamps = self.stamps();
         let settled = self.looked.as_ref() == Some(&stamps);
         self.looked = Some(stamps.clone());
-        if why == Why::Time && (!settled || self.read.as_ref() == Some(&stamps)) {
+        if why == Trigger::Time && (!settled || self.read.as_ref() == Some(&stamps)) {
             return None;
         }
         let path = &self.sources.first()?.path;
@@ -55,9 +55,9 @@ impl ConfigWatch {
         if self.sources == self.in_force && unchanged() {
             // Not checked again: the file of API keys, which is not among them, may be wrong by now, and says so itself.
             self.read = settled.then_some(stamps);
-            return (why == Why::Asked).then_some(Found::InForce);
+            return (why == Trigger::Asked).then_some(Found::InForce);
         }
-        let loaded = match stamps.first().and_then(Stamp::unreadable) {
+        let loaded = match stamps.first().and_then(FileFingerprint::unreadable) {
             Some(error) => Loaded::unreadable(path, &error),
             None => Loaded::from(path),
         };
@@ -69,7 +69,7 @@ impl ConfigWatch {
         // A file that was not named before has been read without a look at it before.
         let same_files = loaded.sources.iter().map(|source| &source.path).eq(self.sources.iter().map(|old| &old.path));
         self.read = (settled && same_files).then_some(stamps);
-        let news = loaded.sources != self.sources || why == Why::Asked;
+        let news = loaded.sources != self.sources || why == Trigger::Asked;
         self.sources = loaded.sources;
         match loaded.config {
             Err(problems) => news.then_some(Found::Wrong(problems)),
@@ -81,8 +81,8 @@ impl ConfigWatch {
         }
     }
 
-    fn stamps(&self) -> Vec<Stamp> {
-        self.sources.iter().map(|source| Stamp::of(&source.path)).collect()
+    fn stamps(&self) -> Vec<FileFingerprint> {
+        self.sources.iter().map(|source| FileFingerprint::of(&source.path)).collect()
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
 
     /// What so many looks by time have found.
     fn looks(watch: &mut ConfigWatch, count: usize) -> Vec<String> {
-        let found = (0..count).filter_map(|_| watch.look(Why::Time));
+        let found = (0..count).filter_map(|_| watch.look(Trigger::Time));
         found
             .map(|found| match found {
                 Found::Changed(config) => format!("{}:{}", config.upstream.host, config.upstream.port),
@@ -125,8 +125,8 @@ mod tests {
         assert_eq!(looks(&mut watch, 4), ["b:80"]);
         // Asked, it does not wait.
         std::fs::write(&file, "upstream: http://c\n").unwrap();
-        assert!(matches!(watch.look(Why::Asked), Some(Found::Changed(_))));
-        assert!(matches!(watch.look(Why::Asked), Some(Found::InForce)));
+        assert!(matches!(watch.look(Trigger::Asked), Some(Found::Changed(_))));
+        assert!(matches!(watch.look(Trigger::Asked), Some(Found::InForce)));
         assert_eq!(looks(&mut watch, 4), [""; 0]);
     }
 
@@ -141,7 +141,7 @@ mod tests {
         std::fs::copy(&file, folder.path().join("copy")).unwrap();
         std::fs::rename(folder.path().join("copy"), &file).unwrap();
         assert_eq!(looks(&mut watch, 4), [""; 0]);
-        assert!(matches!(watch.look(Why::Asked), Some(Found::Wrong(_))));
+        assert!(matches!(watch.look(Trigger::Asked), Some(Found::Wrong(_))));
         std::fs::remove_file(&file).unwrap();
         assert_eq!(looks(&mut watch, 4), ["1"]);
         std::fs::write(&file, right).unwrap();

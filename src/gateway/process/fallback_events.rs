@@ -11,13 +11,13 @@ const QUIET: u32 = 10;
 const NAMED: usize = 3;
 
 #[derive(Debug, Default)]
-pub struct WithoutStore {
+pub struct FallbackEvents {
     /// Those that have done so; none while the store decides.
     limits: BTreeSet<String>,
     quiet: u32,
 }
 
-impl WithoutStore {
+impl FallbackEvents {
     /// To be called every second.
     pub fn look(&mut self, snapshot: &Snapshot, events: &Events) {
         let fallen = snapshot.all_limits().filter(|(_, metrics)| metrics.has_fallen_back());
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn an_outage_is_one_event_when_it_begins_and_one_when_it_is_over() {
         let events = Events::new(Clock::manual(Timestamp(0)));
-        let mut without_store = WithoutStore::default();
+        let mut without_store = FallbackEvents::default();
         let names = |count: usize| (0..count).map(|number| format!("plan/r{number}")).collect::<Vec<_>>();
         let told = || events.all().into_iter().map(|event| (event.what, event.detail)).collect::<Vec<_>>();
         for seconds in [names(0), names(1), names(0), names(5), names(1)] {

@@ -12,7 +12,7 @@ pub const PACE: Duration = Duration::from_millis(500);
 
 /// Why a file is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum Trigger {
     Time,
     /// By an operator, who wants an answer, and has finished writing.
     Asked,
@@ -21,11 +21,11 @@ pub enum Why {
 /// What tells a file from a changed one, short of reading it: the device and number of what the path leads to, its size,
 /// and when it and its entry were last changed; or why that cannot be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp(Result<[i128; 7], io::ErrorKind>);
+pub struct FileFingerprint(Result<[i128; 7], io::ErrorKind>);
 
-impl Stamp {
-    pub fn of(path: &Path) -> Stamp {
-        Stamp(match std::fs::metadata(path) {
+impl FileFingerprint {
+    pub fn of(path: &Path) -> FileFingerprint {
+        FileFingerprint(match std::fs::metadata(path) {
             // A pipe would keep whoever opens it.
             Ok(file) if !file.is_file() => Err(io::ErrorKind::InvalidInput),
             Ok(file) => Ok([

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::auth::jwt::jwks::{Failure, Remote};
 use crate::base::time::Timestamp;
-use crate::gateway::state::Gateway;
+use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::Happened;
 
 /// Keeps an issuer's keys fresh, and says when they cannot be had: once, until they can
 /// again.
-pub async fn keep_fresh(gateway: Arc<Gateway>, remote: Arc<Remote>) {
+pub async fn keep_fresh(gateway: Arc<GatewayState>, remote: Arc<Remote>) {
     let failing = AtomicBool::new(false);
     let told = |issuer: &str, fetched: Result<usize, Failure>| match fetched {
         Ok(keys) => {

@@ -10,16 +10,16 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
-use super::api_key_watch::{KeyWatch, Unfit};
+use super::api_key_watch::{ApiKeyWatch, Unfit};
 use super::config_watch::{ConfigWatch, Found};
-use super::file_fingerprint::{PACE, Why};
+use super::file_fingerprint::{PACE, Trigger};
 use super::jwks_refresh::keep_fresh;
 use super::warned::warn;
 use crate::auth::jwt::jwks::Remote;
-use crate::config::diff::Anew;
+use crate::config::diff::Reset;
 use crate::config::problem::Problems;
 use crate::config::{Config, Log, Source};
-use crate::gateway::state::Gateway;
+use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::Happened;
 use crate::gateway::telemetry::reload_status::File;
@@ -35,18 +35,18 @@ pub type Relog = Box<dyn Fn(Log) + Send + Sync>;
 
 /// What goes on beside one configuration after the other.
 pub struct Reload {
-    gateway: Arc<Gateway>,
+    gateway: Arc<GatewayState>,
     relog: Relog,
     /// None: the file cannot be read again.
     config: Option<ConfigWatch>,
-    keys: Option<KeyWatch>,
+    keys: Option<ApiKeyWatch>,
     fetching: Vec<(Arc<Remote>, AbortHandle)>,
     /// Those that requests may still run under. They are kept here until none does, so that no request has to free one.
     leaving: Vec<Arc<Snapshot>>,
 }
 
 impl Reload {
-    pub fn new(gateway: Arc<Gateway>, sources: Vec<Source>, relog: Relog) -> Reload {
+    pub fn new(gateway: Arc<GatewayState>, sources: Vec<Source>, relog: Relog) -> Reload {
         let (config, leaving, fetching) = (ConfigWatch::new(sources), Vec::new(), Vec::new());
         Reload { gateway, relog, config, keys: None, fetching, leaving }
     }
@@ -61,8 +61,8 @@ impl Reload {
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let why = tokio::select! {
-                _ = pace.tick() => Why::Time,
-                () = self.gateway.hangup.notified() => Why::Asked,
+                _ = pace.tick() => Trigger::Time,
+                () = self.gateway.hangup.notified() => Trigger::Asked,
             };
             self.gateway.clock.compare();
             self.leaving.retain(|snapshot| Arc::strong_count(snapshot) > 1);
@@ -71,7 +71,7 @@ impl Reload {
         }
     }
 
-    async fn look_at_config(&mut self, why: Why) {
+    async fn look_at_config(&mut self, why: Trigger) {
         let Some(mut watch) = self.config.take() else { return };
         // A large file takes its time to read, and one on a network as long as it likes.
         let look = tokio::task::spawn_blocking(move || {
@@ -139,7 +139,7 @@ impl Reload {
             log::warn!(keys = late.join(", "); "only a restart changes these, they are as they were");
         }
         if !anew.is_empty() {
-            let which = list(anew.iter().map(Anew::to_string));
+            let which = list(anew.iter().map(Reset::to_string));
             log::warn!(limits = anew.len(), which; "buckets start anew");
         }
         warn(&warnings);
@@ -147,7 +147,7 @@ impl Reload {
 
     /// Keeps up what a snapshot looks up and fetches, and gives up what it does not. Whose keys are new comes back.
     fn follow(&mut self, snapshot: &Arc<Snapshot>) -> Vec<Arc<Remote>> {
-        self.keys = snapshot.config.api_keys.clone().map(KeyWatch::new);
+        self.keys = snapshot.config.api_keys.clone().map(ApiKeyWatch::new);
         if snapshot.upstream.begin() {
             tokio::spawn(keep_looking_up(Arc::downgrade(&snapshot.upstream)));
         }
@@ -165,7 +165,7 @@ impl Reload {
         new
     }
 
-    async fn look_at_keys(&mut self, why: Why) {
+    async fn look_at_keys(&mut self, why: Trigger) {
         let Some(mut watch) = self.keys.take() else { return };
         let look = tokio::task::spawn_blocking(move || {
             let found = watch.look(why);

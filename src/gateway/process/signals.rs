@@ -11,20 +11,20 @@ use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::BackgroundService;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::fallback_events::WithoutStore;
+use super::fallback_events::FallbackEvents;
 use super::reload::Reload;
-use super::upgrade::{Handover, Next};
+use super::upgrade::{NextProcess, Upgrade};
 use crate::config::Drain;
 use crate::gateway::admin::status;
 use crate::gateway::runtime::supervise;
-use crate::gateway::state::Gateway;
+use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::Happened;
 use crate::gateway::telemetry::trace::PATIENCE;
 
 /// Waits for the signal to leave. SIGHUP is no such signal.
 pub struct Signals {
-    pub gateway: Arc<Gateway>,
-    pub handover: Handover,
+    pub gateway: Arc<GatewayState>,
+    pub handover: Upgrade,
     /// Called once signals are listened for: from then on the process leaves as it should.
     pub ready: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -51,7 +51,7 @@ impl ShutdownSignalWatch for Signals {
         if let Some(ready) = self.ready.lock().take() {
             ready();
         }
-        let mut next: Option<Next> = None;
+        let mut next: Option<NextProcess> = None;
         let delay = loop {
             tokio::select! {
                 end = ends.next() => break match end {
@@ -155,7 +155,7 @@ impl Ends {
 }
 
 /// Whether the next process is ready; never, while there is none.
-async fn taken_over(next: &mut Option<Next>) -> bool {
+async fn taken_over(next: &mut Option<NextProcess>) -> bool {
     match next {
         Some(next) => next.is_ready().await,
         None => std::future::pending().await,
@@ -164,7 +164,7 @@ async fn taken_over(next: &mut Option<Next>) -> bool {
 
 impl Signals {
     /// Starts a next process, unless one is starting already.
-    fn upgrade(&self, next: Option<Next>) -> Option<Next> {
+    fn upgrade(&self, next: Option<NextProcess>) -> Option<NextProcess> {
         if next.is_some() {
             log::warn!("SIGUSR2: a next process is starting already");
             return next;
@@ -197,7 +197,7 @@ impl Signals {
 
 /// What goes on beside the requests.
 pub struct Housekeeping {
-    pub gateway: Arc<Gateway>,
+    pub gateway: Arc<GatewayState>,
     /// The connections of all threads.
     pub open: Arc<AtomicUsize>,
     /// To be taken out when it runs.
@@ -261,9 +261,9 @@ impl Housekeeping {
     }
 }
 
-async fn sweep(gateway: &Gateway) {
+async fn sweep(gateway: &GatewayState) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
-    let mut without_store = WithoutStore::default();
+    let mut without_store = FallbackEvents::default();
     loop {
         second.tick().await;
         without_store.look(&gateway.snapshot.load(), &gateway.events);
@@ -276,7 +276,7 @@ async fn sweep(gateway: &Gateway) {
     }
 }
 
-async fn upkeep(gateway: &Gateway) {
+async fn upkeep(gateway: &GatewayState) {
     let mut often = tokio::time::interval(Duration::from_secs(5));
     loop {
         often.tick().await;

@@ -38,16 +38,16 @@ const READY: u8 = b'r';
 
 /// What the process before this one handed over.
 #[derive(Debug, Default)]
-pub struct Inherited {
+pub struct InheritedSockets {
     sockets: Vec<(SocketAddr, TcpListener)>,
     before: Option<UnixStream>,
 }
 
-impl Inherited {
+impl InheritedSockets {
     /// Nothing, unless this process was started to take over.
-    pub fn receive() -> io::Result<Inherited> {
+    pub fn receive() -> io::Result<InheritedSockets> {
         if std::env::var_os(VARIABLE).is_none() {
-            return Ok(Inherited::default());
+            return Ok(InheritedSockets::default());
         }
         let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         let mut sockets = Vec::new();
@@ -74,7 +74,7 @@ impl Inherited {
             Ok((socket.local_addr()?, socket))
         };
         let sockets = sockets.into_iter().map(named).collect::<io::Result<_>>()?;
-        Ok(Inherited { sockets, before: Some(stream) })
+        Ok(InheritedSockets { sockets, before: Some(stream) })
     }
 
     /// Those of one address, taken out. Port 0 is whatever port was found before.
@@ -98,7 +98,7 @@ impl Inherited {
 
 /// What a next process would be started with.
 #[derive(Debug)]
-pub struct Handover {
+pub struct Upgrade {
     /// None where the system does not tell.
     program: Option<PathBuf>,
     arguments: Vec<OsString>,
@@ -106,12 +106,12 @@ pub struct Handover {
     sockets: Mutex<Vec<TcpListener>>,
 }
 
-impl Handover {
+impl Upgrade {
     /// To be called when the process starts: later, another program may stand at its path.
-    pub fn new<'b>(bound: impl Iterator<Item = &'b Bound>) -> io::Result<Handover> {
+    pub fn new<'b>(bound: impl Iterator<Item = &'b Bound>) -> io::Result<Upgrade> {
         let sockets = bound.map(Bound::share).collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect();
         let arguments = std::env::args_os().skip(1).collect();
-        Ok(Handover { program: std::env::current_exe().ok(), arguments, sockets: Mutex::new(sockets) })
+        Ok(Upgrade { program: std::env::current_exe().ok(), arguments, sockets: Mutex::new(sockets) })
     }
 
     /// Lets go of the sockets, so that they close where nothing else holds them.
@@ -120,7 +120,7 @@ impl Handover {
     }
 
     /// Starts the next process and gives it the sockets.
-    pub fn begin(&self) -> io::Result<Next> {
+    pub fn begin(&self) -> io::Result<NextProcess> {
         let program = self.program.as_ref().ok_or_else(|| io::Error::other("where the program stands is not known"))?;
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(program);
@@ -133,7 +133,7 @@ impl Handover {
         }
         send(&ours, THAT_IS_ALL, &[])?;
         ours.set_nonblocking(true)?;
-        Ok(Next { child, stream: tokio::net::UnixStream::from_std(ours)? })
+        Ok(NextProcess { child, stream: tokio::net::UnixStream::from_std(ours)? })
     }
 }
 
@@ -149,12 +149,12 @@ fn send(stream: &UnixStream, kind: u8, descriptors: &[BorrowedFd<'_>]) -> io::Re
 
 /// A process that is taking over.
 #[derive(Debug)]
-pub struct Next {
+pub struct NextProcess {
     child: Child,
     stream: tokio::net::UnixStream,
 }
 
-impl Next {
+impl NextProcess {
     pub fn process_id(&self) -> u32 {
         self.child.id()
     }

@@ -1,7 +1,7 @@
 //! Carries one request through: Pingora's phases, in their order.
 //!
 //! Invariant: a request lives under the snapshot that it began with: whatever later phases need of it is kept in the
-//! request's [`Passage`], and none of them loads another. A refusal is written in `request_filter` and never
+//! request's [`Exchange`], and none of them loads another. A refusal is written in `request_filter` and never
 //! reaches the upstream.
 
 mod forwarded_headers;
@@ -26,23 +26,23 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use super::enforcement::{Arrival, Decision, decide};
-use super::response::pending_fields::{Addendum, Lines};
-use super::response::problem::{Reason, Reply};
+use super::response::pending_fields::{PendingFields, RawFields};
+use super::response::problem::{ProblemResponse, Reason};
 use super::response::ratelimit_fields::RateFields;
 use super::response::request_id;
 use super::runtime::supervise;
-use super::state::Gateway;
+use super::state::GatewayState;
 use super::telemetry::labels::{Origin, UpstreamError};
 use super::telemetry::metrics::DEFAULT;
-use super::telemetry::trace::{Onward, Trail};
+use super::telemetry::trace::{Onward, RequestTrace};
 use super::upstream::Upstream;
 use crate::access_log_line::Kind;
 use crate::base::time::Timestamp;
 use crate::limit::request::Request;
-use crate::store::{Caller, Lane};
+use crate::store::{Caller, Worker};
 use forwarded_headers::{Client, Said};
 use proxy_error::{is_silence, upstream_error, violation, words};
-use request_record::{End, Record};
+use request_record::{End, RequestRecord};
 use session::{answered, is_all_there, is_waiting_for_client};
 
 /// Of answers before the answer. An honest upstream has one or two; nothing else ends a flood of them.
@@ -51,14 +51,14 @@ const MOST_INTERIM: u8 = 32;
 /// One thread's proxy.
 #[derive(Clone, Debug)]
 pub struct Proxy {
-    pub gateway: Arc<Gateway>,
+    pub gateway: Arc<GatewayState>,
     /// Which of the threads it is.
-    pub lane: Lane,
+    pub lane: Worker,
 }
 
 /// What is known of one request.
 #[derive(Debug)]
-pub struct Passage {
+pub struct Exchange {
     started: Timestamp,
     request_id: HeaderValue,
     peer: IpAddr,
@@ -67,7 +67,7 @@ pub struct Passage {
     /// For the upstream's answer.
     fields: Option<Box<RateFields>>,
     /// Of its connection.
-    addendum: Addendum,
+    addendum: PendingFields,
     /// Where it goes, once it has been let through.
     upstream: Option<Arc<Upstream>>,
     origin: Origin,
@@ -82,22 +82,22 @@ pub struct Passage {
     interim: u8,
     upstream_error: Option<UpstreamError>,
     /// None: it is neither written down nor traced.
-    record: Option<Box<Record>>,
-    trail: Trail,
+    record: Option<Box<RequestRecord>>,
+    trail: RequestTrace,
 }
 
 #[async_trait]
 impl ProxyHttp for Proxy {
-    type CTX = Passage;
+    type CTX = Exchange;
 
-    fn new_ctx(&self) -> Passage {
-        Passage {
+    fn new_ctx(&self) -> Exchange {
+        Exchange {
             started: self.gateway.clock.now(),
             request_id: HeaderValue::from_static(""),
             trusted_peer: false,
             peer: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             fields: None,
-            addendum: Addendum::NOWHERE,
+            addendum: PendingFields::NOWHERE,
             upstream: None,
             origin: Origin::Gateway,
             attempts: 0,
@@ -107,13 +107,13 @@ impl ProxyHttp for Proxy {
             interim: 0,
             upstream_error: None,
             record: None,
-            trail: Trail::NONE,
+            trail: RequestTrace::NONE,
         }
     }
 
     /// The front door hands this on, which writes the answer's head.
-    fn on_connection_reuse(&self, _: &mut Session, passage: &mut Passage, context: Box<dyn Any + Send + Sync>) {
-        if let Ok(addendum) = context.downcast::<Addendum>() {
+    fn on_connection_reuse(&self, _: &mut Session, passage: &mut Exchange, context: Box<dyn Any + Send + Sync>) {
+        if let Ok(addendum) = context.downcast::<PendingFields>() {
             passage.addendum = *addendum;
         }
     }
@@ -121,7 +121,7 @@ impl ProxyHttp for Proxy {
     /// None: what is not built in costs nothing.
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
-    async fn early_request_filter(&self, session: &mut Session, _: &mut Passage) -> Result<()> {
+    async fn early_request_filter(&self, session: &mut Session, _: &mut Exchange) -> Result<()> {
         if self.gateway.is_draining() {
             session.set_keepalive(None);
         }
@@ -130,7 +130,7 @@ impl ProxyHttp for Proxy {
         Ok(())
     }
 
-    async fn request_filter(&self, session: &mut Session, passage: &mut Passage) -> Result<bool> {
+    async fn request_filter(&self, session: &mut Session, passage: &mut Exchange) -> Result<bool> {
         let snapshot = self.gateway.snapshot.load();
         let head = session.req_header();
         supervise::stumble(head.uri.path());
@@ -152,7 +152,7 @@ impl ProxyHttp for Proxy {
         passage.trail = self.gateway.traces.begin(&snapshot, &head.headers, passage.started);
         let arrival = Arrival { lane: self.lane, at: passage.started, caller: passage.trail.mark(caller) };
         let recorded = snapshot.access_log.is_some() || passage.trail.is_followed();
-        passage.record = recorded.then(|| Record::begin(&snapshot, client));
+        passage.record = recorded.then(|| RequestRecord::begin(&snapshot, client));
         let decision = decide(&self.gateway, &snapshot, &request, arrival, passage.record.as_deref_mut()).await;
         if let Some(record) = &mut passage.record {
             record.decision = Some(self.gateway.clock.now().since(passage.started));
@@ -176,7 +176,7 @@ impl ProxyHttp for Proxy {
         }
     }
 
-    async fn upstream_peer(&self, session: &mut Session, passage: &mut Passage) -> Result<Box<HttpPeer>> {
+    async fn upstream_peer(&self, session: &mut Session, passage: &mut Exchange) -> Result<Box<HttpPeer>> {
         // Looked for first without waiting: that is every request but the first few.
         let window = self.gateway.window();
         let found = match &passage.upstream {
@@ -205,7 +205,7 @@ impl ProxyHttp for Proxy {
         _: &HttpPeer,
         _: std::os::fd::RawFd,
         _: Option<&Digest>,
-        passage: &mut Passage,
+        passage: &mut Exchange,
     ) -> Result<()> {
         passage.forwarded = Some(self.gateway.clock.now());
         Ok(())
@@ -216,7 +216,7 @@ impl ProxyHttp for Proxy {
         &self,
         _: &mut Session,
         peer: &HttpPeer,
-        passage: &mut Passage,
+        passage: &mut Exchange,
         mut error: Box<Error>,
     ) -> Box<Error> {
         if let Some(upstream) = &passage.upstream {
@@ -234,7 +234,7 @@ impl ProxyHttp for Proxy {
         _: &HttpPeer,
         session: &mut Session,
         mut error: Box<Error>,
-        passage: &mut Passage,
+        passage: &mut Exchange,
         reused: bool,
     ) -> Box<Error> {
         let repeatable = session.req_header().method.is_idempotent() && !session.as_ref().retry_buffer_truncated();
@@ -255,7 +255,7 @@ impl ProxyHttp for Proxy {
         &self,
         _: &mut Session,
         request: &mut RequestHeader,
-        passage: &mut Passage,
+        passage: &mut Exchange,
     ) -> Result<()> {
         // Taken apart and put together again: header names go out in lower case, as Envoy and HAProxy send them, and
         // three quarters of what keeping their case would cost are saved. A target that its URI does not spell
@@ -278,7 +278,7 @@ impl ProxyHttp for Proxy {
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        passage: &mut Passage,
+        passage: &mut Exchange,
     ) -> Result<()> {
         if self.gateway.is_draining() {
             // Also for what was under way when draining began.
@@ -299,7 +299,7 @@ impl ProxyHttp for Proxy {
         }
         passage.origin = Origin::Upstream;
         response.remove_header(&request_id::NAME);
-        let mut lines = Lines::default();
+        let mut lines = RawFields::default();
         lines.field("X-Request-Id", &passage.request_id);
         if let Some(fields) = &passage.fields {
             fields.write(response, &mut lines);
@@ -308,7 +308,7 @@ impl ProxyHttp for Proxy {
         Ok(())
     }
 
-    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, passage: &mut Passage) -> FailToProxy {
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, passage: &mut Exchange) -> FailToProxy {
         let status = self.status_of(error, session, passage);
         let too_late = answered(session).is_some();
         if status > 0 && !too_late {
@@ -323,12 +323,12 @@ impl ProxyHttp for Proxy {
                     if let Some(record) = &mut passage.record {
                         record.refusal = Some((Reason::BadRequest, None));
                     }
-                    Reply::refusal(status, Reason::BadRequest)
+                    ProblemResponse::refusal(status, Reason::BadRequest)
                 }
-                _ => Reply::fault(status),
+                _ => ProblemResponse::fault(status),
             };
             // What was charged stays charged, and is shown.
-            let reply = Reply { fields: passage.fields.as_deref(), ..reply };
+            let reply = ProblemResponse { fields: passage.fields.as_deref(), ..reply };
             let (id, addendum) = (&passage.request_id, &passage.addendum);
             if let Err(error) = reply.write(session, id, addendum, self.gateway.is_draining()).await {
                 log::debug!(error = words(&error); "answer not written");
@@ -338,21 +338,21 @@ impl ProxyHttp for Proxy {
     }
 
     /// We log what is ours to say, with fields and without the client's data.
-    fn suppress_error_log(&self, _: &Session, _: &Passage, _: &Error) -> bool {
+    fn suppress_error_log(&self, _: &Session, _: &Exchange, _: &Error) -> bool {
         true
     }
 
     fn suppress_proxy_warn_log(
         &self,
         _: &Session,
-        _: &Passage,
+        _: &Exchange,
         _: &Error,
         _: pingora::proxy::ProxyWarnLogContext,
     ) -> bool {
         true
     }
 
-    async fn logging(&self, session: &mut Session, error: Option<&Error>, passage: &mut Passage) {
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, passage: &mut Exchange) {
         let now = self.gateway.clock.now();
         let metrics = &self.gateway.metrics;
         let code = match answered(session) {
@@ -400,7 +400,7 @@ impl ProxyHttp for Proxy {
 
 impl Proxy {
     /// What the client is told of an error; 0 when there is nobody to tell.
-    fn status_of(&self, error: &Error, session: &mut Session, passage: &mut Passage) -> u16 {
+    fn status_of(&self, error: &Error, session: &mut Session, passage: &mut Exchange) -> u16 {
         if let Some(violation) = violation(error) {
             return violation.status();
         }
@@ -426,7 +426,7 @@ impl Proxy {
         }
     }
 
-    fn report(&self, error: &Error, code: u16, passage: &Passage) {
+    fn report(&self, error: &Error, code: u16, passage: &Exchange) {
         let id = passage.request_id.to_str().unwrap_or_default();
         match passage.upstream_error {
             Some(kind) => {

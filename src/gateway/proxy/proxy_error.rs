@@ -4,7 +4,7 @@ use std::io;
 
 use pingora::{Error, ErrorType};
 
-use crate::gateway::server::http1::{TooLong, Violation};
+use crate::gateway::server::http1::{BodyError, UpstreamTimedOut};
 use crate::gateway::telemetry::labels::UpstreamError;
 
 /// What has happened, without what was read: Pingora's own text has all of a head in it that cannot be one.
@@ -17,13 +17,13 @@ pub fn words(error: &Error) -> String {
 }
 
 /// What the client has done that its request could not be followed to its end.
-pub fn violation(error: &Error) -> Option<Violation> {
-    ours(error)?.downcast_ref::<Violation>().copied()
+pub fn violation(error: &Error) -> Option<BodyError> {
+    ours(error)?.downcast_ref::<BodyError>().copied()
 }
 
 /// Whether the upstream has said nothing for too long, as the front door has found.
 pub fn is_silence(error: &Error) -> bool {
-    ours(error).is_some_and(|cause| cause.is::<TooLong>())
+    ours(error).is_some_and(|cause| cause.is::<UpstreamTimedOut>())
 }
 
 /// What the front door has said of a connection.

@@ -11,7 +11,7 @@ use http::request::Parts;
 use smallvec::SmallVec;
 
 use crate::access_log_line::{Asked, Kind, Line, Origin, Source};
-use crate::base::pseudonym::Name;
+use crate::base::pseudonym::Pseudonym;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::gateway::enforcement::authenticate::Identity;
 use crate::gateway::response::problem::Reason;
@@ -28,7 +28,7 @@ use crate::store;
 
 /// What was decided of one request.
 #[derive(Debug)]
-pub struct Record {
+pub struct RequestRecord {
     snapshot: Arc<Snapshot>,
     client: ClientAddress,
     pub identity: Identity,
@@ -63,9 +63,9 @@ pub struct End<'a> {
     pub response_bytes: usize,
 }
 
-impl Record {
-    pub fn begin(snapshot: &Arc<Snapshot>, client: ClientAddress) -> Box<Record> {
-        Box::new(Record {
+impl RequestRecord {
+    pub fn begin(snapshot: &Arc<Snapshot>, client: ClientAddress) -> Box<RequestRecord> {
+        Box::new(RequestRecord {
             snapshot: Arc::clone(snapshot),
             client,
             identity: Identity::default(),
@@ -176,7 +176,7 @@ impl Record {
     }
 
     /// Those that are to be named, of what this request had of them.
-    fn attributes(&self, head: &Parts) -> Vec<(Cow<'_, str>, Name)> {
+    fn attributes(&self, head: &Parts) -> Vec<(Cow<'_, str>, Pseudonym)> {
         let Some(settings) = &self.snapshot.config.access_log else { return Vec::new() };
         let request = Request { head, client: self.client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
         let request = self.identity.show(&request);
@@ -241,7 +241,7 @@ struct Told<'a> {
     verdict: Verdict,
     /// None: its level is not known.
     outcome: Option<Outcome>,
-    bucket: Name,
+    bucket: Pseudonym,
 }
 
 impl<'a> Told<'a> {

@@ -14,9 +14,9 @@ const END: &[u8] = b"\r\n\r\n";
 
 /// Fields as they go over the wire.
 #[derive(Debug, Default)]
-pub struct Lines(Vec<u8>);
+pub struct RawFields(Vec<u8>);
 
-impl Lines {
+impl RawFields {
     pub fn field(&mut self, name: &'static str, value: &HeaderValue) {
         self.line(name, value.as_bytes());
     }
@@ -41,18 +41,18 @@ impl Lines {
 
 /// What waits for the head of a connection's next answer. Whoever makes the answer knows it, and whoever writes it.
 #[derive(Clone, Debug)]
-pub struct Addendum(Option<Arc<Mutex<Lines>>>);
+pub struct PendingFields(Option<Arc<Mutex<RawFields>>>);
 
-impl Addendum {
+impl PendingFields {
     /// Of no connection, for a request that has not been told of its own yet.
-    pub const NOWHERE: Addendum = Addendum(None);
+    pub const NOWHERE: PendingFields = PendingFields(None);
 
-    pub fn new() -> Addendum {
-        Addendum(Some(Arc::default()))
+    pub fn new() -> PendingFields {
+        PendingFields(Some(Arc::default()))
     }
 
     /// These, and not what has waited so far.
-    pub fn put(&self, lines: Lines) {
+    pub fn put(&self, lines: RawFields) {
         if let Some(waiting) = &self.0 {
             *waiting.lock() = lines;
         }
@@ -62,7 +62,7 @@ impl Addendum {
     /// exchange: a 1xx comes before it.
     pub fn join(&self, written: &[u8]) -> Option<Bytes> {
         let fields = written.strip_suffix(END).filter(|_| is_final(written))?;
-        let Lines(lines) = std::mem::take(&mut *self.0.as_ref()?.lock());
+        let RawFields(lines) = std::mem::take(&mut *self.0.as_ref()?.lock());
         if lines.is_empty() {
             return None;
         }
@@ -80,11 +80,11 @@ fn is_final(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn waiting() -> Addendum {
-        let mut lines = Lines::default();
+    fn waiting() -> PendingFields {
+        let mut lines = RawFields::default();
         lines.field("X-Request-Id", &HeaderValue::from_static("a"));
         lines.number("RateLimit-Remaining", 7);
-        let addendum = Addendum::new();
+        let addendum = PendingFields::new();
         addendum.put(lines);
         addendum
     }
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn lines_of_an_answer_that_was_not_written_are_not_those_of_the_next() {
         let addendum = waiting();
-        let mut lines = Lines::default();
+        let mut lines = RawFields::default();
         lines.number("Retry-After", 1);
         addendum.put(lines);
         assert_eq!(addendum.join(b"HTTP/1.1 429 \r\n\r\n").unwrap(), &b"HTTP/1.1 429 \r\nRetry-After: 1\r\n\r\n"[..]);

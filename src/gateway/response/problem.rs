@@ -12,7 +12,7 @@ use pingora::http::ResponseHeader;
 use pingora::protocols::http::date::get_cached_date;
 use pingora::proxy::Session;
 
-use super::pending_fields::{Addendum, Lines};
+use super::pending_fields::{PendingFields, RawFields};
 use super::ratelimit_fields::RateFields;
 use crate::limit::algorithm::Algorithm;
 
@@ -81,7 +81,7 @@ impl Reason {
 
 /// An answer of ours.
 #[derive(Debug)]
-pub struct Reply<'a> {
+pub struct ProblemResponse<'a> {
     pub status: u16,
     pub reason: Option<Reason>,
     pub problem: Problem<'a>,
@@ -101,15 +101,15 @@ pub enum Problem<'a> {
     ReducedCapacity { violated: Vec<&'a str> },
 }
 
-impl<'a> Reply<'a> {
+impl<'a> ProblemResponse<'a> {
     /// A refusal that needs no more than its reason.
-    pub fn refusal(status: u16, reason: Reason) -> Reply<'a> {
-        Reply { status, reason: Some(reason), problem: Problem::Blank, retry_after: None, fields: None }
+    pub fn refusal(status: u16, reason: Reason) -> ProblemResponse<'a> {
+        ProblemResponse { status, reason: Some(reason), problem: Problem::Blank, retry_after: None, fields: None }
     }
 
     /// A fault that is not the rules' doing.
-    pub fn fault(status: u16) -> Reply<'a> {
-        Reply { status, reason: None, problem: Problem::Blank, retry_after: None, fields: None }
+    pub fn fault(status: u16) -> ProblemResponse<'a> {
+        ProblemResponse { status, reason: None, problem: Problem::Blank, retry_after: None, fields: None }
     }
 
     /// Answers the request. `draining` closes the connection behind it.
@@ -117,7 +117,7 @@ impl<'a> Reply<'a> {
         &self,
         session: &mut Session,
         request_id: &HeaderValue,
-        addendum: &Addendum,
+        addendum: &PendingFields,
         draining: bool,
     ) -> pingora::Result<()> {
         prepare_connection(session, draining);
@@ -159,8 +159,8 @@ impl<'a> Reply<'a> {
     }
 
     /// What every answer has besides what its body needs.
-    fn lines(&self, header: &mut ResponseHeader, request_id: &HeaderValue) -> Lines {
-        let mut lines = Lines::default();
+    fn lines(&self, header: &mut ResponseHeader, request_id: &HeaderValue) -> RawFields {
+        let mut lines = RawFields::default();
         lines.field("Cache-Control", &HeaderValue::from_static("no-store"));
         lines.field("X-Request-Id", request_id);
         if let Some(reason) = self.reason {

@@ -6,7 +6,7 @@
 use http::{HeaderName, HeaderValue};
 use pingora::http::ResponseHeader;
 
-use super::pending_fields::Lines;
+use super::pending_fields::RawFields;
 use crate::config::HeaderFormat;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::charge::{Charge, Plan, Settlement};
@@ -100,7 +100,7 @@ impl RateFields {
 
     /// Writes the fields for an answer. What an upstream says of its own limits is never dropped or loosened: lists are
     /// appended to, and of a triple the stricter stays.
-    pub fn write(&self, header: &mut ResponseHeader, lines: &mut Lines) {
+    pub fn write(&self, header: &mut ResponseHeader, lines: &mut RawFields) {
         if let Some(triple) = self.legacy {
             triple.write(header, ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"], lines);
         }
@@ -117,7 +117,7 @@ impl RateFields {
 }
 
 impl Triple {
-    fn write(self, header: &mut ResponseHeader, names: [&'static str; 3], lines: &mut Lines) {
+    fn write(self, header: &mut ResponseHeader, names: [&'static str; 3], lines: &mut RawFields) {
         // Looked for by their beginning: on most answers there is none, and this is the quickest way to see it.
         let theirs = |name: &HeaderName| {
             let name = name.as_str();
@@ -192,7 +192,7 @@ fn value(text: String) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::position::Place;
+    use crate::base::position::Position;
     use crate::base::time::{Clock, Micros, Timestamp};
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
     use crate::limit::attribute::Attribute;
@@ -228,7 +228,7 @@ mod tests {
             mode: Mode::Enforce,
             action: Action::Charge(vec![limit]),
             until: None,
-            place: Place::default(),
+            place: Position::default(),
         }
     }
 
@@ -266,7 +266,7 @@ mod tests {
                 mode: Mode::Enforce,
                 otherwise: Otherwise::Allow,
                 rules: vec![rule(name, *amount, *period, *burst)],
-                place: Place::default(),
+                place: Position::default(),
             };
             let policies: Vec<_> = limits.iter().map(policy).collect();
             let rules = RuleSet::compile(&policies, &[]);

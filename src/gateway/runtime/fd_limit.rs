@@ -25,7 +25,7 @@ const MADE_READY: usize = 1 << 20;
 /// all others. To be called on the only thread there is, for which nothing has to be waited for.
 pub fn raise(bounds: &Bounds) -> io::Result<u64> {
     let raised = rlimit::increase_nofile_limit(u64::MAX);
-    let room = Room::here();
+    let room = FdBudget::here();
     let files = (2 * room.cut(bounds)).saturating_add(room.told + room.admin).min(MADE_READY);
     // What cannot be made now is made when it is needed.
     let _ = rustix::io::fcntl_dupfd_cloexec(io::stdin(), i32::try_from(files).unwrap_or(i32::MAX));
@@ -34,24 +34,24 @@ pub fn raise(bounds: &Bounds) -> io::Result<u64> {
 
 /// How many connections there may be at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct FdBudget {
     connections: usize,
     told: usize,
     admin: usize,
 }
 
-impl Room {
+impl FdBudget {
     /// By the limit of this process, as it is now.
-    pub fn here() -> Room {
-        Room::of(rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(u64::MAX, |(files, _)| files))
+    pub fn here() -> FdBudget {
+        FdBudget::of(rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(u64::MAX, |(files, _)| files))
     }
 
-    fn of(files: u64) -> Room {
+    fn of(files: u64) -> FdBudget {
         let (told, admin) = (TOLD.min(files / 8), ADMIN.min(files / 16));
         let connections = files.saturating_sub(OTHERS + told + admin) / 2;
         let [connections, told, admin] =
             [connections, told, admin].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
-        Room { connections: connections.max(1), told, admin: admin.max(1) }
+        FdBudget { connections: connections.max(1), told, admin: admin.max(1) }
     }
 
     /// How many may be told at once that they are too many.
@@ -87,13 +87,13 @@ mod tests {
 
     #[test]
     fn two_files_for_each_connection_and_some_for_the_rest() {
-        let room = |files| (Room::of(files).connections, Room::of(files).told);
+        let room = |files| (FdBudget::of(files).connections, FdBudget::of(files).told);
         assert_eq!(room(256), (72, 32));
         assert_eq!(room(65_536), (32_576, 256));
         assert_eq!((room(0), room(10)), ((1, 0), (1, 1)));
         for files in [256, 1024, 20_000, 1 << 20] {
             let (connections, told) = room(files);
-            let admin = Room::of(files).admin();
+            let admin = FdBudget::of(files).admin();
             assert!(2 * connections + told + admin + 64 <= usize::try_from(files).unwrap());
         }
     }

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::base::time::{Micros, Timestamp};
 
 #[derive(Debug, Default)]
-pub struct Sampled {
+pub struct LogThrottle {
     /// In which second, or other span, the last line was.
     said_in: AtomicU64,
     unsaid: AtomicU64,
 }
 
-impl Sampled {
+impl LogThrottle {
     /// How many lines this one stands for, itself included; none when it is not to be said.
     pub fn say(&self, now: Timestamp) -> Option<u64> {
         self.say_each(Micros(1_000_000), now)
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn one_line_a_second_stands_for_all_since_the_last() {
-        let sampled = Sampled::default();
+        let sampled = LogThrottle::default();
         let second = |second: u64, more: u64| Timestamp(second * 1_000_000 + more);
         assert_eq!(sampled.say(second(10, 0)), Some(1));
         for more in 1..=5 {

@@ -16,35 +16,35 @@ const MANY: usize = 64;
 
 /// How many wait, on all threads.
 #[derive(Clone, Debug, Default)]
-pub struct Untaken(Arc<AtomicUsize>);
+pub struct StalledWrites(Arc<AtomicUsize>);
 
 /// One of them, until it goes or gives up.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct WriteStall {
     number: Arc<AtomicUsize>,
     deadline: Pin<Box<Sleep>>,
 }
 
-impl Untaken {
+impl StalledWrites {
     /// Whether so many wait that what is read for each has to be little.
     pub fn are_many(&self) -> bool {
         self.0.load(Ordering::Relaxed) >= MANY
     }
 
-    pub fn wait(&self, patience: Duration) -> Waiting {
+    pub fn wait(&self, patience: Duration) -> WriteStall {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Waiting { number: Arc::clone(&self.0), deadline: Box::pin(tokio::time::sleep(patience)) }
+        WriteStall { number: Arc::clone(&self.0), deadline: Box::pin(tokio::time::sleep(patience)) }
     }
 }
 
-impl Waiting {
+impl WriteStall {
     /// Ready when nothing has been taken for too long.
     pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.deadline.as_mut().poll(cx)
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WriteStall {
     fn drop(&mut self) {
         self.number.fetch_sub(1, Ordering::Relaxed);
     }

@@ -18,7 +18,7 @@ use pingora::services::Service;
 use pingora::services::listening::Service as ListeningService;
 use socket2::{Domain, Socket, Type};
 
-use super::http1::FrontDoor;
+use super::http1::Http1Server;
 use crate::gateway::runtime::supervise;
 
 /// One address, bound once for each thread.
@@ -139,7 +139,7 @@ impl<S: Service> Service for OwnSocket<S> {
 #[expect(missing_debug_implementations, reason = "Pingora's services have none")]
 pub struct Thread {
     name: String,
-    sockets: Vec<OwnSocket<ListeningService<FrontDoor>>>,
+    sockets: Vec<OwnSocket<ListeningService<Http1Server>>>,
     /// Behind a lock because a service may be looked at by several threads, and a task may not.
     beside: Mutex<Option<BoxFuture>>,
 }
@@ -152,7 +152,7 @@ impl Thread {
         Thread { name, sockets: Vec::new(), beside: Mutex::new(Some(Box::pin(beside))) }
     }
 
-    pub fn listen(&mut self, socket: OwnSocket<ListeningService<FrontDoor>>) {
+    pub fn listen(&mut self, socket: OwnSocket<ListeningService<Http1Server>>) {
         self.sockets.push(socket);
     }
 }

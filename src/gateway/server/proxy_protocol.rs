@@ -15,20 +15,20 @@ use tokio::io::AsyncReadExt;
 
 use crate::auth::proxy_protocol::{Malformed, Progress, Source, parse};
 use crate::base::time;
-use crate::gateway::runtime::log_throttle::Sampled;
-use crate::gateway::state::Gateway;
+use crate::gateway::runtime::log_throttle::LogThrottle;
+use crate::gateway::state::GatewayState;
 
 /// From the connection to the end of its header. A lost segment is sent again after 3 seconds by the slowest.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// One listener's, for all threads.
 #[derive(Debug)]
-pub struct ProxyHeaders {
-    gateway: Arc<Gateway>,
+pub struct ProxyProtocol {
+    gateway: Arc<GatewayState>,
     malformed: Counter,
     timeout: Counter,
     closed: Counter,
-    refused: Sampled,
+    refused: LogThrottle,
 }
 
 /// Why there is no header.
@@ -42,11 +42,11 @@ enum Failure {
     Gone,
 }
 
-impl ProxyHeaders {
-    pub fn new(gateway: Arc<Gateway>, listener: &str) -> ProxyHeaders {
+impl ProxyProtocol {
+    pub fn new(gateway: Arc<GatewayState>, listener: &str) -> ProxyProtocol {
         let [malformed, timeout, closed] =
             ["malformed", "timeout", "closed"].map(|kind| gateway.metrics.proxy_protocol_errors(listener, kind));
-        ProxyHeaders { gateway, malformed, timeout, closed, refused: Sampled::default() }
+        ProxyProtocol { gateway, malformed, timeout, closed, refused: LogThrottle::default() }
     }
 
     /// The same stream, as the client's; none when it is closed.

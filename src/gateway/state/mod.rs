@@ -11,15 +11,15 @@ use tokio::sync::Notify;
 
 use super::admin::status::Status;
 use super::proxy::untrusted_forwarded_for::Hearsay;
-use super::runtime::fd_limit::Room;
-use super::runtime::log_throttle::Sampled;
-use super::server::http1::Untaken;
+use super::runtime::fd_limit::FdBudget;
+use super::runtime::log_throttle::LogThrottle;
+use super::server::http1::StalledWrites;
 use super::telemetry::access_log::AccessLogs;
 use super::telemetry::events::Events;
 use super::telemetry::metrics::Metrics;
 use super::telemetry::store_health::StoreHealth;
-use super::telemetry::top_refused::RefusedBuckets;
-use super::telemetry::trace::Traces;
+use super::telemetry::top_refused::TopRefused;
+use super::telemetry::trace::Tracer;
 use super::upstream::Window;
 use crate::auth::jwt::jwks::Remote;
 use crate::base::time::Clock;
@@ -28,7 +28,7 @@ use snapshot::Snapshot;
 
 /// One gateway, whatever the number of its threads.
 #[derive(Debug)]
-pub struct Gateway {
+pub struct GatewayState {
     pub snapshot: ArcSwap<Snapshot>,
     pub store: Store,
     pub store_health: Arc<StoreHealth>,
@@ -40,24 +40,24 @@ pub struct Gateway {
     pub handed_over: AtomicBool,
     /// SIGHUP came: files are to be read again.
     pub hangup: Notify,
-    pub upstream_failures: Sampled,
+    pub upstream_failures: LogThrottle,
     /// Connections beyond `limits.connections`.
-    pub turned_away: Sampled,
+    pub turned_away: LogThrottle,
     /// Connections beyond `limits.connections_per_client`.
-    pub clients_turned_away: Sampled,
+    pub clients_turned_away: LogThrottle,
     pub hearsay: Hearsay,
     /// Answers whose clients do not keep up.
-    pub untaken: Untaken,
-    pub room: Room,
+    pub untaken: StalledWrites,
+    pub room: FdBudget,
     pub events: Arc<Events>,
-    pub refused_buckets: RefusedBuckets,
+    pub refused_buckets: TopRefused,
     pub status: Status,
-    pub traces: Traces,
+    pub traces: Tracer,
 }
 
 /// How the gateway stands, for those who send it requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Readiness {
     Ready,
     KeysMissing,
     Draining,
@@ -65,18 +65,18 @@ pub enum Standing {
     HandedOver,
 }
 
-impl Standing {
+impl Readiness {
     pub fn name(self) -> &'static str {
         match self {
-            Standing::Ready => "ready",
-            Standing::KeysMissing => "keys missing",
-            Standing::Draining => "draining",
-            Standing::HandedOver => "handed over",
+            Readiness::Ready => "ready",
+            Readiness::KeysMissing => "keys missing",
+            Readiness::Draining => "draining",
+            Readiness::HandedOver => "handed over",
         }
     }
 }
 
-impl Gateway {
+impl GatewayState {
     /// The issuers whose keys are fetched.
     pub fn remotes(&self) -> Vec<Arc<Remote>> {
         self.snapshot.load().remotes().cloned().collect()
@@ -94,12 +94,12 @@ impl Gateway {
 
     /// Ready while a configuration and its keys are in force and we are not leaving. How the store is does not decide: one
     /// blip of it would take every gateway out of rotation.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> Readiness {
         match (self.is_draining(), self.handed_over.load(Ordering::Relaxed)) {
-            (true, true) => Standing::HandedOver,
-            (true, false) => Standing::Draining,
-            (false, _) if self.has_keys() => Standing::Ready,
-            (false, _) => Standing::KeysMissing,
+            (true, true) => Readiness::HandedOver,
+            (true, false) => Readiness::Draining,
+            (false, _) if self.has_keys() => Readiness::Ready,
+            (false, _) => Readiness::KeysMissing,
         }
     }
 

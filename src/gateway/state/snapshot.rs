@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use metrics::Counter;
 
-use super::Gateway;
-use super::token_auth::Tokens;
+use super::GatewayState;
+use super::token_auth::TokenAuth;
 use crate::auth::jwt::jwks::Remote;
 use crate::base::time::Clock;
 use crate::config::Config;
@@ -25,7 +25,7 @@ pub struct Snapshot {
     /// By limit; none for those that clients are not told of.
     pub shown: Vec<Option<Shown>>,
     /// None: there are no tokens.
-    pub tokens: Option<Arc<Tokens>>,
+    pub tokens: Option<Arc<TokenAuth>>,
     pub upstream: Arc<Upstream>,
     /// None: no request is written down.
     pub access_log: Option<Arc<Writer>>,
@@ -41,7 +41,7 @@ impl Snapshot {
     }
 
     /// In the place of `before`, from which it takes over what has not changed.
-    pub fn after(before: &Snapshot, config: Config, gateway: &Gateway) -> Snapshot {
+    pub fn after(before: &Snapshot, config: Config, gateway: &GatewayState) -> Snapshot {
         Snapshot::made(Some(before), config, &gateway.metrics, &gateway.access_logs, &gateway.clock)
     }
 
@@ -57,7 +57,7 @@ impl Snapshot {
         let kept = tokens.filter(|_| before.is_some_and(|before| before.config.jwt == config.jwt));
         let tokens = config.jwt.as_ref().map(|settings| match kept {
             Some(kept) => Arc::clone(kept),
-            None => Arc::new(Tokens::after(tokens.map(Arc::as_ref), settings, clock.clone())),
+            None => Arc::new(TokenAuth::after(tokens.map(Arc::as_ref), settings, clock.clone())),
         });
         let upstream = match before {
             Some(before) => before.upstream.changed(&config.upstream, config.upstream_timeouts),

@@ -32,26 +32,26 @@ const NO_KEYS: Micros = Micros(3_000_000);
 
 /// The tokens of one configuration.
 #[derive(Debug)]
-pub struct Tokens {
-    verifier: jwt::Tokens,
+pub struct TokenAuth {
+    verifier: jwt::Verifier,
     on_invalid: OnInvalid,
     on_missing: OnMissing,
     invalid: InvalidLimit,
 }
 
-impl Tokens {
+impl TokenAuth {
     /// In the place of `before`: keys that were fetched stay known, and what bad tokens have spent stays spent.
-    pub fn after(before: Option<&Tokens>, settings: &Settings, clock: Clock) -> Tokens {
+    pub fn after(before: Option<&TokenAuth>, settings: &Settings, clock: Clock) -> TokenAuth {
         let buckets = before.map(|before| Arc::clone(&before.invalid.buckets));
-        Tokens {
-            verifier: jwt::Tokens::after(before.map(Tokens::verifier), settings, clock.clone()),
+        TokenAuth {
+            verifier: jwt::Verifier::after(before.map(TokenAuth::verifier), settings, clock.clone()),
             on_invalid: settings.on_invalid,
             on_missing: settings.on_missing,
             invalid: InvalidLimit::new(settings.invalid_limit, buckets.unwrap_or_else(|| buckets_of(clock))),
         }
     }
 
-    pub fn verifier(&self) -> &jwt::Tokens {
+    pub fn verifier(&self) -> &jwt::Verifier {
         &self.verifier
     }
 
@@ -78,11 +78,11 @@ impl Tokens {
             return Err(Refused { wait: Some(wait), ..Refused::new(429, Reason::TokenInvalid) }.spread(&bucket));
         }
         let mut verified = self.verifier.verify(&token);
-        if matches!(verified, Err(jwt::Refused::Invalid(_))) {
+        if matches!(verified, Err(jwt::TokenError::Invalid(_))) {
             // Before anything is waited for: a crowd of them is held to the limit together.
             self.invalid.charge(&bucket);
         }
-        if verified == Err(jwt::Refused::Invalid(Invalid::UnknownKey)) && self.verifier.fetch_for(&token).await {
+        if verified == Err(jwt::TokenError::Invalid(Invalid::UnknownKey)) && self.verifier.fetch_for(&token).await {
             verified = self.verifier.verify(&token);
         }
         match verified {
@@ -90,11 +90,11 @@ impl Tokens {
                 metrics.count_token(TokenResult::Valid);
                 Ok(Some(claims))
             }
-            Err(jwt::Refused::KeysUnavailable) => {
+            Err(jwt::TokenError::KeysUnavailable) => {
                 metrics.count_token(TokenResult::NoKeys);
                 Err(Refused { wait: Some(NO_KEYS), ..Refused::new(503, Reason::KeysUnavailable) }.spread(&bucket))
             }
-            Err(jwt::Refused::Invalid(why)) => {
+            Err(jwt::TokenError::Invalid(why)) => {
                 metrics.count_token(TokenResult::Invalid(why));
                 match self.on_invalid {
                     OnInvalid::Anonymous => Ok(None),

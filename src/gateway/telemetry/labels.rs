@@ -5,7 +5,7 @@ use crate::auth::jwt::Invalid;
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug)]
-pub enum Fate {
+pub enum DecisionResult {
     Allowed,
     Refused,
     Exempt,

@@ -9,9 +9,9 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, R
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use parking_lot::Mutex;
 
-use super::labels::{Fate, Origin, TokenResult, UpstreamError};
-use super::reload_status::{File, Wrong};
-use super::response_counts::Responses;
+use super::labels::{DecisionResult, Origin, TokenResult, UpstreamError};
+use super::reload_status::{File, ReloadStatus};
+use super::response_counts::ResponseCounts;
 use crate::base::time::{Clock, Timestamp};
 use crate::gateway::response::problem::Reason;
 use crate::limit::rule::Mode;
@@ -97,7 +97,7 @@ pub struct Metrics {
     latency: [Histogram; 3],
     pub buckets: Gauge,
     pub evicted: Counter,
-    responses: Responses,
+    responses: ResponseCounts,
     refused: Vec<Counter>,
     pub request_duration: [Histogram; 2],
     pub upstream_duration: Histogram,
@@ -106,7 +106,7 @@ pub struct Metrics {
     pub access_log_dropped: Counter,
     reloads: [Counter; 2],
     last_reload: Gauge,
-    wrong: Wrong,
+    wrong: ReloadStatus,
     config_loaded: Gauge,
     /// The hash of the file in force.
     config: Mutex<String>,
@@ -197,7 +197,7 @@ impl Metrics {
                 .map(|source| histogram(&recorder, "rate_limiter_latency_seconds", &[("source", source)])),
             buckets: gauge(&recorder, "rate_limiter_buckets", &[]),
             evicted: counter(&recorder, "rate_limiter_evicted_total", &[]),
-            responses: Responses::new(),
+            responses: ResponseCounts::new(),
             refused: Reason::ALL
                 .iter()
                 .map(|reason| counter(&recorder, "tollgate_refused_requests_total", &[("reason", reason.name())]))
@@ -225,7 +225,7 @@ impl Metrics {
             reloads: ["success", "failure"]
                 .map(|result| counter(&recorder, "tollgate_config_reloads_total", &[("result", result)])),
             last_reload: gauge(&recorder, "tollgate_config_last_reload_successful", &[]),
-            wrong: Wrong::default(),
+            wrong: ReloadStatus::default(),
             config_loaded: gauge(&recorder, "tollgate_config_loaded_timestamp_seconds", &[]),
             config: Mutex::default(),
             recorder,
@@ -256,13 +256,13 @@ impl Metrics {
         self.exposition.run_upkeep();
     }
 
-    pub fn count_decision(&self, fate: Fate) {
+    pub fn count_decision(&self, fate: DecisionResult) {
         let [allowed, refused, exempt, unlimited] = &self.decisions;
         let counter = match fate {
-            Fate::Allowed => allowed,
-            Fate::Refused => refused,
-            Fate::Exempt => exempt,
-            Fate::Unlimited => unlimited,
+            DecisionResult::Allowed => allowed,
+            DecisionResult::Refused => refused,
+            DecisionResult::Exempt => exempt,
+            DecisionResult::Unlimited => unlimited,
         };
         counter.increment(1);
     }

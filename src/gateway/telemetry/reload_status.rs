@@ -11,12 +11,12 @@ pub enum File {
 }
 
 #[derive(Debug, Default)]
-pub struct Wrong {
+pub struct ReloadStatus {
     config: AtomicBool,
     api_keys: AtomicBool,
 }
 
-impl Wrong {
+impl ReloadStatus {
     pub fn note(&self, file: File, wrong: bool) {
         match file {
             File::Config => &self.config,

@@ -9,13 +9,13 @@ use super::labels::{METHODS, Origin};
 use super::metrics::{DEFAULT, counter};
 
 /// One counter for each method, code and origin, made when it is first needed and found by its place.
-pub struct Responses(Vec<OnceLock<Counter>>);
+pub struct ResponseCounts(Vec<OnceLock<Counter>>);
 
 const CODES: usize = 500;
 
-impl Responses {
-    pub fn new() -> Responses {
-        Responses((0..METHODS.len() * CODES * 2).map(|_| OnceLock::new()).collect())
+impl ResponseCounts {
+    pub fn new() -> ResponseCounts {
+        ResponseCounts((0..METHODS.len() * CODES * 2).map(|_| OnceLock::new()).collect())
     }
 
     #[allow(clippy::indexing_slicing, reason = "there is one for each of these methods and codes")]

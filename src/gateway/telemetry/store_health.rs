@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::events::{Events, Happened};
 use super::metrics::{Metrics, StoreMetrics};
 use crate::base::time::{Clock, Timestamp};
-use crate::gateway::runtime::log_throttle::Sampled;
+use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::store::{Called, Event, Fault, GATEWAY_COUNTS, Running, Settings, StoreError};
 
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub struct StoreHealth {
     clock: Clock,
     links: Mutex<Links>,
     heard: Mutex<Heard>,
-    failures: Sampled,
-    healings: Sampled,
+    failures: LogThrottle,
+    healings: LogThrottle,
 }
 
 /// What other gateways run, as they last told.
@@ -52,8 +52,8 @@ impl StoreHealth {
             clock,
             heard: Mutex::default(),
             links: Mutex::new(Links { down, said: None }),
-            failures: Sampled::default(),
-            healings: Sampled::default(),
+            failures: LogThrottle::default(),
+            healings: LogThrottle::default(),
         }
     }
 

@@ -17,14 +17,14 @@ use crate::base::time::{Micros, Timestamp};
 use crate::limit::charge::{LimitId, Plan, Settlement};
 use crate::limit::key::BucketKey;
 use crate::limit::outcome::Verdict;
-use crate::store::Lane;
+use crate::store::Worker;
 
 const KEPT: usize = 64;
 const WINDOW: Micros = Micros(30_000_000);
 
 /// Refusals of all threads.
 #[derive(Debug)]
-pub struct RefusedBuckets {
+pub struct TopRefused {
     /// By lane.
     windows: Box<[Mutex<Windows>]>,
     skipped: AtomicU64,
@@ -53,13 +53,13 @@ pub struct Top {
     pub buckets: Vec<RefusedBucket>,
 }
 
-impl RefusedBuckets {
-    pub fn new(lanes: usize) -> RefusedBuckets {
-        RefusedBuckets { windows: (0..lanes).map(|_| Mutex::default()).collect(), skipped: AtomicU64::new(0) }
+impl TopRefused {
+    pub fn new(lanes: usize) -> TopRefused {
+        TopRefused { windows: (0..lanes).map(|_| Mutex::default()).collect(), skipped: AtomicU64::new(0) }
     }
 
     /// Counts each bucket of a refused plan that could not pay.
-    pub fn count(&self, lane: Lane, at: Timestamp, configuration: u32, plan: &Plan, settlement: &Settlement) {
+    pub fn count(&self, lane: Worker, at: Timestamp, configuration: u32, plan: &Plan, settlement: &Settlement) {
         let Some(windows) = self.windows.get(lane.0) else { return };
         let Some(mut windows) = windows.try_lock() else {
             self.skipped.fetch_add(1, Ordering::Relaxed);
@@ -247,19 +247,19 @@ mod tests {
         (plan, Settlement { verdict: Verdict::Deny, enforced, shadow: smallvec![] })
     }
 
-    fn refuse(refused: &RefusedBuckets, lane: usize, second: u64, bucket: u64) {
+    fn refuse(refused: &TopRefused, lane: usize, second: u64, bucket: u64) {
         let (plan, settlement) = plan(&[(bucket, Verdict::Deny)]);
-        refused.count(Lane(lane), Timestamp(second * SECOND), 1, &plan, &settlement);
+        refused.count(Worker(lane), Timestamp(second * SECOND), 1, &plan, &settlement);
     }
 
-    fn told(refused: &RefusedBuckets, second: u64) -> Vec<(BucketKey, u64, u64)> {
+    fn told(refused: &TopRefused, second: u64) -> Vec<(BucketKey, u64, u64)> {
         let top = refused.top(3, Timestamp(second * SECOND), 1);
         top.buckets.iter().map(|bucket| (bucket.key, bucket.at_least, bucket.at_most)).collect()
     }
 
     #[test]
     fn threads_are_added_up_and_the_most_stand_first() {
-        let refused = RefusedBuckets::new(2);
+        let refused = TopRefused::new(2);
         for (lane, bucket, times) in [(0, 1, 3), (0, 2, 5), (1, 1, 4), (1, 3, 1), (0, 4, 1)] {
             (0..times).for_each(|_| refuse(&refused, lane, 60, bucket));
         }
@@ -269,9 +269,9 @@ mod tests {
 
     #[test]
     fn of_a_plan_only_those_count_that_could_not_pay() {
-        let refused = RefusedBuckets::new(1);
+        let refused = TopRefused::new(1);
         let (plan, settlement) = plan(&[(1, Verdict::Allow), (2, Verdict::Deny), (3, Verdict::Unasked)]);
-        refused.count(Lane(0), Timestamp(SECOND), 1, &plan, &settlement);
+        refused.count(Worker(0), Timestamp(SECOND), 1, &plan, &settlement);
         assert_eq!(told(&refused, 1), [(key(2), 1, 1)]);
         assert_eq!(refused.top(1, Timestamp(SECOND), 1).buckets[0].whose.limit, LimitId(7));
         // Another configuration may have another limit in that place.
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn what_is_older_than_a_minute_is_forgotten() {
-        let refused = RefusedBuckets::new(1);
+        let refused = TopRefused::new(1);
         refuse(&refused, 0, 60, 1);
         refuse(&refused, 0, 95, 2);
         assert_eq!(told(&refused, 100).len(), 2);
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_million_other_buckets_neither_hide_the_busy_ones_nor_take_memory() {
-        let refused = RefusedBuckets::new(1);
+        let refused = TopRefused::new(1);
         for number in 0..1_000_000 {
             refuse(&refused, 0, 60, 1_000 + number);
             if number % 20 == 0 {
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_reader_and_what_is_skipped_is_counted() {
-        let refused = RefusedBuckets::new(1);
+        let refused = TopRefused::new(1);
         let reading = refused.windows[0].lock();
         refuse(&refused, 0, 60, 1);
         drop(reading);

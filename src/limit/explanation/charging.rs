@@ -5,15 +5,15 @@ use crate::limit::attribute::Attribute;
 use crate::limit::charge::{Charge, LimitId, Plan};
 use crate::limit::cost::{Beyond, Cost};
 use crate::limit::key::Descriptor;
-use crate::limit::partial::{Known, Seen};
+use crate::limit::partial::{Knowledge, Observed};
 use crate::limit::rule::{Action, Limit, Mode, Price, Rule};
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
 
 /// The way through the rules of a file, for one request.
 pub struct Walk<'a, 'w> {
     pub rules: &'a RuleSet,
-    pub see: &'w mut dyn FnMut(&'a Attribute) -> Seen<'a>,
-    pub known: Known<'a>,
+    pub see: &'w mut dyn FnMut(&'a Attribute) -> Observed<'a>,
+    pub known: Knowledge<'a>,
     /// All charges so far.
     pub plan: Plan,
     /// The first limit of the next rule.
@@ -65,9 +65,9 @@ impl<'a> Walk<'a, '_> {
             Price::Asked { attribute, default, min, max } => (attribute, *default, *min, *max),
         };
         let asked = match (self.see)(attribute) {
-            Seen::Value(text) => Cost::parse(&text, Beyond::RoundUp),
-            Seen::Missing => None,
-            Seen::Named(_) | Seen::Unknown => return Err(attribute),
+            Observed::Value(text) => Cost::parse(&text, Beyond::RoundUp),
+            Observed::Missing => None,
+            Observed::Named(_) | Observed::Unknown => return Err(attribute),
         };
         Ok(match asked.filter(|asked| *asked > Cost::default()) {
             Some(asked) => asked.max(min).min(max.unwrap_or(asked.max(min))),
@@ -79,9 +79,11 @@ impl<'a> Walk<'a, '_> {
     fn variant(&self, limit: &Limit, picked: &[Picked<'_>]) -> u32 {
         let [only] = picked else { return 0 };
         let is = |value: &str| match &only.value {
-            Seen::Value(found) => found[..] == *value.as_bytes(),
-            Seen::Named(name) => self.known.names.value(&only.part.attribute.to_string(), value.as_bytes()) == *name,
-            Seen::Missing | Seen::Unknown => false,
+            Observed::Value(found) => found[..] == *value.as_bytes(),
+            Observed::Named(name) => {
+                self.known.names.value(&only.part.attribute.to_string(), value.as_bytes()) == *name
+            }
+            Observed::Missing | Observed::Unknown => false,
         };
         let found = (1..).zip(&limit.overrides).find(|(_, (value, _))| is(value));
         found.map_or(0, |(variant, _)| variant)
@@ -96,9 +98,9 @@ impl<'a> Walk<'a, '_> {
                 descriptor.push(*alternative, issuer.as_bytes());
             }
             match value {
-                Seen::Value(value) => descriptor.push(*alternative, value),
-                Seen::Named(name) => descriptor.push(*alternative, name.to_string().as_bytes()),
-                Seen::Missing | Seen::Unknown => {}
+                Observed::Value(value) => descriptor.push(*alternative, value),
+                Observed::Named(name) => descriptor.push(*alternative, name.to_string().as_bytes()),
+                Observed::Missing | Observed::Unknown => {}
             }
         }
         descriptor
@@ -124,9 +126,9 @@ impl RuleSet {
         &'a self,
         rule: &'a Rule,
         picked: &[Picked<'a>],
-        known: Known<'a>,
+        known: Knowledge<'a>,
     ) -> Vec<ExplainedCharge<'a>> {
-        let mut see = |_: &Attribute| Seen::Missing;
+        let mut see = |_: &Attribute| Observed::Missing;
         let mut walk = Walk { rules: self, see: &mut see, known, plan: Plan::default(), next: LimitId(0) };
         match &rule.action {
             Action::Allow | Action::Deny => Vec::new(),

@@ -4,7 +4,7 @@
 //! them; a property test holds that both give the same answer. It costs more, and takes what is known of a request rather
 //! than a request.
 //!
-//! Where something is not known, what hangs on it is [`Trial::Undecidable`], and the answer is made of the rest: see
+//! Where something is not known, what hangs on it is [`RuleOutcome::Undecidable`], and the answer is made of the rest: see
 //! [`Explanation::undecided`].
 
 mod charging;
@@ -14,7 +14,7 @@ mod words;
 
 use super::attribute::Attribute;
 use super::charge::{Charge, LimitId, Plan};
-use super::partial::{Known, Seen};
+use super::partial::{Knowledge, Observed};
 use super::rule::{Action, Condition, Fold, KeyPart, LimitKey, Mode, Otherwise, Policy, Rule};
 use super::rule_set::{Answer, RuleSet};
 use crate::base::time::Timestamp;
@@ -71,12 +71,12 @@ pub struct ExplainedRule<'a> {
     pub rule: &'a Rule,
     /// Its own, or its policy's.
     pub mode: Mode,
-    pub trial: Trial<'a>,
+    pub trial: RuleOutcome<'a>,
 }
 
 /// Whether a rule applies.
 #[derive(Clone, Debug)]
-pub enum Trial<'a> {
+pub enum RuleOutcome<'a> {
     Applies {
         /// What the limit keys picked, in the order of the bucket's identity.
         picked: Vec<Picked<'a>>,
@@ -102,7 +102,7 @@ pub enum NotTried<'a> {
 pub enum Failure<'a> {
     Condition {
         condition: &'a Condition,
-        found: Seen<'a>,
+        found: Observed<'a>,
     },
     /// None of its alternatives has a value.
     Key(&'a LimitKey),
@@ -120,7 +120,7 @@ pub struct Picked<'a> {
     pub alternative: u8,
     pub part: &'a KeyPart,
     /// Folded as the key says; a value or a name.
-    pub value: Seen<'a>,
+    pub value: Observed<'a>,
 }
 
 /// What one limit is asked to pay.
@@ -144,7 +144,11 @@ pub enum Exemption<'a> {
 
 impl RuleSet {
     /// `see` says what is known of an attribute's value; it may be asked for the same one again.
-    pub fn explain<'a>(&'a self, see: &mut dyn FnMut(&'a Attribute) -> Seen<'a>, known: Known<'a>) -> Explanation<'a> {
+    pub fn explain<'a>(
+        &'a self,
+        see: &mut dyn FnMut(&'a Attribute) -> Observed<'a>,
+        known: Knowledge<'a>,
+    ) -> Explanation<'a> {
         let mut walk = Walk { rules: self, see, known, plan: Plan::default(), next: LimitId(0) };
         let mut denied_by = None;
         let policies: Vec<_> =
@@ -178,7 +182,7 @@ impl<'a> Explanation<'a> {
                 undecided.push(Undecided { policy, rule: None, attributes });
             }
             for rule in &explained.rules {
-                if let Trial::Undecidable(attributes) = &rule.trial {
+                if let RuleOutcome::Undecidable(attributes) = &rule.trial {
                     undecided.push(Undecided { policy, rule: Some(rule), attributes });
                 }
             }
@@ -226,11 +230,11 @@ impl<'a> Walk<'a, '_> {
             let first = self.next;
             self.next = LimitId(self.next.0.saturating_add(limits_of(rule)));
             let trial = match (&part, ended) {
-                (Some(_), _) => Trial::NotTried(NotTried::Aside),
+                (Some(_), _) => RuleOutcome::NotTried(NotTried::Aside),
                 (
                     None,
                     Some(Ended::Decided { by: rule } | Ended::Denied { by: rule } | Ended::Undecided { at: rule }),
-                ) => Trial::NotTried(NotTried::Behind { rule }),
+                ) => RuleOutcome::NotTried(NotTried::Behind { rule }),
                 (None, _) => self.rule(rule, first),
             };
             if part.is_none() && ended.is_none() {
@@ -275,31 +279,31 @@ impl<'a> Walk<'a, '_> {
         if unknown.is_empty() { Held::Yes } else { Held::Unknown(unknown) }
     }
 
-    fn rule(&mut self, rule: &'a Rule, first: LimitId) -> Trial<'a> {
+    fn rule(&mut self, rule: &'a Rule, first: LimitId) -> RuleOutcome<'a> {
         if let Some(since) = rule.until.filter(|until| *until <= self.known.at) {
-            return Trial::Fails(Failure::Over { since });
+            return RuleOutcome::Fails(Failure::Over { since });
         }
         let mut unknown = match self.conditions(&rule.conditions) {
             Held::Yes => Vec::new(),
-            Held::No(failure) => return Trial::Fails(failure),
+            Held::No(failure) => return RuleOutcome::Fails(failure),
             Held::Unknown(attributes) => attributes,
         };
         let mut picked = Vec::with_capacity(rule.keys.len());
         for key in keys_in_order(rule) {
             match self.pick(key) {
                 Pick::Value(value) => picked.push(value),
-                Pick::Missing => return Trial::Fails(Failure::Key(key)),
+                Pick::Missing => return RuleOutcome::Fails(Failure::Key(key)),
                 Pick::Unknown(attribute) => unknown.push(attribute),
             }
         }
         if !unknown.is_empty() {
-            return Trial::Undecidable(unknown);
+            return RuleOutcome::Undecidable(unknown);
         }
         match &rule.action {
-            Action::Allow | Action::Deny => Trial::Applies { picked, charges: Vec::new() },
+            Action::Allow | Action::Deny => RuleOutcome::Applies { picked, charges: Vec::new() },
             Action::Charge(limits) => match self.charges(limits, first, &picked) {
-                Ok(charges) => Trial::Applies { picked, charges },
-                Err(attribute) => Trial::Undecidable(vec![attribute]),
+                Ok(charges) => RuleOutcome::Applies { picked, charges },
+                Err(attribute) => RuleOutcome::Undecidable(vec![attribute]),
             },
         }
     }
@@ -308,10 +312,10 @@ impl<'a> Walk<'a, '_> {
     fn pick(&mut self, key: &'a LimitKey) -> Pick<'a> {
         for (alternative, part) in (0u8..).zip(&key.alternatives) {
             let value = match ((self.see)(&part.attribute), part.fold) {
-                (Seen::Missing, _) => continue,
+                (Observed::Missing, _) => continue,
                 // What a folded value is called cannot be told from what it was called before.
-                (Seen::Unknown, _) | (Seen::Named(_), Fold::Lower) => return Pick::Unknown(&part.attribute),
-                (Seen::Value(value), Fold::Lower) => Seen::Value(value.to_ascii_lowercase().into()),
+                (Observed::Unknown, _) | (Observed::Named(_), Fold::Lower) => return Pick::Unknown(&part.attribute),
+                (Observed::Value(value), Fold::Lower) => Observed::Value(value.to_ascii_lowercase().into()),
                 (seen, Fold::Exact) => seen,
             };
             return Pick::Value(Picked { key, alternative, part, value });
@@ -334,15 +338,15 @@ enum Pick<'a> {
 }
 
 /// Whether a policy ends with this rule, and how.
-fn end<'a>(policy: &Policy, rule: &'a Rule, mode: Mode, trial: &Trial<'a>) -> Option<Ended<'a>> {
+fn end<'a>(policy: &Policy, rule: &'a Rule, mode: Mode, trial: &RuleOutcome<'a>) -> Option<Ended<'a>> {
     // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
     let ends = rule.mode == Mode::Enforce || policy.mode == Mode::Shadow;
     match trial {
-        Trial::Applies { .. } if matches!(rule.action, Action::Deny) && mode == Mode::Enforce => {
+        RuleOutcome::Applies { .. } if matches!(rule.action, Action::Deny) && mode == Mode::Enforce => {
             Some(Ended::Denied { by: &rule.name })
         }
-        Trial::Applies { .. } if ends => Some(Ended::Decided { by: &rule.name }),
-        Trial::Undecidable(_) if ends => Some(Ended::Undecided { at: &rule.name }),
+        RuleOutcome::Applies { .. } if ends => Some(Ended::Decided { by: &rule.name }),
+        RuleOutcome::Undecidable(_) if ends => Some(Ended::Undecided { at: &rule.name }),
         _ => None,
     }
 }

@@ -8,9 +8,9 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::{Explanation, Trial};
-use crate::base::position::Place;
-use crate::base::pseudonym::HashKey;
+use super::{Explanation, RuleOutcome};
+use crate::base::position::Position;
+use crate::base::pseudonym::PseudonymKey;
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
@@ -18,7 +18,7 @@ use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
 use crate::limit::identity::{Claims, KnownKey};
 use crate::limit::matcher::{Expectation, Text};
-use crate::limit::partial::{Known, Seen};
+use crate::limit::partial::{Knowledge, Observed};
 use crate::limit::request::{ClientAddress, Request};
 use crate::limit::rule::{
     Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price,
@@ -116,7 +116,7 @@ fn rule() -> impl Strategy<Value = Rule> {
         mode,
         action,
         until,
-        place: Place::default(),
+        place: Position::default(),
     })
 }
 
@@ -128,7 +128,7 @@ fn policy() -> impl Strategy<Value = Policy> {
         mode,
         otherwise,
         rules,
-        place: Place::default(),
+        place: Position::default(),
     })
 }
 
@@ -188,25 +188,25 @@ fn sent() -> impl Strategy<Value = Sent> {
 fn explain<'a>(
     rules: &'a RuleSet,
     sent: &'a Sent,
-    names: &'a HashKey,
-    see: impl Fn(&Attribute, Seen<'a>) -> Seen<'a>,
+    names: &'a PseudonymKey,
+    see: impl Fn(&Attribute, Observed<'a>) -> Observed<'a>,
     client: Option<std::net::IpAddr>,
 ) -> Explanation<'a> {
     let request = sent.request();
     let issuer = sent.claims.as_ref().and_then(Claims::issuer);
     rules.explain(
         &mut |attribute| see(attribute, attribute.resolve(&request).into()),
-        Known { client, issuer, at: AT, names },
+        Knowledge { client, issuer, at: AT, names },
     )
 }
 
 /// What became of every rule, without what it was told by.
 fn trials(explanation: &Explanation<'_>) -> Vec<Vec<&'static str>> {
-    let word = |trial: &Trial<'_>| match trial {
-        Trial::Applies { .. } => "applies",
-        Trial::Fails(_) => "fails",
-        Trial::NotTried(_) => "not tried",
-        Trial::Undecidable(_) => "undecidable",
+    let word = |trial: &RuleOutcome<'_>| match trial {
+        RuleOutcome::Applies { .. } => "applies",
+        RuleOutcome::Fails(_) => "fails",
+        RuleOutcome::NotTried(_) => "not tried",
+        RuleOutcome::Undecidable(_) => "undecidable",
     };
     explanation.policies.iter().map(|policy| policy.rules.iter().map(|rule| word(&rule.trial)).collect()).collect()
 }
@@ -229,7 +229,7 @@ proptest! {
 
     #[test]
     fn the_explanation_gives_the_answer_of_the_plan(rules in rule_set(), sent in sent()) {
-        let names = HashKey::default();
+        let names = PseudonymKey::default();
         let explanation = explain(&rules, &sent, &names, |_, seen| seen, Some(sent.client.address()));
         let ruling = rules.plan(&sent.request(), AT);
         prop_assert_eq!(format!("{:?}", explanation.answer), format!("{:?}", ruling.answer));
@@ -247,18 +247,18 @@ proptest! {
         hidden in vec(any::<bool>(), ATTRIBUTES.len()),
         named in any::<bool>(),
     ) {
-        let names = HashKey::secret(b"0123456789abcdef");
+        let names = PseudonymKey::secret(b"0123456789abcdef");
         let place: HashMap<_, _> = ATTRIBUTES.iter().zip(&hidden).map(|(text, hidden)| (*text, *hidden)).collect();
-        let see = |attribute: &Attribute, seen: Seen<'static>| match (place[&*attribute.to_string()], seen) {
-            (true, Seen::Value(value)) if named => Seen::Named(names.value(&attribute.to_string(), &value)),
-            (true, _) if !named => Seen::Unknown,
+        let see = |attribute: &Attribute, seen: Observed<'static>| match (place[&*attribute.to_string()], seen) {
+            (true, Observed::Value(value)) if named => Observed::Named(names.value(&attribute.to_string(), &value)),
+            (true, _) if !named => Observed::Unknown,
             (_, seen) => seen,
         };
-        let owned = |seen: Seen<'_>| match seen {
-            Seen::Value(value) => Seen::Value(value.into_owned().into()),
-            Seen::Missing => Seen::Missing,
-            Seen::Named(name) => Seen::Named(name),
-            Seen::Unknown => Seen::Unknown,
+        let owned = |seen: Observed<'_>| match seen {
+            Observed::Value(value) => Observed::Value(value.into_owned().into()),
+            Observed::Missing => Observed::Missing,
+            Observed::Named(name) => Observed::Named(name),
+            Observed::Unknown => Observed::Unknown,
         };
         let client = (!place["ip:address"]).then(|| sent.client.address());
         let part = explain(&rules, &sent, &names, |attribute, seen| see(attribute, owned(seen)), client);

@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use super::Settings;
 use super::codec::key_name;
-use super::read_limit::Bounded;
+use super::read_limit::ReadLimit;
 use super::script;
 use crate::base::secret::Secret;
 use crate::limit::key::BucketKey;
@@ -110,7 +110,8 @@ async fn log_in(
     }
     // Each answer's deadline is set where it is waited for.
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
-    let (mut connection, driver) = MultiplexedConnection::new_with_config(&info, Bounded::new(stream), config).await?;
+    let (mut connection, driver) =
+        MultiplexedConnection::new_with_config(&info, ReadLimit::new(stream), config).await?;
     let mut driver: Driver = Box::pin(driver);
     let sha = tokio::select! {
         biased;

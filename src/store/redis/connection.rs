@@ -16,17 +16,17 @@ use tokio::sync::{Mutex as FairMutex, Notify, Semaphore, mpsc};
 use super::Settings;
 use super::codec::{Call, Left, Reply, alike};
 use super::connect::{Connected, connect, load};
-use super::deny_cache::Envelope;
+use super::deny_cache::DenyCache;
 use super::fault_injection::Hooks;
-use super::heartbeat::Presence;
-use super::queue::{Answer, Queue, Waiting};
+use super::heartbeat::Heartbeat;
+use super::queue::{PendingTake, Queue, ReplySender};
 use super::script;
 use crate::base::time;
 use crate::base::time::{Clock, Micros, Timestamp, timeout};
 use crate::store::breaker::{Breaker, Change};
-use crate::store::fallback::Local;
-use crate::store::span_links::Marks;
-use crate::store::{Called, Event, Fault, Lane, Report, Running, Source, StoreError, Taken};
+use crate::store::fallback::FallbackShare;
+use crate::store::span_links::SpanLinks;
+use crate::store::{Called, Event, Fault, Report, Running, Source, StoreError, Taken, Worker};
 
 /// The most that wait for one link. Beyond it the last would not be answered in time anyway.
 const QUEUE: usize = 4096;
@@ -44,9 +44,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// What all links of a store have in common.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    pub envelope: Arc<Envelope>,
+    pub envelope: Arc<DenyCache>,
     pub breaker: Arc<Breaker>,
-    pub local: Arc<Local>,
+    pub local: Arc<FallbackShare>,
     pub running: Arc<Mutex<Running>>,
     pub hooks: Hooks,
 }
@@ -68,37 +68,37 @@ struct Served<'q> {
 }
 
 #[derive(Debug)]
-pub struct Link {
-    lane: Lane,
+pub struct Connection {
+    lane: Worker,
     settings: Settings,
     script: String,
     clock: Clock,
     report: Report,
     shared: Shared,
     /// One link tells of the gateway, for all of them.
-    presence: Option<Presence>,
+    presence: Option<Heartbeat>,
     /// Why it cannot be asked.
     down: Mutex<Option<StoreError>>,
-    queue: mpsc::Sender<Waiting>,
+    queue: mpsc::Sender<PendingTake>,
     /// So many wait that a call is worth it although one is under way.
     crowded: Notify,
     /// For whoever drives the link.
     waiting: Mutex<Option<Queue>>,
 }
 
-impl Link {
-    pub fn new(lane: Lane, settings: Settings, clock: Clock, report: Report, shared: Shared) -> Link {
+impl Connection {
+    pub fn new(lane: Worker, settings: Settings, clock: Clock, report: Report, shared: Shared) -> Connection {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let presence =
-            Presence::new(&settings.prefix, Arc::clone(&shared.running), Arc::clone(&shared.local), report.clone());
-        Link {
+            Heartbeat::new(&settings.prefix, Arc::clone(&shared.running), Arc::clone(&shared.local), report.clone());
+        Connection {
             lane,
             settings,
             script: shared.hooks.script(script::take()),
             clock,
             report,
             shared,
-            presence: (lane == Lane(0)).then_some(presence),
+            presence: (lane == Worker(0)).then_some(presence),
             down: Mutex::new(Some(StoreError::Unreachable)),
             queue,
             crowded: Notify::new(),
@@ -112,7 +112,7 @@ impl Link {
     }
 
     /// Puts a request in the queue, unless it would wait there in vain. Only for a link that is usable.
-    pub fn ask(&self, waiting: Waiting) -> Result<(), StoreError> {
+    pub fn ask(&self, waiting: PendingTake) -> Result<(), StoreError> {
         self.queue.try_send(waiting).map_err(|_| StoreError::Backlog)?;
         if self.queue.max_capacity() - self.queue.capacity() >= CHARGES {
             self.crowded.notify_one();
@@ -222,7 +222,7 @@ impl Link {
     /// One call, from the requests that wait to their answers. An error is one that ends the link.
     async fn call(
         &self,
-        batch: &mut Vec<Waiting>,
+        batch: &mut Vec<PendingTake>,
         queue: &FairMutex<&mut Queue>,
         connection: &mut MultiplexedConnection,
         sha: &mut String,
@@ -231,7 +231,7 @@ impl Link {
         let sent = self.shared.envelope.sending(started);
         let requests = batch.len();
         let (plans, asked): (Vec<_>, Vec<_>) =
-            batch.iter_mut().map(|Waiting { plan, answer, since, .. }| (&**plan, (*since, answer))).unzip();
+            batch.iter_mut().map(|PendingTake { plan, answer, since, .. }| (&**plan, (*since, answer))).unzip();
         let call = Call::new(plans);
         let outcome = tokio::select! {
             biased;
@@ -248,7 +248,7 @@ impl Link {
             Err(fault) => (0, outlived(fault.error).then(|| fault.clone())),
         };
         let callers = batch.iter().filter_map(|waiting| waiting.caller.as_deref());
-        let marks = Marks::of(callers, outcome.as_ref().err().map(|fault| fault.error));
+        let marks = SpanLinks::of(callers, outcome.as_ref().err().map(|fault| fault.error));
         self.report.tell(Event::Called(Called { requests, took, healed, fault, marks }));
         match outcome {
             Ok(Reply { now, settlements, left, .. }) => {
@@ -278,7 +278,7 @@ impl Link {
     async fn watch(
         &self,
         mut now: Timestamp,
-        mut asked: Vec<(Timestamp, &mut Answer)>,
+        mut asked: Vec<(Timestamp, &mut ReplySender)>,
         queue: &FairMutex<&mut Queue>,
     ) -> Infallible {
         let most = self.settings.timeout;
@@ -336,9 +336,9 @@ impl Link {
     }
 
     /// Waits for a request, and takes with it what else is there. Who has gone already is not asked for.
-    async fn fill(&self, batch: &mut Vec<Waiting>, queue: &mut Queue) {
+    async fn fill(&self, batch: &mut Vec<PendingTake>, queue: &mut Queue) {
         let (mut charges, most) = (0, self.shared.hooks.requests(REQUESTS));
-        let mut add = |batch: &mut Vec<Waiting>, waiting: Waiting, now: Timestamp| {
+        let mut add = |batch: &mut Vec<PendingTake>, waiting: PendingTake, now: Timestamp| {
             if let Some(waiting) = waiting.still_there(now, self.settings.timeout) {
                 if !batch.last().is_some_and(|last| alike(&last.plan, &waiting.plan)) {
                     charges += waiting.plan.charges().count();

@@ -46,15 +46,15 @@ pub struct Sent {
 
 /// Shared by all lanes.
 #[derive(Debug)]
-pub struct Envelope {
+pub struct DenyCache {
     short: Cache<BucketKey, Known>,
     /// Counts how often everything was forgotten.
     epoch: AtomicU64,
 }
 
-impl Envelope {
-    pub fn new() -> Envelope {
-        Envelope { short: Cache::new(KNOWN), epoch: AtomicU64::new(0) }
+impl DenyCache {
+    pub fn new() -> DenyCache {
+        DenyCache { short: Cache::new(KNOWN), epoch: AtomicU64::new(0) }
     }
 
     /// Forgets everything, also what calls under way will show: behind a new connection there may be another server with
@@ -143,8 +143,8 @@ mod tests {
     }
 
     /// A bucket of 1 per second that Redis has just drained, at its moment 5 s; the call was sent at our moment 1000 s.
-    fn drained() -> (Envelope, Timestamp) {
-        let (envelope, sent) = (Envelope::new(), Timestamp(1_000_000_000));
+    fn drained() -> (DenyCache, Timestamp) {
+        let (envelope, sent) = (DenyCache::new(), Timestamp(1_000_000_000));
         let drained = plan([charge(1, 1000, 1, 1000)]);
         let (_, entries) = settle(&drained, &[None], Timestamp(5_000_000));
         let state = entries[0].clone().unwrap().state;
@@ -152,7 +152,7 @@ mod tests {
         (envelope, sent)
     }
 
-    fn wait(envelope: &Envelope, plan: &Plan, now: Timestamp) -> Option<Micros> {
+    fn wait(envelope: &DenyCache, plan: &Plan, now: Timestamp) -> Option<Micros> {
         envelope.refuse(plan, now).map(|(_, settlement)| settlement.enforced[0].retry_after)
     }
 
@@ -220,7 +220,7 @@ mod tests {
             let ran = start.plus(Micros(delay));
             let (_, entries) = settle(&plan([took]), &[None], ran);
             let mut state = entries[0].clone().unwrap().state;
-            let envelope = Envelope::new();
+            let envelope = DenyCache::new();
             envelope.remember(asked.key, state.clone(), ran, envelope.sending(Timestamp(0)));
             let now = Timestamp(later);
             if envelope.refuse(&plan([asked.clone()]), now).is_some() {

@@ -7,7 +7,7 @@ use redis::{Cmd, RedisError, Value};
 
 use super::connect::send;
 use super::deny_cache::Sent;
-use super::queue::Waiting;
+use super::queue::PendingTake;
 use crate::base::time::{Clock, Timestamp};
 #[cfg(feature = "test-hooks")]
 pub use flaw::{Combining, Flaw, Refusals};
@@ -43,7 +43,7 @@ impl Hooks {
     }
 
     /// What is about to travel.
-    pub fn gather(&self, batch: Vec<Waiting>) -> Vec<Waiting> {
+    pub fn gather(&self, batch: Vec<PendingTake>) -> Vec<PendingTake> {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::SummedCosts) = self.flaw {
             return flaw::summed(batch);
@@ -87,7 +87,7 @@ impl Hooks {
 /// The mistakes, each of which another rate limiter has made.
 #[cfg(feature = "test-hooks")]
 mod flaw {
-    use super::super::queue::{Answer, Waiting};
+    use super::super::queue::{PendingTake, ReplySender};
     use crate::base::time::{Micros, Timestamp};
     use crate::limit::charge::Charge;
     use crate::limit::cost::Cost;
@@ -170,8 +170,8 @@ mod flaw {
     }
 
     /// Those that ask the buckets of the first become one request; its answer is theirs.
-    pub fn summed(batch: Vec<Waiting>) -> Vec<Waiting> {
-        let keys = |waiting: &Waiting| waiting.plan.charges().map(|charge| charge.key).collect::<Vec<_>>();
+    pub fn summed(batch: Vec<PendingTake>) -> Vec<PendingTake> {
+        let keys = |waiting: &PendingTake| waiting.plan.charges().map(|charge| charge.key).collect::<Vec<_>>();
         let first = batch.first().map(keys).unwrap_or_default();
         let (alike, mut rest): (Vec<_>, Vec<_>) = batch.into_iter().partition(|waiting| keys(waiting) == first);
         let since = alike.first().map_or(Timestamp(0), |waiting| waiting.since);
@@ -183,14 +183,14 @@ mod flaw {
             plan.enforced.iter_mut().zip(&waiting.plan.enforced).for_each(|(charge, other)| add(charge, other));
             plan.shadow.iter_mut().zip(&waiting.plan.shadow).for_each(|(charge, other)| add(charge, other));
         }
-        let (answer, answered) = Answer::new();
+        let (answer, answered) = ReplySender::new();
         tokio::spawn(async move {
             let Ok(answer) = answered.await else { return };
             for mut waiting in alike {
                 waiting.answer.send(answer.clone());
             }
         });
-        rest.insert(0, Waiting { plan, answer, caller: None, since });
+        rest.insert(0, PendingTake { plan, answer, caller: None, since });
         rest
     }
 }

@@ -12,7 +12,7 @@ use redis::{Cmd, Value};
 
 use super::connect::{load, send};
 use crate::base::time;
-use crate::store::fallback::Local;
+use crate::store::fallback::FallbackShare;
 use crate::store::{Event, Fault, GATEWAY_COUNTS, Report, Running, StoreError};
 
 const SCRIPT: &str = include_str!("heartbeat.lua");
@@ -28,22 +28,22 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// One gateway among those that share a Redis.
 #[derive(Debug)]
-pub struct Presence {
+pub struct Heartbeat {
     /// Drawn by lot: nobody has to give it a name.
     name: [u8; 8],
     keys: [Vec<u8>; 2],
     running: Arc<Mutex<Running>>,
-    local: Arc<Local>,
+    local: Arc<FallbackShare>,
     report: Report,
 }
 
-impl Presence {
-    pub fn new(prefix: &str, running: Arc<Mutex<Running>>, local: Arc<Local>, report: Report) -> Presence {
+impl Heartbeat {
+    pub fn new(prefix: &str, running: Arc<Mutex<Running>>, local: Arc<FallbackShare>, report: Report) -> Heartbeat {
         // Shorter than any bucket's key.
         let keys = ["gateways", "running"].map(|list| format!("{prefix}:{list}").into_bytes());
         // The only randomness of the standard library that two machines cannot have in common.
         let name = RandomState::new().hash_one(prefix).to_le_bytes();
-        Presence { name, keys, running, local, report }
+        Heartbeat { name, keys, running, local, report }
     }
 
     /// Tells and hears, for as long as the connection lasts. What goes wrong is left to those who ask for more.

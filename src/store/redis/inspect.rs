@@ -22,23 +22,23 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const BITE: usize = 1_000;
 
 /// A connection that looks.
-pub struct Look {
+pub struct Inspector {
     connection: MultiplexedConnection,
     prefix: String,
 }
 
-impl std::fmt::Debug for Look {
+impl std::fmt::Debug for Inspector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Look({})", self.prefix)
+        write!(f, "Inspector({})", self.prefix)
     }
 }
 
-impl Look {
+impl Inspector {
     /// To be called on a runtime: that moves the bytes.
-    pub async fn open(settings: &Settings) -> Result<Look, Fault> {
+    pub async fn open(settings: &Settings) -> Result<Inspector, Fault> {
         let connected = reach(settings, None).await?;
         tokio::spawn(connected.driver);
-        Ok(Look { connection: connected.connection, prefix: settings.prefix.clone() })
+        Ok(Inspector { connection: connected.connection, prefix: settings.prefix.clone() })
     }
 
     /// What is kept of these buckets, in their order, and a moment at which it was so.

@@ -26,18 +26,18 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::breaker;
-use super::breaker::{Breaker, Change, Leave};
-use super::fallback::Local;
-use super::{Caller, Event, Lane, Report, Running, Source, StoreError, Taken};
+use super::breaker::{Breaker, Change, Permit};
+use super::fallback::FallbackShare;
+use super::{Caller, Event, Report, Running, Source, StoreError, Taken, Worker};
 use crate::base::host_name::host_name;
 use crate::base::secret::Secret;
 use crate::base::time::{Clock, Micros};
 use crate::limit::charge::Plan;
 pub use connect::Tls;
-use connection::{Link, Shared};
-use deny_cache::Envelope;
+use connection::{Connection, Shared};
+use deny_cache::DenyCache;
 use fault_injection::Hooks;
-use queue::{Answer, Waiting};
+use queue::{PendingTake, ReplySender};
 pub use url::Url;
 
 /// The longest prefix: with it and what stands behind it, a key fills an allocation of 32 bytes.
@@ -63,13 +63,13 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Redis {
     /// What decides while Redis gives no answer.
-    pub local: Arc<Local>,
-    links: Box<[Link]>,
+    pub local: Arc<FallbackShare>,
+    links: Box<[Connection]>,
     /// One permit for each lane that has been tried.
     tried: Semaphore,
     /// What the others are told that this gateway runs.
     running: Arc<Mutex<Running>>,
-    envelope: Arc<Envelope>,
+    envelope: Arc<DenyCache>,
     breaker: Arc<Breaker>,
     clock: Clock,
     report: Report,
@@ -83,19 +83,20 @@ impl Redis {
     /// As a test chooses.
     pub fn with(hooks: Hooks, settings: Settings, lanes: usize, clock: Clock, report: Report) -> Redis {
         let shared = Shared {
-            envelope: Arc::new(Envelope::new()),
+            envelope: Arc::new(DenyCache::new()),
             breaker: Arc::new(Breaker::new(settings.breaker)),
-            local: Arc::new(Local::new(settings.gateways, clock.clone())),
+            local: Arc::new(FallbackShare::new(settings.gateways, clock.clone())),
             running: Arc::new(Mutex::new(Running { host: host_name(), configuration: String::new() })),
             hooks,
         };
-        let link = |lane| Link::new(Lane(lane), settings.clone(), clock.clone(), report.clone(), shared.clone());
+        let link =
+            |lane| Connection::new(Worker(lane), settings.clone(), clock.clone(), report.clone(), shared.clone());
         let links = (0..lanes).map(link).collect();
         let Shared { envelope, breaker, local, running, .. } = shared;
         Redis { local, links, tried: Semaphore::new(0), running, envelope, breaker, clock, report }
     }
 
-    pub async fn run(&self, lane: Lane) {
+    pub async fn run(&self, lane: Worker) {
         if let Some(link) = self.links.get(lane.0) {
             link.run(&self.tried).await;
         }
@@ -109,7 +110,7 @@ impl Redis {
 
     pub async fn take(
         &self,
-        lane: Lane,
+        lane: Worker,
         plan: &Plan,
         caller: Option<Arc<dyn Caller>>,
     ) -> Result<Option<Taken>, StoreError> {
@@ -121,12 +122,12 @@ impl Redis {
             return Ok(Some(Taken { now, settlement, evicted: 0, source: Source::Cached }));
         }
         let leave = self.breaker.ask(now);
-        if leave == Leave::Refused {
+        if leave == Permit::Refused {
             return Err(StoreError::BreakerOpen);
         }
         let asked = Asked { redis: self, leave, answered: false };
-        let (answer, answered) = Answer::new();
-        link.ask(Waiting { plan: Box::new(plan.clone()), answer, caller, since: now })?;
+        let (answer, answered) = ReplySender::new();
+        link.ask(PendingTake { plan: Box::new(plan.clone()), answer, caller, since: now })?;
         // The link says so when it takes too long. If it says nothing, it was lost with the call on its way.
         let taken = answered.await.unwrap_or(Err(StoreError::Closed));
         // Nothing was learnt from one that was not asked for any more.
@@ -157,7 +158,7 @@ impl Redis {
 /// A request that was given leave, and gives it back if it never comes to an answer: its client may go away.
 struct Asked<'r> {
     redis: &'r Redis,
-    leave: Leave,
+    leave: Permit,
     answered: bool,
 }
 

@@ -16,30 +16,30 @@ pub type Answered = Result<Option<Taken>, StoreError>;
 
 /// A request on its way.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct PendingTake {
     /// On the heap: it is handed on a few times.
     pub plan: Box<Plan>,
-    pub answer: Answer,
+    pub answer: ReplySender,
     pub caller: Option<Arc<dyn Caller>>,
     pub since: Timestamp,
 }
 
 /// Whom to tell. What is said first counts.
 #[derive(Debug)]
-pub struct Answer(Option<oneshot::Sender<Answered>>);
+pub struct ReplySender(Option<oneshot::Sender<Answered>>);
 
 /// What no call has taken yet, in the order in which it came.
 #[derive(Debug)]
 pub struct Queue {
-    receiver: mpsc::Receiver<Waiting>,
+    receiver: mpsc::Receiver<PendingTake>,
     /// Has been looked at.
-    first: Option<Waiting>,
+    first: Option<PendingTake>,
 }
 
-impl Waiting {
+impl PendingTake {
     /// Itself, unless nobody waits for the answer any more, or has waited for as long as anybody may. A client's connection
     /// is looked at only when it has had time to go.
-    pub fn still_there(mut self, now: Timestamp, most: Micros) -> Option<Waiting> {
+    pub fn still_there(mut self, now: Timestamp, most: Micros) -> Option<PendingTake> {
         if self.answer.is_closed() {
             return None;
         }
@@ -55,10 +55,10 @@ impl Waiting {
     }
 }
 
-impl Answer {
-    pub fn new() -> (Answer, oneshot::Receiver<Answered>) {
+impl ReplySender {
+    pub fn new() -> (ReplySender, oneshot::Receiver<Answered>) {
         let (sender, receiver) = oneshot::channel();
-        (Answer(Some(sender)), receiver)
+        (ReplySender(Some(sender)), receiver)
     }
 
     pub fn send(&mut self, answered: Answered) {
@@ -74,7 +74,7 @@ impl Answer {
 }
 
 impl Queue {
-    pub fn new(receiver: mpsc::Receiver<Waiting>) -> Queue {
+    pub fn new(receiver: mpsc::Receiver<PendingTake>) -> Queue {
         Queue { receiver, first: None }
     }
 
@@ -83,7 +83,7 @@ impl Queue {
     }
 
     /// None when nobody can come any more.
-    pub async fn next(&mut self) -> Option<Waiting> {
+    pub async fn next(&mut self) -> Option<PendingTake> {
         match self.first.take() {
             Some(first) => Some(first),
             None => self.receiver.recv().await,
@@ -91,12 +91,12 @@ impl Queue {
     }
 
     /// None when nobody is there.
-    pub fn try_next(&mut self) -> Option<Waiting> {
+    pub fn try_next(&mut self) -> Option<PendingTake> {
         self.first.take().or_else(|| self.receiver.try_recv().ok())
     }
 
     /// Takes the first out if it has waited for as long as that; if it has not, says since when it waits.
-    pub fn overdue(&mut self, now: Timestamp, most: Micros) -> Result<Waiting, Option<Timestamp>> {
+    pub fn overdue(&mut self, now: Timestamp, most: Micros) -> Result<PendingTake, Option<Timestamp>> {
         let first = self.try_next().ok_or(None)?;
         if now.since(first.since) >= most {
             return Ok(first);

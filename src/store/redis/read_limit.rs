@@ -12,18 +12,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const LARGEST: usize = 1 << 20;
 
 #[derive(Debug)]
-pub struct Bounded<S> {
+pub struct ReadLimit<S> {
     stream: S,
     read: usize,
 }
 
-impl<S> Bounded<S> {
-    pub fn new(stream: S) -> Bounded<S> {
-        Bounded { stream, read: 0 }
+impl<S> ReadLimit<S> {
+    pub fn new(stream: S) -> ReadLimit<S> {
+        ReadLimit { stream, read: 0 }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ReadLimit<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
@@ -35,7 +35,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReadLimit<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.read = 0;
         Pin::new(&mut self.stream).poll_write(cx, bytes)

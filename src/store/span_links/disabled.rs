@@ -3,10 +3,10 @@
 use crate::store::{Caller, StoreError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marks;
+pub struct SpanLinks;
 
-impl Marks {
-    pub fn of<'c>(_callers: impl Iterator<Item = &'c dyn Caller>, _error: Option<StoreError>) -> Marks {
-        Marks
+impl SpanLinks {
+    pub fn of<'c>(_callers: impl Iterator<Item = &'c dyn Caller>, _error: Option<StoreError>) -> SpanLinks {
+        SpanLinks
     }
 }

@@ -4,22 +4,22 @@ use crate::store::{Caller, StoreError};
 
 /// Which decision asked, in the words of W3C Trace Context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct SpanLink {
     pub trace: u128,
     pub span: u64,
 }
 
 /// Those of one call, in the order of its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Marks {
-    pub decisions: Vec<Mark>,
+pub struct SpanLinks {
+    pub decisions: Vec<SpanLink>,
     /// Also one that ends the link, and is told when it ends.
     pub error: Option<StoreError>,
 }
 
-impl Marks {
-    pub fn of<'c>(callers: impl Iterator<Item = &'c dyn Caller>, error: Option<StoreError>) -> Marks {
+impl SpanLinks {
+    pub fn of<'c>(callers: impl Iterator<Item = &'c dyn Caller>, error: Option<StoreError>) -> SpanLinks {
         // Where nobody is marked, which is nearly every call, nothing is allocated.
-        Marks { decisions: callers.filter_map(Caller::mark).collect(), error }
+        SpanLinks { decisions: callers.filter_map(Caller::mark).collect(), error }
     }
 }

@@ -8,6 +8,6 @@ mod disabled;
 mod enabled;
 
 #[cfg(not(feature = "opentelemetry"))]
-pub use disabled::Marks;
+pub use disabled::SpanLinks;
 #[cfg(feature = "opentelemetry")]
-pub use enabled::{Mark, Marks};
+pub use enabled::{SpanLink, SpanLinks};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tollgate::access_log_line::{Asked, Kind, Line, Origin, Source};
 use tollgate::base::time::{Clock, Micros, Timestamp};
-use tollgate::config::{Config, Surroundings};
+use tollgate::config::{Config, Environment};
 use tollgate::limit::charge::{LimitId, Plan, Settlement};
 use tollgate::limit::identity::Claims;
 use tollgate::limit::outcome::Verdict;
@@ -18,7 +18,7 @@ use tollgate::replay::entry::{Format, Read, Told};
 use tollgate::replay::json_fields::{Fields, Mapping};
 use tollgate::replay::line_reader::Lines;
 use tollgate::replay::merge::Merge;
-use tollgate::replay::simulation::{Cause, Fate, Trial};
+use tollgate::replay::simulation::{Cause, SimulatedResult, Simulation};
 use tollgate::store::memory::{Memory, Settings};
 
 use crate::support::{Gateway, Upstream, eventually};
@@ -52,7 +52,7 @@ policies:
 
 fn config() -> Config {
     let read = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
-    let surroundings = Surroundings { variable: &|_| None, folder: Path::new(""), read: &read };
+    let surroundings = Environment { variable: &|_| None, folder: Path::new(""), read: &read };
     Config::parse("gateway.yaml", FILE.as_bytes(), surroundings).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
@@ -88,7 +88,7 @@ struct Live<'c> {
 }
 
 impl Live<'_> {
-    fn answer(&mut self, sent: &Sent) -> (Fate, String) {
+    fn answer(&mut self, sent: &Sent) -> (SimulatedResult, String) {
         let mut head = http::Request::builder().uri(sent.path);
         if let Some(cost) = &sent.cost {
             head = head.header("x-cost", cost);
@@ -106,8 +106,8 @@ impl Live<'_> {
         };
         self.clock.set(sent.at);
         match self.config.rules.plan(&request, sent.at).answer {
-            Answer::Denied => (Fate::Refused, self.line(sent, Some("denied"), None)),
-            Answer::Exempt => (Fate::Allowed, self.line(sent, None, None)),
+            Answer::Denied => (SimulatedResult::Refused, self.line(sent, Some("denied"), None)),
+            Answer::Exempt => (SimulatedResult::Allowed, self.line(sent, None, None)),
             Answer::TooLarge(_) => panic!("no cost is above a burst"),
             Answer::Charge(plan) => {
                 let settlement = self.memory.take(&plan).settlement;
@@ -118,7 +118,7 @@ impl Live<'_> {
                 }
                 let granted = settlement.is_granted();
                 let reason = (!granted).then_some("token_bucket_exceeded");
-                let fate = if granted { Fate::Allowed } else { Fate::Refused };
+                let fate = if granted { SimulatedResult::Allowed } else { SimulatedResult::Refused };
                 (fate, self.line(sent, reason, Some((&plan, &settlement))))
             }
         }
@@ -184,7 +184,7 @@ fn application(sent: &Sent) -> String {
 }
 
 #[track_caller]
-fn check(trial: &mut Trial<'_>, format: &Format, line: &str, fate: Fate) {
+fn check(trial: &mut Simulation<'_>, format: &Format, line: &str, fate: SimulatedResult) {
     let Read::Entry(entry) = format.read(line.as_bytes()) else { panic!("unreadable: {line}") };
     assert_eq!(trial.decide(&entry, None), fate, "{line}");
 }
@@ -203,7 +203,7 @@ fn a_replay_decides_every_request_as_it_was_decided() {
         let memory = Memory::new(&Settings::default(), clock.clone());
         let mut live = Live { config: &config, memory, clock, shadows: HashMap::new() };
         // One log with names of values, one without any: there the rules are those that it names.
-        let trial = || Trial::new(&config, None, &[]);
+        let trial = || Simulation::new(&config, None, &[]);
         let (mut named, mut unnamed, mut foreign) = (trial(), trial(), trial());
         for _ in 0..400 {
             at = at.plus(Micros(if fastrand::bool() { 0 } else { fastrand::u64(..60_000) }));
@@ -214,7 +214,7 @@ fn a_replay_decides_every_request_as_it_was_decided() {
                 line.split(",\"attributes\"").next().unwrap().trim_end().trim_end_matches('}').to_owned() + "}";
             check(&mut unnamed, &Format::Ours, &without, fate);
             check(&mut foreign, &mapped, &application(&sent), fate);
-            refused += u64::from(fate == Fate::Refused);
+            refused += u64::from(fate == SimulatedResult::Refused);
         }
         for trial in [&named, &unnamed, &foreign] {
             assert_eq!(trial.counts.shadows, live.shadows, "seed {seed}");
@@ -226,7 +226,7 @@ fn a_replay_decides_every_request_as_it_was_decided() {
 }
 
 /// How often each limit refused.
-fn by_limit(trial: &Trial<'_>) -> HashMap<Cause, u64> {
+fn by_limit(trial: &Simulation<'_>) -> HashMap<Cause, u64> {
     let of_limit = |cause: &Cause| matches!(cause, Cause::Limit(_));
     trial.counts.causes.iter().filter(|(cause, _)| of_limit(cause)).map(|(cause, count)| (*cause, *count)).collect()
 }
@@ -281,13 +281,13 @@ policies:
     let whole = CLIENTS * (REQUESTS + 3);
     eventually("every line is there", || std::fs::read_to_string(&file).unwrap_or_default().lines().count() == whole);
     let config = Config::load(&gateway.file("gateway.yaml")).unwrap_or_else(|problems| panic!("{problems}"));
-    let mut trial = Trial::new(&config, None, &[]);
+    let mut trial = Simulation::new(&config, None, &[]);
     let mut merge = Merge::new([(Lines::open(file.to_str().unwrap()).unwrap(), Format::Found)]);
     while let Some(entry) = merge.advance().unwrap() {
         let fate = trial.decide(&entry, None);
         let Told::Ours(logged) = &entry.told else { panic!("{entry:?}") };
-        assert_eq!(fate == Fate::Refused, logged.kind == Kind::Refused, "{entry:?}");
-        assert_ne!(fate, Fate::Undecided, "{entry:?}");
+        assert_eq!(fate == SimulatedResult::Refused, logged.kind == Kind::Refused, "{entry:?}");
+        assert_ne!(fate, SimulatedResult::Undecided, "{entry:?}");
     }
     assert_eq!(usize::try_from(trial.counts.refused).unwrap(), refused);
     assert_eq!(usize::try_from(trial.counts.allowed).unwrap(), whole - refused);

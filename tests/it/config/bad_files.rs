@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use tollgate::base::time::Timestamp;
 use tollgate::config::problem::Problems;
-use tollgate::config::{Config, Surroundings};
+use tollgate::config::{Config, Environment};
 
 use crate::support::Certificates;
 
@@ -63,7 +63,7 @@ pub fn parse(bytes: &[u8]) -> Result<Config, Problems> {
         }
         _ => Err(std::io::ErrorKind::NotFound.into()),
     };
-    Config::parse("gateway.yaml", bytes, Surroundings { variable: &environment, folder: Path::new(""), read: &read })
+    Config::parse("gateway.yaml", bytes, Environment { variable: &environment, folder: Path::new(""), read: &read })
 }
 
 fn report(bytes: &[u8]) -> String {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use tollgate::base::time::Timestamp;
-use tollgate::config::{Config, Surroundings};
+use tollgate::config::{Config, Environment};
 use tollgate::limit::request::{ClientAddress, Request};
 use tollgate::limit::rule_set::{Answer, Ruling};
 
@@ -80,7 +80,7 @@ fn parse(scope: &str, otherwise: &str, rules: &[Written]) -> Config {
         "upstream: http://a\npolicies:\n  - name: p\n    match: {{{scope}}}\n    otherwise: {otherwise}\n    rules:\n{rules}"
     );
     let (variable, read) = (|_: &str| None, |_: &Path| Err(std::io::ErrorKind::NotFound.into()));
-    let surroundings = Surroundings { variable: &variable, folder: Path::new(""), read: &read };
+    let surroundings = Environment { variable: &variable, folder: Path::new(""), read: &read };
     Config::parse("gateway.yaml", file.as_bytes(), surroundings).unwrap_or_else(|problems| panic!("{problems}\n{file}"))
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use chrono::{DateTime, SecondsFormat};
 use proptest::prelude::*;
 use tollgate::base::time::{Clock, Timestamp};
-use tollgate::config::{Config, Surroundings};
+use tollgate::config::{Config, Environment};
 use tollgate::limit::request::{ClientAddress, Request};
 
 use crate::support::{Gateway, Upstream, eventually};
@@ -30,7 +30,7 @@ fn ruled(rules: &[Written], otherwise: &str) -> Config {
          - {{name: last, limit_keys: [header:x-user], algorithm_config: {{rps: 1, burst: 1}}}}\n"
     );
     let (variable, read) = (|_: &str| None, |_: &Path| Err(std::io::ErrorKind::NotFound.into()));
-    let surroundings = Surroundings { variable: &variable, folder: Path::new(""), read: &read };
+    let surroundings = Environment { variable: &variable, folder: Path::new(""), read: &read };
     Config::parse("gateway.yaml", file.as_bytes(), surroundings).unwrap()
 }
 

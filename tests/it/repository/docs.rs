@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tollgate::config::lints::LINTS;
 use tollgate::config::problem::Problems;
-use tollgate::config::{Config, Surroundings};
+use tollgate::config::{Config, Environment};
 
 use crate::support::Certificates;
 use crate::support::mint::es256;
@@ -58,7 +58,7 @@ fn checked(name: &str, block: &str) -> Result<Config, Problems> {
     };
     // And the one variable that the shipped file wants.
     let variable = |name: &str| (name == "JWT_SECRET").then(|| "x".repeat(32));
-    let surroundings = Surroundings { variable: &variable, folder: Path::new(""), read: &read };
+    let surroundings = Environment { variable: &variable, folder: Path::new(""), read: &read };
     Config::parse(name, whole(block).as_bytes(), surroundings)
 }
 

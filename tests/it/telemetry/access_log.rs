@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tollgate::access_log_line::Line;
-use tollgate::base::pseudonym::HashKey;
+use tollgate::base::pseudonym::PseudonymKey;
 use tollgate::limit::key::{Descriptor, KeySeed, LimitIdentity};
 
 use crate::support::mint::{Signer, epoch};
@@ -182,7 +182,7 @@ rules:
 fn bucket(limit: &LimitIdentity<'_>, value: &str) -> String {
     let mut descriptor = Descriptor::default();
     descriptor.push(0, value.as_bytes());
-    HashKey::secret(SECRET.as_bytes()).bucket(&KeySeed::new(limit).key(&descriptor).0).to_string()
+    PseudonymKey::secret(SECRET.as_bytes()).bucket(&KeySeed::new(limit).key(&descriptor).0).to_string()
 }
 
 #[test]
@@ -322,7 +322,7 @@ access_log: {{to: access.jsonl, attributes: [jwt:plan, jwt:sub, header:X-Team, i
     let gateway = Gateway::start(&upstream, &text(&format!("hash_key: {SECRET}")));
     let authorization = token(&json!({"sub": "ann", "plan": "free", "exp": epoch() + 600}));
     let fields = [("Authorization", &*authorization), ("X-Team", "red")];
-    let names = |key: &HashKey, pairs: &[(&str, &str)]| -> Value {
+    let names = |key: &PseudonymKey, pairs: &[(&str, &str)]| -> Value {
         pairs.iter().map(|(name, value)| (*name, key.value(name, value.as_bytes()).to_string())).collect()
     };
     let all = [
@@ -338,13 +338,13 @@ access_log: {{to: access.jsonl, attributes: [jwt:plan, jwt:sub, header:X-Team, i
     client.get("/a/./b?c=d", &fields);
     client.get("/a/b", &[]);
     let lines = wait_for(&gateway, 2);
-    let key = HashKey::secret(SECRET.as_bytes());
+    let key = PseudonymKey::secret(SECRET.as_bytes());
     assert_eq!(lines[0]["attributes"], names(&key, &all));
     assert_eq!(lines[1]["attributes"], names(&key, &all[3..]));
     // Another key makes other names.
     gateway.reload(&upstream, &text(""));
     gateway.client().get("/a/b", &fields);
-    assert_eq!(wait_for(&gateway, 3)[2]["attributes"], names(&HashKey::default(), &all));
+    assert_eq!(wait_for(&gateway, 3)[2]["attributes"], names(&PseudonymKey::default(), &all));
 }
 
 #[test]

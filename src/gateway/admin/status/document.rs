@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use super::exposition::{Histogram, LimitLabels, Readings};
-use super::top_refused::TopRefused;
+use super::top_refused::TopRefusedDocument;
 use crate::base::time::Timestamp;
 use crate::config::warning::Warning;
-use crate::gateway::state::Gateway;
+use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::Event;
 use crate::limit::rule::{Action, Mode, Policy, Rule};
@@ -48,7 +48,7 @@ struct Document<'d> {
     /// None: no access log is written.
     access_log_dropped: Option<u64>,
     issuers: Vec<Issuer<'d>>,
-    top_refused: TopRefused,
+    top_refused: TopRefusedDocument,
     /// The newest first.
     events: Vec<Event>,
     warnings: Vec<Unwise<'d>>,
@@ -153,7 +153,7 @@ struct Counted<'t> {
 type Counts<'t> = HashMap<LimitLabels<'t>, u64>;
 
 /// The whole document, as JSON.
-pub fn make(gateway: &Gateway) -> Vec<u8> {
+pub fn make(gateway: &GatewayState) -> Vec<u8> {
     let snapshot = gateway.snapshot.load_full();
     let (now, wall, status) = (gateway.clock.now(), gateway.clock.wall(), &gateway.status);
     let text = gateway.metrics.counted();
@@ -184,7 +184,7 @@ pub fn make(gateway: &Gateway) -> Vec<u8> {
         connections: readings.level("tollgate_http_connections"),
         access_log_dropped: snapshot.access_log.is_some().then(|| readings.total("tollgate_access_log_dropped_total")),
         issuers: issuers(&snapshot, &readings),
-        top_refused: TopRefused::of(gateway, &snapshot, now, now.since(status.started)),
+        top_refused: TopRefusedDocument::of(gateway, &snapshot, now, now.since(status.started)),
         events: gateway.events.all(),
         warnings: warnings.iter().take(MOST_WARNINGS).map(unwise).collect(),
         warnings_left_out: warnings.len().saturating_sub(MOST_WARNINGS),
@@ -206,7 +206,7 @@ fn sorted<'t>(counts: HashMap<Cow<'t, str>, u64>) -> BTreeMap<Cow<'t, str>, u64>
     counts.into_iter().collect()
 }
 
-fn store(gateway: &Gateway, readings: &Readings<'_>) -> Buckets {
+fn store(gateway: &GatewayState, readings: &Readings<'_>) -> Buckets {
     Buckets {
         kind: gateway.store.name(),
         up: gateway.store_health.is_up(),

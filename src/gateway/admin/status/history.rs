@@ -230,7 +230,7 @@ fn narrow(count: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Surroundings};
+    use crate::config::{Config, Environment};
     use std::fmt::Write as _;
     use std::path::Path;
 
@@ -242,7 +242,7 @@ mod tests {
 
     fn rules(names: &[String]) -> Config {
         let read = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
-        let surroundings = Surroundings { variable: &|_| None, folder: Path::new(""), read: &read };
+        let surroundings = Environment { variable: &|_| None, folder: Path::new(""), read: &read };
         let rule = |name: &String| format!("\n  - {{name: {name}, limit_keys: [], algorithm_config: {{rate: 1/s}}}}");
         let text = format!("upstream: http://u:1\nrules:{}", names.iter().map(rule).collect::<String>());
         Config::parse("gateway.yaml", text.as_bytes(), surroundings).unwrap()

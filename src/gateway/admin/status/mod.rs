@@ -24,7 +24,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::base::host_name::host_name;
 use crate::base::time::{Clock, Micros, Timestamp};
-use crate::gateway::state::Gateway;
+use crate::gateway::state::GatewayState;
 use exposition::Readings;
 use history::History;
 use top_refused::Whereabouts;
@@ -106,7 +106,7 @@ pub fn page() -> Response<Vec<u8>> {
 }
 
 /// Has the counters read every half minute, for as long as the process runs.
-pub async fn keep_history(gateway: &Arc<Gateway>) {
+pub async fn keep_history(gateway: &Arc<GatewayState>) {
     let mut pace = tokio::time::interval(history::PACE.into());
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first is now.
@@ -125,7 +125,7 @@ pub async fn keep_history(gateway: &Arc<Gateway>) {
     }
 }
 
-fn hour(gateway: &Gateway) -> Vec<u8> {
+fn hour(gateway: &GatewayState) -> Vec<u8> {
     let text = gateway.metrics.counted();
     let rules = &gateway.snapshot.load().config.rules;
     let told = gateway.status.history.tell(gateway.clock.now(), rules, &Readings::of(&text));
@@ -133,7 +133,7 @@ fn hour(gateway: &Gateway) -> Vec<u8> {
 }
 
 /// None: it could not be made.
-pub async fn document(gateway: &Arc<Gateway>, which: Document) -> Option<Response<Vec<u8>>> {
+pub async fn document(gateway: &Arc<GatewayState>, which: Document) -> Option<Response<Vec<u8>>> {
     // Who comes while it is being made waits, and gets the same.
     let made = match which {
         Document::Status => &gateway.status.now,

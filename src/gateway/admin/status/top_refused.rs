@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::base::time::{Micros, Timestamp};
-use crate::gateway::state::Gateway;
+use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::top_refused::{RefusedBucket, Top};
 use crate::store::Store;
@@ -14,7 +14,7 @@ use crate::store::Store;
 const MOST: usize = 10;
 
 #[derive(Debug, Serialize)]
-pub struct TopRefused {
+pub struct TopRefusedDocument {
     /// Over how many seconds.
     seconds: f64,
     buckets: Vec<Told>,
@@ -50,7 +50,7 @@ impl Whereabouts {
         Whereabouts { options, admin }
     }
 
-    fn command(&self, gateway: &Gateway, snapshot: &Snapshot, limit: &str, bucket: &str) -> String {
+    fn command(&self, gateway: &GatewayState, snapshot: &Snapshot, limit: &str, bucket: &str) -> String {
         // The file says where the listener is, unless it left the port to be found.
         let elsewhere = self.admin.filter(|admin| snapshot.config.admin != Some(*admin));
         let admin = match (&gateway.store, elsewhere) {
@@ -61,8 +61,8 @@ impl Whereabouts {
     }
 }
 
-impl TopRefused {
-    pub fn of(gateway: &Gateway, snapshot: &Snapshot, now: Timestamp, uptime: Micros) -> TopRefused {
+impl TopRefusedDocument {
+    pub fn of(gateway: &GatewayState, snapshot: &Snapshot, now: Timestamp, uptime: Micros) -> TopRefusedDocument {
         let Top { span, buckets } = gateway.refused_buckets.top(MOST, now, snapshot.number);
         let tell = |one: &RefusedBucket| {
             let (limit, _) = snapshot.limit(one.whose.limit)?;
@@ -77,7 +77,7 @@ impl TopRefused {
                 at_most: one.at_most,
             })
         };
-        TopRefused {
+        TopRefusedDocument {
             seconds: span.min(uptime).seconds(),
             buckets: buckets.iter().filter_map(tell).collect(),
             skipped: gateway.refused_buckets.skipped(),

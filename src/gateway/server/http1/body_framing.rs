@@ -16,7 +16,7 @@ const MOST_DIGITS: u8 = 8;
 
 /// Why a body cannot be followed to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Violation {
+pub enum BodyError {
     Framing,
     /// It is longer than a body may be.
     TooLong,
@@ -24,31 +24,31 @@ pub enum Violation {
     Stalled,
 }
 
-impl Violation {
+impl BodyError {
     pub fn status(self) -> u16 {
         match self {
-            Violation::Framing => 400,
-            Violation::TooLong => 413,
-            Violation::Stalled => 408,
+            BodyError::Framing => 400,
+            BodyError::TooLong => 413,
+            BodyError::Stalled => 408,
         }
     }
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Violation::Framing => "bad chunk",
-            Violation::TooLong => "body too long",
-            Violation::Stalled => "body not there in time",
+            BodyError::Framing => "bad chunk",
+            BodyError::TooLong => "body too long",
+            BodyError::Stalled => "body not there in time",
         })
     }
 }
 
-impl std::error::Error for Violation {}
+impl std::error::Error for BodyError {}
 
 /// What is still to come of a request behind its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remainder {
+pub enum BodyFraming {
     Nothing,
     Length(u64),
     Chunked(Chunks),
@@ -56,34 +56,34 @@ pub enum Remainder {
     Tunnel,
 }
 
-impl Remainder {
+impl BodyFraming {
     /// `most` is how long the body may be; a length was looked at when its head was judged.
-    pub fn of(body: Body, most: u64) -> Remainder {
+    pub fn of(body: Body, most: u64) -> BodyFraming {
         match body {
-            Body::Nothing => Remainder::Nothing,
-            Body::Length(length) => Remainder::Length(length),
-            Body::Chunked => Remainder::Chunked(Chunks::new(most)),
-            Body::Tunnel => Remainder::Tunnel,
+            Body::Nothing => BodyFraming::Nothing,
+            Body::Length(length) => BodyFraming::Length(length),
+            Body::Chunked => BodyFraming::Chunked(Chunks::new(most)),
+            Body::Tunnel => BodyFraming::Tunnel,
         }
     }
 
     /// How many of these bytes, from the first on, belong to the request. They are then behind us.
-    pub fn follow(&mut self, bytes: &[u8]) -> Result<usize, Violation> {
+    pub fn follow(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
         match self {
-            Remainder::Nothing => Ok(0),
-            Remainder::Tunnel => Ok(bytes.len()),
-            Remainder::Length(left) => {
+            BodyFraming::Nothing => Ok(0),
+            BodyFraming::Tunnel => Ok(bytes.len()),
+            BodyFraming::Length(left) => {
                 let taken = at_most(bytes.len(), *left);
                 *left -= taken as u64;
                 if *left == 0 {
-                    *self = Remainder::Nothing;
+                    *self = BodyFraming::Nothing;
                 }
                 Ok(taken)
             }
-            Remainder::Chunked(chunks) => {
+            BodyFraming::Chunked(chunks) => {
                 let taken = chunks.follow(bytes)?;
                 if chunks.at == At::End {
-                    *self = Remainder::Nothing;
+                    *self = BodyFraming::Nothing;
                 }
                 Ok(taken)
             }
@@ -93,7 +93,7 @@ impl Remainder {
     /// How many bytes can be read without reading any that belong to a next request, if that is known.
     pub fn room(&self, buffer: usize) -> usize {
         match self {
-            Remainder::Length(left) => at_most(buffer, *left),
+            BodyFraming::Length(left) => at_most(buffer, *left),
             _ => buffer,
         }
     }
@@ -137,7 +137,7 @@ impl Chunks {
         Chunks { at: FIRST, data: most, extensions: MOST_EXTENSIONS, trailers: MOST_TRAILERS }
     }
 
-    fn follow(&mut self, bytes: &[u8]) -> Result<usize, Violation> {
+    fn follow(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
         let mut place = 0;
         while self.at != At::End
             && let Some(byte) = bytes.get(place)
@@ -156,7 +156,7 @@ impl Chunks {
     }
 
     /// One byte that is not data.
-    fn step(&mut self, byte: u8) -> Result<(), Violation> {
+    fn step(&mut self, byte: u8) -> Result<(), BodyError> {
         self.at = match (self.at, byte) {
             (At::Size { size, digits }, _) if byte.is_ascii_hexdigit() && digits < MOST_DIGITS => {
                 let digit = char::from(byte).to_digit(16).unwrap_or_default();
@@ -165,12 +165,12 @@ impl Chunks {
             (At::Size { size, digits: 1.. } | At::Extension { size }, b'\r') => At::SizeLf { size },
             (At::Size { size, digits: 1.. }, b';') => At::Extension { size },
             (At::Extension { size }, _) if is_value(byte) => {
-                self.extensions = self.extensions.checked_sub(1).ok_or(Violation::Framing)?;
+                self.extensions = self.extensions.checked_sub(1).ok_or(BodyError::Framing)?;
                 At::Extension { size }
             }
             (At::SizeLf { size: 0 }, b'\n') => At::TrailerStart,
             (At::SizeLf { size }, b'\n') => {
-                self.data = self.data.checked_sub(size).ok_or(Violation::TooLong)?;
+                self.data = self.data.checked_sub(size).ok_or(BodyError::TooLong)?;
                 At::Data { left: size }
             }
             (At::DataCr, b'\r') => At::DataLf,
@@ -182,13 +182,13 @@ impl Chunks {
             (At::TrailerValue, _) if is_value(byte) => self.trailer(At::TrailerValue)?,
             (At::TrailerLf, b'\n') => At::TrailerStart,
             (At::EndLf, b'\n') => At::End,
-            _ => return Err(Violation::Framing),
+            _ => return Err(BodyError::Framing),
         };
         Ok(())
     }
 
-    fn trailer(&mut self, next: At) -> Result<At, Violation> {
-        self.trailers = self.trailers.checked_sub(1).ok_or(Violation::Framing)?;
+    fn trailer(&mut self, next: At) -> Result<At, BodyError> {
+        self.trailers = self.trailers.checked_sub(1).ok_or(BodyError::Framing)?;
         Ok(next)
     }
 }
@@ -199,14 +199,14 @@ mod tests {
 
     /// How many of these bytes belong to a body, and whether it then is at its end; the same however they are split.
     #[track_caller]
-    fn follow(bytes: &str, most: u64) -> Result<(usize, bool), Violation> {
+    fn follow(bytes: &str, most: u64) -> Result<(usize, bool), BodyError> {
         let walk = |step: usize| {
-            let mut remainder = Remainder::of(Body::Chunked, most);
+            let mut remainder = BodyFraming::of(Body::Chunked, most);
             let mut taken = 0;
             for part in bytes.as_bytes().chunks(step) {
                 taken += remainder.follow(part)?;
             }
-            Ok((taken, remainder == Remainder::Nothing))
+            Ok((taken, remainder == BodyFraming::Nothing))
         };
         let whole = walk(bytes.len());
         for step in 1..8 {
@@ -262,27 +262,27 @@ mod tests {
             "0\r\nX: \x01",
             "0\r\nX: y\r\n z\r\n",
         ] {
-            assert_eq!(follow(body, u64::MAX), Err(Violation::Framing), "{body:?}");
+            assert_eq!(follow(body, u64::MAX), Err(BodyError::Framing), "{body:?}");
         }
-        assert_eq!(follow(&format!("5;{}", "x".repeat(4097)), u64::MAX), Err(Violation::Framing));
-        assert_eq!(follow(&format!("0\r\nX: {}", "x".repeat(8192)), u64::MAX), Err(Violation::Framing));
-        assert_eq!(follow(&format!("1;{}\r\nx\r\n", "x".repeat(100)).repeat(41), u64::MAX), Err(Violation::Framing));
+        assert_eq!(follow(&format!("5;{}", "x".repeat(4097)), u64::MAX), Err(BodyError::Framing));
+        assert_eq!(follow(&format!("0\r\nX: {}", "x".repeat(8192)), u64::MAX), Err(BodyError::Framing));
+        assert_eq!(follow(&format!("1;{}\r\nx\r\n", "x".repeat(100)).repeat(41), u64::MAX), Err(BodyError::Framing));
     }
 
     #[test]
     fn a_body_is_as_long_as_it_may_be_and_no_longer() {
         let body = "3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n";
         assert_eq!(follow(body, 6), Ok((body.len(), true)));
-        assert_eq!(follow(body, 5), Err(Violation::TooLong));
-        assert_eq!(follow("6\r\n", 5), Err(Violation::TooLong));
+        assert_eq!(follow(body, 5), Err(BodyError::TooLong));
+        assert_eq!(follow("6\r\n", 5), Err(BodyError::TooLong));
         assert_eq!(follow("0\r\n\r\n", 0), Ok((5, true)));
     }
 
     #[test]
     fn a_length_is_followed_to_its_last_byte() {
-        let mut remainder = Remainder::of(Body::Length(5), u64::MAX);
+        let mut remainder = BodyFraming::of(Body::Length(5), u64::MAX);
         assert_eq!((remainder.room(3), remainder.room(9)), (3, 5));
         assert_eq!((remainder.follow(b"hel"), remainder.follow(b"loGET")), (Ok(3), Ok(2)));
-        assert_eq!((remainder, remainder.follow(b"GET")), (Remainder::Nothing, Ok(0)));
+        assert_eq!((remainder, remainder.follow(b"GET")), (BodyFraming::Nothing, Ok(0)));
     }
 }

@@ -5,40 +5,40 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use metrics::Gauge;
 
-use super::connections_per_client::{Belonging, Clients};
+use super::connections_per_client::{ClientGuard, PerClientConnections};
 use crate::limit::request::ClientAddress;
 
 /// One connection more, until this goes.
-pub struct Counted {
+pub struct ConnectionGuard {
     open: Arc<AtomicUsize>,
     gauge: Gauge,
     /// Once it is known whose it is.
-    belonging: Option<Belonging>,
+    belonging: Option<ClientGuard>,
 }
 
-impl Counted {
+impl ConnectionGuard {
     /// And how many there were before.
-    pub fn new(open: &Arc<AtomicUsize>, gauge: &Gauge) -> (Counted, usize) {
+    pub fn new(open: &Arc<AtomicUsize>, gauge: &Gauge) -> (ConnectionGuard, usize) {
         let before = open.fetch_add(1, Ordering::AcqRel);
         gauge.increment(1.0);
-        (Counted { open: Arc::clone(open), gauge: gauge.clone(), belonging: None }, before)
+        (ConnectionGuard { open: Arc::clone(open), gauge: gauge.clone(), belonging: None }, before)
     }
 
     /// Says whose it is; how many they had before.
-    pub fn belongs_to(&mut self, client: ClientAddress, clients: &Arc<Clients>) -> usize {
+    pub fn belongs_to(&mut self, client: ClientAddress, clients: &Arc<PerClientConnections>) -> usize {
         let (belonging, before) = clients.add(client);
         self.belonging = Some(belonging);
         before
     }
 }
 
-impl std::fmt::Debug for Counted {
+impl std::fmt::Debug for ConnectionGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Counted")
+        f.write_str("ConnectionGuard")
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.open.fetch_sub(1, Ordering::AcqRel);
         self.gauge.decrement(1.0);
@@ -48,18 +48,18 @@ impl Drop for Counted {
 /// A connection that is too many, while it is told so. It takes no place of those that there may be: whoever comes too often
 /// keeps nobody else out by it.
 #[derive(Debug)]
-pub struct Told(Arc<AtomicUsize>);
+pub struct RejectionGuard(Arc<AtomicUsize>);
 
-impl Told {
+impl RejectionGuard {
     /// None where as many as `most` are being told already.
-    pub fn new(told: &Arc<AtomicUsize>, most: usize) -> Option<Told> {
+    pub fn new(told: &Arc<AtomicUsize>, most: usize) -> Option<RejectionGuard> {
         let before = told.fetch_add(1, Ordering::AcqRel);
-        let new = Told(Arc::clone(told));
+        let new = RejectionGuard(Arc::clone(told));
         (before < most).then_some(new)
     }
 }
 
-impl Drop for Told {
+impl Drop for RejectionGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -68,7 +68,7 @@ impl Drop for Told {
 /// As what a connection is counted.
 #[derive(Debug)]
 #[expect(dead_code, reason = "held, until the connection is closed")]
-pub enum Held {
-    Counted(Counted),
-    Told(Told),
+pub enum ConnectionSlot {
+    Accepted(ConnectionGuard),
+    Rejected(RejectionGuard),
 }

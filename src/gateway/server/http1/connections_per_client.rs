@@ -11,28 +11,28 @@ use crate::limit::request::ClientAddress;
 
 /// No more of them than there are connections.
 #[derive(Debug, Default)]
-pub struct Clients(Mutex<HashMap<IpAddr, usize>>);
+pub struct PerClientConnections(Mutex<HashMap<IpAddr, usize>>);
 
 /// One connection of a client, until this goes.
 #[derive(Debug)]
-pub struct Belonging {
-    clients: Arc<Clients>,
+pub struct ClientGuard {
+    clients: Arc<PerClientConnections>,
     identity: IpAddr,
 }
 
-impl Clients {
+impl PerClientConnections {
     /// And how many the client had before.
-    pub fn add(self: &Arc<Clients>, client: ClientAddress) -> (Belonging, usize) {
+    pub fn add(self: &Arc<PerClientConnections>, client: ClientAddress) -> (ClientGuard, usize) {
         let identity = client.identity();
         let mut all = self.0.lock();
         let open = all.entry(identity).or_default();
         let before = *open;
         *open += 1;
-        (Belonging { clients: Arc::clone(self), identity }, before)
+        (ClientGuard { clients: Arc::clone(self), identity }, before)
     }
 }
 
-impl Drop for Belonging {
+impl Drop for ClientGuard {
     fn drop(&mut self) {
         if let Entry::Occupied(mut open) = self.clients.0.lock().entry(self.identity) {
             match *open.get() {
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_client_whose_connections_are_closed_is_forgotten() {
-        let clients = Arc::new(Clients::default());
+        let clients = Arc::new(PerClientConnections::default());
         let add = |address: &str| clients.add(ClientAddress::new(address.parse().unwrap(), 64));
         let (first, before) = add("2001:db8::1");
         assert_eq!(before, 0);

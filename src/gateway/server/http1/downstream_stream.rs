@@ -21,14 +21,14 @@ use pingora::protocols::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::body_framing::{Remainder, Violation};
-use super::connection_guard::Held;
+use super::body_framing::{BodyError, BodyFraming};
+use super::connection_guard::ConnectionSlot;
 use super::lingering_close::linger;
-use super::poll_on_wake::OnCall;
-use super::upstream_read_timeout::{Silence, TooLong};
+use super::poll_on_wake::PollOnWake;
+use super::upstream_read_timeout::{UpstreamReadTimeout, UpstreamTimedOut};
 use crate::base::time::{Clock, Micros};
-use crate::gateway::response::pending_fields::Addendum;
-use crate::gateway::runtime::stalled_writes::{Untaken, Waiting};
+use crate::gateway::response::pending_fields::PendingFields;
+use crate::gateway::runtime::stalled_writes::{StalledWrites, WriteStall};
 
 /// How much of a next request is read while one is under way.
 const AHEAD: usize = 2 << 10;
@@ -38,28 +38,28 @@ const ANSWER: Duration = Duration::from_secs(2);
 
 /// A client's connection, from its first byte to its last.
 #[derive(Debug)]
-pub struct Framed {
+pub struct DownstreamStream {
     stream: Stream,
     /// Whether there may be something to read. Of a stream that reads only where it is asked to: with TLS it would have to
     /// be asked as well when a write has read, or a read has written.
-    readable: OnCall,
+    readable: PollOnWake,
     /// Until the connection is closed, wherever that is.
-    held: Option<Held>,
+    held: Option<ConnectionSlot>,
     /// Has been read, and belongs to nobody yet.
     ahead: BytesMut,
-    remainder: Remainder,
+    remainder: BodyFraming,
     end: Option<End>,
     /// How long a client may neither send nor take anything.
     patience: Duration,
     /// What joins the head of the answer.
-    addendum: Addendum,
+    addendum: PendingFields,
     /// That head, as far as it has still to be written.
     head: Bytes,
     reading: Option<Pin<Box<Sleep>>>,
-    untaken: Untaken,
-    writing: Option<Waiting>,
+    untaken: StalledWrites,
+    writing: Option<WriteStall>,
     /// The upstream's.
-    silence: Silence,
+    silence: UpstreamReadTimeout,
 }
 
 /// Why nothing more is to be had from a connection.
@@ -67,29 +67,29 @@ pub struct Framed {
 enum End {
     /// The client sends no more.
     Closed,
-    Violated(Violation),
+    Violated(BodyError),
     /// It takes no more.
     Stuck,
     /// It has nothing to do with the client: the upstream says nothing.
     Silent,
 }
 
-impl Framed {
-    pub fn new(stream: Stream, held: Held, untaken: Untaken, clock: Clock) -> Framed {
-        Framed {
+impl DownstreamStream {
+    pub fn new(stream: Stream, held: ConnectionSlot, untaken: StalledWrites, clock: Clock) -> DownstreamStream {
+        DownstreamStream {
             stream,
-            readable: OnCall::default(),
+            readable: PollOnWake::default(),
             held: Some(held),
             ahead: BytesMut::new(),
-            remainder: Remainder::Nothing,
+            remainder: BodyFraming::Nothing,
             end: None,
             patience: ANSWER,
-            addendum: Addendum::new(),
+            addendum: PendingFields::new(),
             head: Bytes::new(),
             reading: None,
             untaken,
             writing: None,
-            silence: Silence::new(clock),
+            silence: UpstreamReadTimeout::new(clock),
         }
     }
 
@@ -99,7 +99,7 @@ impl Framed {
     }
 
     /// For whoever makes the answers on this connection.
-    pub fn addendum(&self) -> Addendum {
+    pub fn addendum(&self) -> PendingFields {
         self.addendum.clone()
     }
 
@@ -115,24 +115,24 @@ impl Framed {
 
     /// Begins a request: its first `head` bytes, which are taken out of what has come; the rest of it will be read.
     /// `silence` is how long an upstream may say nothing, where all of the request is there.
-    pub fn begin(&mut self, head: usize, remainder: Remainder, patience: Duration, silence: Micros) -> BytesMut {
+    pub fn begin(&mut self, head: usize, remainder: BodyFraming, patience: Duration, silence: Micros) -> BytesMut {
         self.remainder = remainder;
         self.patience = patience;
-        self.silence.begin((remainder == Remainder::Nothing).then_some(silence));
+        self.silence.begin((remainder == BodyFraming::Nothing).then_some(silence));
         // What follows in a tunnel is Pingora's business already, as it is without us.
-        let whole = self.ahead.len() == head || remainder == Remainder::Tunnel;
+        let whole = self.ahead.len() == head || remainder == BodyFraming::Tunnel;
         // A buffer that is given away whole stays unshared, and is then frozen without a copy.
         if whole { std::mem::take(&mut self.ahead) } else { self.ahead.split_to(head) }
     }
 
     /// Says that what the client sends will not be read, whether or not it has begun to.
     pub fn interrupt(&mut self) {
-        self.remainder = Remainder::Length(1);
+        self.remainder = BodyFraming::Length(1);
     }
 
     /// Whether the next byte is the first of a next request.
     pub fn is_between_requests(&self) -> bool {
-        self.end.is_none() && matches!(self.remainder, Remainder::Nothing | Remainder::Tunnel)
+        self.end.is_none() && matches!(self.remainder, BodyFraming::Nothing | BodyFraming::Tunnel)
     }
 
     /// Whether the client is still sending what nobody will read.
@@ -141,7 +141,7 @@ impl Framed {
             Some(End::Closed | End::Stuck) => false,
             Some(End::Violated(_)) => true,
             Some(End::Silent) | None => {
-                !self.ahead.is_empty() || matches!(self.remainder, Remainder::Length(_) | Remainder::Chunked(_))
+                !self.ahead.is_empty() || matches!(self.remainder, BodyFraming::Length(_) | BodyFraming::Chunked(_))
             }
         }
     }
@@ -179,10 +179,10 @@ impl Framed {
                 self.end = Some(End::Closed);
                 return Poll::Ready(Err(error));
             }
-            Poll::Pending if self.remainder == Remainder::Tunnel => return Poll::Pending,
+            Poll::Pending if self.remainder == BodyFraming::Tunnel => return Poll::Pending,
             Poll::Pending => {
                 ready!(poll_deadline(&mut self.reading, self.patience, cx));
-                return Poll::Ready(Err(self.violated(Violation::Stalled)));
+                return Poll::Ready(Err(self.violated(BodyError::Stalled)));
             }
         }
         let read = buf.filled().get(before..).unwrap_or_default();
@@ -213,7 +213,7 @@ impl Framed {
         Poll::Ready(Err(too_long))
     }
 
-    fn violated(&mut self, violation: Violation) -> io::Error {
+    fn violated(&mut self, violation: BodyError) -> io::Error {
         self.end = Some(End::Violated(violation));
         io::Error::new(io::ErrorKind::InvalidData, violation)
     }
@@ -256,7 +256,7 @@ fn poll_deadline(deadline: &mut Option<Pin<Box<Sleep>>>, patience: Duration, cx:
     deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience))).as_mut().poll(cx)
 }
 
-impl Drop for Framed {
+impl Drop for DownstreamStream {
     /// Answered before all was read: closed at once, the client might never see the answer.
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -273,20 +273,20 @@ impl Drop for Framed {
     }
 }
 
-impl AsyncRead for Framed {
+impl AsyncRead for DownstreamStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         match this.end {
             Some(End::Violated(violation)) => Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, violation))),
             Some(End::Closed | End::Stuck) => Poll::Ready(Ok(())),
-            Some(End::Silent) => Poll::Ready(Err(TooLong.into())),
-            None if this.remainder == Remainder::Nothing => this.poll_gone(cx),
+            Some(End::Silent) => Poll::Ready(Err(UpstreamTimedOut.into())),
+            None if this.remainder == BodyFraming::Nothing => this.poll_gone(cx),
             None => this.poll_body(cx, buf),
         }
     }
 }
 
-impl AsyncWrite for Framed {
+impl AsyncWrite for DownstreamStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         if let Some(written) = this.poll_head(bytes, cx) {
@@ -328,20 +328,20 @@ impl AsyncWrite for Framed {
 }
 
 #[async_trait]
-impl Shutdown for Framed {
+impl Shutdown for DownstreamStream {
     async fn shutdown(&mut self) {
         // What goes wrong now, nobody needs to know.
         let _ = tokio::io::AsyncWriteExt::shutdown(self).await;
     }
 }
 
-impl UniqueID for Framed {
+impl UniqueID for DownstreamStream {
     fn id(&self) -> UniqueIDType {
         self.stream.id()
     }
 }
 
-impl Ssl for Framed {
+impl Ssl for DownstreamStream {
     fn get_ssl(&self) -> Option<&TlsRef> {
         self.stream.get_ssl()
     }
@@ -355,7 +355,7 @@ impl Ssl for Framed {
     }
 }
 
-impl GetTimingDigest for Framed {
+impl GetTimingDigest for DownstreamStream {
     /// Nobody here asks how long the connection took to come about.
     fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
         Vec::new()
@@ -370,13 +370,13 @@ impl GetTimingDigest for Framed {
     }
 }
 
-impl GetProxyDigest for Framed {
+impl GetProxyDigest for DownstreamStream {
     fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
         self.stream.get_proxy_digest()
     }
 }
 
-impl GetSocketDigest for Framed {
+impl GetSocketDigest for DownstreamStream {
     fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
         self.stream.get_socket_digest()
     }
@@ -386,16 +386,16 @@ impl GetSocketDigest for Framed {
     }
 }
 
-impl Peek for Framed {}
+impl Peek for DownstreamStream {}
 
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::super::connection_guard::Told;
+    use super::super::connection_guard::RejectionGuard;
     use super::*;
     use crate::base::time::Timestamp;
-    use crate::gateway::response::pending_fields::Lines;
+    use crate::gateway::response::pending_fields::RawFields;
 
     #[tokio::test]
     async fn a_head_of_which_little_is_taken_at_a_time_has_its_lines_whole_and_once() {
@@ -403,11 +403,15 @@ mod tests {
             ["HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"];
         for in_parts in [false, true] {
             let (mut client, server) = tokio::io::duplex(3);
-            let held = Held::Told(Told::new(&Arc::default(), 1).unwrap());
-            let mut framed =
-                Framed::new(Box::new(server), held, Untaken::default(), Clock::manual(Timestamp(1_000_000)));
+            let held = ConnectionSlot::Rejected(RejectionGuard::new(&Arc::default(), 1).unwrap());
+            let mut framed = DownstreamStream::new(
+                Box::new(server),
+                held,
+                StalledWrites::default(),
+                Clock::manual(Timestamp(1_000_000)),
+            );
             assert!(framed.is_write_vectored());
-            let mut lines = Lines::default();
+            let mut lines = RawFields::default();
             lines.number("Retry-After", 1);
             framed.addendum().put(lines);
             tokio::spawn(async move {

@@ -6,17 +6,17 @@ use http::HeaderValue;
 use pingora::protocols::Stream;
 use tokio::io::AsyncWriteExt;
 
-use super::FrontDoor;
-use super::connection_guard::{Held, Told};
-use super::downstream_stream::Framed;
-use super::request_head::Flaw;
+use super::Http1Server;
+use super::connection_guard::{ConnectionSlot, RejectionGuard};
+use super::downstream_stream::DownstreamStream;
+use super::request_head::HeadError;
 use crate::access_log_line::Kind;
 use crate::base::time;
 use crate::base::time::Micros;
 use crate::gateway::proxy::request_record::{End, write_headless};
-use crate::gateway::response::problem::{Reason, Reply};
+use crate::gateway::response::problem::{ProblemResponse, Reason};
 use crate::gateway::response::request_id;
-use crate::gateway::runtime::stalled_writes::Untaken;
+use crate::gateway::runtime::stalled_writes::StalledWrites;
 use crate::gateway::telemetry::labels::Origin;
 
 /// What an answer of some hundred bytes may take.
@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why a head is answered here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    Flawed(Flaw),
+pub enum HeadRejection {
+    Flawed(HeadError),
     /// It was not whole in time.
     Late,
     /// It announces a longer body than there may be.
@@ -34,64 +34,75 @@ pub enum Refusal {
 
 /// What there are too many of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum ConnectionLimit {
     Connections,
     ConnectionsPerClient,
 }
 
-impl Refusal {
+impl HeadRejection {
     fn status(self) -> u16 {
         match self {
-            Refusal::Flawed(flaw) => flaw.status(),
-            Refusal::Late => 408,
-            Refusal::BodyTooLong => 413,
+            HeadRejection::Flawed(flaw) => flaw.status(),
+            HeadRejection::Late => 408,
+            HeadRejection::BodyTooLong => 413,
         }
     }
 
     fn detail(self) -> &'static str {
         match self {
-            Refusal::Flawed(flaw) => flaw.detail(),
-            Refusal::Late => "head not whole in time",
-            Refusal::BodyTooLong => "body too long",
+            HeadRejection::Flawed(flaw) => flaw.detail(),
+            HeadRejection::Late => "head not whole in time",
+            HeadRejection::BodyTooLong => "body too long",
         }
     }
 }
 
-impl FrontDoor {
+impl Http1Server {
     /// Answers a head that is none.
-    pub(super) async fn refuse(&self, mut framed: Box<Framed>, refusal: Refusal, took: Micros) {
+    pub(super) async fn refuse(&self, mut framed: Box<DownstreamStream>, refusal: HeadRejection, took: Micros) {
         let request_id = request_id::keep_or_make(sent_id(framed.ahead()).as_ref());
         let method = method(framed.ahead()).to_owned();
         let detail = refusal.detail();
         log::debug!(code = refusal.status(), detail, request_id = request_id.to_str().unwrap_or_default(); "head refused");
         self.gateway.metrics.count_refusal(Reason::BadRequest);
-        let reply = Reply::refusal(refusal.status(), Reason::BadRequest);
+        let reply = ProblemResponse::refusal(refusal.status(), Reason::BadRequest);
         self.answer(&mut framed, &reply, &method, &request_id, took).await;
     }
 
     /// Answers a connection that is one too many, unless as many as there are files for are being answered already.
-    pub(super) async fn turn_away(&self, stream: Stream, bound: Bound) {
+    pub(super) async fn turn_away(&self, stream: Stream, bound: ConnectionLimit) {
         let (said, hint) = match bound {
-            Bound::Connections => {
+            ConnectionLimit::Connections => {
                 (&self.gateway.turned_away, "limits.connections, or what the open-file limit leaves of it, is reached")
             }
-            Bound::ConnectionsPerClient => {
+            ConnectionLimit::ConnectionsPerClient => {
                 (&self.gateway.clients_turned_away, "limits.connections_per_client is reached by some client")
             }
         };
         if let Some(connections) = said.say(self.gateway.clock.now()) {
             log::warn!(connections, hint; "connections turned away");
         }
-        if let Some(told) = Told::new(&self.told, self.gateway.room.told()) {
-            let mut framed =
-                Box::new(Framed::new(stream, Held::Told(told), Untaken::default(), self.gateway.clock.clone()));
-            let reply = Reply::fault(503);
+        if let Some(told) = RejectionGuard::new(&self.told, self.gateway.room.told()) {
+            let mut framed = Box::new(DownstreamStream::new(
+                stream,
+                ConnectionSlot::Rejected(told),
+                StalledWrites::default(),
+                self.gateway.clock.clone(),
+            ));
+            let reply = ProblemResponse::fault(503);
             self.answer(&mut framed, &reply, "", &request_id::keep_or_make(None), Micros(0)).await;
             framed.interrupt();
         }
     }
 
-    async fn answer(&self, framed: &mut Framed, reply: &Reply<'_>, method: &str, id: &HeaderValue, took: Micros) {
+    async fn answer(
+        &self,
+        framed: &mut DownstreamStream,
+        reply: &ProblemResponse<'_>,
+        method: &str,
+        id: &HeaderValue,
+        took: Micros,
+    ) {
         let metrics = &self.gateway.metrics;
         metrics.count_response(method, reply.status, Origin::Gateway);
         metrics.request_duration[0].record(took.seconds());

@@ -3,20 +3,20 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::poll_on_wake::OnCall;
-use super::reusable_timer::Alarm;
+use super::poll_on_wake::PollOnWake;
+use super::reusable_timer::ReusableTimer;
 use crate::base::time::{Clock, Timestamp};
 
 /// What ends a connection between requests. Both are asked for at every request, and live as long as the connection.
-pub struct Quiet<L> {
+pub struct IdleTimeout<L> {
     leaving: L,
-    left: OnCall,
-    alarm: Alarm,
+    left: PollOnWake,
+    alarm: ReusableTimer,
 }
 
-impl<L: Future<Output = ()> + Unpin> Quiet<L> {
-    pub fn new(leaving: L) -> Quiet<L> {
-        Quiet { leaving, left: OnCall::default(), alarm: Alarm::from_afar() }
+impl<L: Future<Output = ()> + Unpin> IdleTimeout<L> {
+    pub fn new(leaving: L) -> IdleTimeout<L> {
+        IdleTimeout { leaving, left: PollOnWake::default(), alarm: ReusableTimer::from_afar() }
     }
 
     /// Ready once the process leaves, or when it is `end`. Not to be asked again after that.
@@ -42,9 +42,9 @@ mod tests {
 
     const FAR: Timestamp = Timestamp(3_600_000_000);
 
-    fn quiet(news: &ShutdownWatch) -> Quiet<impl Future<Output = ()> + Unpin + Send + use<>> {
+    fn quiet(news: &ShutdownWatch) -> IdleTimeout<impl Future<Output = ()> + Unpin + Send + use<>> {
         let mut leaving = news.clone();
-        Quiet::new(Box::pin(async move { drop(leaving.wait_for(|leaving| *leaving).await) }))
+        IdleTimeout::new(Box::pin(async move { drop(leaving.wait_for(|leaving| *leaving).await) }))
     }
 
     async fn settle() {

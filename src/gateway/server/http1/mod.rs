@@ -19,10 +19,10 @@ mod reusable_timer;
 mod syntax;
 mod upstream_read_timeout;
 
-pub use crate::gateway::runtime::stalled_writes::Untaken;
-pub use body_framing::Violation;
-pub use connections_per_client::Clients;
-pub use upstream_read_timeout::TooLong;
+pub use crate::gateway::runtime::stalled_writes::StalledWrites;
+pub use body_framing::BodyError;
+pub use connections_per_client::PerClientConnections;
+pub use upstream_read_timeout::UpstreamTimedOut;
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -39,41 +39,41 @@ use pingora::protocols::http::ServerSession;
 use pingora::proxy::HttpProxy;
 use pingora::server::ShutdownWatch;
 
-use super::proxy_protocol::ProxyHeaders;
+use super::proxy_protocol::ProxyProtocol;
 use crate::base::time;
 use crate::base::time::Micros;
 use crate::config::Bounds;
 use crate::gateway::proxy::Proxy;
-use crate::gateway::state::Gateway;
+use crate::gateway::state::GatewayState;
 use crate::limit::request::ClientAddress;
-use body_framing::Remainder;
-use connection_guard::{Counted, Held};
-use downstream_stream::Framed;
-use early_response::{Bound, Refusal};
-use idle_timeout::Quiet;
-use request_head::{Body, Head, Scanner, Size};
+use body_framing::BodyFraming;
+use connection_guard::{ConnectionGuard, ConnectionSlot};
+use downstream_stream::DownstreamStream;
+use early_response::{ConnectionLimit, HeadRejection};
+use idle_timeout::IdleTimeout;
+use request_head::{Body, Head, HeadParser, Size};
 
 /// One listener's, on one thread.
 #[expect(missing_debug_implementations, reason = "Pingora's proxy has none")]
-pub struct FrontDoor {
-    pub gateway: Arc<Gateway>,
+pub struct Http1Server {
+    pub gateway: Arc<GatewayState>,
     pub proxy: Arc<HttpProxy<Proxy>>,
     /// The connections of all listeners and threads.
     pub open: Arc<AtomicUsize>,
-    pub clients: Arc<Clients>,
+    pub clients: Arc<PerClientConnections>,
     /// How many connections are being told that they are too many, which are none of these.
     pub told: Arc<AtomicUsize>,
     /// Those of this listener.
     pub connections: Gauge,
     /// Where every connection has to begin with one.
-    pub headers: Option<Arc<ProxyHeaders>>,
+    pub headers: Option<Arc<ProxyProtocol>>,
 }
 
 /// What came of waiting for a head.
 enum Came {
     Head(Head),
     Refused {
-        refusal: Refusal,
+        refusal: HeadRejection,
         took: Micros,
     },
     /// The client has gone, or has kept still for too long, or this process leaves.
@@ -81,14 +81,14 @@ enum Came {
 }
 
 #[async_trait]
-impl ServerApp for FrontDoor {
+impl ServerApp for Http1Server {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
-        let (mut counted, before) = Counted::new(&self.open, &self.connections);
+        let (mut counted, before) = ConnectionGuard::new(&self.open, &self.connections);
         let most = self.gateway.room.cut(&self.bounds());
         if before >= most {
             drop(counted);
             // What is rare is on the heap, so that it makes no connection larger.
-            Box::pin(self.turn_away(stream, Bound::Connections)).await;
+            Box::pin(self.turn_away(stream, ConnectionLimit::Connections)).await;
             return None;
         }
         let stream = match &self.headers {
@@ -97,18 +97,18 @@ impl ServerApp for FrontDoor {
         };
         if self.is_beyond_its_own(&stream, &mut counted) {
             drop(counted);
-            Box::pin(self.turn_away(stream, Bound::ConnectionsPerClient)).await;
+            Box::pin(self.turn_away(stream, ConnectionLimit::ConnectionsPerClient)).await;
             return None;
         }
-        let mut framed = Box::new(Framed::new(
+        let mut framed = Box::new(DownstreamStream::new(
             stream,
-            Held::Counted(counted),
+            ConnectionSlot::Accepted(counted),
             self.gateway.untaken.clone(),
             self.gateway.clock.clone(),
         ));
         let mut leaving = shutdown.clone();
         let leaving = pin!(async { drop(leaving.wait_for(|leaving| *leaving).await) });
-        let mut quiet = Quiet::new(leaving);
+        let mut quiet = IdleTimeout::new(leaving);
         loop {
             if !self.begun(&mut framed, &mut quiet).await {
                 return None;
@@ -123,7 +123,7 @@ impl ServerApp for FrontDoor {
                 }
                 Came::Nothing => return None,
             };
-            let remainder = Remainder::of(head.body, bounds.body_bytes.unwrap_or(u64::MAX));
+            let remainder = BodyFraming::of(head.body, bounds.body_bytes.unwrap_or(u64::MAX));
             let prefix = framed.begin(head.length, remainder, bounds.body_timeout.into(), silence);
             let addendum = framed.addendum();
             let mut session = ServerSession::new_http1(framed);
@@ -131,7 +131,7 @@ impl ServerApp for FrontDoor {
             // A whole head: Pingora does not read for it, and has no time to keep.
             session.set_pipelined_prefix(prefix);
             let (stream, _) = self.proxy.process_new_http(session, shutdown).await?.consume();
-            framed = stream.into_any().downcast::<Framed>().ok()?;
+            framed = stream.into_any().downcast::<DownstreamStream>().ok()?;
             if !framed.is_between_requests() {
                 return None;
             }
@@ -143,7 +143,7 @@ impl ServerApp for FrontDoor {
     }
 }
 
-impl FrontDoor {
+impl Http1Server {
     fn bounds(&self) -> Bounds {
         self.gateway.snapshot.load().config.bounds
     }
@@ -155,7 +155,7 @@ impl FrontDoor {
     }
 
     /// Counts a connection as its client's; whether it is beyond what one client may have.
-    fn is_beyond_its_own(&self, stream: &Stream, counted: &mut Counted) -> bool {
+    fn is_beyond_its_own(&self, stream: &Stream, counted: &mut ConnectionGuard) -> bool {
         let digest = stream.get_socket_digest();
         let peer = digest.as_ref().and_then(|digest| Some(digest.peer_addr()?.as_inet()?.ip()));
         let Some(peer) = peer else { return false };
@@ -168,18 +168,19 @@ impl FrontDoor {
     }
 
     /// Waits for the rest of a head and judges it.
-    async fn head(&self, framed: &mut Framed, bounds: &Bounds) -> Came {
+    async fn head(&self, framed: &mut DownstreamStream, bounds: &Bounds) -> Came {
         let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
-        let mut scanner = Scanner::default();
+        let mut scanner = HeadParser::default();
         let refused = |refusal, took| Came::Refused { refusal, took };
-        let judge = |scanner: &mut Scanner, framed: &mut Framed| match scanner.scan(framed.ahead(), &size) {
+        let judge = |scanner: &mut HeadParser, framed: &mut DownstreamStream| match scanner.scan(framed.ahead(), &size)
+        {
             Ok(head) => match head?.body {
                 Body::Length(length) if bounds.body_bytes.is_some_and(|most| length > most) => {
-                    Some(Err(Refusal::BodyTooLong))
+                    Some(Err(HeadRejection::BodyTooLong))
                 }
                 _ => head.map(Ok),
             },
-            Err(flaw) => Some(Err(Refusal::Flawed(flaw))),
+            Err(flaw) => Some(Err(HeadRejection::Flawed(flaw))),
         };
         // Mostly all of it has come at once.
         match judge(&mut scanner, framed) {
@@ -201,7 +202,7 @@ impl FrontDoor {
         };
         let came = time::timeout(bounds.header_timeout.into(), rest).await;
         let took = self.gateway.clock.now().since(started);
-        match came.unwrap_or(Some(Err(Refusal::Late))) {
+        match came.unwrap_or(Some(Err(HeadRejection::Late))) {
             Some(Ok(head)) => Came::Head(head),
             Some(Err(refusal)) => refused(refusal, took),
             None => Came::Nothing,
@@ -209,7 +210,11 @@ impl FrontDoor {
     }
 
     /// Waits for the first byte of a head. Some send an empty line behind a body, which is none (RFC 9112, section 2.2).
-    async fn begun(&self, framed: &mut Framed, quiet: &mut Quiet<impl Future<Output = ()> + Unpin>) -> bool {
+    async fn begun(
+        &self,
+        framed: &mut DownstreamStream,
+        quiet: &mut IdleTimeout<impl Future<Output = ()> + Unpin>,
+    ) -> bool {
         let mut skipped = false;
         loop {
             match &framed.ahead()[..] {

@@ -5,8 +5,8 @@ use std::io::Cursor;
 use pingora::protocols::http::ServerSession;
 use proptest::prelude::*;
 
-use super::body_framing::Remainder;
-use super::request_head::{Body, Head, Scanner, Size};
+use super::body_framing::BodyFraming;
+use super::request_head::{Body, Head, HeadParser, Size};
 
 const SIZE: Size = Size { bytes: 64 << 10, fields: 100, target: 8 << 10 };
 
@@ -77,8 +77,8 @@ proptest! {
     #[test]
     fn a_judgement_hangs_on_bytes_and_not_on_how_they_came(head in head(), sizes in prop::collection::vec(1usize..40, 1..8)) {
         let size = Size { bytes: 120, fields: 4, target: 12 };
-        let whole = Scanner::default().scan(&head, &size);
-        let (mut scanner, mut come) = (Scanner::default(), 0);
+        let whole = HeadParser::default().scan(&head, &size);
+        let (mut scanner, mut come) = (HeadParser::default(), 0);
         for step in sizes.iter().cycle() {
             come = (come + step).min(head.len());
             let judged = scanner.scan(&head[..come], &size);
@@ -91,7 +91,7 @@ proptest! {
 
     #[test]
     fn pingora_reads_every_head_that_passes_and_finds_the_same_body(head in head(), behind in prop::collection::vec(any::<u8>(), 0..9)) {
-        let Ok(Some(Head { length, body })) = Scanner::default().scan(&[&head[..], &behind].concat(), &SIZE) else { return Ok(()) };
+        let Ok(Some(Head { length, body })) = HeadParser::default().scan(&[&head[..], &behind].concat(), &SIZE) else { return Ok(()) };
         let lines = head[..length].split(|byte| *byte == b'\n').count() - 3;
         runtime().block_on(async {
             let mut session = ServerSession::new_http1(Box::new(Cursor::new(head[..length].to_vec())));
@@ -128,9 +128,9 @@ proptest! {
             let place = place.index(bytes.len());
             bytes[place] = *byte;
         }
-        let mut remainder = Remainder::of(Body::Chunked, u64::MAX);
+        let mut remainder = BodyFraming::of(Body::Chunked, u64::MAX);
         let Ok(length) = remainder.follow(&bytes) else { return Ok(()) };
-        if remainder != Remainder::Nothing {
+        if remainder != BodyFraming::Nothing {
             return Ok(());
         }
         let request = [b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", &bytes[..length]].concat();

@@ -9,20 +9,20 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// For one thing that is waited for.
 #[derive(Debug, Default)]
-pub struct OnCall(Option<(Arc<Bell>, Waker)>);
+pub struct PollOnWake(Option<(Arc<WakeFlag>, Waker)>);
 
 #[derive(Debug)]
-struct Bell {
+struct WakeFlag {
     rung: AtomicBool,
     task: Waker,
 }
 
-impl OnCall {
-    /// What it answers now. Who asks it past this has to say so with [`OnCall::ask_again`].
+impl PollOnWake {
+    /// What it answers now. Who asks it past this has to say so with [`PollOnWake::ask_again`].
     pub fn poll<T>(&mut self, cx: &mut Context<'_>, ask: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
         let kept = self.0.take().filter(|(bell, _)| bell.task.will_wake(cx.waker()));
         let (bell, waker) = self.0.insert(kept.unwrap_or_else(|| {
-            let bell = Arc::new(Bell { rung: AtomicBool::new(true), task: cx.waker().clone() });
+            let bell = Arc::new(WakeFlag { rung: AtomicBool::new(true), task: cx.waker().clone() });
             (Arc::clone(&bell), Waker::from(bell))
         }));
         if !bell.rung.load(Ordering::Acquire) {
@@ -46,7 +46,7 @@ impl OnCall {
     }
 }
 
-impl Wake for Bell {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     /// Polls once, for something that would answer so; and the waker with which it was asked, if it was.
-    fn poll(on_call: &mut OnCall, by: &Waker, answer: Poll<()>) -> (Poll<()>, Option<Waker>) {
+    fn poll(on_call: &mut PollOnWake, by: &Waker, answer: Poll<()>) -> (Poll<()>, Option<Waker>) {
         let mut given = None;
         let polled = on_call.poll(&mut Context::from_waker(by), |cx| {
             given = Some(cx.waker().clone());
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn what_has_not_called_is_not_asked_again_and_what_has_is() {
         let (woken, task) = task();
-        let mut on_call = OnCall::default();
+        let mut on_call = PollOnWake::default();
         let (first, bell) = poll(&mut on_call, &task, Poll::Pending);
         assert!(first.is_pending());
         let bell = bell.expect("was not asked at first");
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_call_that_comes_while_it_is_asked_is_not_lost() {
         let (_, task) = task();
-        let mut on_call = OnCall::default();
+        let mut on_call = PollOnWake::default();
         let polled: Poll<()> = on_call.poll(&mut Context::from_waker(&task), |cx| {
             cx.waker().wake_by_ref();
             Poll::Pending
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn another_task_is_called_and_what_is_another_thing_is_asked() {
         let ((first, one), (second, other)) = (task(), task());
-        let mut on_call = OnCall::default();
+        let mut on_call = PollOnWake::default();
         assert!(poll(&mut on_call, &one, Poll::Pending).1.is_some());
         let (_, bell) = poll(&mut on_call, &other, Poll::Pending);
         bell.expect("was not asked by the other").wake();
@@ -158,7 +158,7 @@ mod tests {
                 bell.wake();
             }
         });
-        let mut on_call = OnCall::default();
+        let mut on_call = PollOnWake::default();
         for _ in 0..20_000 {
             let done = Arc::new(AtomicBool::new(false));
             let mut polled = Poll::Pending;

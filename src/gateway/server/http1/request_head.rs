@@ -37,7 +37,7 @@ pub enum Body {
 
 /// What is wrong with a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
+pub enum HeadError {
     Malformed(&'static str),
     /// A method that is never passed on.
     Method,
@@ -45,27 +45,27 @@ pub enum Flaw {
     TooLarge(&'static str),
 }
 
-impl Flaw {
+impl HeadError {
     pub fn status(self) -> u16 {
         match self {
-            Flaw::Malformed(_) => 400,
-            Flaw::Method => 405,
-            Flaw::TargetTooLong => 414,
-            Flaw::TooLarge(_) => 431,
+            HeadError::Malformed(_) => 400,
+            HeadError::Method => 405,
+            HeadError::TargetTooLong => 414,
+            HeadError::TooLarge(_) => 431,
         }
     }
 
     /// In our words, without any of the client's.
     pub fn detail(self) -> &'static str {
         match self {
-            Flaw::Malformed(detail) | Flaw::TooLarge(detail) => detail,
-            Flaw::Method => "method is not passed on",
-            Flaw::TargetTooLong => "target too long",
+            HeadError::Malformed(detail) | HeadError::TooLarge(detail) => detail,
+            HeadError::Method => "method is not passed on",
+            HeadError::TargetTooLong => "target too long",
         }
     }
 }
 
-type Judgement<T> = Result<T, Flaw>;
+type Judgement<T> = Result<T, HeadError>;
 
 const LONGEST_METHOD: usize = 32;
 /// What a field's name can be for the `http` crate, and more than enough.
@@ -94,7 +94,7 @@ type Span = (usize, usize);
 
 /// What has been read of one head. Every call is given all bytes since its first.
 #[derive(Debug, Default)]
-pub struct Scanner {
+pub struct HeadParser {
     /// How long the method is; 0 before it is known.
     method: usize,
     /// Where the line begins that is being read; 0 is the request line.
@@ -127,7 +127,7 @@ enum Upgrade {
     Other,
 }
 
-impl Scanner {
+impl HeadParser {
     /// None when more is needed.
     pub fn scan(&mut self, bytes: &[u8], size: &Size) -> Judgement<Option<Head>> {
         // First of all, and before the line is whole: TLS and binary protocols are told at once.
@@ -148,7 +148,7 @@ impl Scanner {
             }
             let begin = self.line;
             let line = bytes.get(begin..end).and_then(|line| line.strip_suffix(b"\r"));
-            let line = line.ok_or(Flaw::Malformed("line ends without CR"))?;
+            let line = line.ok_or(HeadError::Malformed("line ends without CR"))?;
             self.searched = end + 1;
             self.line = end + 1;
             if begin == 0 {
@@ -162,28 +162,28 @@ impl Scanner {
     }
 
     /// Where the line that is being read may end at the latest, and what is wrong when it does not.
-    fn bound(&self, size: &Size) -> (usize, Flaw) {
-        let whole = (size.bytes.saturating_sub(1), Flaw::TooLarge("head too large"));
+    fn bound(&self, size: &Size) -> (usize, HeadError) {
+        let whole = (size.bytes.saturating_sub(1), HeadError::TooLarge("head too large"));
         // The method, a space, the target, the version with its space, CR.
         let request_line = self.method + 1 + size.target + 9 + 1;
-        if self.line == 0 && request_line < whole.0 { (request_line, Flaw::TargetTooLong) } else { whole }
+        if self.line == 0 && request_line < whole.0 { (request_line, HeadError::TargetTooLong) } else { whole }
     }
 
     fn request_line(&mut self, line: &[u8], size: &Size) -> Judgement<()> {
         let target_at = self.method + 1;
-        let rest = line.get(target_at..).ok_or(Flaw::Malformed("no target"))?;
-        let end = rest.iter().position(|byte| !is_target(*byte)).ok_or(Flaw::Malformed("no version"))?;
+        let rest = line.get(target_at..).ok_or(HeadError::Malformed("no target"))?;
+        let end = rest.iter().position(|byte| !is_target(*byte)).ok_or(HeadError::Malformed("no version"))?;
         let (target, version) = rest.split_at(end);
         self.version = match version {
             b" HTTP/1.1" => Version::Http11,
             b" HTTP/1.0" => Version::Http10,
-            _ => return Err(Flaw::Malformed("bad target or version")),
+            _ => return Err(HeadError::Malformed("bad target or version")),
         };
         if target.len() > size.target {
-            return Err(Flaw::TargetTooLong);
+            return Err(HeadError::TargetTooLong);
         }
         if !target.is_ascii() && std::str::from_utf8(target).is_err() {
-            return Err(Flaw::Malformed("target is not UTF-8"));
+            return Err(HeadError::Malformed("target is not UTF-8"));
         }
         match target.first() {
             Some(b'/') => {}
@@ -191,10 +191,10 @@ impl Scanner {
             _ => {
                 let scheme = b"http://".len();
                 let absolute = target.get(..scheme).is_some_and(|begin| begin.eq_ignore_ascii_case(b"http://"));
-                let authority = target.get(scheme..).filter(|_| absolute).ok_or(Flaw::Malformed("bad target"))?;
+                let authority = target.get(scheme..).filter(|_| absolute).ok_or(HeadError::Malformed("bad target"))?;
                 let end = authority.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(authority.len());
                 if !authority.get(..end).is_some_and(is_authority) {
-                    return Err(Flaw::Malformed("bad authority in the target"));
+                    return Err(HeadError::Malformed("bad authority in the target"));
                 }
                 self.authority = Some((target_at + scheme, target_at + scheme + end));
             }
@@ -205,20 +205,21 @@ impl Scanner {
     fn field(&mut self, line: &[u8], begin: usize, size: &Size) -> Judgement<()> {
         self.fields += 1;
         if self.fields > size.fields {
-            return Err(Flaw::TooLarge("too many fields"));
+            return Err(HeadError::TooLarge("too many fields"));
         }
         // A line that goes on with the one before it begins with a space, and so has no name.
-        let colon = line.iter().position(|byte| !is_token(*byte)).ok_or(Flaw::Malformed("field without a colon"))?;
+        let colon =
+            line.iter().position(|byte| !is_token(*byte)).ok_or(HeadError::Malformed("field without a colon"))?;
         let (name, value) = match line.split_at_checked(colon) {
             Some((name @ [_, ..], [b':', value @ ..])) => (name, value),
-            _ => return Err(Flaw::Malformed("bad field name")),
+            _ => return Err(HeadError::Malformed("bad field name")),
         };
         if colon > LONGEST_NAME {
-            return Err(Flaw::TooLarge("field name too long"));
+            return Err(HeadError::TooLarge("field name too long"));
         }
         // Without an early exit, which would keep it from looking at many bytes at once.
         if value.iter().fold(false, |bad, byte| bad | !is_value(*byte)) {
-            return Err(Flaw::Malformed("control byte in a field"));
+            return Err(HeadError::Malformed("control byte in a field"));
         }
         let trimmed = value.trim_ascii();
         match colon {
@@ -227,7 +228,7 @@ impl Scanner {
                 self.host = (at, at + trimmed.len());
                 self.hosts += 1;
                 if !is_authority(trimmed) {
-                    return Err(Flaw::Malformed("bad Host"));
+                    return Err(HeadError::Malformed("bad Host"));
                 }
             }
             7 if name.eq_ignore_ascii_case(b"upgrade") => {
@@ -236,14 +237,14 @@ impl Scanner {
             }
             10 if name.eq_ignore_ascii_case(b"connection") => self.connection(trimmed)?,
             14 if name.eq_ignore_ascii_case(b"content-length") => {
-                let length = content_length(trimmed).ok_or(Flaw::Malformed("bad Content-Length"))?;
+                let length = content_length(trimmed).ok_or(HeadError::Malformed("bad Content-Length"))?;
                 if self.length.replace(length).is_some() {
-                    return Err(Flaw::Malformed("repeated Content-Length"));
+                    return Err(HeadError::Malformed("repeated Content-Length"));
                 }
             }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 if self.chunked || !trimmed.eq_ignore_ascii_case(b"chunked") {
-                    return Err(Flaw::Malformed("Transfer-Encoding other than chunked"));
+                    return Err(HeadError::Malformed("Transfer-Encoding other than chunked"));
                 }
                 self.chunked = true;
             }
@@ -257,10 +258,10 @@ impl Scanner {
         for option in options {
             self.options += 1;
             if self.options > MOST_OPTIONS || option.len() > LONGEST_NAME || !option.iter().copied().all(is_token) {
-                return Err(Flaw::Malformed("bad Connection"));
+                return Err(HeadError::Malformed("bad Connection"));
             }
             if ESSENTIAL.iter().any(|name| option.eq_ignore_ascii_case(name)) {
-                return Err(Flaw::Malformed("Connection names a field that must stay"));
+                return Err(HeadError::Malformed("Connection names a field that must stay"));
             }
         }
         Ok(())
@@ -269,20 +270,20 @@ impl Scanner {
     fn finish(&self, bytes: &[u8], length: usize) -> Judgement<Head> {
         let old = self.version == Version::Http10;
         if self.hosts > 1 || (self.hosts == 0 && !old) {
-            return Err(Flaw::Malformed("not exactly one Host"));
+            return Err(HeadError::Malformed("not exactly one Host"));
         }
         if let Some((begin, end)) = self.authority
             && self.hosts == 1
             && bytes.get(begin..end) != bytes.get(self.host.0..self.host.1)
         {
-            return Err(Flaw::Malformed("target and Host differ"));
+            return Err(HeadError::Malformed("target and Host differ"));
         }
         let tunnel = self.upgrade == Some(Upgrade::WebSocket) && !old;
         let body = match (self.length, self.chunked) {
-            (Some(_), true) => return Err(Flaw::Malformed("Content-Length with Transfer-Encoding")),
-            (None, true) if old => return Err(Flaw::Malformed("Transfer-Encoding in HTTP/1.0")),
+            (Some(_), true) => return Err(HeadError::Malformed("Content-Length with Transfer-Encoding")),
+            (None, true) if old => return Err(HeadError::Malformed("Transfer-Encoding in HTTP/1.0")),
             // Where it ends could not be told any more, once the protocol has changed.
-            (Some(1..), _) | (None, true) if tunnel => return Err(Flaw::Malformed("upgrade with a body")),
+            (Some(1..), _) | (None, true) if tunnel => return Err(HeadError::Malformed("upgrade with a body")),
             (None, true) => Body::Chunked,
             (Some(length @ 1..), false) => Body::Length(length),
             (Some(0) | None, false) if tunnel => Body::Tunnel,
@@ -295,12 +296,12 @@ impl Scanner {
 /// How long the method is that bytes begin with; none when more is needed.
 fn method(bytes: &[u8]) -> Judgement<Option<usize>> {
     let Some(end) = bytes.iter().take(LONGEST_METHOD + 1).position(|byte| !is_token(*byte)) else {
-        return if bytes.len() <= LONGEST_METHOD { Ok(None) } else { Err(Flaw::Malformed("no method")) };
+        return if bytes.len() <= LONGEST_METHOD { Ok(None) } else { Err(HeadError::Malformed("no method")) };
     };
     match bytes.split_at_checked(end) {
-        Some((b"TRACE" | b"CONNECT", [b' ', ..])) => Err(Flaw::Method),
+        Some((b"TRACE" | b"CONNECT", [b' ', ..])) => Err(HeadError::Method),
         Some(([_, ..], [b' ', ..])) => Ok(Some(end)),
-        _ => Err(Flaw::Malformed("no method")),
+        _ => Err(HeadError::Malformed("no method")),
     }
 }
 
@@ -311,7 +312,7 @@ mod tests {
     const SIZE: Size = Size { bytes: 1024, fields: 5, target: 100 };
 
     fn judge(head: impl AsRef<[u8]>) -> Judgement<Option<Head>> {
-        Scanner::default().scan(head.as_ref(), &SIZE)
+        HeadParser::default().scan(head.as_ref(), &SIZE)
     }
 
     /// Holds what follows a good head, also when something does.
@@ -327,7 +328,7 @@ mod tests {
 
     #[track_caller]
     fn refuse(head: &str, status: u16) {
-        assert_eq!(judge(head).map_err(Flaw::status), Err(status), "{head}");
+        assert_eq!(judge(head).map_err(HeadError::status), Err(status), "{head}");
     }
 
     #[test]

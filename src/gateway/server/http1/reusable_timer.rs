@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::poll_on_wake::OnCall;
+use super::poll_on_wake::PollOnWake;
 use crate::base::time;
 use crate::base::time::{Clock, Micros, Timestamp};
 
@@ -17,23 +17,23 @@ const LONGEST: Micros = Micros(60_000_000);
 /// Pingora's timers are late by up to 20 ms, and one that rang while it was first asked would not be heard.
 const SHORTEST: Micros = Micros(20_000);
 
-pub struct Alarm {
+pub struct ReusableTimer {
     /// When it rings.
     set: Option<(Timestamp, Timer)>,
-    rung: OnCall,
+    rung: PollOnWake,
     timer: fn(Duration) -> Timer,
 }
 
 pub type Timer = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
-impl Alarm {
+impl ReusableTimer {
     /// One that rings from another thread, as [`time::sleep`] does.
-    pub fn from_afar() -> Alarm {
-        Alarm::by(|left| Box::pin(time::sleep(left)))
+    pub fn from_afar() -> ReusableTimer {
+        ReusableTimer::by(|left| Box::pin(time::sleep(left)))
     }
 
-    pub fn by(timer: fn(Duration) -> Timer) -> Alarm {
-        Alarm { set: None, rung: OnCall::default(), timer }
+    pub fn by(timer: fn(Duration) -> Timer) -> ReusableTimer {
+        ReusableTimer { set: None, rung: PollOnWake::default(), timer }
     }
 
     /// Ready when it is `end`.
@@ -60,10 +60,10 @@ impl Alarm {
     }
 }
 
-impl fmt::Debug for Alarm {
+impl fmt::Debug for ReusableTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rings = self.set.as_ref().map(|(rings, _)| rings);
-        f.debug_struct("Alarm").field("rings", &rings).finish_non_exhaustive()
+        f.debug_struct("ReusableTimer").field("rings", &rings).finish_non_exhaustive()
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
     /// Asked every second for the end that counts then, it rings at `rings` and not before.
     async fn check(end: fn(u64) -> u64, rings: u64) {
         let clock = Clock::manual(Timestamp(0));
-        let mut alarm = Alarm::by(|left| {
+        let mut alarm = ReusableTimer::by(|left| {
             assert!(left <= Duration::from(LONGEST), "{left:?}");
             Box::pin(tokio::time::sleep(left))
         });
@@ -104,9 +104,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_end_that_has_passed_is_not_waited_for() {
         let clock = Clock::manual(Timestamp(20_000_000));
-        let ready =
-            async |alarm: &mut Alarm, end| poll_fn(|cx| Poll::Ready(alarm.poll(end, &clock, cx))).await.is_ready();
-        let alarm = || Alarm::by(|left| Box::pin(tokio::time::sleep(left)));
+        let ready = async |alarm: &mut ReusableTimer, end| {
+            poll_fn(|cx| Poll::Ready(alarm.poll(end, &clock, cx))).await.is_ready()
+        };
+        let alarm = || ReusableTimer::by(|left| Box::pin(tokio::time::sleep(left)));
         assert!(ready(&mut alarm(), Timestamp(19_000_000)).await);
         assert!(ready(&mut alarm(), clock.now()).await);
         let mut set = alarm();

@@ -7,25 +7,25 @@ use std::fmt;
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use super::reusable_timer::Alarm;
+use super::reusable_timer::ReusableTimer;
 use crate::base::time::{Clock, Micros, Timestamp};
 
 #[derive(Debug)]
-pub struct Silence {
+pub struct UpstreamReadTimeout {
     /// How long it may last; none if nobody is waited for.
     most: Option<Micros>,
     since: Option<Timestamp>,
-    alarm: Alarm,
+    alarm: ReusableTimer,
     clock: Clock,
 }
 
 /// It has lasted too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLong;
+pub struct UpstreamTimedOut;
 
-impl Silence {
-    pub fn new(clock: Clock) -> Silence {
-        Silence { most: None, since: None, alarm: Alarm::from_afar(), clock }
+impl UpstreamReadTimeout {
+    pub fn new(clock: Clock) -> UpstreamReadTimeout {
+        UpstreamReadTimeout { most: None, since: None, alarm: ReusableTimer::from_afar(), clock }
     }
 
     /// A request begins. The silence does once an upstream is waited for.
@@ -44,20 +44,20 @@ impl Silence {
         let Some(most) = self.most else { return Poll::Pending };
         let since = *self.since.get_or_insert_with(|| self.clock.now());
         ready!(self.alarm.poll(since.plus(most), &self.clock, cx));
-        Poll::Ready(TooLong.into())
+        Poll::Ready(UpstreamTimedOut.into())
     }
 }
 
-impl From<TooLong> for io::Error {
-    fn from(too_long: TooLong) -> io::Error {
+impl From<UpstreamTimedOut> for io::Error {
+    fn from(too_long: UpstreamTimedOut) -> io::Error {
         io::Error::new(io::ErrorKind::TimedOut, too_long)
     }
 }
 
-impl fmt::Display for TooLong {
+impl fmt::Display for UpstreamTimedOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("nothing from the upstream in time")
     }
 }
 
-impl std::error::Error for TooLong {}
+impl std::error::Error for UpstreamTimedOut {}

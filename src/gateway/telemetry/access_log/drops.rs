@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::gateway::telemetry::events::{Events, Happened};
 
-pub struct Dropped {
+pub struct DropCounter {
     counter: Counter,
     events: Arc<Events>,
     untold: Mutex<Option<Untold>>,
@@ -24,15 +24,15 @@ struct Untold {
     error: String,
 }
 
-impl std::fmt::Debug for Dropped {
+impl std::fmt::Debug for DropCounter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Dropped").field("untold", &self.untold).finish_non_exhaustive()
+        f.debug_struct("DropCounter").field("untold", &self.untold).finish_non_exhaustive()
     }
 }
 
-impl Dropped {
-    pub fn new(counter: Counter, events: Arc<Events>) -> Dropped {
-        Dropped { counter, events, untold: Mutex::default(), telling: AtomicBool::new(false) }
+impl DropCounter {
+    pub fn new(counter: Counter, events: Arc<Events>) -> DropCounter {
+        DropCounter { counter, events, untold: Mutex::default(), telling: AtomicBool::new(false) }
     }
 
     /// So many lines, and why; none where nothing was to be written yet.

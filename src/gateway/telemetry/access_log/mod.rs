@@ -17,9 +17,9 @@ use parking_lot::Mutex;
 use super::events::Events;
 use crate::access_log_line::Line;
 use crate::config::access_log::Destination;
-use drops::Dropped;
+use drops::DropCounter;
 use queue::Queue;
-use sink::Outlet;
+use sink::Sink;
 
 /// About what a line takes.
 const LINE: usize = 512;
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Those of a process.
 #[derive(Debug)]
 pub struct AccessLogs {
-    dropped: Arc<Dropped>,
+    dropped: Arc<DropCounter>,
     /// Of the writers that have not ended.
     queues: Mutex<Vec<Weak<Queue>>>,
 }
@@ -39,7 +39,7 @@ pub struct AccessLogs {
 impl AccessLogs {
     /// `dropped` counts lines.
     pub fn new(dropped: Counter, events: Arc<Events>) -> AccessLogs {
-        AccessLogs { dropped: Arc::new(Dropped::new(dropped, events)), queues: Mutex::default() }
+        AccessLogs { dropped: Arc::new(DropCounter::new(dropped, events)), queues: Mutex::default() }
     }
 
     /// Whether lines can go to this place.
@@ -51,7 +51,7 @@ impl AccessLogs {
     pub fn start(&self, to: &Destination) -> Writer {
         let queue = Arc::new(Queue::default());
         let (lines, dropped) = (Arc::clone(&queue), Arc::clone(&self.dropped));
-        let mut outlet = Outlet::new(to.clone());
+        let mut outlet = Sink::new(to.clone());
         let thread = std::thread::Builder::new().name("access log".to_owned());
         match thread.spawn(move || work(&lines, &mut outlet, &dropped)) {
             Ok(_) => {}
@@ -87,7 +87,7 @@ impl AccessLogs {
     }
 }
 
-fn work(queue: &Queue, outlet: &mut Outlet, dropped: &Dropped) {
+fn work(queue: &Queue, outlet: &mut Sink, dropped: &DropCounter) {
     if let Err(error) = outlet.reopen() {
         dropped.add(0, &error);
     }
@@ -108,7 +108,7 @@ fn work(queue: &Queue, outlet: &mut Outlet, dropped: &Dropped) {
 #[derive(Debug)]
 pub struct Writer {
     queue: Arc<Queue>,
-    dropped: Arc<Dropped>,
+    dropped: Arc<DropCounter>,
 }
 
 impl Writer {

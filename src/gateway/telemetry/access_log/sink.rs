@@ -16,7 +16,7 @@ use crate::config::access_log::Destination;
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
-pub struct Outlet {
+pub struct Sink {
     to: Destination,
     file: Option<File>,
     torn: Option<Torn>,
@@ -50,9 +50,9 @@ pub fn open(to: &Destination) -> io::Result<File> {
     }
 }
 
-impl Outlet {
-    pub fn new(to: Destination) -> Outlet {
-        Outlet { to, file: None, torn: None }
+impl Sink {
+    pub fn new(to: Destination) -> Sink {
+        Sink { to, file: None, torn: None }
     }
 
     /// Opens it, wherever it is now.
@@ -149,12 +149,12 @@ mod tests {
     fn a_file_is_appended_to_and_made_for_few_eyes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.jsonl");
-        let mut outlet = Outlet::new(Destination::File(path.clone()));
+        let mut outlet = Sink::new(Destination::File(path.clone()));
         outlet.write(b"a\n").unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o027, 0);
         std::fs::write(&path, "").unwrap();
         outlet.write(b"b\n").unwrap();
-        Outlet::new(Destination::File(path.clone())).write(b"c\n").unwrap();
+        Sink::new(Destination::File(path.clone())).write(b"c\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "b\nc\n");
     }
 
@@ -162,7 +162,7 @@ mod tests {
     fn a_file_that_was_renamed_or_deleted_is_made_anew() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.jsonl");
-        let mut outlet = Outlet::new(Destination::File(path.clone()));
+        let mut outlet = Sink::new(Destination::File(path.clone()));
         outlet.write(b"a\n").unwrap();
         std::fs::rename(&path, folder.path().join("old")).unwrap();
         outlet.write(b"b\n").unwrap();
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn what_a_full_disk_does_not_take_is_counted() {
-        let mut outlet = Outlet::new(Destination::File("/dev/full".into()));
+        let mut outlet = Sink::new(Destination::File("/dev/full".into()));
         let unwritten = outlet.write(b"a\nb\nc\n").unwrap_err();
         assert_eq!((unwritten.lines, unwritten.error.kind()), (3, io::ErrorKind::StorageFull));
     }
@@ -191,7 +191,7 @@ mod tests {
         let path = folder.path().join("access.jsonl");
         let torn = |length| Some(Torn { rest: b"n\n".to_vec(), length });
         std::fs::write(&path, "to").unwrap();
-        let mut outlet = Outlet::new(Destination::File(path.clone()));
+        let mut outlet = Sink::new(Destination::File(path.clone()));
         outlet.torn = torn(2);
         outlet.write(b"whole\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "ton\nwhole\n");
@@ -206,6 +206,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-        Outlet::new(Destination::File(path)).write(b"a\n").unwrap();
+        Sink::new(Destination::File(path)).write(b"a\n").unwrap();
     }
 }

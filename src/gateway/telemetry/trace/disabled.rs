@@ -9,38 +9,38 @@ use pingora::proxy::Session;
 use super::{ENDPOINTS, Onward};
 use crate::base::time::{Clock, Timestamp};
 use crate::config::Config;
-use crate::gateway::proxy::request_record::{End, Record};
-use crate::gateway::state::Gateway;
+use crate::gateway::proxy::request_record::{End, RequestRecord};
+use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::Metrics;
 use crate::store::{Caller, Event};
 
 /// What the environment asks for.
 #[derive(Debug)]
-pub struct Wanted;
+pub struct TraceSettings;
 
-impl Wanted {
-    pub fn read() -> Result<Wanted, String> {
+impl TraceSettings {
+    pub fn read() -> Result<TraceSettings, String> {
         // Whoever names a collector would wait for traces in vain.
         let set = |name: &&&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         if let Some(variable) = ENDPOINTS.iter().find(set) {
             let hint = "build it with --features opentelemetry";
             log::warn!(variable, hint; "this build has no traces");
         }
-        Ok(Wanted)
+        Ok(TraceSettings)
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct Traces;
+pub struct Tracer;
 
-impl Traces {
-    pub fn start(_: Wanted, _: &Config, _: &Metrics, _: &Clock) -> Result<Traces, String> {
-        Ok(Traces)
+impl Tracer {
+    pub fn start(_: TraceSettings, _: &Config, _: &Metrics, _: &Clock) -> Result<Tracer, String> {
+        Ok(Tracer)
     }
 
-    pub fn begin(&self, _: &Arc<Snapshot>, _: &HeaderMap, _: Timestamp) -> Trail {
-        Trail
+    pub fn begin(&self, _: &Arc<Snapshot>, _: &HeaderMap, _: Timestamp) -> RequestTrace {
+        RequestTrace
     }
 
     pub fn hear(&self, _: &Event) {}
@@ -51,10 +51,10 @@ impl Traces {
 }
 
 #[derive(Debug)]
-pub struct Trail;
+pub struct RequestTrace;
 
-impl Trail {
-    pub const NONE: Trail = Trail;
+impl RequestTrace {
+    pub const NONE: RequestTrace = RequestTrace;
 
     pub fn is_followed(&self) -> bool {
         false
@@ -66,5 +66,13 @@ impl Trail {
 
     pub fn lead(&self, _: &mut HeaderMap) {}
 
-    pub fn end(&self, _: &Gateway, _: &Record, _: &End<'_>, _: &Session, _: impl FnOnce() -> Option<Onward>) {}
+    pub fn end(
+        &self,
+        _: &GatewayState,
+        _: &RequestRecord,
+        _: &End<'_>,
+        _: &Session,
+        _: impl FnOnce() -> Option<Onward>,
+    ) {
+    }
 }

@@ -12,7 +12,7 @@ pub struct Variables<'v> {
 
 /// One that is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct Variable {
     pub name: &'static str,
     pub text: String,
 }
@@ -23,11 +23,11 @@ impl Variables<'_> {
     }
 
     /// The first of these that is set. One that is empty is not, as OpenTelemetry has it.
-    pub fn first(&mut self, names: &[&'static str]) -> Option<Found> {
+    pub fn first(&mut self, names: &[&'static str]) -> Option<Variable> {
         let set = |name: &'static str| Some((name, (self.read)(name).filter(|value| !value.is_empty())?));
         let (name, value) = names.iter().copied().find_map(set)?;
         match value.into_string() {
-            Ok(text) => Some(Found { name, text: text.trim().to_owned() }),
+            Ok(text) => Some(Variable { name, text: text.trim().to_owned() }),
             Err(_) => {
                 self.wrong.push(format!("{name}: must be text, is not UTF-8"));
                 None
@@ -41,7 +41,7 @@ impl Variables<'_> {
         names: &[&'static str],
         must: &str,
         read: impl FnOnce(&str) -> Option<T>,
-    ) -> Option<(Found, T)> {
+    ) -> Option<(Variable, T)> {
         let found = self.first(names)?;
         match read(&found.text) {
             Some(value) => Some((found, value)),
@@ -74,12 +74,12 @@ impl Variables<'_> {
         self.read(names, &must, read).map_or(otherwise, |(_, duration)| duration)
     }
 
-    pub fn add(&mut self, found: &Found, must: &str) {
+    pub fn add(&mut self, found: &Variable, must: &str) {
         self.wrong.push(format!("{}: {must}, is `{}`", found.name, found.text));
     }
 
     /// For what must not be shown: it may be a password.
-    pub fn add_secret(&mut self, found: &Found, must: &str) {
+    pub fn add_secret(&mut self, found: &Variable, must: &str) {
         self.wrong.push(format!("{}: {must}", found.name));
     }
 

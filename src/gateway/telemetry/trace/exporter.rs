@@ -12,7 +12,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
-use super::http_client::{Failure, Post};
+use super::http_client::{Failure, SpanClient};
 use super::settings::Settings;
 
 pub struct Exporter {
@@ -42,7 +42,7 @@ impl Exporter {
         let failure = Failure::default();
         let builder = opentelemetry_otlp::SpanExporter::builder()
             .with_http()
-            .with_http_client(Post::new(settings, failure.clone())?)
+            .with_http_client(SpanClient::new(settings, failure.clone())?)
             .with_endpoint(settings.endpoint.clone())
             .with_protocol(Protocol::HttpBinary)
             .with_timeout(settings.timeout);

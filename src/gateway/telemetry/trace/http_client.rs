@@ -21,7 +21,7 @@ use super::settings::Settings;
 /// Of what a collector answers, which is nearly nothing.
 const LARGEST: u64 = 64 << 10;
 
-pub struct Post {
+pub struct SpanClient {
     agent: Agent,
     failure: Failure,
 }
@@ -36,14 +36,14 @@ impl Failure {
     }
 }
 
-impl fmt::Debug for Post {
+impl fmt::Debug for SpanClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Post").field("failure", &self.failure).finish_non_exhaustive()
+        f.debug_struct("SpanClient").field("failure", &self.failure).finish_non_exhaustive()
     }
 }
 
-impl Post {
-    pub fn new(settings: &Settings, failure: Failure) -> Result<Post, String> {
+impl SpanClient {
+    pub fn new(settings: &Settings, failure: Failure) -> Result<SpanClient, String> {
         let config = Agent::config_builder()
             .tls_config(tls(settings)?)
             .timeout_global(Some(settings.timeout))
@@ -55,7 +55,7 @@ impl Post {
             .proxy(None)
             .user_agent("tollgate")
             .build();
-        Ok(Post { agent: Agent::new_with_config(config), failure })
+        Ok(SpanClient { agent: Agent::new_with_config(config), failure })
     }
 
     fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ureq::Error> {
@@ -68,7 +68,7 @@ impl Post {
 }
 
 #[async_trait]
-impl HttpClient for Post {
+impl HttpClient for SpanClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let outcome = self.send(request);
         *self.failure.0.lock() = match &outcome {

@@ -1,6 +1,6 @@
 //! Traces what becomes of a request, for a collector of OpenTelemetry, in a build with the feature `opentelemetry`.
 //!
-//! The rest of the gateway knows two types: [`Traces`], one of a process, and [`Trail`], one of a request. A build without
+//! The rest of the gateway knows two types: [`Tracer`], one of a process, and [`RequestTrace`], one of a request. A build without
 //! the feature has their twins, which take no room and do nothing, so that nobody else has to ask which build it is.
 //!
 //! Invariants: no request waits for a span, or fails for one; nothing that a client sent is in one, but for what a line of
@@ -32,13 +32,13 @@ mod traceparent;
 mod tracer;
 
 #[cfg(not(feature = "opentelemetry"))]
-pub use disabled::{Traces, Trail, Wanted};
+pub use disabled::{RequestTrace, TraceSettings, Tracer};
 #[cfg(feature = "opentelemetry")]
-pub use request_trace::Trail;
+pub use request_trace::RequestTrace;
 #[cfg(feature = "opentelemetry")]
-pub use settings::Wanted;
+pub use settings::TraceSettings;
 #[cfg(feature = "opentelemetry")]
-pub use tracer::Traces;
+pub use tracer::Tracer;
 
 use std::time::Duration;
 

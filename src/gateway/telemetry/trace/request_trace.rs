@@ -8,15 +8,15 @@ use pingora::proxy::Session;
 use super::sampling::{Beginning, random_span};
 use super::spans::Journey;
 use super::{Onward, traceparent};
-use crate::gateway::proxy::request_record::{End, Record, began};
-use crate::gateway::state::Gateway;
+use crate::gateway::proxy::request_record::{End, RequestRecord, began};
+use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::store::Caller;
-use crate::store::span_links::Mark;
+use crate::store::span_links::SpanLink;
 
 /// None: the request is not traced.
 #[derive(Debug)]
-pub struct Trail(Option<Box<Followed>>);
+pub struct RequestTrace(Option<Box<Followed>>);
 
 /// The numbers of a request's spans.
 #[derive(Debug)]
@@ -30,11 +30,11 @@ pub struct Followed {
     pub upstream: u64,
 }
 
-impl Trail {
-    pub const NONE: Trail = Trail(None);
+impl RequestTrace {
+    pub const NONE: RequestTrace = RequestTrace(None);
 
-    pub fn new(Beginning { trace, parent }: Beginning, snapshot: &Arc<Snapshot>) -> Trail {
-        Trail(Some(Box::new(Followed {
+    pub fn new(Beginning { trace, parent }: Beginning, snapshot: &Arc<Snapshot>) -> RequestTrace {
+        RequestTrace(Some(Box::new(Followed {
             snapshot: Arc::clone(snapshot),
             trace,
             parent,
@@ -54,7 +54,7 @@ impl Trail {
         match &self.0 {
             None => caller,
             Some(followed) => {
-                let mark = Mark { trace: followed.trace, span: followed.decision };
+                let mark = SpanLink { trace: followed.trace, span: followed.decision };
                 Some(Arc::new(Marked { caller, mark }))
             }
         }
@@ -70,8 +70,8 @@ impl Trail {
     /// Tells of the whole request.
     pub fn end(
         &self,
-        gateway: &Gateway,
-        record: &Record,
+        gateway: &GatewayState,
+        record: &RequestRecord,
         end: &End<'_>,
         session: &Session,
         onward: impl FnOnce() -> Option<Onward>,
@@ -96,7 +96,7 @@ impl Trail {
 #[derive(Debug)]
 struct Marked {
     caller: Option<Arc<dyn Caller>>,
-    mark: Mark,
+    mark: SpanLink,
 }
 
 impl Caller for Marked {
@@ -104,7 +104,7 @@ impl Caller for Marked {
         self.caller.as_ref().is_some_and(|caller| caller.has_left())
     }
 
-    fn mark(&self) -> Option<Mark> {
+    fn mark(&self) -> Option<SpanLink> {
         Some(self.mark)
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::{HeaderName, Uri};
 
 use super::ENDPOINTS;
-use super::env::{Found, Variables};
+use super::env::{Variable, Variables};
 use super::sampling;
 use super::sampling::{Basis, MOST_FROM_CLIENTS};
 
@@ -39,11 +39,11 @@ pub struct Settings {
 
 /// What the environment asks for; none: no traces.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted(pub Option<Settings>);
+pub struct TraceSettings(pub Option<Settings>);
 
-impl Wanted {
-    pub fn read() -> Result<Wanted, String> {
-        read(&|name| std::env::var_os(name)).map(Wanted)
+impl TraceSettings {
+    pub fn read() -> Result<TraceSettings, String> {
+        read(&|name| std::env::var_os(name)).map(TraceSettings)
     }
 }
 
@@ -136,7 +136,7 @@ fn boolean(text: &str) -> Option<bool> {
 }
 
 /// The second of the names is that of all signals, to which the path of this one is added.
-fn whole(endpoint: &Found) -> String {
+fn whole(endpoint: &Variable) -> String {
     match endpoint.name == ENDPOINTS[0] {
         true => endpoint.text.clone(),
         false => format!("{}/v1/traces", endpoint.text.trim_end_matches('/')),

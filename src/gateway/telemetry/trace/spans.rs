@@ -17,7 +17,7 @@ use crate::access_log_line::{Asked, Kind, Line, Origin, Source};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 use crate::limit::outcome::Verdict;
-use crate::store::span_links::Mark;
+use crate::store::span_links::SpanLink;
 
 /// A request that has ended.
 #[derive(Debug)]
@@ -206,7 +206,7 @@ impl Journey<'_> {
     fn span(&self, told: Told, scope: InstrumentationScope, part: Part) -> SpanData {
         let known = part.parent.map(|parent| SpanId::from_bytes(parent.to_be_bytes()));
         SpanData {
-            span_context: identity(Mark { trace: self.followed.trace, span: part.span }),
+            span_context: identity(SpanLink { trace: self.followed.trace, span: part.span }),
             parent_span_id: known.unwrap_or(SpanId::INVALID),
             parent_span_is_remote: known.is_some() && part.kind == SpanKind::Server,
             span_kind: part.kind,

@@ -13,7 +13,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use super::sampling::random_span;
 use super::spans::{at, number};
 use crate::base::time::{Micros, Timestamp};
-use crate::store::span_links::Mark;
+use crate::store::span_links::SpanLink;
 use crate::store::{Called, Settings};
 
 /// The most links, as the SDK has it.
@@ -40,7 +40,7 @@ impl Server {
 
     /// Of a call that has just ended, and served at least one decision that is traced.
     pub fn span(&self, called: &Called, ended: Timestamp, scope: InstrumentationScope) -> SpanData {
-        let first = called.marks.decisions.first().copied().unwrap_or(Mark { trace: 0, span: 0 });
+        let first = called.marks.decisions.first().copied().unwrap_or(SpanLink { trace: 0, span: 0 });
         let mut attributes = vec![
             KeyValue::new("db.system.name", "redis"),
             KeyValue::new("db.operation.name", "EVALSHA"),
@@ -62,7 +62,7 @@ impl Server {
         };
         let start_time: SystemTime = at(Timestamp(ended.0.saturating_sub(called.took.0)), Micros(0));
         SpanData {
-            span_context: identity(Mark { trace: first.trace, span: random_span() }),
+            span_context: identity(SpanLink { trace: first.trace, span: random_span() }),
             parent_span_id: SpanId::from_bytes(first.span.to_be_bytes()),
             parent_span_is_remote: false,
             span_kind: SpanKind::Client,
@@ -79,7 +79,7 @@ impl Server {
     }
 }
 
-fn links(decisions: &[Mark]) -> SpanLinks {
+fn links(decisions: &[SpanLink]) -> SpanLinks {
     let mut links = SpanLinks::default();
     links.links = decisions.iter().take(LINKS).map(|mark| Link::new(identity(*mark), Vec::new(), 0)).collect();
     links.dropped_count = u32::try_from(decisions.len().saturating_sub(LINKS)).unwrap_or(u32::MAX);
@@ -87,7 +87,7 @@ fn links(decisions: &[Mark]) -> SpanLinks {
 }
 
 /// Of a span of ours. What a client has added to its trace's state goes no further than to the upstream.
-pub fn identity(Mark { trace, span }: Mark) -> SpanContext {
+pub fn identity(SpanLink { trace, span }: SpanLink) -> SpanContext {
     let (trace, span) = (TraceId::from_bytes(trace.to_be_bytes()), SpanId::from_bytes(span.to_be_bytes()));
     SpanContext::new(trace, span, TraceFlags::SAMPLED, false, TraceState::NONE)
 }
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn the_first_decisions_are_linked_to_and_the_others_counted() {
         for (decisions, linked, dropped) in [(0, 0, 0), (1, 1, 0), (128, 128, 0), (129, 128, 1), (300, 128, 172)] {
-            let marks: Vec<_> = (1..=decisions).map(|span| Mark { trace: 7, span }).collect();
+            let marks: Vec<_> = (1..=decisions).map(|span| SpanLink { trace: 7, span }).collect();
             let links = links(&marks);
             let spans: Vec<_> = links.links.iter().map(|link| link.span_context.span_id()).collect();
             let first: Vec<_> = (1..=linked).map(|span: u64| SpanId::from_bytes(span.to_be_bytes())).collect();

@@ -11,9 +11,9 @@ use opentelemetry_sdk::trace::SpanData;
 
 use super::exporter::Exporter;
 use super::queue::{Counted, Queue};
-use super::request_trace::Trail;
+use super::request_trace::RequestTrace;
 use super::sampling::Sampling;
-use super::settings::Wanted;
+use super::settings::TraceSettings;
 use super::store_span::Server;
 use crate::base::time::{Clock, Timestamp};
 use crate::config::Config;
@@ -23,7 +23,7 @@ use crate::store::Event;
 
 /// Those of a process; none where no collector is named.
 #[derive(Clone, Debug)]
-pub struct Traces(Option<Arc<Tracing>>);
+pub struct Tracer(Option<Arc<Tracing>>);
 
 #[derive(Debug)]
 struct Tracing {
@@ -43,9 +43,9 @@ const METRICS: &[(&str, &str)] = &[
     ("tollgate_traces_declined_total", "Requests that were not traced because too many clients asked for it."),
 ];
 
-impl Traces {
-    pub fn start(wanted: Wanted, config: &Config, metrics: &Metrics, clock: &Clock) -> Result<Traces, String> {
-        let Some(settings) = wanted.0 else { return Ok(Traces(None)) };
+impl Tracer {
+    pub fn start(wanted: TraceSettings, config: &Config, metrics: &Metrics, clock: &Clock) -> Result<Tracer, String> {
+        let Some(settings) = wanted.0 else { return Ok(Tracer(None)) };
         for (name, help) in METRICS {
             let (name, help) = (KeyName::from_const_str(name), SharedString::const_str(help));
             metrics.recorder.describe_counter(name, Some(Unit::Count), help);
@@ -63,7 +63,7 @@ impl Traces {
         let collector = settings.endpoint.split('?').next().unwrap_or_default();
         let sampling = settings.sampling;
         log::info!(collector, ratio = sampling.ratio, from_clients = sampling.from_clients; "requests are traced");
-        Ok(Traces(Some(Arc::new(Tracing {
+        Ok(Tracer(Some(Arc::new(Tracing {
             sampling: Sampling::new(sampling),
             queue: Queue::new(&settings, exporter, waiting, dropped("queue_full")),
             declined: Counted(counter(2, Vec::new())),
@@ -74,10 +74,10 @@ impl Traces {
     }
 
     /// Chooses whether a request is traced, that came at this moment.
-    pub fn begin(&self, snapshot: &Arc<Snapshot>, headers: &HeaderMap, at: Timestamp) -> Trail {
-        let Some(tracing) = &self.0 else { return Trail::NONE };
+    pub fn begin(&self, snapshot: &Arc<Snapshot>, headers: &HeaderMap, at: Timestamp) -> RequestTrace {
+        let Some(tracing) = &self.0 else { return RequestTrace::NONE };
         let beginning = tracing.sampling.begin(headers, at, &tracing.declined.0);
-        beginning.map_or(Trail::NONE, |beginning| Trail::new(beginning, snapshot))
+        beginning.map_or(RequestTrace::NONE, |beginning| RequestTrace::new(beginning, snapshot))
     }
 
     /// Hears of the store's calls.

@@ -14,7 +14,7 @@ use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::redis;
 use tollgate::store::redis::Settings;
 use tollgate::store::redis::fault_injection::Hooks;
-use tollgate::store::{Event, Lane, Report, Store, StoreError, Taken, breaker};
+use tollgate::store::{Event, Report, Store, StoreError, Taken, Worker, breaker};
 
 use super::{Answer, History, Numbers, Record};
 use crate::support::{Redis, now};
@@ -79,7 +79,7 @@ impl Gateways {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let driven = Arc::clone(&store);
-            let link = tokio::spawn(async move { driven.run(Lane(lane.1)).await });
+            let link = tokio::spawn(async move { driven.run(Worker(lane.1)).await });
             store.tried().await;
             begin();
             let numbers = Arc::new(AtomicU64::new(0));
@@ -161,7 +161,7 @@ impl Caller {
             let plan = self.gateways.plan(&charges);
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
             let asked = micros(self.start);
-            let taken = self.store.take(Lane(self.lane.1), &plan, None).await;
+            let taken = self.store.take(Worker(self.lane.1), &plan, None).await;
             let answered = micros(self.start) + 1;
             let answer = answer(taken);
             let pause = self.gateways.pauses[usize::from(!matches!(answer, Answer::Granted { .. }))];

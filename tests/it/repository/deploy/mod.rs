@@ -10,7 +10,7 @@ mod watching;
 use std::path::Path;
 
 use serde_yaml::Value;
-use tollgate::config::{Config, Surroundings};
+use tollgate::config::{Config, Environment};
 use tollgate::store;
 
 pub fn root() -> &'static Path {
@@ -47,7 +47,7 @@ pub fn parse(text: &str, secrets: &[(&str, &str)]) -> Config {
         let found = secrets.iter().find(|(name, _)| path == Path::new(name));
         found.map(|(_, secret)| secret.as_bytes().to_vec()).ok_or_else(|| std::io::ErrorKind::NotFound.into())
     };
-    let surroundings = Surroundings { variable: &|_| None, folder: Path::new("/etc/tollgate"), read: &read };
+    let surroundings = Environment { variable: &|_| None, folder: Path::new("/etc/tollgate"), read: &read };
     Config::parse("gateway.yaml", text.as_bytes(), surroundings).unwrap_or_else(|problems| panic!("{problems}"))
 }
 

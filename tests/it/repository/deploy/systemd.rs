@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use tollgate::config::{Config, Surroundings};
+use tollgate::config::{Config, Environment};
 
 use super::{read, root};
 use crate::support::{not_checked, tell};
@@ -23,7 +23,7 @@ fn seconds(text: &str) -> f64 {
 #[test]
 fn the_unit_stops_later_than_a_gateway_drains() {
     let surroundings =
-        Surroundings { variable: &|_| None, folder: root(), read: &|_| Err(std::io::ErrorKind::NotFound.into()) };
+        Environment { variable: &|_| None, folder: root(), read: &|_| Err(std::io::ErrorKind::NotFound.into()) };
     let smallest = Config::parse("gateway.yaml", b"upstream: http://127.0.0.1:9000", surroundings).unwrap();
     let drain = smallest.drain.delay.plus(smallest.drain.timeout).seconds();
     let unit = read(UNIT);
