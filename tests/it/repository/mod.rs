@@ -2,6 +2,7 @@
 
 pub mod deploy;
 pub mod docs;
+mod imports;
 mod reasons;
 mod recipes;
 mod release;
