@@ -32,6 +32,7 @@ use super::response::ratelimit_fields::RateFields;
 use super::response::request_id;
 use super::runtime::supervise;
 use super::state::GatewayState;
+use super::telemetry::access_log::request_end::RequestEnd;
 use super::telemetry::labels::{Origin, UpstreamError};
 use super::telemetry::metrics::DEFAULT;
 use super::telemetry::trace::{Onward, RequestTrace};
@@ -42,7 +43,7 @@ use crate::limit::request::Request;
 use crate::store::{Caller, Worker};
 use forwarded_headers::{Client, Said};
 use proxy_error::{is_silence, upstream_error, violation, words};
-use request_record::{End, RequestRecord};
+use request_record::RequestRecord;
 use session::{answered, is_all_there, is_waiting_for_client};
 
 /// Of answers before the answer. An honest upstream has one or two; nothing else ends a flood of them.
@@ -378,7 +379,7 @@ impl ProxyHttp for Proxy {
         }
         if let Some(record) = &passage.record {
             let whole = error.is_none() && passage.origin == Origin::Upstream;
-            let end = End {
+            let end = RequestEnd {
                 kind: record.kind(if whole { Kind::Allowed } else { Kind::Error }),
                 request_id: &passage.request_id,
                 method: session.req_header().method.as_str(),

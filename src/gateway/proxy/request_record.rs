@@ -6,18 +6,16 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::HeaderValue;
 use http::request::Parts;
 use smallvec::SmallVec;
 
-use crate::access_log_line::{Asked, Kind, Line, Origin, Source};
+use crate::access_log_line::{Asked, Kind, Line, Source};
 use crate::base::pseudonym::Pseudonym;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::gateway::enforcement::authenticate::Identity;
 use crate::gateway::response::problem::Reason;
 use crate::gateway::state::snapshot::Snapshot;
-use crate::gateway::telemetry::access_log::Writer;
-use crate::gateway::telemetry::labels;
+use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::metrics::DEFAULT;
 use crate::limit::charge::{Charge, Plan, Settlement};
 use crate::limit::outcome::{Outcome, Verdict, most_restrictive};
@@ -49,20 +47,6 @@ pub enum Paid {
     Unavailable(Plan),
 }
 
-/// How a request ended.
-#[derive(Debug)]
-pub struct End<'a> {
-    pub kind: Kind,
-    pub request_id: &'a HeaderValue,
-    pub method: &'a str,
-    pub code: u16,
-    pub origin: Origin,
-    pub duration: Micros,
-    pub upstream: Option<Micros>,
-    pub request_bytes: usize,
-    pub response_bytes: usize,
-}
-
 impl RequestRecord {
     pub fn begin(snapshot: &Arc<Snapshot>, client: ClientAddress) -> Box<RequestRecord> {
         Box::new(RequestRecord {
@@ -81,14 +65,14 @@ impl RequestRecord {
     }
 
     /// Writes it down, if requests like this are.
-    pub fn write(&self, end: &End<'_>, head: &Parts, clock: &Clock) {
-        let Some(writer) = wanted(&self.snapshot, end.kind) else { return };
-        writer.write(&self.line(end, head, began(end, clock)));
+    pub fn write(&self, end: &RequestEnd<'_>, head: &Parts, clock: &Clock) {
+        let Some(writer) = self.snapshot.access_log_of(end.kind) else { return };
+        writer.write(&self.line(end, head, end.began(clock)));
     }
 
     /// All that is told of it. `began` is when its head had come, by the clock on the wall.
-    pub fn line<'a>(&'a self, end: &End<'a>, head: &Parts, began: Timestamp) -> Line<'a> {
-        let line = Line { decision_us: self.decision, ..line(end, began) };
+    pub fn line<'a>(&'a self, end: &RequestEnd<'a>, head: &Parts, began: Timestamp) -> Line<'a> {
+        let line = Line { decision_us: self.decision, ..end.line(began) };
         let (reason, retry_after) = self.refusal.unzip();
         let line = Line { reason: reason.map(|reason| reason.name().into()), ..line };
         let mut line = Line { retry_after: retry_after.flatten(), ..line };
@@ -186,51 +170,6 @@ impl RequestRecord {
             Some((Cow::Borrowed(&*named.text), name))
         });
         named.collect()
-    }
-}
-
-/// Writes down what was answered before there was a request.
-pub fn write_headless(snapshot: &Snapshot, end: &End<'_>, reason: Option<Reason>, clock: &Clock) {
-    let Some(writer) = wanted(snapshot, end.kind) else { return };
-    writer.write(&Line { reason: reason.map(|reason| reason.name().into()), ..line(end, began(end, clock)) });
-}
-
-fn wanted(snapshot: &Snapshot, kind: Kind) -> Option<&Writer> {
-    snapshot.config.access_log.as_ref().filter(|settings| settings.when.contains(&kind))?;
-    snapshot.access_log.as_deref()
-}
-
-/// When a head had come of a request that has ended just now: by the clock on the wall, as in other logs of this machine.
-pub fn began(end: &End<'_>, clock: &Clock) -> Timestamp {
-    Timestamp(clock.wall().0.saturating_sub(end.duration.0))
-}
-
-/// What every line has.
-fn line<'a>(end: &End<'a>, began: Timestamp) -> Line<'a> {
-    Line {
-        time: began,
-        // One that is not plain text was replaced when the request came in.
-        request_id: end.request_id.to_str().unwrap_or_default().into(),
-        kind: end.kind,
-        route: DEFAULT.into(),
-        method: labels::method(end.method).into(),
-        code: end.code,
-        origin: end.origin,
-        duration_us: end.duration,
-        decision_us: None,
-        upstream_us: end.upstream,
-        request_bytes: u64::try_from(end.request_bytes).unwrap_or(u64::MAX),
-        response_bytes: u64::try_from(end.response_bytes).unwrap_or(u64::MAX),
-        reason: None,
-        policy: None,
-        rule: None,
-        cost: None,
-        remaining: None,
-        bucket: None,
-        retry_after: None,
-        source: None,
-        limits: Vec::new(),
-        attributes: Vec::new(),
     }
 }
 

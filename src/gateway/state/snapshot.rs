@@ -6,6 +6,7 @@ use metrics::Counter;
 
 use super::GatewayState;
 use super::token_auth::TokenAuth;
+use crate::access_log_line::Kind;
 use crate::auth::jwt::jwks::Remote;
 use crate::base::time::Clock;
 use crate::config::Config;
@@ -84,6 +85,12 @@ impl Snapshot {
     /// The issuers whose keys are fetched.
     pub fn remotes(&self) -> impl Iterator<Item = &Arc<Remote>> {
         self.tokens.iter().flat_map(|tokens| tokens.verifier().remotes())
+    }
+
+    /// The writer of the access log, if requests of this kind are logged.
+    pub fn access_log_of(&self, kind: Kind) -> Option<&Writer> {
+        self.config.access_log.as_ref().filter(|settings| settings.when.contains(&kind))?;
+        self.access_log.as_deref()
     }
 
     /// Every limit, in the order of the file.

@@ -13,10 +13,10 @@ use super::request_head::HeadError;
 use crate::access_log_line::Kind;
 use crate::base::time;
 use crate::base::time::Micros;
-use crate::gateway::proxy::request_record::{End, write_headless};
 use crate::gateway::response::problem::{ProblemResponse, Reason};
 use crate::gateway::response::request_id;
 use crate::gateway::runtime::stalled_writes::StalledWrites;
+use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::labels::Origin;
 
 /// What an answer of some hundred bytes may take.
@@ -111,7 +111,7 @@ impl Http1Server {
             Err(error) => return log::debug!(error:% = error; "answer not made"),
         };
         let head = words.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(0, |end| end + 4);
-        let end = End {
+        let end = RequestEnd {
             kind: if reply.reason.is_some() { Kind::Refused } else { Kind::Error },
             request_id: id,
             method,
@@ -122,7 +122,9 @@ impl Http1Server {
             request_bytes: 0,
             response_bytes: words.len() - head,
         };
-        write_headless(&self.gateway.snapshot.load(), &end, reply.reason, &self.gateway.clock);
+        if let Some(writer) = self.gateway.snapshot.load().access_log_of(end.kind) {
+            writer.write(&end.headless_line(reply.reason, &self.gateway.clock));
+        }
         let written = async {
             framed.write_all(&words).await?;
             framed.flush().await

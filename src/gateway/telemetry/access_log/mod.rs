@@ -5,6 +5,7 @@
 
 mod drops;
 mod queue;
+pub mod request_end;
 mod sink;
 
 use std::io;

@@ -9,9 +9,10 @@ use pingora::proxy::Session;
 use super::{ENDPOINTS, Onward};
 use crate::base::time::{Clock, Timestamp};
 use crate::config::Config;
-use crate::gateway::proxy::request_record::{End, RequestRecord};
+use crate::gateway::proxy::request_record::RequestRecord;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
+use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::metrics::Metrics;
 use crate::store::{Caller, Event};
 
@@ -70,7 +71,7 @@ impl RequestTrace {
         &self,
         _: &GatewayState,
         _: &RequestRecord,
-        _: &End<'_>,
+        _: &RequestEnd<'_>,
         _: &Session,
         _: impl FnOnce() -> Option<Onward>,
     ) {

@@ -8,9 +8,10 @@ use pingora::proxy::Session;
 use super::sampling::{Beginning, random_span};
 use super::spans::Journey;
 use super::{Onward, traceparent};
-use crate::gateway::proxy::request_record::{End, RequestRecord, began};
+use crate::gateway::proxy::request_record::RequestRecord;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
+use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::store::Caller;
 use crate::store::span_links::SpanLink;
 
@@ -72,12 +73,12 @@ impl RequestTrace {
         &self,
         gateway: &GatewayState,
         record: &RequestRecord,
-        end: &End<'_>,
+        end: &RequestEnd<'_>,
         session: &Session,
         onward: impl FnOnce() -> Option<Onward>,
     ) {
         let Some(followed) = &self.0 else { return };
-        let (traces, began, onward) = (&gateway.traces, began(end, &gateway.clock), onward());
+        let (traces, began, onward) = (&gateway.traces, end.began(&gateway.clock), onward());
         let line = record.line(end, session.req_header(), began);
         let address = session.as_downstream().server_addr().and_then(|address| address.as_inet()).copied();
         let journey = Journey { followed, line: &line, address, began, onward };

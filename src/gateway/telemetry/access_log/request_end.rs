@@ -1,0 +1,64 @@
+//! Holds how a request ended, and makes the part of an access log line that every request has.
+
+use http::HeaderValue;
+
+use crate::access_log_line::{Kind, Line, Origin};
+use crate::base::time::{Clock, Micros, Timestamp};
+use crate::gateway::response::problem::Reason;
+use crate::gateway::telemetry::labels;
+use crate::gateway::telemetry::metrics::DEFAULT;
+
+/// How a request ended.
+#[derive(Debug)]
+pub struct RequestEnd<'a> {
+    pub kind: Kind,
+    pub request_id: &'a HeaderValue,
+    pub method: &'a str,
+    pub code: u16,
+    pub origin: Origin,
+    pub duration: Micros,
+    pub upstream: Option<Micros>,
+    pub request_bytes: usize,
+    pub response_bytes: usize,
+}
+
+impl<'a> RequestEnd<'a> {
+    /// When the head of a request that has just ended had arrived: by the wall clock, as in other logs of this machine.
+    pub fn began(&self, clock: &Clock) -> Timestamp {
+        Timestamp(clock.wall().0.saturating_sub(self.duration.0))
+    }
+
+    /// The line of a request whose head could not be read, and about which nothing was decided.
+    pub fn headless_line(&self, reason: Option<Reason>, clock: &Clock) -> Line<'a> {
+        Line { reason: reason.map(|reason| reason.name().into()), ..self.line(self.began(clock)) }
+    }
+
+    /// The fields that every line has.
+    pub fn line(&self, began: Timestamp) -> Line<'a> {
+        Line {
+            time: began,
+            // An id that is not plain text was replaced when the request arrived.
+            request_id: self.request_id.to_str().unwrap_or_default().into(),
+            kind: self.kind,
+            route: DEFAULT.into(),
+            method: labels::method(self.method).into(),
+            code: self.code,
+            origin: self.origin,
+            duration_us: self.duration,
+            decision_us: None,
+            upstream_us: self.upstream,
+            request_bytes: u64::try_from(self.request_bytes).unwrap_or(u64::MAX),
+            response_bytes: u64::try_from(self.response_bytes).unwrap_or(u64::MAX),
+            reason: None,
+            policy: None,
+            rule: None,
+            cost: None,
+            remaining: None,
+            bucket: None,
+            retry_after: None,
+            source: None,
+            limits: Vec::new(),
+            attributes: Vec::new(),
+        }
+    }
+}
