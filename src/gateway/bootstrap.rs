@@ -1,0 +1,152 @@
+//! Binds every socket and makes everything that the threads share, before anything is started.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+
+use super::admin::status::Status;
+use super::process::reload::{Reload, Relog};
+use super::process::upgrade::{InheritedSockets, Upgrade};
+use super::proxy::untrusted_forwarded_for::Hearsay;
+use super::runtime::fd_limit::FdBudget;
+use super::runtime::log_throttle::LogThrottle;
+use super::server::http1::StalledWrites;
+use super::server::listener::Bound;
+use super::state::GatewayState;
+use super::state::snapshot::Snapshot;
+use super::telemetry::access_log::AccessLogs;
+use super::telemetry::events::{Events, Happened};
+use super::telemetry::metrics::Metrics;
+use super::telemetry::store_health::StoreHealth;
+use super::telemetry::top_refused::TopRefused;
+use super::telemetry::trace::{TraceSettings, Tracer};
+use crate::base::time::Clock;
+use crate::config::access_log::{AccessLog, Destination};
+use crate::config::{Config, Listener, Source, Threads};
+use crate::store::{Report, Store};
+
+/// A gateway whose sockets are bound, and which is not started yet.
+#[expect(missing_debug_implementations, reason = "it holds what changes the diagnostics, a plain function")]
+pub struct Bootstrapped {
+    pub(super) gateway: Arc<GatewayState>,
+    pub(super) reload: Reload,
+    pub(super) http: Vec<(Bound, Listener)>,
+    pub(super) admin: Option<Bound>,
+    pub(super) threads: usize,
+    pub(super) handover: Upgrade,
+    pub(super) inherited: InheritedSockets,
+}
+
+/// An address that is listened on, and for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listening {
+    pub name: &'static str,
+    pub address: SocketAddr,
+}
+
+/// Why a gateway could not start.
+#[derive(Debug)]
+pub enum StartError {
+    Bind {
+        address: SocketAddr,
+        error: io::Error,
+    },
+    Metrics(String),
+    Upgrade(io::Error),
+    AccessLog {
+        file: PathBuf,
+        error: io::Error,
+    },
+    /// A line for each variable that is wrong.
+    Tracer(String),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Bind { address, error } => write!(f, "{address}: cannot listen: {error}"),
+            StartError::Metrics(error) => write!(f, "metrics: {error}"),
+            StartError::Upgrade(error) => write!(f, "sockets cannot be handed over: {error}"),
+            StartError::AccessLog { file, error } => {
+                write!(f, "{}: cannot be opened for the access log: {error}", file.display())
+            }
+            StartError::Tracer(error) => f.write_str(error),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Binds everything that the configuration names, or takes it over from the process before this one. `sources` is what the
+/// configuration was read from.
+pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<Bootstrapped, StartError> {
+    let wanted = TraceSettings::read().map_err(StartError::Tracer)?;
+    let mut inherited = InheritedSockets::receive().map_err(StartError::Upgrade)?;
+    let threads = match config.threads {
+        Threads::Auto => std::thread::available_parallelism().map_or(1, usize::from),
+        Threads::Exactly(threads) => threads,
+    };
+    let mut bind = |address, count| {
+        Bound::bind(address, count, inherited.take(address)).map_err(|error| StartError::Bind { address, error })
+    };
+    let listeners = config.listeners.iter();
+    let http = listeners.map(|listener| Ok((bind(listener.address, threads)?, *listener)));
+    let http = http.collect::<Result<Vec<_>, _>>()?;
+    let admin = config.admin.map(|address| bind(address, 1)).transpose()?;
+    let bound = http.iter().map(|(bound, _)| bound).chain(&admin);
+    let handover = Upgrade::new(bound).map_err(StartError::Upgrade)?;
+
+    if let Some(AccessLog { to: to @ Destination::File(file), .. }) = &config.access_log {
+        AccessLogs::probe(to).map_err(|error| StartError::AccessLog { file: file.clone(), error })?;
+    }
+
+    let clock = Clock::system();
+    let metrics = Metrics::new().map_err(|error| StartError::Metrics(error.to_string()))?;
+    metrics.config_loaded(&config.hash, &clock);
+    let events = Arc::new(Events::new(clock.clone()));
+    events.note(Happened::Started, &format!("{}, configuration {}", env!("CARGO_PKG_VERSION"), config.hash));
+    let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone(), Arc::clone(&events)));
+    let traces = Tracer::start(wanted, &config, &metrics, &clock).map_err(StartError::Tracer)?;
+    let (told, traced) = (Arc::clone(&store_health), traces.clone());
+    let report = Report::new(move |event| {
+        traced.hear(&event);
+        told.hear(event);
+    });
+    let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));
+    let file = sources.first().map(|source| source.path.as_path());
+    let status = Status::new(&clock, file, admin.as_ref().map(|admin| admin.address));
+    let room = FdBudget::here();
+    room.tell(&config.bounds);
+    let store = Store::open(&config.store, threads, clock.clone(), report);
+    store.runs(&config.hash);
+    let gateway = GatewayState {
+        store,
+        store_health,
+        snapshot: ArcSwap::from_pointee(Snapshot::new(config, &metrics, &access_logs, &clock)),
+        metrics,
+        access_logs,
+        events,
+        refused_buckets: TopRefused::new(threads),
+        status,
+        clock,
+        draining: AtomicBool::new(false),
+        handed_over: AtomicBool::new(false),
+        hangup: Notify::new(),
+        upstream_failures: LogThrottle::default(),
+        turned_away: LogThrottle::default(),
+        clients_turned_away: LogThrottle::default(),
+        hearsay: Hearsay::default(),
+        untaken: StalledWrites::default(),
+        room,
+        traces,
+    };
+    let gateway = Arc::new(gateway);
+    let reload = Reload::new(Arc::clone(&gateway), sources, relog);
+    Ok(Bootstrapped { gateway, reload, http, admin, threads, handover, inherited })
+}
