@@ -1,4 +1,4 @@
-//! compose.yaml, and the files that it mounts: each finds the others.
+//! Checks docker-compose.yml and the files that it mounts: every path and name that one uses exists in the other.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::image::{instruction, words};
 use super::{at, parse, read, redis_of, root, text, texts};
 
 fn compose() -> Value {
-    let mut value: Value = serde_yaml::from_str(&read("compose.yaml")).unwrap();
+    let mut value: Value = serde_yaml::from_str(&read("docker-compose.yml")).unwrap();
     // What is merged in may itself begin with a merge.
     value.apply_merge().unwrap();
     value.apply_merge().unwrap();

@@ -1,4 +1,4 @@
-//! What compose.yaml describes, started as processes of this machine.
+//! Runs the services of docker-compose.yml as local processes.
 
 use std::process::{Child, Command, Stdio};
 
