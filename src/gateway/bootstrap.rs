@@ -5,20 +5,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
-use tokio::sync::Notify;
 
 use super::admin::status::Status;
 use super::process::reload::{Reload, Relog};
 use super::process::upgrade::{InheritedSockets, Upgrade};
-use super::proxy::untrusted_forwarded_for::Hearsay;
 use super::runtime::fd_limit::FdBudget;
-use super::runtime::log_throttle::LogThrottle;
-use super::server::http1::StalledWrites;
 use super::server::listener::Bound;
 use super::state::GatewayState;
+use super::state::lifecycle::Lifecycle;
 use super::state::snapshot::Snapshot;
 use super::telemetry::access_log::AccessLogs;
 use super::telemetry::events::{Events, Happened};
@@ -35,7 +31,9 @@ use crate::store::{Report, Store};
 #[expect(missing_debug_implementations, reason = "it holds what changes the diagnostics, a plain function")]
 pub struct Bootstrapped {
     pub(super) gateway: Arc<GatewayState>,
+    pub(super) status: Arc<Status>,
     pub(super) reload: Reload,
+    pub(super) fd_budget: FdBudget,
     pub(super) http: Vec<(Bound, Listener)>,
     pub(super) admin: Option<Bound>,
     pub(super) threads: usize,
@@ -112,8 +110,8 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let events = Arc::new(Events::new(clock.clone()));
     events.note(Happened::Started, &format!("{}, configuration {}", env!("CARGO_PKG_VERSION"), config.hash));
     let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone(), Arc::clone(&events)));
-    let traces = Tracer::start(wanted, &config, &metrics, &clock).map_err(StartError::Tracer)?;
-    let (told, traced) = (Arc::clone(&store_health), traces.clone());
+    let tracer = Tracer::start(wanted, &config, &metrics, &clock).map_err(StartError::Tracer)?;
+    let (told, traced) = (Arc::clone(&store_health), tracer.clone());
     let report = Report::new(move |event| {
         traced.hear(&event);
         told.hear(event);
@@ -121,8 +119,8 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));
     let file = sources.first().map(|source| source.path.as_path());
     let status = Status::new(&clock, file, admin.as_ref().map(|admin| admin.address));
-    let room = FdBudget::here();
-    room.tell(&config.bounds);
+    let fd_budget = FdBudget::here();
+    fd_budget.tell(&config.bounds);
     let store = Store::open(&config.store, threads, clock.clone(), report);
     store.runs(&config.hash);
     let gateway = GatewayState {
@@ -132,21 +130,12 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
         metrics,
         access_logs,
         events,
-        refused_buckets: TopRefused::new(threads),
-        status,
+        top_refused: TopRefused::new(threads),
         clock,
-        draining: AtomicBool::new(false),
-        handed_over: AtomicBool::new(false),
-        hangup: Notify::new(),
-        upstream_failures: LogThrottle::default(),
-        turned_away: LogThrottle::default(),
-        clients_turned_away: LogThrottle::default(),
-        hearsay: Hearsay::default(),
-        untaken: StalledWrites::default(),
-        room,
-        traces,
+        lifecycle: Lifecycle::default(),
+        tracer,
     };
     let gateway = Arc::new(gateway);
-    let reload = Reload::new(Arc::clone(&gateway), sources, relog);
-    Ok(Bootstrapped { gateway, reload, http, admin, threads, handover, inherited })
+    let reload = Reload::new(Arc::clone(&gateway), fd_budget, sources, relog);
+    Ok(Bootstrapped { gateway, status: Arc::new(status), reload, fd_budget, http, admin, threads, handover, inherited })
 }

@@ -1,7 +1,6 @@
 //! Starts a bootstrapped gateway: a thread for each core, the admin listener, housekeeping and the signals.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use parking_lot::Mutex;
 use pingora::proxy::http_proxy;
@@ -13,8 +12,10 @@ use super::admin::Admin;
 use super::admin::server::AdminServer;
 use super::bootstrap::{Bootstrapped, Listening};
 use super::process::signals::{Housekeeping, Signals};
-use super::proxy::Proxy;
-use super::server::http1::{Http1Server, PerClientConnections};
+use super::proxy::{Proxy, ProxyLogs};
+use super::runtime::stalled_writes::StalledWrites;
+use super::server::connections::Connections;
+use super::server::http1::Http1Server;
 use super::server::listener::Thread;
 use super::server::proxy_protocol::ProxyProtocol;
 use crate::store::Worker;
@@ -36,11 +37,14 @@ impl Bootstrapped {
         let mut server = Server::new_with_opt_and_conf(None, server_conf(self.threads));
         server.bootstrap();
 
-        let open = Arc::new(AtomicUsize::new(0));
-        let (clients, told) = (Arc::new(PerClientConnections::default()), Arc::new(AtomicUsize::new(0)));
-        let conf = Arc::clone(&server.configuration);
-        let proxy =
-            |thread| Arc::new(http_proxy(&conf, Proxy { gateway: Arc::clone(&self.gateway), lane: Worker(thread) }));
+        let stalled_writes = StalledWrites::default();
+        let connections = Arc::new(Connections::new(self.fd_budget, stalled_writes.clone()));
+        let (conf, logged) = (Arc::clone(&server.configuration), Arc::new(ProxyLogs::default()));
+        let proxy = |thread| {
+            let (gateway, stalled_writes) = (Arc::clone(&self.gateway), stalled_writes.clone());
+            let proxy = Proxy { gateway, lane: Worker(thread), stalled_writes, logged: Arc::clone(&logged) };
+            Arc::new(http_proxy(&conf, proxy))
+        };
         let proxies: Vec<_> = (0..self.threads).map(proxy).collect();
         let thread = |number| {
             let gateway = Arc::clone(&self.gateway);
@@ -51,16 +55,14 @@ impl Bootstrapped {
         for (bound, listener) in self.http {
             // What one gateway is watched by should not hang on where it listens.
             let label = if alone { "http".to_owned() } else { bound.address.to_string() };
-            let connections = self.gateway.metrics.connections(&label);
+            let gauge = self.gateway.metrics.connections(&label);
             let headers =
                 listener.proxy_protocol.then(|| Arc::new(ProxyProtocol::new(Arc::clone(&self.gateway), &label)));
             let door = |number: usize| Http1Server {
                 gateway: Arc::clone(&self.gateway),
                 proxy: Arc::clone(&proxies[number % self.threads]),
-                open: Arc::clone(&open),
-                clients: Arc::clone(&clients),
-                told: Arc::clone(&told),
-                connections: connections.clone(),
+                connections: Arc::clone(&connections),
+                gauge: gauge.clone(),
                 headers: headers.clone(),
             };
             // There may be more sockets than threads: where the process before this one had more of them.
@@ -72,13 +74,18 @@ impl Bootstrapped {
             server.add_service(thread);
         }
         if let Some(admin) = self.admin {
-            let most = self.gateway.room.admin();
-            for service in admin.services("admin", |_| AdminServer::new(Admin(Arc::clone(&self.gateway)), most)) {
+            let most = self.fd_budget.admin();
+            let app = |_| {
+                let admin = Admin { gateway: Arc::clone(&self.gateway), status: Arc::clone(&self.status) };
+                AdminServer::new(admin, most)
+            };
+            for service in admin.services("admin", app) {
                 server.add_service(service);
             }
         }
         let reload = Mutex::new(Some(self.reload));
-        let housekeeping = Housekeeping { gateway: Arc::clone(&self.gateway), open, reload };
+        let open = Arc::clone(&connections.open);
+        let housekeeping = Housekeeping { gateway: Arc::clone(&self.gateway), status: self.status, open, reload };
         server.add_service(background_service("housekeeping", housekeeping));
         let inherited = self.inherited;
         let ready = move || {

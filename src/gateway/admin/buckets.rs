@@ -31,9 +31,9 @@ const SHORTEST: usize = 8;
 /// A code, and a document or, for what is none, a line of text.
 pub type Answered = (u16, Result<Value, &'static str>);
 
-/// `/buckets/KEY,KEY` and `/buckets?name=START`.
-pub async fn answer(gateway: &Arc<GatewayState>, head: &Parts) -> Answered {
-    if HostKind::of(head, gateway.status.host()) != HostKind::Address {
+/// `/buckets/KEY,KEY` and `/buckets?name=START`. `host` is the name of this machine.
+pub async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts) -> Answered {
+    if HostKind::of(head, host) != HostKind::Address {
         return (403, Err("ask by an address, or by localhost: another name may lead here from a foreign page"));
     }
     let Store::Memory(memory) = &gateway.store else {

@@ -15,10 +15,13 @@ use pingora::protocols::http::ServerSession;
 
 use super::state::{GatewayState, Readiness};
 use host_check::HostKind;
-use status::Document;
+use status::{Document, Status};
 
 #[derive(Debug)]
-pub struct Admin(pub Arc<GatewayState>);
+pub struct Admin {
+    pub gateway: Arc<GatewayState>,
+    pub status: Arc<Status>,
+}
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
@@ -35,8 +38,8 @@ impl Admin {
         let path = head.uri.path();
         let shows =
             matches!(path, "/status.json" | "/history.json") || path == "/" && status::is_browser(&head.headers);
-        if shows && HostKind::of(head, self.0.status.host()) == HostKind::Foreign {
-            let host = self.0.status.host();
+        if shows && HostKind::of(head, self.status.host()) == HostKind::Foreign {
+            let host = self.status.host();
             let hint = format!(
                 "ask by an address, by localhost or by {host}: another name may lead here from a foreign page\n"
             );
@@ -46,9 +49,9 @@ impl Admin {
             "/livez" => answer(200, TEXT, "alive\n"),
             "/readyz" => self.ready(),
             "/metrics" => {
-                let buckets = u32::try_from(self.0.store.buckets()).unwrap_or(u32::MAX);
-                self.0.metrics.buckets.set(f64::from(buckets));
-                answer(200, "text/plain; version=0.0.4", &self.0.metrics.render())
+                let buckets = u32::try_from(self.gateway.store.buckets()).unwrap_or(u32::MAX);
+                self.gateway.metrics.buckets.set(f64::from(buckets));
+                answer(200, "text/plain; version=0.0.4", &self.gateway.metrics.render())
             }
             "/" if shows => status::page(),
             "/" => list(),
@@ -65,7 +68,7 @@ impl Admin {
     }
 
     async fn document(&self, which: Document) -> Response<Vec<u8>> {
-        let document = status::document(&self.0, which).await;
+        let document = self.status.document(&self.gateway, which).await;
         document.unwrap_or_else(|| answer(500, TEXT, "the document could not be made\n"))
     }
 
@@ -74,7 +77,7 @@ impl Admin {
         if !matches!(*method, Method::GET | Method::HEAD | Method::DELETE) {
             return answer(405, TEXT, "only GET, HEAD and DELETE\n");
         }
-        let mut response = match buckets::answer(&self.0, head).await {
+        let mut response = match buckets::answer(&self.gateway, self.status.host(), head).await {
             (code, Ok(document)) => answer(code, JSON, &format!("{document}\n")),
             (code, Err(text)) => answer(code, TEXT, &format!("{text}\n")),
         };
@@ -85,14 +88,14 @@ impl Admin {
     }
 
     fn ready(&self) -> Response<Vec<u8>> {
-        let standing = self.0.standing();
-        let code = match standing {
+        let readiness = self.gateway.readiness();
+        let code = match readiness {
             // Who asks is asking about the address, and the next process is there.
             Readiness::Ready | Readiness::HandedOver => 200,
             Readiness::Draining | Readiness::KeysMissing => 503,
         };
-        let status = standing.name();
-        let (store, up) = (self.0.store.name(), self.0.store_health.is_up());
+        let status = readiness.name();
+        let (store, up) = (self.gateway.store.name(), self.gateway.store_health.is_up());
         answer(code, JSON, &format!("{{\"status\":\"{status}\",\"store\":{{\"kind\":\"{store}\",\"up\":{up}}}}}\n"))
     }
 }

@@ -54,7 +54,7 @@ impl ServerApp for AdminServer {
 impl AdminServer {
     pub fn new(admin: Admin, most: usize) -> AdminServer {
         AdminServer {
-            closed: admin.0.metrics.admin_connections_closed(),
+            closed: admin.gateway.metrics.admin_connections_closed(),
             admin,
             most,
             seats: ConnectionSlots::new(most),
@@ -63,13 +63,13 @@ impl AdminServer {
     }
 
     fn now(&self) -> Timestamp {
-        self.admin.0.clock.now()
+        self.admin.gateway.clock.now()
     }
 
     fn count_closed(&self) {
         self.closed.increment(1);
         if let Some(connections) = self.told.say_each(PACE, self.now()) {
-            self.admin.0.events.note(Happened::AdminCrowded, "");
+            self.admin.gateway.events.note(Happened::AdminCrowded, "");
             log::warn!(connections, most = self.most; "admin listener has too many connections, those that wait are closed");
         }
     }

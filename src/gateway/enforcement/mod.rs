@@ -154,7 +154,7 @@ async fn charge(
             let (decided, paid) = match taken {
                 Ok(taken) => {
                     if !taken.settlement.is_granted() {
-                        let refused = &gateway.refused_buckets;
+                        let refused = &gateway.top_refused;
                         refused.count(arrival.lane, arrival.at, snapshot.number, &plan, &taken.settlement);
                     }
                     let decided = settled(snapshot, &plan, &taken);

@@ -19,6 +19,7 @@ use crate::auth::jwt::jwks::Remote;
 use crate::config::diff::Reset;
 use crate::config::problem::Problems;
 use crate::config::{Config, Log, Source};
+use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::Happened;
@@ -36,6 +37,7 @@ pub type Relog = Box<dyn Fn(Log) + Send + Sync>;
 /// What goes on beside one configuration after the other.
 pub struct Reload {
     gateway: Arc<GatewayState>,
+    fd_budget: FdBudget,
     relog: Relog,
     /// None: the file cannot be read again.
     config: Option<ConfigWatch>,
@@ -46,9 +48,9 @@ pub struct Reload {
 }
 
 impl Reload {
-    pub fn new(gateway: Arc<GatewayState>, sources: Vec<Source>, relog: Relog) -> Reload {
+    pub fn new(gateway: Arc<GatewayState>, fd_budget: FdBudget, sources: Vec<Source>, relog: Relog) -> Reload {
         let (config, leaving, fetching) = (ConfigWatch::new(sources), Vec::new(), Vec::new());
-        Reload { gateway, relog, config, keys: None, fetching, leaving }
+        Reload { gateway, fd_budget, relog, config, keys: None, fetching, leaving }
     }
 
     /// Goes on for as long as the process does.
@@ -62,7 +64,7 @@ impl Reload {
         loop {
             let why = tokio::select! {
                 _ = pace.tick() => Trigger::Time,
-                () = self.gateway.hangup.notified() => Trigger::Asked,
+                () = self.gateway.lifecycle.reload_requested() => Trigger::Asked,
             };
             self.gateway.clock.compare();
             self.leaving.retain(|snapshot| Arc::strong_count(snapshot) > 1);
@@ -106,7 +108,13 @@ impl Reload {
             let relog = (config.log != before.config.log).then_some(config.log);
             let now = gateway.clock.wall();
             let warnings = config.warnings.at(now).beyond(&before.config.warnings.at(now));
-            (Snapshot::after(&before, config, &gateway), late, anew, relog, warnings)
+            (
+                Snapshot::after(&before, config, &gateway.metrics, &gateway.access_logs, &gateway.clock),
+                late,
+                anew,
+                relog,
+                warnings,
+            )
         });
         let Ok((snapshot, late, anew, relog, warnings)) = made.await else { return };
         let snapshot = Arc::new(snapshot);
@@ -128,7 +136,7 @@ impl Reload {
         self.gateway.metrics.in_force(File::ApiKeys);
         let config = &snapshot.config;
         if config.bounds != before_bounds {
-            self.gateway.room.tell(&config.bounds);
+            self.fd_budget.tell(&config.bounds);
         }
         self.gateway.metrics.config_loaded(&config.hash, &self.gateway.clock);
         self.gateway.store.runs(&config.hash);

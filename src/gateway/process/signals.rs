@@ -15,7 +15,7 @@ use super::fallback_events::FallbackEvents;
 use super::reload::Reload;
 use super::upgrade::{NextProcess, Upgrade};
 use crate::config::Drain;
-use crate::gateway::admin::status;
+use crate::gateway::admin::status::Status;
 use crate::gateway::runtime::supervise;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::Happened;
@@ -63,7 +63,7 @@ impl ShutdownSignalWatch for Signals {
                     Some(next) if ready => {
                         self.gateway.events.note(Happened::HandedOver, "");
                         log::info!(pid = next.process_id(); "handed over");
-                        self.gateway.handed_over.store(true, Ordering::Relaxed);
+                        self.gateway.lifecycle.hand_over();
                         break Duration::from(self.drain().delay).max(SHORTEST_OVERLAP);
                     }
                     Some(next) => {
@@ -74,7 +74,7 @@ impl ShutdownSignalWatch for Signals {
                 },
                 _ = hangup.recv() => {
                     log::info!("SIGHUP: files are read, and keys of issuers fetched, again");
-                    self.gateway.hangup.notify_one();
+                    self.gateway.lifecycle.request_reload();
                     self.gateway.access_logs.reopen();
                     self.gateway.remotes().iter().for_each(|remote| remote.fetch_now());
                 }
@@ -88,7 +88,7 @@ impl ShutdownSignalWatch for Signals {
             log::warn!(status:% = next.end(); "the next process was not ready yet");
         }
         // Still accepting: answers say `Connection: close`, and /readyz tells load balancers to go elsewhere.
-        self.gateway.draining.store(true, Ordering::Relaxed);
+        self.gateway.lifecycle.begin_draining();
         self.gateway.events.note(Happened::Draining, "");
         log::info!(delay:? = delay, timeout:? = Duration::from(self.drain().timeout); "draining");
         let how = tokio::select! {
@@ -198,6 +198,7 @@ impl Signals {
 /// What goes on beside the requests.
 pub struct Housekeeping {
     pub gateway: Arc<GatewayState>,
+    pub status: Arc<Status>,
     /// The connections of all threads.
     pub open: Arc<AtomicUsize>,
     /// To be taken out when it runs.
@@ -213,9 +214,9 @@ impl BackgroundService for Housekeeping {
                 reload.await;
             }
         };
-        let gateway = Arc::clone(&self.gateway);
+        let (gateway, status) = (Arc::clone(&self.gateway), Arc::clone(&self.status));
         let tidy = supervise::spawn("housekeeping", async move {
-            tokio::join!(sweep(&gateway), upkeep(&gateway), status::keep_history(&gateway), reload);
+            tokio::join!(sweep(&gateway), upkeep(&gateway), status.keep_history(&gateway), reload);
         });
         let _ = shutdown.wait_for(|stop| *stop).await;
         tidy.abort();
@@ -231,7 +232,7 @@ impl Housekeeping {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let (clock, traces) = (&self.gateway.clock, &self.gateway.traces);
+        let (clock, traces) = (&self.gateway.clock, &self.gateway.tracer);
         let (began, most) = (clock.now(), Duration::from(self.gateway.snapshot.load().config.drain.timeout));
         let timeout = async {
             // Whoever is still open at the end has no more to tell by then.

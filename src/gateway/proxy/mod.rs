@@ -9,7 +9,7 @@ mod hop_by_hop;
 mod proxy_error;
 pub mod request_record;
 mod session;
-pub mod untrusted_forwarded_for;
+mod untrusted_forwarded_for;
 
 use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,13 +30,15 @@ use super::response::pending_fields::{PendingFields, RawFields};
 use super::response::problem::{ProblemResponse, Reason};
 use super::response::ratelimit_fields::RateFields;
 use super::response::request_id;
+use super::runtime::log_throttle::LogThrottle;
+use super::runtime::stalled_writes::StalledWrites;
 use super::runtime::supervise;
 use super::state::GatewayState;
 use super::telemetry::access_log::request_end::RequestEnd;
 use super::telemetry::labels::{Origin, UpstreamError};
 use super::telemetry::metrics::DEFAULT;
 use super::telemetry::trace::{Onward, RequestTrace};
-use super::upstream::Upstream;
+use super::upstream::{Upstream, Window};
 use crate::access_log_line::Kind;
 use crate::base::time::Timestamp;
 use crate::limit::request::Request;
@@ -45,6 +47,7 @@ use forwarded_headers::{Client, Said};
 use proxy_error::{is_silence, upstream_error, violation, words};
 use request_record::RequestRecord;
 use session::{answered, is_all_there, is_waiting_for_client};
+use untrusted_forwarded_for::Hearsay;
 
 /// Of answers before the answer. An honest upstream has one or two; nothing else ends a flood of them.
 const MOST_INTERIM: u8 = 32;
@@ -55,6 +58,15 @@ pub struct Proxy {
     pub gateway: Arc<GatewayState>,
     /// Which of the threads it is.
     pub lane: Worker,
+    pub stalled_writes: StalledWrites,
+    pub logged: Arc<ProxyLogs>,
+}
+
+/// What keeps the proxy's log lines few, for all threads.
+#[derive(Debug, Default)]
+pub struct ProxyLogs {
+    pub upstream_failures: LogThrottle,
+    pub untrusted_forwarded_for: Hearsay,
 }
 
 /// What is known of one request.
@@ -142,7 +154,7 @@ impl ProxyHttp for Proxy {
             .and_then(|address| address.as_inet())
             .map_or(passage.peer, |address| address.ip().to_canonical());
         passage.trusted_peer = snapshot.config.client_ip.trusts(passage.peer);
-        if !passage.trusted_peer && said.forwarded_for && self.gateway.hearsay.is_news(passage.peer) {
+        if !passage.trusted_peer && said.forwarded_for && self.logged.untrusted_forwarded_for.is_news(passage.peer) {
             let hint = "if this is a proxy of yours, name it in client_ip.trusted_proxies";
             log::info!(peer:% = passage.peer, hint; "X-Forwarded-For of an untrusted peer is ignored");
         }
@@ -150,7 +162,7 @@ impl ProxyHttp for Proxy {
         let request = Request { head, client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
         let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
         let caller = caller.map(|socket| socket as Arc<dyn Caller>);
-        passage.trail = self.gateway.traces.begin(&snapshot, &head.headers, passage.started);
+        passage.trail = self.gateway.tracer.begin(&snapshot, &head.headers, passage.started);
         let arrival = Arrival { lane: self.lane, at: passage.started, caller: passage.trail.mark(caller) };
         let recorded = snapshot.access_log.is_some() || passage.trail.is_followed();
         passage.record = recorded.then(|| RequestRecord::begin(&snapshot, client));
@@ -179,7 +191,7 @@ impl ProxyHttp for Proxy {
 
     async fn upstream_peer(&self, session: &mut Session, passage: &mut Exchange) -> Result<Box<HttpPeer>> {
         // Looked for first without waiting: that is every request but the first few.
-        let window = self.gateway.window();
+        let window = self.window();
         let found = match &passage.upstream {
             Some(upstream) => match upstream.known_peer(window) {
                 Some(found) => Some(found),
@@ -400,6 +412,11 @@ impl ProxyHttp for Proxy {
 }
 
 impl Proxy {
+    /// How far ahead of its client a response is read.
+    fn window(&self) -> Window {
+        if self.stalled_writes.are_many() { Window::Narrow } else { Window::Whole }
+    }
+
     /// What the client is told of an error; 0 when there is nobody to tell.
     fn status_of(&self, error: &Error, session: &mut Session, passage: &mut Exchange) -> u16 {
         if let Some(violation) = violation(error) {
@@ -432,7 +449,7 @@ impl Proxy {
         match passage.upstream_error {
             Some(kind) => {
                 self.gateway.metrics.count_upstream_error(kind);
-                let Some(requests) = self.gateway.upstream_failures.say(self.gateway.clock.now()) else { return };
+                let Some(requests) = self.logged.upstream_failures.say(self.gateway.clock.now()) else { return };
                 log::warn!(kind = kind.name(), code, requests, request_id = id, error = words(error); "upstream failed");
             }
             None => log::debug!(code, request_id = id, error = words(error); "request not finished"),

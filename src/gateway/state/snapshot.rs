@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use metrics::Counter;
 
-use super::GatewayState;
 use super::token_auth::TokenAuth;
 use crate::access_log_line::Kind;
 use crate::auth::jwt::jwks::Remote;
@@ -42,8 +41,14 @@ impl Snapshot {
     }
 
     /// In the place of `before`, from which it takes over what has not changed.
-    pub fn after(before: &Snapshot, config: Config, gateway: &GatewayState) -> Snapshot {
-        Snapshot::made(Some(before), config, &gateway.metrics, &gateway.access_logs, &gateway.clock)
+    pub fn after(
+        before: &Snapshot,
+        config: Config,
+        metrics: &Metrics,
+        access_logs: &AccessLogs,
+        clock: &Clock,
+    ) -> Snapshot {
+        Snapshot::made(Some(before), config, metrics, access_logs, clock)
     }
 
     fn made(

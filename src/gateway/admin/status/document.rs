@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
+use super::Status;
 use super::exposition::{Histogram, LimitLabels, Readings};
 use super::top_refused::TopRefusedDocument;
 use crate::base::time::Timestamp;
@@ -153,9 +154,9 @@ struct Counted<'t> {
 type Counts<'t> = HashMap<LimitLabels<'t>, u64>;
 
 /// The whole document, as JSON.
-pub fn make(gateway: &GatewayState) -> Vec<u8> {
+pub fn make(gateway: &GatewayState, status: &Status) -> Vec<u8> {
     let snapshot = gateway.snapshot.load_full();
-    let (now, wall, status) = (gateway.clock.now(), gateway.clock.wall(), &gateway.status);
+    let (now, wall) = (gateway.clock.now(), gateway.clock.wall());
     let text = gateway.metrics.counted();
     let readings = Readings::of(&text);
     let (rows, rows_left_out) = busiest(rows(&snapshot, &readings));
@@ -163,7 +164,7 @@ pub fn make(gateway: &GatewayState) -> Vec<u8> {
     let document = Document {
         host: &status.host,
         version: env!("CARGO_PKG_VERSION"),
-        status: gateway.standing().name(),
+        status: gateway.readiness().name(),
         now: date(wall),
         started: date(status.started_at),
         uptime: now.since(status.started).seconds(),
@@ -184,7 +185,7 @@ pub fn make(gateway: &GatewayState) -> Vec<u8> {
         connections: readings.level("tollgate_http_connections"),
         access_log_dropped: snapshot.access_log.is_some().then(|| readings.total("tollgate_access_log_dropped_total")),
         issuers: issuers(&snapshot, &readings),
-        top_refused: TopRefusedDocument::of(gateway, &snapshot, now, now.since(status.started)),
+        top_refused: TopRefusedDocument::of(gateway, &status.whereabouts, &snapshot, now, now.since(status.started)),
         events: gateway.events.all(),
         warnings: warnings.iter().take(MOST_WARNINGS).map(unwise).collect(),
         warnings_left_out: warnings.len().saturating_sub(MOST_WARNINGS),

@@ -86,9 +86,67 @@ impl Status {
         }
     }
 
-    /// What this machine is called.
+    /// The name of this machine.
     pub fn host(&self) -> &str {
         &self.host
+    }
+
+    /// Adds the counters' values to the history every half minute, for as long as the process runs.
+    pub async fn keep_history(self: &Arc<Status>, gateway: &Arc<GatewayState>) {
+        let mut pace = tokio::time::interval(history::PACE.into());
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first tick is now.
+        pace.tick().await;
+        loop {
+            pace.tick().await;
+            let (status, gateway) = (Arc::clone(self), Arc::clone(gateway));
+            let add = move || {
+                let text = gateway.metrics.counted();
+                let rules = &gateway.snapshot.load().config.rules;
+                status.history.add(gateway.clock.now(), rules, &Readings::of(&text));
+            };
+            if let Err(error) = tokio::task::spawn_blocking(add).await {
+                log::error!(error:% = error; "the last hour is not kept");
+            }
+        }
+    }
+
+    fn hour(&self, gateway: &GatewayState) -> Vec<u8> {
+        let text = gateway.metrics.counted();
+        let rules = &gateway.snapshot.load().config.rules;
+        let told = self.history.tell(gateway.clock.now(), rules, &Readings::of(&text));
+        serde_json::to_vec(&told).unwrap_or_default()
+    }
+
+    /// Returns `None` if the document could not be made.
+    pub async fn document(
+        self: &Arc<Status>,
+        gateway: &Arc<GatewayState>,
+        which: Document,
+    ) -> Option<Response<Vec<u8>>> {
+        // A request that arrives while the document is being made waits, and gets the same one.
+        let made = match which {
+            Document::Status => &self.now,
+            Document::History => &self.hour,
+        };
+        let mut made = made.lock().await;
+        let now = gateway.clock.now();
+        let document = match &*made {
+            Some(made) if now.since(made.at) < FRESH => made.document.clone(),
+            _ => {
+                let (status, state) = (Arc::clone(self), Arc::clone(gateway));
+                // On another thread, so that the listener can go on to answer liveness probes.
+                let document = tokio::task::spawn_blocking(move || match which {
+                    Document::Status => document::make(&state, &status),
+                    Document::History => status.hour(&state),
+                });
+                let document = document.await.ok()?;
+                // Its age counts from now, so that a slow machine too does something else in between.
+                *made = Some(Made { at: gateway.clock.now(), document: document.clone() });
+                document
+            }
+        };
+        Some(answer("application/json", document))
     }
 }
 
@@ -103,60 +161,6 @@ pub fn is_browser(fields: &HeaderMap) -> bool {
 
 pub fn page() -> Response<Vec<u8>> {
     answer("text/html; charset=utf-8", PAGE.as_bytes().to_vec())
-}
-
-/// Has the counters read every half minute, for as long as the process runs.
-pub async fn keep_history(gateway: &Arc<GatewayState>) {
-    let mut pace = tokio::time::interval(history::PACE.into());
-    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first is now.
-    pace.tick().await;
-    loop {
-        pace.tick().await;
-        let gateway = Arc::clone(gateway);
-        let add = move || {
-            let text = gateway.metrics.counted();
-            let rules = &gateway.snapshot.load().config.rules;
-            gateway.status.history.add(gateway.clock.now(), rules, &Readings::of(&text));
-        };
-        if let Err(error) = tokio::task::spawn_blocking(add).await {
-            log::error!(error:% = error; "the last hour is not kept");
-        }
-    }
-}
-
-fn hour(gateway: &GatewayState) -> Vec<u8> {
-    let text = gateway.metrics.counted();
-    let rules = &gateway.snapshot.load().config.rules;
-    let told = gateway.status.history.tell(gateway.clock.now(), rules, &Readings::of(&text));
-    serde_json::to_vec(&told).unwrap_or_default()
-}
-
-/// None: it could not be made.
-pub async fn document(gateway: &Arc<GatewayState>, which: Document) -> Option<Response<Vec<u8>>> {
-    // Who comes while it is being made waits, and gets the same.
-    let made = match which {
-        Document::Status => &gateway.status.now,
-        Document::History => &gateway.status.hour,
-    };
-    let mut made = made.lock().await;
-    let now = gateway.clock.now();
-    let document = match &*made {
-        Some(made) if now.since(made.at) < FRESH => made.document.clone(),
-        _ => {
-            let looked_at = Arc::clone(gateway);
-            // The listener goes on answering whoever asks whether we live.
-            let document = tokio::task::spawn_blocking(move || match which {
-                Document::Status => document::make(&looked_at),
-                Document::History => hour(&looked_at),
-            });
-            let document = document.await.ok()?;
-            // From when it is there, so that not even a slow machine does nothing else.
-            *made = Some(Made { at: gateway.clock.now(), document: document.clone() });
-            document
-        }
-    };
-    Some(answer("application/json", document))
 }
 
 fn answer(kind: &'static str, body: Vec<u8>) -> Response<Vec<u8>> {

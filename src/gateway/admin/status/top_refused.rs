@@ -62,14 +62,20 @@ impl Whereabouts {
 }
 
 impl TopRefusedDocument {
-    pub fn of(gateway: &GatewayState, snapshot: &Snapshot, now: Timestamp, uptime: Micros) -> TopRefusedDocument {
-        let Top { span, buckets } = gateway.refused_buckets.top(MOST, now, snapshot.number);
+    pub fn of(
+        gateway: &GatewayState,
+        whereabouts: &Whereabouts,
+        snapshot: &Snapshot,
+        now: Timestamp,
+        uptime: Micros,
+    ) -> TopRefusedDocument {
+        let Top { span, buckets } = gateway.top_refused.top(MOST, now, snapshot.number);
         let tell = |one: &RefusedBucket| {
             let (limit, _) = snapshot.limit(one.whose.limit)?;
             let bucket = snapshot.config.hash_key.bucket(&one.key.0).to_string();
             let name = format!("{}/{}", limit.policy, limit.name);
             Some(Told {
-                command: gateway.status.whereabouts.command(gateway, snapshot, &name, &bucket),
+                command: whereabouts.command(gateway, snapshot, &name, &bucket),
                 bucket,
                 policy: limit.policy.clone(),
                 rule: limit.name.clone(),
@@ -80,7 +86,7 @@ impl TopRefusedDocument {
         TopRefusedDocument {
             seconds: span.min(uptime).seconds(),
             buckets: buckets.iter().filter_map(tell).collect(),
-            skipped: gateway.refused_buckets.skipped(),
+            skipped: gateway.top_refused.skipped(),
         }
     }
 }

@@ -72,17 +72,18 @@ impl Http1Server {
     /// Answers a connection that is one too many, unless as many as there are files for are being answered already.
     pub(super) async fn turn_away(&self, stream: Stream, bound: ConnectionLimit) {
         let (said, hint) = match bound {
-            ConnectionLimit::Connections => {
-                (&self.gateway.turned_away, "limits.connections, or what the open-file limit leaves of it, is reached")
-            }
+            ConnectionLimit::Connections => (
+                &self.connections.over_limit,
+                "limits.connections, or what the open-file limit leaves of it, is reached",
+            ),
             ConnectionLimit::ConnectionsPerClient => {
-                (&self.gateway.clients_turned_away, "limits.connections_per_client is reached by some client")
+                (&self.connections.over_client_limit, "limits.connections_per_client is reached by some client")
             }
         };
         if let Some(connections) = said.say(self.gateway.clock.now()) {
             log::warn!(connections, hint; "connections turned away");
         }
-        if let Some(told) = RejectionGuard::new(&self.told, self.gateway.room.told()) {
+        if let Some(told) = RejectionGuard::new(&self.connections.rejecting, self.connections.fd_budget.told()) {
             let mut framed = Box::new(DownstreamStream::new(
                 stream,
                 ConnectionSlot::Rejected(told),

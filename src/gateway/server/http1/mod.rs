@@ -19,7 +19,6 @@ mod reusable_timer;
 mod syntax;
 mod upstream_read_timeout;
 
-pub use crate::gateway::runtime::stalled_writes::StalledWrites;
 pub use body_framing::BodyError;
 pub use connections_per_client::PerClientConnections;
 pub use upstream_read_timeout::UpstreamTimedOut;
@@ -27,7 +26,6 @@ pub use upstream_read_timeout::UpstreamTimedOut;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::task::Poll;
 
 use async_trait::async_trait;
@@ -39,6 +37,7 @@ use pingora::protocols::http::ServerSession;
 use pingora::proxy::HttpProxy;
 use pingora::server::ShutdownWatch;
 
+use super::connections::Connections;
 use super::proxy_protocol::ProxyProtocol;
 use crate::base::time;
 use crate::base::time::Micros;
@@ -59,12 +58,9 @@ pub struct Http1Server {
     pub gateway: Arc<GatewayState>,
     pub proxy: Arc<HttpProxy<Proxy>>,
     /// The connections of all listeners and threads.
-    pub open: Arc<AtomicUsize>,
-    pub clients: Arc<PerClientConnections>,
-    /// How many connections are being told that they are too many, which are none of these.
-    pub told: Arc<AtomicUsize>,
-    /// Those of this listener.
-    pub connections: Gauge,
+    pub connections: Arc<Connections>,
+    /// Counts the open connections of this listener.
+    pub gauge: Gauge,
     /// Where every connection has to begin with one.
     pub headers: Option<Arc<ProxyProtocol>>,
 }
@@ -83,8 +79,8 @@ enum Came {
 #[async_trait]
 impl ServerApp for Http1Server {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
-        let (mut counted, before) = ConnectionGuard::new(&self.open, &self.connections);
-        let most = self.gateway.room.cut(&self.bounds());
+        let (mut counted, before) = ConnectionGuard::new(&self.connections.open, &self.gauge);
+        let most = self.connections.fd_budget.cut(&self.bounds());
         if before >= most {
             drop(counted);
             // What is rare is on the heap, so that it makes no connection larger.
@@ -103,7 +99,7 @@ impl ServerApp for Http1Server {
         let mut framed = Box::new(DownstreamStream::new(
             stream,
             ConnectionSlot::Accepted(counted),
-            self.gateway.untaken.clone(),
+            self.connections.stalled_writes.clone(),
             self.gateway.clock.clone(),
         ));
         let mut leaving = shutdown.clone();
@@ -162,7 +158,7 @@ impl Http1Server {
         let snapshot = self.gateway.snapshot.load();
         let config = &snapshot.config;
         let client = ClientAddress::new(peer, config.client_ip.ipv6_prefix);
-        let before = counted.belongs_to(client, &self.clients);
+        let before = counted.belongs_to(client, &self.connections.per_client);
         // A proxy comes for many.
         config.bounds.connections_per_client.is_some_and(|most| before >= most) && !config.client_ip.trusts(peer)
     }

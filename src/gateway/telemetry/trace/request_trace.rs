@@ -78,7 +78,7 @@ impl RequestTrace {
         onward: impl FnOnce() -> Option<Onward>,
     ) {
         let Some(followed) = &self.0 else { return };
-        let (traces, began, onward) = (&gateway.traces, end.began(&gateway.clock), onward());
+        let (traces, began, onward) = (&gateway.tracer, end.began(&gateway.clock), onward());
         let line = record.line(end, session.req_header(), began);
         let address = session.as_downstream().server_addr().and_then(|address| address.as_inet()).copied();
         let journey = Journey { followed, line: &line, address, began, onward };
