@@ -1,18 +1,17 @@
 //! Keeps buckets in this process: the default store.
 //!
-//! Buckets are spread over shards, each with a lock of its own. A shard is a priority queue by the moment at which a
-//! bucket is full again: the front of it is what can be freed, and at the bound it is what loses least by being
-//! forgotten. Drained buckets go last.
+//! Buckets are spread over shards, each with a lock of its own. A [`Shard`] knows which of its buckets can be freed, and
+//! at the bound which one is evicted.
 //!
 //! Invariants: a plan holds the locks of all its shards at once, taken in their order; below `max_buckets` nothing that
 //! is still spent is forgotten.
 
-use std::cmp::Reverse;
+mod shard;
+
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use priority_queue::PriorityQueue;
 use smallvec::SmallVec;
 
 use super::{Source, Taken};
@@ -21,6 +20,7 @@ use crate::limit::algorithm::{Algorithm, Charged, Entry, State};
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
+use shard::{Evicted, Put, Shard, SpentClass};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -42,36 +42,6 @@ pub struct Memory {
     /// Keyed at random: no client can choose values whose buckets crowd one shard.
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
-}
-
-/// Buckets by their key, the soonest full in front.
-type Shard = PriorityQueue<BucketKey, Kept>;
-
-#[derive(Debug)]
-struct Kept {
-    full_at: Reverse<Timestamp>,
-    state: State,
-}
-
-// Only the moment counts for the order.
-impl PartialEq for Kept {
-    fn eq(&self, other: &Kept) -> bool {
-        self.full_at == other.full_at
-    }
-}
-
-impl Eq for Kept {}
-
-impl PartialOrd for Kept {
-    fn partial_cmp(&self, other: &Kept) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Kept {
-    fn cmp(&self, other: &Kept) -> std::cmp::Ordering {
-        self.full_at.cmp(&other.full_at)
-    }
 }
 
 /// The locks that one plan holds, by the number of their shard.
@@ -109,7 +79,7 @@ impl Memory {
 
     /// What is kept of these buckets, one after the other.
     pub fn states_of(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
-        let state = |key| self.shard(self.shard_of(key)).lock().get_priority(key).map(|kept| kept.state.clone());
+        let state = |key| self.shard(self.shard_of(key)).lock().get(key).cloned();
         let states = keys.iter().map(state).collect();
         // Read behind them: no state lies ahead of it.
         (self.clock.now(), states)
@@ -118,9 +88,9 @@ impl Memory {
     /// The same, and from then on nothing is kept of them: they are full.
     pub fn forget(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
         let forget = |key| {
-            let (_, kept) = self.shard(self.shard_of(key)).lock().remove(key)?;
+            let state = self.shard(self.shard_of(key)).lock().remove(key)?;
             self.buckets.fetch_sub(1, Ordering::Relaxed);
-            Some(kept.state)
+            Some(state)
         };
         let states = keys.iter().map(forget).collect();
         (self.clock.now(), states)
@@ -128,19 +98,20 @@ impl Memory {
 
     /// The keys of all buckets, shard by shard: no lock is held while they are looked at.
     pub fn keys(&self) -> impl Iterator<Item = Vec<BucketKey>> {
-        self.shards.iter().map(|shard| shard.lock().iter().map(|(key, _)| *key).collect())
+        self.shards.iter().map(|shard| shard.lock().keys().copied().collect())
     }
 
     /// Makes a bucket hold no more than `most`.
     pub fn lower(&self, key: BucketKey, algorithm: &Algorithm, most: Cost) {
         let shard = &mut self.shard(self.shard_of(&key)).lock();
         let now = self.clock.now();
-        let state = shard.get_priority(&key).map(|kept| kept.state.clone());
+        let state = shard.get(&key).cloned();
         let step = |cost| algorithm.step(state.as_deref(), cost, now);
         let held = step(Cost::from_thousandths(0)).untouched.remaining;
         let excess = held.thousandths().saturating_sub(most.thousandths());
-        if let (1.., Charged::Fits { entry, .. }) = (excess, step(Cost::from_thousandths(excess)).charge) {
-            self.keep(shard, key, entry, now);
+        if let (1.., Charged::Fits { level, entry }) = (excess, step(Cost::from_thousandths(excess)).charge) {
+            let class = SpentClass::of(level.remaining, algorithm.ceiling(), Cost::ONE);
+            self.keep(shard, key, class, entry, now);
         }
     }
 
@@ -181,9 +152,11 @@ impl Memory {
         let (places, states) = self.states(plan, held);
         let (settlement, entries) = settle(plan, &states, now);
         let mut evicted = 0;
-        for ((charge, place), entry) in plan.charges().zip(&places).zip(entries) {
+        let outcomes = settlement.enforced.iter().chain(&settlement.shadow);
+        for (((charge, place), entry), outcome) in plan.charges().zip(&places).zip(entries).zip(outcomes) {
             if let Some(entry) = entry {
-                evicted += self.keep(&mut held[*place].1, charge.key, entry, now);
+                let class = SpentClass::of(outcome.remaining, charge.algorithm.ceiling(), charge.cost);
+                evicted += self.keep(&mut held[*place].1, charge.key, class, entry, now);
             }
         }
         (settlement, evicted)
@@ -196,9 +169,7 @@ impl Memory {
     )]
     fn states(&self, plan: &Plan, held: &Held<'_>) -> (SmallVec<[usize; 2]>, SmallVec<[Option<State>; 2]>) {
         let places: SmallVec<[usize; 2]> = plan.charges().map(|charge| self.place(held, &charge.key)).collect();
-        let state = |(charge, place): (&Charge, &usize)| {
-            held[*place].1.get_priority(&charge.key).map(|kept| kept.state.clone())
-        };
+        let state = |(charge, place): (&Charge, &usize)| held[*place].1.get(&charge.key).cloned();
         let states = plan.charges().zip(&places).map(state).collect();
         (places, states)
     }
@@ -211,32 +182,24 @@ impl Memory {
         }
     }
 
-    /// Returns how many buckets had to go although something was still spent.
-    fn keep(&self, shard: &mut Shard, key: BucketKey, entry: Entry, now: Timestamp) -> u64 {
-        // By an eighth, not by doubling: what is reserved and not used is memory that an operator pays for.
-        if shard.len() == shard.capacity() {
-            shard.reserve_exact((shard.len() / 8).max(16));
-        }
-        let kept = Kept { full_at: Reverse(entry.full_at), state: entry.state };
-        if shard.push(key, kept).is_some() || self.buckets.fetch_add(1, Ordering::Relaxed) < self.max_buckets {
+    /// Returns how many buckets were evicted although something was still spent in them.
+    fn keep(&self, shard: &mut Shard, key: BucketKey, class: SpentClass, entry: Entry, now: Timestamp) -> u64 {
+        if shard.put(key, class, entry.full_at, entry.state) == Put::Replaced
+            || self.buckets.fetch_add(1, Ordering::Relaxed) < self.max_buckets
+        {
             return 0;
         }
         self.buckets.fetch_sub(1, Ordering::Relaxed);
-        shard.pop().map_or(0, |(_, gone)| u64::from(gone.full_at.0 > now))
+        u64::from(shard.evict(now) == Some(Evicted::Spent))
     }
 
     /// Frees up to a bite of buckets; says whether there may be more.
     fn free_some(&self, shard: &mut Shard, now: Timestamp) -> bool {
         const BITE: usize = 256;
-        let expired = |shard: &Shard| shard.peek().is_some_and(|(_, kept)| kept.full_at.0 <= now);
-        let mut freed = 0;
-        while freed < BITE && expired(shard) {
-            shard.pop();
-            freed += 1;
-        }
+        let freed = shard.free_full(now, BITE);
         self.buckets.fetch_sub(freed, Ordering::Relaxed);
-        if freed < BITE && shard.capacity() > 1024 && shard.len() < shard.capacity() / 4 {
-            shard.shrink_to_fit();
+        if freed < BITE {
+            shard.shrink();
         }
         freed == BITE
     }
@@ -332,6 +295,56 @@ mod tests {
         for bucket in 0..10 {
             assert_eq!(verdict(&memory, plan([charge(bucket, 100, 1)])), Verdict::Deny, "bucket {bucket}");
         }
+    }
+
+    /// A charge of `cost` to a bucket of its own for each `key`, with `burst` tokens that refill in `window`.
+    fn charge_by(key: u64, burst: u64, window: Micros) -> Charge {
+        let rate = Rate { amount: Cost::from_tokens(burst), period: window };
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&key.to_le_bytes());
+        bytes[8..].copy_from_slice(&window.0.to_le_bytes());
+        Charge {
+            key: BucketKey(bytes),
+            algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
+            cost: Cost::ONE,
+            limit: LimitId(0),
+            variant: 0,
+        }
+    }
+
+    /// A ceiling for each key (5 at once, 1 per second) beside a quota for each account (20 per day), with ever new
+    /// accounts; then one key asks 30 times at once.
+    #[track_caller]
+    fn check_flood(max_buckets: usize, accounts: u64) {
+        const AFTERWARDS: u64 = 5_000;
+        const CEILING: Micros = Micros(5 * SECOND);
+        const DAY: Micros = Micros(86_400 * SECOND);
+        let (memory, clock) = memory(max_buckets);
+        let request =
+            |key: u64, account: u64| verdict(&memory, plan([charge_by(key, 5, CEILING), charge_by(account, 20, DAY)]));
+        for account in 0..accounts {
+            clock.set(Timestamp(1_000 * SECOND + account * 1_000));
+            request(account, account);
+        }
+        let victim = u64::MAX;
+        let passed = (0..30).filter(|number| request(victim, accounts + number) == Verdict::Allow).count();
+        assert_eq!(passed, 5, "of 30 requests of a key with a burst of 5");
+        assert!(memory.buckets() <= max_buckets);
+        // A flood of other keys between two requests does not refill it.
+        for account in 2 * accounts..2 * accounts + AFTERWARDS {
+            request(account, account);
+        }
+        assert_eq!(request(victim, victim), Verdict::Deny);
+    }
+
+    #[test]
+    fn a_flood_under_a_slow_limit_does_not_switch_a_fast_one_off() {
+        check_flood(2_000, 4_500);
+    }
+
+    #[test]
+    fn nor_does_it_among_a_hundred_thousand_buckets() {
+        check_flood(100_000, 101_000);
     }
 
     #[test]
