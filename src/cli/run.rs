@@ -5,7 +5,7 @@ use std::io::Write;
 use sd_notify::NotifyState;
 
 use super::{ConfigFile, Failure, diagnostics, startup_warnings};
-use crate::config::Loaded;
+use crate::config::LoadedConfig;
 use crate::gateway;
 
 const EXAMPLE: &str = "\
@@ -22,7 +22,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     gateway::hold_signals();
-    let Loaded { config, sources } = Loaded::from(&arguments.file.config);
+    let LoadedConfig { config, sources } = LoadedConfig::from(&arguments.file.config);
     let config = config?;
     let files = gateway::raise_open_files(&config.bounds);
     let diagnostics = diagnostics::start(config.log)?;

@@ -42,7 +42,7 @@ use crate::limit::rule_set::RuleSet;
 use access_log::AccessLog;
 use problem::{Problems, Report};
 use reader::Field;
-pub use sources::{Loaded, Source, read_file};
+pub use sources::{LoadedConfig, Source, read_file};
 use warning::Warnings;
 
 /// What an editor can know of a file: JSON Schema, draft 7, which every one of them reads. It refuses no file that is
@@ -196,7 +196,7 @@ impl fmt::Debug for Environment<'_> {
 impl Config {
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Config, Problems> {
-        Loaded::from(path).config
+        LoadedConfig::from(path).config
     }
 
     /// Checks a file's text. `file` is its name in reports.

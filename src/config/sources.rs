@@ -12,7 +12,7 @@ use crate::auth::key_file;
 
 /// What came of reading a file.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     pub config: Result<Config, Problems>,
     /// The file, then those that it names; not that of API keys once it is good, because keys follow it by themselves.
     pub sources: Vec<Source>,
@@ -41,8 +41,8 @@ impl Source {
     }
 }
 
-impl Loaded {
-    pub fn from(path: &Path) -> Loaded {
+impl LoadedConfig {
+    pub fn from(path: &Path) -> LoadedConfig {
         let bytes = std::fs::read(path);
         let named = RefCell::new(vec![Source::new(path, &bytes)]);
         let file = path.display().to_string();
@@ -65,13 +65,13 @@ impl Loaded {
         if let Ok(Config { api_keys: Some(api_keys), .. }) = &config {
             sources.retain(|source| source.path != api_keys.file);
         }
-        Loaded { config, sources }
+        LoadedConfig { config, sources }
     }
 
     /// What cannot even be tried to read.
-    pub fn unreadable(path: &Path, error: &io::Error) -> Loaded {
+    pub fn unreadable(path: &Path, error: &io::Error) -> LoadedConfig {
         let sources = vec![Source { path: path.to_owned(), hash: None }];
-        Loaded { config: Err(unreadable(path.display().to_string(), error)), sources }
+        LoadedConfig { config: Err(unreadable(path.display().to_string(), error)), sources }
     }
 }
 
@@ -91,7 +91,7 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn names(loaded: &Loaded) -> Vec<&str> {
+    fn names(loaded: &LoadedConfig) -> Vec<&str> {
         loaded.sources.iter().filter_map(|source| source.path.file_name()?.to_str()).collect()
     }
 
@@ -103,15 +103,15 @@ mod tests {
                     api_keys: {from: header:x-api-key, file: keys.txt}\n";
         std::fs::write(&file, text).unwrap();
         std::fs::write(folder.path().join("keys.txt"), "# none yet").unwrap();
-        let missing = Loaded::from(&file);
+        let missing = LoadedConfig::from(&file);
         assert!(missing.config.is_err());
         assert_eq!(names(&missing), ["gateway.yaml", "secret", "keys.txt"]);
         std::fs::write(folder.path().join("secret"), "s".repeat(32)).unwrap();
-        let good = Loaded::from(&file);
+        let good = LoadedConfig::from(&file);
         assert!(good.config.is_ok());
         // Keys follow their file by themselves.
         assert_eq!(names(&good), ["gateway.yaml", "secret"]);
         assert_ne!(missing.sources[1], good.sources[1]);
-        assert_eq!(good.sources, Loaded::from(&file).sources);
+        assert_eq!(good.sources, LoadedConfig::from(&file).sources);
     }
 }

@@ -6,7 +6,7 @@
 
 use super::file_fingerprint::{FileFingerprint, Trigger};
 use crate::config::problem::Problems;
-use crate::config::{Config, Loaded, Source};
+use crate::config::{Config, LoadedConfig, Source};
 
 /// What a look has found.
 #[derive(Debug)]
@@ -58,8 +58,8 @@ impl ConfigWatch {
             return (why == Trigger::Asked).then_some(Found::InForce);
         }
         let loaded = match stamps.first().and_then(FileFingerprint::unreadable) {
-            Some(error) => Loaded::unreadable(path, &error),
-            None => Loaded::from(path),
+            Some(error) => LoadedConfig::unreadable(path, &error),
+            None => LoadedConfig::from(path),
         };
         if self.stamps() != stamps {
             // One changed while it was read.
@@ -97,7 +97,7 @@ mod tests {
     fn watched(folder: &Path, rest: &str) -> (ConfigWatch, PathBuf) {
         let file = folder.join("gateway.yaml");
         std::fs::write(&file, format!("upstream: http://a\n{rest}")).unwrap();
-        let watch = ConfigWatch::new(Loaded::from(&file).sources).unwrap();
+        let watch = ConfigWatch::new(LoadedConfig::from(&file).sources).unwrap();
         (watch, file)
     }
 
