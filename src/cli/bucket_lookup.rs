@@ -118,7 +118,7 @@ fn is_called(name: &str, policy: &Policy, rule: &Rule, limit: &str) -> bool {
 
 /// The rule that is called so, which has limits.
 pub fn find<'c>(config: &'c Config, name: &str) -> Result<(&'c Policy, &'c Rule), Failure> {
-    let policies = &config.rules.written().policies;
+    let policies = &config.rules.source().policies;
     let all = policies.iter().flat_map(|policy| policy.rules.iter().map(move |rule| (policy, rule)));
     let shown = |rule: &Rule| match &rule.action {
         Action::Charge(limits) => limits.iter().map(|limit| format!("{}.{}", rule.name, limit.name)).collect(),

@@ -1,7 +1,7 @@
 //! Makes a `Config` of a file's tree: one function for each section, all of them run whatever the others found.
 
 use super::reader::{Field, Section, all};
-use super::rules::{RuleDefaults, Written};
+use super::rules::RuleDefaults;
 use super::warning::Warnings;
 use super::{
     Config, Drain, Environment, HeaderFormat, Jitter, Log, LogFormat, Threads, Upstream, UpstreamTimeouts, access_log,
@@ -16,7 +16,6 @@ use crate::limit::rule_set::RuleSet;
 #[derive(Debug)]
 pub struct Checked {
     pub config: Config,
-    pub written: Written,
     /// The names of warnings that are meant.
     pub allowed: Vec<&'static str>,
 }
@@ -40,7 +39,7 @@ pub fn config(root: Field<'_>, surroundings: Environment<'_>) -> Option<Checked>
         jwt: file.has("jwt"),
         api_keys: file.has("api_keys"),
     };
-    let written = rules::written(&file, given);
+    let source = rules::source(&file, given);
     let headers = or_default(file.get("headers"), vec![HeaderFormat::RateLimit, HeaderFormat::Legacy], headers);
     let retry_after_jitter = jitter(file.get("retry_after_jitter"));
     let bounds = limits::bounds(file.get("limits"));
@@ -52,7 +51,7 @@ pub fn config(root: Field<'_>, surroundings: Environment<'_>) -> Option<Checked>
     let allowed = or_default(file.get("check"), Vec::new(), check::allowed);
     file.close();
     on_store_failure?;
-    let (jwt, api_keys, written) = (jwt?, api_keys?, written?);
+    let (jwt, api_keys, source) = (jwt?, api_keys?, source?);
     let tokens = jwt.iter().flat_map(|jwt| &jwt.token_from).cloned();
     let credentials: Vec<_> = tokens.chain(api_keys.iter().map(|api_keys| api_keys.from.clone())).collect();
     let config = Config {
@@ -62,7 +61,7 @@ pub fn config(root: Field<'_>, surroundings: Environment<'_>) -> Option<Checked>
         upstream: upstream?,
         store: store?,
         client_ip: client_ip?,
-        rules: RuleSet::compile(&written.policies, &written.exempt).beside_credentials(credentials),
+        rules: RuleSet::compile(source).beside_credentials(credentials),
         jwt,
         api_keys,
         headers: headers?,
@@ -76,7 +75,7 @@ pub fn config(root: Field<'_>, surroundings: Environment<'_>) -> Option<Checked>
         warnings: Warnings::default(),
         hash: String::new(),
     };
-    Some(Checked { config, written, allowed: allowed? })
+    Some(Checked { config, allowed: allowed? })
 }
 
 /// A key that may be missing: then there is nothing, and nothing is wrong.

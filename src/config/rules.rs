@@ -13,7 +13,7 @@ use crate::limit::matcher::{Expectation, Text};
 use crate::limit::request::ClientAddress;
 use crate::limit::rule::{
     Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, RefusalStatus,
-    Rule,
+    Rule, RuleSource,
 };
 
 /// What the rest of the file says to the rules.
@@ -28,13 +28,6 @@ pub struct RuleDefaults {
     pub api_keys: bool,
 }
 
-/// What a file says of policies, checked, and not compiled yet.
-#[derive(Debug)]
-pub struct Written {
-    pub policies: Vec<Policy>,
-    pub exempt: Vec<Vec<Condition>>,
-}
-
 /// What reading one rule has to know of the others.
 struct Rules {
     given: RuleDefaults,
@@ -43,7 +36,7 @@ struct Rules {
     rule_names: HashSet<String>,
 }
 
-pub fn written(file: &Section<'_>, given: RuleDefaults) -> Option<Written> {
+pub fn source(file: &Section<'_>, given: RuleDefaults) -> Option<RuleSource> {
     let mut rules = Rules { given, policy_names: HashSet::new(), rule_names: HashSet::new() };
     let exempt = match file.get("exempt") {
         None => Some(Vec::new()),
@@ -75,7 +68,7 @@ pub fn written(file: &Section<'_>, given: RuleDefaults) -> Option<Written> {
         }
         (None, Some(field)) => field.list().and_then(|members| all(members, |member| rules.policy(member))),
     };
-    Some(Written { policies: policies?, exempt: exempt? })
+    Some(RuleSource { policies: policies?, exempt: exempt? })
 }
 
 /// What comes near, where the name behind the colon is whatever stands there.

@@ -120,7 +120,7 @@ fn texts(expectation: &Expectation) -> Option<&[Text]> {
 mod tests {
     use super::super::attribute::Attribute;
     use super::super::request::{ClientAddress, Request};
-    use super::super::rule::{Action, Condition, Mode, Otherwise, Policy, Rule};
+    use super::super::rule::{Action, Condition, Mode, Otherwise, Policy, Rule, RuleSource};
     use super::super::rule_set::RuleSet;
     use super::*;
     use crate::base::position::Position;
@@ -210,7 +210,7 @@ mod tests {
             policies in policies(),
             requests in prop::collection::vec(("(GET|POST)", "/(v1|v1/x|v1/x/y|v1x|v2)", "[1-4]", "[1-4]"), 1..8),
         ) {
-            let indexed = RuleSet::compile(&policies, &[]);
+            let indexed = RuleSet::compile(RuleSource { policies, exempt: Vec::new() });
             let plain = indexed.clone().without_indexes();
             for (method, path, a, b) in requests {
                 let request = http::Request::builder().method(&*method).uri(path).header("a", a).header("b", b);

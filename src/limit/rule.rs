@@ -11,9 +11,9 @@ use super::matcher::Expectation;
 use crate::base::position::Position;
 use crate::base::time::Timestamp;
 
-/// All that a file says of its rules, in its order.
+/// The policies and exemptions of a file, in the order of the file: what a rule set is compiled from.
 #[derive(Clone, Debug, Default)]
-pub struct Written {
+pub struct RuleSource {
     pub policies: Vec<Policy>,
     /// Each member is one set of conditions.
     pub exempt: Vec<Vec<Condition>>,

@@ -21,7 +21,7 @@ use super::request::Request;
 use super::resolved::{Compiled, Slot, Values};
 use super::rule::{
     Action, Condition, Expose, Fold, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus,
-    Rule, Written,
+    Rule, RuleSource,
 };
 use crate::base::time::Timestamp;
 
@@ -35,7 +35,7 @@ pub struct RuleSet {
     /// Of the policies, by their own conditions.
     index: Option<Index>,
     limits: Vec<CompiledLimit>,
-    written: Written,
+    source: RuleSource,
 }
 
 /// What the rules say of a request, before any bucket is asked.
@@ -134,8 +134,9 @@ enum CompiledPrice {
 }
 
 impl RuleSet {
-    /// Names and numbers have been checked. Each member of `exempt` is one set of conditions.
-    pub fn compile(policies: &[Policy], exempt: &[Vec<Condition>]) -> RuleSet {
+    /// Names and numbers have been checked.
+    pub fn compile(source: RuleSource) -> RuleSet {
+        let RuleSource { policies, exempt } = &source;
         let mut set = RuleSet::default();
         set.exempt = exempt.iter().map(|conditions| set.conditions(conditions)).collect();
         for (policy, id) in policies.iter().zip(0..) {
@@ -154,7 +155,7 @@ impl RuleSet {
         set.index = Index::of(set.policies.iter().map(|policy| conditions_of(&policy.conditions)));
         // What only shadows read never refuses anybody.
         set.clarity = AmbiguityCheck::of(policies, exempt);
-        set.written = Written { policies: policies.to_vec(), exempt: exempt.to_vec() };
+        set.source = source;
         set
     }
 
@@ -191,8 +192,8 @@ impl RuleSet {
     }
 
     /// What it was compiled from.
-    pub fn written(&self) -> &Written {
-        &self.written
+    pub fn source(&self) -> &RuleSource {
+        &self.source
     }
 
     /// The policies' names, in the order of their ids.

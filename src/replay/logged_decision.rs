@@ -82,8 +82,8 @@ impl<'c> LoggedDecisions<'c> {
             ByRule { name: &rule.name, limits: with_candidate.map(|price| (id(), price)).collect() }
         };
         let mut policies = Vec::new();
-        for policy in &rules.written().policies {
-            let was = before.map(|before| before.written().policies.iter().find(|was| was.name == policy.name));
+        for policy in &rules.source().policies {
+            let was = before.map(|before| before.source().policies.iter().find(|was| was.name == policy.name));
             policies.push(ByPolicy {
                 name: &policy.name,
                 chooses_as_before: was.is_none_or(|was| was.is_some_and(|was| choice(was) == choice(policy))),
@@ -92,7 +92,7 @@ impl<'c> LoggedDecisions<'c> {
                 rules: policy.rules.iter().map(&mut rule).collect(),
             });
         }
-        let exempt = |rules: &RuleSet| format!("{:?}", rules.written().exempt);
+        let exempt = |rules: &RuleSet| format!("{:?}", rules.source().exempt);
         let exempts_as_before = before.is_none_or(|before| exempt(before) == exempt(rules));
         LoggedDecisions { rules, policies, exempts_as_before }
     }

@@ -23,14 +23,14 @@ pub struct Pseudonyms {
 impl Pseudonyms {
     pub fn new<'r>(rules: &'r RuleSet, key: &PseudonymKey) -> Pseudonyms {
         let mut names = Pseudonyms::default();
-        let written = rules.written();
+        let source = rules.source();
         let rule_conditions =
             |policy: &'r Policy| policy.conditions.iter().chain(policy.rules.iter().flat_map(|rule| &rule.conditions));
-        let conditions = written.exempt.iter().flatten().chain(written.policies.iter().flat_map(rule_conditions));
+        let conditions = source.exempt.iter().flatten().chain(source.policies.iter().flat_map(rule_conditions));
         for Condition { attribute, expectation } in conditions {
             names.add(attribute, expectation, key);
         }
-        for rule in written.policies.iter().flat_map(|policy| &policy.rules) {
+        for rule in source.policies.iter().flat_map(|policy| &policy.rules) {
             let (Action::Charge(limits), [only]) = (&rule.action, &rule.keys[..]) else { continue };
             for (value, _) in limits.iter().flat_map(|limit| &limit.overrides) {
                 for part in &only.alternatives {

@@ -187,7 +187,7 @@ impl Simulation<'_> {
 
     fn mixes_issuers(&self) -> bool {
         let several = self.config.jwt.as_ref().is_some_and(|jwt| jwt.issuers.len() > 1);
-        let mut rules = self.config.rules.written().policies.iter().flat_map(|policy| &policy.rules);
+        let mut rules = self.config.rules.source().policies.iter().flat_map(|policy| &policy.rules);
         let claim = |part: &KeyPart| matches!(part.attribute, Attribute::Claim(_));
         several && rules.any(|rule| rule.keys.iter().flat_map(|key| &key.alternatives).any(claim))
     }
@@ -246,11 +246,11 @@ impl Simulation<'_> {
     }
 
     fn policy(&self, policy: usize) -> String {
-        self.config.rules.written().policies.get(policy).map_or_else(String::new, |policy| policy.name.clone())
+        self.config.rules.source().policies.get(policy).map_or_else(String::new, |policy| policy.name.clone())
     }
 
     fn rule(&self, policy: usize, rule: usize) -> String {
-        let rules = self.config.rules.written().policies.get(policy).map(|policy| &policy.rules);
+        let rules = self.config.rules.source().policies.get(policy).map(|policy| &policy.rules);
         let rule = rules.and_then(|rules| rules.get(rule)).map_or("", |rule| &rule.name);
         format!("{}/{rule}", self.policy(policy))
     }

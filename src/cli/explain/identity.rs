@@ -189,9 +189,9 @@ fn fetch(tokens: &Verifier) -> Result<String, Failure> {
 
 /// The claims that the rules read, each once.
 fn claims_read(config: &Config) -> Vec<&str> {
-    let written = config.rules.written();
-    let rules = || written.policies.iter().flat_map(|policy| &policy.rules);
-    let conditions = written.policies.iter().flat_map(|policy| &policy.conditions);
+    let source = config.rules.source();
+    let rules = || source.policies.iter().flat_map(|policy| &policy.rules);
+    let conditions = source.policies.iter().flat_map(|policy| &policy.conditions);
     let conditions = conditions.chain(rules().flat_map(|rule| &rule.conditions)).map(|condition| &condition.attribute);
     let parts = rules().flat_map(|rule| &rule.keys).flat_map(|key| &key.alternatives).map(|part| &part.attribute);
     let mut names = Vec::new();

@@ -214,10 +214,10 @@ fn word(kind: Kind) -> &'static str {
 
 /// The value behind a name, where the file itself has it: what a rule matches is no secret of a client.
 fn spelt(attribute: &str, name: Pseudonym, config: &Config) -> Option<String> {
-    let written = config.rules.written();
-    let rules = written.policies.iter().flat_map(|policy| &policy.rules);
+    let source = config.rules.source();
+    let rules = source.policies.iter().flat_map(|policy| &policy.rules);
     let of_rules = rules.flat_map(|rule| &rule.conditions);
-    let of_policies = written.policies.iter().flat_map(|policy| &policy.conditions);
+    let of_policies = source.policies.iter().flat_map(|policy| &policy.conditions);
     let conditions = of_policies.chain(of_rules).filter(|condition| condition.attribute.to_string() == attribute);
     let mut texts = conditions.flat_map(|condition| match &condition.expectation {
         Expectation::AnyOf(texts) | Expectation::Not(texts) => texts.as_slice(),

@@ -88,11 +88,11 @@ impl Standing<'_> {
 
 /// The warnings of a file that are not silenced, in order of position.
 pub fn look(checked: &Checked, tree: &Node) -> Vec<Warning> {
-    let written = &checked.written;
+    let source = checked.config.rules.source();
     let file = File {
         config: &checked.config,
-        policies: &written.policies,
-        exempt: &written.exempt,
+        policies: &source.policies,
+        exempt: &source.exempt,
         root: Location::root(tree),
     };
     let wanted = LINTS.iter().filter(|(name, _)| !checked.allowed.contains(name));

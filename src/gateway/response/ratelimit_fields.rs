@@ -202,6 +202,7 @@ mod tests {
     use crate::limit::request::{ClientAddress, Request};
     use crate::limit::rule::{
         Action, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule,
+        RuleSource,
     };
     use crate::limit::rule_set::{Answer, RuleSet};
     use crate::store::memory::{Memory, Settings};
@@ -268,8 +269,8 @@ mod tests {
                 rules: vec![rule(name, *amount, *period, *burst)],
                 place: Position::default(),
             };
-            let policies: Vec<_> = limits.iter().map(policy).collect();
-            let rules = RuleSet::compile(&policies, &[]);
+            let policies = limits.iter().map(policy).collect();
+            let rules = RuleSet::compile(RuleSource { policies, exempt: Vec::new() });
             let shown: Vec<_> = rules.limits().iter().map(Shown::new).collect();
             let (head, ()) = http::Request::new(()).into_parts();
             let client = ClientAddress::new("203.0.113.7".parse().unwrap(), 64);

@@ -117,7 +117,7 @@ impl RuleSet {
 
     /// How many limits stand before those of a rule of this set.
     fn before(&self, rule: &Rule) -> u32 {
-        let rules = self.written().policies.iter().flat_map(|policy| &policy.rules);
+        let rules = self.source().policies.iter().flat_map(|policy| &policy.rules);
         rules.take_while(|one| !std::ptr::eq(*one, rule)).map(limits_of).sum()
     }
 

@@ -152,10 +152,10 @@ impl RuleSet {
         let mut walk = Walk { rules: self, see, known, plan: Plan::default(), next: LimitId(0) };
         let mut denied_by = None;
         let policies: Vec<_> =
-            self.written().policies.iter().map(|policy| walk.policy(policy, &mut denied_by)).collect();
+            self.source().policies.iter().map(|policy| walk.policy(policy, &mut denied_by)).collect();
         let exemption = match denied_by {
             Some(_) => Exemption::NotAsked,
-            None => walk.exemption(&self.written().exempt),
+            None => walk.exemption(&self.source().exempt),
         };
         let plan = walk.plan;
         let answer = match (denied_by, &exemption) {

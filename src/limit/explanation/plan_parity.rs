@@ -22,7 +22,7 @@ use crate::limit::partial::{Knowledge, Observed};
 use crate::limit::request::{ClientAddress, Request};
 use crate::limit::rule::{
     Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price,
-    RefusalStatus, Rule,
+    RefusalStatus, Rule, RuleSource,
 };
 use crate::limit::rule_set::{Answer, RuleSet};
 
@@ -141,7 +141,7 @@ fn rule_set() -> impl Strategy<Value = RuleSet> {
                 rule.name = format!("p{number}r{place}");
             }
         }
-        RuleSet::compile(&policies, &exempt)
+        RuleSet::compile(RuleSource { policies, exempt })
     })
 }
 

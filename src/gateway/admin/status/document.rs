@@ -240,7 +240,7 @@ fn answers(readings: &Readings<'_>) -> Answers {
 fn unmatched<'d>(snapshot: &'d Snapshot, readings: &Readings<'_>) -> BTreeMap<Cow<'d, str>, u64> {
     let counts = readings.by("rate_limiter_unmatched_total", "policy");
     let has_limits = |policy: &&Policy| policy.rules.iter().any(|rule| matches!(rule.action, Action::Charge(_)));
-    let policies = snapshot.config.rules.written().policies.iter().filter(has_limits);
+    let policies = snapshot.config.rules.source().policies.iter().filter(has_limits);
     let of = |policy: &'d Policy| {
         let count = counts.get(&*policy.name).filter(|count| **count > 0);
         count.map(|count| (Cow::Borrowed(&*policy.name), *count))
@@ -265,7 +265,7 @@ fn rows<'d>(snapshot: &'d Snapshot, readings: &Readings<'_>) -> Vec<Row<'d>> {
     let rules = &snapshot.config.rules;
     let mut limits = rules.limits().iter();
     let mut rows = Vec::new();
-    for policy in &rules.written().policies {
+    for policy in &rules.source().policies {
         for rule in &policy.rules {
             let row = |name: &'d str, mode: Mode, does| Row {
                 policy: &policy.name,
