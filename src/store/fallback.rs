@@ -10,7 +10,7 @@ use quick_cache::sync::Cache;
 
 use super::memory;
 use super::memory::Memory;
-use super::{Source, Taken};
+use super::reply::{Source, Taken};
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::algorithm::State;
 use crate::limit::charge::{Charge, Plan};

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use super::{Source, Taken};
+use super::reply::{Source, Taken};
 use crate::base::time::{Clock, Timestamp};
 use crate::limit::algorithm::{Algorithm, Charged, Entry, State};
 use crate::limit::charge::{Charge, Plan, Settlement, settle};

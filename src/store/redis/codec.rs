@@ -15,7 +15,7 @@ use crate::limit::algorithm::{Algorithm, State};
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 
 /// The largest integer that the script can hold.
 const EXACT: u64 = (1 << 53) - 1;

@@ -7,42 +7,23 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, ErrorKind, RedisConnectionInfo, RedisError, Value};
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::Settings;
 use super::codec::key_name;
 use super::read_limit::ReadLimit;
 use super::script;
+use super::settings::Settings;
 use crate::base::secret::Secret;
 use crate::limit::key::BucketKey;
-use crate::store::{Fault, StoreError};
+use crate::store::error::{Fault, StoreError};
 
 const STEP: Duration = Duration::from_millis(600);
 
 /// How long sent bytes may stay unacknowledged before the system gives the connection up.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
-
-/// TLS towards Redis: how to verify it, and under which name.
-#[derive(Clone, Debug)]
-pub struct Tls {
-    pub config: Arc<ClientConfig>,
-    pub name: ServerName<'static>,
-    /// Tells the files apart that the configuration was made of: a hash of what is in them.
-    pub source: Box<[u8; 32]>,
-}
-
-impl PartialEq for Tls {
-    fn eq(&self, other: &Tls) -> bool {
-        self.source == other.source && self.name == other.name
-    }
-}
-
-impl Eq for Tls {}
 
 /// A connection that has been shown to work.
 pub struct Connected {

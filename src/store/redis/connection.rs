@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Mutex as FairMutex, Notify, Semaphore, mpsc};
 
-use super::Settings;
 use super::codec::{Call, Left, Reply, alike};
 use super::connect::{Connected, connect, load};
 use super::deny_cache::DenyCache;
@@ -21,12 +20,16 @@ use super::fault_injection::Hooks;
 use super::heartbeat::Heartbeat;
 use super::queue::{PendingTake, Queue, ReplySender};
 use super::script;
+use super::settings::Settings;
 use crate::base::time;
 use crate::base::time::{Clock, Micros, Timestamp, timeout};
 use crate::store::breaker::{Breaker, Change};
+use crate::store::error::{Fault, StoreError};
 use crate::store::fallback::FallbackShare;
+use crate::store::reply::{Source, Taken};
+use crate::store::report::{Called, Event, Report, Running};
 use crate::store::span_links::SpanLinks;
-use crate::store::{Called, Event, Fault, Report, Running, Source, StoreError, Taken, Worker};
+use crate::store::worker::Worker;
 
 /// The most that wait for one link. Beyond it the last would not be answered in time anyway.
 const QUEUE: usize = 4096;

@@ -12,8 +12,9 @@ use redis::{Cmd, Value};
 
 use super::connect::{load, send};
 use crate::base::time;
+use crate::store::error::{Fault, StoreError};
 use crate::store::fallback::FallbackShare;
-use crate::store::{Event, Fault, GATEWAY_COUNTS, Report, Running, StoreError};
+use crate::store::report::{Event, GATEWAY_COUNTS, Report, Running};
 
 const SCRIPT: &str = include_str!("heartbeat.lua");
 

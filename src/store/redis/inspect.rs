@@ -8,13 +8,13 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
-use super::Settings;
 use super::codec::{key_name, state};
 use super::connect::{reach, send};
+use super::settings::Settings;
 use crate::base::time::Timestamp;
 use crate::limit::algorithm::State;
 use crate::limit::key::BucketKey;
-use crate::store::{Fault, StoreError};
+use crate::store::error::{Fault, StoreError};
 
 /// How long one command may take: an operator waits longer than a request does.
 const PATIENCE: Duration = Duration::from_secs(5);

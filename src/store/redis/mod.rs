@@ -18,6 +18,7 @@ pub mod inspect;
 mod queue;
 mod read_limit;
 pub mod script;
+mod settings;
 mod url;
 
 use std::sync::Arc;
@@ -25,40 +26,22 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::breaker;
 use super::breaker::{Breaker, Change, Permit};
+use super::caller::Caller;
+use super::error::StoreError;
 use super::fallback::FallbackShare;
-use super::{Caller, Event, Report, Running, Source, StoreError, Taken, Worker};
+use super::reply::{Source, Taken};
+use super::report::{Event, Report, Running};
+use super::worker::Worker;
 use crate::base::host_name::host_name;
-use crate::base::secret::Secret;
-use crate::base::time::{Clock, Micros};
+use crate::base::time::Clock;
 use crate::limit::charge::Plan;
-pub use connect::Tls;
 use connection::{Connection, Shared};
 use deny_cache::DenyCache;
 use fault_injection::Hooks;
 use queue::{PendingTake, ReplySender};
+pub use settings::{LONGEST_PREFIX, Settings, Tls};
 pub use url::Url;
-
-/// The longest prefix: with it and what stands behind it, a key fills an allocation of 32 bytes.
-pub const LONGEST_PREFIX: usize = 11;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    pub host: String,
-    pub port: u16,
-    pub database: i64,
-    pub username: Option<String>,
-    pub password: Option<Secret>,
-    pub tls: Option<Tls>,
-    /// The most that a decision waits for.
-    pub timeout: Micros,
-    /// What every key begins with.
-    pub prefix: String,
-    pub breaker: breaker::Settings,
-    /// How many gateways share the limits, at least.
-    pub gateways: u64,
-}
 
 #[derive(Debug)]
 pub struct Redis {

@@ -6,7 +6,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::charge::Plan;
-use crate::store::{Caller, StoreError, Taken};
+use crate::store::caller::Caller;
+use crate::store::error::StoreError;
+use crate::store::reply::Taken;
 
 /// Who has waited for longer may have gone, and is looked after.
 const LONG: Micros = Micros(1_000);

@@ -1,6 +1,7 @@
 //! Stands in for marks where there are no traces: it takes no room, and nobody who asked is looked at.
 
-use crate::store::{Caller, StoreError};
+use crate::store::caller::Caller;
+use crate::store::error::StoreError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanLinks;

@@ -1,13 +1,7 @@
 //! Keeps the marks of a call, and how it failed.
 
-use crate::store::{Caller, StoreError};
-
-/// Which decision asked, in the words of W3C Trace Context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpanLink {
-    pub trace: u128,
-    pub span: u64,
-}
+use crate::store::caller::{Caller, SpanLink};
+use crate::store::error::StoreError;
 
 /// Those of one call, in the order of its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]

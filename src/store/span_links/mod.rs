@@ -7,7 +7,9 @@ mod disabled;
 #[cfg(feature = "opentelemetry")]
 mod enabled;
 
+#[cfg(feature = "opentelemetry")]
+pub use super::caller::SpanLink;
 #[cfg(not(feature = "opentelemetry"))]
 pub use disabled::SpanLinks;
 #[cfg(feature = "opentelemetry")]
-pub use enabled::{SpanLink, SpanLinks};
+pub use enabled::SpanLinks;
