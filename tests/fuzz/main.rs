@@ -13,9 +13,9 @@
     reason = "a test fails by panicking"
 )]
 
+mod known_bugs;
 mod logs;
-mod meaning;
 mod mutation;
 mod own_log;
-mod planted;
-mod wire;
+mod protocols;
+mod semantics;

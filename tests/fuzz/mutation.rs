@@ -22,7 +22,7 @@ thread_local! {
 }
 
 /// Whether the reader of a target is to make its mistake.
-pub fn planted() -> bool {
+pub fn is_bug_planted() -> bool {
     PLANTED.get()
 }
 
@@ -40,7 +40,7 @@ pub fn finds(target: fn()) -> bool {
 pub fn fuzz<A: Hash>(target: &str, words: &[&[u8]], check: impl Fn(&[u8]) -> A) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     // A mistake ends it as soon as it is found.
-    let budget = Duration::from_secs(if planted() { 20 } else { number("FUZZ_SECONDS").unwrap_or(1) });
+    let budget = Duration::from_secs(if is_bug_planted() { 20 } else { number("FUZZ_SECONDS").unwrap_or(1) });
     let seed = number("FUZZ_SEED").unwrap_or(1);
     let mut random = fastrand::Rng::with_seed(seed);
     let mut inputs = corpus(target);

@@ -1,6 +1,6 @@
 //! What must hold of readers of the wire, whatever they read: heads, chunks, addresses, paths.
 
-use super::mutation::{fuzz, planted};
+use super::mutation::{fuzz, is_bug_planted};
 use http::{HeaderMap, HeaderValue};
 use std::net::{IpAddr, SocketAddr};
 use tollgate::auth::client_ip;
@@ -49,7 +49,7 @@ pub fn head() {
     ];
     // The mistake: a name is compared with regard to its case.
     let scan = |scanner: &mut HeadParser, bytes: &[u8]| {
-        let misspelt = planted() && !bytes.windows(17).any(|part| part == b"Transfer-Encoding");
+        let misspelt = is_bug_planted() && !bytes.windows(17).any(|part| part == b"Transfer-Encoding");
         let blind = |head: Head| if misspelt { Head { body: Body::Length(0), ..head } } else { head };
         scanner.scan(bytes, &SIZE).map(|head| head.map(blind))
     };
@@ -122,7 +122,7 @@ pub fn chunks() {
             while !rest.is_empty() && remainder != BodyFraming::Nothing {
                 let (part, behind) = rest.split_at(sizes.next().unwrap_or(1).min(rest.len()));
                 // The mistake: a line feed that comes alone is not seen.
-                taken += if planted() && part == b"\n" { 1 } else { remainder.follow(part)? };
+                taken += if is_bug_planted() && part == b"\n" { 1 } else { remainder.follow(part)? };
                 rest = behind;
             }
             Ok::<_, BodyError>((taken, remainder == BodyFraming::Nothing))
@@ -166,7 +166,7 @@ pub fn forwarded() {
         for line in lines {
             // The mistake: hops are read from the left.
             let mut hops: Vec<&[u8]> = line.split(|byte| *byte == b',').collect();
-            if planted() {
+            if is_bug_planted() {
                 hops.reverse();
             }
             headers.append("x-forwarded-for", HeaderValue::from_bytes(&hops.join(&b',')).ok()?);
@@ -221,7 +221,7 @@ pub fn proxy_header() {
     ];
     // The mistake: a byte too many is asked for.
     let parse = |bytes: &[u8]| match proxy_protocol::parse(bytes) {
-        Ok(Progress::More(missing)) if planted() => Ok(Progress::More(missing + 1)),
+        Ok(Progress::More(missing)) if is_bug_planted() => Ok(Progress::More(missing + 1)),
         parsed => parsed,
     };
     fuzz("proxy-header", words, |bytes| {
@@ -277,7 +277,11 @@ pub fn path() {
     // The mistake: where an escape is in capital letters, nothing is done.
     let normalise = |bytes: &[u8]| {
         let capital = bytes.windows(3).any(|part| part == b"%2E");
-        if planted() && capital { Ok(bytes.to_vec()) } else { normalise(bytes).map(std::borrow::Cow::into_owned) }
+        if is_bug_planted() && capital {
+            Ok(bytes.to_vec())
+        } else {
+            normalise(bytes).map(std::borrow::Cow::into_owned)
+        }
     };
     fuzz("path", words, |bytes| {
         let Ok(once) = normalise(bytes) else { return (0, 0) };

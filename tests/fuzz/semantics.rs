@@ -1,6 +1,6 @@
 //! What must hold of readers of meaning, whatever they read: the file, tokens, costs, keys, answers of Redis.
 
-use super::mutation::{fuzz, planted};
+use super::mutation::{fuzz, is_bug_planted};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderValue;
@@ -37,7 +37,7 @@ pub fn config() {
                 // The mistake: the last line counts wrongly when there is much to count.
                 let text = problems
                     .to_string()
-                    .replace("\n4 problems", if planted() { "\n3 problems" } else { "\n4 problems" });
+                    .replace("\n4 problems", if is_bug_planted() { "\n3 problems" } else { "\n4 problems" });
                 let lines: Vec<&str> = text.lines().collect();
                 let distinct: HashSet<&&str> = lines.iter().filter(|line| line.starts_with("gateway.yaml")).collect();
                 let count = problems.problems.len();
@@ -105,7 +105,7 @@ pub fn token() {
         let found = tokens.find(&request);
         let token = found.as_deref().unwrap_or(&bytes);
         // The mistake: the end of a signature is not compared.
-        let unsigned = planted() && token.len() > 40 && good.as_bytes().starts_with(&token[..token.len() - 1]);
+        let unsigned = is_bug_planted() && token.len() > 40 && good.as_bytes().starts_with(&token[..token.len() - 1]);
         match tokens.verify(if unsigned { good.as_bytes() } else { token }) {
             Ok(claims) => {
                 assert_eq!(token, good.as_bytes(), "a token that nobody signed");
@@ -129,7 +129,7 @@ pub fn cost() {
             parts.next().is_some_and(digits) && parts.next().is_none_or(digits)
         };
         // The mistake: a sign is read over.
-        let read = if planted() { bytes.strip_prefix(b"+").unwrap_or(bytes) } else { bytes };
+        let read = if is_bug_planted() { bytes.strip_prefix(b"+").unwrap_or(bytes) } else { bytes };
         let found = Cost::parse(read, Beyond::RoundUp);
         assert_eq!(found.is_some(), plain, "what is a plain decimal");
         if let Some(cost) = found {
@@ -168,7 +168,7 @@ pub fn key() {
             let mut descriptor = Descriptor::default();
             // The mistake: values are joined without their lengths.
             let joined = [values.concat()];
-            for value in if planted() { &joined } else { values } {
+            for value in if is_bug_planted() { &joined } else { values } {
                 descriptor.push(0, value);
             }
             seed.key(&descriptor)
@@ -221,7 +221,7 @@ pub fn reply() {
         let Ok(value) = redis::parse_redis_value(bytes) else { return "no value" };
         // The mistake: a bucket of which Redis said nothing good is taken for a full one.
         let mut read = value.clone();
-        if planted()
+        if is_bug_planted()
             && let Value::Array(parts) = &mut read
             && let Some(last) = parts.last_mut()
         {

@@ -1,7 +1,7 @@
 //! Shows that each target would notice a mistake: its reader makes one on purpose, and the target has to fail.
 
 use super::mutation::finds;
-use super::{meaning, wire};
+use super::{protocols, semantics};
 
 #[track_caller]
 fn check(target: fn()) {
@@ -10,50 +10,50 @@ fn check(target: fn()) {
 
 #[test]
 fn of_a_head() {
-    check(wire::head);
+    check(protocols::head);
 }
 
 #[test]
 fn of_chunks() {
-    check(wire::chunks);
+    check(protocols::chunks);
 }
 
 #[test]
 fn of_forwarded_addresses() {
-    check(wire::forwarded);
+    check(protocols::forwarded);
 }
 
 #[test]
 fn of_a_proxy_header() {
-    check(wire::proxy_header);
+    check(protocols::proxy_header);
 }
 
 #[test]
 fn of_a_path() {
-    check(wire::path);
+    check(protocols::path);
 }
 
 #[test]
 fn of_a_file() {
-    check(meaning::config);
+    check(semantics::config);
 }
 
 #[test]
 fn of_a_token() {
-    check(meaning::token);
+    check(semantics::token);
 }
 
 #[test]
 fn of_a_cost() {
-    check(meaning::cost);
+    check(semantics::cost);
 }
 
 #[test]
 fn of_a_key() {
-    check(meaning::key);
+    check(semantics::key);
 }
 
 #[test]
 fn of_a_reply() {
-    check(meaning::reply);
+    check(semantics::reply);
 }
