@@ -11,7 +11,7 @@ use tollgate::limit::cost::Cost;
 use tollgate::limit::key::BucketKey;
 use tollgate::store;
 use tollgate::store::redis::Settings;
-use tollgate::store::{Report, Store, StoreError, Worker, breaker};
+use tollgate::store::{EventSink, Store, StoreError, Worker, breaker};
 
 use super::Failure;
 use super::bucket::{Answer, COST, Limit};
@@ -42,12 +42,12 @@ impl Ours {
             breaker: breaker::Settings::default(),
             gateways: 1,
         });
-        let store = Arc::new(Store::open(&settings, 1, Clock::system(), Report::new(|_| {})));
+        let store = Arc::new(Store::open(&settings, 1, Clock::system(), EventSink::new(|_| {})));
         tokio::spawn({
             let store = Arc::clone(&store);
             async move { store.run(LANE).await }
         });
-        store.tried().await;
+        store.first_attempt().await;
         let rate = Rate { amount: Cost::from_tokens(limit.per_second.into()), period: Micros(1_000_000) };
         let bucket = TokenBucket::new(rate, limit.burst.into()).map_err(|unfit| format!("{limit:?}: {unfit:?}"))?;
         let plans = (0..buckets as u128).map(|key| plan(key, Algorithm::TokenBucket(bucket))).collect();

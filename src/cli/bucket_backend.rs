@@ -106,7 +106,7 @@ impl Backend {
     /// Makes buckets full, and says what they held.
     pub fn reset(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
         let (now, states) = match self {
-            Backend::Redis(settings) => self.redis(settings, async |look| look.forget(keys).await)?,
+            Backend::Redis(settings) => self.redis(settings, async |look| look.remove(keys).await)?,
             Backend::Gateway(address) => found(&admin_client::ask(*address, Method::Delete, &path(keys))?)?,
         };
         Ok(self.levels(now, keys, states))

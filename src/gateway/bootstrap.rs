@@ -25,7 +25,7 @@ use super::telemetry::trace::{TraceSettings, Tracer};
 use crate::base::time::Clock;
 use crate::config::access_log::{AccessLog, Destination};
 use crate::config::{Config, Listener, Source, Threads};
-use crate::store::{Report, Store};
+use crate::store::{EventSink, Store};
 
 /// A gateway whose sockets are bound, and which is not started yet.
 #[expect(missing_debug_implementations, reason = "it holds what changes the diagnostics, a plain function")]
@@ -112,7 +112,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone(), Arc::clone(&events)));
     let tracer = Tracer::start(wanted, &config, &metrics, &clock).map_err(StartError::Tracer)?;
     let (told, traced) = (Arc::clone(&store_health), tracer.clone());
-    let report = Report::new(move |event| {
+    let report = EventSink::new(move |event| {
         traced.hear(&event);
         told.hear(event);
     });
@@ -122,7 +122,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let fd_budget = FdBudget::here();
     fd_budget.tell(&config.bounds);
     let store = Store::open(&config.store, threads, clock.clone(), report);
-    store.runs(&config.hash);
+    store.announce(&config.hash);
     let gateway = GatewayState {
         store,
         store_health,

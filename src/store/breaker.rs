@@ -29,7 +29,7 @@ impl Default for Settings {
 const WINDOW: usize = 100;
 const SPAN: Micros = Micros(10_000_000);
 
-/// Shared by all lanes.
+/// Shared by all workers.
 #[derive(Debug)]
 pub struct Breaker {
     settings: Settings,
@@ -42,7 +42,7 @@ pub struct Breaker {
 struct State {
     in_a_row: u32,
     /// The last calls, oldest first: when each was answered, and whether it failed.
-    calls: VecDeque<(Timestamp, bool)>,
+    calls: VecDeque<(Timestamp, CallResult)>,
     failed: usize,
     open: Option<Open>,
 }
@@ -65,6 +65,13 @@ pub enum Permit {
     Refused,
 }
 
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallResult {
+    Success,
+    Failure,
+}
+
 /// What a report did to the breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -80,7 +87,7 @@ impl Breaker {
         Breaker { settings, troubled: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
-    pub fn ask(&self, now: Timestamp) -> Permit {
+    pub fn acquire(&self, now: Timestamp) -> Permit {
         if !self.is_troubled() {
             return Permit::Granted;
         }
@@ -100,14 +107,14 @@ impl Breaker {
         self.troubled.load(Ordering::Acquire)
     }
 
-    /// What came of a request that was given leave.
-    pub fn answered(&self, leave: Permit, good: bool, now: Timestamp) -> Change {
-        if good && !self.is_troubled() {
+    /// What came of a request that was given permit.
+    pub fn record(&self, permit: Permit, result: CallResult, now: Timestamp) -> Change {
+        if result == CallResult::Success && !self.is_troubled() {
             return Change::None;
         }
         let mut state = self.state.lock();
-        let change = match (state.open, leave) {
-            (Some(_), Permit::Probe) if good => {
+        let change = match (state.open, permit) {
+            (Some(_), Permit::Probe) if result == CallResult::Success => {
                 state.close();
                 Change::Closed
             }
@@ -119,7 +126,7 @@ impl Breaker {
             // It was on its way when the breaker opened: what it says is old.
             (Some(_), _) => Change::None,
             (None, _) => {
-                state.count(good, now);
+                state.count(result, now);
                 let half = state.calls.len() == WINDOW && state.failed * 2 >= WINDOW;
                 if state.in_a_row >= self.settings.failures || half {
                     state.open(self.settings.cooldown, now);
@@ -133,9 +140,9 @@ impl Breaker {
         change
     }
 
-    /// A request with leave never asked, or its client has gone: nothing is known, and the next one may see.
-    pub fn returned(&self, leave: Permit) {
-        if let (Permit::Probe, Some(open)) = (leave, &mut self.state.lock().open) {
+    /// A request with permit never asked, or its client has gone: nothing is known, and the next one may see.
+    pub fn release(&self, permit: Permit) {
+        if let (Permit::Probe, Some(open)) = (permit, &mut self.state.lock().open) {
             open.probing = false;
         }
     }
@@ -155,14 +162,20 @@ impl State {
         self.failed > 0 || self.open.is_some()
     }
 
-    fn count(&mut self, good: bool, now: Timestamp) {
-        let stale = |calls: &VecDeque<(Timestamp, bool)>| calls.front().is_some_and(|(at, _)| now.since(*at) > SPAN);
+    fn count(&mut self, result: CallResult, now: Timestamp) {
+        let stale =
+            |calls: &VecDeque<(Timestamp, CallResult)>| calls.front().is_some_and(|(at, _)| now.since(*at) > SPAN);
         while self.calls.len() == WINDOW || stale(&self.calls) {
-            self.failed -= usize::from(self.calls.pop_front().is_some_and(|(_, failed)| failed));
+            self.failed -= usize::from(self.calls.pop_front().is_some_and(|(_, result)| result == CallResult::Failure));
         }
-        self.calls.push_back((now, !good));
-        self.failed += usize::from(!good);
-        self.in_a_row = if good { 0 } else { self.in_a_row + 1 };
+        self.calls.push_back((now, result));
+        match result {
+            CallResult::Success => self.in_a_row = 0,
+            CallResult::Failure => {
+                self.failed += 1;
+                self.in_a_row += 1;
+            }
+        }
     }
 
     fn open(&mut self, cooldown: Micros, now: Timestamp) {
@@ -187,29 +200,33 @@ mod tests {
         Breaker::new(Settings::default())
     }
 
+    fn alternating(number: u64) -> CallResult {
+        if number.is_multiple_of(2) { CallResult::Success } else { CallResult::Failure }
+    }
+
     #[test]
     fn failures_in_a_row_open_it_and_one_probe_closes_it() {
         let breaker = breaker();
         let now = Timestamp(1_000 * SECOND);
         for _ in 0..4 {
-            assert_eq!(breaker.answered(Permit::Granted, false, now), Change::None);
+            assert_eq!(breaker.record(Permit::Granted, CallResult::Failure, now), Change::None);
         }
-        breaker.answered(Permit::Granted, true, now);
+        breaker.record(Permit::Granted, CallResult::Success, now);
         for _ in 0..4 {
-            assert_eq!(breaker.answered(Permit::Granted, false, now), Change::None);
+            assert_eq!(breaker.record(Permit::Granted, CallResult::Failure, now), Change::None);
         }
-        assert_eq!(breaker.ask(now), Permit::Granted);
-        assert_eq!(breaker.answered(Permit::Granted, false, now), Change::Opened);
-        assert_eq!(breaker.ask(now), Permit::Refused);
-        assert_eq!(breaker.ask(now.plus(Micros(SECOND * 3 / 4 - 1))), Permit::Refused);
+        assert_eq!(breaker.acquire(now), Permit::Granted);
+        assert_eq!(breaker.record(Permit::Granted, CallResult::Failure, now), Change::Opened);
+        assert_eq!(breaker.acquire(now), Permit::Refused);
+        assert_eq!(breaker.acquire(now.plus(Micros(SECOND * 3 / 4 - 1))), Permit::Refused);
         let later = now.plus(Micros(SECOND * 5 / 4));
-        assert_eq!(breaker.ask(later), Permit::Probe);
+        assert_eq!(breaker.acquire(later), Permit::Probe);
         // One at a time; and what comes in late does not count.
-        assert_eq!(breaker.ask(later), Permit::Refused);
-        assert_eq!(breaker.answered(Permit::Granted, true, later), Change::None);
-        assert_eq!(breaker.ask(later), Permit::Refused);
-        assert_eq!(breaker.answered(Permit::Probe, true, later), Change::Closed);
-        assert_eq!(breaker.ask(later), Permit::Granted);
+        assert_eq!(breaker.acquire(later), Permit::Refused);
+        assert_eq!(breaker.record(Permit::Granted, CallResult::Success, later), Change::None);
+        assert_eq!(breaker.acquire(later), Permit::Refused);
+        assert_eq!(breaker.record(Permit::Probe, CallResult::Success, later), Change::Closed);
+        assert_eq!(breaker.acquire(later), Permit::Granted);
     }
 
     #[test]
@@ -217,16 +234,16 @@ mod tests {
         let breaker = breaker();
         let mut now = Timestamp(1_000 * SECOND);
         for _ in 0..5 {
-            breaker.answered(Permit::Granted, false, now);
+            breaker.record(Permit::Granted, CallResult::Failure, now);
         }
         for cooldown in [1, 2, 4, 8, 16, 30, 30] {
-            assert_eq!(breaker.ask(now.plus(Micros(cooldown * SECOND * 3 / 4 - 1))), Permit::Refused, "{cooldown}");
+            assert_eq!(breaker.acquire(now.plus(Micros(cooldown * SECOND * 3 / 4 - 1))), Permit::Refused, "{cooldown}");
             now = now.plus(Micros(cooldown * SECOND * 5 / 4));
-            assert_eq!(breaker.ask(now), Permit::Probe, "{cooldown}");
-            assert_eq!(breaker.answered(Permit::Probe, false, now), Change::None);
+            assert_eq!(breaker.acquire(now), Permit::Probe, "{cooldown}");
+            assert_eq!(breaker.record(Permit::Probe, CallResult::Failure, now), Change::None);
         }
         assert_eq!(breaker.reset(), Change::Closed);
-        assert_eq!(breaker.ask(now), Permit::Granted);
+        assert_eq!(breaker.acquire(now), Permit::Granted);
     }
 
     #[test]
@@ -234,15 +251,15 @@ mod tests {
         let breaker = breaker();
         let now = Timestamp(1_000 * SECOND);
         for _ in 0..5 {
-            breaker.answered(Permit::Granted, false, now);
+            breaker.record(Permit::Granted, CallResult::Failure, now);
         }
         let later = now.plus(Micros(SECOND * 5 / 4));
         for _ in 0..10 {
-            assert_eq!(breaker.ask(later), Permit::Probe);
-            breaker.returned(Permit::Probe);
+            assert_eq!(breaker.acquire(later), Permit::Probe);
+            breaker.release(Permit::Probe);
         }
-        assert_eq!(breaker.ask(later), Permit::Probe);
-        assert_eq!(breaker.answered(Permit::Probe, true, later), Change::Closed);
+        assert_eq!(breaker.acquire(later), Permit::Probe);
+        assert_eq!(breaker.record(Permit::Probe, CallResult::Success, later), Change::Closed);
     }
 
     #[test]
@@ -252,13 +269,13 @@ mod tests {
         // One more: what was good before anything failed is not counted.
         for number in 0..101 {
             let now = Timestamp(1_000 * SECOND + number * SECOND / 20);
-            opened |= often.answered(Permit::Granted, number % 2 == 0, now) == Change::Opened;
+            opened |= often.record(Permit::Granted, alternating(number), now) == Change::Opened;
         }
         assert!(opened);
         for number in 0..400 {
             // The same, but spread over minutes.
             let now = Timestamp(1_000 * SECOND + number * SECOND / 2);
-            assert_eq!(seldom.answered(Permit::Granted, number % 2 == 0, now), Change::None);
+            assert_eq!(seldom.record(Permit::Granted, alternating(number), now), Change::None);
         }
     }
 }

@@ -9,7 +9,7 @@ pub trait Caller: fmt::Debug + Send + Sync {
 
     /// What a trace calls the decision that asked; none where it is not traced.
     #[cfg(feature = "opentelemetry")]
-    fn mark(&self) -> Option<SpanLink> {
+    fn span_link(&self) -> Option<SpanLink> {
         None
     }
 }

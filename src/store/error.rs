@@ -26,7 +26,7 @@ pub enum StoreError {
     /// More requests wait for it than it can answer in time. It has not been asked.
     Backlog,
     /// It answered something else than what was asked.
-    Garbled,
+    UnexpectedReply,
     /// It has failed so often that it is not asked for a while.
     BreakerOpen,
 }
@@ -44,7 +44,7 @@ impl StoreError {
         StoreError::Timeout,
         StoreError::Closed,
         StoreError::Backlog,
-        StoreError::Garbled,
+        StoreError::UnexpectedReply,
         StoreError::BreakerOpen,
     ];
 
@@ -62,7 +62,7 @@ impl StoreError {
             StoreError::Timeout => "timeout",
             StoreError::Closed => "closed",
             StoreError::Backlog => "backlog",
-            StoreError::Garbled => "garbled",
+            StoreError::UnexpectedReply => "garbled",
             StoreError::BreakerOpen => "breaker_open",
         }
     }

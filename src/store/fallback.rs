@@ -10,7 +10,7 @@ use quick_cache::sync::Cache;
 
 use super::memory;
 use super::memory::Memory;
-use super::reply::{Source, Taken};
+use super::reply::{Source, TakeReply};
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::algorithm::State;
 use crate::limit::charge::{Charge, Plan};
@@ -18,7 +18,7 @@ use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
 
 /// The most buckets of which it is known what the store last showed.
-const SEEN: usize = 65_536;
+const MAX_OBSERVED: usize = 65_536;
 /// A bucket that is full again so soon need not be known.
 const SOON: Micros = Micros(10_000);
 
@@ -26,7 +26,7 @@ const SOON: Micros = Micros(10_000);
 pub struct FallbackShare {
     clock: Clock,
     memory: Memory,
-    seen: Cache<BucketKey, Seen>,
+    observed: Cache<BucketKey, Observation>,
     /// How many share the limits: what the file says, or more when more were heard of.
     at_least: u64,
     gateways: AtomicU64,
@@ -34,7 +34,7 @@ pub struct FallbackShare {
 
 /// A bucket as the store showed it.
 #[derive(Clone, Debug)]
-struct Seen {
+struct Observation {
     state: State,
     /// On the store's clock.
     decided: Timestamp,
@@ -51,14 +51,14 @@ impl FallbackShare {
         FallbackShare {
             memory: Memory::new(settings, clock.clone()),
             clock,
-            seen: Cache::new(SEEN),
+            observed: Cache::new(MAX_OBSERVED),
             at_least,
             gateways: AtomicU64::new(at_least),
         }
     }
 
     /// So many gateways are alive. What was last heard holds until something else is.
-    pub fn heard(&self, gateways: u64) -> u64 {
+    pub fn set_gateways(&self, gateways: u64) -> u64 {
         let gateways = gateways.max(self.at_least);
         self.gateways.store(gateways, Ordering::Relaxed);
         gateways
@@ -69,14 +69,14 @@ impl FallbackShare {
     }
 
     /// Remembers what the store has shown of a bucket that is full again after so long.
-    pub fn saw(&self, key: BucketKey, state: State, decided: Timestamp, reset_after: Micros, at: Timestamp) {
+    pub fn observe(&self, key: BucketKey, state: State, decided: Timestamp, reset_after: Micros, at: Timestamp) {
         if reset_after >= SOON {
-            self.seen.insert(key, Seen { state, decided, at });
+            self.observed.insert(key, Observation { state, decided, at });
         }
     }
 
     /// Decides a plan by the shares of this gateway. What is told of each bucket is what its share holds.
-    pub fn take(&self, plan: &Plan) -> Taken {
+    pub fn take(&self, plan: &Plan) -> TakeReply {
         let gateways = self.gateways();
         let share = |charge: &Charge| {
             let (algorithm, cost) = charge.algorithm.share(charge.cost, gateways);
@@ -92,14 +92,14 @@ impl FallbackShare {
         for outcome in taken.settlement.enforced.iter_mut().chain(&mut taken.settlement.shadow) {
             outcome.remaining = Cost::from_thousandths(outcome.remaining.thousandths() / gateways);
         }
-        Taken { source: Source::Local, ..taken }
+        TakeReply { source: Source::Fallback, ..taken }
     }
 
     /// A share holds no more than its part of what the store last showed, and of what has come back since.
     fn begin(&self, charge: &Charge, share: &Charge) {
-        let Some(seen) = self.seen.get(&charge.key) else { return };
-        let now = seen.decided.plus(self.clock.now().since(seen.at));
-        let level = charge.algorithm.step(Some(&seen.state), charge.cost, now).untouched;
+        let Some(observed) = self.observed.get(&charge.key) else { return };
+        let now = observed.decided.plus(self.clock.now().since(observed.at));
+        let level = charge.algorithm.step(Some(&observed.state), charge.cost, now).untouched;
         let missing = charge.algorithm.ceiling().thousandths().saturating_sub(level.remaining.thousandths());
         let left = share.algorithm.ceiling().thousandths().saturating_sub(missing);
         self.memory.lower(share.key, &share.algorithm, Cost::from_thousandths(left));
@@ -134,107 +134,107 @@ mod tests {
         Plan { enforced: buckets.iter().map(charge).collect(), shadow: smallvec![] }
     }
 
-    fn local(at_least: u64) -> (FallbackShare, Clock) {
+    fn fallback(at_least: u64) -> (FallbackShare, Clock) {
         let clock = Clock::manual(Timestamp(1_000 * SECOND));
         (FallbackShare::new(at_least, clock.clone()), clock)
     }
 
     /// How many requests pass at this moment.
-    fn passing(local: &FallbackShare, plan: &Plan) -> usize {
-        (0..1000).take_while(|_| local.take(plan).settlement.is_granted()).count()
+    fn passing(fallback: &FallbackShare, plan: &Plan) -> usize {
+        (0..1000).take_while(|_| fallback.take(plan).settlement.is_granted()).count()
     }
 
     /// Shows a bucket from which so much was taken, on a store whose clock is elsewhere.
-    fn show(local: &FallbackShare, plan: &Plan, tokens: u64, at: Timestamp) {
+    fn show(fallback: &FallbackShare, plan: &Plan, tokens: u64, at: Timestamp) {
         let mut spent = plan.clone();
         spent.enforced[0].cost = Cost::from_tokens(tokens);
         let there = Timestamp(77_000 * SECOND);
         let entry = settle(&spent, &[None], there).1[0].clone().unwrap();
-        local.saw(plan.enforced[0].key, entry.state, there, entry.full_at.since(there), at);
+        fallback.observe(plan.enforced[0].key, entry.state, there, entry.full_at.since(there), at);
     }
 
     #[test]
     fn a_gateway_has_its_share_and_at_least_one_request() {
         for (gateways, burst, share) in [(1, 12, 12), (3, 12, 4), (5, 12, 2), (100, 12, 1)] {
-            let (local, clock) = local(gateways);
+            let (fallback, clock) = fallback(gateways);
             let plan = plan(&[(1, burst)]);
-            assert_eq!(passing(&local, &plan), share, "{gateways}");
-            let wait = local.take(&plan).settlement.enforced[0].retry_after;
+            assert_eq!(passing(&fallback, &plan), share, "{gateways}");
+            let wait = fallback.take(&plan).settlement.enforced[0].retry_after;
             assert!(wait <= Micros(gateways * SECOND), "{gateways}: {wait:?}");
             clock.set(clock.now().plus(wait));
-            assert_eq!(passing(&local, &plan), 1, "{gateways}");
+            assert_eq!(passing(&fallback, &plan), 1, "{gateways}");
         }
     }
 
     #[test]
     fn what_is_left_is_told_of_the_share() {
-        let (local, _) = local(2);
-        let left = local.take(&plan(&[(1, 12)])).settlement.enforced[0].remaining;
+        let (fallback, _) = fallback(2);
+        let left = fallback.take(&plan(&[(1, 12)])).settlement.enforced[0].remaining;
         assert_eq!(left, Cost::from_tokens(5));
     }
 
     #[test]
     fn who_was_heard_of_divides_and_never_fewer_than_the_file_says() {
-        let (local, _) = local(2);
-        assert_eq!(local.heard(4), 4);
-        assert_eq!(passing(&local, &plan(&[(1, 12)])), 3);
-        assert_eq!(local.heard(1), 2);
-        assert_eq!(passing(&local, &plan(&[(2, 12)])), 6);
+        let (fallback, _) = fallback(2);
+        assert_eq!(fallback.set_gateways(4), 4);
+        assert_eq!(passing(&fallback, &plan(&[(1, 12)])), 3);
+        assert_eq!(fallback.set_gateways(1), 2);
+        assert_eq!(passing(&fallback, &plan(&[(2, 12)])), 6);
     }
 
     #[test]
     fn a_bucket_begins_with_its_part_of_what_the_store_last_showed() {
-        let (local, clock) = local(2);
+        let (fallback, clock) = fallback(2);
         let plan = plan(&[(1, 12)]);
-        show(&local, &plan, 10, clock.now());
+        show(&fallback, &plan, 10, clock.now());
         clock.set(clock.now().plus(Micros(2 * SECOND)));
         // Two were left, and two have come back.
-        assert_eq!(passing(&local, &plan), 2);
+        assert_eq!(passing(&fallback, &plan), 2);
     }
 
     #[test]
     fn of_any_number_of_buckets_only_so_many_are_remembered() {
-        let (local, clock) = local(2);
+        let (fallback, clock) = fallback(2);
         let one = plan(&[(1, 12)]);
-        show(&local, &one, 6, clock.now());
-        let seen = local.seen.get(&BucketKey([1; 16])).unwrap();
+        show(&fallback, &one, 6, clock.now());
+        let observed = fallback.observed.get(&BucketKey([1; 16])).unwrap();
         let key = |number: u32| BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
         for number in 0..200_000 {
-            local.saw(key(number), seen.state.clone(), seen.decided, Micros(SECOND), clock.now());
+            fallback.observe(key(number), observed.state.clone(), observed.decided, Micros(SECOND), clock.now());
         }
-        assert!((SEEN / 2..=SEEN).contains(&local.seen.len()), "{}", local.seen.len());
+        assert!((MAX_OBSERVED / 2..=MAX_OBSERVED).contains(&fallback.observed.len()), "{}", fallback.observed.len());
     }
 
     #[test]
     fn of_any_number_of_clients_only_so_many_have_a_share_in_memory() {
         let settings = memory::Settings { max_buckets: 2000 };
-        let local = FallbackShare::bounded(&settings, 2, Clock::manual(Timestamp(1_000 * SECOND)));
+        let fallback = FallbackShare::bounded(&settings, 2, Clock::manual(Timestamp(1_000 * SECOND)));
         let mut one = plan(&[(1, 12)]);
         for number in 0..10_000_u32 {
             one.enforced[0].key = BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
-            assert!(local.take(&one).settlement.is_granted());
+            assert!(fallback.take(&one).settlement.is_granted());
         }
-        assert_eq!(local.buckets(), settings.max_buckets);
+        assert_eq!(fallback.buckets(), settings.max_buckets);
         assert_eq!(memory::Settings::default().max_buckets, 1_000_000);
     }
 
     #[test]
     fn a_second_outage_is_no_refill() {
-        let (local, clock) = local(2);
+        let (fallback, clock) = fallback(2);
         let plan = plan(&[(1, 12)]);
-        assert_eq!(passing(&local, &plan), 6);
-        show(&local, &plan, 4, clock.now());
-        assert_eq!(passing(&local, &plan), 0);
+        assert_eq!(passing(&fallback, &plan), 6);
+        show(&fallback, &plan, 4, clock.now());
+        assert_eq!(passing(&fallback, &plan), 0);
         clock.set(clock.now().plus(Micros(6 * SECOND)));
-        assert_eq!(passing(&local, &plan), 3);
-        show(&local, &plan, 12, clock.now());
-        assert_eq!(passing(&local, &plan), 0);
+        assert_eq!(passing(&fallback, &plan), 3);
+        show(&fallback, &plan, 12, clock.now());
+        assert_eq!(passing(&fallback, &plan), 0);
     }
 
     #[test]
     fn several_buckets_are_charged_all_or_none() {
-        let (local, _) = local(2);
-        assert_eq!(passing(&local, &plan(&[(1, 12), (2, 4)])), 2);
-        assert_eq!(passing(&local, &plan(&[(1, 12)])), 4);
+        let (fallback, _) = fallback(2);
+        assert_eq!(passing(&fallback, &plan(&[(1, 12), (2, 4)])), 2);
+        assert_eq!(passing(&fallback, &plan(&[(1, 12)])), 4);
     }
 }

@@ -6,11 +6,11 @@
 pub mod breaker;
 mod caller;
 mod error;
+mod events;
 mod fallback;
 pub mod memory;
 pub mod redis;
 mod reply;
-mod report;
 mod settings;
 pub mod span_links;
 mod worker;
@@ -21,10 +21,10 @@ use crate::base::time::Clock;
 use crate::limit::charge::Plan;
 pub use caller::Caller;
 pub use error::{Fault, StoreError};
+pub use events::{CallReport, Event, EventSink, GATEWAY_TTL, RunningGateway};
 use memory::Memory;
 use redis::Redis;
-pub use reply::{Source, Taken};
-pub use report::{Called, Event, GATEWAY_COUNTS, Report, Running};
+pub use reply::{Source, TakeReply};
 pub use settings::Settings;
 pub use worker::Worker;
 
@@ -36,64 +36,64 @@ pub enum Store {
 }
 
 impl Store {
-    /// Opens a store for so many lanes. One that is elsewhere is not asked for yet: that is for [`Store::run`].
-    pub fn open(settings: &Settings, lanes: usize, clock: Clock, report: Report) -> Store {
+    /// Opens a store for so many workers. One that is elsewhere is not asked for yet: that is for [`Store::run`].
+    pub fn open(settings: &Settings, workers: usize, clock: Clock, events: EventSink) -> Store {
         match settings {
             Settings::Memory(settings) => Store::Memory(Memory::new(settings, clock)),
-            Settings::Redis(settings) => Store::Redis(Redis::new(settings.clone(), lanes, clock, report)),
+            Settings::Redis(settings) => Store::Redis(Redis::new(settings.clone(), workers, clock, events)),
         }
     }
 
-    /// Keeps a lane's link up, for ever. To be run on the lane's own thread, once.
-    pub async fn run(&self, lane: Worker) {
+    /// Keeps a worker's link up, for ever. To be run on the worker's own thread, once.
+    pub async fn run(&self, worker: Worker) {
         match self {
             Store::Memory(_) => {}
-            Store::Redis(redis) => redis.run(lane).await,
+            Store::Redis(redis) => redis.run(worker).await,
         }
     }
 
-    /// Waits until every lane has been tried once, whatever came of it.
-    pub async fn tried(&self) {
+    /// Waits until every worker has been tried once, whatever came of it.
+    pub async fn first_attempt(&self) {
         match self {
             Store::Memory(_) => {}
-            Store::Redis(redis) => redis.tried().await,
+            Store::Redis(redis) => redis.first_attempt().await,
         }
     }
 
     /// Decides a plan, all or nothing. None when the caller had gone before the store was asked: then it spends nothing.
     pub async fn take(
         &self,
-        lane: Worker,
+        worker: Worker,
         plan: &Plan,
         caller: Option<Arc<dyn Caller>>,
-    ) -> Result<Option<Taken>, StoreError> {
+    ) -> Result<Option<TakeReply>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(Some(memory.take(plan))),
-            Store::Redis(redis) => redis.take(lane, plan, caller).await,
+            Store::Redis(redis) => redis.take(worker, plan, caller).await,
         }
     }
 
     /// Decides a plan when [`Store::take`] has given no answer, by this gateway's share.
-    pub fn take_locally(&self, plan: &Plan) -> Taken {
+    pub fn take_fallback(&self, plan: &Plan) -> TakeReply {
         match self {
             Store::Memory(memory) => memory.take(plan),
-            Store::Redis(redis) => redis.local.take(plan),
+            Store::Redis(redis) => redis.fallback.take(plan),
         }
     }
 
     /// From here on this gateway runs the configuration with this hash, and tells the others.
-    pub fn runs(&self, configuration: &str) {
+    pub fn announce(&self, configuration: &str) {
         match self {
             Store::Memory(_) => {}
-            Store::Redis(redis) => redis.runs(configuration),
+            Store::Redis(redis) => redis.announce(configuration),
         }
     }
 
     /// Forgets what it knows without asking: other numbers hold from here on. What was spent stays spent.
-    pub fn forget(&self) {
+    pub fn invalidate(&self) {
         match self {
             Store::Memory(_) => {}
-            Store::Redis(redis) => redis.forget(),
+            Store::Redis(redis) => redis.invalidate(),
         }
     }
 
@@ -101,7 +101,7 @@ impl Store {
     pub fn sweep(&self) {
         match self {
             Store::Memory(memory) => memory.sweep(),
-            Store::Redis(redis) => redis.local.sweep(),
+            Store::Redis(redis) => redis.fallback.sweep(),
         }
     }
 
@@ -109,7 +109,7 @@ impl Store {
     pub fn buckets(&self) -> usize {
         match self {
             Store::Memory(memory) => memory.buckets(),
-            Store::Redis(redis) => redis.local.buckets(),
+            Store::Redis(redis) => redis.fallback.buckets(),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::limit::charge::Settlement;
 
 /// What a store did with a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct TakeReply {
     /// The store's own clock, when it decided.
     pub now: Timestamp,
     pub settlement: Settlement,
@@ -21,5 +21,5 @@ pub enum Source {
     /// From what the store has shown before: it would have said the same.
     Cached,
     /// From this gateway's share: the store gave no answer.
-    Local,
+    Fallback,
 }

@@ -73,7 +73,7 @@ fn states(memory: &Memory, keys: &[BucketKey]) -> Value {
 }
 
 fn forget(gateway: &GatewayState, memory: &Memory, keys: &[BucketKey]) -> Value {
-    let (now, states) = memory.forget(keys);
+    let (now, states) = memory.remove(keys);
     gateway.events.note(Happened::BucketsReset, "");
     log::info!(buckets = keys.len(); "buckets were made full by an operator");
     tell(now.0, keys, &states)

@@ -22,7 +22,7 @@ use crate::limit::outcome::{Outcome, Verdict};
 use crate::limit::request::Request;
 use crate::limit::rule::{Expose, Mode, RefusalStatus};
 use crate::limit::rule_set::Answer;
-use crate::store::{Caller, Source, Taken, Worker};
+use crate::store::{Caller, Source, TakeReply, Worker};
 use authenticate::{Identity, Refused};
 use store_fallback::fall_back;
 
@@ -150,7 +150,7 @@ async fn charge(
                 Ok(None) => return (DecisionResult::Refused, Decision::Gone),
                 Err(error) => fall_back(gateway, snapshot, &plan, error),
             };
-            let source = taken.as_ref().map_or(Source::Local, |taken| taken.source);
+            let source = taken.as_ref().map_or(Source::Fallback, |taken| taken.source);
             let (decided, paid) = match taken {
                 Ok(taken) => {
                     if !taken.settlement.is_granted() {
@@ -171,7 +171,7 @@ async fn charge(
     }
 }
 
-fn settled(snapshot: &Snapshot, plan: &Plan, taken: &Taken) -> (DecisionResult, Decision) {
+fn settled(snapshot: &Snapshot, plan: &Plan, taken: &TakeReply) -> (DecisionResult, Decision) {
     count(snapshot, plan, taken);
     let settlement = &taken.settlement;
     let fields = RateFields::new(&snapshot.config.headers, &snapshot.shown, plan, Some(settlement));
@@ -228,8 +228,8 @@ fn too_large(snapshot: &Snapshot, plan: &Plan) -> Decision {
     Decision::Refuse(Box::new(Refusal { status: 429, reason, retry_after: None, fields, violated: None }))
 }
 
-fn count(snapshot: &Snapshot, plan: &Plan, taken: &Taken) {
-    let Taken { settlement, source, .. } = taken;
+fn count(snapshot: &Snapshot, plan: &Plan, taken: &TakeReply) {
+    let TakeReply { settlement, source, .. } = taken;
     let granted = settlement.is_granted();
     for (charge, outcome) in plan.enforced.iter().zip(&settlement.enforced) {
         let Some((limit, metrics)) = snapshot.limit(charge.limit) else { continue };

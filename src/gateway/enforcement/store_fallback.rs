@@ -14,7 +14,7 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::limit::charge::{Charge, Plan, Settlement};
 use crate::limit::outcome::{Outcome, Verdict};
 use crate::limit::rule::OnStoreFailure;
-use crate::store::{Source, StoreError, Taken};
+use crate::store::{Source, StoreError, TakeReply};
 
 /// What a refused client is told to wait while the store is away, before the spread.
 const OUTAGE: Micros = Micros(3_000_000);
@@ -25,7 +25,7 @@ pub fn fall_back(
     snapshot: &Snapshot,
     plan: &Plan,
     error: StoreError,
-) -> Result<Taken, Box<Refusal>> {
+) -> Result<TakeReply, Box<Refusal>> {
     let says = |charge: &Charge| snapshot.limit(charge.limit).map(|(limit, _)| limit.on_store_failure);
     let denied = plan.enforced.iter().find(|charge| says(charge) == Some(OnStoreFailure::Deny));
     for charge in &plan.enforced {
@@ -51,14 +51,14 @@ pub fn fall_back(
 }
 
 /// Charges those that are to be charged here; of the others nothing is known.
-fn take_locally(gateway: &GatewayState, plan: &Plan, is_local: impl Fn(&Charge) -> bool) -> Taken {
+fn take_locally(gateway: &GatewayState, plan: &Plan, is_local: impl Fn(&Charge) -> bool) -> TakeReply {
     let enforced: SmallVec<[_; 2]> = plan.enforced.iter().filter(|charge| is_local(charge)).cloned().collect();
     if enforced.is_empty() {
         let enforced = plan.enforced.iter().map(|_| Outcome::UNASKED).collect();
         let settlement = Settlement { verdict: Verdict::Allow, enforced, shadow: SmallVec::new() };
-        return Taken { now: gateway.clock.now(), settlement, evicted: 0, source: Source::Local };
+        return TakeReply { now: gateway.clock.now(), settlement, evicted: 0, source: Source::Fallback };
     }
-    let mut taken = gateway.store.take_locally(&Plan { enforced, shadow: SmallVec::new() });
+    let mut taken = gateway.store.take_fallback(&Plan { enforced, shadow: SmallVec::new() });
     let mut outcomes = std::mem::take(&mut taken.settlement.enforced).into_iter();
     let outcome = |charge| if is_local(charge) { outcomes.next() } else { None };
     taken.settlement.enforced = plan.enforced.iter().map(outcome).map(|one| one.unwrap_or(Outcome::UNASKED)).collect();

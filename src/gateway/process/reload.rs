@@ -127,7 +127,7 @@ impl Reload {
         // Without its keys it is taken up as well: an issuer that is away must not keep the rest of the file out.
         let _ = tokio::time::timeout(FIRST_KEYS, tried).await;
         self.leaving.push(self.gateway.snapshot.swap(Arc::clone(&snapshot)));
-        self.gateway.store.forget();
+        self.gateway.store.invalidate();
         if let Some(log) = relog {
             (self.relog)(log);
         }
@@ -139,7 +139,7 @@ impl Reload {
             self.fd_budget.tell(&config.bounds);
         }
         self.gateway.metrics.config_loaded(&config.hash, &self.gateway.clock);
-        self.gateway.store.runs(&config.hash);
+        self.gateway.store.announce(&config.hash);
         self.gateway.events.note(Happened::Reloaded, &config.hash);
         log::info!(hash = config.hash, limits = config.rules.limits().len(); "configuration taken up");
         if !late.is_empty() {

@@ -45,7 +45,7 @@ impl ShutdownSignalWatch for Signals {
         };
         // A store that is there is there for the first request; one that is not has been tried.
         tokio::select! {
-            ((), ()) = async { tokio::join!(self.gateway.store.tried(), self.keys_tried()) } => {}
+            ((), ()) = async { tokio::join!(self.gateway.store.first_attempt(), self.keys_tried()) } => {}
             _ = ends.next() => return ShutdownSignal::FastShutdown,
         }
         if let Some(ready) = self.ready.lock().take() {

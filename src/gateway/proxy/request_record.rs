@@ -95,7 +95,7 @@ impl RequestRecord {
         line.source = match &self.paid {
             Paid::Settled(_, _, store::Source::Store) => Some(Source::Store),
             Paid::Settled(_, _, store::Source::Cached) => Some(Source::Cached),
-            Paid::Settled(_, _, store::Source::Local) | Paid::Unavailable(_) => Some(Source::Fallback),
+            Paid::Settled(_, _, store::Source::Fallback) | Paid::Unavailable(_) => Some(Source::Fallback),
             Paid::Nothing | Paid::TooLarge(_) => None,
         };
         if all.len() > 1 {

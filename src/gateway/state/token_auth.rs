@@ -146,7 +146,7 @@ impl InvalidLimit {
 
     /// How long until another bad token is looked at; none when one is now.
     fn wait(&self, plan: &Plan) -> Option<Micros> {
-        let found = self.buckets.look(plan);
+        let found = self.buckets.peek(plan);
         if found.is_granted() { None } else { found.enforced.first().map(|outcome| outcome.retry_after) }
     }
 

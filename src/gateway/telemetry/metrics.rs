@@ -273,7 +273,7 @@ impl Metrics {
         match source {
             Source::Store => store,
             Source::Cached => cached,
-            Source::Local => fallback,
+            Source::Fallback => fallback,
         }
     }
 

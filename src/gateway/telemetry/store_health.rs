@@ -8,7 +8,7 @@ use super::events::{Events, Happened};
 use super::metrics::{Metrics, StoreMetrics};
 use crate::base::time::{Clock, Timestamp};
 use crate::gateway::runtime::log_throttle::LogThrottle;
-use crate::store::{Called, Event, Fault, GATEWAY_COUNTS, Running, Settings, StoreError};
+use crate::store::{CallReport, Event, Fault, GATEWAY_TTL, RunningGateway, Settings, StoreError};
 
 #[derive(Debug)]
 pub struct StoreHealth {
@@ -25,7 +25,7 @@ pub struct StoreHealth {
 #[derive(Debug, Default)]
 struct Heard {
     at: Timestamp,
-    others: Vec<Running>,
+    others: Vec<RunningGateway>,
 }
 
 #[derive(Debug)]
@@ -63,10 +63,10 @@ impl StoreHealth {
     }
 
     /// Other gateways that run something else than this. Nothing is known of them while nobody can be heard.
-    pub fn others(&self, configuration: &str) -> Vec<Running> {
+    pub fn others(&self, configuration: &str) -> Vec<RunningGateway> {
         let heard = self.heard.lock();
         // It may answer requests and yet not tell who is there.
-        if !self.is_up() || self.clock.now().since(heard.at) >= GATEWAY_COUNTS {
+        if !self.is_up() || self.clock.now().since(heard.at) >= GATEWAY_TTL {
             return Vec::new();
         }
         heard.others.iter().filter(|other| other.configuration != configuration).cloned().collect()
@@ -74,7 +74,7 @@ impl StoreHealth {
 
     pub fn hear(&self, event: Event) {
         match event {
-            Event::Called(called) => self.called(called),
+            Event::CallEnded(called) => self.called(called),
             Event::BreakerOpened => {
                 self.metrics.breaker_open.set(1.0);
                 self.events.note(Happened::BreakerOpened, "");
@@ -89,16 +89,16 @@ impl StoreHealth {
                 self.metrics.gateways.set(float(alive));
                 *self.heard.lock() = Heard { at: self.clock.now(), others };
             }
-            Event::Unheard(fault) => self.failed(&fault),
+            Event::HeartbeatError(fault) => self.failed(&fault),
             Event::Up(lane) => self.changed(lane.0, Ok(()), ""),
-            Event::Down { lane, fault } => {
+            Event::Down { worker, fault } => {
                 self.metrics.count_error(fault.error);
-                self.changed(lane.0, Err(fault.error), &fault.detail);
+                self.changed(worker.0, Err(fault.error), &fault.detail);
             }
         }
     }
 
-    fn called(&self, called: Called) {
+    fn called(&self, called: CallReport) {
         self.metrics.calls.increment(1);
         self.metrics.duration.record(called.took.seconds());
         self.metrics.batch.record(f64::from(u32::try_from(called.requests).unwrap_or(u32::MAX)));
@@ -160,14 +160,14 @@ mod tests {
         let clock = Clock::manual(at(0));
         let (metrics, events) = (Metrics::new().unwrap(), Arc::new(Events::new(clock.clone())));
         let health = StoreHealth::new(&Settings::default(), 1, &metrics, clock.clone(), events);
-        let other = Running { host: "b".to_owned(), configuration: "2".to_owned() };
+        let other = RunningGateway { host: "b".to_owned(), configuration: "2".to_owned() };
         let hear = || health.hear(Event::Gateways { alive: 2, others: vec![other.clone()] });
         assert!(health.is_up() && health.others("1").is_empty());
         hear();
         assert_eq!((health.others("1").len(), health.others("2").len()), (1, 0));
         // Once in vain is not yet gone.
         clock.set(at(6));
-        health.hear(Event::Unheard(Fault::new(StoreError::Forbidden, "no permission")));
+        health.hear(Event::HeartbeatError(Fault::new(StoreError::Forbidden, "no permission")));
         assert_eq!(health.others("1"), std::slice::from_ref(&other));
         clock.set(at(7));
         assert!(health.is_up() && health.others("1").is_empty());

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use super::reply::{Source, Taken};
+use super::reply::{Source, TakeReply};
 use crate::base::time::{Clock, Timestamp};
 use crate::limit::algorithm::{Algorithm, Charged, Entry, State};
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
@@ -45,7 +45,7 @@ pub struct Memory {
 }
 
 /// The locks that one plan holds, by the number of their shard.
-type Held<'m> = SmallVec<[(usize, MutexGuard<'m, Shard>); 2]>;
+type LockedShards<'m> = SmallVec<[(usize, MutexGuard<'m, Shard>); 2]>;
 
 impl Memory {
     pub fn new(settings: &Settings, clock: Clock) -> Memory {
@@ -61,16 +61,16 @@ impl Memory {
     }
 
     /// A plan is decided at one instant, while the locks of all its shards are held.
-    pub fn take(&self, plan: &Plan) -> Taken {
+    pub fn take(&self, plan: &Plan) -> TakeReply {
         let mut held = self.lock(plan);
         // Read under the locks: the times of one bucket's charges never step back.
         let now = self.clock.now();
         let (settlement, evicted) = self.settle(plan, &mut held, now);
-        Taken { now, settlement, evicted, source: Source::Store }
+        TakeReply { now, settlement, evicted, source: Source::Store }
     }
 
     /// What a plan would come to, without taking it.
-    pub fn look(&self, plan: &Plan) -> Settlement {
+    pub fn peek(&self, plan: &Plan) -> Settlement {
         let held = self.lock(plan);
         let now = self.clock.now();
         let (_, states) = self.states(plan, &held);
@@ -86,7 +86,7 @@ impl Memory {
     }
 
     /// The same, and from then on nothing is kept of them: they are full.
-    pub fn forget(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
+    pub fn remove(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
         let forget = |key| {
             let state = self.shard(self.shard_of(key)).lock().remove(key)?;
             self.buckets.fetch_sub(1, Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl Memory {
         &self.shards[number]
     }
 
-    fn lock(&self, plan: &Plan) -> Held<'_> {
+    fn lock(&self, plan: &Plan) -> LockedShards<'_> {
         let mut numbers: SmallVec<[usize; 4]> = plan.charges().map(|charge| self.shard_of(&charge.key)).collect();
         // Sorted, so that two requests which share two shards lock them in the same order.
         numbers.sort_unstable();
@@ -147,16 +147,16 @@ impl Memory {
         numbers.into_iter().map(|number| (number, self.shard(number).lock())).collect()
     }
 
-    #[allow(clippy::indexing_slicing, reason = "places are of `place`, among what is held")]
-    fn settle(&self, plan: &Plan, held: &mut Held<'_>, now: Timestamp) -> (Settlement, u64) {
-        let (places, states) = self.states(plan, held);
+    #[allow(clippy::indexing_slicing, reason = "indices are of `index_of`, among what is held")]
+    fn settle(&self, plan: &Plan, held: &mut LockedShards<'_>, now: Timestamp) -> (Settlement, u64) {
+        let (indices, states) = self.states(plan, held);
         let (settlement, entries) = settle(plan, &states, now);
         let mut evicted = 0;
         let outcomes = settlement.enforced.iter().chain(&settlement.shadow);
-        for (((charge, place), entry), outcome) in plan.charges().zip(&places).zip(entries).zip(outcomes) {
+        for (((charge, index), entry), outcome) in plan.charges().zip(&indices).zip(entries).zip(outcomes) {
             if let Some(entry) = entry {
                 let class = SpentClass::of(outcome.remaining, charge.algorithm.ceiling(), charge.cost);
-                evicted += self.keep(&mut held[*place].1, charge.key, class, entry, now);
+                evicted += self.keep(&mut held[*index].1, charge.key, class, entry, now);
             }
         }
         (settlement, evicted)
@@ -165,17 +165,17 @@ impl Memory {
     /// Where each charge's bucket is among the held shards, and what is remembered of it.
     #[allow(
         clippy::indexing_slicing,
-        reason = "places are of `place`; a bucket that is not looked up would be a full one"
+        reason = "indices are of `index_of`; a bucket that is not looked up would be a full one"
     )]
-    fn states(&self, plan: &Plan, held: &Held<'_>) -> (SmallVec<[usize; 2]>, SmallVec<[Option<State>; 2]>) {
-        let places: SmallVec<[usize; 2]> = plan.charges().map(|charge| self.place(held, &charge.key)).collect();
-        let state = |(charge, place): (&Charge, &usize)| held[*place].1.get(&charge.key).cloned();
-        let states = plan.charges().zip(&places).map(state).collect();
-        (places, states)
+    fn states(&self, plan: &Plan, held: &LockedShards<'_>) -> (SmallVec<[usize; 2]>, SmallVec<[Option<State>; 2]>) {
+        let indices: SmallVec<[usize; 2]> = plan.charges().map(|charge| self.index_of(held, &charge.key)).collect();
+        let state = |(charge, index): (&Charge, &usize)| held[*index].1.get(&charge.key).cloned();
+        let states = plan.charges().zip(&indices).map(state).collect();
+        (indices, states)
     }
 
     /// Which of the held locks guards this bucket.
-    fn place(&self, held: &Held<'_>, key: &BucketKey) -> usize {
+    fn index_of(&self, held: &LockedShards<'_>, key: &BucketKey) -> usize {
         match held.len() {
             1 => 0,
             _ => held.binary_search_by_key(&self.shard_of(key), |(number, _)| *number).unwrap_or(0),

@@ -34,7 +34,7 @@ pub struct Call<'p> {
 struct Run<'p> {
     plan: &'p Plan,
     /// Where each charge's bucket stands among the keys.
-    places: SmallVec<[usize; 2]>,
+    indices: SmallVec<[usize; 2]>,
     times: usize,
 }
 
@@ -45,12 +45,12 @@ pub struct Reply {
     pub healed: u64,
     /// One for each plan, in their order.
     pub settlements: Vec<Settlement>,
-    pub left: Vec<Left>,
+    pub left: Vec<BucketAfterCall>,
 }
 
 /// A bucket as a call left it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct BucketAfterCall {
     pub key: BucketKey,
     pub state: State,
     /// Whether it could not pay what it was last asked for, or could not pay it again.
@@ -64,10 +64,10 @@ impl<'p> Call<'p> {
         let mut runs: Vec<Run<'p>> = Vec::new();
         for plan in plans {
             match runs.last_mut() {
-                Some(run) if alike(run.plan, plan) => run.times += 1,
+                Some(run) if is_same_take(run.plan, plan) => run.times += 1,
                 _ => {
-                    let places = plan.charges().map(|charge| tables.key(&charge.key)).collect();
-                    runs.push(Run { plan, places, times: 1 });
+                    let indices = plan.charges().map(|charge| tables.key(&charge.key)).collect();
+                    runs.push(Run { plan, indices, times: 1 });
                 }
             }
         }
@@ -75,9 +75,9 @@ impl<'p> Call<'p> {
         let mut add = |numbers: [usize; 3]| requests.extend(numbers.map(short).as_flattened());
         for run in &runs {
             add([run.times, run.plan.enforced.len(), run.plan.shadow.len()]);
-            for (charge, place) in run.plan.charges().zip(&run.places) {
+            for (charge, index) in run.plan.charges().zip(&run.indices) {
                 // Lua counts from 1.
-                add([place + 1, tables.limit(&charge.algorithm) + 1, tables.cost(charge.cost) + 1]);
+                add([index + 1, tables.limit(&charge.algorithm) + 1, tables.cost(charge.cost) + 1]);
             }
         }
         Call { runs, tables, requests }
@@ -108,21 +108,21 @@ impl<'p> Call<'p> {
     }
 
     /// Reads what the script answered.
-    #[allow(clippy::indexing_slicing, reason = "a run's places are ours, in tables as long as what is indexed")]
+    #[allow(clippy::indexing_slicing, reason = "a run's indices are ours, in tables as long as what is indexed")]
     pub fn settle(&self, reply: &Value) -> Result<Reply, StoreError> {
-        let Value::Array(parts) = reply else { return Err(StoreError::Garbled) };
+        let Value::Array(parts) = reply else { return Err(StoreError::UnexpectedReply) };
         if parts.len() != 2 + self.runs.len() + self.tables.keys.len() {
-            return Err(StoreError::Garbled);
+            return Err(StoreError::UnexpectedReply);
         }
-        let [now, healed, rest @ ..] = &parts[..] else { return Err(StoreError::Garbled) };
-        let (grants, states) = rest.split_at_checked(self.runs.len()).ok_or(StoreError::Garbled)?;
+        let [now, healed, rest @ ..] = &parts[..] else { return Err(StoreError::UnexpectedReply) };
+        let (grants, states) = rest.split_at_checked(self.runs.len()).ok_or(StoreError::UnexpectedReply)?;
         let now = Timestamp(integer(now)?);
         if now.0 > EXACT {
-            return Err(StoreError::Garbled);
+            return Err(StoreError::UnexpectedReply);
         }
         let healed = integer(healed)?;
         if healed > self.tables.keys.len() as u64 {
-            return Err(StoreError::Garbled);
+            return Err(StoreError::UnexpectedReply);
         }
         let mut states: Vec<Option<State>> = states.iter().map(state).collect::<Result<_, _>>()?;
         let mut settlements = Vec::new();
@@ -130,28 +130,28 @@ impl<'p> Call<'p> {
         for (run, granted) in self.runs.iter().zip(grants) {
             let granted = integer(granted)?;
             if granted > run.times as u64 {
-                return Err(StoreError::Garbled);
+                return Err(StoreError::UnexpectedReply);
             }
             for nth in 0..run.times as u64 {
-                let found: SmallVec<[_; 2]> = run.places.iter().map(|place| states[*place].clone()).collect();
+                let found: SmallVec<[_; 2]> = run.indices.iter().map(|index| states[*index].clone()).collect();
                 let (settlement, entries) = settle(run.plan, &found, now);
                 if settlement.is_granted() != (nth < granted) {
-                    return Err(StoreError::Garbled);
+                    return Err(StoreError::UnexpectedReply);
                 }
-                for (place, entry) in run.places.iter().zip(entries) {
+                for (index, entry) in run.indices.iter().zip(entries) {
                     if let Some(entry) = entry {
-                        states[*place] = Some(entry.state);
+                        states[*index] = Some(entry.state);
                     }
                 }
-                for ((place, outcome), charge) in run.places.iter().zip(&settlement.enforced).zip(&run.plan.enforced) {
-                    last[*place] = Some((outcome.remaining < charge.cost, outcome.reset_after));
+                for ((index, outcome), charge) in run.indices.iter().zip(&settlement.enforced).zip(&run.plan.enforced) {
+                    last[*index] = Some((outcome.remaining < charge.cost, outcome.reset_after));
                 }
                 settlements.push(settlement);
             }
         }
         let left = self.tables.keys.iter().zip(states).zip(last).filter_map(|((key, state), last)| {
             let (short, reset_after) = last?;
-            Some(Left { key: *key, state: state?, short, reset_after })
+            Some(BucketAfterCall { key: *key, state: state?, short, reset_after })
         });
         let left = left.collect();
         Ok(Reply { now, healed, settlements, left })
@@ -171,7 +171,7 @@ pub fn key_name(prefix: &str, key: &BucketKey) -> Vec<u8> {
 #[derive(Debug, Default)]
 struct Tables {
     keys: Vec<BucketKey>,
-    places: HashMap<BucketKey, usize, BuildHasherDefault<FirstBytes>>,
+    indices: HashMap<BucketKey, usize, BuildHasherDefault<FirstBytes>>,
     /// More than one for a bucket whose numbers have just changed in the file.
     limits: Vec<Algorithm>,
     costs: Vec<Cost>,
@@ -179,23 +179,23 @@ struct Tables {
 
 impl Tables {
     fn key(&mut self, key: &BucketKey) -> usize {
-        *self.places.entry(*key).or_insert_with(|| {
+        *self.indices.entry(*key).or_insert_with(|| {
             self.keys.push(*key);
             self.keys.len() - 1
         })
     }
 
     fn limit(&mut self, limit: &Algorithm) -> usize {
-        place(&mut self.limits, limit)
+        index_in(&mut self.limits, limit)
     }
 
     fn cost(&mut self, cost: Cost) -> usize {
-        place(&mut self.costs, &cost)
+        index_in(&mut self.costs, &cost)
     }
 }
 
 /// Where it stands in a list that is short.
-fn place<T: Clone + PartialEq>(list: &mut Vec<T>, one: &T) -> usize {
+fn index_in<T: Clone + PartialEq>(list: &mut Vec<T>, one: &T) -> usize {
     list.iter().position(|other| other == one).unwrap_or_else(|| {
         list.push(one.clone());
         list.len() - 1
@@ -221,7 +221,7 @@ impl Hasher for FirstBytes {
 }
 
 /// Whether two requests ask the same of the same buckets.
-pub fn alike(one: &Plan, other: &Plan) -> bool {
+pub fn is_same_take(one: &Plan, other: &Plan) -> bool {
     let same = |(a, b): (&Charge, &Charge)| (a.key, a.cost) == (b.key, b.cost) && a.algorithm == b.algorithm;
     (one.enforced.len(), one.shadow.len()) == (other.enforced.len(), other.shadow.len())
         && one.charges().zip(other.charges()).all(same)
@@ -234,8 +234,8 @@ fn short(number: usize) -> [u8; 2] {
 
 fn integer(value: &Value) -> Result<u64, StoreError> {
     match value {
-        Value::Int(number) => u64::try_from(*number).map_err(|_| StoreError::Garbled),
-        _ => Err(StoreError::Garbled),
+        Value::Int(number) => u64::try_from(*number).map_err(|_| StoreError::UnexpectedReply),
+        _ => Err(StoreError::UnexpectedReply),
     }
 }
 
@@ -244,9 +244,9 @@ pub fn state(value: &Value) -> Result<Option<State>, StoreError> {
     let packed = match value {
         Value::Nil => return Ok(None),
         Value::BulkString(packed) if packed.len() % 8 == 0 => packed,
-        _ => return Err(StoreError::Garbled),
+        _ => return Err(StoreError::UnexpectedReply),
     };
     let (words, _) = packed.as_chunks::<8>();
     let state: State = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    if state.iter().all(|word| *word <= EXACT) { Ok(Some(state)) } else { Err(StoreError::Garbled) }
+    if state.iter().all(|word| *word <= EXACT) { Ok(Some(state)) } else { Err(StoreError::UnexpectedReply) }
 }

@@ -110,20 +110,20 @@ async fn log_in(
 /// Everything that could be found missing is, before the first request depends on it.
 async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedConnection) -> Result<String, Fault> {
     let role = send(connection, Cmd::new().arg("ROLE")).await?;
-    let Value::Array(role) = role else { return Err(garbled("ROLE")) };
+    let Value::Array(role) = role else { return Err(unexpected_reply("ROLE")) };
     match role.first().and_then(word).as_deref() {
         Some("master") => {}
         Some(other) => return Err(Fault::new(StoreError::Replica, format!("its role is `{other}`, not `master`"))),
-        None => return Err(garbled("ROLE")),
+        None => return Err(unexpected_reply("ROLE")),
     }
     let probe = load(connection, script::PROBE).await?;
     // Nobody's bucket: a hash that comes out as nothing but zeros will not be seen.
     let key = key_name(&settings.prefix, &BucketKey([0; 16]));
     let refused = send(connection, Cmd::new().arg("EVALSHA").arg(probe).arg(1).arg(key)).await?;
-    let Value::Array(refused) = refused else { return Err(garbled("EVALSHA")) };
+    let Value::Array(refused) = refused else { return Err(unexpected_reply("EVALSHA")) };
     if !refused.is_empty() {
         let refused: Vec<String> = refused.iter().filter_map(word).collect();
-        let error = refused.first().map_or(StoreError::Garbled, |first| {
+        let error = refused.first().map_or(StoreError::UnexpectedReply, |first| {
             let text = first.split_once(": ").map_or(&**first, |(_, text)| text);
             server_error(text.split(' ').next().unwrap_or_default(), text)
         });
@@ -135,7 +135,7 @@ async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedCo
 /// SCRIPT LOAD, and the name that the server gave it. A loaded script is never evicted, as one that came by EVAL may be.
 pub async fn load(connection: &mut MultiplexedConnection, text: &str) -> Result<String, Fault> {
     let sha = send(connection, Cmd::new().arg("SCRIPT").arg("LOAD").arg(text)).await?;
-    word(&sha).ok_or_else(|| garbled("SCRIPT LOAD"))
+    word(&sha).ok_or_else(|| unexpected_reply("SCRIPT LOAD"))
 }
 
 /// One command and its answer; the server's error is an error here.
@@ -151,8 +151,8 @@ fn word(value: &Value) -> Option<String> {
     }
 }
 
-fn garbled(command: &str) -> Fault {
-    Fault::new(StoreError::Garbled, format!("{command} was answered with something else"))
+fn unexpected_reply(command: &str) -> Fault {
+    Fault::new(StoreError::UnexpectedReply, format!("{command} was answered with something else"))
 }
 
 /// What an error of the server, or of the way to it, is counted as.
@@ -160,7 +160,7 @@ fn kind(error: &RedisError) -> StoreError {
     match error.kind() {
         ErrorKind::AuthenticationFailed => StoreError::Unauthorized,
         ErrorKind::Io => StoreError::Closed,
-        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => StoreError::Garbled,
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => StoreError::UnexpectedReply,
         _ => server_error(error.code().unwrap_or_default(), error.detail().unwrap_or_default()),
     }
 }

@@ -1,7 +1,7 @@
 //! Keeps one connection up, and sends what waits for it: one call at a time, everything that came meanwhile in the next.
 //! Where that is more than a call may carry, a second one does not wait for the first.
 //!
-//! A link is down until a connection has been shown to work; while it is down nobody waits. It is driven on its lane's
+//! A link is down until a connection has been shown to work; while it is down nobody waits. It is driven on its worker's
 //! own thread, so that no request's answer wakes another thread.
 
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Mutex as FairMutex, Notify, Semaphore, mpsc};
 
-use super::codec::{Call, Left, Reply, alike};
+use super::codec::{BucketAfterCall, Call, Reply, is_same_take};
 use super::connect::{Connected, connect, load};
 use super::deny_cache::DenyCache;
 use super::fault_injection::Hooks;
@@ -25,9 +25,9 @@ use crate::base::time;
 use crate::base::time::{Clock, Micros, Timestamp, timeout};
 use crate::store::breaker::{Breaker, Change};
 use crate::store::error::{Fault, StoreError};
+use crate::store::events::{CallReport, Event, EventSink, RunningGateway};
 use crate::store::fallback::FallbackShare;
-use crate::store::reply::{Source, Taken};
-use crate::store::report::{Called, Event, Report, Running};
+use crate::store::reply::{Source, TakeReply};
 use crate::store::span_links::SpanLinks;
 use crate::store::worker::Worker;
 
@@ -47,10 +47,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// What all links of a store have in common.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    pub envelope: Arc<DenyCache>,
+    pub deny_cache: Arc<DenyCache>,
     pub breaker: Arc<Breaker>,
-    pub local: Arc<FallbackShare>,
-    pub running: Arc<Mutex<Running>>,
+    pub fallback: Arc<FallbackShare>,
+    pub this_gateway: Arc<Mutex<RunningGateway>>,
     pub hooks: Hooks,
 }
 
@@ -60,11 +60,11 @@ enum Turn {
     /// As soon as the one before is answered, and somebody waits.
     Next,
     /// Beside that one, when so many wait that they would not fit into the next.
-    Crowded,
+    Overflow,
 }
 
 /// What the calls on one connection share.
-struct Served<'q> {
+struct Session<'q> {
     queue: FairMutex<&'q mut Queue>,
     /// Whether any was answered.
     answered: AtomicBool,
@@ -72,39 +72,43 @@ struct Served<'q> {
 
 #[derive(Debug)]
 pub struct Connection {
-    lane: Worker,
+    worker: Worker,
     settings: Settings,
     script: String,
     clock: Clock,
-    report: Report,
+    events: EventSink,
     shared: Shared,
     /// One link tells of the gateway, for all of them.
-    presence: Option<Heartbeat>,
+    heartbeat: Option<Heartbeat>,
     /// Why it cannot be asked.
     down: Mutex<Option<StoreError>>,
     queue: mpsc::Sender<PendingTake>,
     /// So many wait that a call is worth it although one is under way.
-    crowded: Notify,
+    overflow: Notify,
     /// For whoever drives the link.
     waiting: Mutex<Option<Queue>>,
 }
 
 impl Connection {
-    pub fn new(lane: Worker, settings: Settings, clock: Clock, report: Report, shared: Shared) -> Connection {
+    pub fn new(worker: Worker, settings: Settings, clock: Clock, events: EventSink, shared: Shared) -> Connection {
         let (queue, waiting) = mpsc::channel(QUEUE);
-        let presence =
-            Heartbeat::new(&settings.prefix, Arc::clone(&shared.running), Arc::clone(&shared.local), report.clone());
+        let heartbeat = Heartbeat::new(
+            &settings.prefix,
+            Arc::clone(&shared.this_gateway),
+            Arc::clone(&shared.fallback),
+            events.clone(),
+        );
         Connection {
-            lane,
+            worker,
             settings,
             script: shared.hooks.script(script::take()),
             clock,
-            report,
+            events,
             shared,
-            presence: (lane == Worker(0)).then_some(presence),
+            heartbeat: (worker == Worker(0)).then_some(heartbeat),
             down: Mutex::new(Some(StoreError::Unreachable)),
             queue,
-            crowded: Notify::new(),
+            overflow: Notify::new(),
             waiting: Mutex::new(Some(Queue::new(waiting))),
         }
     }
@@ -118,7 +122,7 @@ impl Connection {
     pub fn ask(&self, waiting: PendingTake) -> Result<(), StoreError> {
         self.queue.try_send(waiting).map_err(|_| StoreError::Backlog)?;
         if self.queue.max_capacity() - self.queue.capacity() >= CHARGES {
-            self.crowded.notify_one();
+            self.overflow.notify_one();
         }
         // If it went down just now, the queue may have been emptied before this came.
         self.usable()
@@ -126,7 +130,7 @@ impl Connection {
 
     /// Drives the link for ever; `tried` gets a permit when it has been tried once.
     pub async fn run(&self, tried: &Semaphore) {
-        // Taken once: a second driver would find nothing to do.
+        // TakeReply once: a second driver would find nothing to do.
         let Some(mut queue) = self.waiting.lock().take() else { return };
         let mut pause = SHORTEST_PAUSE;
         let mut first = true;
@@ -135,11 +139,11 @@ impl Connection {
             let up = connected.is_ok();
             *self.down.lock() = connected.as_ref().err().map(|fault| fault.error);
             if up {
-                self.shared.envelope.forget();
+                self.shared.deny_cache.invalidate();
                 if self.shared.breaker.reset() == Change::Closed {
-                    self.report.tell(Event::BreakerClosed);
+                    self.events.send(Event::BreakerClosed);
                 }
-                self.report.tell(Event::Up(self.lane));
+                self.events.send(Event::Up(self.worker));
             }
             if std::mem::take(&mut first) {
                 tried.add_permits(1);
@@ -166,29 +170,29 @@ impl Connection {
         while let Some(mut waiting) = queue.try_next() {
             waiting.answer.send(Err(fault.error));
         }
-        self.report.tell(Event::Down { lane: self.lane, fault });
+        self.events.send(Event::Down { worker: self.worker, fault });
     }
 
     /// Answers until the connection is of no use any more.
     async fn serve(&self, connected: Connected, queue: &mut Queue, pause: &mut Duration) -> Fault {
         let Connected { connection, mut driver, sha } = connected;
-        let presence = async {
-            if let Some(presence) = &self.presence {
-                presence.keep(connection.clone()).await;
+        let heartbeat = async {
+            if let Some(heartbeat) = &self.heartbeat {
+                heartbeat.keep(connection.clone()).await;
             }
             std::future::pending::<Fault>().await
         };
-        let served = Served { queue: FairMutex::new(queue), answered: AtomicBool::new(false) };
-        let calls = |turn| self.calls(turn, &served, connection.clone(), sha.clone());
+        let session = Session { queue: FairMutex::new(queue), answered: AtomicBool::new(false) };
+        let calls = |turn| self.calls(turn, &session, connection.clone(), sha.clone());
         // In this order: what is answered first writes, and then the driver carries it out in the same turn.
         let fault = tokio::select! {
             biased;
             fault = calls(Turn::Next) => fault,
-            fault = calls(Turn::Crowded) => fault,
-            fault = presence => fault,
+            fault = calls(Turn::Overflow) => fault,
+            fault = heartbeat => fault,
             () = &mut driver => Fault::new(StoreError::Closed, "the connection was closed"),
         };
-        if served.answered.into_inner() {
+        if session.answered.into_inner() {
             *pause = SHORTEST_PAUSE;
         }
         fault
@@ -198,27 +202,27 @@ impl Connection {
     async fn calls(
         &self,
         turn: Turn,
-        served: &Served<'_>,
+        session: &Session<'_>,
         mut connection: MultiplexedConnection,
         mut sha: String,
     ) -> Fault {
         let mut batch = Vec::with_capacity(CHARGES);
         loop {
-            if turn == Turn::Crowded {
-                self.crowded.notified().await;
+            if turn == Turn::Overflow {
+                self.overflow.notified().await;
             }
             {
-                let mut queue = served.queue.lock().await;
-                if turn == Turn::Crowded && queue.len() < CHARGES {
+                let mut queue = session.queue.lock().await;
+                if turn == Turn::Overflow && queue.len() < CHARGES {
                     continue;
                 }
                 self.fill(&mut batch, &mut queue).await;
             }
             batch = self.shared.hooks.gather(batch);
-            if let Err(fault) = self.call(&mut batch, &served.queue, &mut connection, &mut sha).await {
+            if let Err(fault) = self.call(&mut batch, &session.queue, &mut connection, &mut sha).await {
                 return fault;
             }
-            served.answered.store(true, Ordering::Relaxed);
+            session.answered.store(true, Ordering::Relaxed);
         }
     }
 
@@ -231,7 +235,7 @@ impl Connection {
         sha: &mut String,
     ) -> Result<(), Fault> {
         let started = self.clock.now();
-        let sent = self.shared.envelope.sending(started);
+        let sent = self.shared.deny_cache.stamp(started);
         let requests = batch.len();
         let (plans, asked): (Vec<_>, Vec<_>) =
             batch.iter_mut().map(|PendingTake { plan, answer, since, .. }| (&**plan, (*since, answer))).unzip();
@@ -251,19 +255,19 @@ impl Connection {
             Err(fault) => (0, outlived(fault.error).then(|| fault.clone())),
         };
         let callers = batch.iter().filter_map(|waiting| waiting.caller.as_deref());
-        let marks = SpanLinks::of(callers, outcome.as_ref().err().map(|fault| fault.error));
-        self.report.tell(Event::Called(Called { requests, took, healed, fault, marks }));
+        let span_links = SpanLinks::of(callers, outcome.as_ref().err().map(|fault| fault.error));
+        self.events.send(Event::CallEnded(CallReport { requests, took, healed, fault, span_links }));
         match outcome {
             Ok(Reply { now, settlements, left, .. }) => {
-                let known = self.shared.hooks.known_since(sent, || self.shared.envelope.sending(self.clock.now()));
-                for Left { key, state, short, reset_after } in left {
+                let known = self.shared.hooks.known_since(sent, || self.shared.deny_cache.stamp(self.clock.now()));
+                for BucketAfterCall { key, state, short, reset_after } in left {
                     if let Some(since) = known.filter(|_| short) {
-                        self.shared.envelope.remember(key, state.clone(), now, since);
+                        self.shared.deny_cache.remember(key, state.clone(), now, since);
                     }
-                    self.shared.local.saw(key, state, now, reset_after, started);
+                    self.shared.fallback.observe(key, state, now, reset_after, started);
                 }
                 for (mut waiting, settlement) in batch.drain(..).zip(settlements) {
-                    waiting.answer.send(Ok(Some(Taken { now, settlement, evicted: 0, source: Source::Store })));
+                    waiting.answer.send(Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Store })));
                 }
                 Ok(())
             }
@@ -343,7 +347,7 @@ impl Connection {
         let (mut charges, most) = (0, self.shared.hooks.requests(REQUESTS));
         let mut add = |batch: &mut Vec<PendingTake>, waiting: PendingTake, now: Timestamp| {
             if let Some(waiting) = waiting.still_there(now, self.settings.timeout) {
-                if !batch.last().is_some_and(|last| alike(&last.plan, &waiting.plan)) {
+                if !batch.last().is_some_and(|last| is_same_take(&last.plan, &waiting.plan)) {
                     charges += waiting.plan.charges().count();
                 }
                 batch.push(waiting);

@@ -19,15 +19,15 @@ use crate::limit::key::BucketKey;
 use crate::limit::outcome::{Outcome, Verdict};
 
 /// The most buckets that are known to be short.
-const KNOWN: usize = 65_536;
+const MAX_BUCKETS: usize = 65_536;
 /// How long what was seen counts.
-const FRESH: Micros = Micros(1_000_000);
+const MAX_AGE: Micros = Micros(1_000_000);
 /// One in so many: how much faster Redis' clock may run than ours.
 const SKEW: u64 = 1_000;
 
 /// What Redis has shown of a bucket.
 #[derive(Clone, Debug)]
-struct Known {
+struct ShortBucket {
     state: State,
     /// On Redis' clock: when it was so.
     decided: Timestamp,
@@ -39,38 +39,38 @@ struct Known {
 
 /// When a call was sent, and in which epoch.
 #[derive(Clone, Copy, Debug)]
-pub struct Sent {
+pub struct SendStamp {
     at: Timestamp,
     epoch: u64,
 }
 
-/// Shared by all lanes.
+/// Shared by all workers.
 #[derive(Debug)]
 pub struct DenyCache {
-    short: Cache<BucketKey, Known>,
+    short: Cache<BucketKey, ShortBucket>,
     /// Counts how often everything was forgotten.
     epoch: AtomicU64,
 }
 
 impl DenyCache {
     pub fn new() -> DenyCache {
-        DenyCache { short: Cache::new(KNOWN), epoch: AtomicU64::new(0) }
+        DenyCache { short: Cache::new(MAX_BUCKETS), epoch: AtomicU64::new(0) }
     }
 
     /// Forgets everything, also what calls under way will show: behind a new connection there may be another server with
     /// other buckets, and a new configuration may have other numbers.
-    pub fn forget(&self) {
+    pub fn invalidate(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     /// To be asked for before a call leaves; `at` is now, on our clock.
-    pub fn sending(&self, at: Timestamp) -> Sent {
-        Sent { at, epoch: self.epoch.load(Ordering::Acquire) }
+    pub fn stamp(&self, at: Timestamp) -> SendStamp {
+        SendStamp { at, epoch: self.epoch.load(Ordering::Acquire) }
     }
 
     /// Remembers a bucket that could not pay what it was asked for, or could not pay it again.
-    pub fn remember(&self, key: BucketKey, state: State, decided: Timestamp, sent: Sent) {
-        self.short.insert(key, Known { state, decided, sent: sent.at, epoch: sent.epoch });
+    pub fn remember(&self, key: BucketKey, state: State, decided: Timestamp, sent: SendStamp) {
+        self.short.insert(key, ShortBucket { state, decided, sent: sent.at, epoch: sent.epoch });
     }
 
     /// Refuses a plan that Redis would refuse; none when it has to be asked. `now` is on our clock.
@@ -108,11 +108,11 @@ impl DenyCache {
     }
 }
 
-impl Known {
+impl ShortBucket {
     /// The state, and the latest that Redis' clock can show by now; none when it no longer counts.
     fn at_most(self, epoch: u64, now: Timestamp) -> Option<(State, Timestamp)> {
         let passed = now.since(self.sent);
-        let counts = self.epoch == epoch && passed <= FRESH;
+        let counts = self.epoch == epoch && passed <= MAX_AGE;
         counts.then(|| (self.state, self.decided.plus(passed).plus(Micros(passed.0 / SKEW + 1))))
     }
 }
@@ -144,61 +144,61 @@ mod tests {
 
     /// A bucket of 1 per second that Redis has just drained, at its moment 5 s; the call was sent at our moment 1000 s.
     fn drained() -> (DenyCache, Timestamp) {
-        let (envelope, sent) = (DenyCache::new(), Timestamp(1_000_000_000));
+        let (deny_cache, sent) = (DenyCache::new(), Timestamp(1_000_000_000));
         let drained = plan([charge(1, 1000, 1, 1000)]);
         let (_, entries) = settle(&drained, &[None], Timestamp(5_000_000));
         let state = entries[0].clone().unwrap().state;
-        envelope.remember(BucketKey([1; 16]), state, Timestamp(5_000_000), envelope.sending(sent));
-        (envelope, sent)
+        deny_cache.remember(BucketKey([1; 16]), state, Timestamp(5_000_000), deny_cache.stamp(sent));
+        (deny_cache, sent)
     }
 
-    fn wait(envelope: &DenyCache, plan: &Plan, now: Timestamp) -> Option<Micros> {
-        envelope.refuse(plan, now).map(|(_, settlement)| settlement.enforced[0].retry_after)
+    fn wait(deny_cache: &DenyCache, plan: &Plan, now: Timestamp) -> Option<Micros> {
+        deny_cache.refuse(plan, now).map(|(_, settlement)| settlement.enforced[0].retry_after)
     }
 
     #[test]
     fn a_drained_bucket_is_not_asked_until_it_could_pay() {
-        let (envelope, sent) = drained();
+        let (deny_cache, sent) = drained();
         let one = plan([charge(1, 1000, 1, 1000)]);
-        assert_eq!(wait(&envelope, &one, sent), Some(Micros(999_999)));
-        assert_eq!(wait(&envelope, &one, sent.plus(Micros(500_000))), Some(Micros(499_499)));
+        assert_eq!(wait(&deny_cache, &one, sent), Some(Micros(999_999)));
+        assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(500_000))), Some(Micros(499_499)));
         // A thousandth early, and never late.
-        assert_eq!(wait(&envelope, &one, sent.plus(Micros(998_000))), Some(Micros(1_001)));
-        assert_eq!(wait(&envelope, &one, sent.plus(Micros(999_500))), None);
+        assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(998_000))), Some(Micros(1_001)));
+        assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(999_500))), None);
         // A smaller cost comes sooner.
-        assert_eq!(wait(&envelope, &plan([charge(1, 1000, 1, 100)]), sent.plus(Micros(200_000))), None);
+        assert_eq!(wait(&deny_cache, &plan([charge(1, 1000, 1, 100)]), sent.plus(Micros(200_000))), None);
     }
 
     #[test]
     fn of_any_number_of_short_buckets_only_so_many_are_known() {
-        let (envelope, sent) = drained();
-        let known = envelope.short.get(&BucketKey([1; 16])).unwrap();
+        let (deny_cache, sent) = drained();
+        let known = deny_cache.short.get(&BucketKey([1; 16])).unwrap();
         let key = |number: u32| BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
         for number in 0..200_000 {
-            envelope.remember(key(number), known.state.clone(), known.decided, envelope.sending(sent));
+            deny_cache.remember(key(number), known.state.clone(), known.decided, deny_cache.stamp(sent));
         }
         // The last are known, and the table is used as far as it may.
-        assert!((KNOWN / 2..=KNOWN).contains(&envelope.short.len()), "{}", envelope.short.len());
+        assert!((MAX_BUCKETS / 2..=MAX_BUCKETS).contains(&deny_cache.short.len()), "{}", deny_cache.short.len());
     }
 
     #[test]
     fn what_was_seen_counts_for_a_second_and_under_the_same_connection() {
-        let (envelope, sent) = drained();
+        let (deny_cache, sent) = drained();
         let dear = plan([charge(1, 1, 1, 1000)]);
-        assert!(wait(&envelope, &dear, sent.plus(FRESH)).is_some());
-        assert_eq!(wait(&envelope, &dear, sent.plus(Micros(FRESH.0 + 1))), None);
-        envelope.forget();
-        assert_eq!(wait(&envelope, &dear, sent), None);
+        assert!(wait(&deny_cache, &dear, sent.plus(MAX_AGE)).is_some());
+        assert_eq!(wait(&deny_cache, &dear, sent.plus(Micros(MAX_AGE.0 + 1))), None);
+        deny_cache.invalidate();
+        assert_eq!(wait(&deny_cache, &dear, sent), None);
     }
 
     #[test]
     fn of_a_bucket_that_was_not_asked_nothing_is_said() {
-        let (envelope, sent) = drained();
+        let (deny_cache, sent) = drained();
         let both = plan([charge(2, 1000, 5, 1000), charge(1, 1000, 1, 1000)]);
-        let (_, settlement) = envelope.refuse(&both, sent).unwrap();
+        let (_, settlement) = deny_cache.refuse(&both, sent).unwrap();
         let verdicts: Vec<_> = settlement.enforced.iter().map(|outcome| outcome.verdict).collect();
         assert_eq!((settlement.verdict, verdicts), (Verdict::Deny, vec![Verdict::Unasked, Verdict::Deny]));
-        assert_eq!(envelope.refuse(&plan([charge(2, 1000, 5, 1000)]), sent), None);
+        assert_eq!(deny_cache.refuse(&plan([charge(2, 1000, 5, 1000)]), sent), None);
     }
 
     proptest! {
@@ -216,14 +216,14 @@ mod tests {
             let asked = charge(1, rate, burst, cost);
             let took = charge(1, rate, burst, spent.min(burst * 1000));
             let start = Timestamp(1 << 50);
-            // Sent at our 0; it ran `delay` later, on a clock of its own.
+            // SendStamp at our 0; it ran `delay` later, on a clock of its own.
             let ran = start.plus(Micros(delay));
             let (_, entries) = settle(&plan([took]), &[None], ran);
             let mut state = entries[0].clone().unwrap().state;
-            let envelope = DenyCache::new();
-            envelope.remember(asked.key, state.clone(), ran, envelope.sending(Timestamp(0)));
+            let deny_cache = DenyCache::new();
+            deny_cache.remember(asked.key, state.clone(), ran, deny_cache.stamp(Timestamp(0)));
             let now = Timestamp(later);
-            if envelope.refuse(&plan([asked.clone()]), now).is_some() {
+            if deny_cache.refuse(&plan([asked.clone()]), now).is_some() {
                 let there = start.plus(Micros(later.max(delay)));
                 let mut others = others;
                 others.sort_unstable();

@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
 use super::connect::send;
-use super::deny_cache::Sent;
+use super::deny_cache::SendStamp;
 use super::queue::PendingTake;
 use crate::base::time::{Clock, Timestamp};
 #[cfg(feature = "test-hooks")]
@@ -72,7 +72,7 @@ impl Hooks {
 
     /// From when the levels of a reply count, for what is refused without a call; none: they do not. `received` is the
     /// moment at which it came.
-    pub fn known_since(&self, sent: Sent, received: impl FnOnce() -> Sent) -> Option<Sent> {
+    pub fn known_since(&self, sent: SendStamp, received: impl FnOnce() -> SendStamp) -> Option<SendStamp> {
         #[cfg(feature = "test-hooks")]
         match (self.refusals, self.flaw) {
             (Refusals::Asked, _) => return None,

@@ -13,17 +13,17 @@ use redis::{Cmd, Value};
 use super::connect::{load, send};
 use crate::base::time;
 use crate::store::error::{Fault, StoreError};
+use crate::store::events::{Event, EventSink, GATEWAY_TTL, RunningGateway};
 use crate::store::fallback::FallbackShare;
-use crate::store::report::{Event, GATEWAY_COUNTS, Report, Running};
 
 const SCRIPT: &str = include_str!("heartbeat.lua");
 
 /// How often it is told. The others divide by one more as soon as they have told once themselves.
 const BEAT: Duration = Duration::from_secs(2);
 /// In microseconds, as the script counts.
-const COUNTS: u64 = GATEWAY_COUNTS.0;
+const TTL: u64 = GATEWAY_TTL.0;
 /// Of a name or a hash, in bytes.
-const LONGEST: usize = 64;
+const MAX_LENGTH: usize = 64;
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -33,29 +33,34 @@ pub struct Heartbeat {
     /// Drawn by lot: nobody has to give it a name.
     name: [u8; 8],
     keys: [Vec<u8>; 2],
-    running: Arc<Mutex<Running>>,
-    local: Arc<FallbackShare>,
-    report: Report,
+    this_gateway: Arc<Mutex<RunningGateway>>,
+    fallback: Arc<FallbackShare>,
+    events: EventSink,
 }
 
 impl Heartbeat {
-    pub fn new(prefix: &str, running: Arc<Mutex<Running>>, local: Arc<FallbackShare>, report: Report) -> Heartbeat {
+    pub fn new(
+        prefix: &str,
+        this_gateway: Arc<Mutex<RunningGateway>>,
+        fallback: Arc<FallbackShare>,
+        events: EventSink,
+    ) -> Heartbeat {
         // Shorter than any bucket's key.
         let keys = ["gateways", "running"].map(|list| format!("{prefix}:{list}").into_bytes());
         // The only randomness of the standard library that two machines cannot have in common.
         let name = RandomState::new().hash_one(prefix).to_le_bytes();
-        Heartbeat { name, keys, running, local, report }
+        Heartbeat { name, keys, this_gateway, fallback, events }
     }
 
     /// Tells and hears, for as long as the connection lasts. What goes wrong is left to those who ask for more.
     pub async fn keep(&self, mut connection: MultiplexedConnection) {
         let mut sha = String::new();
         loop {
-            match time::timeout(PATIENCE, self.tell(&mut connection, &mut sha)).await {
+            match time::timeout(PATIENCE, self.exchange(&mut connection, &mut sha)).await {
                 Ok(Ok(Some((alive, others)))) => {
-                    self.report.tell(Event::Gateways { alive: self.local.heard(alive), others });
+                    self.events.send(Event::Gateways { alive: self.fallback.set_gateways(alive), others });
                 }
-                Ok(Err(fault)) => self.report.tell(Event::Unheard(fault)),
+                Ok(Err(fault)) => self.events.send(Event::HeartbeatError(fault)),
                 Ok(Ok(None)) | Err(_) => {}
             }
             // Spread out, so that gateways which lost their server together do not tell together.
@@ -64,12 +69,12 @@ impl Heartbeat {
     }
 
     /// How many are alive, and what the others run. None: it could not be told this time.
-    async fn tell(&self, connection: &mut MultiplexedConnection, sha: &mut String) -> Result<Heard, Fault> {
-        let running = written(&self.running.lock());
+    async fn exchange(&self, connection: &mut MultiplexedConnection, sha: &mut String) -> Result<ExchangeReply, Fault> {
+        let running = encode(&self.this_gateway.lock());
         let [list, runs] = &self.keys;
         let command = |sha: &str| {
             let mut command = Cmd::new();
-            command.arg("EVALSHA").arg(sha).arg(2).arg(list).arg(runs).arg(&self.name).arg(COUNTS).arg(&running);
+            command.arg("EVALSHA").arg(sha).arg(2).arg(list).arg(runs).arg(&self.name).arg(TTL).arg(&running);
             command
         };
         let reply = match send(connection, &command(sha)).await {
@@ -85,41 +90,41 @@ impl Heartbeat {
             Err(error) if error.code() == Some("NOSCRIPT") => Ok(None),
             Ok(Value::Array(parts)) => match &parts[..] {
                 [Value::Int(alive @ 1..), Value::BulkString(others)] => {
-                    Ok(Some((u64::try_from(*alive).map_err(|_| garbled())?, read(others))))
+                    Ok(Some((u64::try_from(*alive).map_err(|_| unexpected_reply())?, decode(others))))
                 }
-                _ => Err(garbled()),
+                _ => Err(unexpected_reply()),
             },
-            Ok(_) => Err(garbled()),
+            Ok(_) => Err(unexpected_reply()),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-type Heard = Option<(u64, Vec<Running>)>;
+type ExchangeReply = Option<(u64, Vec<RunningGateway>)>;
 
 /// Each part behind its length.
-fn written(running: &Running) -> Vec<u8> {
-    let parts =
-        [&running.host, &running.configuration].map(|part| part.as_bytes().get(..LONGEST).unwrap_or(part.as_bytes()));
+fn encode(running: &RunningGateway) -> Vec<u8> {
+    let parts = [&running.host, &running.configuration]
+        .map(|part| part.as_bytes().get(..MAX_LENGTH).unwrap_or(part.as_bytes()));
     parts.iter().flat_map(|part| [&[u8::try_from(part.len()).unwrap_or(0)][..], *part].concat()).collect()
 }
 
 /// Those that tell what they run, in words that a gateway would use: whoever may write to Redis can write anything.
-fn read(others: &[u8]) -> Vec<Running> {
+fn decode(others: &[u8]) -> Vec<RunningGateway> {
     let mut rest = others;
     let mut read = Vec::new();
-    while let Some((host, configuration, after)) = one(rest) {
+    while let Some((host, configuration, after)) = entry(rest) {
         rest = after;
-        let is_plain = |part: &[u8]| part.len() <= LONGEST && part.iter().all(|byte| byte.is_ascii_graphic());
+        let is_plain = |part: &[u8]| part.len() <= MAX_LENGTH && part.iter().all(|byte| byte.is_ascii_graphic());
         if is_plain(host) && is_plain(configuration) && !configuration.is_empty() {
             let [host, configuration] = [host, configuration].map(|part| String::from_utf8_lossy(part).into_owned());
-            read.push(Running { host, configuration });
+            read.push(RunningGateway { host, configuration });
         }
     }
     read
 }
 
-fn one(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+fn entry(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (host, rest) = part(bytes.get(16..)?)?;
     let (configuration, rest) = part(rest)?;
     Some((host, configuration, rest))
@@ -130,34 +135,35 @@ fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::from(*length))
 }
 
-fn garbled() -> Fault {
-    Fault::new(StoreError::Garbled, "the list of gateways was answered with something else")
+fn unexpected_reply() -> Fault {
+    Fault::new(StoreError::UnexpectedReply, "the list of gateways was answered with something else")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn running(host: &str, configuration: &str) -> Running {
-        Running { host: host.to_owned(), configuration: configuration.to_owned() }
+    fn running(host: &str, configuration: &str) -> RunningGateway {
+        RunningGateway { host: host.to_owned(), configuration: configuration.to_owned() }
     }
 
     #[test]
     fn what_is_written_is_read_and_what_no_gateway_writes_is_left_out() {
-        let list =
-            |all: &[Running]| all.iter().flat_map(|one| [&[7; 16][..], &written(one)].concat()).collect::<Vec<u8>>();
+        let list = |all: &[RunningGateway]| {
+            all.iter().flat_map(|one| [&[7; 16][..], &encode(one)].concat()).collect::<Vec<u8>>()
+        };
         let (one, other) = (running("gw-1.example", "4b17"), running("", "9c17a0e2"));
-        assert_eq!(read(&list(&[one.clone(), other.clone()])), [one.clone(), other.clone()]);
+        assert_eq!(decode(&list(&[one.clone(), other.clone()])), [one.clone(), other.clone()]);
         for wrong in [running("a b", "1"), running("a\u{1b}[1m", "1"), running("é", "1"), running("a", "")] {
             let one = std::slice::from_ref(&one);
-            assert_eq!(read(&list(&[&[wrong][..], one].concat())), one);
+            assert_eq!(decode(&list(&[&[wrong][..], one].concat())), one);
         }
-        assert_eq!(read(&list(&[running(&"a".repeat(300), "1")])), [running(&"a".repeat(LONGEST), "1")]);
+        assert_eq!(decode(&list(&[running(&"a".repeat(300), "1")])), [running(&"a".repeat(MAX_LENGTH), "1")]);
         // Cut anywhere, what was whole before the cut is read.
         let bytes = list(&[one.clone(), other]);
         for cut in 0..bytes.len() {
             let first = list(std::slice::from_ref(&one)).len();
-            assert_eq!(read(&bytes[..cut]).len(), usize::from(cut >= first), "{cut}");
+            assert_eq!(decode(&bytes[..cut]).len(), usize::from(cut >= first), "{cut}");
         }
     }
 }

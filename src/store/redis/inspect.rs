@@ -47,7 +47,7 @@ impl Inspector {
     }
 
     /// The same, and from then on nothing is kept of them: they are full.
-    pub async fn forget(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
+    pub async fn remove(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         let forget = |key: &BucketKey| {
             let mut command = Cmd::new();
             command.arg("DEL").arg(key_name(&self.prefix, key));
@@ -68,12 +68,12 @@ impl Inspector {
         loop {
             let mut command = Cmd::new();
             command.arg("SCAN").arg(&cursor).arg("MATCH").arg(format!("{}:*", self.prefix)).arg("COUNT").arg(BITE);
-            let Value::Array(mut parts) = self.one(&command).await? else { return Err(garbled("SCAN")) };
+            let Value::Array(mut parts) = self.one(&command).await? else { return Err(unexpected_reply("SCAN")) };
             let (Some(Value::Array(names)), Some(Value::BulkString(next))) = (parts.pop(), parts.pop()) else {
-                return Err(garbled("SCAN"));
+                return Err(unexpected_reply("SCAN"));
             };
             for name in names {
-                let Value::BulkString(name) = name else { return Err(garbled("SCAN")) };
+                let Value::BulkString(name) = name else { return Err(unexpected_reply("SCAN")) };
                 // What is longer or shorter is no bucket, such as the list of gateways.
                 let key = name.get(self.prefix.len() + 1..).and_then(|key| key.try_into().ok()).map(BucketKey);
                 // Redis may tell a key twice.
@@ -104,7 +104,7 @@ impl Inspector {
         commands.extend(then.iter().cloned());
         let mut answers = self.all(&commands).await?.into_iter();
         let states = answers.by_ref().take(keys.len()).map(read).collect::<Result<Vec<_>, _>>()?;
-        let now = answers.next().ok_or_else(|| garbled("TIME"))?.and_then(|value| moment(&value));
+        let now = answers.next().ok_or_else(|| unexpected_reply("TIME"))?.and_then(|value| moment(&value));
         answers.try_for_each(|answer| answer.map(drop))?;
         Ok((now?, states))
     }
@@ -123,7 +123,7 @@ impl Inspector {
         let sent = self.connection.send_packed_commands(&pipeline, 0, commands.len());
         let answers = tokio::time::timeout(PATIENCE, sent).await.map_err(|_| overdue())??;
         if answers.len() != commands.len() {
-            return Err(garbled("a pipeline"));
+            return Err(unexpected_reply("a pipeline"));
         }
         Ok(answers.into_iter().map(|answer| answer.extract_error().map_err(Fault::from)).collect())
     }
@@ -146,9 +146,9 @@ fn moment(answer: &Value) -> Result<Timestamp, Fault> {
     match answer {
         Value::Array(parts) => match (parts.first().and_then(number), parts.get(1).and_then(number)) {
             (Some(seconds), Some(micros)) => Ok(Timestamp(seconds.saturating_mul(1_000_000).saturating_add(micros))),
-            _ => Err(garbled("TIME")),
+            _ => Err(unexpected_reply("TIME")),
         },
-        _ => Err(garbled("TIME")),
+        _ => Err(unexpected_reply("TIME")),
     }
 }
 
@@ -156,6 +156,6 @@ fn overdue() -> Fault {
     Fault::new(StoreError::Timeout, format!("no answer within {PATIENCE:?}"))
 }
 
-fn garbled(command: &str) -> Fault {
-    Fault::new(StoreError::Garbled, format!("{command} was answered with something else"))
+fn unexpected_reply(command: &str) -> Fault {
+    Fault::new(StoreError::UnexpectedReply, format!("{command} was answered with something else"))
 }

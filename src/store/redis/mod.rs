@@ -1,8 +1,8 @@
 //! Keeps buckets in Redis, where many gateways share them.
 //!
 //! One script does all buckets of many requests in one act, on the server's clock; nothing is granted here, and nothing
-//! is held that another gateway could want. What cannot be paid yet in any case is refused without asking. Each lane
-//! has one link and one queue: what arrives while a call is under way travels together in the next one, so no request
+//! is held that another gateway could want. What cannot be paid yet in any case is refused without asking. Each worker
+//! has one connection and one queue: what arrives while a call is under way travels together in the next one, so no request
 //! waits for a timer.
 //!
 //! Invariants: a call whose bytes may have left is never sent again, except once on an answer that proves that it did
@@ -26,12 +26,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::breaker::{Breaker, Change, Permit};
+use super::breaker::{Breaker, CallResult, Change, Permit};
 use super::caller::Caller;
 use super::error::StoreError;
+use super::events::{Event, EventSink, RunningGateway};
 use super::fallback::FallbackShare;
-use super::reply::{Source, Taken};
-use super::report::{Event, Report, Running};
+use super::reply::{Source, TakeReply};
 use super::worker::Worker;
 use crate::base::host_name::host_name;
 use crate::base::time::Clock;
@@ -46,120 +46,129 @@ pub use url::Url;
 #[derive(Debug)]
 pub struct Redis {
     /// What decides while Redis gives no answer.
-    pub local: Arc<FallbackShare>,
-    links: Box<[Connection]>,
-    /// One permit for each lane that has been tried.
-    tried: Semaphore,
+    pub fallback: Arc<FallbackShare>,
+    connections: Box<[Connection]>,
+    /// One permit for each worker that has been first_attempts.
+    first_attempts: Semaphore,
     /// What the others are told that this gateway runs.
-    running: Arc<Mutex<Running>>,
-    envelope: Arc<DenyCache>,
+    this_gateway: Arc<Mutex<RunningGateway>>,
+    deny_cache: Arc<DenyCache>,
     breaker: Arc<Breaker>,
     clock: Clock,
-    report: Report,
+    events: EventSink,
 }
 
 impl Redis {
-    pub fn new(settings: Settings, lanes: usize, clock: Clock, report: Report) -> Redis {
-        Redis::with(Hooks::default(), settings, lanes, clock, report)
+    pub fn new(settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Redis {
+        Redis::with(Hooks::default(), settings, workers, clock, events)
     }
 
     /// As a test chooses.
-    pub fn with(hooks: Hooks, settings: Settings, lanes: usize, clock: Clock, report: Report) -> Redis {
+    pub fn with(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Redis {
         let shared = Shared {
-            envelope: Arc::new(DenyCache::new()),
+            deny_cache: Arc::new(DenyCache::new()),
             breaker: Arc::new(Breaker::new(settings.breaker)),
-            local: Arc::new(FallbackShare::new(settings.gateways, clock.clone())),
-            running: Arc::new(Mutex::new(Running { host: host_name(), configuration: String::new() })),
+            fallback: Arc::new(FallbackShare::new(settings.gateways, clock.clone())),
+            this_gateway: Arc::new(Mutex::new(RunningGateway { host: host_name(), configuration: String::new() })),
             hooks,
         };
-        let link =
-            |lane| Connection::new(Worker(lane), settings.clone(), clock.clone(), report.clone(), shared.clone());
-        let links = (0..lanes).map(link).collect();
-        let Shared { envelope, breaker, local, running, .. } = shared;
-        Redis { local, links, tried: Semaphore::new(0), running, envelope, breaker, clock, report }
-    }
-
-    pub async fn run(&self, lane: Worker) {
-        if let Some(link) = self.links.get(lane.0) {
-            link.run(&self.tried).await;
+        let connection =
+            |worker| Connection::new(Worker(worker), settings.clone(), clock.clone(), events.clone(), shared.clone());
+        let connections = (0..workers).map(connection).collect();
+        let Shared { deny_cache, breaker, fallback, this_gateway, .. } = shared;
+        Redis {
+            fallback,
+            connections,
+            first_attempts: Semaphore::new(0),
+            this_gateway,
+            deny_cache,
+            breaker,
+            clock,
+            events,
         }
     }
 
-    pub async fn tried(&self) {
-        let lanes = u32::try_from(self.links.len()).unwrap_or(u32::MAX);
+    pub async fn run(&self, worker: Worker) {
+        if let Some(connection) = self.connections.get(worker.0) {
+            connection.run(&self.first_attempts).await;
+        }
+    }
+
+    pub async fn first_attempt(&self) {
+        let workers = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
         // It is never closed; and if it were, there would be nothing to wait for.
-        drop(self.tried.acquire_many(lanes).await);
+        drop(self.first_attempts.acquire_many(workers).await);
     }
 
     pub async fn take(
         &self,
-        lane: Worker,
+        worker: Worker,
         plan: &Plan,
         caller: Option<Arc<dyn Caller>>,
-    ) -> Result<Option<Taken>, StoreError> {
-        let link = self.links.get(lane.0).ok_or(StoreError::Unreachable)?;
-        // A link that is down knows nothing any more, and nobody waits for it: that is not the breaker's business.
-        link.usable()?;
+    ) -> Result<Option<TakeReply>, StoreError> {
+        let connection = self.connections.get(worker.0).ok_or(StoreError::Unreachable)?;
+        // A connection that is down knows nothing any more, and nobody waits for it: that is not the breaker's business.
+        connection.usable()?;
         let now = self.clock.now();
-        if let Some((now, settlement)) = self.envelope.refuse(plan, now) {
-            return Ok(Some(Taken { now, settlement, evicted: 0, source: Source::Cached }));
+        if let Some((now, settlement)) = self.deny_cache.refuse(plan, now) {
+            return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached }));
         }
-        let leave = self.breaker.ask(now);
-        if leave == Permit::Refused {
+        let permit = self.breaker.acquire(now);
+        if permit == Permit::Refused {
             return Err(StoreError::BreakerOpen);
         }
-        let asked = Asked { redis: self, leave, answered: false };
+        let pending = Pending { redis: self, permit, answered: false };
         let (answer, answered) = ReplySender::new();
-        link.ask(PendingTake { plan: Box::new(plan.clone()), answer, caller, since: now })?;
-        // The link says so when it takes too long. If it says nothing, it was lost with the call on its way.
+        connection.ask(PendingTake { plan: Box::new(plan.clone()), answer, caller, since: now })?;
+        // The connection says so when it takes too long. If it says nothing, it was lost with the call on its way.
         let taken = answered.await.unwrap_or(Err(StoreError::Closed));
-        // Nothing was learnt from one that was not asked for any more.
+        // Nothing was learnt from one that was not pending for any more.
         if !matches!(taken, Ok(None)) {
-            asked.done(taken.is_ok());
+            pending.done(if taken.is_ok() { CallResult::Success } else { CallResult::Failure });
         }
         taken
     }
 
-    pub fn runs(&self, configuration: &str) {
-        configuration.clone_into(&mut self.running.lock().configuration);
+    pub fn announce(&self, configuration: &str) {
+        configuration.clone_into(&mut self.this_gateway.lock().configuration);
     }
 
-    /// From here on every bucket is asked for again.
-    pub fn forget(&self) {
-        self.envelope.forget();
+    /// From here on every bucket is pending for again.
+    pub fn invalidate(&self) {
+        self.deny_cache.invalidate();
     }
 
-    fn tell(&self, change: Change) {
+    fn publish(&self, change: Change) {
         match change {
-            Change::Opened => self.report.tell(Event::BreakerOpened),
-            Change::Closed => self.report.tell(Event::BreakerClosed),
+            Change::Opened => self.events.send(Event::BreakerOpened),
+            Change::Closed => self.events.send(Event::BreakerClosed),
             Change::None => {}
         }
     }
 }
 
-/// A request that was given leave, and gives it back if it never comes to an answer: its client may go away.
-struct Asked<'r> {
+/// A request that was given a permit, and gives it back if it never comes to an answer: its client may go away.
+struct Pending<'r> {
     redis: &'r Redis,
-    leave: Permit,
+    permit: Permit,
     answered: bool,
 }
 
-impl Asked<'_> {
-    fn done(mut self, good: bool) {
+impl Pending<'_> {
+    fn done(mut self, result: CallResult) {
         self.answered = true;
         let Redis { breaker, clock, .. } = self.redis;
         // As long as nothing has failed, nothing is to be told, and no clock to be read.
-        if !good || breaker.is_troubled() {
-            self.redis.tell(breaker.answered(self.leave, good, clock.now()));
+        if result == CallResult::Failure || breaker.is_troubled() {
+            self.redis.publish(breaker.record(self.permit, result, clock.now()));
         }
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            self.redis.breaker.returned(self.leave);
+            self.redis.breaker.release(self.permit);
         }
     }
 }

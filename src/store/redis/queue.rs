@@ -8,13 +8,13 @@ use crate::base::time::{Micros, Timestamp};
 use crate::limit::charge::Plan;
 use crate::store::caller::Caller;
 use crate::store::error::StoreError;
-use crate::store::reply::Taken;
+use crate::store::reply::TakeReply;
 
 /// Who has waited for longer may have gone, and is looked after.
 const LONG: Micros = Micros(1_000);
 
 /// None for one whose caller had gone before it was sent.
-pub type Answered = Result<Option<Taken>, StoreError>;
+pub type Answered = Result<Option<TakeReply>, StoreError>;
 
 /// A request on its way.
 #[derive(Debug)]

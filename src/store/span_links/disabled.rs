@@ -1,4 +1,4 @@
-//! Stands in for marks where there are no traces: it takes no room, and nobody who asked is looked at.
+//! Stands in for span_links where there are no traces: it takes no room, and nobody who asked is looked at.
 
 use crate::store::caller::Caller;
 use crate::store::error::StoreError;

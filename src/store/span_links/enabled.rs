@@ -1,4 +1,4 @@
-//! Keeps the marks of a call, and how it failed.
+//! Keeps the span_links of a call, and how it failed.
 
 use crate::store::caller::{Caller, SpanLink};
 use crate::store::error::StoreError;
@@ -14,6 +14,6 @@ pub struct SpanLinks {
 impl SpanLinks {
     pub fn of<'c>(callers: impl Iterator<Item = &'c dyn Caller>, error: Option<StoreError>) -> SpanLinks {
         // Where nobody is marked, which is nearly every call, nothing is allocated.
-        SpanLinks { decisions: callers.filter_map(Caller::mark).collect(), error }
+        SpanLinks { decisions: callers.filter_map(Caller::span_link).collect(), error }
     }
 }

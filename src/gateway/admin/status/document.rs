@@ -17,7 +17,7 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::Event;
 use crate::limit::rule::{Action, Mode, Policy, Rule};
 use crate::limit::rule_set::CompiledLimit;
-use crate::store::{Running, Store};
+use crate::store::{RunningGateway, Store};
 
 /// Of more rows, those that were asked most often.
 const MOST_ROWS: usize = 2000;
@@ -37,7 +37,7 @@ struct Document<'d> {
     config: InForce<'d>,
     store: Buckets,
     /// Other gateways on the same store that run something else.
-    others: Vec<Running>,
+    others: Vec<RunningGateway>,
     answers: Answers,
     decisions: BTreeMap<Cow<'d, str>, u64>,
     refused: BTreeMap<Cow<'d, str>, u64>,

@@ -105,7 +105,7 @@ impl Caller for Marked {
         self.caller.as_ref().is_some_and(|caller| caller.has_left())
     }
 
-    fn mark(&self) -> Option<SpanLink> {
+    fn span_link(&self) -> Option<SpanLink> {
         Some(self.mark)
     }
 }

@@ -14,7 +14,7 @@ use super::sampling::random_span;
 use super::spans::{at, number};
 use crate::base::time::{Micros, Timestamp};
 use crate::store::span_links::SpanLink;
-use crate::store::{Called, Settings};
+use crate::store::{CallReport, Settings};
 
 /// The most links, as the SDK has it.
 const LINKS: usize = 128;
@@ -39,8 +39,8 @@ impl Server {
     }
 
     /// Of a call that has just ended, and served at least one decision that is traced.
-    pub fn span(&self, called: &Called, ended: Timestamp, scope: InstrumentationScope) -> SpanData {
-        let first = called.marks.decisions.first().copied().unwrap_or(SpanLink { trace: 0, span: 0 });
+    pub fn span(&self, called: &CallReport, ended: Timestamp, scope: InstrumentationScope) -> SpanData {
+        let first = called.span_links.decisions.first().copied().unwrap_or(SpanLink { trace: 0, span: 0 });
         let mut attributes = vec![
             KeyValue::new("db.system.name", "redis"),
             KeyValue::new("db.operation.name", "EVALSHA"),
@@ -52,7 +52,7 @@ impl Server {
         if called.healed > 0 {
             attributes.push(KeyValue::new("tollgate.healed", i64::try_from(called.healed).unwrap_or(i64::MAX)));
         }
-        let error = called.fault.as_ref().map(|fault| fault.error).or(called.marks.error);
+        let error = called.fault.as_ref().map(|fault| fault.error).or(called.span_links.error);
         let status = match error {
             Some(error) => {
                 attributes.push(KeyValue::new("error.type", error.name()));
@@ -72,7 +72,7 @@ impl Server {
             attributes,
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
-            links: links(&called.marks.decisions),
+            links: links(&called.span_links.decisions),
             status,
             instrumentation_scope: scope,
         }

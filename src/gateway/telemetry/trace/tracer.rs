@@ -82,8 +82,8 @@ impl Tracer {
 
     /// Hears of the store's calls.
     pub fn hear(&self, event: &Event) {
-        let (Some(tracing), Event::Called(called)) = (&self.0, event) else { return };
-        if !called.marks.decisions.is_empty()
+        let (Some(tracing), Event::CallEnded(called)) = (&self.0, event) else { return };
+        if !called.span_links.decisions.is_empty()
             && let Some(server) = &tracing.server
         {
             self.add(|scope| server.span(called, tracing.clock.wall(), scope));

@@ -14,7 +14,7 @@ use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::redis;
 use tollgate::store::redis::Settings;
 use tollgate::store::redis::fault_injection::Hooks;
-use tollgate::store::{Event, Report, Store, StoreError, Taken, Worker, breaker};
+use tollgate::store::{Event, EventSink, Store, StoreError, TakeReply, Worker, breaker};
 
 use super::{Answer, History, Numbers, Record};
 use crate::support::{Redis, now};
@@ -80,7 +80,7 @@ impl Gateways {
         runtime.block_on(async {
             let driven = Arc::clone(&store);
             let link = tokio::spawn(async move { driven.run(Worker(lane.1)).await });
-            store.tried().await;
+            store.first_attempt().await;
             begin();
             let numbers = Arc::new(AtomicU64::new(0));
             let end = now() + self.lasting;
@@ -119,8 +119,8 @@ impl Gateways {
             breaker: breaker::Settings::default(),
             gateways: 1,
         };
-        let report = Report::new(move |event| {
-            if let Event::Called(_) = event {
+        let report = EventSink::new(move |event| {
+            if let Event::CallEnded(_) = event {
                 calls.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -175,9 +175,9 @@ impl Caller {
     }
 }
 
-fn answer(taken: Result<Option<Taken>, StoreError>) -> Answer {
+fn answer(taken: Result<Option<TakeReply>, StoreError>) -> Answer {
     match taken {
-        Ok(Some(Taken { now, settlement, source, .. })) => {
+        Ok(Some(TakeReply { now, settlement, source, .. })) => {
             let told =
                 |outcome: &Outcome| (outcome.verdict != Verdict::Unasked).then(|| outcome.remaining.thousandths());
             let (now, remaining) = (i64::try_from(now.0).unwrap(), settlement.enforced.iter().map(told).collect());
@@ -187,7 +187,7 @@ fn answer(taken: Result<Option<Taken>, StoreError>) -> Answer {
                 Answer::Refused { now, remaining, source }
             }
         }
-        Err(StoreError::Timeout | StoreError::Closed | StoreError::Garbled) => Answer::Unknown,
+        Err(StoreError::Timeout | StoreError::Closed | StoreError::UnexpectedReply) => Answer::Unknown,
         Ok(None) | Err(_) => Answer::Unasked,
     }
 }

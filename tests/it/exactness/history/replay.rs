@@ -88,7 +88,7 @@ pub fn judge(history: &History, findings: &mut Findings) {
     let moment = |record: &Record| match record.answer {
         Answer::Granted { now, .. } | Answer::Refused { now, source: Source::Store, .. } => Some(now),
         Answer::Unknown => Some(record.asked + history.offset - history.tolerance),
-        Answer::Refused { source: Source::Cached | Source::Local, .. } | Answer::Unasked => None,
+        Answer::Refused { source: Source::Cached | Source::Fallback, .. } | Answer::Unasked => None,
     };
     let mut decided: Vec<(i64, &Record)> =
         history.records.iter().filter_map(|record| Some((moment(record)?, record))).collect();
@@ -114,7 +114,7 @@ pub fn judge(history: &History, findings: &mut Findings) {
                     findings.add(Kind::OutOfTime, || format!("not within {from}..={to}: {record:?}"));
                 }
             }
-            Answer::Refused { source: Source::Cached | Source::Local, .. } => {
+            Answer::Refused { source: Source::Cached | Source::Fallback, .. } => {
                 if !record.charges.iter().any(|(place, cost)| buckets[*place].was_short(*cost, from, to)) {
                     findings.add(Kind::Unjustified, || format!("refused without asking: {record:?}"));
                 }
