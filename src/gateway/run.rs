@@ -14,7 +14,8 @@ use super::bootstrap::{Bootstrapped, Listening};
 use super::process::signals::{Housekeeping, Signals};
 use super::proxy::{Proxy, ProxyLogs};
 use super::runtime::stalled_writes::StalledWrites;
-use super::server::connections::Connections;
+use super::server::connection::ConnectionServer;
+use super::server::connection_limits::ConnectionLimits;
 use super::server::http1::Http1Server;
 use super::server::listener::Thread;
 use super::server::proxy_protocol::ProxyProtocol;
@@ -38,7 +39,7 @@ impl Bootstrapped {
         server.bootstrap();
 
         let stalled_writes = StalledWrites::default();
-        let connections = Arc::new(Connections::new(self.fd_budget, stalled_writes.clone()));
+        let limits = Arc::new(ConnectionLimits::new(self.fd_budget));
         let (conf, logged) = (Arc::clone(&server.configuration), Arc::new(ProxyLogs::default()));
         let proxy = |thread| {
             let (gateway, stalled_writes) = (Arc::clone(&self.gateway), stalled_writes.clone());
@@ -56,17 +57,22 @@ impl Bootstrapped {
             // What one gateway is watched by should not hang on where it listens.
             let label = if alone { "http".to_owned() } else { bound.address.to_string() };
             let gauge = self.gateway.metrics.connections(&label);
-            let headers =
-                listener.proxy_protocol.then(|| Arc::new(ProxyProtocol::new(Arc::clone(&self.gateway), &label)));
-            let door = |number: usize| Http1Server {
+            let (metrics, clock) = (&self.gateway.metrics, &self.gateway.clock);
+            let proxy_protocol =
+                listener.proxy_protocol.then(|| Arc::new(ProxyProtocol::new(metrics, clock.clone(), &label)));
+            let connection_server = |number: usize| ConnectionServer {
                 gateway: Arc::clone(&self.gateway),
-                proxy: Arc::clone(&proxies[number % self.threads]),
-                connections: Arc::clone(&connections),
+                limits: Arc::clone(&limits),
                 gauge: gauge.clone(),
-                headers: headers.clone(),
+                proxy_protocol: proxy_protocol.clone(),
+                http1: Http1Server {
+                    app: Arc::clone(&proxies[number % self.threads]),
+                    gateway: Arc::clone(&self.gateway),
+                    stalled_writes: stalled_writes.clone(),
+                },
             };
             // There may be more sockets than threads: where the process before this one had more of them.
-            for (number, socket) in (0..).zip(bound.services("http", door)) {
+            for (number, socket) in (0..).zip(bound.services("http", connection_server)) {
                 threads[number % self.threads].listen(socket);
             }
         }
@@ -84,7 +90,7 @@ impl Bootstrapped {
             }
         }
         let reload = Mutex::new(Some(self.reload));
-        let open = Arc::clone(&connections.open);
+        let open = limits.open();
         let housekeeping = Housekeeping { gateway: Arc::clone(&self.gateway), status: self.status, open, reload };
         server.add_service(background_service("housekeeping", housekeeping));
         let inherited = self.inherited;

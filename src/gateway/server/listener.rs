@@ -18,7 +18,6 @@ use pingora::services::Service;
 use pingora::services::listening::Service as ListeningService;
 use socket2::{Domain, Socket, Type};
 
-use super::http1::Http1Server;
 use crate::gateway::runtime::supervise;
 
 /// One address, bound once for each thread.
@@ -137,28 +136,28 @@ impl<S: Service> Service for OwnSocket<S> {
 
 /// One of the threads that proxy: its socket of every listener, and what else runs there.
 #[expect(missing_debug_implementations, reason = "Pingora's services have none")]
-pub struct Thread {
+pub struct Thread<A> {
     name: String,
-    sockets: Vec<OwnSocket<ListeningService<Http1Server>>>,
+    sockets: Vec<OwnSocket<ListeningService<A>>>,
     /// Behind a lock because a service may be looked at by several threads, and a task may not.
     beside: Mutex<Option<BoxFuture>>,
 }
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl Thread {
+impl<A> Thread<A> {
     /// `beside` runs on the thread for as long as that lives.
-    pub fn new(name: String, beside: impl Future<Output = ()> + Send + 'static) -> Thread {
+    pub fn new(name: String, beside: impl Future<Output = ()> + Send + 'static) -> Thread<A> {
         Thread { name, sockets: Vec::new(), beside: Mutex::new(Some(Box::pin(beside))) }
     }
 
-    pub fn listen(&mut self, socket: OwnSocket<ListeningService<Http1Server>>) {
+    pub fn listen(&mut self, socket: OwnSocket<ListeningService<A>>) {
         self.sockets.push(socket);
     }
 }
 
 #[async_trait]
-impl Service for Thread {
+impl<A: ServerApp + Send + Sync + 'static> Service for Thread<A> {
     async fn start_service(&mut self, table: Option<ListenFds>, shutdown: ShutdownWatch, per_fd: usize) {
         if let Some(task) = self.beside.get_mut().take() {
             supervise::spawn("store", task);

@@ -1,6 +1,11 @@
-//! The stages of a client connection: listener, PROXY protocol, HTTP/1.1.
+//! The stages of a client connection, from the listening socket to the application that answers its requests.
+//!
+//! [`connection`] lists the stages in their order. The application is a type parameter: no file here knows the proxy.
 
-pub mod connections;
+pub mod connection;
+mod connection_guard;
+pub mod connection_limits;
+mod connections_per_client;
 pub mod http1;
 pub mod listener;
 pub mod proxy_protocol;

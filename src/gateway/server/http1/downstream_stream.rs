@@ -6,29 +6,22 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::{Buf, Bytes, BytesMut};
-use pingora::protocols::raw_connect::ProxyDigest;
-use pingora::protocols::tls::{SslDigest, TlsRef};
-use pingora::protocols::{
-    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, Stream, TimingDigest,
-    UniqueID, UniqueIDType,
-};
+use pingora::protocols::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use super::body_framing::{BodyError, BodyFraming};
-use super::connection_guard::ConnectionSlot;
 use super::lingering_close::linger;
-use super::poll_on_wake::PollOnWake;
-use super::upstream_read_timeout::{UpstreamReadTimeout, UpstreamTimedOut};
+use super::timers::poll_on_wake::PollOnWake;
+use super::timers::upstream_read_timer::{UpstreamReadTimeout, UpstreamTimedOut};
 use crate::base::time::{Clock, Micros};
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::runtime::stalled_writes::{StalledWrites, WriteStall};
+use crate::gateway::server::connection_guard::ConnectionSlot;
 
 /// How much of a next request is read while one is under way.
 const AHEAD: usize = 2 << 10;
@@ -39,7 +32,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// A client's connection, from its first byte to its last.
 #[derive(Debug)]
 pub struct DownstreamStream {
-    stream: Stream,
+    pub(super) inner: Stream,
     /// Whether there may be something to read. Of a stream that reads only where it is asked to: with TLS it would have to
     /// be asked as well when a write has read, or a read has written.
     readable: PollOnWake,
@@ -77,7 +70,7 @@ enum End {
 impl DownstreamStream {
     pub fn new(stream: Stream, held: ConnectionSlot, untaken: StalledWrites, clock: Clock) -> DownstreamStream {
         DownstreamStream {
-            stream,
+            inner: stream,
             readable: PollOnWake::default(),
             held: Some(held),
             ahead: BytesMut::new(),
@@ -107,7 +100,7 @@ impl DownstreamStream {
     pub fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut space = [const { MaybeUninit::<u8>::uninit() }; 2 * AHEAD];
         let mut part = ReadBuf::uninit(&mut space);
-        let stream = Pin::new(&mut self.stream);
+        let stream = Pin::new(&mut self.inner);
         ready!(self.readable.poll(cx, |cx| stream.poll_read(cx, &mut part)))?;
         self.ahead.extend_from_slice(part.filled());
         Poll::Ready(Ok(part.filled().len()))
@@ -165,10 +158,10 @@ impl DownstreamStream {
         self.readable.ask_again();
         let before = buf.filled().len();
         let polled = if room == buf.remaining() {
-            Pin::new(&mut self.stream).poll_read(cx, buf)
+            Pin::new(&mut self.inner).poll_read(cx, buf)
         } else {
             let mut part = ReadBuf::new(buf.initialize_unfilled_to(room));
-            let polled = Pin::new(&mut self.stream).poll_read(cx, &mut part);
+            let polled = Pin::new(&mut self.inner).poll_read(cx, &mut part);
             let read = part.filled().len();
             buf.advance(read);
             polled
@@ -225,7 +218,7 @@ impl DownstreamStream {
             self.head = self.addendum.join(bytes)?;
         }
         while !self.head.is_empty() {
-            let written = Pin::new(&mut self.stream).poll_write(cx, &self.head);
+            let written = Pin::new(&mut self.inner).poll_write(cx, &self.head);
             match self.poll_taken(written, cx) {
                 Poll::Ready(Ok(count @ 1..)) => self.head.advance(count),
                 Poll::Pending => return Some(Poll::Pending),
@@ -263,7 +256,7 @@ impl Drop for DownstreamStream {
         if self.is_interrupted() {
             // Something has to stand in its place; this is connected to nothing.
             let (nobody, _) = tokio::io::duplex(1);
-            let stream = std::mem::replace(&mut self.stream, Box::new(nobody));
+            let stream = std::mem::replace(&mut self.inner, Box::new(nobody));
             let held = self.held.take();
             runtime.spawn(async move {
                 linger(stream).await;
@@ -292,7 +285,7 @@ impl AsyncWrite for DownstreamStream {
         if let Some(written) = this.poll_head(bytes, cx) {
             return written;
         }
-        let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
+        let written = Pin::new(&mut this.inner).poll_write(cx, bytes);
         this.poll_taken(written, cx)
     }
 
@@ -306,96 +299,36 @@ impl AsyncWrite for DownstreamStream {
         if let Some(written) = first.and_then(|first| this.poll_head(first, cx)) {
             return written;
         }
-        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, parts);
+        let written = Pin::new(&mut this.inner).poll_write_vectored(cx, parts);
         this.poll_taken(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.inner.is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_flush(cx);
+        let written = Pin::new(&mut this.inner).poll_flush(cx);
         this.poll_taken(written, cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_shutdown(cx);
+        let written = Pin::new(&mut this.inner).poll_shutdown(cx);
         this.poll_taken(written, cx)
     }
 }
-
-#[async_trait]
-impl Shutdown for DownstreamStream {
-    async fn shutdown(&mut self) {
-        // What goes wrong now, nobody needs to know.
-        let _ = tokio::io::AsyncWriteExt::shutdown(self).await;
-    }
-}
-
-impl UniqueID for DownstreamStream {
-    fn id(&self) -> UniqueIDType {
-        self.stream.id()
-    }
-}
-
-impl Ssl for DownstreamStream {
-    fn get_ssl(&self) -> Option<&TlsRef> {
-        self.stream.get_ssl()
-    }
-
-    fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
-        self.stream.get_ssl_digest()
-    }
-
-    fn selected_alpn_proto(&self) -> Option<ALPN> {
-        self.stream.selected_alpn_proto()
-    }
-}
-
-impl GetTimingDigest for DownstreamStream {
-    /// Nobody here asks how long the connection took to come about.
-    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
-        Vec::new()
-    }
-
-    fn get_read_pending_time(&self) -> Duration {
-        self.stream.get_read_pending_time()
-    }
-
-    fn get_write_pending_time(&self) -> Duration {
-        self.stream.get_write_pending_time()
-    }
-}
-
-impl GetProxyDigest for DownstreamStream {
-    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
-        self.stream.get_proxy_digest()
-    }
-}
-
-impl GetSocketDigest for DownstreamStream {
-    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
-        self.stream.get_socket_digest()
-    }
-
-    fn set_socket_digest(&mut self, digest: SocketDigest) {
-        self.stream.set_socket_digest(digest);
-    }
-}
-
-impl Peek for DownstreamStream {}
 
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::super::connection_guard::RejectionGuard;
     use super::*;
     use crate::base::time::Timestamp;
     use crate::gateway::response::pending_fields::RawFields;
+    use crate::gateway::server::connection_guard::RejectionGuard;
+    use std::sync::Arc;
 
     #[tokio::test]
     async fn a_head_of_which_little_is_taken_at_a_time_has_its_lines_whole_and_once() {

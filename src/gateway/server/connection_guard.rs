@@ -1,4 +1,4 @@
-//! Counts a connection for as long as it is open, wherever it is held: as one of those there may be, or of those too many.
+//! RAII guards that count a connection until it is closed, wherever that is: accepted and rejected ones separately.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,26 +8,26 @@ use metrics::Gauge;
 use super::connections_per_client::{ClientGuard, PerClientConnections};
 use crate::limit::request::ClientAddress;
 
-/// One connection more, until this goes.
+/// Counts one open connection, until it is dropped.
 pub struct ConnectionGuard {
     open: Arc<AtomicUsize>,
     gauge: Gauge,
-    /// Once it is known whose it is.
-    belonging: Option<ClientGuard>,
+    /// Set once it is known whose connection it is.
+    client: Option<ClientGuard>,
 }
 
 impl ConnectionGuard {
-    /// And how many there were before.
+    /// Also returns how many were open before.
     pub fn new(open: &Arc<AtomicUsize>, gauge: &Gauge) -> (ConnectionGuard, usize) {
         let before = open.fetch_add(1, Ordering::AcqRel);
         gauge.increment(1.0);
-        (ConnectionGuard { open: Arc::clone(open), gauge: gauge.clone(), belonging: None }, before)
+        (ConnectionGuard { open: Arc::clone(open), gauge: gauge.clone(), client: None }, before)
     }
 
-    /// Says whose it is; how many they had before.
+    /// Counts the connection as `client`'s too; returns how many it had before.
     pub fn belongs_to(&mut self, client: ClientAddress, clients: &Arc<PerClientConnections>) -> usize {
-        let (belonging, before) = clients.add(client);
-        self.belonging = Some(belonging);
+        let (guard, before) = clients.add(client);
+        self.client = Some(guard);
         before
     }
 }
@@ -45,17 +45,17 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// A connection that is too many, while it is told so. It takes no place of those that there may be: whoever comes too often
-/// keeps nobody else out by it.
+/// Counts a connection that is one too many while it is answered. It does not count as open: a client that connects too
+/// often keeps no other client out by that.
 #[derive(Debug)]
 pub struct RejectionGuard(Arc<AtomicUsize>);
 
 impl RejectionGuard {
-    /// None where as many as `most` are being told already.
-    pub fn new(told: &Arc<AtomicUsize>, most: usize) -> Option<RejectionGuard> {
-        let before = told.fetch_add(1, Ordering::AcqRel);
-        let new = RejectionGuard(Arc::clone(told));
-        (before < most).then_some(new)
+    /// `None` if `most` connections are being rejected already.
+    pub fn new(rejecting: &Arc<AtomicUsize>, most: usize) -> Option<RejectionGuard> {
+        let before = rejecting.fetch_add(1, Ordering::AcqRel);
+        let guard = RejectionGuard(Arc::clone(rejecting));
+        (before < most).then_some(guard)
     }
 }
 
@@ -67,7 +67,7 @@ impl Drop for RejectionGuard {
 
 /// As what a connection is counted.
 #[derive(Debug)]
-#[expect(dead_code, reason = "held, until the connection is closed")]
+#[expect(dead_code, reason = "held until the connection is closed")]
 pub enum ConnectionSlot {
     Accepted(ConnectionGuard),
     Rejected(RejectionGuard),

@@ -1,4 +1,4 @@
-//! Counts the open connections of each client, as far as a connection tells who that is.
+//! Counts the open connections of each client, by the address that a connection has before any request is read.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,32 +9,32 @@ use parking_lot::Mutex;
 
 use crate::limit::request::ClientAddress;
 
-/// No more of them than there are connections.
+/// By client. There are no more entries than open connections.
 #[derive(Debug, Default)]
 pub struct PerClientConnections(Mutex<HashMap<IpAddr, usize>>);
 
-/// One connection of a client, until this goes.
+/// Counts one connection of a client, until it is dropped.
 #[derive(Debug)]
 pub struct ClientGuard {
     clients: Arc<PerClientConnections>,
-    identity: IpAddr,
+    client: IpAddr,
 }
 
 impl PerClientConnections {
-    /// And how many the client had before.
+    /// Also returns how many connections the client had before.
     pub fn add(self: &Arc<PerClientConnections>, client: ClientAddress) -> (ClientGuard, usize) {
-        let identity = client.identity();
-        let mut all = self.0.lock();
-        let open = all.entry(identity).or_default();
+        let client = client.identity();
+        let mut clients = self.0.lock();
+        let open = clients.entry(client).or_default();
         let before = *open;
         *open += 1;
-        (ClientGuard { clients: Arc::clone(self), identity }, before)
+        (ClientGuard { clients: Arc::clone(self), client }, before)
     }
 }
 
 impl Drop for ClientGuard {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut open) = self.clients.0.lock().entry(self.identity) {
+        if let Entry::Occupied(mut open) = self.clients.0.lock().entry(self.client) {
             match *open.get() {
                 0 | 1 => drop(open.remove()),
                 many => *open.get_mut() = many - 1,
@@ -48,20 +48,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_whose_connections_are_closed_is_forgotten() {
+    fn the_entry_of_a_client_is_removed_with_its_last_connection() {
         let clients = Arc::new(PerClientConnections::default());
         let add = |address: &str| clients.add(ClientAddress::new(address.parse().unwrap(), 64));
         let (first, before) = add("2001:db8::1");
         assert_eq!(before, 0);
         let (second, before) = add("2001:db8::ffff");
-        assert_eq!(before, 1, "one network is one client");
+        assert_eq!(before, 1, "one IPv6 network is one client");
         assert_eq!(add("2001:db8:0:1::1").1, 0);
         let (plain, before) = add("192.0.2.1");
         assert_eq!(before, 0);
         let (mapped, before) = add("::ffff:192.0.2.1");
-        assert_eq!(before, 1, "in IPv6 form it is the same");
+        assert_eq!(before, 1, "an IPv4-mapped address is the same client");
         drop((first, plain));
-        assert_eq!((add("2001:db8::2").1, add("192.0.2.1").1), (1, 1), "those that were closed are gone");
+        assert_eq!((add("2001:db8::2").1, add("192.0.2.1").1), (1, 1), "closed connections still count");
         drop((second, mapped));
         assert!(clients.0.lock().is_empty());
     }

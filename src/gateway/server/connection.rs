@@ -1,0 +1,85 @@
+//! Takes a connection through its stages, from the accepted socket to its last request.
+//!
+//! | stage | in | what it does |
+//! |---|---|---|
+//! | accept | [`ConnectionLimits`] | counts the connection, or answers 503 because there are too many |
+//! | PROXY protocol | [`ProxyProtocol`] | replaces the peer's address by the client's, where the listener expects a header |
+//! | client | [`ConnectionLimits`] | counts the connection as its client's, which only the header before has made known |
+//! | TLS | | none yet: it belongs here, before anything that reads HTTP |
+//! | HTTP | [`Http1Server`] | serves the requests; HTTP/2 will be its sibling, chosen by what TLS negotiated (ALPN) |
+//!
+//! Every stage takes a stream and hands on a stream. The one that closes a connection ends the list.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use metrics::Gauge;
+use pingora::apps::{HttpServerApp, ServerApp};
+use pingora::protocols::Stream;
+use pingora::server::ShutdownWatch;
+
+use super::connection_guard::ConnectionGuard;
+use super::connection_limits::{ConnectionLimit, ConnectionLimits};
+use super::http1::{Http1Server, early_response};
+use super::proxy_protocol::ProxyProtocol;
+use crate::gateway::state::GatewayState;
+
+/// Serves the connections of one listener on one thread.
+#[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
+pub struct ConnectionServer<A> {
+    pub gateway: Arc<GatewayState>,
+    pub limits: Arc<ConnectionLimits>,
+    /// The open connections of this listener.
+    pub gauge: Gauge,
+    /// Set where every connection has to begin with a PROXY protocol header.
+    pub proxy_protocol: Option<Arc<ProxyProtocol>>,
+    pub http1: Http1Server<A>,
+}
+
+#[async_trait]
+impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for ConnectionServer<A> {
+    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
+        let mut guard = match self.accept() {
+            Ok(guard) => guard,
+            // What is rare is on the heap, so that it does not enlarge every connection's task.
+            Err(limit) => return Box::pin(self.reject(stream, limit)).await,
+        };
+        let stream = match &self.proxy_protocol {
+            None => stream,
+            Some(proxy_protocol) => Box::pin(proxy_protocol.read(stream, shutdown)).await?,
+        };
+        if let Err(limit) = self.count_client(&stream, &mut guard) {
+            drop(guard);
+            return Box::pin(self.reject(stream, limit)).await;
+        }
+        self.http1.serve(stream, guard, shutdown).await;
+        None
+    }
+
+    async fn cleanup(&self) {
+        self.http1.app.http_cleanup().await;
+    }
+}
+
+impl<A> ConnectionServer<A> {
+    fn accept(&self) -> Result<ConnectionGuard, ConnectionLimit> {
+        self.limits.accept(&self.gauge, &self.gateway.snapshot.load().config.bounds)
+    }
+
+    /// A connection whose peer is not known, which no socket of ours has, is nobody's.
+    fn count_client(&self, stream: &Stream, guard: &mut ConnectionGuard) -> Result<(), ConnectionLimit> {
+        let digest = stream.get_socket_digest();
+        let peer = digest.as_ref().and_then(|digest| Some(digest.peer_addr()?.as_inet()?.ip()));
+        let Some(peer) = peer else { return Ok(()) };
+        let snapshot = self.gateway.snapshot.load();
+        self.limits.count_client(guard, peer, &snapshot.config.client_ip, &snapshot.config.bounds)
+    }
+
+    /// Answers 503, unless as many connections as there are files for are being rejected already.
+    async fn reject(&self, stream: Stream, limit: ConnectionLimit) -> Option<Stream> {
+        if let Some(guard) = self.limits.reject(limit, &self.gateway.clock) {
+            early_response::reject_connection(&self.gateway, stream, guard).await;
+        }
+        None
+    }
+}

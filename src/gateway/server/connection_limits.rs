@@ -1,0 +1,95 @@
+//! Bounds the open connections: all of them, those of one client, and those that are being rejected.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use metrics::Gauge;
+
+use super::connection_guard::{ConnectionGuard, RejectionGuard};
+use super::connections_per_client::PerClientConnections;
+use crate::auth::client_ip::Settings as ClientIp;
+use crate::base::time::Clock;
+use crate::config::Bounds;
+use crate::gateway::runtime::fd_limit::FdBudget;
+use crate::gateway::runtime::log_throttle::LogThrottle;
+use crate::limit::request::ClientAddress;
+
+/// Of one process: all listeners and threads share it.
+#[derive(Debug)]
+pub struct ConnectionLimits {
+    open: Arc<AtomicUsize>,
+    clients: Arc<PerClientConnections>,
+    /// How many connections are being answered 503. They are not among the open ones.
+    rejecting: Arc<AtomicUsize>,
+    fd_budget: FdBudget,
+    rejections: LogThrottle,
+    client_rejections: LogThrottle,
+}
+
+/// The limit that a rejected connection is beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionLimit {
+    Connections,
+    ConnectionsPerClient,
+}
+
+impl ConnectionLimits {
+    pub fn new(fd_budget: FdBudget) -> ConnectionLimits {
+        ConnectionLimits {
+            open: Arc::default(),
+            clients: Arc::default(),
+            rejecting: Arc::default(),
+            fd_budget,
+            rejections: LogThrottle::default(),
+            client_rejections: LogThrottle::default(),
+        }
+    }
+
+    /// The number of open connections, for those who wait for them to end.
+    pub fn open(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.open)
+    }
+
+    /// Counts a connection, also in its listener's `gauge`.
+    ///
+    /// # Errors
+    /// If there were as many before as `bounds` or the open-file limit allow.
+    pub fn accept(&self, gauge: &Gauge, bounds: &Bounds) -> Result<ConnectionGuard, ConnectionLimit> {
+        let (guard, open_before) = ConnectionGuard::new(&self.open, gauge);
+        if open_before >= self.fd_budget.cut(bounds) { Err(ConnectionLimit::Connections) } else { Ok(guard) }
+    }
+
+    /// Counts a connection as its client's.
+    ///
+    /// # Errors
+    /// If its client had as many before as it may. A trusted proxy connects for many clients, and has no limit.
+    pub fn count_client(
+        &self,
+        guard: &mut ConnectionGuard,
+        peer: IpAddr,
+        client_ip: &ClientIp,
+        bounds: &Bounds,
+    ) -> Result<(), ConnectionLimit> {
+        let client = ClientAddress::new(peer, client_ip.ipv6_prefix);
+        let open_before = guard.belongs_to(client, &self.clients);
+        let is_beyond = bounds.connections_per_client.is_some_and(|most| open_before >= most);
+        if is_beyond && !client_ip.trusts(peer) { Err(ConnectionLimit::ConnectionsPerClient) } else { Ok(()) }
+    }
+
+    /// Logs a rejection. `None` if as many connections as there are files for are being rejected already.
+    pub fn reject(&self, limit: ConnectionLimit, clock: &Clock) -> Option<RejectionGuard> {
+        let (throttle, hint) = match limit {
+            ConnectionLimit::Connections => {
+                (&self.rejections, "limits.connections, or what the open-file limit leaves of it, is reached")
+            }
+            ConnectionLimit::ConnectionsPerClient => {
+                (&self.client_rejections, "limits.connections_per_client is reached by some client")
+            }
+        };
+        if let Some(connections) = throttle.say(clock.now()) {
+            log::warn!(connections, hint; "connections turned away");
+        }
+        RejectionGuard::new(&self.rejecting, self.fd_budget.told())
+    }
+}
