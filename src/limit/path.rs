@@ -1,9 +1,11 @@
-//! Brings a request's path to its one reading, or says that it has none.
+//! Normalises a request's path, or finds that it has no single reading.
 //!
-//! Rules match the normalised path; what is forwarded is what was sent. So the two must not be told apart by any
-//! upstream: what may stand in a segment stands there unescaped, everything else escaped, `.` and `..` are resolved, empty
-//! segments merged (RFC 3986 §6.2.2), and what different servers read differently (`%2f`, `%5c`, `%00`, a broken escape) is
-//! refused. `;` stays as it came: where it is written plainly, some servers end the segment's name there.
+//! Rules match the normalised path; what is forwarded is the path as sent. So no upstream may read the path as sent
+//! differently: characters that may stand in a segment are unescaped, all others escaped, `.` and `..` are resolved, empty
+//! segments merged (RFC 3986 §6.2.2), and path parameters (`;…`, RFC 3986 §3.3) taken off each segment, as servlet
+//! containers do. What servers read differently is refused: `%2f`, `%5c`, `%00`, a broken escape, dots before a `;`
+//! (`/static/..;/admin` is `/admin` to Tomcat), and an empty segment that `..` would remove (`/x//../admin` is `/admin`
+//! to nginx and `/x/admin` by the WHATWG URL standard) or with which the path would begin.
 
 use crate::base::byte_set::ByteSet;
 use std::borrow::Cow;
@@ -41,7 +43,7 @@ pub fn may_be_part(part: &[u8]) -> bool {
                 [digit] => return is_capital_hex(*digit),
                 _ => return false,
             },
-            b'/' | b';' => {}
+            b'/' => {}
             _ if PLAIN.has(byte) => {}
             _ => return false,
         }
@@ -63,7 +65,7 @@ pub fn hex_pair(text: &[u8]) -> Option<u8> {
 fn is_normal(path: &[u8]) -> bool {
     let dull = |pair: &[u8]| match pair {
         [b'/', b'/' | b'.'] => false,
-        [_, byte] => PLAIN.has(*byte) || matches!(byte, b'/' | b';'),
+        [_, byte] => PLAIN.has(*byte) || *byte == b'/',
         _ => false,
     };
     path == b"*" || (path.first() == Some(&b'/') && path.windows(2).all(dull))
@@ -100,28 +102,45 @@ fn spell(path: &[u8]) -> Result<Vec<u8>, Unreadable> {
     Ok(spelt)
 }
 
-/// RFC 3986 §5.2.4, with empty segments merged. A path that would leave the root stays there.
+/// Removes dot segments (RFC 3986 §5.2.4), path parameters and empty segments. A path that would leave the root stays
+/// there.
 fn resolve_dots(path: &[u8]) -> Result<Vec<u8>, Unreadable> {
     let Some(path) = path.strip_prefix(b"/") else { return Err(Unreadable) };
+    // Empty segments are kept until the end: whether `..` removes one is where servers differ.
     let mut segments: Vec<&[u8]> = Vec::new();
     let mut directory = true;
     for segment in path.split(|byte| *byte == b'/') {
-        directory = matches!(segment, b"" | b"." | b"..");
-        match segment {
-            b"" | b"." => {}
-            b".." => drop(segments.pop()),
-            _ => segments.push(segment),
+        let name = segment.split(|byte| *byte == b';').next().unwrap_or_default();
+        directory = matches!(name, b"" | b"." | b"..");
+        if has_dots_before_parameters(segment) {
+            return Err(Unreadable);
+        }
+        match name {
+            b"." => {}
+            b".." if segments.pop().is_some_and(<[u8]>::is_empty) => return Err(Unreadable),
+            b".." => {}
+            _ => segments.push(name),
         }
     }
+    if let [first, _, ..] = segments.as_slice()
+        && first.is_empty()
+    {
+        return Err(Unreadable);
+    }
     let mut resolved = Vec::with_capacity(path.len() + 1);
-    for segment in &segments {
+    for segment in segments.iter().filter(|segment| !segment.is_empty()) {
         resolved.push(b'/');
         resolved.extend_from_slice(segment);
     }
-    if directory || segments.is_empty() {
+    if directory || resolved.is_empty() {
         resolved.push(b'/');
     }
     Ok(resolved)
+}
+
+/// Whether a segment, each byte in its one spelling, is `.` or `..` up to a `;`, escaped or not.
+fn has_dots_before_parameters(segment: &[u8]) -> bool {
+    [b".;".as_slice(), b"..;", b".%3B", b"..%3B"].iter().any(|dots| segment.starts_with(dots))
 }
 
 #[cfg(test)]
@@ -140,7 +159,8 @@ mod tests {
         check("/", "/");
         check("*", "*");
         check("/v1/export", "/v1/export");
-        check("//v1///export", "/v1/export");
+        check("/v1///export", "/v1/export");
+        check("/v1//x/../export", "/v1/export");
         check("/v1/./export", "/v1/export");
         check("/v1/x/../export", "/v1/export");
         check("/../../v1", "/v1");
@@ -153,7 +173,12 @@ mod tests {
         check("/v1/x/..", "/v1/");
         check("/..", "/");
         check("/.hidden", "/.hidden");
-        check("/a;b=c", "/a;b=c");
+        check("/a;b=c", "/a");
+        check("/a;b/c;d=e;f", "/a/c");
+        check("/a/;x", "/a/");
+        check("/;x", "/");
+        check("/a;x/../b", "/b");
+        check("/a.;x", "/a.");
         check("/a%3bb%3Dc", "/a%3Bb=c");
         check("/users/%40me", "/users/@me");
         check("/v1/items%3abatch", "/v1/items:batch");
@@ -165,17 +190,44 @@ mod tests {
 
     #[test]
     fn a_path_that_servers_read_differently_is_refused() {
-        for path in ["/a%2fb", "/a%2Fb", "/a%5cb", "/a\\b", "/a%00", "/a%", "/a%4", "/a%zz", "a", ""] {
+        for path in [
+            "//admin",
+            "//",
+            "/;/admin",
+            "/;x/admin",
+            "/.//admin",
+            "/x/..//admin",
+            "/static/..;/admin/x",
+            "/static/..;x=y",
+            "/.;/../admin",
+            "/x/%2e%2e;/admin",
+            "/x/.%2e;a/admin",
+            "/x/..%3b/admin",
+            "/x//../admin",
+            "/x//./../admin",
+            "/x//y/../../admin",
+            "/x/;/../admin",
+            "/a%2fb",
+            "/a%2Fb",
+            "/a%5cb",
+            "/a\\b",
+            "/a%00",
+            "/a%",
+            "/a%4",
+            "/a%zz",
+            "a",
+            "",
+        ] {
             check(path, "UNREADABLE");
         }
     }
 
     #[test]
     fn what_no_normalised_path_has_in_it_is_no_part_of_one() {
-        for part in ["", "/", "/v1/", "caf%C3%A9", "/caf%C3%A", "/a%", "@me", ";a", "%25"] {
+        for part in ["", "/", "/v1/", "caf%C3%A9", "/caf%C3%A", "/a%", "@me", "%25"] {
             assert!(may_be_part(part.as_bytes()), "{part}");
         }
-        for part in ["/café", "%c3", "%40me", "a//b", "[1]", "a b", "%2", "%zz", "?a"] {
+        for part in ["/café", "%c3", "%40me", "a//b", "[1]", "a b", ";a", "%2", "%zz", "?a"] {
             assert_eq!(may_be_part(part.as_bytes()), part == "%2", "{part}");
         }
     }

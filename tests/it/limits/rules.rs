@@ -162,16 +162,46 @@ rules:
     );
     let mut client = gateway.client();
     assert_eq!(
-        codes(&mut client, &[("//v1/./export/7", &[]), ("/v1/x/../%65xport?a=b", &[]), ("/v1/export", &[])]),
+        codes(&mut client, &[("/v1//./export/7", &[]), ("/v1/x/../%65xport?a=b", &[]), ("/v1/export", &[])]),
         [200; 3]
     );
     assert_eq!(upstream.seen()[1].line, "GET /v1/x/../%65xport?a=b HTTP/1.1");
     assert_eq!(codes(&mut client, &[("/v1/%2e/export/", &[]), ("/v1/exported", &[])]), [429, 200]);
-    for target in ["/v1%2fexport", "/v1/%5cexport", "/v1/%00", "/v1/%zz"] {
+    for target in ["/v1%2fexport", "/v1/%5cexport", "/v1/%00", "/v1/%zz", "//v1/export", "/x//../v1/export"] {
         let response = client.get(target, &[]);
         let reason = response.field("x-tollgate-reason");
         assert_eq!((response.status, reason.as_deref()), (400, Some("bad_request")), "{target}");
     }
+}
+
+#[test]
+fn path_parameters_lead_neither_past_an_exemption_nor_past_a_deny() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+exempt: [{path: /static/*}]
+rules:
+  - {name: admin, match: {path: /admin/*}, action: deny}
+  - {name: login, match: {path: /login}, limit_keys: [], algorithm_config: {rate: 1/day}}",
+    );
+    let mut client = gateway.client();
+    for target in [
+        "/static/..;/admin/x",
+        "/static/..;a=b/admin/x",
+        "/.;/../admin/x",
+        "/static/%2e%2e;/admin/x",
+        "/static/;/../admin/x",
+    ] {
+        let response = client.get(target, &[]);
+        let reason = response.field("x-tollgate-reason");
+        assert_eq!((response.status, reason.as_deref()), (400, Some("bad_request")), "{target}");
+    }
+    assert_eq!(
+        codes(&mut client, &[("/admin;x/x", &[]), ("/static/a;v=1", &[]), ("/login;x", &[]), ("/login;y", &[])]),
+        [403, 200, 200, 429]
+    );
+    assert_eq!(upstream.seen()[1].line, "GET /login;x HTTP/1.1", "what is forwarded is what was sent");
 }
 
 #[test]
