@@ -15,7 +15,6 @@ use crate::limit::explanation::Date;
 use crate::limit::key::BucketKey;
 use crate::limit::partial::Knowledge;
 use crate::limit::rule::Mode;
-use crate::store;
 
 const EXAMPLE: &str = "\
 Example: what is left to a client by the rule `free`, make it full, and a bucket by its name in the access log.
@@ -105,10 +104,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     for chosen in &chosen {
         println!("{}", told(&arguments.act, &config, chosen, &levels));
     }
-    match (&arguments.act, &config.store) {
+    match (&arguments.act, config.store.is_shared()) {
         (Act::Show(_), _) => println!("read from {}", levels.from),
-        (Act::Reset(_), store::Settings::Memory(_)) => println!("full from now on, in {}", levels.from),
-        (Act::Reset(_), store::Settings::Redis(_)) => println!(
+        (Act::Reset(_), false) => println!("full from now on, in {}", levels.from),
+        (Act::Reset(_), true) => println!(
             "full from now on, in {}; a gateway that has just refused by it asks again within a second",
             levels.from
         ),

@@ -19,13 +19,12 @@ use crate::limit::algorithm::{Algorithm, Charged, Level, State};
 use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
 use crate::store;
-use crate::store::redis;
 use crate::store::redis::inspect::Inspector;
 
 /// Where buckets are.
 #[derive(Debug)]
 pub enum Backend {
-    Redis(Box<redis::Settings>),
+    Shared(Box<store::Settings>),
     /// In the gateway whose admin listener this is.
     Gateway(SocketAddr),
 }
@@ -67,7 +66,7 @@ impl Levels {
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Backend::Redis(settings) => write!(f, "Redis at {}:{}", settings.host, settings.port),
+            Backend::Shared(settings) => settings.endpoint().iter().try_for_each(|endpoint| endpoint.fmt(f)),
             Backend::Gateway(address) => write!(f, "the gateway at {address}"),
         }
     }
@@ -76,28 +75,28 @@ impl fmt::Display for Backend {
 impl Backend {
     /// `admin` is the admin listener where it is not the file's.
     pub fn of(config: &Config, file: &Path, admin: Option<SocketAddr>) -> Result<Backend, Failure> {
-        match &config.store {
-            store::Settings::Redis(settings) => Ok(Backend::Redis(Box::new(settings.clone()))),
-            store::Settings::Memory(_) => match admin.or(config.admin) {
-                Some(address) if address.port() != 0 => Ok(Backend::Gateway(admin_client::reachable(address))),
-                Some(_) => Err(format!(
-                    "{}: admin: has port 0\n  hint: name the address that the gateway announced with --admin",
-                    file.display()
-                )
-                .into()),
-                None => Err(format!(
-                    "{}: admin: missing; buckets are in the memory of the gateway, which can be asked by its admin \
-                     listener only",
-                    file.display()
-                )
-                .into()),
-            },
+        if config.store.is_shared() {
+            return Ok(Backend::Shared(Box::new(config.store.clone())));
+        }
+        match admin.or(config.admin) {
+            Some(address) if address.port() != 0 => Ok(Backend::Gateway(admin_client::reachable(address))),
+            Some(_) => Err(format!(
+                "{}: admin: has port 0\n  hint: name the address that the gateway announced with --admin",
+                file.display()
+            )
+            .into()),
+            None => Err(format!(
+                "{}: admin: missing; buckets are in the memory of the gateway, which can be asked by its admin \
+                 listener only",
+                file.display()
+            )
+            .into()),
         }
     }
 
     pub fn read(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
         let (now, states) = match self {
-            Backend::Redis(settings) => self.redis(settings, async |look| look.states(keys).await)?,
+            Backend::Shared(settings) => self.inspect(settings, async |look| look.states(keys).await)?,
             Backend::Gateway(address) => found(&admin_client::ask(*address, Method::Get, &path(keys))?)?,
         };
         Ok(self.levels(now, keys, states))
@@ -106,7 +105,7 @@ impl Backend {
     /// Makes buckets full, and says what they held.
     pub fn reset(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
         let (now, states) = match self {
-            Backend::Redis(settings) => self.redis(settings, async |look| look.remove(keys).await)?,
+            Backend::Shared(settings) => self.inspect(settings, async |look| look.remove(keys).await)?,
             Backend::Gateway(address) => found(&admin_client::ask(*address, Method::Delete, &path(keys))?)?,
         };
         Ok(self.levels(now, keys, states))
@@ -120,9 +119,9 @@ impl Backend {
         told: &mut dyn FnMut(u64),
     ) -> Result<Vec<BucketKey>, Failure> {
         match self {
-            Backend::Redis(settings) => {
+            Backend::Shared(settings) => {
                 let is = |key: &BucketKey| names.bucket(&key.0).to_string().starts_with(begin);
-                self.redis(settings, async |look| look.find(&is, told).await)
+                self.inspect(settings, async |look| look.find(&is, told).await)
             }
             Backend::Gateway(address) => {
                 let answer = admin_client::ask(*address, Method::Get, &format!("/buckets?name={begin}"))?;
@@ -137,14 +136,14 @@ impl Backend {
         Levels { now, from: self.to_string(), states }
     }
 
-    fn redis<T>(
+    fn inspect<T>(
         &self,
-        settings: &redis::Settings,
+        settings: &store::Settings,
         work: impl AsyncFnOnce(&mut Inspector) -> Result<T, store::Fault>,
     ) -> Result<T, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let done = runtime.block_on(async {
-            let mut look = Inspector::open(settings).await?;
+            let mut look = settings.inspect().await?;
             work(&mut look).await
         });
         done.map_err(|store::Fault { error, detail }| {

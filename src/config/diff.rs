@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::{Config, Listener};
 use crate::limit::diff;
-use crate::store::{Settings, redis};
 
 /// What makes buckets start anew: none of what was spent is found again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +51,7 @@ impl Config {
             keys.flat_map(|key| key.split('|')).any(|part| part.trim_start_matches("lower(").starts_with(prefix))
         };
         let mut found = Vec::new();
-        if place(&before.store) != place(&self.store) {
+        if before.store.endpoint() != self.store.endpoint() {
             found.push(Reset::Store);
         }
         let (was, is) = (before.client_ip.ipv6_prefix, self.client_ip.ipv6_prefix);
@@ -89,14 +88,6 @@ impl Config {
         }
         let (listeners, store) = (before.listeners.clone(), before.store.clone());
         (Config { listeners, store, admin: before.admin, threads: before.threads, ..self }, late)
-    }
-}
-
-/// Where buckets live, as far as a file can tell.
-fn place(store: &Settings) -> Option<(&str, u16, i64, &str)> {
-    match store {
-        Settings::Memory(_) => None,
-        Settings::Redis(redis::Settings { host, port, database, prefix, .. }) => Some((host, *port, *database, prefix)),
     }
 }
 

@@ -25,7 +25,7 @@ pub use events::{CallReport, Event, EventSink, GATEWAY_TTL, RunningGateway};
 use memory::Memory;
 use redis::Redis;
 pub use reply::{Source, TakeReply};
-pub use settings::Settings;
+pub use settings::{Endpoint, Settings};
 pub use worker::Worker;
 
 /// The stores. To add one: its file, and an arm in each `match` here.
@@ -103,6 +103,19 @@ impl Store {
             Store::Memory(memory) => memory.sweep(),
             Store::Redis(redis) => redis.fallback.sweep(),
         }
+    }
+
+    /// The buckets, where this process holds them itself and no other gateway shares them.
+    pub fn local_buckets(&self) -> Option<&Memory> {
+        match self {
+            Store::Memory(memory) => Some(memory),
+            Store::Redis(_) => None,
+        }
+    }
+
+    /// Whether several gateways share the buckets.
+    pub fn is_shared(&self) -> bool {
+        self.local_buckets().is_none()
     }
 
     /// How many buckets are kept here.

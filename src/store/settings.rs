@@ -1,20 +1,75 @@
 //! Which store to open, and with which settings.
 
+use std::fmt;
+
+use super::error::{Fault, StoreError};
+use super::redis::inspect::Inspector;
 use super::{memory, redis};
 
-/// Which store to open, and how.
+/// The settings of one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settings {
     Memory(memory::Settings),
     Redis(redis::Settings),
 }
 
+/// The network address of a shared store, and the part of it that holds the buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint<'s> {
+    pub host: &'s str,
+    pub port: u16,
+    pub database: i64,
+    pub prefix: &'s str,
+}
+
+impl fmt::Display for Endpoint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redis at {}:{}", self.host, self.port)
+    }
+}
+
 impl Settings {
-    /// As the file calls it.
+    /// The store's name in gateway.yaml and in metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Settings::Memory(_) => "memory",
             Settings::Redis(_) => "redis",
+        }
+    }
+
+    /// Whether several gateways share the buckets.
+    pub fn is_shared(&self) -> bool {
+        self.endpoint().is_some()
+    }
+
+    /// The least number of gateways that share the buckets; 1 where they are not shared.
+    pub fn gateways(&self) -> u64 {
+        match self {
+            Settings::Memory(_) => 1,
+            Settings::Redis(redis) => redis.gateways,
+        }
+    }
+
+    /// Where a shared store is; `None` for buckets in this process.
+    pub fn endpoint(&self) -> Option<Endpoint<'_>> {
+        match self {
+            Settings::Memory(_) => None,
+            Settings::Redis(redis::Settings { host, port, database, prefix, .. }) => {
+                Some(Endpoint { host, port: *port, database: *database, prefix })
+            }
+        }
+    }
+
+    /// Connects to a shared store to read buckets without a gateway. Must run on a tokio runtime, which moves the bytes.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be reached or refuses the user, and always for buckets in a gateway's memory, which only
+    /// that gateway can read.
+    pub async fn inspect(&self) -> Result<Inspector, Fault> {
+        match self {
+            Settings::Memory(_) => Err(Fault::new(StoreError::Unreachable, "the buckets are in a gateway's memory")),
+            Settings::Redis(redis) => Inspector::open(redis).await,
         }
     }
 }

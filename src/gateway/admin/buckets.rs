@@ -15,7 +15,6 @@ use super::host_check::HostKind;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::Happened;
 use crate::limit::key::BucketKey;
-use crate::store::Store;
 use crate::store::memory::Memory;
 
 /// The field without which nothing is forgotten.
@@ -36,7 +35,7 @@ pub async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts) -> An
     if HostKind::of(head, host) != HostKind::Address {
         return (403, Err("ask by an address, or by localhost: another name may lead here from a foreign page"));
     }
-    let Store::Memory(memory) = &gateway.store else {
+    let Some(memory) = gateway.store.local_buckets() else {
         return (409, Err("the buckets are in Redis: ask that"));
     };
     let query = head.uri.query().unwrap_or_default();
@@ -95,7 +94,7 @@ async fn find(gateway: &Arc<GatewayState>, begin: String) -> Option<Value> {
         let _only = SEARCHING.try_lock()?;
         let snapshot = gateway.snapshot.load_full();
         let names = &snapshot.config.hash_key;
-        let Store::Memory(memory) = &gateway.store else { return None };
+        let memory = gateway.store.local_buckets()?;
         let is = |key: &BucketKey| names.bucket(&key.0).to_string().starts_with(&begin);
         Some(memory.keys().flatten().filter(is).take(FOUND).collect::<Vec<_>>())
     };

@@ -39,12 +39,9 @@ struct Links {
 impl StoreHealth {
     pub fn new(settings: &Settings, lanes: usize, metrics: &Metrics, clock: Clock, events: Arc<Events>) -> StoreHealth {
         // The embedded store needs no link.
-        let (down, gateways) = match settings {
-            Settings::Memory(_) => (Vec::new(), 1),
-            Settings::Redis(redis) => (vec![Some(StoreError::Unreachable); lanes], redis.gateways),
-        };
+        let down = if settings.is_shared() { vec![Some(StoreError::Unreachable); lanes] } else { Vec::new() };
         let metrics = metrics.store(settings.name());
-        metrics.gateways.set(float(gateways));
+        metrics.gateways.set(float(settings.gateways()));
         metrics.up.set(if down.is_empty() { 1.0 } else { 0.0 });
         StoreHealth {
             metrics,

@@ -17,7 +17,8 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::Event;
 use crate::limit::rule::{Action, Mode, Policy, Rule};
 use crate::limit::rule_set::CompiledLimit;
-use crate::store::{RunningGateway, Store};
+use crate::store::RunningGateway;
+use crate::store::memory::Memory;
 
 /// Of more rows, those that were asked most often.
 const MOST_ROWS: usize = 2000;
@@ -217,10 +218,7 @@ fn store(gateway: &GatewayState, readings: &Readings<'_>) -> Buckets {
         errors: readings.total("rate_limiter_store_errors_total"),
         call_seconds: readings.histogram("rate_limiter_store_call_duration_seconds"),
         without: readings.total("rate_limiter_fallback_decisions_total"),
-        buckets: match &gateway.store {
-            Store::Memory(_) => gateway.store.buckets(),
-            Store::Redis(_) => 0,
-        },
+        buckets: gateway.store.local_buckets().map_or(0, Memory::buckets),
         evicted: readings.total("rate_limiter_evicted_total"),
     }
 }

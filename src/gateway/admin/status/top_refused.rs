@@ -9,7 +9,6 @@ use crate::base::time::{Micros, Timestamp};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::top_refused::{RefusedBucket, Top};
-use crate::store::Store;
 
 const MOST: usize = 10;
 
@@ -53,8 +52,8 @@ impl Whereabouts {
     fn command(&self, gateway: &GatewayState, snapshot: &Snapshot, limit: &str, bucket: &str) -> String {
         // The file says where the listener is, unless it left the port to be found.
         let elsewhere = self.admin.filter(|admin| snapshot.config.admin != Some(*admin));
-        let admin = match (&gateway.store, elsewhere) {
-            (Store::Memory(_), Some(admin)) => format!(" --admin {admin}"),
+        let admin = match elsewhere {
+            Some(admin) if !gateway.store.is_shared() => format!(" --admin {admin}"),
             _ => String::new(),
         };
         format!("tollgate bucket show{}{admin} {} --hash {bucket}", self.options, quoted(limit))

@@ -14,7 +14,7 @@ use super::sampling::random_span;
 use super::spans::{at, number};
 use crate::base::time::{Micros, Timestamp};
 use crate::store::span_links::SpanLink;
-use crate::store::{CallReport, Settings};
+use crate::store::{CallReport, Endpoint, Settings};
 
 /// The most links, as the SDK has it.
 const LINKS: usize = 128;
@@ -29,13 +29,8 @@ pub struct Server {
 
 impl Server {
     pub fn of(settings: &Settings) -> Option<Server> {
-        match settings {
-            Settings::Memory(_) => None,
-            Settings::Redis(redis) => {
-                let database = redis.database.to_string();
-                Some(Server { host: redis.host.as_str().into(), port: redis.port, database })
-            }
-        }
+        let Endpoint { host, port, database, .. } = settings.endpoint()?;
+        Some(Server { host: host.into(), port, database: database.to_string() })
     }
 
     /// Of a call that has just ended, and served at least one decision that is traced.
