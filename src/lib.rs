@@ -10,6 +10,8 @@ pub mod access_log_line;
 pub mod auth;
 pub mod store;
 
+pub mod decision;
+
 pub mod config;
 
 pub mod gateway;

@@ -4,11 +4,12 @@ use super::reader::{Field, Section, all};
 use super::rules::RuleDefaults;
 use super::warning::Warnings;
 use super::{
-    Config, Drain, Environment, HeaderFormat, Jitter, Log, LogFormat, Threads, Upstream, UpstreamTimeouts, access_log,
+    Config, Drain, Environment, HeaderFormat, Log, LogFormat, Threads, Upstream, UpstreamTimeouts, access_log,
     api_keys, check, hash_key, jwt, limits, listeners, rules, store,
 };
 use crate::auth::client_ip;
 use crate::base::time::Micros;
+use crate::decision::retry_after::Jitter;
 use crate::limit::rule::OnStoreFailure;
 use crate::limit::rule_set::RuleSet;
 

@@ -37,6 +37,7 @@ use crate::auth::api_keys::ApiKeys;
 use crate::auth::client_ip;
 use crate::base::pseudonym::PseudonymKey;
 use crate::base::time::Micros;
+use crate::decision::retry_after::Jitter;
 use crate::limit::rule_set::RuleSet;
 
 use access_log::AccessLog;
@@ -113,14 +114,6 @@ pub enum HeaderFormat {
     Legacy,
     /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
     XRateLimit,
-}
-
-/// How much `Retry-After` is spread, so that clients do not all return at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Jitter {
-    /// Of the wait, in millionths.
-    pub share: u32,
-    pub max: Micros,
 }
 
 /// What clients may send, and how long they may take: `limits`.

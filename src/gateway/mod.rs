@@ -19,14 +19,14 @@ mod upstream;
 
 pub use admin::buckets;
 pub use bootstrap::{Bootstrapped, Listening, StartError, bootstrap};
-pub use enforcement::retry_after;
+pub use enforcement::authenticate;
 pub use process::reload::Relog;
 pub use process::signals::hold_signals;
 pub use process::upgrade;
-pub use response::problem::Reason;
 pub use runtime::fd_limit::raise as raise_open_files;
 /// For `tests/fuzz`, which judges bodies by themselves.
 #[cfg(feature = "test-hooks")]
 pub use server::http1::body_framing;
 pub use server::http1::request_head;
+pub use state::token_auth;
 pub use telemetry::metrics::DEFAULT;

@@ -23,6 +23,13 @@ pub struct Charge {
     pub variant: u32,
 }
 
+impl Charge {
+    /// Whether the cost is above what the bucket can ever hold: waiting does not help.
+    pub fn is_too_large(&self) -> bool {
+        self.cost > self.algorithm.ceiling()
+    }
+}
+
 /// The place of a limit in [`super::rule_set::RuleSet::limits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitId(pub u32);

@@ -59,6 +59,16 @@ pub enum Answer {
     Charge(Plan),
 }
 
+impl Answer {
+    /// The answer to a request that is to pay this.
+    pub fn for_plan(plan: Plan) -> Answer {
+        match plan.enforced.iter().any(Charge::is_too_large) {
+            true => Answer::TooLarge(plan),
+            false => Answer::Charge(plan),
+        }
+    }
+}
+
 /// The place of a policy in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PolicyId(pub u32);
@@ -227,10 +237,7 @@ impl RuleSet {
             unmatched.clear();
             return Answer::Exempt;
         }
-        match plan.enforced.iter().any(|charge| charge.cost > charge.algorithm.ceiling()) {
-            true => Answer::TooLarge(plan),
-            false => Answer::Charge(plan),
-        }
+        Answer::for_plan(plan)
     }
 
     fn walk(&self, policy: &CompiledPolicy, values: &mut Values<'_, '_>, plan: &mut Plan) -> Walked {

@@ -1,29 +1,39 @@
-//! Says what the gateway would answer, from what the rules say and, where they were looked at, what the buckets hold.
+//! Words the gateway's answer to a request: from the rules and, if they were read, from the levels of its buckets.
 
-use super::asked::Misformed;
-use super::identity::Refused;
 use super::report::{Answer, Verdict, all};
 use crate::cli::bucket_backend::Levels;
 use crate::config::Config;
-use crate::gateway::{Reason, retry_after};
+use crate::decision::order::RulesDecision;
+use crate::decision::refusal::Refusal;
+use crate::decision::refusing_limits::{refusal, refusing, speaker};
 use crate::limit::ambiguity::Ambiguity;
 use crate::limit::attribute::Attribute;
-use crate::limit::charge::{Charge, Plan, settle};
-use crate::limit::cost::Cost;
+use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::explanation::{Date, Ended, Exemption, Explanation, Part};
 use crate::limit::outcome::Outcome;
-use crate::limit::rule::{Otherwise, RefusalStatus};
-use crate::limit::rule_set;
-use crate::limit::rule_set::CompiledLimit;
+use crate::limit::rule::Otherwise;
 
-const BEFORE: &str = "no rule is asked, and nothing is charged";
+const BEFORE_RULES: &str = "no rule is asked, and nothing is charged";
+
+/// A refusal, with the explanation for the operator that clients do not get.
+#[derive(Debug)]
+pub struct ExplainedRefusal {
+    pub refusal: Refusal,
+    pub detail: String,
+}
 
 impl Answer {
-    /// One that no limit has a part in.
-    fn refused(code: u16, reason: Reason, why: &str, rest: &str) -> Answer {
-        let first = format!("REFUSED {code} {}: {why}", reason.name());
-        let words = vec![first, rest.to_owned()];
-        Answer { verdict: Verdict::Refused, code: Some(code), reason: Some(reason.name()), retry_after: None, words }
+    /// `words` follow the first line.
+    fn refused(refusal: &Refusal, detail: &str, rest: String) -> Answer {
+        let Refusal { status, reason, retry_after, .. } = refusal;
+        let first = format!("REFUSED {status} {}{detail}", reason.name());
+        Answer {
+            verdict: Verdict::Refused,
+            code: Some(*status),
+            reason: Some(reason.name()),
+            retry_after: *retry_after,
+            words: vec![first, rest],
+        }
     }
 
     fn passes(words: Vec<String>) -> Answer {
@@ -31,55 +41,45 @@ impl Answer {
     }
 }
 
-pub fn of_head(misformed: &Misformed) -> Answer {
-    Answer::refused(misformed.code, Reason::BadRequest, misformed.detail, BEFORE)
+/// The answer to a request that is refused before any rule is asked.
+pub fn before_rules(ExplainedRefusal { refusal, detail }: &ExplainedRefusal) -> Answer {
+    // A wait depends on the client's bucket in a running gateway.
+    let refusal = Refusal { retry_after: None, ..refusal.clone() };
+    Answer::refused(&refusal, &format!(": {detail}"), BEFORE_RULES.to_owned())
 }
 
-pub fn of_reading(unclear: Ambiguity, ambiguous: Option<&Attribute>) -> Answer {
-    match (unclear, ambiguous) {
-        (Ambiguity::Path, _) => {
-            Answer::refused(400, Reason::BadRequest, "the path has no single reading, and a rule reads `path`", BEFORE)
-        }
-        (Ambiguity::Ambiguous, Some(attribute)) => {
-            let why = format!(
-                "the request repeats {attribute}, spells its name in another way, or names it in Connection, and the file reads it"
-            );
-            Answer::refused(400, Reason::AmbiguousRequest, &why, BEFORE)
-        }
-        (Ambiguity::Ambiguous, None) => {
-            let why = "Connection names Authorization or Cookie, and so has it taken off";
-            Answer::refused(400, Reason::AmbiguousRequest, why, BEFORE)
-        }
+/// Why a request has more than one reading. `attribute` is what makes it ambiguous, if an attribute does.
+pub fn ambiguity_detail(ambiguity: Ambiguity, attribute: Option<&Attribute>) -> String {
+    match (ambiguity, attribute) {
+        (Ambiguity::Path, _) => "the path has no single reading, and a rule reads `path`".to_owned(),
+        (Ambiguity::Ambiguous, Some(attribute)) => format!(
+            "the request repeats {attribute}, spells its name in another way, or names it in Connection, and the file reads it"
+        ),
+        (Ambiguity::Ambiguous, None) => "Connection names Authorization or Cookie, and so has it taken off".to_owned(),
     }
 }
 
-pub fn of_credentials(refused: &Refused) -> Answer {
-    Answer::refused(refused.code, refused.reason, &refused.detail, BEFORE)
-}
-
-/// What the rules come to.
-pub fn of_rules(explanation: &Explanation<'_>, config: &Config, levels: Option<&Levels>) -> Answer {
-    match &explanation.answer {
-        rule_set::Answer::Denied => denied(explanation),
-        rule_set::Answer::Exempt => {
+/// The answer that follows from the rules.
+pub fn by_rules(explanation: &Explanation<'_>, config: &Config, levels: Option<&Levels>) -> Answer {
+    match RulesDecision::from(explanation.answer.clone()) {
+        RulesDecision::Refused { refusal, plan: None } => denied(&refusal, explanation),
+        RulesDecision::Refused { refusal, plan: Some(plan) } => too_large(&refusal, &plan, config),
+        RulesDecision::Exempt => {
             let by = match &explanation.exemption {
                 Exemption::By(conditions) => all(conditions),
                 _ => String::new(),
             };
             Answer::passes(vec![format!("PASSES: exempt by {by}; pays nothing")])
         }
-        rule_set::Answer::TooLarge(plan) => too_large(plan, config),
-        rule_set::Answer::Charge(plan) if plan.is_empty() => {
-            Answer::passes(vec!["PASSES: no limit applies".to_owned()])
-        }
-        rule_set::Answer::Charge(plan) => match levels {
-            Some(levels) => settled(plan, config, levels),
-            None => unknown(plan, config),
+        RulesDecision::Unlimited => Answer::passes(vec!["PASSES: no limit applies".to_owned()]),
+        RulesDecision::Charge(plan) => match levels {
+            Some(levels) => by_levels(&plan, config, levels),
+            None => without_levels(&plan, config),
         },
     }
 }
 
-fn denied(explanation: &Explanation<'_>) -> Answer {
+fn denied(refusal: &Refusal, explanation: &Explanation<'_>) -> Answer {
     let by = explanation.policies.iter().find_map(|explained| match explained.part {
         Part::Takes(Ended::Denied { by }) => Some(format!("rule {by} of policy {}", explained.policy.name)),
         Part::Takes(Ended::Otherwise(Otherwise::Deny)) => {
@@ -87,86 +87,77 @@ fn denied(explanation: &Explanation<'_>) -> Answer {
         }
         _ => None,
     });
-    let why = format!("by {}", by.unwrap_or_default());
-    Answer::refused(403, Reason::Denied, &why, "no bucket is charged")
+    let detail = format!(": by {}", by.unwrap_or_default());
+    Answer::refused(refusal, &detail, "no bucket is charged".to_owned())
 }
 
 fn name<'c>(config: &'c Config, charge: &Charge) -> &'c str {
     config.rules.limit(charge.limit).map_or("", |limit| &limit.name)
 }
 
-fn too_large(plan: &Plan, config: &Config) -> Answer {
-    let too_large = plan.enforced.iter().filter(|charge| charge.cost > charge.algorithm.ceiling());
-    let each: Vec<String> = too_large
-        .map(|charge| {
-            let Charge { cost, algorithm, .. } = charge;
-            format!("{} is asked for {cost}, and holds {} at most", name(config, charge), algorithm.ceiling())
-        })
-        .collect();
+fn too_large(refusal: &Refusal, plan: &Plan, config: &Config) -> Answer {
+    let each = plan.enforced.iter().filter(|charge| charge.is_too_large()).map(|charge| {
+        let Charge { cost, algorithm, .. } = charge;
+        format!("{} is asked for {cost}, and holds {} at most", name(config, charge), algorithm.ceiling())
+    });
+    let detail = format!(": {}", each.collect::<Vec<_>>().join("; "));
     let rest = "charged nothing; no Retry-After, because waiting does not help";
-    Answer::refused(429, Reason::CostTooLarge, &each.join("; "), rest)
+    Answer::refused(refusal, &detail, rest.to_owned())
 }
 
-/// Nobody has looked.
-fn unknown(plan: &Plan, config: &Config) -> Answer {
-    let Some((first, rest)) = plan.enforced.split_first() else {
+/// The answer if the levels of the buckets were not read.
+fn without_levels(plan: &Plan, config: &Config) -> Answer {
+    if plan.enforced.is_empty() {
         return Answer::passes(vec!["PASSES: only shadows are asked to pay".to_owned()]);
-    };
-    let needs = |charge: &Charge| format!("{} holds {}", name(config, charge), charge.cost);
-    let needs: Vec<String> = std::iter::once(first).chain(rest).map(needs).collect();
+    }
+    let needs = plan.enforced.iter().map(|charge| format!("{} holds {}", name(config, charge), charge.cost));
     let words = vec![
-        format!("PASSES if {}", needs.join(" and ")),
+        format!("PASSES if {}", needs.collect::<Vec<_>>().join(" and ")),
         "no store was looked at: --live shows what the buckets hold".to_owned(),
     ];
     Answer { verdict: Verdict::Depends, ..Answer::passes(words) }
 }
 
-fn settled(plan: &Plan, config: &Config, levels: &Levels) -> Answer {
+fn by_levels(plan: &Plan, config: &Config, levels: &Levels) -> Answer {
     let states: Vec<_> = plan.charges().map(|charge| levels.state(&charge.key)).collect();
     let (settlement, _) = settle(plan, &states, levels.now);
-    let asked = plan.enforced.iter().zip(&settlement.enforced);
-    if settlement.is_granted() {
-        let left = |(charge, outcome): (&Charge, &Outcome)| {
-            format!("{} would pay {}, and hold {} then", name(config, charge), charge.cost, outcome.remaining)
-        };
-        let left: Vec<String> = asked.map(left).collect();
-        let first = if left.is_empty() { "only shadows are asked to pay".to_owned() } else { left.join("; ") };
-        let rest = format!("asking has charged nothing; read from {}", levels.from);
-        return Answer::passes(vec![format!("PASSES: {first}"), rest]);
+    match settlement.is_granted() {
+        true => granted(plan, &settlement, config, levels),
+        false => exceeded(plan, &settlement, config, levels),
     }
-    let refusing: Vec<_> = asked.filter(|(_, outcome)| outcome.verdict.is_refusal()).collect();
-    // The limit with the longest wait speaks for all; of equal ones the first.
-    let worst = refusing
-        .iter()
-        .copied()
-        .reduce(|worst, next| if next.1.retry_after > worst.1.retry_after { next } else { worst });
-    let Some((charge, outcome)) = worst else { return Answer::passes(Vec::new()) };
-    let shared =
-        |limit: Option<&CompiledLimit>| limit.is_some_and(|limit| limit.refusal == RefusalStatus::ReducedCapacity);
-    let code = if refusing.iter().all(|(charge, _)| shared(config.rules.limit(charge.limit))) { 503 } else { 429 };
-    let reason = Reason::exceeded(&charge.algorithm).name();
-    let wait = outcome.retry_after;
-    let told = retry_after(charge.key.spread(), wait, config.retry_after_jitter);
-    let others: Vec<&str> = refusing
-        .iter()
+}
+
+fn granted(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Levels) -> Answer {
+    let left = |(charge, outcome): (&Charge, &Outcome)| {
+        format!("{} would pay {}, and hold {} then", name(config, charge), charge.cost, outcome.remaining)
+    };
+    let left: Vec<String> = plan.enforced.iter().zip(&settlement.enforced).map(left).collect();
+    let first = if left.is_empty() { "only shadows are asked to pay".to_owned() } else { left.join("; ") };
+    let rest = format!("asking has charged nothing; read from {}", levels.from);
+    Answer::passes(vec![format!("PASSES: {first}"), rest])
+}
+
+fn exceeded(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Levels) -> Answer {
+    let Some((charge, outcome)) = speaker(plan, settlement) else { return Answer::passes(Vec::new()) };
+    let refusal = refusal(&config.rules, plan, settlement, config.retry_after_jitter);
+    let others: Vec<&str> = refusing(plan, settlement)
         .filter(|(other, _)| other.limit != charge.limit)
         .map(|(other, _)| name(config, other))
         .collect();
     let others = if others.is_empty() { String::new() } else { format!(" (and {})", others.join(", ")) };
-    let (cost, has): (Cost, Cost) = (charge.cost, outcome.remaining);
-    let words = vec![
-        format!(
-            "REFUSED {code} {reason} by {}{others}: needs {cost}, has {has}, passes in {}s ({})",
-            name(config, charge),
-            wait.ceil_seconds(),
-            Date(levels.now.plus(wait)),
-        ),
-        format!(
-            "charged nothing; Retry-After {told} = {} + spread {}; read from {}",
-            wait.ceil_seconds(),
-            told.saturating_sub(wait.ceil_seconds()),
-            levels.from,
-        ),
-    ];
-    Answer { verdict: Verdict::Refused, code: Some(code), reason: Some(reason), retry_after: Some(told), words }
+    let wait = outcome.retry_after.ceil_seconds();
+    let retry_after = refusal.retry_after.unwrap_or_default();
+    let detail = format!(
+        " by {}{others}: needs {}, has {}, passes in {wait}s ({})",
+        name(config, charge),
+        charge.cost,
+        outcome.remaining,
+        Date(levels.now.plus(outcome.retry_after)),
+    );
+    let rest = format!(
+        "charged nothing; Retry-After {retry_after} = {wait} + spread {}; read from {}",
+        retry_after.saturating_sub(wait),
+        levels.from,
+    );
+    Answer::refused(&refusal, &detail, rest)
 }

@@ -3,11 +3,11 @@
 //! Nothing is sent, nothing is charged; no store is looked at unless it is asked for.
 
 mod answer;
-mod asked;
-mod identity;
+mod credentials;
 mod logged;
 mod page;
 mod report;
+mod sample_request;
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,6 +22,7 @@ use crate::auth::jwt;
 use crate::base::time::Clock;
 use crate::config::Config;
 use crate::config::access_log::Destination;
+use crate::decision::refusal::Refusal;
 use crate::gateway::DEFAULT;
 use crate::limit::attribute::Attribute;
 use crate::limit::identity::Claims;
@@ -29,10 +30,11 @@ use crate::limit::key::BucketKey;
 use crate::limit::partial::Knowledge;
 use crate::limit::request::Request;
 use crate::limit::rule_set;
-use asked::{Asked, Wanted};
-use identity::{Fetching, Identity};
+use answer::ExplainedRefusal;
+use credentials::{Credentials, Fetching};
 use logged::Search;
-use report::{Answer, Report};
+use report::Report;
+use sample_request::{RequestArguments, SampleRequest};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -118,12 +120,12 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
     let claims = claims(arguments, config)?;
     let mut headers = arguments.headers.clone();
     if let Some(token) = &arguments.jwt {
-        headers.push(carry(&read_token(token)?, config)?);
+        headers.push(token_header(&read_token(token)?, config)?);
     }
-    let wanted = Wanted { url, method: &arguments.method, headers, peer: arguments.ip };
-    let asked = match Asked::new(&wanted, config)? {
-        Ok(asked) => asked,
-        Err(misformed) => {
+    let parts = RequestArguments { url, method: &arguments.method, headers, peer: arguments.ip };
+    let sample = match SampleRequest::new(&parts, config)? {
+        Ok(sample) => sample,
+        Err(refusal) => {
             let request = report::Request {
                 method: arguments.method.clone(),
                 host: String::new(),
@@ -132,29 +134,31 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
                 client: arguments.ip.to_canonical().to_string(),
                 client_from: "TCP peer".to_owned(),
             };
-            return Ok(early(arguments, request, answer::of_head(&misformed)));
+            return Ok(before_rules(arguments, request, &refusal));
         }
     };
-    let client = config.client_ip.client(asked.peer, &asked.head.headers);
-    let bare = Request { head: &asked.head, client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
-    let shown = shown(&asked, &bare, config);
-    if let Err(unclear) = config.rules.read(&bare) {
-        return Ok(early(arguments, shown, answer::of_reading(unclear, config.rules.ambiguous(&bare))));
+    let client = config.client_ip.client(sample.peer, &sample.head.headers);
+    let bare = Request { head: &sample.head, client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
+    let described = describe(&sample, &bare, config);
+    if let Err(ambiguity) = config.rules.read(&bare) {
+        let detail = answer::ambiguity_detail(ambiguity, config.rules.ambiguous(&bare));
+        let refusal = ExplainedRefusal { refusal: Refusal::ambiguous(ambiguity), detail };
+        return Ok(before_rules(arguments, described, &refusal));
     }
     let fetching = if arguments.live { Fetching::Allowed } else { Fetching::Forbidden };
-    let identity = match identity::judge(config, &bare, claims, fetching)? {
-        Ok(identity) => identity,
-        Err(refused) => return Ok(early(arguments, shown, answer::of_credentials(&refused))),
+    let credentials = match credentials::authenticate(config, &bare, claims, fetching)? {
+        Ok(credentials) => credentials,
+        Err(refusal) => return Ok(before_rules(arguments, described, &refusal)),
     };
-    let request = Request { claims: identity.claims.as_deref(), key: identity.key.as_deref(), ..bare };
-    ruled(arguments, config, shown, &identity, &request)
+    by_rules(arguments, config, described, &credentials, &credentials.identity.apply_to(&bare))
 }
 
-fn ruled(
+/// The report on a request that reaches the rules.
+fn by_rules(
     arguments: &Arguments,
     config: &Config,
-    shown: report::Request,
-    identity: &Identity,
+    described: report::Request,
+    credentials: &Credentials,
     request: &Request<'_>,
 ) -> Result<Report, Failure> {
     let known = Knowledge {
@@ -175,31 +179,31 @@ fn ruled(
     };
     Ok(Report {
         file: arguments.file.config.display().to_string(),
-        request: shown,
-        token: identity.token.clone(),
-        key: identity.api_key.clone(),
+        request: described,
+        token: credentials.token.clone(),
+        key: credentials.api_key.clone(),
         policies: report::policies(&explanation, config, levels.as_ref()),
-        answer: answer::of_rules(&explanation, config, levels.as_ref()),
+        answer: answer::by_rules(&explanation, config, levels.as_ref()),
         read_from: levels.map(|levels| levels.from),
     })
 }
 
-/// A report on a request that no rule is asked about.
-fn early(arguments: &Arguments, request: report::Request, answer: Answer) -> Report {
+/// The report on a request that is refused before any rule is asked.
+fn before_rules(arguments: &Arguments, request: report::Request, refusal: &ExplainedRefusal) -> Report {
     Report {
         file: arguments.file.config.display().to_string(),
         request,
         token: None,
         key: None,
         policies: Vec::new(),
-        answer,
+        answer: answer::before_rules(refusal),
         read_from: None,
     }
 }
 
-fn shown(asked: &Asked, request: &Request<'_>, config: &Config) -> report::Request {
-    let peer = asked.peer.to_canonical();
-    let forwarded = asked.head.headers.contains_key(FORWARDED_FOR);
+fn describe(sample: &SampleRequest, request: &Request<'_>, config: &Config) -> report::Request {
+    let peer = sample.peer.to_canonical();
+    let forwarded = sample.head.headers.contains_key(FORWARDED_FOR);
     let client_from = match (config.client_ip.trusts(peer), forwarded) {
         (true, true) => format!("X-Forwarded-For, from the trusted proxy {peer}"),
         (true, false) => "TCP peer, a trusted proxy that names no client".to_owned(),
@@ -207,26 +211,26 @@ fn shown(asked: &Asked, request: &Request<'_>, config: &Config) -> report::Reque
         (false, false) => "TCP peer".to_owned(),
     };
     report::Request {
-        method: asked.head.method.to_string(),
-        host: asked
+        method: sample.head.method.to_string(),
+        host: sample
             .head
             .headers
             .get(HOST)
             .map_or_else(String::new, |host| String::from_utf8_lossy(host.as_bytes()).into()),
-        path: asked.path(),
-        target: asked.target.clone(),
+        path: sample.path(),
+        target: sample.target.clone(),
         client: request.client.to_string(),
         client_from,
     }
 }
 
 fn claims(arguments: &Arguments, config: &Config) -> Result<Option<Arc<Claims>>, Failure> {
-    let asked = if arguments.jwt.is_some() { Some("--jwt") } else { arguments.claims.as_ref().map(|_| "--claims") };
-    let Some(asked) = asked else { return Ok(None) };
+    let option = if arguments.jwt.is_some() { Some("--jwt") } else { arguments.claims.as_ref().map(|_| "--claims") };
+    let Some(option) = option else { return Ok(None) };
     let file = arguments.file.config.display();
     let settings: &jwt::Settings =
-        config.jwt.as_ref().ok_or_else(|| format!("{asked}: {file} has no `jwt`, so no token is looked at"))?;
-    arguments.claims.as_deref().map(|json| identity::given(json, settings)).transpose()
+        config.jwt.as_ref().ok_or_else(|| format!("{option}: {file} has no `jwt`, so no token is looked at"))?;
+    arguments.claims.as_deref().map(|json| credentials::claims_of(json, settings)).transpose()
 }
 
 fn read_token(token: &str) -> Result<String, Failure> {
@@ -238,8 +242,8 @@ fn read_token(token: &str) -> Result<String, Failure> {
     Ok(text.trim().to_owned())
 }
 
-/// The field that has a token where the file looks for one first.
-fn carry(token: &str, config: &Config) -> Result<String, Failure> {
+/// The header field that carries a token where the file looks for one first.
+fn token_header(token: &str, config: &Config) -> Result<String, Failure> {
     match config.jwt.as_ref().and_then(|settings| settings.token_from.first()) {
         Some(Attribute::Header(name)) => Ok(format!("{name}: Bearer {token}")),
         Some(Attribute::Cookie(name)) => Ok(format!("cookie: {name}={token}")),

@@ -1,67 +1,60 @@
-//! Judges the credentials of a request: one that does not verify is refused before any rule is asked.
+//! Authenticates a request: one whose credentials do not verify is refused before any rule is asked.
 //!
-//! Every kind of credential has its turn here, and nowhere else; what is proved goes into an [`Identity`]. That none of
-//! them is ambiguous has been seen to before (`RuleSet::beside_credentials`).
+//! All kinds of credentials are checked here, in their order, and nowhere else; what they prove is an [`Identity`]. That
+//! none of them is ambiguous has been checked before (`RuleSet::beside_credentials`).
 
-use std::sync::Arc;
-
-use crate::auth::api_keys::{OnInvalid, Presented};
-use crate::base::time::Micros;
-use crate::gateway::response::problem::Reason;
-use crate::gateway::state::snapshot::Snapshot;
+use crate::auth::api_keys::{ApiKeys, Presented};
+use crate::decision::credentials::{TokenStatus, check_api_key};
+use crate::decision::refusal::Refusal;
+use crate::decision::retry_after::Jitter;
+use crate::gateway::state::token_auth::TokenAuth;
+use crate::gateway::telemetry::labels::TokenResult;
 use crate::gateway::telemetry::metrics::Metrics;
-use crate::limit::charge::Plan;
-use crate::limit::identity::{Claims, KnownKey};
-use crate::limit::key::BucketKey;
+use crate::limit::identity::Identity;
 use crate::limit::request::Request;
 
-/// What the credentials of a request prove.
-#[derive(Debug, Default)]
-pub struct Identity {
-    claims: Option<Arc<Claims>>,
-    key: Option<Arc<KnownKey>>,
+/// Learns what authentication finds, to count or to explain it.
+pub trait Observer {
+    fn token(&self, status: TokenStatus);
+    fn api_key(&self, presented: &Presented);
 }
 
-/// How a request is refused for its credentials.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
-    pub status: u16,
-    pub reason: Reason,
-    /// How long a client had better wait, and the bucket by which that is spread.
-    pub wait: Option<Micros>,
-    pub spread: Option<BucketKey>,
+/// The credentials that a configuration accepts.
+#[derive(Clone, Copy, Debug)]
+pub struct Authenticator<'s> {
+    pub tokens: Option<&'s TokenAuth>,
+    pub api_keys: Option<&'s ApiKeys>,
+    pub jitter: Jitter,
 }
 
-impl Refused {
-    pub fn new(status: u16, reason: Reason) -> Refused {
-        Refused { status, reason, wait: None, spread: None }
-    }
-
-    /// The same client is told the same everywhere, and others something else.
-    pub fn spread(self, bucket: &Plan) -> Refused {
-        Refused { spread: bucket.charges().next().map(|charge| charge.key), ..self }
-    }
-}
-
-impl Identity {
-    /// The request as the rules see it.
-    pub fn show<'a>(&'a self, request: &Request<'a>) -> Request<'a> {
-        Request { claims: self.claims.as_deref(), key: self.key.as_deref(), ..*request }
+impl Authenticator<'_> {
+    /// # Errors
+    /// Returns the refusal of credentials that do not verify, or that are missing where they are required.
+    pub async fn authenticate(&self, request: &Request<'_>, observer: &impl Observer) -> Result<Identity, Refusal> {
+        let mut identity = Identity::default();
+        if let Some(tokens) = self.tokens {
+            identity.claims = tokens.authenticate(request, self.jitter, |status| observer.token(status)).await?;
+        }
+        if let Some(api_keys) = self.api_keys {
+            let presented = api_keys.find(request);
+            observer.api_key(&presented);
+            identity.key = check_api_key(presented, api_keys.on_invalid)?;
+        }
+        Ok(identity)
     }
 }
 
-pub async fn judge(snapshot: &Snapshot, metrics: &Metrics, request: &Request<'_>) -> Result<Identity, Refused> {
-    let mut identity = Identity::default();
-    if let Some(tokens) = &snapshot.tokens {
-        identity.claims = tokens.judge(request, metrics).await?;
-    }
-    if let Some(api_keys) = &snapshot.config.api_keys {
-        match api_keys.find(request) {
-            Presented::Nothing => {}
-            Presented::Known(key) => identity.key = Some(key),
-            Presented::Unknown if api_keys.on_invalid == OnInvalid::Anonymous => {}
-            Presented::Unknown => return Err(Refused::new(401, Reason::KeyInvalid)),
+impl Observer for Metrics {
+    fn token(&self, status: TokenStatus) {
+        match status {
+            TokenStatus::Missing => {}
+            TokenStatus::Valid => self.count_token(TokenResult::Valid),
+            TokenStatus::Cached => self.count_token(TokenResult::Known),
+            TokenStatus::Limited { .. } => self.count_token(TokenResult::Limited),
+            TokenStatus::KeysUnavailable { .. } => self.count_token(TokenResult::NoKeys),
+            TokenStatus::Invalid(invalid) => self.count_token(TokenResult::Invalid(invalid)),
         }
     }
-    Ok(identity)
+
+    fn api_key(&self, _: &Presented) {}
 }

@@ -1,14 +1,12 @@
-//! Decides a request for which the store gave no answer, by what each limit that was asked says of that.
+//! Decides about a request for which the store gave no answer, by `on_store_failure` of each limit that was asked.
 //!
-//! One that says `deny` is enough to refuse, and then nothing is charged. Those that say `local` are charged here, to
-//! this gateway's shares, all or none; those that say `allow` let it pass. A shadow is not asked.
+//! One limit with `deny` is enough to refuse, and then nothing is charged. Those with `local` are charged to this
+//! gateway's shares, all or none; those with `allow` let the request pass. A shadow is not asked.
 
 use smallvec::SmallVec;
 
-use super::{Refusal, retry_after};
-use crate::base::time::Micros;
-use crate::gateway::response::problem::Reason;
-use crate::gateway::response::ratelimit_fields::RateFields;
+use crate::decision::refusal::Refusal;
+use crate::decision::store_failure;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::limit::charge::{Charge, Plan, Settlement};
@@ -16,41 +14,38 @@ use crate::limit::outcome::{Outcome, Verdict};
 use crate::limit::rule::OnStoreFailure;
 use crate::store::{Source, StoreError, TakeReply};
 
-/// What a refused client is told to wait while the store is away, before the spread.
-const OUTAGE: Micros = Micros(3_000_000);
-
-/// What this gateway alone comes to, or the refusal of a limit that wants the store's word.
+/// Decides with what this gateway alone knows, and counts that.
+///
+/// # Errors
+/// Returns the refusal of a limit that denies requests while the store is away.
 pub fn fall_back(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     plan: &Plan,
     error: StoreError,
-) -> Result<TakeReply, Box<Refusal>> {
-    let says = |charge: &Charge| snapshot.limit(charge.limit).map(|(limit, _)| limit.on_store_failure);
-    let denied = plan.enforced.iter().find(|charge| says(charge) == Some(OnStoreFailure::Deny));
+) -> Result<TakeReply, Refusal> {
+    let rules = &snapshot.config.rules;
+    let refusal = store_failure::refusal(rules, plan, snapshot.config.retry_after_jitter);
     for charge in &plan.enforced {
-        let Some((_, metrics)) = snapshot.limit(charge.limit) else { continue };
+        let Some((limit, metrics)) = snapshot.limit(charge.limit) else { continue };
         metrics.count_fallback(error);
-        if denied.is_some() {
+        if refusal.is_some() {
             metrics.requests.increment(1);
         }
-        if says(charge) == Some(OnStoreFailure::Deny) {
+        if limit.on_store_failure == OnStoreFailure::Deny {
             metrics.unavailable.increment(1);
         }
     }
-    match denied {
-        None => Ok(take_locally(gateway, plan, |charge| says(charge) == Some(OnStoreFailure::Local))),
-        Some(charge) => Err(Box::new(Refusal {
-            status: 503,
-            reason: Reason::StoreUnavailable,
-            retry_after: Some(retry_after(charge.key.spread(), OUTAGE, snapshot.config.retry_after_jitter)),
-            fields: Some(RateFields::new(&snapshot.config.headers, &snapshot.shown, plan, None)),
-            violated: None,
-        })),
+    let is_local = |charge: &Charge| {
+        rules.limit(charge.limit).is_some_and(|limit| limit.on_store_failure == OnStoreFailure::Local)
+    };
+    match refusal {
+        None => Ok(take_locally(gateway, plan, is_local)),
+        Some(refusal) => Err(refusal),
     }
 }
 
-/// Charges those that are to be charged here; of the others nothing is known.
+/// Charges the local limits; nothing is known of the others.
 fn take_locally(gateway: &GatewayState, plan: &Plan, is_local: impl Fn(&Charge) -> bool) -> TakeReply {
     let enforced: SmallVec<[_; 2]> = plan.enforced.iter().filter(|charge| is_local(charge)).cloned().collect();
     if enforced.is_empty() {

@@ -25,9 +25,9 @@ use pingora::proxy::{FailToProxy, ProxyHttp, Session};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 
-use super::enforcement::{Arrival, Decision, decide};
+use super::enforcement::{Arrival, Decided, Decision, PaymentRecord, decide};
 use super::response::pending_fields::{PendingFields, RawFields};
-use super::response::problem::{ProblemResponse, Reason};
+use super::response::problem::ProblemResponse;
 use super::response::ratelimit_fields::RateFields;
 use super::response::request_id;
 use super::runtime::log_throttle::LogThrottle;
@@ -41,6 +41,7 @@ use super::telemetry::trace::{Onward, RequestTrace};
 use super::upstream::{Upstream, Window};
 use crate::access_log_line::Kind;
 use crate::base::time::Timestamp;
+use crate::decision::refusal::Refusal;
 use crate::limit::request::Request;
 use crate::store::{Caller, Worker};
 use forwarded_headers::{Client, Said};
@@ -95,7 +96,7 @@ pub struct Exchange {
     interim: u8,
     upstream_error: Option<UpstreamError>,
     /// None: it is neither written down nor traced.
-    record: Option<Box<RequestRecord>>,
+    record: Option<RequestRecord>,
     trail: RequestTrace,
 }
 
@@ -165,24 +166,31 @@ impl ProxyHttp for Proxy {
         passage.trail = self.gateway.tracer.begin(&snapshot, &head.headers, passage.started);
         let arrival = Arrival { lane: self.lane, at: passage.started, caller: passage.trail.mark(caller) };
         let recorded = snapshot.access_log.is_some() || passage.trail.is_followed();
-        passage.record = recorded.then(|| RequestRecord::begin(&snapshot, client));
-        let decision = decide(&self.gateway, &snapshot, &request, arrival, passage.record.as_deref_mut()).await;
-        if let Some(record) = &mut passage.record {
-            record.decision = Some(self.gateway.clock.now().since(passage.started));
-        }
+        let payment = if recorded { PaymentRecord::Keep } else { PaymentRecord::Discard };
+        let Decided { decision, identity, payment } =
+            decide(&self.gateway, &snapshot, &request, arrival, payment).await;
+        passage.record = recorded.then(|| RequestRecord {
+            snapshot: Arc::clone(&snapshot),
+            client,
+            identity,
+            payment,
+            decision: self.gateway.clock.now().since(passage.started),
+            refusal: None,
+        });
         match decision {
             Decision::Pass(fields) => {
                 passage.fields = fields;
                 passage.upstream = Some(Arc::clone(&snapshot.upstream));
                 Ok(false)
             }
-            Decision::Refuse(refusal) => {
+            Decision::Refuse(response) => {
+                let refusal = &response.refusal;
                 self.gateway.metrics.count_refusal(refusal.reason);
                 if let Some(record) = &mut passage.record {
                     record.refusal = Some((refusal.reason, refusal.retry_after));
                 }
                 let (id, addendum) = (&passage.request_id, &passage.addendum);
-                refusal.reply().write(session, id, addendum, self.gateway.is_draining()).await?;
+                response.problem().write(session, id, addendum, self.gateway.is_draining()).await?;
                 Ok(true)
             }
             Decision::Gone => Err(Error::new_down(ErrorType::ConnectionClosed)),
@@ -330,15 +338,16 @@ impl ProxyHttp for Proxy {
             passage.origin = if begun { Origin::Upstream } else { Origin::Gateway };
             // What is left of the request cannot be told from a next one.
             session.set_keepalive(None);
-            let reply = match status {
-                400 | 408 | 413 => {
-                    self.gateway.metrics.count_refusal(Reason::BadRequest);
+            let refusal = matches!(status, 400 | 408 | 413).then(|| Refusal::bad_request(status));
+            let reply = match &refusal {
+                Some(refusal) => {
+                    self.gateway.metrics.count_refusal(refusal.reason);
                     if let Some(record) = &mut passage.record {
-                        record.refusal = Some((Reason::BadRequest, None));
+                        record.refusal = Some((refusal.reason, refusal.retry_after));
                     }
-                    ProblemResponse::refusal(status, Reason::BadRequest)
+                    ProblemResponse::refusal(refusal)
                 }
-                _ => ProblemResponse::fault(status),
+                None => ProblemResponse::fault(status),
             };
             // What was charged stays charged, and is shown.
             let reply = ProblemResponse { fields: passage.fields.as_deref(), ..reply };

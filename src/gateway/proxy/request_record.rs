@@ -1,78 +1,54 @@
-//! Keeps what the access log says of a request, from its decision to its end, and makes a line of it then.
+//! Keeps what the access log and the trace report about a request, from its decision to its end.
 //!
-//! It holds on to the snapshot that the request began with: its limits have their names there. Where nothing is to be
-//! written or traced there is no record, and what is not asked for is never named.
+//! A record holds the snapshot that the request began with, whose limits have the names. A request that is neither logged
+//! nor traced has no record, and values that are not reported are never pseudonymised.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::request::Parts;
-use smallvec::SmallVec;
 
 use crate::access_log_line::{Asked, Kind, Line, Source};
 use crate::base::pseudonym::Pseudonym;
 use crate::base::time::{Clock, Micros, Timestamp};
-use crate::gateway::enforcement::authenticate::Identity;
-use crate::gateway::response::problem::Reason;
+use crate::decision::payment::{LimitAnswer, Payment};
+use crate::decision::reason::Reason;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::metrics::DEFAULT;
-use crate::limit::charge::{Charge, Plan, Settlement};
-use crate::limit::outcome::{Outcome, Verdict, most_restrictive};
+use crate::limit::identity::Identity;
 use crate::limit::request::{ClientAddress, Request};
-use crate::limit::rule::OnStoreFailure;
-use crate::limit::rule_set::CompiledLimit;
 use crate::store;
 
-/// What was decided of one request.
+/// What is reported about one request.
 #[derive(Debug)]
 pub struct RequestRecord {
-    snapshot: Arc<Snapshot>,
-    client: ClientAddress,
+    pub snapshot: Arc<Snapshot>,
+    pub client: ClientAddress,
     pub identity: Identity,
-    pub paid: Paid,
-    pub decision: Option<Micros>,
-    /// Why we refused, with what the client was told to wait in seconds.
+    /// `None` if no limit was asked.
+    pub payment: Option<Box<Payment>>,
+    /// How long the decision took, from the end of the head.
+    pub decision: Micros,
+    /// Why the gateway refused the request, and its `Retry-After` in seconds.
     pub refusal: Option<(Reason, Option<u64>)>,
 }
 
-/// What was asked to be paid, and what came of it.
-#[derive(Debug)]
-pub enum Paid {
-    Nothing,
-    Settled(Plan, Settlement, store::Source),
-    /// The store was not asked.
-    TooLarge(Plan),
-    /// The store gave no answer, and a limit wants its word.
-    Unavailable(Plan),
-}
-
 impl RequestRecord {
-    pub fn begin(snapshot: &Arc<Snapshot>, client: ClientAddress) -> Box<RequestRecord> {
-        Box::new(RequestRecord {
-            snapshot: Arc::clone(snapshot),
-            client,
-            identity: Identity::default(),
-            paid: Paid::Nothing,
-            decision: None,
-            refusal: None,
-        })
-    }
-
-    /// What a request is that ended as `unrefused`, unless we refused it.
+    /// `Refused` if the gateway refused the request, `unrefused` otherwise.
     pub fn kind(&self, unrefused: Kind) -> Kind {
         if self.refusal.is_some() { Kind::Refused } else { unrefused }
     }
 
-    /// Writes it down, if requests like this are.
+    /// Writes the line of the request, if requests of its kind are logged.
     pub fn write(&self, end: &RequestEnd<'_>, head: &Parts, clock: &Clock) {
         let Some(writer) = self.snapshot.access_log_of(end.kind) else { return };
         writer.write(&self.line(end, head, end.began(clock)));
     }
 
-    /// All that is told of it. `began` is when its head had come, by the clock on the wall.
+    /// The line of the request. `began` is when its head had arrived, by the wall clock.
     pub fn line<'a>(&'a self, end: &RequestEnd<'a>, head: &Parts, began: Timestamp) -> Line<'a> {
-        let line = Line { decision_us: self.decision, ..end.line(began) };
+        let line = Line { decision_us: Some(self.decision), ..end.line(began) };
         let (reason, retry_after) = self.refusal.unzip();
         let line = Line { reason: reason.map(|reason| reason.name().into()), ..line };
         let mut line = Line { retry_after: retry_after.flatten(), ..line };
@@ -82,117 +58,59 @@ impl RequestRecord {
     }
 
     fn add_limits<'a>(&'a self, line: &mut Line<'a>) {
-        let all: SmallVec<[Told<'a>; 2]> = self.told();
-        let Some(told) = self.deciding(&all).and_then(|deciding| all.get(deciding)) else {
-            line.limits = all.iter().map(Told::asked).collect();
-            return;
-        };
-        line.policy = Some(Cow::Borrowed(&*told.limit.policy));
-        line.rule = Some(Cow::Borrowed(&*told.limit.name));
-        line.cost = Some(told.charge.cost);
-        line.remaining = told.outcome.map(|outcome| outcome.remaining);
-        line.bucket = Some(told.bucket);
-        line.source = match &self.paid {
-            Paid::Settled(_, _, store::Source::Store) => Some(Source::Store),
-            Paid::Settled(_, _, store::Source::Cached) => Some(Source::Cached),
-            Paid::Settled(_, _, store::Source::Fallback) | Paid::Unavailable(_) => Some(Source::Fallback),
-            Paid::Nothing | Paid::TooLarge(_) => None,
-        };
-        if all.len() > 1 {
-            line.limits = all.iter().map(Told::asked).collect();
+        let Some(payment) = &self.payment else { return };
+        let answers = payment.answers(&self.snapshot.config.rules);
+        let index = payment.deciding(&answers);
+        if answers.len() > 1 || index.is_none() {
+            line.limits = answers.iter().map(|answer| self.limit_line(answer)).collect();
+        }
+        let Some((index, deciding)) = index.and_then(|index| Some((index, answers.get(index)?))) else { return };
+        line.policy = Some(Cow::Borrowed(&*deciding.limit.policy));
+        line.rule = Some(Cow::Borrowed(&*deciding.limit.name));
+        line.cost = Some(deciding.charge.cost);
+        line.remaining = deciding.outcome.map(|outcome| outcome.remaining);
+        line.bucket = Some(line.limits.get(index).map_or_else(|| self.bucket(deciding), |limit| limit.bucket));
+        line.source = source(payment);
+    }
+
+    fn limit_line<'a>(&self, answer: &LimitAnswer<'a>) -> Asked<'a> {
+        Asked {
+            policy: Cow::Borrowed(&*answer.limit.policy),
+            rule: Cow::Borrowed(&*answer.limit.name),
+            mode: answer.limit.mode,
+            verdict: answer.verdict,
+            cost: answer.charge.cost,
+            remaining: answer.outcome.map(|outcome| outcome.remaining),
+            bucket: self.bucket(answer),
         }
     }
 
-    /// Every limit that was asked, the enforced ones first.
-    fn told(&self) -> SmallVec<[Told<'_>; 2]> {
-        let none = (SmallVec::new(), SmallVec::new());
-        let (plan, (enforced, shadow)) = match &self.paid {
-            Paid::Nothing => return SmallVec::new(),
-            Paid::Settled(plan, settlement, _) => (plan, (settlement.enforced.clone(), settlement.shadow.clone())),
-            Paid::TooLarge(plan) | Paid::Unavailable(plan) => (plan, none),
-        };
-        let tell = |charge, outcome: Option<&Outcome>| self.tell(charge, outcome.copied());
-        let shadows = plan.shadow.iter().zip(&shadow);
-        let enforced = plan.enforced.iter().enumerate().map(|(place, charge)| (charge, enforced.get(place)));
-        let all = enforced.chain(shadows.map(|(charge, outcome)| (charge, Some(outcome))));
-        all.filter_map(|(charge, outcome)| tell(charge, outcome)).collect()
+    fn bucket(&self, answer: &LimitAnswer<'_>) -> Pseudonym {
+        self.snapshot.config.hash_key.bucket(&answer.charge.key.0)
     }
 
-    fn tell<'a>(&'a self, charge: &'a Charge, outcome: Option<Outcome>) -> Option<Told<'a>> {
-        let config = &self.snapshot.config;
-        let verdict = match (outcome, &self.paid) {
-            (Some(outcome), _) => outcome.verdict,
-            (None, Paid::TooLarge(_)) if charge.cost > charge.algorithm.ceiling() => Verdict::Never,
-            (None, _) => Verdict::Unasked,
-        };
-        Some(Told {
-            charge,
-            limit: config.rules.limit(charge.limit)?,
-            verdict,
-            outcome: outcome.filter(|outcome| outcome.verdict != Verdict::Unasked),
-            bucket: config.hash_key.bucket(&charge.key.0),
-        })
-    }
-
-    /// Which of them the client felt.
-    fn deciding(&self, all: &[Told<'_>]) -> Option<usize> {
-        let enforced = match &self.paid {
-            Paid::Nothing => return None,
-            Paid::Settled(plan, ..) | Paid::TooLarge(plan) | Paid::Unavailable(plan) => plan.enforced.len(),
-        };
-        let enforced = all.iter().take(enforced).enumerate();
-        let found = match &self.paid {
-            Paid::Unavailable(_) => {
-                let denies = |told: &Told<'_>| told.limit.on_store_failure == OnStoreFailure::Deny;
-                enforced.clone().find(|(_, told)| denies(told)).map(|(place, _)| place)
-            }
-            Paid::TooLarge(_) => {
-                enforced.clone().find(|(_, told)| told.verdict == Verdict::Never).map(|(place, _)| place)
-            }
-            _ => {
-                let known = enforced
-                    .clone()
-                    .filter_map(|(place, told)| Some((place, told.outcome?, told.charge.algorithm.ceiling())));
-                most_restrictive(known).map(|(place, _)| place)
-            }
-        };
-        found.or_else(|| enforced.map(|(place, _)| place).next())
-    }
-
-    /// Those that are to be named, of what this request had of them.
+    /// The attributes that the file lists for the log and that the request has, with pseudonyms of their values.
     fn attributes(&self, head: &Parts) -> Vec<(Cow<'_, str>, Pseudonym)> {
         let Some(settings) = &self.snapshot.config.access_log else { return Vec::new() };
         let request = Request { head, client: self.client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
-        let request = self.identity.show(&request);
-        let named = settings.attributes.iter().filter_map(|named| {
-            let value = named.attribute.resolve(&request)?;
-            let name = self.snapshot.config.hash_key.value(&named.text, &value);
-            Some((Cow::Borrowed(&*named.text), name))
+        let request = self.identity.apply_to(&request);
+        let attributes = settings.attributes.iter().filter_map(|listed| {
+            let value = listed.attribute.resolve(&request)?;
+            let pseudonym = self.snapshot.config.hash_key.value(&listed.text, &value);
+            Some((Cow::Borrowed(&*listed.text), pseudonym))
         });
-        named.collect()
+        attributes.collect()
     }
 }
 
-/// One limit that was asked.
-struct Told<'a> {
-    charge: &'a Charge,
-    limit: &'a CompiledLimit,
-    verdict: Verdict,
-    /// None: its level is not known.
-    outcome: Option<Outcome>,
-    bucket: Pseudonym,
-}
-
-impl<'a> Told<'a> {
-    fn asked(&self) -> Asked<'a> {
-        Asked {
-            policy: Cow::Borrowed(&*self.limit.policy),
-            rule: Cow::Borrowed(&*self.limit.name),
-            mode: self.limit.mode,
-            verdict: self.verdict,
-            cost: self.charge.cost,
-            remaining: self.outcome.map(|outcome| outcome.remaining),
-            bucket: self.bucket,
+/// Where the level of the deciding limit comes from.
+fn source(payment: &Payment) -> Option<Source> {
+    match payment {
+        Payment::Settled { source: store::Source::Store, .. } => Some(Source::Store),
+        Payment::Settled { source: store::Source::Cached, .. } => Some(Source::Cached),
+        Payment::Settled { source: store::Source::Fallback, .. } | Payment::StoreUnavailable(_) => {
+            Some(Source::Fallback)
         }
+        Payment::TooLarge(_) => None,
     }
 }

@@ -14,102 +14,53 @@ use pingora::proxy::Session;
 
 use super::pending_fields::{PendingFields, RawFields};
 use super::ratelimit_fields::RateFields;
-use crate::limit::algorithm::Algorithm;
+use crate::decision::reason::Reason;
+use crate::decision::refusal::{ProblemType, Refusal};
 
-/// Why a request was refused: the word in `X-Tollgate-Reason` and in metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    TokenBucketExceeded,
-    CostTooLarge,
-    StoreUnavailable,
-    Denied,
-    TokenInvalid,
-    TokenMissing,
-    KeysUnavailable,
-    KeyInvalid,
-    AmbiguousRequest,
-    BadRequest,
-}
-
-impl Reason {
-    pub const ALL: [Reason; 10] = [
-        Reason::TokenBucketExceeded,
-        Reason::CostTooLarge,
-        Reason::StoreUnavailable,
-        Reason::Denied,
-        Reason::TokenInvalid,
-        Reason::TokenMissing,
-        Reason::KeysUnavailable,
-        Reason::KeyInvalid,
-        Reason::AmbiguousRequest,
-        Reason::BadRequest,
-    ];
-
-    /// That a limit of this algorithm has nothing left.
-    pub fn exceeded(algorithm: &Algorithm) -> Reason {
-        match algorithm {
-            Algorithm::TokenBucket(_) => Reason::TokenBucketExceeded,
-        }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Reason::TokenBucketExceeded => "token_bucket_exceeded",
-            Reason::CostTooLarge => "cost_too_large",
-            Reason::StoreUnavailable => "store_unavailable",
-            Reason::Denied => "denied",
-            Reason::TokenInvalid => "token_invalid",
-            Reason::TokenMissing => "token_missing",
-            Reason::KeysUnavailable => "keys_unavailable",
-            Reason::KeyInvalid => "key_invalid",
-            Reason::AmbiguousRequest => "ambiguous_request",
-            Reason::BadRequest => "bad_request",
-        }
-    }
-
-    /// What `WWW-Authenticate` asks for: a 401 must say (RFC 9110, section 15.5.2; RFC 6750, section 3). No scheme is
-    /// registered for API keys.
-    fn challenge(self) -> Option<&'static str> {
-        match self {
-            Reason::TokenInvalid => Some("Bearer error=\"invalid_token\""),
-            Reason::TokenMissing => Some("Bearer"),
-            Reason::KeyInvalid => Some("ApiKey"),
-            _ => None,
-        }
-    }
-}
-
-/// An answer of ours.
-#[derive(Debug)]
+/// A response of the gateway itself.
+#[derive(Clone, Copy, Debug)]
 pub struct ProblemResponse<'a> {
-    pub status: u16,
-    pub reason: Option<Reason>,
-    pub problem: Problem<'a>,
-    /// In seconds.
-    pub retry_after: Option<u64>,
+    pub cause: Cause<'a>,
     pub fields: Option<&'a RateFields>,
 }
 
-/// What the body says went wrong.
-#[derive(Debug)]
-pub enum Problem<'a> {
-    /// Just the status.
-    Blank,
-    /// These limits of the caller's are used up.
-    QuotaExceeded { violated: Vec<&'a str> },
-    /// These limits, which everybody shares, are used up.
-    ReducedCapacity { violated: Vec<&'a str> },
+/// Why the gateway responds itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Cause<'a> {
+    Refusal(&'a Refusal),
+    /// A fault that no rule has caused, such as an upstream that is away; with its status.
+    Fault(u16),
 }
 
 impl<'a> ProblemResponse<'a> {
-    /// A refusal that needs no more than its reason.
-    pub fn refusal(status: u16, reason: Reason) -> ProblemResponse<'a> {
-        ProblemResponse { status, reason: Some(reason), problem: Problem::Blank, retry_after: None, fields: None }
+    pub fn refusal(refusal: &'a Refusal) -> ProblemResponse<'a> {
+        ProblemResponse { cause: Cause::Refusal(refusal), fields: None }
     }
 
-    /// A fault that is not the rules' doing.
     pub fn fault(status: u16) -> ProblemResponse<'a> {
-        ProblemResponse { status, reason: None, problem: Problem::Blank, retry_after: None, fields: None }
+        ProblemResponse { cause: Cause::Fault(status), fields: None }
+    }
+
+    pub fn status(&self) -> u16 {
+        match self.cause {
+            Cause::Refusal(refusal) => refusal.status,
+            Cause::Fault(status) => status,
+        }
+    }
+
+    /// `None` for a fault.
+    pub fn reason(&self) -> Option<Reason> {
+        match self.cause {
+            Cause::Refusal(refusal) => Some(refusal.reason),
+            Cause::Fault(_) => None,
+        }
+    }
+
+    fn retry_after(&self) -> Option<u64> {
+        match self.cause {
+            Cause::Refusal(refusal) => refusal.retry_after,
+            Cause::Fault(_) => None,
+        }
     }
 
     /// Answers the request. `draining` closes the connection behind it.
@@ -140,7 +91,7 @@ impl<'a> ProblemResponse<'a> {
         let mut lines = self.lines(&mut header, request_id);
         lines.field("Date", &get_cached_date());
         lines.field("Connection", &HeaderValue::from_static("close"));
-        let mut bytes = format!("HTTP/1.1 {} {}\r\n", self.status, title(self.status)).into_bytes();
+        let mut bytes = format!("HTTP/1.1 {} {}\r\n", self.status(), title(self.status())).into_bytes();
         header.header_to_h1_wire(&mut bytes);
         bytes.extend_from_slice(lines.as_bytes());
         bytes.extend_from_slice(b"\r\n");
@@ -152,7 +103,7 @@ impl<'a> ProblemResponse<'a> {
 
     fn plain(&self, request_id: &HeaderValue) -> pingora::Result<(ResponseHeader, String)> {
         let body = self.body(request_id);
-        let mut header = ResponseHeader::build(self.status, Some(4))?;
+        let mut header = ResponseHeader::build(self.status(), Some(4))?;
         header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))?;
         header.insert_header(CONTENT_LENGTH, HeaderValue::from(body.len()))?;
         Ok((header, body))
@@ -163,17 +114,17 @@ impl<'a> ProblemResponse<'a> {
         let mut lines = RawFields::default();
         lines.field("Cache-Control", &HeaderValue::from_static("no-store"));
         lines.field("X-Request-Id", request_id);
-        if let Some(reason) = self.reason {
+        if let Some(reason) = self.reason() {
             lines.field("X-Tollgate-Reason", &HeaderValue::from_static(reason.name()));
         }
-        if let Some(challenge) = self.reason.filter(|_| self.status == 401).and_then(Reason::challenge) {
+        if let Some(challenge) = self.reason().filter(|_| self.status() == 401).and_then(challenge) {
             lines.field("WWW-Authenticate", &HeaderValue::from_static(challenge));
         }
-        if self.status == 405 {
+        if self.status() == 405 {
             // It must say (RFC 9110, section 15.5.6). Whether the upstream knows these, nobody here can tell.
             lines.field("Allow", &HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
         }
-        if let Some(seconds) = self.retry_after {
+        if let Some(seconds) = self.retry_after() {
             lines.number("Retry-After", seconds);
         }
         if let Some(fields) = self.fields {
@@ -184,7 +135,7 @@ impl<'a> ProblemResponse<'a> {
 
     /// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>: a response of trailers only, always HTTP 200.
     fn grpc_header(&self) -> pingora::Result<ResponseHeader> {
-        let code = match self.status {
+        let code = match self.status() {
             400 => "3",
             401 => "16",
             403 => "7",
@@ -196,7 +147,7 @@ impl<'a> ProblemResponse<'a> {
         header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/grpc"))?;
         header.insert_header(CONTENT_LENGTH, HeaderValue::from_static("0"))?;
         header.insert_header("grpc-status", HeaderValue::from_static(code))?;
-        let message = self.reason.map_or_else(|| title(self.status), Reason::name);
+        let message = self.reason().map_or_else(|| title(self.status()), Reason::name);
         header.insert_header("grpc-message", HeaderValue::from_static(message))?;
         Ok(header)
     }
@@ -205,17 +156,21 @@ impl<'a> ProblemResponse<'a> {
         const TYPES: &str = "https://iana.org/assignments/http-problem-types#";
         // An id that is not plain text was replaced when the request came in.
         let id = request_id.to_str().unwrap_or_default();
-        let status = self.status;
-        let (kind, title, violated) = match &self.problem {
-            Problem::Blank => {
+        let status = self.status();
+        let problem = match self.cause {
+            Cause::Refusal(refusal) => &refusal.problem,
+            Cause::Fault(_) => &ProblemType::Blank,
+        };
+        let (kind, title, violated) = match problem {
+            ProblemType::Blank => {
                 let title = title(status);
                 let rest = format!(r#""status":{status},"request_id":"{id}"}}"#);
                 return format!("{{\"type\":\"about:blank\",\"title\":\"{title}\",{rest}\n");
             }
-            Problem::QuotaExceeded { violated } => {
+            ProblemType::QuotaExceeded { violated } => {
                 ("quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded", violated)
             }
-            Problem::ReducedCapacity { violated } => (
+            ProblemType::ReducedCapacity { violated } => (
                 "temporary-reduced-capacity",
                 "Request cannot be satisfied due to temporary server capacity constraints",
                 violated,
@@ -239,6 +194,17 @@ fn prepare_connection(session: &mut Session, draining: bool) {
     if !session.req_header().headers.contains_key(EXPECT) {
         session.set_close_on_response_before_downstream_finish(false);
         session.set_total_drain_timeout(Some(Duration::from_secs(2)));
+    }
+}
+
+/// The challenge in `WWW-Authenticate`, which a 401 must have (RFC 9110, section 15.5.2; RFC 6750, section 3). No scheme
+/// is registered for API keys.
+fn challenge(reason: Reason) -> Option<&'static str> {
+    match reason {
+        Reason::TokenInvalid => Some("Bearer error=\"invalid_token\""),
+        Reason::TokenMissing => Some("Bearer"),
+        Reason::KeyInvalid => Some("ApiKey"),
+        _ => None,
     }
 }
 

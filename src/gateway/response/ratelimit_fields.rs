@@ -8,9 +8,11 @@ use pingora::http::ResponseHeader;
 
 use super::pending_fields::RawFields;
 use crate::config::HeaderFormat;
+use crate::decision::quotas;
+use crate::decision::quotas::{LevelNumbers, PolicyNumbers, Triple};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::charge::{Charge, Plan, Settlement};
-use crate::limit::outcome::{Outcome, Verdict, most_restrictive};
+use crate::limit::outcome::Outcome;
 use crate::limit::rule::Expose;
 use crate::limit::rule_set::CompiledLimit;
 
@@ -28,8 +30,8 @@ impl Shown {
         // A name has no character that would have to be escaped.
         let name = format!("\"{}\"", limit.name);
         let policy = |algorithm: &Algorithm| {
-            let quota = algorithm.quota();
-            value(format!("{name};q={};w={}", quota.limit, quota.window.ceil_seconds()))
+            let PolicyNumbers { quota, window } = PolicyNumbers::of(algorithm);
+            value(format!("{name};q={quota};w={window}"))
         };
         let policies = limit.variants.iter().map(policy).collect();
         (limit.expose == Expose::Yes).then_some(Shown { name, policies })
@@ -49,13 +51,6 @@ pub struct RateFields {
     x_ratelimit: Option<Triple>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Triple {
-    limit: u64,
-    remaining: u64,
-    reset: u64,
-}
-
 impl RateFields {
     /// What to say of a plan; `settlement` is none when the store was not asked, and so no level is known.
     pub fn new(
@@ -65,13 +60,7 @@ impl RateFields {
         settlement: Option<&Settlement>,
     ) -> RateFields {
         let mut fields = RateFields::default();
-        let exposed = || {
-            plan.enforced.iter().enumerate().filter_map(|(place, charge)| {
-                let shown = shown.get(usize::try_from(charge.limit.0).ok()?)?.as_ref()?;
-                let outcome = settlement.and_then(|settlement| settlement.enforced.get(place));
-                Some((charge, shown, outcome.filter(|outcome| outcome.verdict != Verdict::Unasked)))
-            })
-        };
+        let exposed = || quotas::exposed(plan, settlement, |limit| shown.get(usize::try_from(limit.0).ok()?)?.as_ref());
         for format in formats {
             match format {
                 HeaderFormat::RateLimit => {
@@ -79,15 +68,8 @@ impl RateFields {
                     fields.level = level(exposed().filter_map(|(_, shown, outcome)| Some((shown, outcome?))));
                 }
                 HeaderFormat::Legacy | HeaderFormat::XRateLimit => {
-                    let outcomes = exposed().filter_map(|(charge, _, outcome)| {
-                        let limit = charge.algorithm.ceiling();
-                        Some((charge, *outcome?, limit))
-                    });
-                    let triple = most_restrictive(outcomes).map(|(charge, outcome)| Triple {
-                        limit: charge.algorithm.quota().limit,
-                        remaining: outcome.remaining.whole(),
-                        reset: seconds(&outcome),
-                    });
+                    let levels = exposed().filter_map(|(charge, _, outcome)| Some((charge, outcome?)));
+                    let triple = Triple::most_restrictive(levels);
                     match format {
                         HeaderFormat::Legacy => fields.legacy = triple,
                         _ => fields.x_ratelimit = triple,
@@ -102,10 +84,10 @@ impl RateFields {
     /// appended to, and of a triple the stricter stays.
     pub fn write(&self, header: &mut ResponseHeader, lines: &mut RawFields) {
         if let Some(triple) = self.legacy {
-            triple.write(header, ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"], lines);
+            write_triple(triple, header, ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"], lines);
         }
         if let Some(triple) = self.x_ratelimit {
-            triple.write(header, ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"], lines);
+            write_triple(triple, header, ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"], lines);
         }
         if let Some(policy) = &self.policy {
             lines.field("RateLimit-Policy", policy);
@@ -116,46 +98,33 @@ impl RateFields {
     }
 }
 
-impl Triple {
-    fn write(self, header: &mut ResponseHeader, names: [&'static str; 3], lines: &mut RawFields) {
-        // Looked for by their beginning: on most answers there is none, and this is the quickest way to see it.
-        let theirs = |name: &HeaderName| {
-            let name = name.as_str();
-            name.starts_with("ratelimit-") || name.starts_with("x-ratelimit-")
-        };
-        let present = header.headers.keys().any(theirs) && names.iter().any(|name| header.headers.contains_key(*name));
-        if present && !self.stricter_than(header, names) {
-            return;
-        }
-        for (name, number) in names.into_iter().zip([self.limit, self.remaining, self.reset]) {
-            if present {
-                header.remove_header(name);
-            }
-            lines.number(name, number);
-        }
+fn write_triple(triple: Triple, header: &mut ResponseHeader, names: [&'static str; 3], lines: &mut RawFields) {
+    // Looked for by their beginning: on most answers there is none, and this is the quickest way to see it.
+    let theirs = |name: &HeaderName| {
+        let name = name.as_str();
+        name.starts_with("ratelimit-") || name.starts_with("x-ratelimit-")
+    };
+    let present = header.headers.keys().any(theirs) && names.iter().any(|name| header.headers.contains_key(*name));
+    if present && !is_stricter_than(triple, header, names) {
+        return;
     }
-
-    /// By the share that is left, as among our own limits; without a limit, by what is left. A triple of which even that
-    /// cannot be read is not ours to replace.
-    fn stricter_than(self, header: &ResponseHeader, names: [&'static str; 3]) -> bool {
-        // Some write `100, 100;w=60`: the number in front is the one in force.
-        let number = |name: &str| {
-            let value = header.headers.get(name)?.to_str().ok()?.trim();
-            let digits = value.find(|character: char| !character.is_ascii_digit()).unwrap_or(value.len());
-            value.get(..digits)?.parse::<u64>().ok()
-        };
-        let Some(remaining) = number(names[1]) else { return false };
-        let limit = number(names[0]).filter(|limit| *limit > 0).unwrap_or(self.limit);
-        u128::from(self.remaining) * u128::from(limit) < u128::from(remaining) * u128::from(self.limit)
+    for (name, number) in names.into_iter().zip([triple.limit, triple.remaining, triple.reset]) {
+        if present {
+            header.remove_header(name);
+        }
+        lines.number(name, number);
     }
 }
 
-/// A refusing limit's wait, else the time until it is full.
-fn seconds(outcome: &Outcome) -> u64 {
-    match outcome.verdict {
-        Verdict::Deny => outcome.retry_after.ceil_seconds(),
-        Verdict::Allow | Verdict::Never | Verdict::Unasked => outcome.reset_after.ceil_seconds(),
-    }
+/// Whether our triple is stricter than the upstream's. One whose remaining amount cannot be read is not ours to replace.
+fn is_stricter_than(triple: Triple, header: &ResponseHeader, [limit, remaining, _]: [&'static str; 3]) -> bool {
+    // Some write `100, 100;w=60`: the number in front is the one in force.
+    let number = |name: &str| {
+        let value = header.headers.get(name)?.to_str().ok()?.trim();
+        let digits = value.find(|character: char| !character.is_ascii_digit()).unwrap_or(value.len());
+        value.get(..digits)?.parse::<u64>().ok()
+    };
+    number(remaining).is_some_and(|remaining| triple.is_stricter_than(number(limit), remaining))
 }
 
 fn level<'s>(outcomes: impl Iterator<Item = (&'s Shown, &'s Outcome)>) -> Option<HeaderValue> {
@@ -164,10 +133,11 @@ fn level<'s>(outcomes: impl Iterator<Item = (&'s Shown, &'s Outcome)>) -> Option
     for (shown, outcome) in outcomes {
         let separator = if text.is_empty() { "" } else { ", " };
         text.reserve(shown.name.len() + 48);
-        for part in [separator, &shown.name, ";r=", digits.format(outcome.remaining.whole()), ";t="] {
+        let LevelNumbers { remaining, reset } = LevelNumbers::of(outcome);
+        for part in [separator, &shown.name, ";r=", digits.format(remaining), ";t="] {
             text.push_str(part);
         }
-        text.push_str(digits.format(seconds(outcome)));
+        text.push_str(digits.format(reset));
     }
     (!text.is_empty()).then(|| value(text))
 }
@@ -199,6 +169,7 @@ mod tests {
     use crate::limit::charge::LimitId;
     use crate::limit::cost::Cost;
     use crate::limit::key::BucketKey;
+    use crate::limit::outcome::Verdict;
     use crate::limit::request::{ClientAddress, Request};
     use crate::limit::rule::{
         Action, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule,

@@ -1,20 +1,19 @@
-//! Judges the token of a request, and counts what came of it.
+//! Authenticates the token of a request.
 //!
 //! Tokens that do not verify have a limit of their own, for each client address, in this process: a flood of them touches
-//! no rule's bucket, and once it is used up nothing more is verified for that address. What was verified before needs no
-//! verifying, so whoever has shown a good token goes on.
+//! no rule's bucket, and once it is used up nothing more is verified for that address. A token that was verified before is
+//! not verified again, so clients with valid tokens are not affected.
 
 use std::sync::Arc;
 
 use smallvec::smallvec;
 
 use crate::auth::jwt;
-use crate::auth::jwt::{Invalid, OnInvalid, OnMissing, Settings};
+use crate::auth::jwt::{Invalid, OnInvalid, OnMissing, Settings, TokenError};
 use crate::base::time::{Clock, Micros};
-use crate::gateway::enforcement::authenticate::Refused;
-use crate::gateway::response::problem::Reason;
-use crate::gateway::telemetry::labels::TokenResult;
-use crate::gateway::telemetry::metrics::Metrics;
+use crate::decision::credentials::{TokenStatus, check_token};
+use crate::decision::refusal::Refusal;
+use crate::decision::retry_after::Jitter;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::token_bucket::TokenBucket;
 use crate::limit::charge::{Charge, LimitId, Plan};
@@ -25,12 +24,10 @@ use crate::limit::request::{ClientAddress, Request};
 use crate::store::memory;
 use crate::store::memory::Memory;
 
-/// How many client addresses with bad tokens are remembered.
+/// How many client addresses with invalid tokens are remembered.
 const ADDRESSES: usize = 100_000;
-/// What a client is told to wait while an issuer's keys have never been fetched.
-const NO_KEYS: Micros = Micros(3_000_000);
 
-/// The tokens of one configuration.
+/// Authenticates by the tokens of one configuration.
 #[derive(Debug)]
 pub struct TokenAuth {
     verifier: jwt::Verifier,
@@ -40,7 +37,7 @@ pub struct TokenAuth {
 }
 
 impl TokenAuth {
-    /// In the place of `before`: keys that were fetched stay known, and what bad tokens have spent stays spent.
+    /// Replaces `before`: keys that were fetched are kept, and what invalid tokens have spent stays spent.
     pub fn after(before: Option<&TokenAuth>, settings: &Settings, clock: Clock) -> TokenAuth {
         let buckets = before.map(|before| Arc::clone(&before.invalid.buckets));
         TokenAuth {
@@ -60,47 +57,44 @@ impl TokenAuth {
         self.invalid.buckets.sweep();
     }
 
-    /// The claims of the request's token, if it has a good one.
-    pub async fn judge(&self, request: &Request<'_>, metrics: &Metrics) -> Result<Option<Arc<Claims>>, Refused> {
-        let Some(token) = self.verifier.find(request) else {
-            return match self.on_missing {
-                OnMissing::Anonymous => Ok(None),
-                OnMissing::Reject => Err(Refused::new(401, Reason::TokenMissing)),
-            };
-        };
+    /// The claims of the request's token, if it has a valid one. `observe` receives what was found out about the token.
+    ///
+    /// # Errors
+    /// Returns the refusal of a token that does not verify, or that is missing where one is required.
+    pub async fn authenticate(
+        &self,
+        request: &Request<'_>,
+        jitter: Jitter,
+        observe: impl Fn(TokenStatus),
+    ) -> Result<Option<Arc<Claims>>, Refusal> {
+        let (status, claims) = self.verify(request).await;
+        observe(status);
+        check_token(status, self.on_missing, self.on_invalid, jitter).map(|()| claims)
+    }
+
+    /// The claims are `None` unless the token is valid.
+    async fn verify(&self, request: &Request<'_>) -> (TokenStatus, Option<Arc<Claims>>) {
+        let Some(token) = self.verifier.find(request) else { return (TokenStatus::Missing, None) };
         if let Some(claims) = self.verifier.known(&token) {
-            metrics.count_token(TokenResult::Known);
-            return Ok(Some(claims));
+            return (TokenStatus::Cached, Some(claims));
         }
         let bucket = self.invalid.plan(request.client);
+        let spread = bucket.charges().next().map_or(0, |charge| charge.key.spread());
         if let Some(wait) = self.invalid.wait(&bucket) {
-            metrics.count_token(TokenResult::Limited);
-            return Err(Refused { wait: Some(wait), ..Refused::new(429, Reason::TokenInvalid) }.spread(&bucket));
+            return (TokenStatus::Limited { wait, spread }, None);
         }
         let mut verified = self.verifier.verify(&token);
-        if matches!(verified, Err(jwt::TokenError::Invalid(_))) {
-            // Before anything is waited for: a crowd of them is held to the limit together.
+        if matches!(verified, Err(TokenError::Invalid(_))) {
+            // Before waiting for a fetch: requests that wait together are limited together.
             self.invalid.charge(&bucket);
         }
-        if verified == Err(jwt::TokenError::Invalid(Invalid::UnknownKey)) && self.verifier.fetch_for(&token).await {
+        if verified == Err(TokenError::Invalid(Invalid::UnknownKey)) && self.verifier.fetch_for(&token).await {
             verified = self.verifier.verify(&token);
         }
         match verified {
-            Ok(claims) => {
-                metrics.count_token(TokenResult::Valid);
-                Ok(Some(claims))
-            }
-            Err(jwt::TokenError::KeysUnavailable) => {
-                metrics.count_token(TokenResult::NoKeys);
-                Err(Refused { wait: Some(NO_KEYS), ..Refused::new(503, Reason::KeysUnavailable) }.spread(&bucket))
-            }
-            Err(jwt::TokenError::Invalid(why)) => {
-                metrics.count_token(TokenResult::Invalid(why));
-                match self.on_invalid {
-                    OnInvalid::Anonymous => Ok(None),
-                    OnInvalid::Reject => Err(Refused::new(401, Reason::TokenInvalid)),
-                }
-            }
+            Ok(claims) => (TokenStatus::Valid, Some(claims)),
+            Err(TokenError::KeysUnavailable) => (TokenStatus::KeysUnavailable { spread }, None),
+            Err(TokenError::Invalid(invalid)) => (TokenStatus::Invalid(invalid), None),
         }
     }
 }
@@ -144,10 +138,10 @@ impl InvalidLimit {
         Plan { enforced: smallvec![charge], shadow: smallvec![] }
     }
 
-    /// How long until another bad token is looked at; none when one is now.
+    /// How long until another token is verified; `None` if one is verified now.
     fn wait(&self, plan: &Plan) -> Option<Micros> {
-        let found = self.buckets.peek(plan);
-        if found.is_granted() { None } else { found.enforced.first().map(|outcome| outcome.retry_after) }
+        let settlement = self.buckets.peek(plan);
+        if settlement.is_granted() { None } else { settlement.enforced.first().map(|outcome| outcome.retry_after) }
     }
 
     fn charge(&self, plan: &Plan) {

@@ -13,7 +13,7 @@ use super::labels::{DecisionResult, Origin, TokenResult, UpstreamError};
 use super::reload_status::{File, ReloadStatus};
 use super::response_counts::ResponseCounts;
 use crate::base::time::{Clock, Timestamp};
-use crate::gateway::response::problem::Reason;
+use crate::decision::reason::Reason;
 use crate::limit::rule::Mode;
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
 use crate::store::{Source, StoreError};

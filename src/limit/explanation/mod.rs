@@ -161,8 +161,7 @@ impl RuleSet {
         let answer = match (denied_by, &exemption) {
             (Some(_), _) => Answer::Denied,
             (None, Exemption::By(_)) => Answer::Exempt,
-            _ if plan.enforced.iter().any(|charge| charge.cost > charge.algorithm.ceiling()) => Answer::TooLarge(plan),
-            _ => Answer::Charge(plan),
+            _ => Answer::for_plan(plan),
         };
         Explanation { policies, exemption, answer }
     }

@@ -11,7 +11,8 @@ use super::request_head::HeadError;
 use crate::access_log_line::Kind;
 use crate::base::time;
 use crate::base::time::Micros;
-use crate::gateway::response::problem::{ProblemResponse, Reason};
+use crate::decision::refusal::Refusal;
+use crate::gateway::response::problem::ProblemResponse;
 use crate::gateway::response::request_id;
 use crate::gateway::runtime::stalled_writes::StalledWrites;
 use crate::gateway::server::connection_guard::{ConnectionSlot, RejectionGuard};
@@ -50,6 +51,12 @@ impl HeadRejection {
     }
 }
 
+impl From<HeadRejection> for Refusal {
+    fn from(rejection: HeadRejection) -> Refusal {
+        Refusal::bad_request(rejection.status())
+    }
+}
+
 /// Answers an invalid head. `duration` is how long it was waited for.
 pub(super) async fn reject_head(
     gateway: &GatewayState,
@@ -59,11 +66,10 @@ pub(super) async fn reject_head(
 ) {
     let request_id = request_id::keep_or_make(request_id_of(stream.ahead()).as_ref());
     let method = method(stream.ahead()).to_owned();
-    let (code, detail) = (rejection.status(), rejection.detail());
-    log::debug!(code, detail, request_id = request_id.to_str().unwrap_or_default(); "head refused");
-    gateway.metrics.count_refusal(Reason::BadRequest);
-    let response = ProblemResponse::refusal(code, Reason::BadRequest);
-    respond(gateway, &mut stream, &response, &method, &request_id, duration).await;
+    let (refusal, detail) = (Refusal::from(rejection), rejection.detail());
+    log::debug!(code = refusal.status, detail, request_id = request_id.to_str().unwrap_or_default(); "head refused");
+    gateway.metrics.count_refusal(refusal.reason);
+    respond(gateway, &mut stream, &ProblemResponse::refusal(&refusal), &method, &request_id, duration).await;
 }
 
 /// Answers a connection that is one too many with 503.
@@ -88,7 +94,7 @@ async fn respond(
     duration: Micros,
 ) {
     let metrics = &gateway.metrics;
-    metrics.count_response(method, response.status, Origin::Gateway);
+    metrics.count_response(method, response.status(), Origin::Gateway);
     metrics.request_duration[0].record(duration.seconds());
     let bytes = match response.last_words(method, request_id) {
         Ok(bytes) => bytes,
@@ -96,10 +102,10 @@ async fn respond(
     };
     let head = bytes.windows(4).position(|window| window == b"\r\n\r\n").map_or(0, |end| end + 4);
     let end = RequestEnd {
-        kind: if response.reason.is_some() { Kind::Refused } else { Kind::Error },
+        kind: if response.reason().is_some() { Kind::Refused } else { Kind::Error },
         request_id,
         method,
-        code: response.status,
+        code: response.status(),
         origin: Origin::Gateway,
         duration,
         upstream: None,
@@ -107,7 +113,7 @@ async fn respond(
         response_bytes: bytes.len() - head,
     };
     if let Some(writer) = gateway.snapshot.load().access_log_of(end.kind) {
-        writer.write(&end.headless_line(response.reason, &gateway.clock));
+        writer.write(&end.headless_line(response.reason(), &gateway.clock));
     }
     let written = async {
         stream.write_all(&bytes).await?;

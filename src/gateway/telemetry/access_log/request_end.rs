@@ -4,7 +4,7 @@ use http::HeaderValue;
 
 use crate::access_log_line::{Kind, Line, Origin};
 use crate::base::time::{Clock, Micros, Timestamp};
-use crate::gateway::response::problem::Reason;
+use crate::decision::reason::Reason;
 use crate::gateway::telemetry::labels;
 use crate::gateway::telemetry::metrics::DEFAULT;
 

@@ -1,34 +1,29 @@
-//! Makes the request that is asked about: the bytes that a client would send, judged and read as the gateway does.
+//! Builds the request to explain: the bytes that a client would send, read by the gateway's own parser.
 
 use std::net::IpAddr;
 
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Uri};
 
+use super::answer::ExplainedRefusal;
 use crate::cli::Failure;
 use crate::config::{Bounds, Config};
+use crate::decision::refusal::Refusal;
 use crate::gateway::request_head::{Body, HeadParser, Size};
 use crate::limit::path;
 
-/// A request that nobody has sent.
+/// A request that was never sent.
 #[derive(Debug)]
-pub struct Asked {
+pub struct SampleRequest {
     pub head: Parts,
     /// As it would be sent.
     pub target: String,
     pub peer: IpAddr,
 }
 
-/// What is wrong with it before anything of the file is asked.
+/// The parts of a request on the command line.
 #[derive(Debug)]
-pub struct Misformed {
-    pub code: u16,
-    pub detail: &'static str,
-}
-
-/// What a command line says of a request.
-#[derive(Debug)]
-pub struct Wanted<'w> {
+pub struct RequestArguments<'w> {
     pub url: &'w str,
     pub method: &'w str,
     /// `name: value`.
@@ -36,13 +31,19 @@ pub struct Wanted<'w> {
     pub peer: IpAddr,
 }
 
-impl Asked {
-    /// The inner error is the gateway's own answer.
-    pub fn new(wanted: &Wanted<'_>, config: &Config) -> Result<Result<Asked, Misformed>, Failure> {
-        let (authority, target) = split(wanted.url)?;
-        let fields = wanted.headers.iter().map(|line| field(line)).collect::<Result<Vec<_>, _>>()?;
+impl SampleRequest {
+    /// The inner error is the gateway's refusal of the head.
+    ///
+    /// # Errors
+    /// Fails if the arguments are no URL, method or headers that a client could send.
+    pub fn new(
+        arguments: &RequestArguments<'_>,
+        config: &Config,
+    ) -> Result<Result<SampleRequest, ExplainedRefusal>, Failure> {
+        let (authority, target) = split(arguments.url)?;
+        let fields = arguments.headers.iter().map(|line| field(line)).collect::<Result<Vec<_>, _>>()?;
         let names_host = fields.iter().any(|(name, _)| name == "host");
-        let mut text = format!("{} {target} HTTP/1.1\r\n", wanted.method);
+        let mut text = format!("{} {target} HTTP/1.1\r\n", arguments.method);
         if !names_host {
             text += &format!("Host: {authority}\r\n");
         }
@@ -50,11 +51,11 @@ impl Asked {
             text += &format!("{name}: {value}\r\n");
         }
         text += "\r\n";
-        if let Err(misformed) = judge(text.as_bytes(), &config.bounds) {
-            return Ok(Err(misformed));
+        if let Err(refusal) = check_head(text.as_bytes(), &config.bounds) {
+            return Ok(Err(refusal));
         }
         let mut head = http::Request::new(()).into_parts().0;
-        head.method = Method::from_bytes(wanted.method.as_bytes())?;
+        head.method = Method::from_bytes(arguments.method.as_bytes())?;
         head.uri = target.parse::<Uri>().map_err(|error| format!("URL: {error}"))?;
         if !names_host {
             head.headers.append(http::header::HOST, HeaderValue::from_str(authority)?);
@@ -62,36 +63,37 @@ impl Asked {
         for (name, value) in fields {
             head.headers.append(HeaderName::from_bytes(name.as_bytes())?, HeaderValue::from_bytes(value.as_bytes())?);
         }
-        Ok(Ok(Asked { head, target: target.to_owned(), peer: wanted.peer }))
+        Ok(Ok(SampleRequest { head, target: target.to_owned(), peer: arguments.peer }))
     }
 
-    /// The path as rules see it; none when it has no single reading.
+    /// The path as rules see it; `None` if it has no single reading.
     pub fn path(&self) -> Option<String> {
         let path = path::normalise(self.head.uri.path().as_bytes()).ok()?;
         Some(String::from_utf8_lossy(&path).into_owned())
     }
 }
 
-fn judge(bytes: &[u8], bounds: &Bounds) -> Result<(), Misformed> {
+fn check_head(bytes: &[u8], bounds: &Bounds) -> Result<(), ExplainedRefusal> {
     let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
+    let refuse = |status, detail: &str| {
+        Err(ExplainedRefusal { refusal: Refusal::bad_request(status), detail: detail.to_owned() })
+    };
     match HeadParser::default().scan(bytes, &size) {
         Ok(Some(head)) => match (head.body, bounds.body_bytes) {
-            (Body::Length(length), Some(most)) if length > most => {
-                Err(Misformed { code: 413, detail: "body too long" })
-            }
+            (Body::Length(length), Some(most)) if length > most => refuse(413, "body too long"),
             _ => Ok(()),
         },
-        Ok(None) => Err(Misformed { code: 400, detail: "head not whole" }),
-        Err(flaw) => Err(Misformed { code: flaw.status(), detail: flaw.detail() }),
+        Ok(None) => refuse(400, "head not whole"),
+        Err(error) => refuse(error.status(), error.detail()),
     }
 }
 
-/// The authority and the target: what is sent of a URL, as it was typed.
+/// Splits a URL into its authority and the target that is sent, without changing either.
 fn split(url: &str) -> Result<(&str, &str), Failure> {
     if url == "*" {
         return Ok(("localhost", url));
     }
-    // What stands behind `#` is never sent.
+    // The fragment is never sent.
     let url = url.split('#').next().unwrap_or_default();
     let rest = ["http://", "https://"].iter().find_map(|scheme| {
         let (begin, rest) = url.split_at_checked(scheme.len())?;

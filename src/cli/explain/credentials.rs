@@ -1,0 +1,261 @@
+//! Authenticates an explained request with the gateway's own code, and words what that finds.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::answer::ExplainedRefusal;
+use crate::auth::api_keys::{ApiKeys, OnInvalid, Presented};
+use crate::auth::jwt;
+use crate::auth::jwt::{Keys, Settings, Verifier};
+use crate::base::time::{Clock, Timestamp};
+use crate::cli::Failure;
+use crate::config::Config;
+use crate::decision::credentials::TokenStatus;
+use crate::decision::reason::Reason;
+use crate::decision::refusal::Refusal;
+use crate::gateway::authenticate::{Authenticator, Observer};
+use crate::gateway::token_auth::TokenAuth;
+use crate::limit::attribute::Attribute;
+use crate::limit::identity::{Claims, Identity};
+use crate::limit::matcher::Quoted;
+use crate::limit::request::Request;
+
+/// What the credentials prove, and a few words on each; `None` where the file does not ask for it.
+#[derive(Debug, Default)]
+pub struct Credentials {
+    pub identity: Identity,
+    pub token: Option<String>,
+    pub api_key: Option<String>,
+}
+
+/// Whether the keys of issuers that publish them may be fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetching {
+    Allowed,
+    Forbidden,
+}
+
+/// The claims of `--claims`, which count as those of a valid token.
+///
+/// # Errors
+/// Returns what is wrong with the text, or with its issuer where the file trusts several.
+pub fn claims_of(json: &str, settings: &Settings) -> Result<Arc<Claims>, Failure> {
+    let values = match serde_json::from_str(json) {
+        Ok(Value::Object(values)) => values,
+        Ok(other) => return Err(format!("--claims: must be a JSON object, is {other}").into()),
+        Err(error) => return Err(format!("--claims: must be a JSON object: {error}").into()),
+    };
+    // Where several issuers are trusted, a claim is counted together with its issuer.
+    let several = settings.issuers.len() > 1;
+    let issuer = match values.get("iss").and_then(Value::as_str).filter(|_| several) {
+        Some(issuer) if settings.issuers.iter().any(|known| known.name.as_deref() == Some(issuer)) => {
+            Some(issuer.to_owned())
+        }
+        _ if several => {
+            let names: Vec<_> = settings.issuers.iter().filter_map(|known| known.name.as_deref()).collect();
+            return Err(format!("--claims: iss must be one of {}: the file trusts several", names.join(", ")).into());
+        }
+        _ => None,
+    };
+    Ok(Arc::new(Claims::new(values, issuer)))
+}
+
+/// Authenticates a request as the gateway would. The inner error is the gateway's refusal. `claims` are those of
+/// `--claims`, with which no token is looked at.
+///
+/// # Errors
+/// Fails if a token cannot be verified without keys that may not be fetched.
+pub fn authenticate(
+    config: &Config,
+    request: &Request<'_>,
+    claims: Option<Arc<Claims>>,
+    fetching: Fetching,
+) -> Result<Result<Credentials, ExplainedRefusal>, Failure> {
+    let clock = Clock::system();
+    let settings = config.jwt.as_ref().filter(|_| claims.is_none());
+    let tokens = settings.map(|settings| TokenAuth::after(None, settings, clock.clone()));
+    let authenticator = Authenticator {
+        tokens: tokens.as_ref(),
+        api_keys: config.api_keys.as_deref(),
+        jitter: config.retry_after_jitter,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut findings = Findings::default();
+    let mut fetch_errors = String::new();
+    let mut result = runtime.block_on(authenticator.authenticate(request, &findings));
+    if let (Some(settings), Some(tokens)) = (settings, &tokens)
+        && is_keys_unavailable(&result)
+    {
+        if fetching == Fetching::Forbidden {
+            return Err(format!(
+                "the token's signature cannot be checked: its issuer's keys are fetched from {}\n  hint: fetch them \
+                 with --live, or say with --claims what a good token would hold",
+                urls(settings)
+            )
+            .into());
+        }
+        fetch_errors = runtime.block_on(fetch(tokens.verifier()));
+        findings = Findings::default();
+        result = runtime.block_on(authenticator.authenticate(request, &findings));
+    }
+    runtime.shutdown_background();
+    let mut identity = match result {
+        Ok(identity) => identity,
+        Err(refusal) => {
+            let detail = findings.refusal_detail(&refusal, config, fetch_errors);
+            return Ok(Err(ExplainedRefusal { refusal, detail }));
+        }
+    };
+    let token = match claims {
+        Some(claims) => {
+            identity.claims = Some(claims);
+            Some("claims as given, not verified".to_owned())
+        }
+        None => settings.map(|settings| findings.token_words(settings, &identity, config, clock.wall())),
+    };
+    let api_key = config.api_keys.as_deref().map(|api_keys| findings.api_key_words(api_keys));
+    Ok(Ok(Credentials { identity, token, api_key }))
+}
+
+fn is_keys_unavailable(result: &Result<Identity, Refusal>) -> bool {
+    matches!(result, Err(refusal) if refusal.reason == Reason::KeysUnavailable)
+}
+
+/// What authentication found. A credential that was not reached counts as missing.
+#[derive(Debug)]
+struct Findings {
+    token: RefCell<TokenStatus>,
+    api_key: RefCell<Presented>,
+}
+
+impl Default for Findings {
+    fn default() -> Findings {
+        Findings { token: RefCell::new(TokenStatus::Missing), api_key: RefCell::new(Presented::Nothing) }
+    }
+}
+
+impl Observer for Findings {
+    fn token(&self, status: TokenStatus) {
+        self.token.replace(status);
+    }
+
+    fn api_key(&self, presented: &Presented) {
+        self.api_key.replace(presented.clone());
+    }
+}
+
+impl Findings {
+    fn refusal_detail(&self, refusal: &Refusal, config: &Config, fetch_errors: String) -> String {
+        match (*self.token.borrow(), refusal.reason, &config.api_keys, &config.jwt) {
+            (_, Reason::KeyInvalid, Some(api_keys), _) => {
+                format!("the key in {} is not in {}", api_keys.from, api_keys.file.display())
+            }
+            (TokenStatus::Missing, _, _, Some(settings)) => missing_token(settings),
+            (TokenStatus::Invalid(invalid), ..) => format!("the token is bad: {}", words(invalid)),
+            _ => fetch_errors,
+        }
+    }
+
+    fn token_words(&self, settings: &Settings, identity: &Identity, config: &Config, now: Timestamp) -> String {
+        match (*self.token.borrow(), &identity.claims) {
+            (TokenStatus::Invalid(invalid), _) => {
+                format!("{}, taken as none (on_invalid: anonymous)", words(invalid))
+            }
+            (_, Some(claims)) => valid(claims, &claims_read(config), now),
+            _ => missing_token(settings),
+        }
+    }
+
+    fn api_key_words(&self, api_keys: &ApiKeys) -> String {
+        match (&*self.api_key.borrow(), api_keys.on_invalid) {
+            (Presented::Nothing, _) => format!("none in {}", api_keys.from),
+            (Presented::Known(key), _) => format!("known, id {}, plan {}", key.id, key.plan),
+            (Presented::Unknown, OnInvalid::Anonymous | OnInvalid::Reject) => {
+                "not known, taken as none (on_invalid: anonymous)".to_owned()
+            }
+        }
+    }
+}
+
+fn missing_token(settings: &Settings) -> String {
+    let places: Vec<String> = settings.token_from.iter().map(ToString::to_string).collect();
+    format!("none in {}", places.join(", "))
+}
+
+fn urls(settings: &Settings) -> String {
+    let url = |issuer: &jwt::Issuer| match &issuer.keys {
+        Keys::Fetched(fetched) => Some(fetched.url.clone()),
+        Keys::Fixed(_) => None,
+    };
+    settings.issuers.iter().filter_map(url).collect::<Vec<_>>().join(", ")
+}
+
+/// Fetches every key set once. Returns the errors as one text.
+async fn fetch(tokens: &Verifier) -> String {
+    let errors = RefCell::new(Vec::new());
+    for remote in tokens.remotes() {
+        let report = |issuer: &str, outcome: Result<usize, jwt::jwks::Failure>| {
+            if let Err(failure) = outcome {
+                errors.borrow_mut().push(format!("keys of {issuer}: {failure}"));
+            }
+        };
+        tokio::select! {
+            biased;
+            () = remote.tried() => {}
+            () = remote.keep(report) => {}
+        }
+    }
+    errors.into_inner().join("; ")
+}
+
+/// The claims that the rules read, each once.
+fn claims_read(config: &Config) -> Vec<&str> {
+    let source = config.rules.source();
+    let rules = || source.policies.iter().flat_map(|policy| &policy.rules);
+    let conditions = source.policies.iter().flat_map(|policy| &policy.conditions);
+    let conditions = conditions.chain(rules().flat_map(|rule| &rule.conditions)).map(|condition| &condition.attribute);
+    let parts = rules().flat_map(|rule| &rule.keys).flat_map(|key| &key.alternatives).map(|part| &part.attribute);
+    let mut names = Vec::new();
+    for attribute in conditions.chain(parts) {
+        if let Attribute::Claim(name) = attribute
+            && !names.contains(&name.as_str())
+        {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Whose token it is, what rules read of it, and how long it will be good.
+fn valid(claims: &Claims, read: &[&str], now: Timestamp) -> String {
+    let names = std::iter::once("iss").chain(read.iter().copied().filter(|name| *name != "iss"));
+    let each = names.filter_map(|name| Some(format!("{name} {}", Quoted(claims.text(name)?.as_bytes()))));
+    let expires = claims.text("exp").and_then(|text| text.parse::<u64>().ok());
+    let left = expires.map(|seconds| format!("expires in {}", span(seconds.saturating_sub(now.0 / 1_000_000))));
+    std::iter::once("valid".to_owned()).chain(each).chain(left).collect::<Vec<_>>().join(", ")
+}
+
+/// `41m`, `2h`, `3d`: rounded down.
+fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+fn words(invalid: jwt::Invalid) -> &'static str {
+    match invalid {
+        jwt::Invalid::Malformed => "it is no token in the form that is accepted, or has no usable exp",
+        jwt::Invalid::Algorithm => "its algorithm is not one of `algorithms`",
+        jwt::Invalid::Issuer => "its iss is not the issuer",
+        jwt::Invalid::Audience => "its aud is not one of `audience`",
+        jwt::Invalid::Expired => "it has expired",
+        jwt::Invalid::NotYetValid => "it is not valid yet",
+        jwt::Invalid::UnknownKey => "none of the keys is its own",
+        jwt::Invalid::Signature => "its signature is wrong",
+    }
+}

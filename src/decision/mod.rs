@@ -1,0 +1,16 @@
+//! The decision about a request, without I/O: the order of answers, the refusal and its status, and the numbers that
+//! clients see.
+//!
+//! The proxy, `explain` and `replay` all decide here, so that they cannot differ. Like `limit`, this room has no async, no
+//! I/O, no clock and no log; it knows neither Pingora nor the metrics.
+
+pub mod order;
+
+pub mod credentials;
+pub mod payment;
+pub mod quotas;
+pub mod reason;
+pub mod refusal;
+pub mod refusing_limits;
+pub mod retry_after;
+pub mod store_failure;

@@ -1,0 +1,67 @@
+//! Counts the answers of limits.
+
+use super::super::state::snapshot::Snapshot;
+use super::super::telemetry::metrics::LimitMetrics;
+use crate::limit::charge::Plan;
+use crate::limit::cost::Cost;
+use crate::limit::outcome::{Outcome, Verdict};
+use crate::limit::rule::Mode;
+use crate::limit::rule_set::PolicyId;
+use crate::store::{Source, TakeReply};
+
+/// Counts a request for each policy none of whose rules applied to it.
+pub fn count_unmatched(snapshot: &Snapshot, policies: &[PolicyId]) {
+    for policy in policies {
+        if let Some(counter) = usize::try_from(policy.0).ok().and_then(|index| snapshot.unmatched.get(index)) {
+            counter.increment(1);
+        }
+    }
+}
+
+/// Counts a request that a limit can never let pass; the limits that can never meet its cost are those that refused.
+pub fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
+    for charge in &plan.enforced {
+        let Some((_, metrics)) = snapshot.limit(charge.limit) else { continue };
+        metrics.requests.increment(1);
+        if charge.is_too_large() {
+            metrics.too_large.increment(1);
+        }
+    }
+}
+
+/// Counts the answer of each limit that was asked.
+pub fn count_settlement(snapshot: &Snapshot, plan: &Plan, taken: &TakeReply) {
+    let TakeReply { settlement, source, .. } = taken;
+    let group = if settlement.is_granted() { Group::Granted } else { Group::Refused };
+    for (charge, outcome) in plan.enforced.iter().zip(&settlement.enforced) {
+        let Some((limit, metrics)) = snapshot.limit(charge.limit) else { continue };
+        count_outcome(metrics, outcome, group);
+        let tenth = Cost::from_thousandths(charge.algorithm.ceiling().thousandths() / 10);
+        let near = group == Group::Granted && *source == Source::Store && outcome.remaining < tenth;
+        if near && limit.mode == Mode::Enforce {
+            metrics.near_limit.increment(1);
+        }
+    }
+    for (charge, outcome) in plan.shadow.iter().zip(&settlement.shadow) {
+        if let Some((_, metrics)) = snapshot.limit(charge.limit) {
+            count_outcome(metrics, outcome, Group::Granted);
+        }
+    }
+}
+
+/// What became of the charges that are taken together. A limit that could have paid is not charged if another refused.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Group {
+    Granted,
+    Refused,
+}
+
+fn count_outcome(metrics: &LimitMetrics, outcome: &Outcome, group: Group) {
+    metrics.requests.increment(1);
+    match outcome.verdict {
+        Verdict::Allow if group == Group::Granted => metrics.allowed.increment(1),
+        Verdict::Allow | Verdict::Unasked => {}
+        Verdict::Deny => metrics.exceeded.increment(1),
+        Verdict::Never => metrics.too_large.increment(1),
+    }
+}
