@@ -53,7 +53,7 @@ fn every_reason_says_what_it_means_and_what_to_do() {
 #[test]
 fn the_order_in_which_reasons_are_looked_for_names_each() {
     let page = read("docs/reasons.md");
-    let order = page.split("They are looked for in this order:").nth(1).unwrap().split("\n\n").next().unwrap();
+    let order = page.split("They are checked in this order:").nth(1).unwrap().split("\n\n").next().unwrap();
     for name in reasons().values() {
         assert!(order.contains(&format!("`{name}`")), "{name}");
     }
