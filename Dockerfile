@@ -6,7 +6,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends cmake make \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
-# The dependencies first, for a program that does nothing: as long as these two files stay, so does this layer.
+# The dependencies first, with an empty program: this layer is reused as long as these two files do not change.
 COPY Cargo.toml Cargo.lock ./
 RUN mkdir -p src benches/store benches/bare \
     && echo 'fn main() {}' | tee src/main.rs benches/store/main.rs benches/bare/main.rs \
@@ -14,16 +14,16 @@ RUN mkdir -p src benches/store benches/bare \
     && cargo build --release --locked \
     && rm -r src
 COPY src src
-# A copied file keeps its time, which may be older than what was built just now.
+# A copied file keeps its modification time, which may be older than the build above.
 RUN touch src/main.rs src/lib.rs && cargo build --release --locked && strip target/release/tollgate
-# A version that is named must be the one that is built.
+# VERSION, if it is given, must be the version that is built.
 ARG VERSION=
 RUN built=$(target/release/tollgate --version) \
     && if [ -n "$VERSION" ] && [ "$built" != "tollgate $VERSION" ]; then \
         echo "VERSION: must be that of $built, is $VERSION" >&2; exit 1; \
     fi
 
-# The C library, the certificates that are trusted, and nothing else: neither shell nor package manager.
+# The C library and the trusted certificates, without a shell or package manager.
 FROM gcr.io/distroless/cc-debian12:nonroot
 ARG VERSION=
 LABEL org.opencontainers.image.title="tollgate" \
@@ -34,9 +34,9 @@ COPY --from=build /build/target/release/tollgate /usr/local/bin/tollgate
 # By number, so that an orchestrator can tell that it is not root.
 USER 65532:65532
 EXPOSE 8080 9901
-# Give it /etc/tollgate as a folder: where a single file is mounted, a change by rename is not seen.
+# Mount /etc/tollgate as a folder: with a single mounted file, a change by rename is not seen.
 ENTRYPOINT ["/usr/local/bin/tollgate"]
 CMD ["run", "-c", "/etc/tollgate/gateway.yaml"]
-# Ready, not only alive: what waits for this container wants to send requests.
+# Ready, not only alive: services that wait for this container want to send requests.
 HEALTHCHECK --interval=5s --timeout=4s --start-period=10s --retries=3 \
     CMD ["/usr/local/bin/tollgate", "healthcheck", "--ready", "-c", "/etc/tollgate/gateway.yaml"]
