@@ -113,7 +113,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let tracer = Tracer::start(wanted, &config, &metrics, &clock).map_err(StartError::Tracer)?;
     let (told, traced) = (Arc::clone(&store_health), tracer.clone());
     let report = EventSink::new(move |event| {
-        traced.hear(&event);
+        traced.store_event(&event);
         told.hear(event);
     });
     let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));

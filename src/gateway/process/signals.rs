@@ -19,7 +19,7 @@ use crate::gateway::admin::status::Status;
 use crate::gateway::runtime::supervise;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::Happened;
-use crate::gateway::telemetry::trace::PATIENCE;
+use crate::gateway::telemetry::trace::FLUSH_TIMEOUT;
 
 /// Waits for the signal to leave. SIGHUP is no such signal.
 pub struct Signals {
@@ -232,13 +232,13 @@ impl Housekeeping {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let (clock, traces) = (&self.gateway.clock, &self.gateway.tracer);
+        let (clock, tracer) = (&self.gateway.clock, &self.gateway.tracer);
         let (began, most) = (clock.now(), Duration::from(self.gateway.snapshot.load().config.drain.timeout));
         let timeout = async {
             // Whoever is still open at the end has no more to tell by then.
-            tokio::time::sleep(most.saturating_sub(PATIENCE)).await;
-            traces.hurry();
-            tokio::time::sleep(most.min(PATIENCE)).await;
+            tokio::time::sleep(most.saturating_sub(FLUSH_TIMEOUT)).await;
+            tracer.flush_soon();
+            tokio::time::sleep(most.min(FLUSH_TIMEOUT)).await;
         };
         let second_signal = async {
             if let Ok(mut ends) = Ends::listen() {
@@ -248,7 +248,7 @@ impl Housekeeping {
         let drained = async {
             gone.await;
             let left = most.saturating_sub(clock.now().since(began).into());
-            traces.finish(left.min(PATIENCE)).await;
+            tracer.finish(left.min(FLUSH_TIMEOUT)).await;
         };
         tokio::select! {
             biased;

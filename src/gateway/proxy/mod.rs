@@ -37,7 +37,7 @@ use super::state::GatewayState;
 use super::telemetry::access_log::request_end::RequestEnd;
 use super::telemetry::labels::{Origin, UpstreamError};
 use super::telemetry::metrics::DEFAULT;
-use super::telemetry::trace::{Onward, RequestTrace};
+use super::telemetry::trace::{EndedRequest, RequestTrace, UpstreamCall};
 use super::upstream::{Upstream, Window};
 use crate::access_log_line::Kind;
 use crate::base::time::Timestamp;
@@ -163,9 +163,9 @@ impl ProxyHttp for Proxy {
         let request = Request { head, client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
         let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
         let caller = caller.map(|socket| socket as Arc<dyn Caller>);
-        passage.trail = self.gateway.tracer.begin(&snapshot, &head.headers, passage.started);
-        let arrival = Arrival { lane: self.lane, at: passage.started, caller: passage.trail.mark(caller) };
-        let recorded = snapshot.access_log.is_some() || passage.trail.is_followed();
+        passage.trail = self.gateway.tracer.begin(&head.headers, passage.started);
+        let arrival = Arrival { lane: self.lane, at: passage.started, caller: passage.trail.link(caller) };
+        let recorded = snapshot.access_log.is_some() || passage.trail.is_sampled();
         let payment = if recorded { PaymentRecord::Keep } else { PaymentRecord::Discard };
         let Decided { decision, identity, payment } =
             decide(&self.gateway, &snapshot, &request, arrival, payment).await;
@@ -287,7 +287,7 @@ impl ProxyHttp for Proxy {
             Parts::from(std::mem::replace(request, RequestHeader::from(http::Request::new(()).into_parts().0)));
         let client = Client { peer: passage.peer, trusted_peer: passage.trusted_peer, request_id: &passage.request_id };
         forwarded_headers::apply(&mut parts.headers, client);
-        passage.trail.lead(&mut parts.headers);
+        passage.trail.inject(&mut parts.headers);
         *request = RequestHeader::from(parts);
         match target {
             Some(target) => request.set_raw_path(&target),
@@ -412,9 +412,15 @@ impl ProxyHttp for Proxy {
                 response_bytes: session.body_bytes_sent(),
             };
             record.write(&end, session.req_header(), &self.gateway.clock);
-            passage.trail.end(&self.gateway, record, &end, session, || {
-                let code = answered(session).filter(|_| passage.origin == Origin::Upstream);
-                passage.upstream.is_some().then_some(Onward { code, error: passage.upstream_error })
+            self.gateway.tracer.end(&passage.trail, || EndedRequest {
+                line: record.line(&end, session.req_header(), end.began(&self.gateway.clock)),
+                server: session.as_downstream().server_addr().and_then(|address| address.as_inet()).copied(),
+                upstream: passage.upstream.as_ref().map(|upstream| UpstreamCall {
+                    host: upstream.host(),
+                    port: upstream.port(),
+                    status: answered(session).filter(|_| passage.origin == Origin::Upstream),
+                    error: passage.upstream_error,
+                }),
             });
         }
     }

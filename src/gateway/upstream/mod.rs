@@ -87,6 +87,15 @@ impl Upstream {
         Arc::new(new)
     }
 
+    /// The host name or address of the configuration.
+    pub fn host(&self) -> &str {
+        &self.wanted.host
+    }
+
+    pub fn port(&self) -> u16 {
+        self.wanted.port
+    }
+
     /// Whether this needs somebody who keeps looking it up. That is said once.
     pub fn begin(&self) -> bool {
         !self.begun.swap(true, Ordering::Relaxed)

@@ -1,28 +1,24 @@
-//! Stands in for traces in a build that has none.
+//! Replaces the tracer in a build without the feature `opentelemetry`: types of size 0, and functions that do nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
-use pingora::proxy::Session;
 
-use super::{ENDPOINTS, Onward};
+use super::ended_request::EndedRequest;
+use super::endpoint::ENDPOINTS;
 use crate::base::time::{Clock, Timestamp};
 use crate::config::Config;
-use crate::gateway::proxy::request_record::RequestRecord;
-use crate::gateway::state::GatewayState;
-use crate::gateway::state::snapshot::Snapshot;
-use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::metrics::Metrics;
 use crate::store::{Caller, Event};
 
-/// What the environment asks for.
+/// What the environment asks for: nothing, in this build.
 #[derive(Debug)]
 pub struct TraceSettings;
 
 impl TraceSettings {
+    /// Warns if the environment names a collector, which will get nothing. Never fails.
     pub fn read() -> Result<TraceSettings, String> {
-        // Whoever names a collector would wait for traces in vain.
         let set = |name: &&&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         if let Some(variable) = ENDPOINTS.iter().find(set) {
             let hint = "build it with --features opentelemetry";
@@ -40,13 +36,15 @@ impl Tracer {
         Ok(Tracer)
     }
 
-    pub fn begin(&self, _: &Arc<Snapshot>, _: &HeaderMap, _: Timestamp) -> RequestTrace {
+    pub fn begin(&self, _: &HeaderMap, _: Timestamp) -> RequestTrace {
         RequestTrace
     }
 
-    pub fn hear(&self, _: &Event) {}
+    pub fn end<'r>(&self, _: &RequestTrace, _: impl FnOnce() -> EndedRequest<'r>) {}
 
-    pub fn hurry(&self) {}
+    pub fn store_event(&self, _: &Event) {}
+
+    pub fn flush_soon(&self) {}
 
     pub async fn finish(&self, _: Duration) {}
 }
@@ -57,23 +55,13 @@ pub struct RequestTrace;
 impl RequestTrace {
     pub const NONE: RequestTrace = RequestTrace;
 
-    pub fn is_followed(&self) -> bool {
+    pub fn is_sampled(&self) -> bool {
         false
     }
 
-    pub fn mark(&self, caller: Option<Arc<dyn Caller>>) -> Option<Arc<dyn Caller>> {
+    pub fn link(&self, caller: Option<Arc<dyn Caller>>) -> Option<Arc<dyn Caller>> {
         caller
     }
 
-    pub fn lead(&self, _: &mut HeaderMap) {}
-
-    pub fn end(
-        &self,
-        _: &GatewayState,
-        _: &RequestRecord,
-        _: &RequestEnd<'_>,
-        _: &Session,
-        _: impl FnOnce() -> Option<Onward>,
-    ) {
-    }
+    pub fn inject(&self, _: &mut HeaderMap) {}
 }

@@ -1,13 +1,16 @@
-//! Traces what becomes of a request, for a collector of OpenTelemetry, in a build with the feature `opentelemetry`.
+//! Traces requests and sends the spans to an OpenTelemetry collector, in a build with the feature `opentelemetry`.
 //!
-//! The rest of the gateway knows two types: [`Tracer`], one of a process, and [`RequestTrace`], one of a request. A build without
-//! the feature has their twins, which take no room and do nothing, so that nobody else has to ask which build it is.
+//! The rest of the gateway knows two types: [`Tracer`], one per process, and [`RequestTrace`], one per request. A build
+//! without the feature has replacements of both that have size 0 and do nothing, so that no other room depends on the
+//! build.
 //!
-//! Invariants: no request waits for a span, or fails for one; nothing that a client sent is in one, but for what a line of
-//! the access log has as well, from which all that is told of a decision is taken.
+//! Invariants: no request waits for a span or fails because of one. Spans hold nothing that a client sent, except what a
+//! line of the access log has as well: what they say about a decision is taken from that line.
 
 #[cfg(not(feature = "opentelemetry"))]
 mod disabled;
+mod ended_request;
+mod endpoint;
 #[cfg(feature = "opentelemetry")]
 mod env;
 #[cfg(feature = "opentelemetry")]
@@ -23,6 +26,8 @@ mod sampling;
 #[cfg(feature = "opentelemetry")]
 mod settings;
 #[cfg(feature = "opentelemetry")]
+mod span_ids;
+#[cfg(feature = "opentelemetry")]
 mod spans;
 #[cfg(feature = "opentelemetry")]
 mod store_span;
@@ -31,8 +36,11 @@ mod traceparent;
 #[cfg(feature = "opentelemetry")]
 mod tracer;
 
+use std::time::Duration;
+
 #[cfg(not(feature = "opentelemetry"))]
 pub use disabled::{RequestTrace, TraceSettings, Tracer};
+pub use ended_request::{EndedRequest, UpstreamCall};
 #[cfg(feature = "opentelemetry")]
 pub use request_trace::RequestTrace;
 #[cfg(feature = "opentelemetry")]
@@ -40,20 +48,5 @@ pub use settings::TraceSettings;
 #[cfg(feature = "opentelemetry")]
 pub use tracer::Tracer;
 
-use std::time::Duration;
-
-use super::labels::UpstreamError;
-
-/// Tells a collector where it is; with any of them set, an operator wants traces.
-const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
-
-/// The most that is waited for spans that were not sent when the process leaves.
-pub const PATIENCE: Duration = Duration::from_secs(2);
-
-/// How a request went on that was let through.
-#[derive(Clone, Copy, Debug)]
-pub struct Onward {
-    /// The upstream's answer, if one has gone out.
-    pub code: Option<u16>,
-    pub error: Option<UpstreamError>,
-}
+/// How long a process that exits waits at most for its last spans to be sent.
+pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::{HeaderName, Uri};
 
-use super::ENDPOINTS;
+use super::endpoint::ENDPOINTS;
 use super::env::{Variable, Variables};
 use super::sampling;
 use super::sampling::{Basis, MOST_FROM_CLIENTS};

@@ -1,39 +1,30 @@
-//! Makes the spans of a request of a line of the access log: what is not in the one is not in the others.
+//! Makes the spans of a request from its access log line: they hold nothing that the line does not.
 //!
-//! Names are those of OpenTelemetry's conventions for HTTP where it has one, and begin with `tollgate.` otherwise. Its
-//! `url.path`, `url.query`, `client.address` and `user_agent.original` are a client's words, and are left out.
-
-use std::net::SocketAddr;
-use std::time::{Duration, SystemTime};
+//! Attributes have the names of OpenTelemetry's conventions for HTTP where there is one, and begin with `tollgate.`
+//! otherwise. `url.path`, `url.query`, `client.address` and `user_agent.original` hold what a client sent, and are left
+//! out.
 
 use opentelemetry::trace::{SpanKind, Status};
 use opentelemetry::{Array, InstrumentationScope, Key, KeyValue, SpanId, StringValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use super::Onward;
-use super::request_trace::Followed;
-use super::store_span::identity;
-use crate::access_log_line::{Asked, Kind, Line, Origin, Source};
-use crate::base::time::{Micros, Timestamp};
+use super::ended_request::{EndedRequest, UpstreamCall};
+use super::span_ids::{SpanIds, context, time};
+use crate::access_log_line::{Asked, Kind, Origin, Source};
+use crate::base::time::Micros;
 use crate::limit::cost::Cost;
 use crate::limit::outcome::Verdict;
 use crate::store::span_links::SpanLink;
 
-/// A request that has ended.
+/// Makes the spans of one request.
 #[derive(Debug)]
-pub struct Journey<'j> {
-    pub followed: &'j Followed,
-    pub line: &'j Line<'j>,
-    /// Which of ours it came to.
-    pub address: Option<SocketAddr>,
-    /// On the wall's clock.
-    pub began: Timestamp,
-    /// None: it was not let through.
-    pub onward: Option<Onward>,
+pub struct RequestSpans<'r> {
+    pub ids: &'r SpanIds,
+    pub request: &'r EndedRequest<'r>,
 }
 
-/// What is different from span to span.
-struct Part {
+/// What differs from span to span, besides the attributes. Times are since the head arrived.
+struct Outline {
     span: u64,
     parent: Option<u64>,
     kind: SpanKind,
@@ -43,34 +34,34 @@ struct Part {
     status: Status,
 }
 
-impl Journey<'_> {
+impl RequestSpans<'_> {
     pub fn request(&self, scope: InstrumentationScope) -> SpanData {
-        let line = self.line;
-        let mut told = Told::default();
-        told.add("http.request.method", self.method());
-        told.add("url.scheme", "http");
-        told.add("http.response.status_code", i64::from(line.code));
-        if let Some(address) = self.address {
-            told.add("server.address", address.ip().to_string());
-            told.add("server.port", i64::from(address.port()));
+        let line = &self.request.line;
+        let mut attributes = Attributes::default();
+        attributes.add("http.request.method", self.method());
+        attributes.add("url.scheme", "http");
+        attributes.add("http.response.status_code", i64::from(line.code));
+        if let Some(address) = self.request.server {
+            attributes.add("server.address", address.ip().to_string());
+            attributes.add("server.port", i64::from(address.port()));
         }
-        told.add("tollgate.request_id", line.request_id.to_string());
-        told.add(
+        attributes.add("tollgate.request_id", line.request_id.to_string());
+        attributes.add(
             "tollgate.origin",
             match line.origin {
                 Origin::Gateway => "gateway",
                 Origin::Upstream => "upstream",
             },
         );
-        self.add_reason(&mut told);
-        self.add_limit(&mut told);
-        let status = told.end((line.code >= 500).then(|| line.code.to_string()));
+        self.add_reason(&mut attributes);
+        self.add_limit(&mut attributes);
+        let status = attributes.status((line.code >= 500).then(|| line.code.to_string()));
         self.span(
-            told,
+            attributes,
             scope,
-            Part {
-                span: self.followed.request,
-                parent: self.followed.parent,
+            Outline {
+                span: self.ids.request,
+                parent: self.ids.parent,
                 kind: SpanKind::Server,
                 name: self.name(),
                 from: Micros(0),
@@ -81,25 +72,25 @@ impl Journey<'_> {
     }
 
     pub fn decision(&self, scope: InstrumentationScope) -> SpanData {
-        let line = self.line;
-        let mut told = Told::default();
-        // What was let through may be refused later, for its body.
-        let refused = line.kind == Kind::Refused && self.onward.is_none();
-        told.add(
+        let line = &self.request.line;
+        let mut attributes = Attributes::default();
+        // A request that was let through may still be refused because of its body.
+        let refused = line.kind == Kind::Refused && self.request.upstream.is_none();
+        attributes.add(
             "tollgate.outcome",
-            match self.onward {
+            match self.request.upstream {
                 Some(_) => "passed",
                 None if refused => "refused",
                 None => "gone",
             },
         );
-        self.add_limit(&mut told);
+        self.add_limit(&mut attributes);
         if refused {
-            self.add_reason(&mut told);
-            told.add("http.response.status_code", i64::from(line.code));
+            self.add_reason(&mut attributes);
+            attributes.add("http.response.status_code", i64::from(line.code));
         }
         if let Some(source) = line.source {
-            told.add(
+            attributes.add(
                 "tollgate.source",
                 match source {
                     Source::Store => "store",
@@ -109,30 +100,30 @@ impl Journey<'_> {
             );
         }
         if let Some(cost) = line.cost {
-            told.add("tollgate.cost", tokens(cost));
+            attributes.add("tollgate.cost", tokens(cost));
         }
         if let Some(remaining) = line.remaining {
-            told.add("tollgate.remaining", tokens(remaining));
+            attributes.add("tollgate.remaining", tokens(remaining));
         }
         if let Some(bucket) = line.bucket {
-            told.add("tollgate.bucket", bucket.to_string());
+            attributes.add("tollgate.bucket", bucket.to_string());
         }
         if let Some(retry_after) = line.retry_after {
-            told.add("tollgate.retry_after", i64::try_from(retry_after).unwrap_or(i64::MAX));
+            attributes.add("tollgate.retry_after", i64::try_from(retry_after).unwrap_or(i64::MAX));
         }
         if !line.limits.is_empty() {
             let limits = line.limits.iter().map(limit).collect();
-            told.add("tollgate.limits", Value::Array(Array::String(limits)));
+            attributes.add("tollgate.limits", Value::Array(Array::String(limits)));
         }
         for (attribute, name) in &line.attributes {
-            told.add(format!("tollgate.attribute.{attribute}"), name.to_string());
+            attributes.add(format!("tollgate.attribute.{attribute}"), name.to_string());
         }
         self.span(
-            told,
+            attributes,
             scope,
-            Part {
-                span: self.followed.decision,
-                parent: Some(self.followed.request),
+            Outline {
+                span: self.ids.decision,
+                parent: Some(self.ids.request),
                 kind: SpanKind::Internal,
                 name: "decide",
                 from: Micros(0),
@@ -142,55 +133,55 @@ impl Journey<'_> {
         )
     }
 
-    pub fn upstream(&self, onward: Onward, scope: InstrumentationScope) -> SpanData {
-        let upstream = &self.followed.snapshot.config.upstream;
-        let mut told = Told::default();
-        told.add("http.request.method", self.method());
-        told.add("server.address", upstream.host.clone());
-        told.add("server.port", i64::from(upstream.port));
-        if let Some(code) = onward.code {
-            told.add("http.response.status_code", i64::from(code));
+    pub fn upstream(&self, upstream: UpstreamCall<'_>, scope: InstrumentationScope) -> SpanData {
+        let mut attributes = Attributes::default();
+        attributes.add("http.request.method", self.method());
+        attributes.add("server.address", upstream.host.to_owned());
+        attributes.add("server.port", i64::from(upstream.port));
+        if let Some(status) = upstream.status {
+            attributes.add("http.response.status_code", i64::from(status));
         }
-        // To a caller also a 4xx is an error, unlike to who answers with one.
-        let answer = onward.code.filter(|code| *code >= 400).map(|code| code.to_string());
-        let error = onward.error.map(|error| error.name().to_owned()).or(answer);
-        let status = told.end(error);
+        // By the conventions, a 4xx is an error in the span of a client, but not in that of a server.
+        let status = upstream.status.filter(|status| *status >= 400).map(|status| status.to_string());
+        let error = upstream.error.map(|error| error.name().to_owned()).or(status);
+        let status = attributes.status(error);
         self.span(
-            told,
+            attributes,
             scope,
-            Part {
-                span: self.followed.upstream,
-                parent: Some(self.followed.request),
+            Outline {
+                span: self.ids.upstream,
+                parent: Some(self.ids.request),
                 kind: SpanKind::Client,
                 name: self.name(),
                 from: self.decided(),
-                to: self.line.duration_us,
+                to: self.request.line.duration_us,
                 status,
             },
         )
     }
 
-    fn add_reason(&self, told: &mut Told) {
-        if let Some(reason) = &self.line.reason {
-            told.add("tollgate.reason", reason.to_string());
+    fn add_reason(&self, attributes: &mut Attributes) {
+        if let Some(reason) = &self.request.line.reason {
+            attributes.add("tollgate.reason", reason.to_string());
         }
     }
 
-    /// The one that the client felt.
-    fn add_limit(&self, told: &mut Told) {
-        if let (Some(policy), Some(rule)) = (&self.line.policy, &self.line.rule) {
-            told.add("tollgate.policy", policy.to_string());
-            told.add("tollgate.rule", rule.to_string());
+    /// The limit that decided.
+    fn add_limit(&self, attributes: &mut Attributes) {
+        if let (Some(policy), Some(rule)) = (&self.request.line.policy, &self.request.line.rule) {
+            attributes.add("tollgate.policy", policy.to_string());
+            attributes.add("tollgate.rule", rule.to_string());
         }
     }
 
+    /// When the decision was made.
     fn decided(&self) -> Micros {
-        self.line.decision_us.unwrap_or_default().min(self.line.duration_us)
+        self.request.line.decision_us.unwrap_or_default().min(self.request.line.duration_us)
     }
 
-    /// One of those that are known, as the conventions have it.
+    /// A method of the closed list, or `_OTHER`, as the conventions ask for.
     fn method(&self) -> &'static str {
-        match crate::gateway::telemetry::labels::method(&self.line.method) {
+        match crate::gateway::telemetry::labels::method(&self.request.line.method) {
             "OTHER" => "_OTHER",
             known => known,
         }
@@ -203,36 +194,36 @@ impl Journey<'_> {
         }
     }
 
-    fn span(&self, told: Told, scope: InstrumentationScope, part: Part) -> SpanData {
-        let known = part.parent.map(|parent| SpanId::from_bytes(parent.to_be_bytes()));
+    fn span(&self, attributes: Attributes, scope: InstrumentationScope, outline: Outline) -> SpanData {
+        let parent = outline.parent.map(|parent| SpanId::from_bytes(parent.to_be_bytes()));
         SpanData {
-            span_context: identity(SpanLink { trace: self.followed.trace, span: part.span }),
-            parent_span_id: known.unwrap_or(SpanId::INVALID),
-            parent_span_is_remote: known.is_some() && part.kind == SpanKind::Server,
-            span_kind: part.kind,
-            name: part.name.into(),
-            start_time: at(self.began, part.from),
-            end_time: at(self.began, part.to),
-            attributes: told.0,
+            span_context: context(SpanLink { trace: self.ids.trace, span: outline.span }),
+            parent_span_id: parent.unwrap_or(SpanId::INVALID),
+            parent_span_is_remote: parent.is_some() && outline.kind == SpanKind::Server,
+            span_kind: outline.kind,
+            name: outline.name.into(),
+            start_time: time(self.request.line.time, outline.from),
+            end_time: time(self.request.line.time, outline.to),
+            attributes: attributes.0,
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
             links: SpanLinks::default(),
-            status: part.status,
+            status: outline.status,
             instrumentation_scope: scope,
         }
     }
 }
 
 #[derive(Default)]
-struct Told(Vec<KeyValue>);
+struct Attributes(Vec<KeyValue>);
 
-impl Told {
+impl Attributes {
     fn add(&mut self, name: impl Into<Key>, value: impl Into<Value>) {
         self.0.push(KeyValue::new(name, value));
     }
 
-    /// How the span ends, whose error is told with it.
-    fn end(&mut self, error: Option<String>) -> Status {
+    /// The status of the span; an error is also added as an attribute.
+    fn status(&mut self, error: Option<String>) -> Status {
         match error {
             Some(error) => {
                 self.add("error.type", error);
@@ -257,12 +248,4 @@ fn limit(asked: &Asked<'_>) -> StringValue {
 #[expect(clippy::cast_precision_loss, reason = "below 2^50 thousandths there is none")]
 fn tokens(cost: Cost) -> f64 {
     cost.thousandths() as f64 / 1000.0
-}
-
-pub fn number(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-pub fn at(moment: Timestamp, later: Micros) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from(Micros(moment.0)) + Duration::from(later)
 }

@@ -1,25 +1,25 @@
 //! Makes the span of a call to Redis.
 //!
-//! A call serves many requests at once. So its span links to each decision that is traced, and stands below the first of
-//! them, where somebody will find it.
+//! A call serves many requests at once. So its span links to each traced decision among them, and its parent is the first
+//! of those, so that it is found in a trace.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceFlags, TraceState};
-use opentelemetry::{InstrumentationScope, KeyValue, SpanId, TraceId};
+use opentelemetry::trace::{Link, SpanKind, Status};
+use opentelemetry::{InstrumentationScope, KeyValue, SpanId};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use super::sampling::random_span;
-use super::spans::{at, number};
+use super::span_ids::{context, integer, time};
 use crate::base::time::{Micros, Timestamp};
 use crate::store::span_links::SpanLink;
 use crate::store::{CallReport, Endpoint, Settings};
 
-/// The most links, as the SDK has it.
+/// The most links of a span: the default of the SDK.
 const LINKS: usize = 128;
 
-/// Who is called.
+/// The server that calls go to.
 #[derive(Clone, Debug)]
 pub struct Server {
     host: Arc<str>,
@@ -33,7 +33,7 @@ impl Server {
         Some(Server { host: host.into(), port, database: database.to_string() })
     }
 
-    /// Of a call that has just ended, and served at least one decision that is traced.
+    /// The span of a call that has just ended, and served at least one traced decision.
     pub fn span(&self, called: &CallReport, ended: Timestamp, scope: InstrumentationScope) -> SpanData {
         let first = called.span_links.decisions.first().copied().unwrap_or(SpanLink { trace: 0, span: 0 });
         let mut attributes = vec![
@@ -42,7 +42,7 @@ impl Server {
             KeyValue::new("db.namespace", self.database.clone()),
             KeyValue::new("server.address", Arc::clone(&self.host)),
             KeyValue::new("server.port", i64::from(self.port)),
-            KeyValue::new("tollgate.requests", number(called.requests)),
+            KeyValue::new("tollgate.requests", integer(called.requests)),
         ];
         if called.healed > 0 {
             attributes.push(KeyValue::new("tollgate.healed", i64::try_from(called.healed).unwrap_or(i64::MAX)));
@@ -55,15 +55,15 @@ impl Server {
             }
             None => Status::Unset,
         };
-        let start_time: SystemTime = at(Timestamp(ended.0.saturating_sub(called.took.0)), Micros(0));
+        let start_time: SystemTime = time(Timestamp(ended.0.saturating_sub(called.took.0)), Micros(0));
         SpanData {
-            span_context: identity(SpanLink { trace: first.trace, span: random_span() }),
+            span_context: context(SpanLink { trace: first.trace, span: random_span() }),
             parent_span_id: SpanId::from_bytes(first.span.to_be_bytes()),
             parent_span_is_remote: false,
             span_kind: SpanKind::Client,
             name: "EVALSHA".into(),
             start_time,
-            end_time: at(ended, Micros(0)),
+            end_time: time(ended, Micros(0)),
             attributes,
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
@@ -76,15 +76,9 @@ impl Server {
 
 fn links(decisions: &[SpanLink]) -> SpanLinks {
     let mut links = SpanLinks::default();
-    links.links = decisions.iter().take(LINKS).map(|mark| Link::new(identity(*mark), Vec::new(), 0)).collect();
+    links.links = decisions.iter().take(LINKS).map(|link| Link::new(context(*link), Vec::new(), 0)).collect();
     links.dropped_count = u32::try_from(decisions.len().saturating_sub(LINKS)).unwrap_or(u32::MAX);
     links
-}
-
-/// Of a span of ours. What a client has added to its trace's state goes no further than to the upstream.
-pub fn identity(SpanLink { trace, span }: SpanLink) -> SpanContext {
-    let (trace, span) = (TraceId::from_bytes(trace.to_be_bytes()), SpanId::from_bytes(span.to_be_bytes()));
-    SpanContext::new(trace, span, TraceFlags::SAMPLED, false, TraceState::NONE)
 }
 
 #[cfg(test)]

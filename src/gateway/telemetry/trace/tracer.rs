@@ -1,4 +1,4 @@
-//! Holds what all requests need to be traced: who is, where spans go, what is counted.
+//! Holds what the tracing of all requests shares: the sampling, the queue of spans and the counters.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -9,19 +9,20 @@ use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, SharedString, Unit
 use opentelemetry::InstrumentationScope;
 use opentelemetry_sdk::trace::SpanData;
 
+use super::ended_request::EndedRequest;
 use super::exporter::Exporter;
 use super::queue::{Counted, Queue};
 use super::request_trace::RequestTrace;
 use super::sampling::Sampling;
 use super::settings::TraceSettings;
+use super::spans::RequestSpans;
 use super::store_span::Server;
 use crate::base::time::{Clock, Timestamp};
 use crate::config::Config;
-use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::Metrics;
 use crate::store::Event;
 
-/// Those of a process; none where no collector is named.
+/// The tracer of a process; with `None` inside, no collector is configured.
 #[derive(Clone, Debug)]
 pub struct Tracer(Option<Arc<Tracing>>);
 
@@ -31,7 +32,7 @@ struct Tracing {
     queue: Queue,
     declined: Counted,
     scope: InstrumentationScope,
-    /// Whom the store's calls go to; none when it is in this process.
+    /// The server that the store calls; `None` if the store is in this process.
     server: Option<Server>,
     clock: Clock,
 }
@@ -59,7 +60,7 @@ impl Tracer {
         let dropped = |reason| counter(1, vec![Label::new("reason", reason)]);
         let waiting = Arc::new(AtomicUsize::new(0));
         let exporter = Exporter::new(&settings, Arc::clone(&waiting), counter(0, Vec::new()), dropped("not_taken"))?;
-        // What stands behind may be a token.
+        // The query may contain a token.
         let collector = settings.endpoint.split('?').next().unwrap_or_default();
         let sampling = settings.sampling;
         log::info!(collector, ratio = sampling.ratio, from_clients = sampling.from_clients; "requests are traced");
@@ -73,15 +74,30 @@ impl Tracer {
         }))))
     }
 
-    /// Chooses whether a request is traced, that came at this moment.
-    pub fn begin(&self, snapshot: &Arc<Snapshot>, headers: &HeaderMap, at: Timestamp) -> RequestTrace {
+    /// Chooses whether to trace a request that arrived at this moment.
+    pub fn begin(&self, headers: &HeaderMap, at: Timestamp) -> RequestTrace {
         let Some(tracing) = &self.0 else { return RequestTrace::NONE };
         let beginning = tracing.sampling.begin(headers, at, &tracing.declined.0);
-        beginning.map_or(RequestTrace::NONE, |beginning| RequestTrace::new(beginning, snapshot))
+        beginning.map_or(RequestTrace::NONE, RequestTrace::new)
     }
 
-    /// Hears of the store's calls.
-    pub fn hear(&self, event: &Event) {
+    /// Sends the spans of a request, which is described only if it is traced.
+    pub fn end<'r>(&self, trace: &RequestTrace, request: impl FnOnce() -> EndedRequest<'r>) {
+        let Some(ids) = trace.span_ids() else { return };
+        let request = request();
+        let spans = RequestSpans { ids, request: &request };
+        // The last span first, so that a trace which is looked at while it arrives has all that belongs below what it shows.
+        if let Some(upstream) = request.upstream {
+            self.add(|scope| spans.upstream(upstream, scope));
+        }
+        if request.line.decision_us.is_some() {
+            self.add(|scope| spans.decision(scope));
+        }
+        self.add(|scope| spans.request(scope));
+    }
+
+    /// Sends the span of a store call that served a traced request.
+    pub fn store_event(&self, event: &Event) {
         let (Some(tracing), Event::CallEnded(called)) = (&self.0, event) else { return };
         if !called.span_links.decisions.is_empty()
             && let Some(server) = &tracing.server
@@ -90,25 +106,24 @@ impl Tracer {
         }
     }
 
-    /// Adds a span, which is made only where there is somebody to get it.
-    pub fn add(&self, span: impl FnOnce(InstrumentationScope) -> SpanData) {
+    fn add(&self, span: impl FnOnce(InstrumentationScope) -> SpanData) {
         if let Some(tracing) = &self.0 {
             tracing.queue.add(span(tracing.scope.clone()));
         }
     }
 
-    /// Has sent what waits, and does not wait for it: the process will leave soon.
-    pub fn hurry(&self) {
+    /// Starts to send the spans in the queue, and does not wait: the process will exit soon.
+    pub fn flush_soon(&self) {
         if let Some(tracing) = self.0.clone() {
             tokio::task::spawn_blocking(move || tracing.queue.flush());
         }
     }
 
-    /// Waits until what waits is sent, or for so long. To be called last.
-    pub async fn finish(&self, patience: Duration) {
+    /// Sends the spans in the queue, and waits for that as long as `timeout`. To be called last.
+    pub async fn finish(&self, timeout: Duration) {
         let Some(tracing) = self.0.clone() else { return };
         let spans = tracing.queue.waiting();
-        let done = tokio::task::spawn_blocking(move || tracing.queue.finish(patience));
+        let done = tokio::task::spawn_blocking(move || tracing.queue.finish(timeout));
         if !done.await.unwrap_or(false) {
             log::warn!(spans; "traces not all sent");
         }
