@@ -9,7 +9,7 @@ use super::docs::read;
 
 /// The names of the reasons, by their variants.
 fn reasons() -> BTreeMap<String, String> {
-    let source = read("src/gateway/response/problem.rs");
+    let source = read("src/decision/reason.rs");
     let arms = Regex::new(r#"Reason::(\w+) => "([a-z_]+)""#).unwrap();
     let reasons: BTreeMap<_, _> =
         arms.captures_iter(&source).map(|arm| (arm[1].to_owned(), arm[2].to_owned())).collect();
@@ -75,7 +75,9 @@ fn a_status_that_the_code_gives_is_in_the_table() {
     let page = read("docs/reasons.md");
     let (table, reasons) = (table(&page), reasons());
     let mut source = String::new();
-    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/gateway"), &mut source);
+    for room in ["src/decision", "src/gateway"] {
+        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(room), &mut source);
+    }
     let given = Regex::new(r"\(([0-9]{3}), Reason::(\w+)\)").unwrap();
     let mut seen = 0;
     for one in given.captures_iter(&source) {

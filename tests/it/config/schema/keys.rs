@@ -123,8 +123,8 @@ fn has(value: &Value, path: &[&str]) -> bool {
 fn meaning(file: &Value) -> Option<String> {
     let config = bad_files::parse(file.to_string().as_bytes()).ok()?;
     let text = format!("{:?}", Config { hash: String::new(), ..config });
-    let place = regex::Regex::new(r"Place \{[^}]*\}").unwrap();
-    Some(place.replace_all(&text, "").into_owned())
+    let position = regex::Regex::new(r"Position \{[^}]*\}").unwrap();
+    Some(position.replace_all(&text, "").into_owned())
 }
 
 #[test]
