@@ -2,16 +2,22 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::error::Fault;
 use super::span_links::SpanLinks;
 use super::worker::Worker;
+use crate::base::interval::fixed_interval;
 use crate::base::time::Micros;
 
-/// For how long a gateway counts that is not heard of any more: three times in vain, and a little.
-pub const GATEWAY_TTL: Micros = Micros(7_000_000);
+const GATEWAY_TTL: Duration = Duration::from_secs(7);
+
+/// How long a gateway counts as alive after its last heartbeat: three that are missed, and a little more.
+pub fn gateway_ttl() -> Micros {
+    Micros::from(fixed_interval("gateway_ttl", GATEWAY_TTL))
+}
 
 /// What happens to a store beside the answers that it gives.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use crate::base::time::Clock;
 use crate::limit::charge::Plan;
 pub use caller::Caller;
 pub use error::{Fault, StoreError};
-pub use events::{CallReport, Event, EventSink, GATEWAY_TTL, RunningGateway};
+pub use events::{CallReport, Event, EventSink, RunningGateway, gateway_ttl};
 use memory::Memory;
 use redis::Redis;
 pub use reply::{Source, TakeReply};

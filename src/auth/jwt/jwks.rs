@@ -16,6 +16,7 @@ use tokio::sync::{Notify, watch};
 use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
 
 use super::keys::{KeySet, Origin, UnfitKey};
+use crate::base::interval::fixed_interval;
 use crate::base::time::{Clock, Timestamp};
 
 /// A fetch, from the first byte to the last.
@@ -73,6 +74,7 @@ impl fmt::Display for Failure {
 pub struct Remote {
     settings: Settings,
     clock: Clock,
+    cooldown: Duration,
     set: ArcSwapOption<KeySet>,
     /// When the last fetch began.
     began: AtomicU64,
@@ -88,6 +90,7 @@ impl Remote {
         Remote {
             settings,
             clock,
+            cooldown: fixed_interval("jwks_cooldown", COOLDOWN),
             set: ArcSwapOption::empty(),
             began: AtomicU64::new(0),
             pending: AtomicBool::new(false),
@@ -153,7 +156,7 @@ impl Remote {
         let mut ended = self.ended.subscribe();
         if !self.pending.load(Ordering::Acquire) {
             let (now, began) = (self.clock.now(), self.began.load(Ordering::Acquire));
-            if Duration::from(now.since(Timestamp(began))) < COOLDOWN {
+            if Duration::from(now.since(Timestamp(began))) < self.cooldown {
                 return false;
             }
             // Of all that find so, one has it fetched.

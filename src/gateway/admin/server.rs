@@ -17,6 +17,7 @@ use pingora::server::ShutdownWatch;
 
 use super::Admin;
 use super::idle_eviction::{Activity, AdminSlot, ConnectionSlots, Found};
+use crate::base::interval::fixed_interval;
 use crate::base::time::{Micros, Timestamp};
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::telemetry::events::Happened;
@@ -76,7 +77,8 @@ impl AdminServer {
 
     /// Request after request, for as long as they come and their answers are taken.
     async fn serve(&self, stream: Stream, seat: &AdminSlot<'_>, shutdown: &ShutdownWatch) -> Option<Stream> {
-        let (mut stream, mut settings, mut patience) = (stream, None::<HttpPersistentSettings>, HEAD);
+        let (mut stream, mut settings, mut patience) =
+            (stream, None::<HttpPersistentSettings>, fixed_interval("admin_head", HEAD));
         loop {
             let mut session = ServerSession::new_http1(stream);
             if let Some(settings) = settings.take() {

@@ -16,6 +16,7 @@ use super::file_fingerprint::{PACE, Trigger};
 use super::jwks_refresh::keep_fresh;
 use super::warned::warn;
 use crate::auth::jwt::jwks::Remote;
+use crate::base::interval::fixed_interval;
 use crate::config::diff::Reset;
 use crate::config::problem::Problems;
 use crate::config::{Config, Log, Source};
@@ -59,7 +60,7 @@ impl Reload {
         self.follow(&first);
         warn(&first.config.warnings.at(self.gateway.clock.wall()));
         drop(first);
-        let mut pace = tokio::time::interval(PACE);
+        let mut pace = tokio::time::interval(fixed_interval("watch", PACE));
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let why = tokio::select! {

@@ -14,6 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::fallback_events::FallbackEvents;
 use super::reload::Reload;
 use super::upgrade::{NextProcess, Upgrade};
+use crate::base::interval::fixed_interval;
 use crate::config::Drain;
 use crate::gateway::admin::status::Status;
 use crate::gateway::runtime::supervise;
@@ -263,7 +264,7 @@ impl Housekeeping {
 }
 
 async fn sweep(gateway: &GatewayState) {
-    let mut second = tokio::time::interval(Duration::from_secs(1));
+    let mut second = tokio::time::interval(fixed_interval("sweep", Duration::from_secs(1)));
     let mut without_store = FallbackEvents::default();
     loop {
         second.tick().await;

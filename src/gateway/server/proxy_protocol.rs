@@ -13,6 +13,7 @@ use pingora::server::ShutdownWatch;
 use tokio::io::AsyncReadExt;
 
 use crate::auth::proxy_protocol::{Malformed, Progress, Source, parse};
+use crate::base::interval::fixed_interval;
 use crate::base::time::{self, Clock};
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::telemetry::metrics::Metrics;
@@ -58,7 +59,7 @@ impl ProxyProtocol {
                 _ = shutdown.wait_for(|stop| *stop) => Err(Failure::Empty),
             }
         };
-        match time::timeout(DEADLINE, header).await.unwrap_or(Err(Failure::Timeout)) {
+        match time::timeout(fixed_interval("proxy_protocol", DEADLINE), header).await.unwrap_or(Err(Failure::Timeout)) {
             Ok(Source::Client(address)) => {
                 let digest = SocketDigest::from_raw_fd(stream.id());
                 // The cell is new, and so it is empty.

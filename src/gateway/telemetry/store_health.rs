@@ -8,7 +8,7 @@ use super::events::{Events, Happened};
 use super::metrics::{Metrics, StoreMetrics};
 use crate::base::time::{Clock, Timestamp};
 use crate::gateway::runtime::log_throttle::LogThrottle;
-use crate::store::{CallReport, Event, Fault, GATEWAY_TTL, RunningGateway, Settings, StoreError};
+use crate::store::{CallReport, Event, Fault, RunningGateway, Settings, StoreError, gateway_ttl};
 
 #[derive(Debug)]
 pub struct StoreHealth {
@@ -63,7 +63,7 @@ impl StoreHealth {
     pub fn others(&self, configuration: &str) -> Vec<RunningGateway> {
         let heard = self.heard.lock();
         // It may answer requests and yet not tell who is there.
-        if !self.is_up() || self.clock.now().since(heard.at) >= GATEWAY_TTL {
+        if !self.is_up() || self.clock.now().since(heard.at) >= gateway_ttl() {
             return Vec::new();
         }
         heard.others.iter().filter(|other| other.configuration != configuration).cloned().collect()

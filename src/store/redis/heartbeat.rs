@@ -11,17 +11,16 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
 use super::connect::{load, send};
+use crate::base::interval::fixed_interval;
 use crate::base::time;
 use crate::store::error::{Fault, StoreError};
-use crate::store::events::{Event, EventSink, GATEWAY_TTL, RunningGateway};
+use crate::store::events::{Event, EventSink, RunningGateway, gateway_ttl};
 use crate::store::fallback::FallbackShare;
 
 const SCRIPT: &str = include_str!("heartbeat.lua");
 
 /// How often it is told. The others divide by one more as soon as they have told once themselves.
 const BEAT: Duration = Duration::from_secs(2);
-/// In microseconds, as the script counts.
-const TTL: u64 = GATEWAY_TTL.0;
 /// Of a name or a hash, in bytes.
 const MAX_LENGTH: usize = 64;
 /// How long an answer is waited for.
@@ -64,7 +63,7 @@ impl Heartbeat {
                 Ok(Ok(None)) | Err(_) => {}
             }
             // Spread out, so that gateways which lost their server together do not tell together.
-            time::sleep(BEAT.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+            time::sleep(fixed_interval("heartbeat", BEAT).mul_f64(0.75 + fastrand::f64() / 2.0)).await;
         }
     }
 
@@ -74,7 +73,15 @@ impl Heartbeat {
         let [list, runs] = &self.keys;
         let command = |sha: &str| {
             let mut command = Cmd::new();
-            command.arg("EVALSHA").arg(sha).arg(2).arg(list).arg(runs).arg(&self.name).arg(TTL).arg(&running);
+            command
+                .arg("EVALSHA")
+                .arg(sha)
+                .arg(2)
+                .arg(list)
+                .arg(runs)
+                .arg(&self.name)
+                .arg(gateway_ttl().0)
+                .arg(&running);
             command
         };
         let reply = match send(connection, &command(sha)).await {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tollgate::auth::key_file;
 use tollgate::limit::identity::KnownKey;
 
-use crate::support::{Client, Gateway, Upstream, eventually, now};
+use crate::support::{Client, Gateway, GatewayBuilder, Upstream, eventually, now, shortened_or_real};
 
 const GOLD: &str = "gold-3fQk0bCz7LrYw1xA";
 const OLD_GOLD: &str = "gold-pV9sTn2mXe8uHd4J";
@@ -34,9 +34,13 @@ fn keys() -> String {
     lines.iter().fold(remark.to_owned(), |text, (key, id, plan)| text + &line(key.as_bytes(), id, plan))
 }
 
-fn start(upstream: &Upstream, api_keys: &str, rest: &str) -> Gateway {
+fn before(upstream: &Upstream, api_keys: &str, rest: &str) -> GatewayBuilder {
     let text = format!("api_keys: {{{api_keys}, file: api-keys.txt}}\n{rest}");
-    Gateway::start_beside(upstream, &text, &[("api-keys.txt", &keys())])
+    Gateway::before(upstream).with(&text).file("api-keys.txt", &keys())
+}
+
+fn start(upstream: &Upstream, api_keys: &str, rest: &str) -> Gateway {
+    before(upstream, api_keys, rest).start()
 }
 
 fn start_by_header(upstream: &Upstream) -> Gateway {
@@ -279,12 +283,14 @@ fn a_changed_file_is_taken_up_however_it_is_changed() {
 #[test]
 fn a_wrong_file_changes_nothing_and_is_said_once() {
     let upstream = Upstream::start();
-    let gateway = start_by_header(&upstream);
+    let watch = Duration::from_millis(50);
+    let gateway = before(&upstream, "from: header:x-api-key", RULES).short_interval("watch", watch).start();
     let file = gateway.file("api-keys.txt");
     let said = |line: &str| gateway.errors().matches(line).count();
     std::fs::write(&file, format!("{}{UNKNOWN} acme gold\n{UNKNOWN}\n", keys())).unwrap();
     eventually("it is said", || said("WARN API keys not taken up") == 1);
-    std::thread::sleep(Duration::from_millis(1200));
+    // The same wrong file, for two looks at least.
+    std::thread::sleep(shortened_or_real(4 * watch, Duration::from_millis(1200)));
     assert_eq!((said("API keys not taken up"), said("API keys taken up")), (1, 0));
     assert!(gateway.errors().contains("problems=2") && gateway.errors().contains("6:1: hash: must be"));
     assert!(!gateway.errors().contains(UNKNOWN));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Client, Gateway, Upstream, eventually, now};
+use crate::support::{Client, Gateway, Upstream, eventually, now, shortened_or_real};
 
 /// Two requests a day for each client address.
 const TWO_A_DAY: &str = "rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 2/day}}]";
@@ -193,14 +193,16 @@ fn who_only_looks_whether_a_listener_is_there_is_no_error() {
 
 #[test]
 fn a_header_that_does_not_come_is_waited_for_a_few_seconds() {
-    let gateway = Gateway::start(&Upstream::start(), PROXIED);
+    let deadline = shortened_or_real(Duration::from_millis(400), Duration::from_secs(5));
+    let builder = Gateway::before(&Upstream::start()).with(PROXIED).short_interval("proxy_protocol", deadline);
+    let gateway = builder.start();
     let start = now();
     let mut silent = gateway.client();
     let mut stalled = proxied(&gateway, b"PROXY TCP4 203.0.113.1 192");
     let mut headless = proxied(&gateway, &v2_of("203.0.113.1")[..20]);
     assert!(silent.is_closed() && stalled.is_closed() && headless.is_closed());
     let waited = start.elapsed();
-    assert!(waited > Duration::from_secs(4) && waited < Duration::from_secs(8), "{waited:?}");
+    assert!(waited > deadline.mul_f64(0.8) && waited < deadline + Duration::from_secs(3), "{waited:?}");
     gateway.expect("tollgate_proxy_protocol_errors_total", &["kind=\"timeout\""], 3.0);
     gateway.expect("tollgate_http_connections", &[], 0.0);
 }

@@ -1,12 +1,17 @@
-//! What tests may do, no release can.
+//! Checks that a release has none of the hooks of the feature `test-hooks`.
 
-/// Stand in the script that takes the moment as an argument, in one that is wrong on purpose, and in a panic.
-const MARKS: [&str; 3] =
-    ["test-hooks: the moment can be an argument", "test-hooks: a flaw", "test-hooks: a panic on purpose"];
+/// Texts of the script that takes the moment as an argument, of a script with a deliberate flaw, of a deliberate panic, and
+/// of the variable that changes fixed intervals.
+const MARKS: [&str; 4] = [
+    "test-hooks: the moment can be an argument",
+    "test-hooks: a flaw",
+    "test-hooks: a panic on purpose",
+    "TOLLGATE_TEST_INTERVALS",
+];
 
-/// Runs twice in CI, with the feature and without: a release is built without.
+/// CI runs it with the feature and without: a release is built without.
 #[test]
-fn the_binary_can_be_told_the_moment_or_err_on_purpose_only_when_it_was_built_for_that() {
+fn the_hooks_are_in_the_binary_only_with_the_feature() {
     for mark in MARKS {
         assert_eq!(is_in_the_binary(mark), cfg!(feature = "test-hooks"), "{mark}");
     }

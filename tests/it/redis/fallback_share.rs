@@ -61,9 +61,10 @@ fn gateways_share_what_was_left_when_redis_went() {
 #[test]
 fn gateways_hear_of_each_other_and_notice_who_has_gone() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let one = Gateway::start(&upstream, &text(&redis, 1));
+    let start = || Gateway::before(&upstream).with(&text(&redis, 1)).short_heartbeats().start();
+    let one = start();
     one.expect(ALIVE, &[], 1.0);
-    let mut others: Vec<Gateway> = (0..2).map(|_| Gateway::start(&upstream, &text(&redis, 1))).collect();
+    let mut others: Vec<Gateway> = (0..2).map(|_| start()).collect();
     for gateway in others.iter().chain([&one]) {
         gateway.expect(ALIVE, &[], 3.0);
     }

@@ -47,8 +47,10 @@ fn reloads_are_told_and_a_wrong_file_with_its_place_and_not_what_stands_there() 
 #[test]
 fn an_outage_of_the_store_is_told_from_its_beginning_to_its_end() {
     let (mut redis, upstream) = (Redis::start(), Upstream::start());
-    let gateway =
-        Gateway::start(&upstream, &format!("{RULES}store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\n", redis.port));
+    let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\n", redis.port);
+    // Ten sweeps without such a decision end the outage: ten seconds.
+    let sweep = Duration::from_millis(100);
+    let gateway = Gateway::before(&upstream).with(RULES).with(&store).short_interval("sweep", sweep).start();
     happens(&gateway, "store is up");
     redis.kill();
     assert!(["closed", "unreachable"].contains(&&*happens(&gateway, "store is down")));
@@ -58,7 +60,6 @@ fn an_outage_of_the_store_is_told_from_its_beginning_to_its_end() {
     eventually_told(&gateway, "it is up again", |told| {
         event(told, "store is up").unwrap().0 == 2 && told["events"][0]["what"] == "store is up"
     });
-    // Ten seconds without such a decision end it.
     let deadline = now() + Duration::from_secs(20);
     while event(&document(&gateway), "the store decides again").is_none() {
         assert!(now() < deadline, "{}", document(&gateway)["events"]);

@@ -12,6 +12,10 @@ fn text(redis: &Redis, rate: u64) -> String {
     store + &format!("rules:\n  - {{name: one, limit_keys: [header:x-user], algorithm_config: {{rate: {rate}/day}}}}\n")
 }
 
+fn start(upstream: &Upstream, redis: &Redis, rate: u64) -> Gateway {
+    Gateway::before(upstream).with(&text(redis, rate)).short_heartbeats().start()
+}
+
 fn others(document: &Value) -> &[Value] {
     document["others"].as_array().unwrap()
 }
@@ -19,7 +23,7 @@ fn others(document: &Value) -> &[Value] {
 #[test]
 fn a_gateway_that_runs_another_file_is_named_until_it_runs_the_same_or_goes() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let (one, two) = (Gateway::start(&upstream, &text(&redis, 1)), Gateway::start(&upstream, &text(&redis, 1)));
+    let [one, two] = [1, 1].map(|rate| start(&upstream, &redis, rate));
     let both = |gateway| eventually_told(gateway, "two are alive", |told| told["store"]["gateways"] == 2.0);
     assert_eq!([others(&both(&one)).len(), others(&both(&two)).len()], [0, 0]);
     // The same text in another file is the same configuration.
@@ -51,8 +55,7 @@ fn nobody_is_shown(gateway: &Gateway) {
 #[test]
 fn who_can_no_longer_be_heard_is_no_longer_shown_though_redis_answers() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let one = Gateway::start(&upstream, &text(&redis, 1));
-    let _two = Gateway::start(&upstream, &text(&redis, 2));
+    let [one, _two] = [1, 2].map(|rate| start(&upstream, &redis, rate));
     eventually_told(&one, "it is heard of", |told| others(told).len() == 1);
     // Keys of buckets alone: they have sixteen bytes behind the colon.
     let buckets = format!("~tollgate:{}", "?".repeat(16));
@@ -93,8 +96,7 @@ fn two_keys_tell_of_gateways_and_hold_what_the_documentation_says() {
 #[test]
 fn whatever_stands_where_they_tell_it_is_survived() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let one = Gateway::start(&upstream, &text(&redis, 1));
-    let two = Gateway::start(&upstream, &text(&redis, 2));
+    let [one, two] = [1, 2].map(|rate| start(&upstream, &redis, rate));
     eventually_told(&one, "it is heard of", |told| others(told).len() == 1);
     let heard = |gateway: &Gateway| eventually_told(gateway, "it is heard of again", |told| others(told).len() == 1);
     for junk in ["x", "0123456789abcdef", "0123456789abcdef\u{7f}", &"y".repeat(70_000), &"z".repeat(5_000)] {

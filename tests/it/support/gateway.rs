@@ -24,68 +24,36 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts a gateway in front of `upstream`. `rest` is what the file says beside the upstream, and beside the one
-    /// listener that there is where it names none.
+    /// Starts a gateway in front of `upstream`, with these lines in its gateway.yaml.
     #[track_caller]
-    pub fn start(upstream: &Upstream, rest: &str) -> Gateway {
-        Gateway::start_for(&format!("http://{}", upstream.address), rest)
-    }
-
-    /// With other files beside gateway.yaml: their names, and what is in them.
-    #[track_caller]
-    pub fn start_beside(upstream: &Upstream, rest: &str, files: &[(&str, &str)]) -> Gateway {
-        Gateway::start_with(&format!("http://{}", upstream.address), rest, files, Gateway::command)
-    }
-
-    /// In a process that a shell has prepared.
-    #[track_caller]
-    pub fn start_after(upstream: &Upstream, rest: &str, shell: &str) -> Gateway {
-        Gateway::start_with(&format!("http://{}", upstream.address), rest, &[], |file| {
-            let plain = Gateway::command(file);
-            let mut command = Command::new("sh");
-            command
-                .arg("-c")
-                .arg(format!("{shell}; exec \"$0\" \"$@\""))
-                .arg(plain.get_program())
-                .args(plain.get_args());
-            command
-        })
-    }
-
-    /// With these variables in its environment.
-    #[track_caller]
-    pub fn start_in(upstream: &Upstream, rest: &str, variables: &[(&str, &str)]) -> Gateway {
-        Gateway::start_with(&format!("http://{}", upstream.address), rest, &[], |file| {
-            let mut command = Gateway::command(file);
-            command.envs(variables.iter().copied());
-            command
-        })
+    pub fn start(upstream: &Upstream, config: &str) -> Gateway {
+        Gateway::before(upstream).with(config).start()
     }
 
     #[track_caller]
-    pub fn start_for(upstream: &str, rest: &str) -> Gateway {
-        Gateway::start_with(upstream, rest, &[], Gateway::command)
+    pub fn start_beside(upstream: &Upstream, config: &str, files: &[(&str, &str)]) -> Gateway {
+        let builder = Gateway::before(upstream).with(config);
+        files.iter().fold(builder, |builder, (name, text)| builder.file(name, text)).start()
     }
 
     #[track_caller]
-    fn start_with(
-        upstream: &str,
-        rest: &str,
-        files: &[(&str, &str)],
-        command: impl FnOnce(&Path) -> Command,
-    ) -> Gateway {
-        let text = Gateway::text(upstream, rest);
-        let directory = Home::new();
-        for (name, text) in files {
-            std::fs::write(directory.path().join(name), text).unwrap();
-        }
-        let file = directory.path().join("gateway.yaml");
-        std::fs::write(&file, text).unwrap();
-        Gateway::launch(command(&file), directory)
+    pub fn start_after(upstream: &Upstream, config: &str, shell: &str) -> Gateway {
+        Gateway::before(upstream).with(config).shell(shell).start()
     }
 
     #[track_caller]
-    fn launch(mut command: Command, directory: Home) -> Gateway {
+    pub fn start_in(upstream: &Upstream, config: &str, variables: &[(&str, &str)]) -> Gateway {
+        let builder = Gateway::before(upstream).with(config);
+        variables.iter().fold(builder, |builder, (name, value)| builder.variable(name, value)).start()
+    }
+
+    #[track_caller]
+    pub fn start_for(upstream: &str, config: &str) -> Gateway {
+        Gateway::before_url(upstream).with(config).start()
+    }
+
+    #[track_caller]
+    pub(super) fn launch(mut command: Command, directory: Home) -> Gateway {
         let errors = File::create(directory.path().join("stderr")).unwrap();
         // The authorities that this machine is to trust, in a test that says which.
         let roots = directory.path().join(SYSTEM_ROOTS);

@@ -6,12 +6,14 @@ mod client;
 pub mod collector;
 mod command;
 mod gateway;
+mod gateway_builder;
 mod home;
 pub mod https;
 mod liar;
 mod load;
 pub mod mint;
 mod orphan;
+mod proof;
 mod redis;
 mod relay;
 #[cfg(feature = "test-hooks")]
@@ -22,10 +24,12 @@ pub use certificates::Certificates;
 pub use client::{Client, Response};
 pub use command::tollgate;
 pub use gateway::{Gateway, SYSTEM_ROOTS};
+pub use gateway_builder::GatewayBuilder;
 pub use home::Home;
 pub use liar::play_redis;
 pub use load::Load;
 pub use orphan::Orphan;
+pub use proof::{short_or_long, shortened_or_real};
 pub use redis::{Redis, free_port};
 pub use relay::{Answers, Relay};
 #[cfg(feature = "test-hooks")]

@@ -1,0 +1,101 @@
+//! Prepares a gateway: its gateway.yaml, the files beside it, its environment, and the shell that starts it.
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::proof::intervals_are_shortened;
+use super::{Gateway, Home, Upstream};
+
+pub struct GatewayBuilder {
+    upstream: String,
+    config: String,
+    files: Vec<(String, String)>,
+    variables: Vec<(String, String)>,
+    shell: Option<String>,
+    intervals: Vec<String>,
+}
+
+impl Gateway {
+    /// A gateway in front of `upstream`.
+    pub fn before(upstream: &Upstream) -> GatewayBuilder {
+        Gateway::before_url(&format!("http://{}", upstream.address))
+    }
+
+    /// A gateway in front of the upstream with this URL.
+    pub fn before_url(upstream: &str) -> GatewayBuilder {
+        GatewayBuilder {
+            upstream: upstream.to_owned(),
+            config: String::new(),
+            files: Vec::new(),
+            variables: Vec::new(),
+            shell: None,
+            intervals: Vec::new(),
+        }
+    }
+}
+
+impl GatewayBuilder {
+    /// Adds lines to gateway.yaml. It names the upstream, and one listener unless these lines name others.
+    pub fn with(mut self, lines: &str) -> GatewayBuilder {
+        if !self.config.is_empty() && !self.config.ends_with('\n') {
+            self.config.push('\n');
+        }
+        self.config += lines;
+        self
+    }
+
+    /// Writes a file into the directory of gateway.yaml.
+    pub fn file(mut self, name: &str, text: &str) -> GatewayBuilder {
+        self.files.push((name.to_owned(), text.to_owned()));
+        self
+    }
+
+    /// Sets a variable in its environment.
+    pub fn variable(mut self, name: &str, value: &str) -> GatewayBuilder {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Changes an interval that no setting changes (`src/base/interval.rs`). Needs the feature `test-hooks`.
+    pub fn interval(mut self, name: &str, length: Duration) -> GatewayBuilder {
+        self.intervals.push(format!("{name}={}", length.as_millis()));
+        self
+    }
+
+    /// As [`GatewayBuilder::interval`], but only in the short form of a proof: its long form takes as long as a release.
+    pub fn short_interval(self, name: &str, length: Duration) -> GatewayBuilder {
+        if intervals_are_shortened() { self.interval(name, length) } else { self }
+    }
+
+    /// Shortens the heartbeats by which gateways on one Redis learn of each other.
+    pub fn short_heartbeats(self) -> GatewayBuilder {
+        self.short_interval("heartbeat", Duration::from_millis(200))
+            .short_interval("gateway_ttl", Duration::from_millis(1500))
+    }
+
+    /// Runs shell commands in its process before it starts.
+    pub fn shell(mut self, commands: &str) -> GatewayBuilder {
+        self.shell = Some(commands.to_owned());
+        self
+    }
+
+    /// Starts it, and waits until it is ready.
+    #[track_caller]
+    pub fn start(self) -> Gateway {
+        let directory = Home::new();
+        for (name, text) in &self.files {
+            std::fs::write(directory.path().join(name), text).unwrap();
+        }
+        let file = directory.path().join("gateway.yaml");
+        std::fs::write(&file, Gateway::text(&self.upstream, &self.config)).unwrap();
+        let mut command = Gateway::command(&file);
+        if let Some(commands) = &self.shell {
+            let plain = command;
+            command = Command::new("sh");
+            command.arg("-c").arg(format!("{commands}; exec \"$0\" \"$@\""));
+            command.arg(plain.get_program()).args(plain.get_args());
+        }
+        command.envs(self.variables).env("TOLLGATE_TEST_INTERVALS", self.intervals.join(","));
+        Gateway::launch(command, directory)
+    }
+}

@@ -1,0 +1,20 @@
+//! Chooses how long a proof runs: its short form is part of `scripts/test`, its long form of `scripts/prove`.
+
+/// Returns `short`, or `long` if `scripts/prove` has set `TOLLGATE_PROOF=long`.
+pub fn short_or_long<T>(short: T, long: T) -> T {
+    if is_long() { long } else { short }
+}
+
+/// Returns `shortened` if [`super::GatewayBuilder::short_interval`] has an effect: in the short form of a proof, with the
+/// feature `test-hooks`.
+pub fn shortened_or_real<T>(shortened: T, real: T) -> T {
+    if intervals_are_shortened() { shortened } else { real }
+}
+
+pub fn intervals_are_shortened() -> bool {
+    cfg!(feature = "test-hooks") && !is_long()
+}
+
+fn is_long() -> bool {
+    std::env::var("TOLLGATE_PROOF").is_ok_and(|form| form == "long")
+}
