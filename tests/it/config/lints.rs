@@ -127,7 +127,7 @@ fn named(config: &Config, lint: &str, what: &str) -> Vec<usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(crate::support::short_or_long(40, 1000)))]
 
     #[test]
     fn every_warning_of_the_order_of_rules_is_true(

@@ -8,7 +8,7 @@ use tollgate::store::redis::fault_injection::{Combining, Hooks, Refusals};
 
 use super::history::gateways::{Gateways, PATIENT, Played};
 use super::history::{Answer, Numbers};
-use crate::support::{Answers, Redis, Relay, tell};
+use crate::support::{Answers, Redis, Relay, short_or_long, tell};
 
 const GATEWAYS: usize = 3;
 
@@ -56,7 +56,7 @@ fn play(redis: &Redis, combining: Combining, refusals: Refusals, load: Load) -> 
         buckets: buckets(),
         request,
         pauses,
-        lasting: Duration::from_millis(2500),
+        lasting: short_or_long(Duration::from_millis(2500), Duration::from_secs(30)),
         timeout: PATIENT,
     };
     redis.command::<()>(&["FLUSHALL"]);
@@ -120,6 +120,7 @@ fn with_every_request_alone_and_every_refusal_from_redis() {
 
 #[test]
 fn what_was_not_answered_was_charged_once_or_not_at_all() {
+    let losses = short_or_long(1, 20);
     let redis = Redis::start();
     let relay = Relay::start(redis.port);
     let gateways = Gateways {
@@ -129,13 +130,13 @@ fn what_was_not_answered_was_charged_once_or_not_at_all() {
         buckets: vec![Numbers::per_second(100, 100)],
         request: |_| vec![(0, fastrand::u64(1..=7) * 1000)],
         pauses: [Duration::from_millis(2), Duration::from_millis(6)],
-        lasting: Duration::from_millis(4000),
+        lasting: short_or_long(Duration::from_secs(4), Duration::from_secs(30)),
         timeout: Micros(100_000),
     };
     let Played { history, .. } = std::thread::scope(|scope| {
         gateways.play(&redis, relay.port, || {
             scope.spawn(|| {
-                for answers in [Answers::Pass, Answers::Lost] {
+                for answers in [Answers::Pass, Answers::Lost].repeat(losses) {
                     relay.set(answers);
                     std::thread::sleep(Duration::from_millis(300));
                 }
@@ -146,7 +147,7 @@ fn what_was_not_answered_was_charged_once_or_not_at_all() {
     let unknown = history.count(|answer| matches!(answer, Answer::Unknown));
     let findings = history.judge();
     tell(&format!(
-        "history: answers lost for 300 ms: {} requests, {} granted, {unknown} not answered; {findings:?}",
+        "history: answers lost for 300 ms, {losses} times: {} requests, {} granted, {unknown} not answered; {findings:?}",
         history.records.len(),
         history.grants(0).len()
     ));

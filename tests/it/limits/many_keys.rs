@@ -1,13 +1,12 @@
 //! Clients that come once, each with a key of its own: they leave nothing behind. `benches/keys.py` is the same with a million.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use crate::support::{Client, Gateway, Redis, Upstream, eventually, now};
+use crate::support::{Client, Gateway, Redis, Upstream, eventually};
 
 /// Full again after two seconds.
 const RULES: &str = "rules: [{name: key, limit_keys: [query:k], algorithm_config: {rate: 30/min, burst: 1}}]";
-const KEYS: usize = 5000;
+const KEYS: usize = 2000;
 
 fn page(gateway: &Gateway) -> String {
     Client::connect(gateway.admin).get("/metrics", &[("Connection", "close")]).body
@@ -33,13 +32,13 @@ fn come(gateway: &Gateway) {
 #[test]
 fn in_memory_they_are_no_more_than_the_file_says_and_then_gone() {
     let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream, &format!("store: {{memory: {{max_buckets: 1000}}}}\n{RULES}"));
+    let gateway = Gateway::start(&upstream, &format!("store: {{memory: {{max_buckets: 200}}}}\n{RULES}"));
     assert_eq!(gateway.client().get("/?k=first", &[]).status, 200);
     gateway.expect("tollgate_http_requests_total", &["code=\"200\""], 1.0);
     let before = page(&gateway);
     come(&gateway);
     let after = page(&gateway);
-    assert!(gateway.metric("rate_limiter_buckets", &[]) <= 1000.0);
+    assert!(gateway.metric("rate_limiter_buckets", &[]) <= 200.0);
     assert!(gateway.metric("rate_limiter_evicted_total", &[]) > 0.0);
     assert_eq!(series(&after).symmetric_difference(&series(&before)).collect::<Vec<_>>(), [&""; 0]);
     eventually("all are full again, and freed", || gateway.metric("rate_limiter_buckets", &[]) == 0.0);
@@ -55,10 +54,8 @@ fn in_redis_they_are_gone_when_they_are_full_again() {
     gateway.expect("tollgate_http_requests_total", &["code=\"200\""], 1.0);
     let before = page(&gateway);
     come(&gateway);
-    let last = now();
     assert!(size() > 2, "{}", size());
     let after = page(&gateway);
     assert_eq!(series(&after).symmetric_difference(&series(&before)).collect::<Vec<_>>(), [&""; 0]);
     eventually("all are full again, and gone", || size() <= 2);
-    assert!(last.elapsed() < Duration::from_secs(6), "{:?}", last.elapsed());
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::{Gateway, Load, Upstream, eventually};
+use crate::support::{Gateway, Load, Upstream, eventually, short_or_long};
 
 /// A load balancer's health checks: which gateways are ready, as far as is known.
 struct Checks {
@@ -65,7 +65,7 @@ fn a_rolling_restart_under_load_loses_no_request() {
     let checks = Checks::of(&gateways);
     let asked = Arc::clone(&checks);
     let load = Load::on(move || asked.next());
-    for restart in 0..3 {
+    for restart in 0..short_or_long(3, 20) {
         let number = restart % gateways.len();
         load.goes_on();
         gateways[number].signal("TERM");

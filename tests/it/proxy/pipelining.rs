@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::support::{Client, Gateway, Upstream, eventually};
+use crate::support::{Client, Gateway, Upstream, eventually, short_or_long};
 
 /// One request: its number is its target.
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ fn message() -> impl Strategy<Value = Message> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 50, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: short_or_long(60, 600), max_shrink_iters: 50, ..ProptestConfig::default() })]
 
     #[test]
     fn the_upstream_sees_the_messages_that_were_sent(

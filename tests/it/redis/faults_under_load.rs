@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::exactness::history::Numbers;
 use crate::exactness::history::windows::{Grant, excess};
-use crate::support::{Answers, Gateway, Redis, Relay, Upstream, eventually, free_port, now, tell};
+use crate::support::{Answers, Gateway, Redis, Relay, Upstream, eventually, free_port, now, short_or_long, tell};
 
 /// The limit of every client here.
 const RATE: u64 = 40;
@@ -135,11 +135,13 @@ fn pause(milliseconds: u64) {
 }
 
 #[test]
-fn killed_and_restarted_twenty_times() {
+fn killed_and_restarted_again_and_again() {
     let mut redis = Redis::start();
     let port = redis.port;
-    survive("kill -9 and restart, 20 times", Bound::Lost(20 * BURST), &mut redis, port, |redis| {
-        for _ in 0..20 {
+    let times = short_or_long(20, 200);
+    let fault = format!("kill -9 and restart, {times} times");
+    survive(&fault, Bound::Lost(times * BURST), &mut redis, port, |redis| {
+        for _ in 0..times {
             redis.kill();
             pause(100);
             redis.restart();
@@ -164,8 +166,9 @@ fn stopped_for_three_seconds() {
 fn paused_again_and_again() {
     let mut redis = Redis::start();
     let port = redis.port;
-    survive("CLIENT PAUSE 200 ms, 5 times", Bound::Nothing, &mut redis, port, |redis| {
-        for _ in 0..5 {
+    let times = short_or_long(5, 100);
+    survive(&format!("CLIENT PAUSE 200 ms, {times} times"), Bound::Nothing, &mut redis, port, |redis| {
+        for _ in 0..times {
             redis.command::<()>(&["CLIENT", "PAUSE", "200", "ALL"]);
             pause(500);
         }
@@ -176,8 +179,9 @@ fn paused_again_and_again() {
 fn without_its_scripts_again_and_again() {
     let mut redis = Redis::start();
     let port = redis.port;
-    survive("SCRIPT FLUSH, 50 times", Bound::Nothing, &mut redis, port, |redis| {
-        for _ in 0..50 {
+    let times = short_or_long(50, 2000);
+    survive(&format!("SCRIPT FLUSH, {times} times"), Bound::Nothing, &mut redis, port, |redis| {
+        for _ in 0..times {
             redis.command::<()>(&["SCRIPT", "FLUSH"]);
             pause(30);
         }
@@ -185,11 +189,13 @@ fn without_its_scripts_again_and_again() {
 }
 
 #[test]
-fn emptied_five_times() {
+fn emptied_again_and_again() {
     let mut redis = Redis::start();
     let port = redis.port;
-    survive("FLUSHALL, 5 times", Bound::Lost(5 * BURST), &mut redis, port, |redis| {
-        for _ in 0..5 {
+    let times = short_or_long(5, 100);
+    let fault = format!("FLUSHALL, {times} times");
+    survive(&fault, Bound::Lost(times * BURST), &mut redis, port, |redis| {
+        for _ in 0..times {
             redis.command::<()>(&["FLUSHALL"]);
             pause(400);
         }
@@ -200,8 +206,9 @@ fn emptied_five_times() {
 fn demoted_and_promoted() {
     let mut redis = Redis::start();
     let port = redis.port;
-    survive("REPLICAOF and back, twice", Bound::Nothing, &mut redis, port, |redis| {
-        for _ in 0..2 {
+    let times = short_or_long(2, 20);
+    survive(&format!("REPLICAOF and back, {times} times"), Bound::Nothing, &mut redis, port, |redis| {
+        for _ in 0..times {
             redis.command::<()>(&["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
             pause(700);
             redis.command::<()>(&["REPLICAOF", "NO", "ONE"]);
@@ -226,8 +233,9 @@ fn full_to_the_last_byte() {
 fn behind_a_relay_that_loses_its_answers() {
     let mut redis = Redis::start();
     let relay = Relay::start(redis.port);
-    survive("answers lost on the way, twice", Bound::Nothing, &mut redis, relay.port, |_| {
-        for _ in 0..2 {
+    let times = short_or_long(2, 20);
+    survive(&format!("answers lost on the way, {times} times"), Bound::Nothing, &mut redis, relay.port, |_| {
+        for _ in 0..times {
             relay.set(Answers::Lost);
             pause(300);
             relay.set(Answers::Pass);

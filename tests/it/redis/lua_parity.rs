@@ -14,7 +14,7 @@ use tollgate::limit::key::BucketKey;
 use tollgate::limit::outcome::Verdict;
 use tollgate::store::memory::{Memory, Settings};
 
-use crate::support::{Redis, Scripted};
+use crate::support::{Redis, Scripted, short_or_long};
 
 const START: u64 = 1_763_672_400_123_456;
 
@@ -96,8 +96,11 @@ fn random_requests_get_the_same_answers_from_all_three_and_leave_the_same_behind
     let redis = Redis::start();
     let scripted = RefCell::new(Scripted::new(&redis));
     let (granted, refused) = (Cell::new(0), Cell::new(0));
-    let mut runner =
-        TestRunner::new(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() });
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases: short_or_long(400, 20_000),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
     let result = runner.run(&history(), |(numbers, calls)| {
         let mut scripted = scripted.borrow_mut();
         redis.command::<()>(&["FLUSHALL"]);

@@ -204,7 +204,7 @@ fn it_refuses_nothing_that_check_accepts() {
     let changes = prop::collection::vec((0u8..3, any::<Index>(), any::<Index>(), any::<Index>()), 1..4);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(2000)
+        ..ProptestConfig::with_cases(support::short_or_long(2000, 50_000))
     });
     let done = runner.run(&(any::<Index>(), changes), |(file, changes)| {
         let mut file = file.get(&files).clone();
