@@ -62,9 +62,8 @@ impl AmbiguityCheck {
             return Err(Ambiguity::Ambiguous);
         }
         // Whatever is counted by: without who asks it is another's request.
-        let headers = &request.head.headers;
-        let is_lost = |name| headers.contains_key(name) && is_nominated(request, name);
-        if headers.contains_key(CONNECTION) && (is_lost(&AUTHORIZATION) || is_lost(&COOKIE)) {
+        let removes = |name| is_nominated(request, name);
+        if request.head.headers.contains_key(CONNECTION) && (removes(&AUTHORIZATION) || removes(&COOKIE)) {
             return Err(Ambiguity::Ambiguous);
         }
         if self.reads_path && path::normalise(request.head.uri.path().as_bytes()).is_err() {

@@ -101,7 +101,8 @@ impl Attribute {
             }
             Attribute::Cookie(name) => {
                 let (_, value) = cookie_pairs(request).find(|(found, _)| *found == name.as_bytes())?;
-                filled(value)
+                let value = unquoted(value);
+                (!value.is_empty()).then(|| decode_escapes(value))
             }
             Attribute::Address => Some(Cow::Owned(request.client.text().into_bytes())),
             Attribute::Method => Some(Cow::Borrowed(head.method.as_str().as_bytes())),
@@ -122,14 +123,17 @@ impl Attribute {
         match self {
             Attribute::Header(name) => {
                 let mut values = request.head.headers.get_all(name).iter();
-                values.next().is_some() && (values.next().is_some() || is_nominated(request, name))
+                values.next().is_some() && values.next().is_some() || is_nominated(request, name)
             }
             Attribute::Query(name) => {
                 query_pairs(request).filter(|(found, _)| **found == *name.as_bytes()).nth(1).is_some()
             }
             Attribute::Cookie(name) => {
                 let mut values = cookie_pairs(request).filter(|(found, _)| *found == name.as_bytes());
-                values.next().is_some() && (values.next().is_some() || is_nominated(request, &COOKIE))
+                let first = values.next();
+                // Some frameworks unescape `\141` in a quoted value, others keep it.
+                let has_backslash = |(_, value): (&[u8], &[u8])| value.contains(&b'\\');
+                first.is_some_and(has_backslash) || values.next().is_some() || is_nominated(request, &COOKIE)
             }
             // A credential is found, and refused where it is repeated, before any rule is asked.
             Attribute::Claim(_)
@@ -202,8 +206,23 @@ fn cookie_pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = (&'r [u8], &'
     })
 }
 
+/// A cookie's value without the quotes around it (RFC 6265 §4.1.1 allows them), which many frameworks take off.
+fn unquoted(value: &[u8]) -> &[u8] {
+    value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value)
+}
+
+/// A query's name or value: `+` is a space, an escape the byte that it stands for.
 fn decode(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+    if !text.contains(&b'+') {
+        return decode_escapes(text);
+    }
+    let spaced: Vec<u8> = text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+    Cow::Owned(decode_escapes(&spaced).into_owned())
+}
+
+/// Decodes percent-escapes, once. A broken one stays as it was sent.
+fn decode_escapes(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.contains(&b'%') {
         return Cow::Borrowed(text);
     }
     let mut decoded = Vec::with_capacity(text.len());
@@ -211,7 +230,6 @@ fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     while let Some((&byte, tail)) = rest.split_first() {
         rest = tail;
         decoded.push(match byte {
-            b'+' => b' ',
             b'%' => match path::hex_pair(tail) {
                 Some(escaped) => {
                     rest = tail.get(2..).unwrap_or_default();
@@ -267,9 +285,18 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_taken_as_sent() {
-        check("cookie:session", "/", &[("cookie", "a=b; session=x%20y")], Some("x%20y"));
+    fn a_cookie_is_one_value_however_it_is_spelt() {
+        check("cookie:session", "/", &[("cookie", "a=b; session=abc")], Some("abc"));
         check("cookie:session", "/", &[("cookie", "a=b"), ("cookie", "session=z")], Some("z"));
+        check("cookie:session", "/", &[("cookie", "session=%61bc")], Some("abc"));
+        check("cookie:session", "/", &[("cookie", "session=\"abc\"")], Some("abc"));
+        check("cookie:session", "/", &[("cookie", "session=\"%61bc\"")], Some("abc"));
+        // Everyday session cookies: decoded once, and `+` is itself.
+        check("cookie:session", "/", &[("cookie", "session=s%3Aabc.d+e%252F")], Some("s:abc.d+e%2F"));
+        check("cookie:session", "/", &[("cookie", "session=x%2")], Some("x%2"));
+        check("cookie:session", "/", &[("cookie", "session=\"\\141bc\"")], Some("AMBIGUOUS"));
+        check("cookie:session", "/", &[("cookie", "other=\\; session=a")], Some("a"));
+        check("cookie:session", "/", &[("cookie", "session=\"\"")], None);
         check("cookie:session", "/", &[("cookie", "Session=z; session=")], None);
     }
 
@@ -277,13 +304,13 @@ mod tests {
     fn what_a_request_repeats_or_has_taken_off_is_ambiguous() {
         check("header:x-key", "/", &[("x-key", "a"), ("x-key", "a")], Some("AMBIGUOUS"));
         check("header:x-key", "/", &[("x-key", "a"), ("connection", "close, X-Key")], Some("AMBIGUOUS"));
-        check("header:x-key", "/", &[("connection", "x-key")], None);
+        check("header:x-key", "/", &[("connection", "x-key")], Some("AMBIGUOUS"));
         check("query:user", "/?user=a&%75ser=b", &[], Some("AMBIGUOUS"));
         check("query:user", "/?user=a&users=b", &[], Some("a"));
         check("cookie:s", "/", &[("cookie", "s=1; s=2")], Some("AMBIGUOUS"));
         check("cookie:s", "/", &[("cookie", "s=1"), ("cookie", "s=1")], Some("AMBIGUOUS"));
         check("cookie:s", "/", &[("cookie", "s=1"), ("connection", "Cookie")], Some("AMBIGUOUS"));
-        check("cookie:s", "/", &[("cookie", "t=1"), ("connection", "cookie")], None);
+        check("cookie:s", "/", &[("cookie", "t=1"), ("connection", "cookie")], Some("AMBIGUOUS"));
     }
 
     #[test]
