@@ -14,3 +14,6 @@ pub mod refusal;
 pub mod refusing_limits;
 pub mod retry_after;
 pub mod store_failure;
+
+#[cfg(test)]
+mod test_rules;

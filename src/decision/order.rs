@@ -47,3 +47,108 @@ impl From<Answer> for RulesDecision {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::credentials::{TokenStatus, check_token};
+    use super::super::reason::Reason;
+    use super::super::refusing_limits;
+    use super::super::retry_after::Jitter;
+    use super::super::store_failure;
+    use super::super::test_rules::{bucket, has_header, head, limit, policy, request, rule_set};
+    use super::*;
+    use crate::auth::jwt::{Invalid, OnInvalid, OnMissing};
+    use crate::base::time::{Micros, Timestamp};
+    use crate::limit::attribute::Attribute;
+    use crate::limit::charge::settle;
+    use crate::limit::cost::Cost;
+    use crate::limit::rule::{Action, Limit, Price};
+
+    /// What can be wrong with a request, each with the answer to it, in the order of the answers.
+    const FAULTS: [(Fault, u16, Reason); 6] = [
+        (Fault::Ambiguous, 400, Reason::AmbiguousRequest),
+        (Fault::InvalidToken, 401, Reason::TokenInvalid),
+        (Fault::Denied, 403, Reason::Denied),
+        (Fault::CostTooLarge, 429, Reason::CostTooLarge),
+        (Fault::StoreAway, 503, Reason::StoreUnavailable),
+        (Fault::BucketEmpty, 429, Reason::TokenBucketExceeded),
+    ];
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Fault {
+        Ambiguous,
+        InvalidToken,
+        Denied,
+        CostTooLarge,
+        StoreAway,
+        BucketEmpty,
+    }
+
+    const NOW: Timestamp = Timestamp(1 << 50);
+    const JITTER: Jitter = Jitter { share: 0, max: Micros(0) };
+
+    /// One policy that denies requests with `x-denied`, and one whose price is `x-cost`.
+    fn rules() -> RuleSet {
+        let cost = Attribute::parse("header:x-cost").unwrap();
+        let price = Price::Asked { attribute: cost, default: Cost::ONE, min: Cost::ONE, max: None };
+        let mut deny = policy("deny", Action::Deny);
+        deny.conditions = vec![has_header("x-denied")];
+        rule_set(vec![policy("limit", Action::Charge(vec![Limit { price, ..limit(2) }])), deny])
+    }
+
+    /// The stages of `gateway::enforcement`, with the results of its I/O.
+    fn decide(rules: &RuleSet, faults: &[Fault]) -> Result<(), Refusal> {
+        let has = |fault| faults.contains(&fault);
+        let mut fields = vec![("x-cost", if has(Fault::CostTooLarge) { "3" } else { "1" })];
+        fields.extend(has(Fault::Ambiguous).then_some(("x-cost", "1")));
+        fields.extend(has(Fault::Denied).then_some(("x-denied", "1")));
+        let head = head(&fields);
+        let request = request(&head);
+        check_reading(rules, &request)?;
+        let token =
+            if has(Fault::InvalidToken) { TokenStatus::Invalid(Invalid::Expired) } else { TokenStatus::Missing };
+        check_token(token, OnMissing::Anonymous, OnInvalid::Reject, JITTER)?;
+        let plan = match RulesDecision::from(rules.plan(&request, NOW).answer) {
+            RulesDecision::Refused { refusal, .. } => return Err(refusal),
+            RulesDecision::Exempt | RulesDecision::Unlimited => return Ok(()),
+            RulesDecision::Charge(plan) => plan,
+        };
+        if has(Fault::StoreAway) {
+            return store_failure::refusal(rules, &plan, JITTER).map_or(Ok(()), Err);
+        }
+        let full = bucket(2).step(None, Cost::from_tokens(2), NOW);
+        let empty = match full.charge {
+            crate::limit::algorithm::Charged::Fits { entry, .. } => entry.state,
+            other => panic!("{other:?}"),
+        };
+        let state = has(Fault::BucketEmpty).then_some(empty);
+        let (settlement, _) = settle(&plan, &[state], NOW);
+        if settlement.is_granted() { Ok(()) } else { Err(refusing_limits::refusal(rules, &plan, &settlement, JITTER)) }
+    }
+
+    #[test]
+    fn the_first_stage_that_has_an_answer_gives_it_whatever_else_is_wrong() {
+        let rules = rules();
+        assert_eq!(decide(&rules, &[]), Ok(()));
+        for (index, (fault, status, reason)) in FAULTS.into_iter().enumerate() {
+            let later: Vec<Fault> = FAULTS[index..].iter().map(|(fault, ..)| *fault).collect();
+            let pairs = later.iter().map(|other| vec![*other, fault]);
+            for faults in pairs.chain([later.clone()]) {
+                let refusal = decide(&rules, &faults).unwrap_err();
+                assert_eq!((refusal.status, refusal.reason), (status, reason), "{faults:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_deny_asks_no_limit_and_a_cost_that_is_too_large_names_those_that_were_asked() {
+        let rules = rules();
+        for (field, limits) in [("x-denied", None), ("x-cost", Some(1))] {
+            let head = head(&[(field, "3")]);
+            match RulesDecision::from(rules.plan(&request(&head), NOW).answer) {
+                RulesDecision::Refused { plan, .. } => assert_eq!(plan.map(|plan| plan.enforced.len()), limits),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

@@ -32,3 +32,85 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, jitter: Ji
     let seconds = speaker.map(|(charge, outcome)| retry_after(charge.key.spread(), outcome.retry_after, jitter));
     Refusal::exceeded(exceeded, reason, seconds, violated)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::refusal::ProblemType;
+    use super::super::test_rules::{head, limit, policy, request, rule_set};
+    use super::*;
+    use crate::base::time::{Micros, Timestamp};
+    use crate::limit::cost::Cost;
+    use crate::limit::outcome::Verdict;
+    use crate::limit::rule::{Action, Limit};
+    use crate::limit::rule_set::Answer;
+
+    /// A limit of some caller's own, one that all share, and one that is not exposed.
+    const OWN: Kind = Kind { refusal: RefusalStatus::QuotaExceeded, expose: Expose::Yes };
+    const SHARED: Kind = Kind { refusal: RefusalStatus::ReducedCapacity, expose: Expose::Yes };
+    const HIDDEN: Kind = Kind { refusal: RefusalStatus::QuotaExceeded, expose: Expose::No };
+
+    #[derive(Clone, Copy)]
+    struct Kind {
+        refusal: RefusalStatus,
+        expose: Expose,
+    }
+
+    /// The refusal of limits `0`, `1`, … of these kinds, each with its wait in seconds; `None` for one that could pay.
+    fn refuse(limits: &[(Kind, Option<u64>)]) -> (Refusal, Option<String>) {
+        let policies: Vec<_> = limits
+            .iter()
+            .enumerate()
+            .map(|(index, (Kind { refusal, expose }, _))| {
+                let limit = Limit { refusal: *refusal, expose: *expose, ..limit(9) };
+                policy(&index.to_string(), Action::Charge(vec![limit]))
+            })
+            .collect();
+        let rules = rule_set(policies);
+        let head = head(&[]);
+        let Answer::Charge(plan) = rules.plan(&request(&head), Timestamp(1)).answer else { panic!("nothing to pay") };
+        let outcome = |(_, wait): &(Kind, Option<u64>)| Outcome {
+            verdict: if wait.is_some() { Verdict::Deny } else { Verdict::Allow },
+            remaining: Cost::ONE,
+            retry_after: Micros(wait.unwrap_or_default() * 1_000_000),
+            reset_after: Micros(0),
+        };
+        let enforced = limits.iter().map(outcome).collect();
+        let settlement = Settlement { verdict: Verdict::Deny, enforced, shadow: Default::default() };
+        let speaker = speaker(&plan, &settlement).and_then(|(charge, _)| rules.limit(charge.limit));
+        let jitter = Jitter { share: 0, max: Micros(0) };
+        (refusal(&rules, &plan, &settlement, jitter), speaker.map(|limit| limit.name.clone()))
+    }
+
+    #[track_caller]
+    fn check(limits: &[(Kind, Option<u64>)], status: u16, speaks: &str, seconds: u64, names: &[&str]) {
+        let (refusal, speaker) = refuse(limits);
+        assert_eq!((refusal.status, speaker.as_deref(), refusal.retry_after), (status, Some(speaks), Some(seconds)));
+        let violated = names.iter().map(|name| (*name).to_owned()).collect();
+        let problem = match status {
+            503 => ProblemType::ReducedCapacity { violated },
+            _ => ProblemType::QuotaExceeded { violated },
+        };
+        assert_eq!((refusal.problem, refusal.reason), (problem, Reason::TokenBucketExceeded));
+    }
+
+    #[test]
+    fn the_limit_with_the_longest_wait_speaks_and_of_equal_ones_the_first() {
+        check(&[(OWN, Some(3)), (OWN, Some(7)), (OWN, Some(5))], 429, "1", 7, &["0", "1", "2"]);
+        check(&[(OWN, Some(3)), (OWN, Some(3))], 429, "0", 3, &["0", "1"]);
+        check(&[(OWN, None), (OWN, Some(1))], 429, "1", 1, &["1"]);
+    }
+
+    #[test]
+    fn only_shared_capacity_that_refuses_alone_is_503() {
+        check(&[(SHARED, Some(3))], 503, "0", 3, &["0"]);
+        check(&[(SHARED, Some(3)), (OWN, None)], 503, "0", 3, &["0"]);
+        check(&[(SHARED, Some(3)), (SHARED, Some(4))], 503, "1", 4, &["0", "1"]);
+        check(&[(SHARED, Some(3)), (OWN, Some(1))], 429, "0", 3, &["0", "1"]);
+    }
+
+    #[test]
+    fn a_limit_that_is_not_exposed_refuses_without_its_name() {
+        check(&[(HIDDEN, Some(3)), (OWN, Some(1))], 429, "0", 3, &["1"]);
+        check(&[(HIDDEN, Some(3))], 429, "0", 3, &[]);
+    }
+}

@@ -1,0 +1,81 @@
+//! Builds rules and requests for the tests of this room.
+
+use http::request::Parts;
+
+use crate::base::position::Position;
+use crate::base::time::Micros;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+use crate::limit::attribute::Attribute;
+use crate::limit::cost::Cost;
+use crate::limit::matcher::Expectation;
+use crate::limit::request::{ClientAddress, Request};
+use crate::limit::rule::{
+    Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price,
+    RefusalStatus, Rule, RuleSource,
+};
+use crate::limit::rule_set::RuleSet;
+
+/// These policies, compiled.
+pub fn rule_set(policies: Vec<Policy>) -> RuleSet {
+    RuleSet::compile(RuleSource { policies, exempt: Vec::new() })
+}
+
+/// One token a second.
+pub fn bucket(burst: u64) -> Algorithm {
+    let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
+    Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap())
+}
+
+pub fn limit(burst: u64) -> Limit {
+    Limit {
+        name: String::new(),
+        algorithm: bucket(burst),
+        price: Price::Fixed(Cost::ONE),
+        overrides: Vec::new(),
+        candidate: None,
+        expose: Expose::Yes,
+        refusal: RefusalStatus::QuotaExceeded,
+        on_store_failure: OnStoreFailure::Deny,
+    }
+}
+
+/// A policy of one rule by address, both of this name.
+pub fn policy(name: &str, action: Action) -> Policy {
+    let part = KeyPart { attribute: Attribute::Address, fold: Fold::Exact };
+    let rule = Rule {
+        name: name.to_owned(),
+        conditions: Vec::new(),
+        keys: vec![LimitKey { text: "ip:address".to_owned(), alternatives: vec![part] }],
+        mode: Mode::Enforce,
+        action,
+        until: None,
+        place: Position::default(),
+    };
+    Policy {
+        name: name.to_owned(),
+        conditions: Vec::new(),
+        mode: Mode::Enforce,
+        otherwise: Otherwise::Allow,
+        rules: vec![rule],
+        place: Position::default(),
+    }
+}
+
+/// The condition that a request has this header.
+pub fn has_header(name: &str) -> Condition {
+    Condition {
+        attribute: Attribute::parse(&format!("header:{name}")).unwrap(),
+        expectation: Expectation::Present(true),
+    }
+}
+
+pub fn head(fields: &[(&str, &str)]) -> Parts {
+    let head = fields.iter().fold(http::Request::builder(), |head, (name, value)| head.header(*name, *value));
+    head.body(()).unwrap().into_parts().0
+}
+
+pub fn request(head: &Parts) -> Request<'_> {
+    let client = ClientAddress::new([203, 0, 113, 7].into(), 64);
+    Request { head, client, claims: None, key: None, route: "default", upstream: "default" }
+}
