@@ -39,6 +39,12 @@ impl Cost {
         self.0 / 1000
     }
 
+    /// At least `min` and at most `max`; where they contradict each other, `max`.
+    pub fn bounded(self, min: Cost, max: Option<Cost>) -> Cost {
+        let cost = self.max(min);
+        max.map_or(cost, |max| cost.min(max))
+    }
+
     /// Reads `[0-9]+(\.[0-9]+)?`: no sign, exponent, hexadecimal or `nan`. A number beyond all bounds saturates.
     pub fn parse(text: &[u8], beyond: Beyond) -> Option<Cost> {
         let (whole, decimals) = split_once(text, b'.').unwrap_or((text, b"0"));
@@ -62,6 +68,13 @@ impl Cost {
         let thousandths = number(whole).saturating_mul(1000).saturating_add(number(kept) * scale);
         Some(Cost(thousandths.saturating_add(u64::from(excess))))
     }
+}
+
+/// The cost of a request that names its own: at least `min`, at most `max`. `default` if it names none, or no positive
+/// decimal.
+pub fn requested_cost(text: Option<&[u8]>, default: Cost, min: Cost, max: Option<Cost>) -> Cost {
+    let cost = text.and_then(|text| Cost::parse(text, Beyond::RoundUp)).filter(|cost| *cost > Cost::default());
+    cost.map_or(default, |cost| cost.bounded(min, max))
 }
 
 /// As an operator would write it: `20`, `0.5`.

@@ -8,6 +8,8 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
+use super::attribute::Attribute;
+
 /// Changes whenever the same bucket would be encoded, or its state read, in another way.
 const FORMAT: &[u8] = b"tollgate/1";
 
@@ -90,6 +92,15 @@ impl KeySeed {
 pub struct Descriptor(SmallVec<[u8; 96]>);
 
 impl Descriptor {
+    /// Adds the value of an attribute. `issuer` is the token's, where the file trusts several: then a claim counts together
+    /// with its issuer, since two issuers may give the same name to two people.
+    pub fn push_value(&mut self, alternative: u8, attribute: &Attribute, issuer: Option<&str>, value: &[u8]) {
+        if let Some(issuer) = issuer.filter(|_| matches!(attribute, Attribute::Claim(_))) {
+            self.push(alternative, issuer.as_bytes());
+        }
+        self.push(alternative, value);
+    }
+
     /// Limit keys must be pushed in the same order for every request: that of their printed names.
     pub fn push(&mut self, alternative: u8, value: &[u8]) {
         self.0.push(alternative);

@@ -71,6 +71,21 @@ pub struct Rule {
     pub place: Position,
 }
 
+impl Rule {
+    /// How many limits it is compiled to: each of its own and, where that has one, its candidate.
+    pub fn limit_count(&self) -> u32 {
+        let Action::Charge(limits) = &self.action else { return 0 };
+        limits.iter().map(|limit| if limit.candidate.is_some() { 2 } else { 1 }).sum()
+    }
+
+    /// The limit keys in the order of the bucket's identity: that of their printed names.
+    pub fn sorted_keys(&self) -> Vec<&LimitKey> {
+        let mut keys: Vec<&LimitKey> = self.keys.iter().collect();
+        keys.sort_by(|a, b| a.text.cmp(&b.text));
+        keys
+    }
+}
+
 /// One line of a `match`.
 #[derive(Clone, Debug)]
 pub struct Condition {

@@ -12,7 +12,7 @@ use super::algorithm::Algorithm;
 use super::ambiguity::{Ambiguity, AmbiguityCheck};
 use super::attribute::Attribute;
 use super::charge::{Charge, LimitId, Plan};
-use super::cost::{Beyond, Cost};
+use super::cost::{Cost, requested_cost};
 use super::identity::Claims;
 use super::index::Index;
 use super::key::{BucketKey, Descriptor, KeySeed, LimitIdentity};
@@ -20,8 +20,8 @@ use super::matcher::Expectation;
 use super::request::Request;
 use super::resolved::{Compiled, Slot, Values};
 use super::rule::{
-    Action, Condition, Expose, Fold, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus,
-    Rule, RuleSource,
+    Action, Condition, Expose, Fold, Limit, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule,
+    RuleSource,
 };
 use crate::base::time::Timestamp;
 
@@ -277,13 +277,7 @@ impl RuleSet {
         let Some(algorithm) = usize::try_from(variant).ok().and_then(|place| limit.variants.get(place)) else { return };
         let cost = match limit.price {
             CompiledPrice::Fixed(cost) => cost,
-            CompiledPrice::Asked { slot, default, min, max } => {
-                let asked = values.of(slot).and_then(|text| Cost::parse(text, Beyond::RoundUp));
-                match asked.filter(|asked| *asked > Cost::default()) {
-                    Some(asked) => asked.max(min).min(max.unwrap_or(asked.max(min))),
-                    None => default,
-                }
-            }
+            CompiledPrice::Asked { slot, default, min, max } => requested_cost(values.of(slot), default, min, max),
         };
         let key = limit.seed.key(&described.descriptor);
         let charge = Charge { key, algorithm: *algorithm, cost, limit: id, variant };
@@ -310,8 +304,6 @@ impl RuleSet {
     }
 
     fn rule(&mut self, policy: &Policy, rule: &Rule) -> CompiledRule {
-        let mut keys: Vec<&LimitKey> = rule.keys.iter().collect();
-        keys.sort_by(|a, b| a.text.cmp(&b.text));
         let mode = if policy.mode == Mode::Shadow { Mode::Shadow } else { rule.mode };
         let action = match &rule.action {
             Action::Allow => CompiledAction::Allow,
@@ -322,7 +314,8 @@ impl RuleSet {
         };
         CompiledRule {
             conditions: self.conditions(&rule.conditions),
-            keys: keys
+            keys: rule
+                .sorted_keys()
                 .into_iter()
                 .map(|key| key.alternatives.iter().map(|part| (self.slot(&part.attribute), part.fold)).collect())
                 .collect(),
@@ -423,11 +416,7 @@ fn describe(rule: &CompiledRule, values: &mut Values<'_, '_>) -> Option<Describe
             Fold::Exact => Cow::Borrowed(value),
             Fold::Lower => Cow::Owned(value.to_ascii_lowercase()),
         };
-        // Two issuers may give the same name to two people.
-        if let Some(issuer) = issuer.filter(|_| matches!(attribute, Attribute::Claim(_))) {
-            described.descriptor.push(number, issuer.as_bytes());
-        }
-        described.descriptor.push(number, &value);
+        described.descriptor.push_value(number, attribute, issuer, &value);
         described.only = (rule.keys.len() == 1).then(|| SmallVec::from_slice(&value));
     }
     Some(described)

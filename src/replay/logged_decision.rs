@@ -6,7 +6,6 @@
 use super::own_entry::{Charged, OwnEntry};
 use super::simulation::BucketId;
 use crate::limit::charge::{Charge, LimitId};
-use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
 use crate::limit::rule::{Action, Mode, Otherwise, Policy, Price, Rule};
 use crate::limit::rule_set::RuleSet;
@@ -131,9 +130,7 @@ impl<'c> LoggedDecisions<'c> {
                 let charged = same.unwrap_or(any);
                 let cost = match price {
                     Price::Fixed(cost) => *cost,
-                    Price::Asked { min, max, .. } => {
-                        charged.cost.max(*min).min(max.unwrap_or(Cost::from_tokens(u64::MAX)))
-                    }
+                    Price::Asked { min, max, .. } => charged.cost.bounded(*min, *max),
                 };
                 // The key is not known, and not looked at.
                 let charge = Charge { key: BucketKey([0; 16]), algorithm, cost, limit: *id, variant: 0 };

@@ -286,7 +286,7 @@ impl<'c> Simulation<'c> {
             }
             Some(Cause::Limit(paid.charge.limit))
         };
-        if let Some(paid) = enforced.iter().find(|paid| paid.charge.cost > paid.charge.algorithm.ceiling()) {
+        if let Some(paid) = enforced.iter().find(|paid| paid.charge.is_too_large()) {
             return refused(&mut self.buckets, paid);
         }
         let all = || enforced.iter().chain(&shadow);

@@ -7,14 +7,14 @@
 //!
 //! To add one: its file, its twin, and an arm in each `match` here.
 
+mod step;
 pub mod token_bucket;
 
 use std::fmt;
 
-use smallvec::SmallVec;
-
 use super::cost::Cost;
-use crate::base::time::{Micros, Timestamp};
+use crate::base::time::Timestamp;
+pub use step::{Charged, Entry, Level, Quota, State, Step};
 use token_bucket::TokenBucket;
 
 /// The Lua twins, each a chunk that returns a table of functions: `new` makes a limit of its three numbers; `open` makes a
@@ -22,57 +22,10 @@ use token_bucket::TokenBucket;
 /// can pay a cost, and `charge` takes it; `close` gives the value to store and the moment at which the bucket is full.
 pub const TWINS: [&str; 1] = [include_str!("token_bucket.lua")];
 
-/// A bucket's memory. What the integers mean is the algorithm's business alone; they name their own unit, so that a
-/// gateway with other numbers in its file reads them as they were meant.
-pub type State = SmallVec<[u64; 3]>;
-
 /// The algorithms, each with the numbers of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     TokenBucket(TokenBucket),
-}
-
-/// A limit as clients are told it: `limit` units in `window`, RateLimit-Policy's `q` and `w`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quota {
-    pub limit: u64,
-    pub window: Micros,
-}
-
-/// What a bucket holds at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Level {
-    pub remaining: Cost,
-    /// How long until the bucket is as good as new, if nobody takes from it.
-    pub reset_after: Micros,
-}
-
-/// What is to be remembered of a bucket, and until when it matters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    pub state: State,
-    /// From this moment on the bucket is as good as new, and so need not be kept.
-    pub full_at: Timestamp,
-}
-
-/// One transition, both ways: a plan charges all of its buckets or none, so a bucket that could pay must also say
-/// where it stands when another one cannot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The bucket as it is found.
-    pub untouched: Level,
-    pub charge: Charged,
-}
-
-/// What happens to a bucket that is asked for a cost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Charged {
-    /// It can pay, and this is what it holds then.
-    Fits { level: Level, entry: Entry },
-    /// It cannot pay before this much time has passed.
-    Short { wait: Micros },
-    /// It could not pay even when full.
-    Never,
 }
 
 /// Its numbers, as an operator would write them: `10/s burst 20`.

@@ -14,7 +14,7 @@ use std::fmt;
 
 use smallvec::smallvec;
 
-use super::{Charged, Entry, Level, Quota, Step};
+use super::step::{Charged, Entry, Level, Quota, Step};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 

@@ -1,9 +1,9 @@
 //! Prices a rule that applies: which buckets it charges, and how much.
 
-use super::{ExplainedCharge, Picked, limits_of};
+use super::parts::{ExplainedCharge, Picked};
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::{Charge, LimitId, Plan};
-use crate::limit::cost::{Beyond, Cost};
+use crate::limit::cost::{Cost, requested_cost};
 use crate::limit::key::Descriptor;
 use crate::limit::partial::{Knowledge, Observed};
 use crate::limit::rule::{Action, Limit, Mode, Price, Rule};
@@ -64,15 +64,11 @@ impl<'a> Walk<'a, '_> {
             Price::Fixed(cost) => return Ok(*cost),
             Price::Asked { attribute, default, min, max } => (attribute, *default, *min, *max),
         };
-        let asked = match (self.see)(attribute) {
-            Observed::Value(text) => Cost::parse(&text, Beyond::RoundUp),
-            Observed::Missing => None,
-            Observed::Named(_) | Observed::Unknown => return Err(attribute),
-        };
-        Ok(match asked.filter(|asked| *asked > Cost::default()) {
-            Some(asked) => asked.max(min).min(max.unwrap_or(asked.max(min))),
-            None => default,
-        })
+        match (self.see)(attribute) {
+            Observed::Value(text) => Ok(requested_cost(Some(&text), default, min, max)),
+            Observed::Missing => Ok(default),
+            Observed::Named(_) | Observed::Unknown => Err(attribute),
+        }
     }
 
     /// The place of an override among the limit's variants; 0 when none is for this value.
@@ -93,13 +89,12 @@ impl<'a> Walk<'a, '_> {
     fn describe(&self, picked: &[Picked<'_>]) -> Descriptor {
         let mut descriptor = Descriptor::default();
         for Picked { alternative, part, value, .. } in picked {
-            // Two issuers may give the same name to two people.
-            if let Some(issuer) = self.known.issuer.filter(|_| matches!(part.attribute, Attribute::Claim(_))) {
-                descriptor.push(*alternative, issuer.as_bytes());
-            }
+            let mut push = |value: &[u8]| {
+                descriptor.push_value(*alternative, &part.attribute, self.known.issuer, value);
+            };
             match value {
-                Observed::Value(value) => descriptor.push(*alternative, value),
-                Observed::Named(name) => descriptor.push(*alternative, name.to_string().as_bytes()),
+                Observed::Value(value) => push(value),
+                Observed::Named(name) => push(name.to_string().as_bytes()),
                 Observed::Missing | Observed::Unknown => {}
             }
         }
@@ -112,13 +107,13 @@ impl RuleSet {
     pub fn compiled(&self, rule: &Rule) -> &[CompiledLimit] {
         let place = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let first = place(self.before(rule));
-        self.limits().get(first..first.saturating_add(place(limits_of(rule)))).unwrap_or_default()
+        self.limits().get(first..first.saturating_add(place(rule.limit_count()))).unwrap_or_default()
     }
 
     /// How many limits stand before those of a rule of this set.
     fn before(&self, rule: &Rule) -> u32 {
         let rules = self.source().policies.iter().flat_map(|policy| &policy.rules);
-        rules.take_while(|one| !std::ptr::eq(*one, rule)).map(limits_of).sum()
+        rules.take_while(|one| !std::ptr::eq(*one, rule)).map(Rule::limit_count).sum()
     }
 
     /// The buckets of one rule for whom its keys would pick so, each with what a request would cost that names no cost.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use chrono::{DateTime, SecondsFormat};
 
-use super::{Failure, Picked};
+use super::parts::{Failure, Picked};
 use crate::base::time::Timestamp;
 use crate::limit::matcher::Expectation;
 use crate::limit::rule::{Condition, Fold};

@@ -1,0 +1,174 @@
+//! The parts of an explanation: what each policy and each rule came to, and what is undecided.
+
+use crate::base::time::Timestamp;
+use crate::limit::attribute::Attribute;
+use crate::limit::charge::Charge;
+use crate::limit::partial::Observed;
+use crate::limit::rule::{Condition, KeyPart, LimitKey, Mode, Otherwise, Policy, Rule};
+use crate::limit::rule_set::Answer;
+
+/// What the rules make of a request, and why.
+#[derive(Clone, Debug)]
+pub struct Explanation<'a> {
+    /// Each of the file, in its order.
+    pub policies: Vec<ExplainedPolicy<'a>>,
+    pub exemption: Exemption<'a>,
+    /// What [`RuleSet::plan`] gives.
+    pub answer: Answer,
+}
+
+/// A policy, and what came of its rules.
+#[derive(Clone, Debug)]
+pub struct ExplainedPolicy<'a> {
+    pub policy: &'a Policy,
+    pub part: Part<'a>,
+    pub rules: Vec<ExplainedRule<'a>>,
+}
+
+/// Whether a policy takes part.
+#[derive(Clone, Debug)]
+pub enum Part<'a> {
+    /// Its own conditions hold, and this is what it came to.
+    Takes(Ended<'a>),
+    Fails(Failure<'a>),
+    Undecidable(Vec<&'a Attribute>),
+    /// A policy before it has refused the request.
+    NotAsked {
+        denied_by: &'a str,
+    },
+}
+
+/// How a policy that takes part ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ended<'a> {
+    /// The first rule that applies decides.
+    Decided { by: &'a str },
+    /// This rule's `deny`.
+    Denied { by: &'a str },
+    /// No rule applies: the policy's `otherwise` holds.
+    Otherwise(Otherwise),
+    /// Whether this rule applies is not known, and so whether any after it is asked.
+    Undecided { at: &'a str },
+}
+
+/// A rule, and what came of it.
+#[derive(Clone, Debug)]
+pub struct ExplainedRule<'a> {
+    pub rule: &'a Rule,
+    /// Its own, or its policy's.
+    pub mode: Mode,
+    pub trial: RuleOutcome<'a>,
+}
+
+/// Whether a rule applies.
+#[derive(Clone, Debug)]
+pub enum RuleOutcome<'a> {
+    Applies {
+        /// What the limit keys picked, in the order of the bucket's identity.
+        picked: Vec<Picked<'a>>,
+        /// Empty for an `action`.
+        charges: Vec<ExplainedCharge<'a>>,
+    },
+    Fails(Failure<'a>),
+    NotTried(NotTried<'a>),
+    Undecidable(Vec<&'a Attribute>),
+}
+
+/// Why a rule was not looked at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum NotTried<'a> {
+    /// A rule before it in its policy decided, or cannot be decided.
+    Behind { rule: &'a str },
+    /// Its policy takes no part.
+    Aside,
+}
+
+/// What kept a policy or a rule from applying: the first that did.
+#[derive(Clone, Debug)]
+pub enum Failure<'a> {
+    Condition {
+        condition: &'a Condition,
+        found: Observed<'a>,
+    },
+    /// None of its alternatives has a value.
+    Key(&'a LimitKey),
+    /// It held until this moment.
+    Over {
+        since: Timestamp,
+    },
+}
+
+/// A limit key with the value that it picked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Picked<'a> {
+    pub key: &'a LimitKey,
+    /// The place among the key's alternatives of the one that had a value.
+    pub alternative: u8,
+    pub part: &'a KeyPart,
+    /// Folded as the key says; a value or a name.
+    pub value: Observed<'a>,
+}
+
+/// What one limit is asked to pay.
+#[derive(Clone, Debug)]
+pub struct ExplainedCharge<'a> {
+    /// The rule's name; of several limits in one rule, `rule.limit`.
+    pub name: &'a str,
+    pub mode: Mode,
+    pub charge: Charge,
+}
+
+/// Whether the request pays nothing anywhere.
+#[derive(Clone, Debug)]
+pub enum Exemption<'a> {
+    None,
+    By(&'a [Condition]),
+    Undecidable(Vec<&'a Attribute>),
+    /// The request is refused, exempt or not.
+    NotAsked,
+}
+
+impl<'a> Explanation<'a> {
+    /// What hangs on something that is not known: a policy or, in it, a rule, with the attributes. Empty when the answer is
+    /// the gateway's. A request that is denied is so whatever else is not known; one that is exempt might yet be denied.
+    pub fn undecided(&self) -> Vec<Undecided<'_, 'a>> {
+        if matches!(self.answer, Answer::Denied) {
+            return Vec::new();
+        }
+        let mut undecided = Vec::new();
+        for explained in &self.policies {
+            let policy = Some(explained.policy);
+            if let Part::Undecidable(attributes) = &explained.part {
+                undecided.push(Undecided { policy, rule: None, attributes });
+            }
+            for rule in &explained.rules {
+                if let RuleOutcome::Undecidable(attributes) = &rule.trial {
+                    undecided.push(Undecided { policy, rule: Some(rule), attributes });
+                }
+            }
+        }
+        if let Exemption::Undecidable(attributes) = &self.exemption {
+            undecided.push(Undecided { policy: None, rule: None, attributes });
+        }
+        undecided
+    }
+
+    /// The policies none of whose rules applied, and which let such requests pass.
+    pub fn unmatched(&self) -> impl Iterator<Item = &'a Policy> {
+        let unmatched = |explained: &&ExplainedPolicy<'a>| {
+            matches!(explained.part, Part::Takes(Ended::Otherwise(Otherwise::Allow)))
+                && !matches!(self.answer, Answer::Exempt)
+        };
+        self.policies.iter().filter(unmatched).map(|explained| explained.policy)
+    }
+}
+
+/// What cannot be decided, and for want of what.
+#[derive(Clone, Copy, Debug)]
+pub struct Undecided<'e, 'a> {
+    /// None: whether the request is exempt.
+    pub policy: Option<&'a Policy>,
+    /// None: whether the policy takes part.
+    pub rule: Option<&'e ExplainedRule<'a>>,
+    pub attributes: &'e [&'a Attribute],
+}
