@@ -14,6 +14,7 @@ use arc_swap::ArcSwap;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+pub use super::on_invalid::OnInvalid;
 use crate::limit::attribute::Attribute;
 use crate::limit::identity::KnownKey;
 use crate::limit::request::Request;
@@ -30,14 +31,6 @@ pub struct ApiKeys {
     /// Where the keys were read, as it can be opened.
     pub file: PathBuf,
     known: ArcSwap<Keys>,
-}
-
-/// What becomes of a request whose key is not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnInvalid {
-    Reject,
-    /// It goes on as if it had no key.
-    Anonymous,
 }
 
 /// What a request shows for itself.

@@ -4,4 +4,5 @@ pub mod api_keys;
 pub mod client_ip;
 pub mod jwt;
 pub mod key_file;
+mod on_invalid;
 pub mod proxy_protocol;

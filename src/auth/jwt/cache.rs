@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use quick_cache::Weighter;
 use sha2::{Digest, Sha256};
 
-use super::Validity;
+use super::issuer::Validity;
 use super::keys::Key;
 use super::token::LARGEST;
 use crate::base::time::Timestamp;

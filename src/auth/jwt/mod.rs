@@ -4,9 +4,12 @@
 //! verifies is remembered for as long as it would verify again: until it expires, or its key is gone.
 
 mod cache;
+mod error;
+mod issuer;
 mod json;
 pub mod jwks;
 pub mod keys;
+mod settings;
 pub mod token;
 
 use std::borrow::Cow;
@@ -14,115 +17,19 @@ use std::sync::Arc;
 
 use http::header::{self, HeaderName};
 use http::request::Parts;
-use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 
-use crate::base::time::{Clock, Micros, Timestamp};
-use crate::limit::algorithm::token_bucket::TokenBucket;
+pub use super::on_invalid::OnInvalid;
+use crate::base::time::Clock;
 use crate::limit::attribute::Attribute;
 use crate::limit::identity::Claims;
 use crate::limit::request::Request;
 use cache::{Cache, Verified};
+pub use error::{Invalid, TokenError};
+use issuer::Trusted;
 use jwks::Remote;
-use keys::KeySet;
+pub use settings::{Issuer, Keys, OnMissing, Settings};
 use token::Unverified;
-
-/// How tokens are found and verified.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// One, or several that the token's `iss` chooses from.
-    pub issuers: Vec<Issuer>,
-    /// Where a token is looked for: the first place that has one counts.
-    pub token_from: Vec<Attribute>,
-    pub on_invalid: OnInvalid,
-    pub on_missing: OnMissing,
-    /// For each client address: how many tokens that do not verify are looked at.
-    pub invalid_limit: TokenBucket,
-}
-
-/// What becomes of a request with a token that does not verify.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnInvalid {
-    /// 401.
-    Reject,
-    /// It has no claims, like one without a token.
-    Anonymous,
-}
-
-/// What becomes of a request without a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnMissing {
-    Anonymous,
-    Reject,
-}
-
-/// Whose tokens are believed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Issuer {
-    /// What `iss` must be; when it is not set, `iss` is not looked at.
-    pub name: Option<String>,
-    /// What `aud` must hold one of; when it is empty, `aud` is not looked at.
-    pub audience: Vec<String>,
-    pub algorithms: Vec<Algorithm>,
-    pub keys: Keys,
-    /// How far two clocks may differ.
-    pub leeway: Micros,
-}
-
-/// Where an issuer's keys come from.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Keys {
-    Fixed(KeySet),
-    Fetched(jwks::Settings),
-}
-
-/// Why a token is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Invalid {
-    Malformed,
-    Algorithm,
-    Issuer,
-    Audience,
-    Expired,
-    NotYetValid,
-    UnknownKey,
-    Signature,
-}
-
-impl Invalid {
-    pub const ALL: [Invalid; 8] = [
-        Invalid::Malformed,
-        Invalid::Algorithm,
-        Invalid::Issuer,
-        Invalid::Audience,
-        Invalid::Expired,
-        Invalid::NotYetValid,
-        Invalid::UnknownKey,
-        Invalid::Signature,
-    ];
-
-    /// The word in metrics. Clients are not told which.
-    pub fn name(self) -> &'static str {
-        match self {
-            Invalid::Malformed => "malformed",
-            Invalid::Algorithm => "algorithm",
-            Invalid::Issuer => "issuer",
-            Invalid::Audience => "audience",
-            Invalid::Expired => "expired",
-            Invalid::NotYetValid => "not_yet_valid",
-            Invalid::UnknownKey => "unknown_key",
-            Invalid::Signature => "signature",
-        }
-    }
-}
-
-/// Why a token is not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenError {
-    Invalid(Invalid),
-    /// The issuer's keys have never been fetched: nothing can be said of the token.
-    KeysUnavailable,
-}
 
 /// The verifier of one configuration.
 #[derive(Debug)]
@@ -131,14 +38,6 @@ pub struct Verifier {
     issuers: Vec<Trusted>,
     cache: Cache,
     clock: Clock,
-}
-
-/// An issuer with its keys, as they are now.
-#[derive(Debug)]
-struct Trusted {
-    issuer: Issuer,
-    /// None while its keys are fixed.
-    remote: Option<Arc<Remote>>,
 }
 
 impl Verifier {
@@ -220,68 +119,6 @@ impl Verifier {
     }
 }
 
-/// When a token is good: from the first moment on, and before the second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Validity {
-    pub from: Timestamp,
-    pub until: Timestamp,
-}
-
-impl Trusted {
-    /// Everything but the signature: it costs little, and what fails here needs no more.
-    fn check(&self, unverified: &Unverified<'_>, now: Timestamp) -> Result<Validity, Invalid> {
-        let Issuer { audience, algorithms, leeway, .. } = &self.issuer;
-        if !algorithms.contains(&unverified.algorithm) {
-            return Err(Invalid::Algorithm);
-        }
-        let claims = &unverified.claims;
-        if !audience.is_empty() && !is_for(claims.get("aud"), audience) {
-            return Err(Invalid::Audience);
-        }
-        let expires = claims.get("exp").and_then(moment).ok_or(Invalid::Malformed)?;
-        let until = expires.plus(*leeway);
-        let from = match claims.get("nbf") {
-            None => Timestamp(0),
-            Some(begins) => {
-                let begins = moment(begins).ok_or(Invalid::Malformed)?;
-                Timestamp(begins.0.saturating_sub(leeway.0))
-            }
-        };
-        if now >= until {
-            return Err(Invalid::Expired);
-        }
-        if now < from {
-            return Err(Invalid::NotYetValid);
-        }
-        Ok(Validity { from, until })
-    }
-
-    /// The key that signed it.
-    fn verified(&self, unverified: &Unverified<'_>) -> Result<std::sync::Weak<keys::Key>, TokenError> {
-        let fetched;
-        let set = match (&self.issuer.keys, &self.remote) {
-            (Keys::Fixed(set), _) => set,
-            (Keys::Fetched(_), Some(remote)) => {
-                fetched = remote.current().ok_or(TokenError::KeysUnavailable)?;
-                &*fetched
-            }
-            (Keys::Fetched(_), None) => return Err(TokenError::KeysUnavailable),
-        };
-        let id = unverified.key_id.as_deref();
-        let mut refused = Invalid::UnknownKey;
-        for key in set.candidates(unverified.algorithm, id) {
-            if key.verifies(unverified.algorithm, unverified.message, &unverified.signature) {
-                return Ok(Arc::downgrade(key));
-            }
-            // A key without a name may be any; that it is not the one says nothing of the one that was named.
-            if id.is_none() || key.is_named(id) {
-                refused = Invalid::Signature;
-            }
-        }
-        Err(TokenError::Invalid(refused))
-    }
-}
-
 /// In `Authorization` behind `Bearer`, in any case (RFC 6750, section 2.1); any other scheme is no token. In another
 /// field with or without it.
 fn in_header<'r>(head: &'r Parts, name: &HeaderName) -> Option<&'r [u8]> {
@@ -293,26 +130,4 @@ fn in_header<'r>(head: &'r Parts, name: &HeaderName) -> Option<&'r [u8]> {
         return Some(value.get(scheme.len()..)?.trim_ascii_start());
     }
     (*name != header::AUTHORIZATION && !value.is_empty()).then_some(value)
-}
-
-/// `aud` is a text or a list of texts (RFC 7519, section 4.1.3).
-fn is_for(found: Option<&Value>, audience: &[String]) -> bool {
-    let ours = |text: &str| audience.iter().any(|name| name == text);
-    match found {
-        Some(Value::String(text)) => ours(text),
-        Some(Value::Array(members)) => {
-            members.iter().all(Value::is_string) && members.iter().filter_map(Value::as_str).any(ours)
-        }
-        _ => false,
-    }
-}
-
-/// Seconds since the epoch, also with a fraction (RFC 7519, section 2, NumericDate); before the epoch is at it.
-fn moment(value: &Value) -> Option<Timestamp> {
-    let number = value.as_number()?;
-    if let Some(seconds) = number.as_u64() {
-        return Some(Timestamp(seconds.saturating_mul(1_000_000)));
-    }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
-    number.as_f64().map(|seconds| Timestamp((seconds.max(0.0) * 1e6) as u64))
 }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 
-use super::Invalid;
+use super::error::Invalid;
 use super::json;
 
 /// The largest token that is looked at.

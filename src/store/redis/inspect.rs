@@ -35,7 +35,7 @@ impl std::fmt::Debug for Inspector {
 
 impl Inspector {
     /// To be called on a runtime: that moves the bytes.
-    pub(in crate::store) async fn open(settings: &Settings) -> Result<Inspector, Fault> {
+    pub async fn open(settings: &Settings) -> Result<Inspector, Fault> {
         let connected = reach(settings, None).await?;
         tokio::spawn(connected.driver);
         Ok(Inspector { connection: connected.connection, prefix: settings.prefix.clone() })

@@ -1,0 +1,49 @@
+//! Why a token is not accepted.
+
+/// Why a token is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalid {
+    Malformed,
+    Algorithm,
+    Issuer,
+    Audience,
+    Expired,
+    NotYetValid,
+    UnknownKey,
+    Signature,
+}
+
+impl Invalid {
+    pub const ALL: [Invalid; 8] = [
+        Invalid::Malformed,
+        Invalid::Algorithm,
+        Invalid::Issuer,
+        Invalid::Audience,
+        Invalid::Expired,
+        Invalid::NotYetValid,
+        Invalid::UnknownKey,
+        Invalid::Signature,
+    ];
+
+    /// The word in metrics. Clients are not told which.
+    pub fn name(self) -> &'static str {
+        match self {
+            Invalid::Malformed => "malformed",
+            Invalid::Algorithm => "algorithm",
+            Invalid::Issuer => "issuer",
+            Invalid::Audience => "audience",
+            Invalid::Expired => "expired",
+            Invalid::NotYetValid => "not_yet_valid",
+            Invalid::UnknownKey => "unknown_key",
+            Invalid::Signature => "signature",
+        }
+    }
+}
+
+/// Why a token is not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenError {
+    Invalid(Invalid),
+    /// The issuer's keys have never been fetched: nothing can be said of the token.
+    KeysUnavailable,
+}

@@ -1,0 +1,104 @@
+//! Checks a token against the issuer that it names: algorithm, audience, times, signature.
+
+use std::sync::{Arc, Weak};
+
+use serde_json::Value;
+
+use super::error::{Invalid, TokenError};
+use super::jwks::Remote;
+use super::keys::Key;
+use super::settings::{Issuer, Keys};
+use super::token::Unverified;
+use crate::base::time::Timestamp;
+
+/// An issuer with its keys, as they are now.
+#[derive(Debug)]
+pub struct Trusted {
+    pub issuer: Issuer,
+    /// None while its keys are fixed.
+    pub remote: Option<Arc<Remote>>,
+}
+
+/// When a token is good: from the first moment on, and before the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    pub from: Timestamp,
+    pub until: Timestamp,
+}
+
+impl Trusted {
+    /// Everything but the signature: it costs little, and what fails here needs no more.
+    pub fn check(&self, unverified: &Unverified<'_>, now: Timestamp) -> Result<Validity, Invalid> {
+        let Issuer { audience, algorithms, leeway, .. } = &self.issuer;
+        if !algorithms.contains(&unverified.algorithm) {
+            return Err(Invalid::Algorithm);
+        }
+        let claims = &unverified.claims;
+        if !audience.is_empty() && !is_for(claims.get("aud"), audience) {
+            return Err(Invalid::Audience);
+        }
+        let expires = claims.get("exp").and_then(moment).ok_or(Invalid::Malformed)?;
+        let until = expires.plus(*leeway);
+        let from = match claims.get("nbf") {
+            None => Timestamp(0),
+            Some(begins) => {
+                let begins = moment(begins).ok_or(Invalid::Malformed)?;
+                Timestamp(begins.0.saturating_sub(leeway.0))
+            }
+        };
+        if now >= until {
+            return Err(Invalid::Expired);
+        }
+        if now < from {
+            return Err(Invalid::NotYetValid);
+        }
+        Ok(Validity { from, until })
+    }
+
+    /// The key that signed it.
+    pub fn verified(&self, unverified: &Unverified<'_>) -> Result<Weak<Key>, TokenError> {
+        let fetched;
+        let set = match (&self.issuer.keys, &self.remote) {
+            (Keys::Fixed(set), _) => set,
+            (Keys::Fetched(_), Some(remote)) => {
+                fetched = remote.current().ok_or(TokenError::KeysUnavailable)?;
+                &*fetched
+            }
+            (Keys::Fetched(_), None) => return Err(TokenError::KeysUnavailable),
+        };
+        let id = unverified.key_id.as_deref();
+        let mut refused = Invalid::UnknownKey;
+        for key in set.candidates(unverified.algorithm, id) {
+            if key.verifies(unverified.algorithm, unverified.message, &unverified.signature) {
+                return Ok(Arc::downgrade(key));
+            }
+            // A key without a name may be any; that it is not the one says nothing of the one that was named.
+            if id.is_none() || key.is_named(id) {
+                refused = Invalid::Signature;
+            }
+        }
+        Err(TokenError::Invalid(refused))
+    }
+}
+
+/// `aud` is a text or a list of texts (RFC 7519, section 4.1.3).
+fn is_for(found: Option<&Value>, audience: &[String]) -> bool {
+    let ours = |text: &str| audience.iter().any(|name| name == text);
+    match found {
+        Some(Value::String(text)) => ours(text),
+        Some(Value::Array(members)) => {
+            members.iter().all(Value::is_string) && members.iter().filter_map(Value::as_str).any(ours)
+        }
+        _ => false,
+    }
+}
+
+/// Seconds since the epoch, also with a fraction (RFC 7519, section 2, NumericDate); before the epoch is at it.
+fn moment(value: &Value) -> Option<Timestamp> {
+    let number = value.as_number()?;
+    if let Some(seconds) = number.as_u64() {
+        return Some(Timestamp(seconds.saturating_mul(1_000_000)));
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
+    number.as_f64().map(|seconds| Timestamp((seconds.max(0.0) * 1e6) as u64))
+}
