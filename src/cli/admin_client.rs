@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Failure;
+use super::failure::Failure;
 use crate::base::split::split_once_at;
 use crate::gateway::buckets::PERMIT;
 

@@ -9,9 +9,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::Failure;
 use super::admin_client;
 use super::admin_client::Method;
+use super::failure::Failure;
 use crate::base::pseudonym::PseudonymKey;
 use crate::base::time::{Micros, Timestamp};
 use crate::config::Config;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::Failure;
+use super::failure::Failure;
 use crate::config::Config;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::attribute::Attribute;

@@ -1,9 +1,10 @@
 //! `tollgate completions`: what completes commands and flags in a shell.
 
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::aot::Shell;
 
-use super::{CommandLine, Failure, print_long};
+use super::failure::Failure;
+use super::output::print_long;
 
 const EXAMPLE: &str = "\
 Example: for everybody on this machine, from the next shell on.
@@ -17,24 +18,24 @@ Example: for everybody on this machine, from the next shell on.
 pub struct Arguments {
     /// For which shell
     #[arg(value_name = "SHELL")]
-    shell: Known,
+    shell: SupportedShell,
 }
 
 /// Those for which it is tested.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Known {
+enum SupportedShell {
     Bash,
     Zsh,
     Fish,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub fn run(arguments: &Arguments, mut tollgate: Command) -> Result<(), Failure> {
     let shell = match arguments.shell {
-        Known::Bash => Shell::Bash,
-        Known::Zsh => Shell::Zsh,
-        Known::Fish => Shell::Fish,
+        SupportedShell::Bash => Shell::Bash,
+        SupportedShell::Zsh => Shell::Zsh,
+        SupportedShell::Fish => Shell::Fish,
     };
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut CommandLine::command(), "tollgate", &mut script);
+    clap_complete::generate(shell, &mut tollgate, "tollgate", &mut script);
     print_long(&script)
 }

@@ -10,7 +10,7 @@ use env_logger::{Logger, Target};
 use log::kv::{Key, Value, VisitSource};
 use log::{LevelFilter, Metadata, Record};
 
-use super::Failure;
+use super::failure::Failure;
 use super::nonblocking_stderr::NonblockingStderr;
 use crate::base::time::Clock;
 use crate::config::{Log, LogFormat};

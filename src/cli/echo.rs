@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::SocketAddr;
 
-use super::Failure;
+use super::failure::Failure;
 use crate::gateway::echo;
 
 const EXAMPLE: &str = "\

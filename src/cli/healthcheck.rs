@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use super::admin_client::{reachable, status};
-use super::{ConfigFile, Failure};
+use super::config_file::ConfigFile;
+use super::failure::Failure;
 use crate::config::Config;
 
 const EXAMPLE: &str = "\

@@ -2,7 +2,7 @@
 
 use std::io::BufRead;
 
-use super::Failure;
+use super::failure::Failure;
 use crate::auth::api_keys::LONGEST_KEY;
 use crate::auth::key_file;
 use crate::limit::identity::KnownKey;

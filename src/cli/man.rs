@@ -2,10 +2,11 @@
 
 use std::io;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 
-use super::{CommandLine, Failure, print_long};
+use super::failure::Failure;
+use super::output::print_long;
 
 const EXAMPLE: &str = "\
 Example: read it, or keep it where man looks.
@@ -17,12 +18,11 @@ Example: read it, or keep it where man looks.
 #[command(after_help = EXAMPLE)]
 pub struct Arguments {}
 
-pub fn run(_: &Arguments) -> Result<(), Failure> {
-    print_long(page()?.as_bytes())
+pub fn run(_: &Arguments, tollgate: Command) -> Result<(), Failure> {
+    print_long(page(tollgate)?.as_bytes())
 }
 
-fn page() -> Result<String, Failure> {
-    let mut tollgate = CommandLine::command();
+fn page(mut tollgate: Command) -> Result<String, Failure> {
     tollgate.build();
     let version = tollgate.get_version().unwrap_or_default();
     let mut page = format!(".TH TOLLGATE 1 \"\" \"tollgate {version}\" \"Tollgate\"\n{APOSTROPHE}");

@@ -10,23 +10,24 @@ mod bucket_backend;
 mod bucket_lookup;
 mod check;
 mod completions;
+mod config_file;
 mod diagnostics;
 mod echo;
 mod explain;
+mod failure;
 mod healthcheck;
 mod key;
 mod man;
 mod nonblocking_stderr;
+mod output;
 mod replay;
 mod run;
 mod schema;
 mod startup_warnings;
 
-use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 const EXAMPLE: &str = "\
 Example: see what a file says, then proxy by it.
@@ -73,17 +74,6 @@ enum Command {
     Man(man::Arguments),
 }
 
-/// Which file a command reads.
-#[derive(Debug, clap::Args)]
-struct ConfigFile {
-    /// The configuration
-    #[arg(short, long, value_name = "FILE", default_value = "gateway.yaml")]
-    config: PathBuf,
-}
-
-/// What went wrong, for standard error.
-type Failure = Box<dyn std::error::Error>;
-
 impl CommandLine {
     pub fn run(self) -> ExitCode {
         let done = match self.command {
@@ -97,8 +87,8 @@ impl CommandLine {
             Some(Command::Key(arguments)) => key::run(&arguments),
             Some(Command::Echo(arguments)) => echo::run(&arguments),
             Some(Command::Schema(arguments)) => schema::run(&arguments),
-            Some(Command::Completions(arguments)) => completions::run(&arguments),
-            Some(Command::Man(arguments)) => man::run(&arguments),
+            Some(Command::Completions(arguments)) => completions::run(&arguments, CommandLine::command()),
+            Some(Command::Man(arguments)) => man::run(&arguments, CommandLine::command()),
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,
@@ -107,13 +97,5 @@ impl CommandLine {
                 ExitCode::FAILURE
             }
         }
-    }
-}
-
-/// Prints what is longer than a screen. Who reads it may stop early, as `head` does: that is no problem.
-fn print_long(text: &[u8]) -> Result<(), Failure> {
-    match io::stdout().lock().write_all(text).and_then(|()| io::stdout().flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!("standard output: {error}").into()),
-        _ => Ok(()),
     }
 }

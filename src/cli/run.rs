@@ -4,7 +4,9 @@ use std::io::Write;
 
 use sd_notify::NotifyState;
 
-use super::{ConfigFile, Failure, diagnostics, startup_warnings};
+use super::config_file::ConfigFile;
+use super::failure::Failure;
+use super::{diagnostics, startup_warnings};
 use crate::config::LoadedConfig;
 use crate::gateway;
 

@@ -1,6 +1,7 @@
 //! `tollgate schema`: what an editor can know of the configuration.
 
-use super::{Failure, print_long};
+use super::failure::Failure;
+use super::output::print_long;
 use crate::config::SCHEMA;
 
 const EXAMPLE: &str = "\

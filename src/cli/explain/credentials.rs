@@ -10,7 +10,7 @@ use crate::auth::api_keys::{ApiKeys, OnInvalid, Presented};
 use crate::auth::jwt;
 use crate::auth::jwt::{Keys, Settings, Verifier};
 use crate::base::time::{Clock, Timestamp};
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 use crate::config::Config;
 use crate::decision::credentials::TokenStatus;
 use crate::decision::reason::Reason;

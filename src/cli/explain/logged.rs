@@ -10,10 +10,10 @@ use memchr::memmem::Finder;
 
 use crate::access_log_line::{Asked, Kind, Line, Source};
 use crate::base::pseudonym::Pseudonym;
-use crate::cli::Failure;
 use crate::cli::bucket;
 use crate::cli::bucket_backend::{Backend, Bucket};
 use crate::cli::bucket_lookup;
+use crate::cli::failure::Failure;
 use crate::config::Config;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::cost::Cost;

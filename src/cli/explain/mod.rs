@@ -17,7 +17,8 @@ use std::sync::Arc;
 use http::header::{HOST, HeaderName};
 
 use super::bucket_backend::{Backend, Levels};
-use super::{ConfigFile, Failure};
+use super::config_file::ConfigFile;
+use super::failure::Failure;
 use crate::auth::jwt;
 use crate::base::time::Clock;
 use crate::config::Config;

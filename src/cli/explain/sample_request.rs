@@ -6,7 +6,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Uri};
 
 use super::answer::ExplainedRefusal;
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 use crate::config::{Bounds, Config};
 use crate::decision::refusal::Refusal;
 use crate::gateway::request_head::{Body, HeadParser, Size};

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use serde_json::json;
 
-use super::{ConfigFile, Failure};
+use super::config_file::ConfigFile;
+use super::failure::Failure;
 use crate::base::time::Clock;
 use crate::config::Config;
 use crate::limit::attribute::{Attribute, NotAnAttribute};
