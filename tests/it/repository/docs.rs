@@ -210,3 +210,52 @@ fn links_between_pages_lead_somewhere() {
         }
     }
 }
+
+/// Whether what stands between backticks is a path in this repository, and not a pattern for one.
+fn is_path(word: &str) -> bool {
+    let roots = ["src/", "tests/", "benches/", "deploy/", "scripts/", "docs/", ".ci/"];
+    roots.iter().any(|root| word.starts_with(root)) && !word.contains([' ', '*', '{', '<']) && !word.contains("TARGET")
+}
+
+#[test]
+fn files_that_pages_name_exist() {
+    let mut count = 0;
+    for name in PAGES.iter().chain(&["CONTRIBUTING.md", "CHANGELOG.md"]) {
+        for path in read(name).split('`').filter(|word| is_path(word)) {
+            assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(), "{name} names {path}");
+            count += 1;
+        }
+    }
+    assert!(count >= 30, "{count} paths");
+}
+
+/// The text of all sources in a folder, with the lines of a broken string joined.
+fn sources(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            text += &sources(&path);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text += &std::fs::read_to_string(path).unwrap();
+        }
+    }
+    regex::Regex::new(r"\\\n\s*").unwrap().replace_all(&text, "").into_owned()
+}
+
+#[test]
+fn every_documented_log_line_is_one_that_the_code_writes() {
+    let page = read("docs/operations.md");
+    let section = page.split("\n## Logs\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    let mut count = 0;
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    for message in rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2)) {
+        // Pingora writes the line with the dots.
+        if !message.contains('…') {
+            assert!(sources.contains(message), "nothing logs: {message}");
+            count += 1;
+        }
+    }
+    assert!(count >= 40, "{count} lines");
+}
