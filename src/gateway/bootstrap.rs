@@ -55,7 +55,6 @@ pub enum StartError {
         address: SocketAddr,
         error: io::Error,
     },
-    Metrics(String),
     Upgrade(io::Error),
     AccessLog {
         file: PathBuf,
@@ -69,7 +68,6 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Bind { address, error } => write!(f, "{address}: cannot listen: {error}"),
-            StartError::Metrics(error) => write!(f, "metrics: {error}"),
             StartError::Upgrade(error) => write!(f, "sockets cannot be handed over: {error}"),
             StartError::AccessLog { file, error } => {
                 write!(f, "{}: cannot be opened for the access log: {error}", file.display())
@@ -105,8 +103,8 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     }
 
     let clock = Clock::system();
-    let metrics = Metrics::new().map_err(|error| StartError::Metrics(error.to_string()))?;
-    metrics.config_loaded(&config.hash, &clock);
+    let metrics = Metrics::default();
+    metrics.config.loaded(&config.hash, &clock);
     let events = Arc::new(Events::new(clock.clone()));
     events.note(Happened::Started, &format!("{}, configuration {}", env!("CARGO_PKG_VERSION"), config.hash));
     let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone(), Arc::clone(&events)));

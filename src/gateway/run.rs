@@ -56,7 +56,7 @@ impl Bootstrapped {
         for (bound, listener) in self.http {
             // What one gateway is watched by should not hang on where it listens.
             let label = if alone { "http".to_owned() } else { bound.address.to_string() };
-            let gauge = self.gateway.metrics.connections(&label);
+            let gauge = self.gateway.metrics.http.connections(&label);
             let (metrics, clock) = (&self.gateway.metrics, &self.gateway.clock);
             let proxy_protocol =
                 listener.proxy_protocol.then(|| Arc::new(ProxyProtocol::new(metrics, clock.clone(), &label)));

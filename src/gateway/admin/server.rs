@@ -55,7 +55,7 @@ impl ServerApp for AdminServer {
 impl AdminServer {
     pub fn new(admin: Admin, most: usize) -> AdminServer {
         AdminServer {
-            closed: admin.gateway.metrics.admin_connections_closed(),
+            closed: admin.gateway.metrics.admin_connections_closed.clone(),
             admin,
             most,
             seats: ConnectionSlots::new(most),

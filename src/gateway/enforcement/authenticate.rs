@@ -48,11 +48,11 @@ impl Observer for Metrics {
     fn token(&self, status: TokenStatus) {
         match status {
             TokenStatus::Missing => {}
-            TokenStatus::Valid => self.count_token(TokenResult::Valid),
-            TokenStatus::Cached => self.count_token(TokenResult::Known),
-            TokenStatus::Limited { .. } => self.count_token(TokenResult::Limited),
-            TokenStatus::KeysUnavailable { .. } => self.count_token(TokenResult::NoKeys),
-            TokenStatus::Invalid(invalid) => self.count_token(TokenResult::Invalid(invalid)),
+            TokenStatus::Valid => self.tokens.count(TokenResult::Valid),
+            TokenStatus::Cached => self.tokens.count(TokenResult::Known),
+            TokenStatus::Limited { .. } => self.tokens.count(TokenResult::Limited),
+            TokenStatus::KeysUnavailable { .. } => self.tokens.count(TokenResult::NoKeys),
+            TokenStatus::Invalid(invalid) => self.tokens.count(TokenResult::Invalid(invalid)),
         }
     }
 

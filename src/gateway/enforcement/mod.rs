@@ -89,7 +89,7 @@ pub async fn decide(
         }
         Err(refusal) => (Identity::default(), Enforced::refused(refusal, None)),
     };
-    gateway.metrics.count_decision(enforced.result);
+    gateway.metrics.decisions.count(enforced.result);
     Decided { decision: enforced.decision, identity, payment: enforced.payment }
 }
 
@@ -161,7 +161,8 @@ async fn charge(
     Arrival { lane, at, caller }: Arrival,
     record: PaymentRecord,
 ) -> Enforced {
-    let record_latency = |source| gateway.metrics.latency(source).record(gateway.clock.now().since(at).seconds());
+    let record_latency =
+        |source| gateway.metrics.decisions.latency(source).record(gateway.clock.now().since(at).seconds());
     let taken = match gateway.store.take(lane, &plan, caller).await {
         Ok(Some(taken)) => {
             gateway.metrics.evicted.increment(taken.evicted);

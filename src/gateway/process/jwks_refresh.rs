@@ -14,7 +14,7 @@ pub async fn keep_fresh(gateway: Arc<GatewayState>, remote: Arc<Remote>) {
     let failing = AtomicBool::new(false);
     let told = |issuer: &str, fetched: Result<usize, Failure>| match fetched {
         Ok(keys) => {
-            gateway.metrics.keys_fetched(issuer, gateway.clock.wall().since(Timestamp(0)).seconds());
+            gateway.metrics.tokens.keys_fetched(issuer, gateway.clock.wall().since(Timestamp(0)).seconds());
             if failing.swap(false, Ordering::Relaxed) {
                 gateway.events.note(Happened::KeysFetchedAgain, issuer);
                 log::info!(issuer, keys; "keys fetched again");

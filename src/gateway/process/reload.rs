@@ -87,11 +87,11 @@ impl Reload {
             None => {}
             Some(Found::Changed(config)) => self.take_up(config).await,
             Some(Found::InForce) => {
-                self.gateway.metrics.in_force(File::Config);
+                self.gateway.metrics.config.in_force(File::Config);
                 log::info!("configuration is the one in force");
             }
             Some(Found::Wrong(problems)) => {
-                self.gateway.metrics.not_taken_up(File::Config);
+                self.gateway.metrics.config.rejected(File::Config);
                 self.gateway.events.note(Happened::WrongFile, &places(&problems));
                 let (file, count, detail) = (&problems.file, problems.problems.len(), brief(&problems));
                 log::warn!(file, problems = count, detail; "configuration not taken up, the one before stays in force");
@@ -132,14 +132,14 @@ impl Reload {
         if let Some(log) = relog {
             (self.relog)(log);
         }
-        self.gateway.metrics.taken_up(File::Config);
+        self.gateway.metrics.config.reloaded(File::Config);
         // They were read with it.
-        self.gateway.metrics.in_force(File::ApiKeys);
+        self.gateway.metrics.config.in_force(File::ApiKeys);
         let config = &snapshot.config;
         if config.bounds != before_bounds {
             self.fd_budget.tell(&config.bounds);
         }
-        self.gateway.metrics.config_loaded(&config.hash, &self.gateway.clock);
+        self.gateway.metrics.config.loaded(&config.hash, &self.gateway.clock);
         self.gateway.store.announce(&config.hash);
         self.gateway.events.note(Happened::Reloaded, &config.hash);
         log::info!(hash = config.hash, limits = config.rules.limits().len(); "configuration taken up");
@@ -185,12 +185,12 @@ impl Reload {
         match found {
             None => {}
             Some(Ok(keys)) => {
-                self.gateway.metrics.taken_up(File::ApiKeys);
+                self.gateway.metrics.config.reloaded(File::ApiKeys);
                 self.gateway.events.note(Happened::ApiKeysTakenUp, "");
                 log::info!(file:%, keys; "API keys taken up");
             }
             Some(Err(Unfit { problems, detail })) => {
-                self.gateway.metrics.not_taken_up(File::ApiKeys);
+                self.gateway.metrics.config.rejected(File::ApiKeys);
                 self.gateway.events.note(Happened::ApiKeysWrong, "");
                 log::warn!(file:%, problems, detail; "API keys not taken up, those before stay in force");
             }

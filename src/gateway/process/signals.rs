@@ -217,7 +217,7 @@ impl BackgroundService for Housekeeping {
         };
         let (gateway, status) = (Arc::clone(&self.gateway), Arc::clone(&self.status));
         let tidy = supervise::spawn("housekeeping", async move {
-            tokio::join!(sweep(&gateway), upkeep(&gateway), status.keep_history(&gateway), reload);
+            tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload);
         });
         let _ = shutdown.wait_for(|stop| *stop).await;
         tidy.abort();
@@ -275,13 +275,5 @@ async fn sweep(gateway: &GatewayState) {
         if let Some(tokens) = &gateway.snapshot.load().tokens {
             tokens.sweep();
         }
-    }
-}
-
-async fn upkeep(gateway: &GatewayState) {
-    let mut often = tokio::time::interval(Duration::from_secs(5));
-    loop {
-        often.tick().await;
-        gateway.metrics.upkeep();
     }
 }

@@ -35,8 +35,7 @@ use super::runtime::stalled_writes::StalledWrites;
 use super::runtime::supervise;
 use super::state::GatewayState;
 use super::telemetry::access_log::request_end::RequestEnd;
-use super::telemetry::labels::{Origin, UpstreamError};
-use super::telemetry::metrics::DEFAULT;
+use super::telemetry::labels::{DEFAULT, Origin, UpstreamError};
 use super::telemetry::trace::{EndedRequest, RequestTrace, UpstreamCall};
 use super::upstream::{Upstream, Window};
 use crate::access_log_line::Kind;
@@ -185,7 +184,7 @@ impl ProxyHttp for Proxy {
             }
             Decision::Refuse(response) => {
                 let refusal = &response.refusal;
-                self.gateway.metrics.count_refusal(refusal.reason);
+                self.gateway.metrics.http.count_refusal(refusal.reason);
                 if let Some(record) = &mut passage.record {
                     record.refusal = Some((refusal.reason, refusal.retry_after));
                 }
@@ -266,7 +265,7 @@ impl ProxyHttp for Proxy {
         }
         if error.retry() {
             passage.repeated = true;
-            self.gateway.metrics.count_upstream_error(upstream_error(error.etype()));
+            self.gateway.metrics.http.count_upstream_error(upstream_error(error.etype()));
         }
         error
     }
@@ -341,7 +340,7 @@ impl ProxyHttp for Proxy {
             let refusal = matches!(status, 400 | 408 | 413).then(|| Refusal::bad_request(status));
             let reply = match &refusal {
                 Some(refusal) => {
-                    self.gateway.metrics.count_refusal(refusal.reason);
+                    self.gateway.metrics.http.count_refusal(refusal.reason);
                     if let Some(record) = &mut passage.record {
                         record.refusal = Some((refusal.reason, refusal.retry_after));
                     }
@@ -385,15 +384,12 @@ impl ProxyHttp for Proxy {
                 499
             }
         };
-        metrics.count_response(session.req_header().method.as_str(), code, passage.origin);
+        metrics.http.count_response(session.req_header().method.as_str(), code, passage.origin);
         let duration = now.since(passage.started);
-        match passage.origin {
-            Origin::Gateway => metrics.request_duration[0].record(duration.seconds()),
-            Origin::Upstream => metrics.request_duration[1].record(duration.seconds()),
-        }
+        metrics.http.request_duration(passage.origin).record(duration.seconds());
         let upstream = passage.forwarded.map(|forwarded| now.since(forwarded));
         if let Some(upstream) = upstream {
-            metrics.upstream_duration.record(upstream.seconds());
+            metrics.http.upstream_duration.record(upstream.seconds());
         }
         if let Some(error) = error {
             self.report(error, code, passage);
@@ -463,7 +459,7 @@ impl Proxy {
         let id = passage.request_id.to_str().unwrap_or_default();
         match passage.upstream_error {
             Some(kind) => {
-                self.gateway.metrics.count_upstream_error(kind);
+                self.gateway.metrics.http.count_upstream_error(kind);
                 let Some(requests) = self.logged.upstream_failures.say(self.gateway.clock.now()) else { return };
                 log::warn!(kind = kind.name(), code, requests, request_id = id, error = words(error); "upstream failed");
             }

@@ -15,7 +15,7 @@ use crate::decision::payment::{LimitAnswer, Payment};
 use crate::decision::reason::Reason;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
-use crate::gateway::telemetry::metrics::DEFAULT;
+use crate::gateway::telemetry::labels::DEFAULT;
 use crate::limit::identity::Identity;
 use crate::limit::request::{ClientAddress, Request};
 use crate::store;

@@ -46,7 +46,7 @@ impl ProxyProtocol {
     /// `listener` is its label in metrics.
     pub fn new(metrics: &Metrics, clock: Clock, listener: &str) -> ProxyProtocol {
         let [malformed, timeout, closed] =
-            ["malformed", "timeout", "closed"].map(|kind| metrics.proxy_protocol_errors(listener, kind));
+            ["malformed", "timeout", "closed"].map(|kind| metrics.http.proxy_protocol_errors(listener, kind));
         ProxyProtocol { malformed, timeout, closed, throttle: LogThrottle::default(), clock }
     }
 

@@ -81,8 +81,8 @@ impl Snapshot {
             shown: config.rules.limits().iter().map(Shown::new).collect(),
             tokens,
             upstream,
-            limits: metrics.limits(&config.rules),
-            unmatched: metrics.unmatched(&config.rules),
+            limits: LimitMetrics::of(&config.rules, &metrics.registry),
+            unmatched: LimitMetrics::unmatched(&config.rules, &metrics.registry),
             config,
         }
     }

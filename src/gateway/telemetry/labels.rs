@@ -3,6 +3,9 @@
 pub use crate::access_log_line::Origin;
 use crate::auth::jwt::Invalid;
 
+/// The name of the only route and the only upstream.
+pub const DEFAULT: &str = "default";
+
 /// What became of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum DecisionResult {

@@ -5,7 +5,6 @@ pub mod events;
 pub mod labels;
 pub mod metrics;
 pub mod reload_status;
-pub mod response_counts;
 pub mod store_health;
 pub mod top_refused;
 pub mod trace;

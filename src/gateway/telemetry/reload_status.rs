@@ -1,31 +1,38 @@
-//! Remembers which of the files that are read again were wrong when they were last read.
+//! Remembers for each file that is read again whether it holds what is in force.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is read again while the process runs.
+/// A file that is read again while the process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum File {
-    /// With it the API keys, and all else that it names.
+    /// The configuration, with every file that it names.
     Config,
     ApiKeys,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileState {
+    InForce,
+    /// The file was invalid when it was last read.
+    Invalid,
+}
+
 #[derive(Debug, Default)]
 pub struct ReloadStatus {
-    config: AtomicBool,
-    api_keys: AtomicBool,
+    config_invalid: AtomicBool,
+    api_keys_invalid: AtomicBool,
 }
 
 impl ReloadStatus {
-    pub fn note(&self, file: File, wrong: bool) {
+    pub fn set(&self, file: File, state: FileState) {
         match file {
-            File::Config => &self.config,
-            File::ApiKeys => &self.api_keys,
+            File::Config => &self.config_invalid,
+            File::ApiKeys => &self.api_keys_invalid,
         }
-        .store(wrong, Ordering::Relaxed);
+        .store(state == FileState::Invalid, Ordering::Relaxed);
     }
 
-    pub fn any(&self) -> bool {
-        self.config.load(Ordering::Relaxed) || self.api_keys.load(Ordering::Relaxed)
+    pub fn all_in_force(&self) -> bool {
+        !self.config_invalid.load(Ordering::Relaxed) && !self.api_keys_invalid.load(Ordering::Relaxed)
     }
 }

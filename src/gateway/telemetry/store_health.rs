@@ -40,7 +40,7 @@ impl StoreHealth {
     pub fn new(settings: &Settings, lanes: usize, metrics: &Metrics, clock: Clock, events: Arc<Events>) -> StoreHealth {
         // The embedded store needs no link.
         let down = if settings.is_shared() { vec![Some(StoreError::Unreachable); lanes] } else { Vec::new() };
-        let metrics = metrics.store(settings.name());
+        let metrics = StoreMetrics::new(settings.name(), &metrics.registry);
         metrics.gateways.set(float(settings.gateways()));
         metrics.up.set(if down.is_empty() { 1.0 } else { 0.0 });
         StoreHealth {
@@ -155,7 +155,7 @@ mod tests {
     fn others_are_forgotten_when_nothing_has_been_heard_for_seven_seconds() {
         let at = |seconds: u64| Timestamp((1_000 + seconds) * 1_000_000);
         let clock = Clock::manual(at(0));
-        let (metrics, events) = (Metrics::new().unwrap(), Arc::new(Events::new(clock.clone())));
+        let (metrics, events) = (Metrics::default(), Arc::new(Events::new(clock.clone())));
         let health = StoreHealth::new(&Settings::default(), 1, &metrics, clock.clone(), events);
         let other = RunningGateway { host: "b".to_owned(), configuration: "2".to_owned() };
         let hear = || health.hear(Event::Gateways { alive: 2, others: vec![other.clone()] });

@@ -2,13 +2,12 @@
 //!
 //! No value of a client stands in it: names come from the file and from closed lists. Its size is bounded by [`MOST_ROWS`].
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
 use super::Status;
-use super::exposition::{Histogram, LimitLabels, Readings};
+use super::readings::{Histogram, LimitName, Readings};
 use super::top_refused::TopRefusedDocument;
 use crate::base::time::Timestamp;
 use crate::config::warning::Warning;
@@ -40,9 +39,9 @@ struct Document<'d> {
     /// Other gateways on the same store that run something else.
     others: Vec<RunningGateway>,
     answers: Answers,
-    decisions: BTreeMap<Cow<'d, str>, u64>,
-    refused: BTreeMap<Cow<'d, str>, u64>,
-    unmatched: BTreeMap<Cow<'d, str>, u64>,
+    decisions: BTreeMap<String, u64>,
+    refused: BTreeMap<String, u64>,
+    unmatched: BTreeMap<&'d str, u64>,
     decision_seconds: Histogram,
     upstream_seconds: Histogram,
     upstream_errors: u64,
@@ -145,22 +144,21 @@ fn is_none(count: &usize) -> bool {
 }
 
 /// What was counted of each limit.
-struct Counted<'t> {
-    asked: Counts<'t>,
-    allowed: Counts<'t>,
-    refused: Counts<'t>,
-    near: Counts<'t>,
+struct Counted {
+    asked: Counts,
+    allowed: Counts,
+    refused: Counts,
+    near: Counts,
 }
 
-type Counts<'t> = HashMap<LimitLabels<'t>, u64>;
+type Counts = HashMap<LimitName, u64>;
 
 /// The whole document, as JSON.
 pub fn make(gateway: &GatewayState, status: &Status) -> Vec<u8> {
     let snapshot = gateway.snapshot.load_full();
     let (now, wall) = (gateway.clock.now(), gateway.clock.wall());
-    let text = gateway.metrics.counted();
-    let readings = Readings::of(&text);
-    let (rows, rows_left_out) = busiest(rows(&snapshot, &readings));
+    let readings = Readings(&gateway.metrics.registry);
+    let (rows, rows_left_out) = busiest(rows(&snapshot, readings));
     let warnings = snapshot.config.warnings.at(wall).warnings;
     let document = Document {
         host: &status.host,
@@ -174,18 +172,18 @@ pub fn make(gateway: &GatewayState, status: &Status) -> Vec<u8> {
             loaded: readings.level("tollgate_config_loaded_timestamp_seconds"),
             last_reload_successful: readings.level("tollgate_config_last_reload_successful") > 0.0,
         },
-        store: store(gateway, &readings),
+        store: store(gateway, readings),
         others: gateway.store_health.others(&snapshot.config.hash),
-        answers: answers(&readings),
-        decisions: sorted(readings.by("rate_limiter_decisions_total", "result")),
-        refused: sorted(readings.by("tollgate_refused_requests_total", "reason")),
-        unmatched: unmatched(&snapshot, &readings),
+        answers: answers(readings),
+        decisions: readings.by("rate_limiter_decisions_total", "result"),
+        refused: readings.by("tollgate_refused_requests_total", "reason"),
+        unmatched: unmatched(&snapshot, readings),
         decision_seconds: readings.histogram("rate_limiter_latency_seconds"),
         upstream_seconds: readings.histogram("tollgate_upstream_request_duration_seconds"),
         upstream_errors: readings.total("tollgate_upstream_errors_total"),
         connections: readings.level("tollgate_http_connections"),
         access_log_dropped: snapshot.access_log.is_some().then(|| readings.total("tollgate_access_log_dropped_total")),
-        issuers: issuers(&snapshot, &readings),
+        issuers: issuers(&snapshot, readings),
         top_refused: TopRefusedDocument::of(gateway, &status.whereabouts, &snapshot, now, now.since(status.started)),
         events: gateway.events.all(),
         warnings: warnings.iter().take(MOST_WARNINGS).map(unwise).collect(),
@@ -204,11 +202,7 @@ fn date(moment: Timestamp) -> f64 {
     moment.since(Timestamp(0)).seconds()
 }
 
-fn sorted<'t>(counts: HashMap<Cow<'t, str>, u64>) -> BTreeMap<Cow<'t, str>, u64> {
-    counts.into_iter().collect()
-}
-
-fn store(gateway: &GatewayState, readings: &Readings<'_>) -> Buckets {
+fn store(gateway: &GatewayState, readings: Readings<'_>) -> Buckets {
     Buckets {
         kind: gateway.store.name(),
         up: gateway.store_health.is_up(),
@@ -223,9 +217,9 @@ fn store(gateway: &GatewayState, readings: &Readings<'_>) -> Buckets {
     }
 }
 
-fn answers(readings: &Readings<'_>) -> Answers {
+fn answers(readings: Readings<'_>) -> Answers {
     let answers =
-        |origin, code| readings.where_both("tollgate_http_requests_total", [("origin", origin), ("code", code)]);
+        |origin, code| readings.with_prefixes("tollgate_http_requests_total", [("origin", origin), ("code", code)]);
     Answers {
         gateway: answers("gateway", ""),
         upstream: answers("upstream", ""),
@@ -235,25 +229,25 @@ fn answers(readings: &Readings<'_>) -> Answers {
 }
 
 /// Of the policies in force that limit anybody: the recorder forgets none that ever was.
-fn unmatched<'d>(snapshot: &'d Snapshot, readings: &Readings<'_>) -> BTreeMap<Cow<'d, str>, u64> {
+fn unmatched<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> BTreeMap<&'d str, u64> {
     let counts = readings.by("rate_limiter_unmatched_total", "policy");
     let has_limits = |policy: &&Policy| policy.rules.iter().any(|rule| matches!(rule.action, Action::Charge(_)));
     let policies = snapshot.config.rules.source().policies.iter().filter(has_limits);
     let of = |policy: &'d Policy| {
         let count = counts.get(&*policy.name).filter(|count| **count > 0);
-        count.map(|count| (Cow::Borrowed(&*policy.name), *count))
+        count.map(|count| (&*policy.name, *count))
     };
     policies.filter_map(of).take(MOST_ROWS).collect()
 }
 
-fn issuers<'d>(snapshot: &'d Snapshot, readings: &Readings<'_>) -> Vec<Issuer<'d>> {
+fn issuers<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> Vec<Issuer<'d>> {
     let fetched = readings.levels("tollgate_jwks_last_success_timestamp_seconds", "issuer");
     let issuer = |issuer: &'d str| Issuer { issuer, fetched: fetched.get(issuer).copied() };
     snapshot.remotes().map(|remote| issuer(remote.issuer())).collect()
 }
 
 /// In the order of the file, in which [`crate::limit::rule_set::RuleSet::compile`] numbers the limits.
-fn rows<'d>(snapshot: &'d Snapshot, readings: &Readings<'_>) -> Vec<Row<'d>> {
+fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> Vec<Row<'d>> {
     let counted = Counted {
         asked: readings.by_limit("rate_limiter_requests_total"),
         allowed: readings.by_limit("rate_limiter_allowed_total"),
@@ -295,23 +289,20 @@ fn count(rule: &Rule) -> usize {
     }
 }
 
-impl Counted<'_> {
+impl Counted {
     fn of(&self, limit: &CompiledLimit) -> Charged {
-        let of = |counts: &Counts<'_>, mode: &'static str| {
-            let labels = (Cow::Borrowed(&*limit.policy), Cow::Borrowed(&*limit.name), Cow::Borrowed(mode));
-            counts.get(&labels).copied().unwrap_or_default()
-        };
-        let mode = limit.mode.name();
+        let of = |counts: &Counts, name: &LimitName| counts.get(name).copied().unwrap_or_default();
+        let name = LimitName::of(limit);
         Charged {
             numbers: limit.variants.first().map(ToString::to_string).unwrap_or_default(),
             keys: limit.keys.join(" "),
             overrides: limit.variants.len().saturating_sub(1),
-            asked: of(&self.asked, mode),
-            allowed: of(&self.allowed, mode),
-            refused: of(&self.refused, mode),
-            // Only of what is enforced, so it has no mode.
+            asked: of(&self.asked, &name),
+            allowed: of(&self.allowed, &name),
+            refused: of(&self.refused, &name),
+            // Counted for enforced limits only, so the metric has no mode.
             near: match limit.mode {
-                Mode::Enforce => of(&self.near, ""),
+                Mode::Enforce => of(&self.near, &LimitName { mode: String::new(), ..name }),
                 Mode::Shadow => 0,
             },
         }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::exposition::{Histogram, Readings};
+use super::readings::{Histogram, LimitName, Readings};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::rule_set::RuleSet;
 
@@ -34,8 +34,6 @@ struct Kept {
     /// By policy, rule and mode, as metrics name them.
     limits: HashMap<LimitName, Counted>,
 }
-
-type LimitName = (String, String, String);
 
 /// What was counted of a limit.
 #[derive(Debug, Default)]
@@ -89,7 +87,7 @@ impl History {
     }
 
     /// Takes another half minute up.
-    pub fn add(&self, now: Timestamp, rules: &RuleSet, readings: &Readings<'_>) {
+    pub fn add(&self, now: Timestamp, rules: &RuleSet, readings: Readings<'_>) {
         let mut kept = self.0.lock();
         let totals = Totals::of(readings);
         let point = kept.point(now, &totals);
@@ -102,7 +100,7 @@ impl History {
     }
 
     /// The hour up to now.
-    pub fn tell(&self, now: Timestamp, rules: &RuleSet, readings: &Readings<'_>) -> Told {
+    pub fn tell(&self, now: Timestamp, rules: &RuleSet, readings: Readings<'_>) -> Told {
         let kept = self.0.lock();
         let unfinished = kept.point(now, &Totals::of(readings));
         let points: Vec<Point> = kept.points.iter().copied().chain([unfinished]).collect();
@@ -132,12 +130,12 @@ impl Kept {
     }
 
     /// Also of limits that are not in force: should one come back, what it counted before must not look new.
-    fn add_limits(&mut self, rules: &RuleSet, readings: &Readings<'_>) {
+    fn add_limits(&mut self, rules: &RuleSet, readings: Readings<'_>) {
         let in_force: HashSet<[&str; 3]> =
             rules.limits().iter().map(|limit| [&*limit.policy, &*limit.name, limit.mode.name()]).collect();
         let mut rings = self.limits.values().filter(|counted| counted.ring.is_some()).count();
         for (name, [allowed, refused]) in counts(readings) {
-            let stays = in_force.contains(&[&*name.0, &*name.1, &*name.2]);
+            let stays = in_force.contains(&[&*name.policy, &*name.rule, &*name.mode]);
             let counted = self.limits.entry(name).or_default();
             let point = counted.since(allowed, refused);
             (counted.allowed, counted.refused) = (allowed, refused);
@@ -163,11 +161,11 @@ impl Kept {
         }
     }
 
-    fn tell_limits(&self, rules: &RuleSet, readings: &Readings<'_>) -> BTreeMap<String, [Vec<u32>; 2]> {
+    fn tell_limits(&self, rules: &RuleSet, readings: Readings<'_>) -> BTreeMap<String, [Vec<u32>; 2]> {
         let counts = counts(readings);
         let mut told = Vec::new();
         for limit in rules.limits() {
-            let name = (limit.policy.to_string(), limit.name.to_string(), limit.mode.name().to_owned());
+            let name = LimitName::of(limit);
             let Some([allowed, refused]) = counts.get(&name) else { continue };
             let counted = self.limits.get(&name);
             let unfinished = counted.map_or([narrow(*allowed), narrow(*refused)], |one| one.since(*allowed, *refused));
@@ -181,7 +179,7 @@ impl Kept {
         told.sort_by(|(one, ..), (other, ..)| other.cmp(one));
         told.truncate(TOLD);
         told.iter()
-            .map(|(_, (policy, rule, mode), points)| {
+            .map(|(_, LimitName { policy, rule, mode }, points)| {
                 let (allowed, refused) = points.iter().map(|[allowed, refused]| (*allowed, *refused)).unzip();
                 (format!("{policy}/{rule} {mode}"), [allowed, refused])
             })
@@ -196,25 +194,24 @@ impl Counted {
 }
 
 impl Totals {
-    fn of(readings: &Readings<'_>) -> Totals {
+    fn of(readings: Readings<'_>) -> Totals {
         let decisions = readings.by("rate_limiter_decisions_total", "result");
         let errors = [("code", "5"), ("origin", "")];
         Totals {
             requests: decisions.values().sum(),
             refused: decisions.get("refused").copied().unwrap_or_default(),
-            errors: readings.where_both("tollgate_http_requests_total", errors),
+            errors: readings.with_prefixes("tollgate_http_requests_total", errors),
             decisions: readings.histogram("rate_limiter_latency_seconds"),
         }
     }
 }
 
 /// Allowed and refused of every limit that ever was in force.
-fn counts(readings: &Readings<'_>) -> HashMap<LimitName, [u64; 2]> {
+fn counts(readings: Readings<'_>) -> HashMap<LimitName, [u64; 2]> {
     let mut counts: HashMap<LimitName, [u64; 2]> = HashMap::new();
     let mut add = |metric, which: fn(&mut [u64; 2]) -> &mut u64| {
-        for ((policy, rule, mode), count) in readings.by_limit(metric) {
-            let both = counts.entry((policy.into_owned(), rule.into_owned(), mode.into_owned())).or_default();
-            *which(both) = count;
+        for (name, count) in readings.by_limit(metric) {
+            *which(counts.entry(name).or_default()) = count;
         }
     };
     add("rate_limiter_allowed_total", |[allowed, _]| allowed);
@@ -231,7 +228,7 @@ fn narrow(count: u64) -> u32 {
 mod tests {
     use super::*;
     use crate::config::{Config, Environment};
-    use std::fmt::Write as _;
+    use crate::gateway::telemetry::metrics::registry::Registry;
     use std::path::Path;
 
     const SECOND: u64 = 1_000_000;
@@ -248,29 +245,32 @@ mod tests {
         Config::parse("gateway.yaml", text.as_bytes(), surroundings).unwrap()
     }
 
-    /// As `/metrics` would have it, with so many requests that were allowed and refused by each rule.
-    fn text(counts: &[(&str, u64, u64)]) -> String {
-        let mut text = String::new();
+    /// So many requests were allowed and refused by each rule since the start.
+    fn count<'r>(registry: &'r Registry, counts: &[(&str, u64, u64)]) -> Readings<'r> {
         for (rule, allowed, refused) in counts {
-            let labels = format!("policy=\"default\",rule=\"{rule}\",mode=\"enforce\"");
-            let _ = writeln!(text, "rate_limiter_allowed_total{{{labels}}} {allowed}");
-            let _ = writeln!(text, "rate_limiter_rejected_total{{{labels},reason=\"x\"}} {refused}");
+            let labels = [("policy", "default"), ("rule", rule), ("mode", "enforce")];
+            registry.counter("rate_limiter_allowed_total", &labels).absolute(*allowed);
+            let [policy, rule, mode] = labels;
+            let labels = [policy, rule, mode, ("reason", "x")];
+            registry.counter("rate_limiter_rejected_total", &labels).absolute(*refused);
         }
         let sum = |which: fn(&(&str, u64, u64)) -> u64| counts.iter().map(which).sum::<u64>();
-        let _ = writeln!(text, "rate_limiter_decisions_total{{result=\"allowed\"}} {}", sum(|one| one.1));
-        let _ = writeln!(text, "rate_limiter_decisions_total{{result=\"refused\"}} {}", sum(|one| one.2));
-        let _ =
-            writeln!(text, "tollgate_http_requests_total{{code=\"502\",origin=\"gateway\"}} {}", sum(|one| one.1 / 10));
-        text
+        let decisions = |result| registry.counter("rate_limiter_decisions_total", &[("result", result)]);
+        decisions("allowed").absolute(sum(|one| one.1));
+        decisions("refused").absolute(sum(|one| one.2));
+        let labels = [("code", "502"), ("origin", "gateway")];
+        registry.counter("tollgate_http_requests_total", &labels).absolute(sum(|one| one.1 / 10));
+        Readings(registry)
     }
 
     #[test]
     fn a_point_is_what_came_since_the_one_before_and_the_last_is_not_over() {
         let config = rules(&["one".into()]);
+        let registry = Registry::new();
         let history = History::new(at(1000));
-        history.add(at(1030), &config.rules, &Readings::of(&text(&[("one", 100, 20)])));
-        history.add(at(1060), &config.rules, &Readings::of(&text(&[("one", 100, 20)])));
-        let told = history.tell(at(1070), &config.rules, &Readings::of(&text(&[("one", 150, 21)])));
+        history.add(at(1030), &config.rules, count(&registry, &[("one", 100, 20)]));
+        history.add(at(1060), &config.rules, count(&registry, &[("one", 100, 20)]));
+        let told = history.tell(at(1070), &config.rules, count(&registry, &[("one", 150, 21)]));
         assert_eq!((&*told.end, &*told.seconds), (&[30.0, 60.0, 70.0][..], &[30.0, 30.0, 10.0][..]));
         assert_eq!((&*told.requests, &*told.refused), (&[120, 0, 51][..], &[20, 0, 1][..]));
         assert_eq!(told.errors, [10, 0, 5]);
@@ -281,12 +281,13 @@ mod tests {
     #[test]
     fn a_rule_that_goes_takes_its_hour_along_and_does_not_bring_it_back() {
         let (both, one) = (rules(&["one".into(), "two".into()]), rules(&["one".into()]));
+        let registry = Registry::new();
         let history = History::new(at(0));
-        let counted = text(&[("one", 5, 0), ("two", 70, 0)]);
-        history.add(at(30), &both.rules, &Readings::of(&counted));
-        history.add(at(60), &one.rules, &Readings::of(&counted));
-        history.add(at(90), &both.rules, &Readings::of(&text(&[("one", 6, 0), ("two", 73, 0)])));
-        let told = history.tell(at(95), &both.rules, &Readings::of(&text(&[("one", 6, 0), ("two", 74, 0)])));
+        count(&registry, &[("one", 5, 0), ("two", 70, 0)]);
+        history.add(at(30), &both.rules, Readings(&registry));
+        history.add(at(60), &one.rules, Readings(&registry));
+        history.add(at(90), &both.rules, count(&registry, &[("one", 6, 0), ("two", 73, 0)]));
+        let told = history.tell(at(95), &both.rules, count(&registry, &[("one", 6, 0), ("two", 74, 0)]));
         assert_eq!(told.limits["default/one enforce"][0], [5, 0, 1, 0]);
         assert_eq!(told.limits["default/two enforce"][0], [3, 1]);
     }
@@ -295,13 +296,14 @@ mod tests {
     fn an_hour_is_kept_of_so_many_limits_and_no_more() {
         let names: Vec<String> = (0..MOST + 200).map(|number| format!("r{number}")).collect();
         let config = rules(&names);
+        let registry = Registry::new();
         let history = History::new(at(0));
         for round in 1..=200 {
             let counts: Vec<_> = names.iter().map(|name| (&**name, 500 * round, 100 * round)).collect();
-            let text = text(&counts);
-            history.add(at(30 * round), &config.rules, &Readings::of(&text));
+            count(&registry, &counts);
+            history.add(at(30 * round), &config.rules, Readings(&registry));
             if round == 200 {
-                let told = history.tell(at(6001), &config.rules, &Readings::of(&text));
+                let told = history.tell(at(6001), &config.rules, Readings(&registry));
                 assert_eq!((told.end.len(), told.limits.len()), (KEPT + 1, TOLD));
                 assert_eq!(told.end[0], 30.0 * 81.0);
                 let document = serde_json::to_vec(&told).unwrap();
@@ -317,14 +319,15 @@ mod tests {
     #[test]
     fn a_limit_that_was_not_asked_for_an_hour_makes_room() {
         let config = rules(&["one".into()]);
+        let registry = Registry::new();
         let history = History::new(at(0));
-        let text = text(&[("one", 1, 0)]);
+        count(&registry, &[("one", 1, 0)]);
         for round in 1..=KEPT as u64 {
-            history.add(at(30 * round), &config.rules, &Readings::of(&text));
+            history.add(at(30 * round), &config.rules, Readings(&registry));
         }
         let has_ring = || history.0.lock().limits.values().any(|counted| counted.ring.is_some());
         assert!(has_ring());
-        history.add(at(30 * (KEPT as u64 + 1)), &config.rules, &Readings::of(&text));
+        history.add(at(30 * (KEPT as u64 + 1)), &config.rules, Readings(&registry));
         assert!(!has_ring());
     }
 }

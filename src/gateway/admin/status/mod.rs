@@ -4,8 +4,8 @@
 //! those of `/metrics`; the page makes rates of them. What is kept here is what came during the last hour.
 
 mod document;
-mod exposition;
 mod history;
+mod readings;
 mod top_refused;
 
 use std::net::SocketAddr;
@@ -25,8 +25,8 @@ use tokio::time::MissedTickBehavior;
 use crate::base::host_name::host_name;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::gateway::state::GatewayState;
-use exposition::Readings;
 use history::History;
+use readings::Readings;
 use top_refused::Whereabouts;
 
 const PAGE: &str = include_str!("page.html");
@@ -101,9 +101,8 @@ impl Status {
             pace.tick().await;
             let (status, gateway) = (Arc::clone(self), Arc::clone(gateway));
             let add = move || {
-                let text = gateway.metrics.counted();
                 let rules = &gateway.snapshot.load().config.rules;
-                status.history.add(gateway.clock.now(), rules, &Readings::of(&text));
+                status.history.add(gateway.clock.now(), rules, Readings(&gateway.metrics.registry));
             };
             if let Err(error) = tokio::task::spawn_blocking(add).await {
                 log::error!(error:% = error; "the last hour is not kept");
@@ -112,9 +111,8 @@ impl Status {
     }
 
     fn hour(&self, gateway: &GatewayState) -> Vec<u8> {
-        let text = gateway.metrics.counted();
         let rules = &gateway.snapshot.load().config.rules;
-        let told = self.history.tell(gateway.clock.now(), rules, &Readings::of(&text));
+        let told = self.history.tell(gateway.clock.now(), rules, Readings(&gateway.metrics.registry));
         serde_json::to_vec(&told).unwrap_or_default()
     }
 

@@ -68,7 +68,7 @@ pub(super) async fn reject_head(
     let method = method(stream.ahead()).to_owned();
     let (refusal, detail) = (Refusal::from(rejection), rejection.detail());
     log::debug!(code = refusal.status, detail, request_id = request_id.to_str().unwrap_or_default(); "head refused");
-    gateway.metrics.count_refusal(refusal.reason);
+    gateway.metrics.http.count_refusal(refusal.reason);
     respond(gateway, &mut stream, &ProblemResponse::refusal(&refusal), &method, &request_id, duration).await;
 }
 
@@ -94,8 +94,8 @@ async fn respond(
     duration: Micros,
 ) {
     let metrics = &gateway.metrics;
-    metrics.count_response(method, response.status(), Origin::Gateway);
-    metrics.request_duration[0].record(duration.seconds());
+    metrics.http.count_response(method, response.status(), Origin::Gateway);
+    metrics.http.request_duration(Origin::Gateway).record(duration.seconds());
     let bytes = match response.last_words(method, request_id) {
         Ok(bytes) => bytes,
         Err(error) => return log::debug!(error:% = error; "response not made"),

@@ -6,7 +6,7 @@ use crate::access_log_line::{Kind, Line, Origin};
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::decision::reason::Reason;
 use crate::gateway::telemetry::labels;
-use crate::gateway::telemetry::metrics::DEFAULT;
+use crate::gateway::telemetry::labels::DEFAULT;
 
 /// How a request ended.
 #[derive(Debug)]

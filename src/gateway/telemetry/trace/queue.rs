@@ -18,16 +18,7 @@ pub struct Queue {
     processor: BatchSpanProcessor,
     waiting: Arc<AtomicUsize>,
     most: usize,
-    full: Counted,
-}
-
-/// A counter, which does not print.
-pub struct Counted(pub Counter);
-
-impl std::fmt::Debug for Counted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Counter")
-    }
+    full: Counter,
 }
 
 impl Queue {
@@ -38,18 +29,13 @@ impl Queue {
             .with_max_export_batch_size(settings.batch)
             .with_scheduled_delay(settings.delay)
             .build();
-        Queue {
-            processor: BatchSpanProcessor::new(exporter, config),
-            waiting,
-            most: settings.queue,
-            full: Counted(full),
-        }
+        Queue { processor: BatchSpanProcessor::new(exporter, config), waiting, most: settings.queue, full }
     }
 
     pub fn add(&self, span: SpanData) {
         if self.waiting.fetch_add(1, Ordering::AcqRel) >= self.most {
             self.waiting.fetch_sub(1, Ordering::AcqRel);
-            self.full.0.increment(1);
+            self.full.increment(1);
             return;
         }
         self.processor.on_end(span);

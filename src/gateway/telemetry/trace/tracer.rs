@@ -5,13 +5,13 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use http::HeaderMap;
-use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, SharedString, Unit};
+use metrics::Counter;
 use opentelemetry::InstrumentationScope;
 use opentelemetry_sdk::trace::SpanData;
 
 use super::ended_request::EndedRequest;
 use super::exporter::Exporter;
-use super::queue::{Counted, Queue};
+use super::queue::Queue;
 use super::request_trace::RequestTrace;
 use super::sampling::Sampling;
 use super::settings::TraceSettings;
@@ -30,36 +30,21 @@ pub struct Tracer(Option<Arc<Tracing>>);
 struct Tracing {
     sampling: Sampling,
     queue: Queue,
-    declined: Counted,
+    declined: Counter,
     scope: InstrumentationScope,
     /// The server that the store calls; `None` if the store is in this process.
     server: Option<Server>,
     clock: Clock,
 }
 
-const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, None);
-const METRICS: &[(&str, &str)] = &[
-    ("tollgate_trace_spans_sent_total", "Spans that the collector took."),
-    ("tollgate_trace_spans_dropped_total", "Spans that the collector did not get."),
-    ("tollgate_traces_declined_total", "Requests that were not traced because too many clients asked for it."),
-];
-
 impl Tracer {
     pub fn start(wanted: TraceSettings, config: &Config, metrics: &Metrics, clock: &Clock) -> Result<Tracer, String> {
         let Some(settings) = wanted.0 else { return Ok(Tracer(None)) };
-        for (name, help) in METRICS {
-            let (name, help) = (KeyName::from_const_str(name), SharedString::const_str(help));
-            metrics.recorder.describe_counter(name, Some(Unit::Count), help);
-        }
-        let counter = |place: usize, labels: Vec<Label>| {
-            let name = METRICS.get(place).map_or("", |(name, _)| name);
-            let counter = metrics.recorder.register_counter(&Key::from_parts(name, labels), &METADATA);
-            counter.increment(0);
-            counter
-        };
-        let dropped = |reason| counter(1, vec![Label::new("reason", reason)]);
+        let registry = &metrics.registry;
+        let sent = registry.counter("tollgate_trace_spans_sent_total", &[]);
+        let dropped = |reason| registry.counter("tollgate_trace_spans_dropped_total", &[("reason", reason)]);
         let waiting = Arc::new(AtomicUsize::new(0));
-        let exporter = Exporter::new(&settings, Arc::clone(&waiting), counter(0, Vec::new()), dropped("not_taken"))?;
+        let exporter = Exporter::new(&settings, Arc::clone(&waiting), sent, dropped("not_taken"))?;
         // The query may contain a token.
         let collector = settings.endpoint.split('?').next().unwrap_or_default();
         let sampling = settings.sampling;
@@ -67,7 +52,7 @@ impl Tracer {
         Ok(Tracer(Some(Arc::new(Tracing {
             sampling: Sampling::new(sampling),
             queue: Queue::new(&settings, exporter, waiting, dropped("queue_full")),
-            declined: Counted(counter(2, Vec::new())),
+            declined: registry.counter("tollgate_traces_declined_total", &[]),
             scope: InstrumentationScope::builder("tollgate").with_version(env!("CARGO_PKG_VERSION")).build(),
             server: Server::of(&config.store),
             clock: clock.clone(),
@@ -77,7 +62,7 @@ impl Tracer {
     /// Chooses whether to trace a request that arrived at this moment.
     pub fn begin(&self, headers: &HeaderMap, at: Timestamp) -> RequestTrace {
         let Some(tracing) = &self.0 else { return RequestTrace::NONE };
-        let beginning = tracing.sampling.begin(headers, at, &tracing.declined.0);
+        let beginning = tracing.sampling.begin(headers, at, &tracing.declined);
         beginning.map_or(RequestTrace::NONE, RequestTrace::new)
     }
 

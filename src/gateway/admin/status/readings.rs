@@ -1,0 +1,166 @@
+//! Sums what was counted over the series of a metric.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+
+use crate::gateway::telemetry::metrics::registry::{Reading, Registry};
+use crate::limit::rule_set::CompiledLimit;
+
+/// The numbers of every metric, as they are when they are asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Readings<'r>(pub &'r Registry);
+
+/// The limit that a series belongs to. The mode is empty where the metric does not have it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LimitName {
+    pub policy: String,
+    pub rule: String,
+    pub mode: String,
+}
+
+impl LimitName {
+    pub fn of(limit: &CompiledLimit) -> LimitName {
+        LimitName { policy: limit.policy.to_string(), rule: limit.name.to_string(), mode: limit.mode.name().to_owned() }
+    }
+}
+
+/// Samples by size, of all series of a metric together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Histogram {
+    pub bounds: &'static [f64],
+    /// How many samples were within each bound, and after them how many there were.
+    pub counts: Vec<u64>,
+}
+
+impl Readings<'_> {
+    /// A counter, over all of its series.
+    pub fn total(self, name: &str) -> u64 {
+        self.0.counters(name).iter().map(|reading| reading.value).sum()
+    }
+
+    /// A gauge, over all of its series.
+    pub fn level(self, name: &str) -> f64 {
+        self.0.gauges(name).iter().map(|reading| reading.value).sum()
+    }
+
+    /// A counter, by one of its labels.
+    pub fn by(self, name: &str, label: &str) -> BTreeMap<String, u64> {
+        let mut sums = BTreeMap::new();
+        for reading in self.0.counters(name) {
+            *sums.entry(reading.label(label).to_owned()).or_default() += reading.value;
+        }
+        sums
+    }
+
+    /// Gauges, by one of their labels.
+    pub fn levels(self, name: &str, label: &str) -> HashMap<String, f64> {
+        let by_label = |reading: &Reading<f64>| (reading.label(label).to_owned(), reading.value);
+        self.0.gauges(name).iter().map(by_label).collect()
+    }
+
+    /// A counter, over the series in which two labels have these prefixes.
+    pub fn with_prefixes(self, name: &str, labels: [(&str, &str); 2]) -> u64 {
+        let has =
+            |reading: &&Reading<u64>| labels.iter().all(|(label, prefix)| reading.label(label).starts_with(prefix));
+        self.0.counters(name).iter().filter(has).map(|reading| reading.value).sum()
+    }
+
+    /// A counter, by limit.
+    pub fn by_limit(self, name: &str) -> HashMap<LimitName, u64> {
+        let mut sums = HashMap::new();
+        for reading in self.0.counters(name) {
+            let [policy, rule, mode] = ["policy", "rule", "mode"].map(|label| reading.label(label).to_owned());
+            *sums.entry(LimitName { policy, rule, mode }).or_default() += reading.value;
+        }
+        sums
+    }
+
+    pub fn histogram(self, name: &str) -> Histogram {
+        let mut sum = Histogram::default();
+        for reading in self.0.histograms(name) {
+            let samples = reading.value;
+            sum.bounds = samples.bounds;
+            sum.counts.resize(samples.counts.len(), 0);
+            for (sum, count) in sum.counts.iter_mut().zip(samples.counts) {
+                *sum += count;
+            }
+        }
+        sum
+    }
+}
+
+impl Histogram {
+    /// The bound that 99 of 100 samples since `before` were within, at most the last one; `None` if there were no samples.
+    pub fn p99_since(&self, before: &Histogram) -> Option<f64> {
+        let count = |of: &Histogram, index: usize| of.counts.get(index).copied().unwrap_or_default();
+        let since = |index: usize| count(self, index).saturating_sub(count(before, index));
+        let all = since(self.counts.len().checked_sub(1)?);
+        if all == 0 {
+            return None;
+        }
+        let is_within = |index: &usize| since(*index) >= all - all / 100;
+        let index = (0..self.bounds.len()).find(is_within).unwrap_or(self.bounds.len().checked_sub(1)?);
+        self.bounds.get(index).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_are_summed_over_the_labels_that_are_not_asked_for() {
+        let registry = Registry::new();
+        for (rule, mode, reason, count) in [
+            ("free", "enforce", "a", 3),
+            ("free", "enforce", "b", 4),
+            ("free", "shadow", "a", 5),
+            ("x} 9", "enforce", "b, \"c\"=", 6),
+        ] {
+            let labels = [("policy", "plans"), ("rule", rule), ("mode", mode), ("reason", reason)];
+            registry.counter("rate_limiter_rejected_total", &labels).increment(count);
+        }
+        let issuer = |issuer| registry.gauge("tollgate_jwks_last_success_timestamp_seconds", &[("issuer", issuer)]);
+        issuer("a").set(1.5);
+        issuer("b").set(2.0);
+        let (readings, name) = (Readings(&registry), "rate_limiter_rejected_total");
+        assert_eq!((readings.total(name), readings.total("none"), readings.level(name)), (18, 0, 0.0));
+        assert_eq!(readings.level("tollgate_jwks_last_success_timestamp_seconds"), 3.5);
+        assert_eq!(readings.levels("tollgate_jwks_last_success_timestamp_seconds", "issuer")["a"], 1.5);
+        assert_eq!(readings.by(name, "mode"), BTreeMap::from([("enforce".into(), 13), ("shadow".into(), 5)]));
+        assert_eq!(readings.with_prefixes(name, [("mode", "enf"), ("reason", "b")]), 10);
+        assert_eq!((readings.by(name, "reason")["b, \"c\"="], readings.by(name, "rule")["x} 9"]), (6, 6));
+        let limits = readings.by_limit(name);
+        let [policy, rule, mode] = ["plans", "free", "enforce"].map(str::to_owned);
+        assert_eq!((limits[&LimitName { policy, rule, mode }], limits.len()), (7, 3));
+    }
+
+    #[test]
+    fn of_samples_since_another_reading_99_in_100_are_within_a_bound() {
+        let histogram = |counts: &[u64]| Histogram { bounds: &[1.0, 2.0], counts: counts.to_vec() };
+        let since = |now: &[u64], before: &[u64]| histogram(now).p99_since(&histogram(before));
+        assert_eq!(since(&[99, 100, 100], &[]), Some(1.0));
+        assert_eq!(since(&[98, 100, 100], &[0, 0, 0]), Some(2.0));
+        assert_eq!(since(&[98, 100, 103], &[98, 100, 100]), Some(2.0));
+        assert_eq!(since(&[98, 101, 101], &[98, 100, 100]), Some(2.0));
+        assert_eq!(
+            (since(&[5, 5, 5], &[5, 5, 5]), Histogram::default().p99_since(&Histogram::default())),
+            (None, None)
+        );
+    }
+
+    #[test]
+    fn histograms_are_added_bound_by_bound() {
+        let registry = Registry::new();
+        let name = "rate_limiter_store_batch_requests";
+        let [one, two] = ["one", "two"].map(|store| registry.histogram(name, &[("store", store)]));
+        one.record(1.0);
+        one.record(3.0);
+        one.record(1000.0);
+        two.record_many(1.0, 10);
+        let sum = Readings(&registry).histogram(name);
+        assert_eq!((sum.bounds[0], &sum.counts[..3], sum.counts.last()), (1.0, &[11, 11, 12][..], Some(&13)));
+        assert_eq!(Readings(&registry).histogram("none"), Histogram::default());
+    }
+}

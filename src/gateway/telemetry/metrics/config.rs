@@ -1,0 +1,72 @@
+//! Counts reloads, and names the configuration in force.
+
+use std::fmt::Write as _;
+
+use metrics::{Counter, Gauge};
+use parking_lot::Mutex;
+
+use super::list::METRICS;
+use super::registry::Registry;
+use crate::base::time::{Clock, Timestamp};
+use crate::gateway::telemetry::reload_status::{File, FileState, ReloadStatus};
+
+#[derive(Debug)]
+pub struct ConfigMetrics {
+    reloaded: Counter,
+    rejected: Counter,
+    last_reload: Gauge,
+    status: ReloadStatus,
+    loaded: Gauge,
+    /// The hash of the configuration in force.
+    hash: Mutex<String>,
+}
+
+impl ConfigMetrics {
+    pub fn new(registry: &Registry) -> ConfigMetrics {
+        let reloads = |result| registry.counter("tollgate_config_reloads_total", &[("result", result)]);
+        ConfigMetrics {
+            reloaded: reloads("success"),
+            rejected: reloads("failure"),
+            last_reload: registry.gauge("tollgate_config_last_reload_successful", &[]),
+            status: ReloadStatus::default(),
+            loaded: registry.gauge("tollgate_config_loaded_timestamp_seconds", &[]),
+            hash: Mutex::default(),
+        }
+    }
+
+    /// Records which configuration is in force from now on.
+    pub fn loaded(&self, hash: &str, clock: &Clock) {
+        self.in_force(File::Config);
+        self.loaded.set(clock.wall().since(Timestamp(0)).seconds());
+        hash.clone_into(&mut self.hash.lock());
+    }
+
+    /// A changed file has come into force.
+    pub fn reloaded(&self, file: File) {
+        self.reloaded.increment(1);
+        self.in_force(file);
+    }
+
+    /// A changed file is invalid; what was in force before stays.
+    pub fn rejected(&self, file: File) {
+        self.rejected.increment(1);
+        self.status.set(file, FileState::Invalid);
+        self.last_reload.set(0.0);
+    }
+
+    /// A file holds what is in force.
+    pub fn in_force(&self, file: File) {
+        self.status.set(file, FileState::InForce);
+        self.last_reload.set(if self.status.all_in_force() { 1.0 } else { 0.0 });
+    }
+
+    /// Writes `tollgate_config_info`. The exporter forgets no series, and this metric has one, for the configuration in
+    /// force.
+    pub fn write_info(&self, text: &mut String) {
+        let name = "tollgate_config_info";
+        let help = METRICS.iter().find(|(known, ..)| *known == name).map_or("", |(.., help)| help);
+        let hash = self.hash.lock();
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{hash=\"{hash}\"}} 1\n");
+    }
+}

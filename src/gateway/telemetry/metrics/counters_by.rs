@@ -1,0 +1,25 @@
+//! Holds one counter for each value of a closed set.
+
+use metrics::Counter;
+
+#[derive(Debug)]
+pub struct CountersBy<T>(Vec<(T, Counter)>);
+
+impl<T: PartialEq> CountersBy<T> {
+    pub fn new(values: impl IntoIterator<Item = T>, counter: impl Fn(&T) -> Counter) -> CountersBy<T> {
+        CountersBy(
+            values.into_iter().map(|value| (counter(&value), value)).map(|(counter, value)| (value, counter)).collect(),
+        )
+    }
+
+    /// An empty set, which counts nothing.
+    pub fn none() -> CountersBy<T> {
+        CountersBy(Vec::new())
+    }
+
+    pub fn increment(&self, value: &T) {
+        if let Some((_, counter)) = self.0.iter().find(|(known, _)| known == value) {
+            counter.increment(1);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Lists every metric: its name, its kind and its help text. Tests hold `docs/operations.md` to it.
+
+pub enum Kind {
+    Counter,
+    Gauge,
+    /// With its bounds, in seconds or in requests.
+    Histogram(&'static [f64]),
+}
+
+/// 10 µs to 1 s, with a bound at the default timeout of the store.
+const DECISION: &[f64] = &[
+    10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0,
+];
+/// A call serves 512 requests at most.
+const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+const REQUEST: &[f64] = &[1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+pub const METRICS: &[(&str, Kind, &str)] = &[
+    ("rate_limiter_decisions_total", Kind::Counter, "Requests by the result of their decision."),
+    ("rate_limiter_requests_total", Kind::Counter, "Requests that were checked against a limit."),
+    ("rate_limiter_allowed_total", Kind::Counter, "Requests that a limit allowed and charged."),
+    ("rate_limiter_rejected_total", Kind::Counter, "Requests that a limit refused."),
+    ("rate_limiter_near_limit_total", Kind::Counter, "Allowed requests that left less than a tenth of a limit."),
+    ("rate_limiter_unmatched_total", Kind::Counter, "Requests that matched no rule of a policy."),
+    ("rate_limiter_latency_seconds", Kind::Histogram(DECISION), "Duration of a decision, by where it was made."),
+    ("rate_limiter_store_calls_total", Kind::Counter, "Calls to a store outside this process."),
+    (
+        "rate_limiter_store_errors_total",
+        Kind::Counter,
+        "Failed store calls and connections, and buckets with impossible values that were reset.",
+    ),
+    ("rate_limiter_store_call_duration_seconds", Kind::Histogram(DECISION), "Duration of a store call."),
+    ("rate_limiter_store_batch_requests", Kind::Histogram(BATCH), "Requests served by one store call."),
+    ("rate_limiter_fallback_decisions_total", Kind::Counter, "Limits decided without the store."),
+    ("rate_limiter_store_up", Kind::Gauge, "1 if every thread is connected to the store."),
+    ("rate_limiter_breaker_open", Kind::Gauge, "1 while the circuit breaker keeps calls from the store."),
+    ("rate_limiter_live_gateways", Kind::Gauge, "Gateways that share the limits while the store is unavailable."),
+    ("rate_limiter_buckets", Kind::Gauge, "Buckets held in this process."),
+    (
+        "rate_limiter_evicted_total",
+        Kind::Counter,
+        "Buckets evicted at the memory bound although they were partly spent.",
+    ),
+    ("tollgate_http_requests_total", Kind::Counter, "Requests by status code and by the origin of the response."),
+    ("tollgate_refused_requests_total", Kind::Counter, "Refused requests by reason."),
+    (
+        "tollgate_http_request_duration_seconds",
+        Kind::Histogram(REQUEST),
+        "Duration from the request head to the end of the response.",
+    ),
+    (
+        "tollgate_upstream_request_duration_seconds",
+        Kind::Histogram(REQUEST),
+        "Duration from the connection to the upstream to the end of the response.",
+    ),
+    ("tollgate_upstream_errors_total", Kind::Counter, "Requests that failed at the upstream."),
+    ("tollgate_jwt_verifications_total", Kind::Counter, "Tokens by the result of their verification."),
+    ("tollgate_jwks_last_success_timestamp_seconds", Kind::Gauge, "When the keys of an issuer were last fetched."),
+    ("tollgate_http_connections", Kind::Gauge, "Open client connections."),
+    (
+        "tollgate_admin_connections_closed_total",
+        Kind::Counter,
+        "Connections to the admin listener closed because there were too many.",
+    ),
+    (
+        "tollgate_proxy_protocol_errors_total",
+        Kind::Counter,
+        "Connections closed because they did not begin with a valid PROXY protocol header.",
+    ),
+    ("tollgate_config_reloads_total", Kind::Counter, "Reloads of changed files, by result."),
+    ("tollgate_config_last_reload_successful", Kind::Gauge, "1 if the last reload of every file succeeded."),
+    ("tollgate_config_loaded_timestamp_seconds", Kind::Gauge, "When the configuration in force was loaded."),
+    ("tollgate_config_info", Kind::Gauge, "The configuration in force."),
+    ("tollgate_access_log_dropped_total", Kind::Counter, "Access log lines that were not written."),
+    ("tollgate_build_info", Kind::Gauge, "The version of this build."),
+    ("tollgate_trace_spans_sent_total", Kind::Counter, "Spans that the collector accepted."),
+    ("tollgate_trace_spans_dropped_total", Kind::Counter, "Spans that did not reach the collector."),
+    (
+        "tollgate_traces_declined_total",
+        Kind::Counter,
+        "Requests not traced because more clients than allowed asked for it.",
+    ),
+];

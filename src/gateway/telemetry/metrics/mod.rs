@@ -1,0 +1,80 @@
+//! Counts and measures what the gateway does: handles in groups, and the text of `/metrics`.
+//!
+//! A handle is made once, per process or per limit at load; no request looks one up. Labels come from the configuration
+//! and from closed lists, never from a client. To add a metric: a line in [`list`], a handle in its group, one call.
+
+mod config;
+mod counters_by;
+mod decisions;
+mod http;
+mod limits;
+pub mod list;
+pub mod registry;
+mod response_counts;
+mod store;
+mod tokens;
+
+use std::sync::Arc;
+
+use ::metrics::{Counter, Gauge};
+
+pub use config::ConfigMetrics;
+pub use decisions::DecisionMetrics;
+pub use http::HttpMetrics;
+pub use limits::LimitMetrics;
+pub use store::StoreMetrics;
+pub use tokens::TokenMetrics;
+
+use self::registry::Registry;
+
+/// Every handle of the process.
+pub struct Metrics {
+    pub registry: Arc<Registry>,
+    pub http: HttpMetrics,
+    pub decisions: DecisionMetrics,
+    pub tokens: TokenMetrics,
+    pub config: ConfigMetrics,
+    /// Buckets held in this process.
+    pub buckets: Gauge,
+    /// Buckets evicted although something was spent.
+    pub evicted: Counter,
+    pub access_log_dropped: Counter,
+    pub admin_connections_closed: Counter,
+    process: metrics_process::Collector,
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        let registry = Arc::new(Registry::new());
+        let process = metrics_process::Collector::default();
+        registry.describe(|| process.describe());
+        registry.gauge("tollgate_build_info", &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
+        Metrics {
+            http: HttpMetrics::new(&registry),
+            decisions: DecisionMetrics::new(&registry),
+            tokens: TokenMetrics::new(&registry),
+            config: ConfigMetrics::new(&registry),
+            buckets: registry.gauge("rate_limiter_buckets", &[]),
+            evicted: registry.counter("rate_limiter_evicted_total", &[]),
+            access_log_dropped: registry.counter("tollgate_access_log_dropped_total", &[]),
+            admin_connections_closed: registry.counter("tollgate_admin_connections_closed_total", &[]),
+            process,
+            registry,
+        }
+    }
+}
+
+impl Metrics {
+    /// The text of `/metrics`.
+    pub fn render(&self) -> String {
+        let mut text = self.registry.render(|| self.process.collect());
+        self.config.write_info(&mut text);
+        text
+    }
+}
