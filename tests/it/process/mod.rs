@@ -6,5 +6,6 @@ mod process_faults;
 mod reload;
 mod reload_invalid_files;
 mod rolling_restart;
+mod soak;
 mod test_hooks;
 pub mod upgrade;

@@ -5,5 +5,3 @@ mod access_log_sinks;
 mod metrics;
 #[cfg(feature = "opentelemetry")]
 mod traces;
-#[cfg(not(feature = "opentelemetry"))]
-mod untraced;

@@ -1,0 +1,78 @@
+//! Sends mixed traffic for a while: memory and open files do not grow. `benches/soak.py` does it with a release, for longer.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support::{Gateway, Upstream, eventually, now, short_or_long, tell};
+
+const CLIENTS: usize = 4;
+
+fn config(burst: usize) -> String {
+    format!(
+        "store: {{memory: {{max_buckets: 1000}}}}
+rules: [{{name: key, limit_keys: [query:k], algorithm_config: {{rps: 1, burst: {burst}}}}}]"
+    )
+}
+
+fn open_files(gateway: &Gateway) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", gateway.id())).unwrap().count()
+}
+
+/// Ends the traffic, also when the test panics: the scope waits for its threads.
+struct StopWhenDropped<'s>(&'s AtomicBool);
+
+impl Drop for StopWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Keys that come once and keys that return, refusals, invalid heads, and connections that end in every way.
+fn send(gateway: &Gateway, number: usize) {
+    let mut client = gateway.client();
+    for request in 0..50 {
+        let key = if request % 3 == 0 { format!("once-{number}-{request}") } else { format!("again-{}", request % 10) };
+        let status = client.get(&format!("/?k={key}"), &[]).status;
+        assert!(matches!(status, 200 | 429), "{status}");
+    }
+    match number % 4 {
+        0 => assert_eq!(client.send("GET", "/?k=last", &[("X Y", "z")], "").status, 400),
+        1 => assert!(client.get("/?k=last", &[("Connection", "close")]).field("connection").is_some()),
+        // A head that never ends.
+        2 => client.write("GET /?k=half HTTP/1.1\r\nHost:"),
+        _ => {}
+    }
+}
+
+#[test]
+fn mixed_traffic_and_reloads_leave_memory_and_files_as_they_are() {
+    let lasting = short_or_long(Duration::from_secs(8), Duration::from_secs(300));
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, &config(5));
+    let before = open_files(&gateway);
+    let (stop, number) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let samples: Vec<u64> = std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    send(&gateway, number.fetch_add(1, Ordering::Relaxed));
+                }
+            });
+        }
+        let stop_when_dropped = StopWhenDropped(&stop);
+        let (start, mut samples) = (now(), Vec::new());
+        while start.elapsed() < lasting {
+            gateway.reload(&upstream, &config(6 - samples.len() % 2));
+            samples.push(gateway.resident());
+        }
+        drop(stop_when_dropped);
+        samples
+    });
+    let (early, late) = samples.split_at(samples.len() / 2);
+    let [early, late] = [early, late].map(|samples| samples.iter().max().copied().unwrap());
+    let (requests, reloads) = (50 * number.into_inner(), samples.len());
+    tell(&format!("soak: {requests} requests, {reloads} reloads, at most {early} bytes early and {late} late"));
+    assert!(late < early + (8 << 20), "{early} bytes, then {late}, after {requests} requests and {reloads} reloads");
+    // Those to the upstream stay for a while.
+    eventually("the files are closed", || open_files(&gateway) <= before + 4 * CLIENTS);
+}
