@@ -40,10 +40,10 @@ impl Bootstrapped {
 
         let stalled_writes = StalledWrites::default();
         let limits = Arc::new(ConnectionLimits::new(self.fd_budget));
-        let (conf, logged) = (Arc::clone(&server.configuration), Arc::new(ProxyLogs::default()));
+        let (conf, logs) = (Arc::clone(&server.configuration), Arc::new(ProxyLogs::default()));
         let proxy = |thread| {
             let (gateway, stalled_writes) = (Arc::clone(&self.gateway), stalled_writes.clone());
-            let proxy = Proxy { gateway, lane: Worker(thread), stalled_writes, logged: Arc::clone(&logged) };
+            let proxy = Proxy { gateway, worker: Worker(thread), stalled_writes, logs: Arc::clone(&logs) };
             Arc::new(http_proxy(&conf, proxy))
         };
         let proxies: Vec<_> = (0..self.threads).map(proxy).collect();

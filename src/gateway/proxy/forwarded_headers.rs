@@ -1,4 +1,4 @@
-//! Tells the upstream who the client is, in fields that it can believe.
+//! Writes the request fields that tell the upstream who the client is, and removes those that others have forged.
 
 use std::net::IpAddr;
 
@@ -7,70 +7,73 @@ use http::header::{HOST, HeaderName, InvalidHeaderValue};
 use http::{HeaderMap, HeaderValue};
 
 use crate::gateway::response::request_id;
+use crate::gateway::server::scheme::Scheme;
 use crate::limit::request::address_text;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Who sent a request, as far as the upstream is told.
+/// What the upstream is told about the client of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Client<'a> {
     pub peer: IpAddr,
-    /// Whether that peer is believed about the client.
+    /// Whether what the peer says of the client is believed.
     pub trusted_peer: bool,
+    /// Of the connection.
+    pub scheme: Scheme,
     pub request_id: &'a HeaderValue,
 }
 
-/// What a request says of its way here.
+/// The fields of a request that say where it came from, as far as they are read before it is decided.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Said<'h> {
+pub struct IncomingFields<'h> {
     pub request_id: Option<&'h HeaderValue>,
     pub forwarded_for: bool,
 }
 
-impl<'h> Said<'h> {
-    /// In one pass: most requests say neither, and have few fields.
-    pub fn by(headers: &'h HeaderMap) -> Said<'h> {
-        let mut said = Said::default();
+impl<'h> IncomingFields<'h> {
+    /// In one pass: most requests have neither, and few fields.
+    pub fn of(headers: &'h HeaderMap) -> IncomingFields<'h> {
+        let mut incoming = IncomingFields::default();
         for (name, value) in headers {
             match name.as_str() {
-                "x-request-id" => said.request_id = said.request_id.or(Some(value)),
-                "x-forwarded-for" => said.forwarded_for = true,
+                "x-request-id" => incoming.request_id = incoming.request_id.or(Some(value)),
+                "x-forwarded-for" => incoming.forwarded_for = true,
                 _ => {}
             }
         }
-        said
+        incoming
     }
 }
 
-/// What no other spelling may take the place of.
+/// Fields that no other spelling may imitate.
 const OURS: [&str; 5] = ["x-real-ip", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-request-id"];
 
-/// What the upstream is told of the client: `Host` as sent, and forwarding fields that it can believe.
+/// Replaces the forwarding fields by ones that the upstream can believe. `Host` stays as it was sent.
 pub fn apply(headers: &mut HeaderMap, client: Client<'_>) {
     const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
     const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
     headers.reserve(4);
-    // Ours alone to say, or a trusted peer's: what others sent under these names goes no further. Nor does what an upstream
-    // may take for them, whoever sent it: where names become those of variables, `X_Real_IP` is `X-Real-IP`.
-    let ours = |name: &HeaderName| {
+    // Only the gateway or a trusted peer may set these: what others sent under these names is not forwarded. Nor is a name
+    // that an upstream may take for one of them, from any peer: where names become variables, `X_Real_IP` is `X-Real-IP`.
+    let is_forged = |name: &HeaderName| {
         let name = name.as_str();
         if name.bytes().any(|byte| matches!(byte, b'_' | b'.')) {
             let folded = name.replace(['_', '.'], "-");
             return folded.starts_with("x-tollgate-") || folded.starts_with("ratelimit") || OURS.contains(&&*folded);
         }
-        let hearsay = matches!(name, "forwarded" | "x-real-ip") && !client.trusted_peer;
-        hearsay || name.starts_with("x-tollgate-") || name.starts_with("ratelimit")
+        let untrusted = matches!(name, "forwarded" | "x-real-ip") && !client.trusted_peer;
+        untrusted || name.starts_with("x-tollgate-") || name.starts_with("ratelimit")
     };
-    while let Some(name) = headers.keys().find(|name| ours(name)).cloned() {
+    while let Some(name) = headers.keys().find(|name| is_forged(name)).cloned() {
         headers.remove(name);
     }
     let trusted = client.trusted_peer;
-    // Built of what were header values, and an address.
+    // Built of header values and an address, it is one.
     if let Ok(chain) = chain(headers, client) {
         headers.insert(FORWARDED_FOR, chain);
     }
     if !(trusted && headers.contains_key(&FORWARDED_PROTO)) {
-        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static(client.scheme.name()));
     }
     if !(trusted && headers.contains_key(&FORWARDED_HOST)) {
         match headers.get(HOST).cloned() {
@@ -81,7 +84,7 @@ pub fn apply(headers: &mut HeaderMap, client: Client<'_>) {
     headers.insert(request_id::NAME, client.request_id.clone());
 }
 
-/// Who the request has come by, as far as it is believed, and the peer.
+/// The believed addresses that the request passed through, with the peer at the end.
 fn chain(headers: &HeaderMap, client: Client<'_>) -> Result<HeaderValue, InvalidHeaderValue> {
     let peer = address_text(client.peer);
     if !client.trusted_peer {
@@ -94,4 +97,30 @@ fn chain(headers: &HeaderMap, client: Client<'_>) -> Result<HeaderValue, Invalid
     }
     chain.extend_from_slice(peer.as_bytes());
     HeaderValue::from_maybe_shared(Bytes::from(chain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The scheme that the upstream is told of a request with this field.
+    fn forwarded_proto(scheme: Scheme, sent: Option<&'static str>, trusted_peer: bool) -> HeaderValue {
+        let mut headers = HeaderMap::new();
+        if let Some(sent) = sent {
+            headers.insert("x-forwarded-proto", HeaderValue::from_static(sent));
+        }
+        let peer = IpAddr::from([192, 0, 2, 1]);
+        apply(&mut headers, Client { peer, trusted_peer, scheme, request_id: &HeaderValue::from_static("a") });
+        headers.remove("x-forwarded-proto").unwrap()
+    }
+
+    #[test]
+    fn the_forwarded_scheme_is_that_of_the_connection_unless_a_trusted_peer_names_one() {
+        for (scheme, name) in [(Scheme::Http, "http"), (Scheme::Https, "https")] {
+            assert_eq!(forwarded_proto(scheme, None, false), name);
+            assert_eq!(forwarded_proto(scheme, None, true), name);
+            assert_eq!(forwarded_proto(scheme, Some("other"), false), name);
+            assert_eq!(forwarded_proto(scheme, Some("other"), true), "other");
+        }
+    }
 }

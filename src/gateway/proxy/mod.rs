@@ -4,6 +4,7 @@
 //! request's [`Exchange`], and none of them loads another. A refusal is written in `request_filter` and never
 //! reaches the upstream.
 
+mod exchange;
 mod forwarded_headers;
 mod hop_by_hop;
 mod proxy_error;
@@ -12,42 +13,41 @@ mod session;
 mod untrusted_forwarded_for;
 
 use std::any::Any;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use http::StatusCode;
 use http::request::Parts;
-use http::{HeaderValue, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
 use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, Session};
 use pingora::upstreams::peer::HttpPeer;
-use pingora::{Error, ErrorSource, ErrorType, Result};
+use pingora::{Error, ErrorType, Result};
 
 use super::enforcement::{Arrival, Decided, Decision, PaymentRecord, decide};
-use super::response::pending_fields::{PendingFields, RawFields};
-use super::response::problem::ProblemResponse;
-use super::response::ratelimit_fields::RateFields;
+use super::response::problem::{ProblemResponse, Reuse};
 use super::response::request_id;
+use super::response::response_fields::ResponseFields;
 use super::runtime::log_throttle::LogThrottle;
 use super::runtime::stalled_writes::StalledWrites;
 use super::runtime::supervise;
+use super::server::connection_handle::ConnectionHandle;
 use super::state::GatewayState;
 use super::telemetry::access_log::request_end::RequestEnd;
 use super::telemetry::labels::{DEFAULT, Origin, UpstreamError};
-use super::telemetry::trace::{EndedRequest, RequestTrace, UpstreamCall};
-use super::upstream::{Upstream, Window};
+use super::telemetry::trace::{EndedRequest, UpstreamCall};
+use super::upstream::Window;
 use crate::access_log_line::Kind;
-use crate::base::time::Timestamp;
 use crate::decision::refusal::Refusal;
 use crate::limit::request::Request;
 use crate::store::{Caller, Worker};
-use forwarded_headers::{Client, Said};
-use proxy_error::{is_silence, upstream_error, violation, words};
+use exchange::Exchange;
+use forwarded_headers::{Client, IncomingFields};
+use proxy_error::{describe, response_status, upstream_error};
 use request_record::RequestRecord;
-use session::{answered, is_all_there, is_waiting_for_client};
-use untrusted_forwarded_for::Hearsay;
+use session::{asks_for_upgrade, response_code};
+use untrusted_forwarded_for::UntrustedForwardedFor;
 
 /// Of answers before the answer. An honest upstream has one or two; nothing else ends a flood of them.
 const MOST_INTERIM: u8 = 32;
@@ -57,46 +57,16 @@ const MOST_INTERIM: u8 = 32;
 pub struct Proxy {
     pub gateway: Arc<GatewayState>,
     /// Which of the threads it is.
-    pub lane: Worker,
+    pub worker: Worker,
     pub stalled_writes: StalledWrites,
-    pub logged: Arc<ProxyLogs>,
+    pub logs: Arc<ProxyLogs>,
 }
 
 /// What keeps the proxy's log lines few, for all threads.
 #[derive(Debug, Default)]
 pub struct ProxyLogs {
     pub upstream_failures: LogThrottle,
-    pub untrusted_forwarded_for: Hearsay,
-}
-
-/// What is known of one request.
-#[derive(Debug)]
-pub struct Exchange {
-    started: Timestamp,
-    request_id: HeaderValue,
-    peer: IpAddr,
-    /// Whether that peer is believed about the client.
-    trusted_peer: bool,
-    /// For the upstream's answer.
-    fields: Option<Box<RateFields>>,
-    /// Of its connection.
-    addendum: PendingFields,
-    /// Where it goes, once it has been let through.
-    upstream: Option<Arc<Upstream>>,
-    origin: Origin,
-    /// How many addresses have been tried in vain.
-    attempts: usize,
-    addresses: usize,
-    /// Whether it has been sent a second time.
-    repeated: bool,
-    /// When the request went to the upstream; none if it never did.
-    forwarded: Option<Timestamp>,
-    /// How many 1xx have come.
-    interim: u8,
-    upstream_error: Option<UpstreamError>,
-    /// None: it is neither written down nor traced.
-    record: Option<RequestRecord>,
-    trail: RequestTrace,
+    pub untrusted_forwarded_for: UntrustedForwardedFor,
 }
 
 #[async_trait]
@@ -104,102 +74,90 @@ impl ProxyHttp for Proxy {
     type CTX = Exchange;
 
     fn new_ctx(&self) -> Exchange {
-        Exchange {
-            started: self.gateway.clock.now(),
-            request_id: HeaderValue::from_static(""),
-            trusted_peer: false,
-            peer: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            fields: None,
-            addendum: PendingFields::NOWHERE,
-            upstream: None,
-            origin: Origin::Gateway,
-            attempts: 0,
-            addresses: 0,
-            repeated: false,
-            forwarded: None,
-            interim: 0,
-            upstream_error: None,
-            record: None,
-            trail: RequestTrace::NONE,
-        }
+        Exchange::new(self.gateway.clock.now())
     }
 
-    /// The front door hands this on, which writes the answer's head.
-    fn on_connection_reuse(&self, _: &mut Session, passage: &mut Exchange, context: Box<dyn Any + Send + Sync>) {
-        if let Ok(addendum) = context.downcast::<PendingFields>() {
-            passage.addendum = *addendum;
+    /// Takes what the server hands on with every request, the first one included. Pingora calls this for HTTP/1 only.
+    fn on_connection_reuse(&self, _: &mut Session, exchange: &mut Exchange, context: Box<dyn Any + Send + Sync>) {
+        if let Ok(handle) = context.downcast::<ConnectionHandle>() {
+            exchange.connection = Some(*handle);
         }
     }
 
     /// None: what is not built in costs nothing.
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
-    async fn early_request_filter(&self, session: &mut Session, _: &mut Exchange) -> Result<()> {
+    async fn early_request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
         if self.gateway.is_draining() {
             session.set_keepalive(None);
         }
-        // The stream behind the session keeps the time.
-        session.set_read_timeout(None);
+        if exchange.connection.is_some() {
+            // The stream behind the session enforces the timeout of the request's body.
+            session.set_read_timeout(None);
+        }
         Ok(())
     }
 
-    async fn request_filter(&self, session: &mut Session, passage: &mut Exchange) -> Result<bool> {
+    async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
         let snapshot = self.gateway.snapshot.load();
         let head = session.req_header();
         supervise::stumble(head.uri.path());
-        let said = Said::by(&head.headers);
-        passage.request_id = request_id::keep_or_make(said.request_id);
-        passage.peer = session
+        let incoming = IncomingFields::of(&head.headers);
+        exchange.request_id = request_id::keep_or_make(incoming.request_id);
+        exchange.peer = session
             .client_addr()
             .and_then(|address| address.as_inet())
-            .map_or(passage.peer, |address| address.ip().to_canonical());
-        passage.trusted_peer = snapshot.config.client_ip.trusts(passage.peer);
-        if !passage.trusted_peer && said.forwarded_for && self.logged.untrusted_forwarded_for.is_news(passage.peer) {
+            .map_or(exchange.peer, |address| address.ip().to_canonical());
+        exchange.trusted_peer = snapshot.config.client_ip.trusts(exchange.peer);
+        if !exchange.trusted_peer
+            && incoming.forwarded_for
+            && self.logs.untrusted_forwarded_for.should_log(exchange.peer)
+        {
             let hint = "if this is a proxy of yours, name it in client_ip.trusted_proxies";
-            log::info!(peer:% = passage.peer, hint; "X-Forwarded-For of an untrusted peer is ignored");
+            log::info!(peer:% = exchange.peer, hint; "X-Forwarded-For of an untrusted peer is ignored");
         }
-        let client = snapshot.config.client_ip.client(passage.peer, &head.headers);
+        let client = snapshot.config.client_ip.client(exchange.peer, &head.headers);
         let request = Request { head, client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
         let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
         let caller = caller.map(|socket| socket as Arc<dyn Caller>);
-        passage.trail = self.gateway.tracer.begin(&head.headers, passage.started);
-        let arrival = Arrival { lane: self.lane, at: passage.started, caller: passage.trail.link(caller) };
-        let recorded = snapshot.access_log.is_some() || passage.trail.is_sampled();
+        exchange.trace = self.gateway.tracer.begin(&head.headers, exchange.started);
+        let arrival = Arrival { lane: self.worker, at: exchange.started, caller: exchange.trace.link(caller) };
+        let recorded = snapshot.access_log.is_some() || exchange.trace.is_sampled();
         let payment = if recorded { PaymentRecord::Keep } else { PaymentRecord::Discard };
         let Decided { decision, identity, payment } =
             decide(&self.gateway, &snapshot, &request, arrival, payment).await;
-        passage.record = recorded.then(|| RequestRecord {
+        exchange.record = recorded.then(|| RequestRecord {
             snapshot: Arc::clone(&snapshot),
             client,
             identity,
             payment,
-            decision: self.gateway.clock.now().since(passage.started),
+            decision: self.gateway.clock.now().since(exchange.started),
             refusal: None,
         });
         match decision {
             Decision::Pass(fields) => {
-                passage.fields = fields;
-                passage.upstream = Some(Arc::clone(&snapshot.upstream));
+                exchange.fields = fields;
+                exchange.upstream = Some(Arc::clone(&snapshot.upstream));
                 Ok(false)
             }
             Decision::Refuse(response) => {
                 let refusal = &response.refusal;
                 self.gateway.metrics.http.count_refusal(refusal.reason);
-                if let Some(record) = &mut passage.record {
+                if let Some(record) = &mut exchange.record {
                     record.refusal = Some((refusal.reason, refusal.retry_after));
                 }
-                let (id, addendum) = (&passage.request_id, &passage.addendum);
-                response.problem().write(session, id, addendum, self.gateway.is_draining()).await?;
+                let (id, pending) = (&exchange.request_id, exchange.pending_fields());
+                response.problem().write(session, id, pending, self.reuse()).await?;
                 Ok(true)
             }
             Decision::Gone => Err(Error::new_down(ErrorType::ConnectionClosed)),
         }
     }
 
-    async fn upstream_peer(&self, session: &mut Session, passage: &mut Exchange) -> Result<Box<HttpPeer>> {
+    async fn upstream_peer(&self, session: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
         // Looked for first without waiting: that is every request but the first few.
         let window = self.window();
-        let found = match &passage.upstream {
+        let found = match &exchange.upstream {
             Some(upstream) => match upstream.known_peer(window) {
                 Some(found) => Some(found),
                 None => upstream.first_peer(window).await,
@@ -207,13 +165,14 @@ impl ProxyHttp for Proxy {
             None => None,
         };
         let Some((mut peer, addresses)) = found else {
-            passage.upstream_error = Some(UpstreamError::Unresolved);
+            exchange.upstream_error = Some(UpstreamError::Unresolved);
             return Err(Error::new_up(ErrorType::ConnectError));
         };
-        passage.addresses = addresses;
-        if is_all_there(session) {
-            // The front door keeps the time.
-            peer.options.read_timeout = None;
+        exchange.addresses = addresses;
+        if let Some(connection) = &exchange.connection
+            && !asks_for_upgrade(session)
+        {
+            connection.read_timeout().take_from(&mut peer.options);
         }
         Ok(peer)
     }
@@ -225,9 +184,9 @@ impl ProxyHttp for Proxy {
         _: &HttpPeer,
         _: std::os::fd::RawFd,
         _: Option<&Digest>,
-        passage: &mut Exchange,
+        exchange: &mut Exchange,
     ) -> Result<()> {
-        passage.forwarded = Some(self.gateway.clock.now());
+        exchange.forwarded = Some(self.gateway.clock.now());
         Ok(())
     }
 
@@ -236,14 +195,14 @@ impl ProxyHttp for Proxy {
         &self,
         _: &mut Session,
         peer: &HttpPeer,
-        passage: &mut Exchange,
+        exchange: &mut Exchange,
         mut error: Box<Error>,
     ) -> Box<Error> {
-        if let Some(upstream) = &passage.upstream {
+        if let Some(upstream) = &exchange.upstream {
             upstream.avoid(peer);
         }
-        passage.attempts += 1;
-        error.set_retry(passage.attempts < passage.addresses);
+        exchange.attempts += 1;
+        error.set_retry(exchange.attempts < exchange.addresses);
         error
     }
 
@@ -254,17 +213,17 @@ impl ProxyHttp for Proxy {
         _: &HttpPeer,
         session: &mut Session,
         mut error: Box<Error>,
-        passage: &mut Exchange,
+        exchange: &mut Exchange,
         reused: bool,
     ) -> Box<Error> {
         let repeatable = session.req_header().method.is_idempotent() && !session.as_ref().retry_buffer_truncated();
-        if repeatable && !passage.repeated {
+        if repeatable && !exchange.repeated {
             error.retry.decide_reuse(reused);
         } else {
             error.set_retry(false);
         }
         if error.retry() {
-            passage.repeated = true;
+            exchange.repeated = true;
             self.gateway.metrics.http.count_upstream_error(upstream_error(error.etype()));
         }
         error
@@ -273,9 +232,9 @@ impl ProxyHttp for Proxy {
     /// Runs again for each address that is tried, on a fresh copy of the request.
     async fn upstream_request_filter(
         &self,
-        _: &mut Session,
+        session: &mut Session,
         request: &mut RequestHeader,
-        passage: &mut Exchange,
+        exchange: &mut Exchange,
     ) -> Result<()> {
         // Taken apart and put together again: header names go out in lower case, as Envoy and HAProxy send them, and
         // three quarters of what keeping their case would cost are saved. A target that its URI does not spell
@@ -284,9 +243,11 @@ impl ProxyHttp for Proxy {
         let target = (!spelt).then(|| request.raw_path().to_vec());
         let mut parts =
             Parts::from(std::mem::replace(request, RequestHeader::from(http::Request::new(()).into_parts().0)));
-        let client = Client { peer: passage.peer, trusted_peer: passage.trusted_peer, request_id: &passage.request_id };
+        let scheme = exchange.scheme(session);
+        let Exchange { peer, trusted_peer, ref request_id, .. } = *exchange;
+        let client = Client { peer, trusted_peer, scheme, request_id };
         forwarded_headers::apply(&mut parts.headers, client);
-        passage.trail.inject(&mut parts.headers);
+        exchange.trace.inject(&mut parts.headers);
         *request = RequestHeader::from(parts);
         match target {
             Some(target) => request.set_raw_path(&target),
@@ -298,15 +259,15 @@ impl ProxyHttp for Proxy {
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        passage: &mut Exchange,
+        exchange: &mut Exchange,
     ) -> Result<()> {
         if self.gateway.is_draining() {
             // Also for what was under way when draining began.
             session.set_keepalive(None);
         }
         if response.status.is_informational() && response.status != StatusCode::SWITCHING_PROTOCOLS {
-            passage.interim += 1;
-            let endless = passage.interim > MOST_INTERIM;
+            exchange.interim += 1;
+            let endless = exchange.interim > MOST_INTERIM;
             return if endless { Err(Error::new_up(ErrorType::InvalidHTTPHeader)) } else { Ok(()) };
         }
         // Without having been asked for, it would make a tunnel of a connection on which the client sends requests.
@@ -317,31 +278,27 @@ impl ProxyHttp for Proxy {
         if response.status != StatusCode::SWITCHING_PROTOCOLS {
             hop_by_hop::take_off(response);
         }
-        passage.origin = Origin::Upstream;
+        exchange.origin = Origin::Upstream;
         response.remove_header(&request_id::NAME);
-        let mut lines = RawFields::default();
-        lines.field("X-Request-Id", &passage.request_id);
-        if let Some(fields) = &passage.fields {
-            fields.write(response, &mut lines);
-        }
-        passage.addendum.put(lines);
-        Ok(())
+        let rate_limits = exchange.fields.as_deref().map(|fields| fields.merge_with(response));
+        let fields = ResponseFields { request_id: &exchange.request_id, problem: None, rate_limits };
+        fields.add(response, exchange.pending_fields())
     }
 
-    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, passage: &mut Exchange) -> FailToProxy {
-        let status = self.status_of(error, session, passage);
-        let too_late = answered(session).is_some();
-        if status > 0 && !too_late {
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {
+        let status = response_status(error, session, exchange);
+        let responded = response_code(session).is_some();
+        if status > 0 && !responded {
             // A request that the upstream has begun to see counts as its, whatever the client made of it then.
-            let begun = passage.forwarded.is_some() && matches!(status, 400 | 408 | 413);
-            passage.origin = if begun { Origin::Upstream } else { Origin::Gateway };
+            let begun = exchange.forwarded.is_some() && matches!(status, 400 | 408 | 413);
+            exchange.origin = if begun { Origin::Upstream } else { Origin::Gateway };
             // What is left of the request cannot be told from a next one.
             session.set_keepalive(None);
             let refusal = matches!(status, 400 | 408 | 413).then(|| Refusal::bad_request(status));
-            let reply = match &refusal {
+            let response = match &refusal {
                 Some(refusal) => {
                     self.gateway.metrics.http.count_refusal(refusal.reason);
-                    if let Some(record) = &mut passage.record {
+                    if let Some(record) = &mut exchange.record {
                         record.refusal = Some((refusal.reason, refusal.retry_after));
                     }
                     ProblemResponse::refusal(refusal)
@@ -349,10 +306,10 @@ impl ProxyHttp for Proxy {
                 None => ProblemResponse::fault(status),
             };
             // What was charged stays charged, and is shown.
-            let reply = ProblemResponse { fields: passage.fields.as_deref(), ..reply };
-            let (id, addendum) = (&passage.request_id, &passage.addendum);
-            if let Err(error) = reply.write(session, id, addendum, self.gateway.is_draining()).await {
-                log::debug!(error = words(&error); "answer not written");
+            let response = ProblemResponse { fields: exchange.fields.as_deref(), ..response };
+            let (id, pending) = (&exchange.request_id, exchange.pending_fields());
+            if let Err(error) = response.write(session, id, pending, self.reuse()).await {
+                log::debug!(error = describe(&error); "response not written");
             }
         }
         FailToProxy { error_code: status, can_reuse_downstream: false }
@@ -373,49 +330,49 @@ impl ProxyHttp for Proxy {
         true
     }
 
-    async fn logging(&self, session: &mut Session, error: Option<&Error>, passage: &mut Exchange) {
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, exchange: &mut Exchange) {
         let now = self.gateway.clock.now();
         let metrics = &self.gateway.metrics;
-        let code = match answered(session) {
+        let code = match response_code(session) {
             Some(code) => code,
             // The client went away: the code that nginx logs for it. If the upstream saw the request, it counts as its.
             None => {
-                passage.origin = if passage.forwarded.is_some() { Origin::Upstream } else { Origin::Gateway };
+                exchange.origin = if exchange.forwarded.is_some() { Origin::Upstream } else { Origin::Gateway };
                 499
             }
         };
-        metrics.http.count_response(session.req_header().method.as_str(), code, passage.origin);
-        let duration = now.since(passage.started);
-        metrics.http.request_duration(passage.origin).record(duration.seconds());
-        let upstream = passage.forwarded.map(|forwarded| now.since(forwarded));
+        metrics.http.count_response(session.req_header().method.as_str(), code, exchange.origin);
+        let duration = now.since(exchange.started);
+        metrics.http.request_duration(exchange.origin).record(duration.seconds());
+        let upstream = exchange.forwarded.map(|forwarded| now.since(forwarded));
         if let Some(upstream) = upstream {
             metrics.http.upstream_duration.record(upstream.seconds());
         }
         if let Some(error) = error {
-            self.report(error, code, passage);
+            self.report(error, code, exchange);
         }
-        if let Some(record) = &passage.record {
-            let whole = error.is_none() && passage.origin == Origin::Upstream;
+        if let Some(record) = &exchange.record {
+            let whole = error.is_none() && exchange.origin == Origin::Upstream;
             let end = RequestEnd {
                 kind: record.kind(if whole { Kind::Allowed } else { Kind::Error }),
-                request_id: &passage.request_id,
+                request_id: &exchange.request_id,
                 method: session.req_header().method.as_str(),
                 code,
-                origin: passage.origin,
+                origin: exchange.origin,
                 duration,
                 upstream,
                 request_bytes: session.body_bytes_read(),
                 response_bytes: session.body_bytes_sent(),
             };
             record.write(&end, session.req_header(), &self.gateway.clock);
-            self.gateway.tracer.end(&passage.trail, || EndedRequest {
+            self.gateway.tracer.end(&exchange.trace, || EndedRequest {
                 line: record.line(&end, session.req_header(), end.began(&self.gateway.clock)),
                 server: session.as_downstream().server_addr().and_then(|address| address.as_inet()).copied(),
-                upstream: passage.upstream.as_ref().map(|upstream| UpstreamCall {
+                upstream: exchange.upstream.as_ref().map(|upstream| UpstreamCall {
                     host: upstream.host(),
                     port: upstream.port(),
-                    status: answered(session).filter(|_| passage.origin == Origin::Upstream),
-                    error: passage.upstream_error,
+                    status: response_code(session).filter(|_| exchange.origin == Origin::Upstream),
+                    error: exchange.upstream_error,
                 }),
             });
         }
@@ -425,45 +382,23 @@ impl ProxyHttp for Proxy {
 impl Proxy {
     /// How far ahead of its client a response is read.
     fn window(&self) -> Window {
-        if self.stalled_writes.are_many() { Window::Narrow } else { Window::Whole }
+        if self.stalled_writes.is_above_threshold() { Window::Narrow } else { Window::Whole }
     }
 
-    /// What the client is told of an error; 0 when there is nobody to tell.
-    fn status_of(&self, error: &Error, session: &mut Session, passage: &mut Exchange) -> u16 {
-        if let Some(violation) = violation(error) {
-            return violation.status();
-        }
-        if is_silence(error) {
-            passage.upstream_error = Some(UpstreamError::ReadTimeout);
-            return 504;
-        }
-        match (error.etype(), error.esource()) {
-            (ErrorType::HTTPStatus(code), _) => *code,
-            // The upstream has waited for a part of the body, as we have.
-            (ErrorType::ReadTimedout, ErrorSource::Upstream) if is_waiting_for_client(session) => 408,
-            (kind, ErrorSource::Upstream) => {
-                let failure = passage.upstream_error.unwrap_or(upstream_error(kind));
-                passage.upstream_error = Some(failure);
-                match failure {
-                    UpstreamError::ConnectTimeout | UpstreamError::ReadTimeout | UpstreamError::WriteTimeout => 504,
-                    _ => 502,
-                }
-            }
-            (ErrorType::InvalidHTTPHeader, ErrorSource::Downstream) => 400,
-            (_, ErrorSource::Downstream) => 0,
-            _ => 500,
-        }
+    /// Responses close their connections while the process drains.
+    fn reuse(&self) -> Reuse {
+        if self.gateway.is_draining() { Reuse::Close } else { Reuse::Allowed }
     }
 
-    fn report(&self, error: &Error, code: u16, passage: &Exchange) {
-        let id = passage.request_id.to_str().unwrap_or_default();
-        match passage.upstream_error {
+    fn report(&self, error: &Error, code: u16, exchange: &Exchange) {
+        let id = exchange.request_id.to_str().unwrap_or_default();
+        match exchange.upstream_error {
             Some(kind) => {
                 self.gateway.metrics.http.count_upstream_error(kind);
-                let Some(requests) = self.logged.upstream_failures.say(self.gateway.clock.now()) else { return };
-                log::warn!(kind = kind.name(), code, requests, request_id = id, error = words(error); "upstream failed");
+                let Some(requests) = self.logs.upstream_failures.say(self.gateway.clock.now()) else { return };
+                log::warn!(kind = kind.name(), code, requests, request_id = id, error = describe(error); "upstream failed");
             }
-            None => log::debug!(code, request_id = id, error = words(error); "request not finished"),
+            None => log::debug!(code, request_id = id, error = describe(error); "request not finished"),
         }
     }
 }

@@ -1,14 +1,18 @@
-//! Reads what Pingora says went wrong: whose fault it is, and what may be said of it.
+//! Reads Pingora's errors: whose fault one is, and what of it may be logged.
 
 use std::io;
 
-use pingora::{Error, ErrorType};
+use pingora::proxy::Session;
+use pingora::{Error, ErrorSource, ErrorType};
 
-use crate::gateway::server::http1::{BodyError, UpstreamTimedOut};
+use super::exchange::Exchange;
+use super::session::is_waiting_for_client;
+use crate::gateway::server::http1::BodyError;
 use crate::gateway::telemetry::labels::UpstreamError;
+use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
 
-/// What has happened, without what was read: Pingora's own text has all of a head in it that cannot be one.
-pub fn words(error: &Error) -> String {
+/// What has happened, without bytes of the peer's: Pingora's own text contains the whole of an invalid head.
+pub fn describe(error: &Error) -> String {
     let kind = error.etype().as_str();
     match error.root_cause().downcast_ref::<io::Error>() {
         Some(cause) => format!("{kind}: {cause}"),
@@ -16,18 +20,45 @@ pub fn words(error: &Error) -> String {
     }
 }
 
-/// What the client has done that its request could not be followed to its end.
-pub fn violation(error: &Error) -> Option<BodyError> {
-    ours(error)?.downcast_ref::<BodyError>().copied()
+/// The status of the response to a request that failed; 0 if the client has gone. Records how the upstream failed.
+pub fn response_status(error: &Error, session: &mut Session, exchange: &mut Exchange) -> u16 {
+    if let Some(invalid) = body_error(error) {
+        return invalid.status();
+    }
+    if is_upstream_timeout(error) {
+        exchange.upstream_error = Some(UpstreamError::ReadTimeout);
+        return 504;
+    }
+    match (error.etype(), error.esource()) {
+        (ErrorType::HTTPStatus(code), _) => *code,
+        // The upstream was waiting for a part of the body, as the gateway was.
+        (ErrorType::ReadTimedout, ErrorSource::Upstream) if is_waiting_for_client(session) => 408,
+        (kind, ErrorSource::Upstream) => {
+            let failure = exchange.upstream_error.unwrap_or(upstream_error(kind));
+            exchange.upstream_error = Some(failure);
+            match failure {
+                UpstreamError::ConnectTimeout | UpstreamError::ReadTimeout | UpstreamError::WriteTimeout => 504,
+                _ => 502,
+            }
+        }
+        (ErrorType::InvalidHTTPHeader, ErrorSource::Downstream) => 400,
+        (_, ErrorSource::Downstream) => 0,
+        _ => 500,
+    }
 }
 
-/// Whether the upstream has said nothing for too long, as the front door has found.
-pub fn is_silence(error: &Error) -> bool {
-    ours(error).is_some_and(|cause| cause.is::<UpstreamTimedOut>())
+/// Why the request's body could not be read to its end, if our stream has found that.
+fn body_error(error: &Error) -> Option<BodyError> {
+    stream_error(error)?.downcast_ref::<BodyError>().copied()
 }
 
-/// What the front door has said of a connection.
-fn ours(error: &Error) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+/// Whether the client's connection, to which the read timeout was delegated, has found that the upstream exceeded it.
+fn is_upstream_timeout(error: &Error) -> bool {
+    stream_error(error).is_some_and(|cause| cause.is::<UpstreamTimedOut>())
+}
+
+/// The error that our stream has returned to Pingora.
+fn stream_error(error: &Error) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
     error.root_cause().downcast_ref::<io::Error>()?.get_ref()
 }
 

@@ -1,32 +1,39 @@
-//! What can be seen of a session: how far its request and its answer have come, and whether its client is still there.
+//! Reads the state of a Pingora session: its request, its response so far, and whether its client is still connected.
 
 use http::StatusCode;
 use http::header::{EXPECT, UPGRADE};
 use pingora::protocols::SocketDigest;
 use pingora::proxy::Session;
 
+use crate::gateway::server::scheme::Scheme;
 use crate::store::Caller;
 
 impl Caller for SocketDigest {
     fn has_left(&self) -> bool {
-        // Of the kernel's states of a TCP connection, the one in which both sides may still speak.
+        // Of the kernel's states of a TCP connection, the one in which both sides may still send.
         const ESTABLISHED: u8 = 1;
         self.tcp_info().is_some_and(|tcp| tcp.tcpi_state != ESTABLISHED)
     }
 }
 
-/// Whether a request ends with its head, and is no tunnel.
-pub fn is_all_there(session: &mut Session) -> bool {
-    session.as_downstream_mut().is_body_empty() && !session.req_header().headers.contains_key(UPGRADE)
+/// The scheme of the client's connection.
+pub fn scheme(session: &Session) -> Scheme {
+    Scheme::of(session.digest().and_then(|digest| digest.ssl_digest.as_ref()))
 }
 
-/// Whether more of the body was to come. Who asks to be told to go on may wait for that.
+/// Whether the client wants another protocol, after which Pingora no longer knows where the request ends.
+pub fn asks_for_upgrade(session: &Session) -> bool {
+    session.req_header().headers.contains_key(UPGRADE)
+}
+
+/// Whether the request body is incomplete. Requests with `Expect: 100-continue` do not count: their clients may be waiting
+/// for us.
 pub fn is_waiting_for_client(session: &mut Session) -> bool {
     !session.is_body_done() && !session.req_header().headers.contains_key(EXPECT)
 }
 
-/// The code of the answer that has gone out; a 1xx before it is none.
-pub fn answered(session: &Session) -> Option<u16> {
+/// The status code of the response that has been sent; an interim response (1xx) does not count.
+pub fn response_code(session: &Session) -> Option<u16> {
     let status = session.response_written()?.status;
     (!status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS).then_some(status.as_u16())
 }

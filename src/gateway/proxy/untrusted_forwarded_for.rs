@@ -1,7 +1,7 @@
-//! Notices peers that keep sending an `X-Forwarded-For` which is not believed, and says once how to believe it.
+//! Decides when to log that a peer keeps sending an `X-Forwarded-For` which is ignored: once for each peer.
 //!
-//! It is mostly a proxy that nobody told us of, and then all of its clients share one bucket. Anybody can send the field,
-//! so what is remembered is bounded, and once it is full nothing more is said.
+//! Mostly it is a proxy that is missing in `client_ip.trusted_proxies`, and then all of its clients share one bucket. Any
+//! client can send the field, so the number of peers that are remembered is bounded; once it is reached, no others are logged.
 
 use std::net::IpAddr;
 
@@ -11,19 +11,20 @@ use parking_lot::RwLock;
 const MOST: usize = 64;
 
 #[derive(Debug, Default)]
-pub struct Hearsay(RwLock<Vec<Sender>>);
+pub struct UntrustedForwardedFor(RwLock<Vec<Sender>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sender {
     address: IpAddr,
-    /// One request may be anybody's idea; who does it twice does it always.
+    /// Whether it has sent the field more than once. A single request may be an accident; a peer that repeats it does it
+    /// with every request.
     again: bool,
 }
 
-impl Hearsay {
-    /// To be called for a request of a peer that is not trusted, when it has the field. Whether to say so now.
-    pub fn is_news(&self, peer: IpAddr) -> bool {
-        // Nearly always there is nothing to write, and no thread has to wait for another.
+impl UntrustedForwardedFor {
+    /// Whether to log now. To be called for each request with the field whose peer is not trusted.
+    pub fn should_log(&self, peer: IpAddr) -> bool {
+        // Nearly always there is nothing to write, and then no thread waits for another.
         {
             let senders = self.0.read();
             match senders.iter().find(|sender| sender.address == peer) {
@@ -53,24 +54,24 @@ mod tests {
     }
 
     #[test]
-    fn the_second_request_of_a_peer_is_news_and_no_other() {
-        let hearsay = Hearsay::default();
-        let said = |number| hearsay.is_news(peer(number));
+    fn the_second_request_of_a_peer_should_log_and_no_other() {
+        let peers = UntrustedForwardedFor::default();
+        let logged = |number| peers.should_log(peer(number));
         assert_eq!(
-            [said(1), said(2), said(1), said(1), said(2), said(2), said(3)],
+            [logged(1), logged(2), logged(1), logged(1), logged(2), logged(2), logged(3)],
             [false, false, true, false, true, false, false]
         );
     }
 
     #[test]
-    fn so_many_peers_are_remembered_and_no_more() {
-        let hearsay = Hearsay::default();
+    fn the_number_of_remembered_peers_is_bounded() {
+        let peers = UntrustedForwardedFor::default();
         for number in 0..10_000 {
-            assert!(!hearsay.is_news(peer(number)));
+            assert!(!peers.should_log(peer(number)));
         }
-        assert_eq!(hearsay.0.read().len(), MOST);
-        let news = (0..10_000).filter(|number| hearsay.is_news(peer(*number))).count();
-        assert_eq!(news, MOST);
-        assert!((0..10_000).all(|number| !hearsay.is_news(peer(number))));
+        assert_eq!(peers.0.read().len(), MOST);
+        let logged = (0..10_000).filter(|number| peers.should_log(peer(*number))).count();
+        assert_eq!(logged, MOST);
+        assert!((0..10_000).all(|number| !peers.should_log(peer(number))));
     }
 }

@@ -4,3 +4,4 @@ pub mod pending_fields;
 pub mod problem;
 pub mod ratelimit_fields;
 pub mod request_id;
+pub mod response_fields;

@@ -1,37 +1,26 @@
-//! The fields of an answer's head that are ours: text, which joins the head as it passes the front door.
-//!
-//! Pingora keeps a head in two maps, where a field costs a thousand instructions: its name is read, copied and hashed for
-//! each. As text it is copied, and that is all.
+//! Holds fields as text until the head of the next response of an HTTP/1 connection is written, and joins them to it.
 
-use std::sync::Arc;
+use std::fmt;
+use std::io;
 
 use bytes::Bytes;
-use http::HeaderValue;
 use parking_lot::Mutex;
 
 const HEAD: &[u8] = b"HTTP/1.";
 const END: &[u8] = b"\r\n\r\n";
 
-/// Fields as they go over the wire.
+/// Fields as lines of an HTTP/1 head.
 #[derive(Debug, Default)]
 pub struct RawFields(Vec<u8>);
 
 impl RawFields {
-    pub fn field(&mut self, name: &'static str, value: &HeaderValue) {
-        self.line(name, value.as_bytes());
-    }
-
-    pub fn number(&mut self, name: &'static str, number: u64) {
-        self.line(name, itoa::Buffer::new().format(number).as_bytes());
-    }
-
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Neither has a line end: a name is written in our sources, a value was checked when it became one.
-    fn line(&mut self, name: &str, value: &[u8]) {
-        // Room for all that most answers have.
+    /// Neither a name nor a value may have a line end.
+    pub(super) fn push(&mut self, name: &str, value: &[u8]) {
+        // Enough for all fields of most responses.
         self.0.reserve(if self.0.is_empty() { 256 } else { name.len() + value.len() + 4 });
         for part in [name.as_bytes(), b": ", value, b"\r\n"] {
             self.0.extend_from_slice(part);
@@ -39,91 +28,127 @@ impl RawFields {
     }
 }
 
-/// What waits for the head of a connection's next answer. Whoever makes the answer knows it, and whoever writes it.
-#[derive(Clone, Debug)]
-pub struct PendingFields(Option<Arc<Mutex<RawFields>>>);
+/// The fields for the next response head of one connection. The proxy sets them, and the stream writes them.
+#[derive(Debug, Default)]
+pub struct PendingFields(Mutex<RawFields>);
+
+/// What the first bytes of a response were.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// The head of a 1xx response, after which another head follows: the fields stay pending.
+    Interim,
+    /// The response's head, for which no fields were pending.
+    Unchanged,
+    /// The response's head with the fields that were pending.
+    Head(Bytes),
+}
+
+/// Bytes that are no complete head were written while fields were pending, which no client would ever get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldsLost;
 
 impl PendingFields {
-    /// Of no connection, for a request that has not been told of its own yet.
-    pub const NOWHERE: PendingFields = PendingFields(None);
-
-    pub fn new() -> PendingFields {
-        PendingFields(Some(Arc::default()))
+    /// Replaces the fields of a response that was not written.
+    pub fn put(&self, fields: RawFields) {
+        *self.0.lock() = fields;
     }
 
-    /// These, and not what has waited so far.
-    pub fn put(&self, lines: RawFields) {
-        if let Some(waiting) = &self.0 {
-            *waiting.lock() = lines;
+    /// Joins the fields to `head`, the first bytes of a response that are written after they were put.
+    ///
+    /// # Errors
+    /// If there are fields, and these bytes do not end as a head does: nothing else could carry them.
+    pub fn join(&self, head: &[u8]) -> Result<Joined, FieldsLost> {
+        let fields = head.strip_suffix(END).filter(|_| head.starts_with(HEAD));
+        if fields.is_some() && is_interim(head) {
+            return Ok(Joined::Interim);
         }
-    }
-
-    /// The head that is being written, with what has waited for it. None when nothing has, or this is no head that ends an
-    /// exchange: a 1xx comes before it.
-    pub fn join(&self, written: &[u8]) -> Option<Bytes> {
-        let fields = written.strip_suffix(END).filter(|_| is_final(written))?;
-        let RawFields(lines) = std::mem::take(&mut *self.0.as_ref()?.lock());
-        if lines.is_empty() {
-            return None;
+        let RawFields(pending) = std::mem::take(&mut *self.0.lock());
+        match fields {
+            _ if pending.is_empty() => Ok(Joined::Unchanged),
+            Some(fields) => Ok(Joined::Head([fields, b"\r\n", &pending, b"\r\n"].concat().into())),
+            None => Err(FieldsLost),
         }
-        Some([fields, b"\r\n", &lines, b"\r\n"].concat().into())
     }
 }
 
-/// Whether bytes begin as the head of an answer does behind which no other comes.
-fn is_final(bytes: &[u8]) -> bool {
-    let status = bytes.strip_prefix(HEAD).and_then(|rest| rest.get(2..5));
-    status.is_some_and(|status| status == b"101" || !status.starts_with(b"1"))
+/// Whether a head is followed by another one. None follows a 101.
+fn is_interim(head: &[u8]) -> bool {
+    let status = head.get(HEAD.len() + 2..HEAD.len() + 5);
+    status.is_some_and(|status| status.starts_with(b"1") && status != b"101")
 }
+
+impl From<FieldsLost> for io::Error {
+    fn from(lost: FieldsLost) -> io::Error {
+        io::Error::other(lost)
+    }
+}
+
+impl fmt::Display for FieldsLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("response without a head for its fields")
+    }
+}
+
+impl std::error::Error for FieldsLost {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn waiting() -> PendingFields {
-        let mut lines = RawFields::default();
-        lines.field("X-Request-Id", &HeaderValue::from_static("a"));
-        lines.number("RateLimit-Remaining", 7);
-        let addendum = PendingFields::new();
-        addendum.put(lines);
-        addendum
+    impl Joined {
+        /// Panics if no fields were joined.
+        pub fn into_text(self) -> String {
+            let Joined::Head(head) = self else { panic!("{self:?}") };
+            String::from_utf8(head.to_vec()).unwrap()
+        }
     }
 
     const LINES: &str = "X-Request-Id: a\r\nRateLimit-Remaining: 7\r\n";
 
+    fn pending() -> PendingFields {
+        let mut fields = RawFields::default();
+        fields.push("X-Request-Id", b"a");
+        fields.push("RateLimit-Remaining", b"7");
+        let pending = PendingFields::default();
+        pending.put(fields);
+        pending
+    }
+
     #[test]
-    fn the_head_of_the_answer_has_the_lines_once_and_at_its_end() {
+    fn the_head_of_a_response_has_the_fields_once_and_at_its_end() {
         for begin in
             ["HTTP/1.1 200 OK\r\n", "HTTP/1.0 404 \r\nA: b\r\n", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n"]
         {
-            let (addendum, head) = (waiting(), format!("{begin}\r\n"));
-            assert_eq!(addendum.join(head.as_bytes()).unwrap(), format!("{begin}{LINES}\r\n"));
-            assert_eq!(addendum.join(head.as_bytes()), None);
+            let (pending, head) = (pending(), format!("{begin}\r\n"));
+            assert_eq!(pending.join(head.as_bytes()).unwrap().into_text(), format!("{begin}{LINES}\r\n"));
+            assert_eq!(pending.join(head.as_bytes()), Ok(Joined::Unchanged));
         }
     }
 
     #[test]
-    fn what_is_no_such_head_is_left_as_it_is_and_the_lines_wait() {
-        let addendum = waiting();
-        for other in [
-            "",
-            "HTTP/1.",
-            "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n",
-            "HTTP/1.1 100 Continue\r\n\r\n",
-            "ok\r\n\r\n",
-            "HTTP/1.1 200 OK\r\n",
-        ] {
-            assert_eq!(addendum.join(other.as_bytes()), None, "{other:?}");
+    fn fields_stay_pending_while_an_interim_response_is_written() {
+        let pending = pending();
+        for interim in ["HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", "HTTP/1.1 100 Continue\r\n\r\n"] {
+            assert_eq!(pending.join(interim.as_bytes()), Ok(Joined::Interim), "{interim:?}");
         }
-        assert!(addendum.join(b"HTTP/1.1 200 OK\r\n\r\n").is_some());
+        assert!(matches!(pending.join(b"HTTP/1.1 200 OK\r\n\r\n"), Ok(Joined::Head(_))));
     }
 
     #[test]
-    fn lines_of_an_answer_that_was_not_written_are_not_those_of_the_next() {
-        let addendum = waiting();
-        let mut lines = RawFields::default();
-        lines.number("Retry-After", 1);
-        addendum.put(lines);
-        assert_eq!(addendum.join(b"HTTP/1.1 429 \r\n\r\n").unwrap(), &b"HTTP/1.1 429 \r\nRetry-After: 1\r\n\r\n"[..]);
+    fn bytes_that_are_no_complete_head_are_an_error_if_fields_are_pending() {
+        for other in ["", "HTTP/1.", "HTTP/1.1 200 OK\r\n", "ok\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n", "{}"] {
+            assert_eq!(pending().join(other.as_bytes()), Err(FieldsLost), "{other:?}");
+            assert_eq!(PendingFields::default().join(other.as_bytes()), Ok(Joined::Unchanged), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn fields_of_a_response_that_was_not_written_are_not_those_of_the_next() {
+        let pending = pending();
+        let mut fields = RawFields::default();
+        fields.push("Retry-After", b"1");
+        pending.put(fields);
+        let joined = pending.join(b"HTTP/1.1 429 \r\n\r\n").unwrap().into_text();
+        assert_eq!(joined, "HTTP/1.1 429 \r\nRetry-After: 1\r\n\r\n");
     }
 }

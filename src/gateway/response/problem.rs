@@ -1,7 +1,7 @@
-//! Writes every answer of ours: refusals, faults of the upstream, faults of the request.
+//! Writes every response of the gateway itself: refusals, faults of the upstream, faults of the request.
 //!
-//! One shape for all: problem+json (RFC 9457) with the request's id, a stable reason, nothing about our insides. gRPC
-//! requests are refused in gRPC's way. The connection stays usable wherever HTTP allows.
+//! All have one shape: problem+json (RFC 9457) with the request's id and a stable reason, and nothing about our internals.
+//! gRPC requests are refused in gRPC's way. The connection stays usable wherever HTTP allows.
 
 use std::io;
 use std::time::Duration;
@@ -12,8 +12,9 @@ use pingora::http::ResponseHeader;
 use pingora::protocols::http::date::get_cached_date;
 use pingora::proxy::Session;
 
-use super::pending_fields::{PendingFields, RawFields};
+use super::pending_fields::PendingFields;
 use super::ratelimit_fields::RateFields;
+use super::response_fields::{FieldWriter, ProblemFields, ResponseFields};
 use crate::decision::reason::Reason;
 use crate::decision::refusal::{ProblemType, Refusal};
 
@@ -63,20 +64,24 @@ impl<'a> ProblemResponse<'a> {
         }
     }
 
-    /// Answers the request. `draining` closes the connection behind it.
+    /// Responds to the request. The fields that every response has are `pending` for its head, or go into its header where
+    /// nothing is pending.
+    ///
+    /// # Errors
+    /// If the client has gone, or the fields cannot be written.
     pub async fn write(
         &self,
         session: &mut Session,
         request_id: &HeaderValue,
-        addendum: &PendingFields,
-        draining: bool,
+        pending: Option<&PendingFields>,
+        reuse: Reuse,
     ) -> pingora::Result<()> {
-        prepare_connection(session, draining);
+        prepare_connection(session, reuse);
         let (mut header, body) = match is_grpc(session) {
             true => (self.grpc_header()?, String::new()),
             false => self.plain(request_id)?,
         };
-        addendum.put(self.lines(&mut header, request_id));
+        self.response_fields(request_id).add(&mut header, pending)?;
         let empty = body.is_empty() || session.req_header().method == Method::HEAD;
         session.write_response_header(Box::new(header), empty).await?;
         if !empty {
@@ -85,20 +90,31 @@ impl<'a> ProblemResponse<'a> {
         Ok(())
     }
 
-    /// The same as bytes, for a connection on which no request could be read: nothing follows them.
-    pub fn last_words(&self, method: &str, request_id: &HeaderValue) -> io::Result<Vec<u8>> {
-        let (mut header, body) = self.plain(request_id).map_err(io::Error::other)?;
-        let mut lines = self.lines(&mut header, request_id);
-        lines.field("Date", &get_cached_date());
-        lines.field("Connection", &HeaderValue::from_static("close"));
+    /// The same as the text of an HTTP/1 response, for a connection on which no request could be read, and which is closed
+    /// after it.
+    ///
+    /// # Errors
+    /// If the status is none of HTTP.
+    pub fn to_http1(&self, method: &str, request_id: &HeaderValue) -> io::Result<Vec<u8>> {
+        let (header, body) = self.plain(request_id).map_err(io::Error::other)?;
+        let mut fields = self.response_fields(request_id).to_http1();
+        let (Ok(()), Ok(())) =
+            (fields.field("Date", &get_cached_date()), fields.field("Connection", &HeaderValue::from_static("close")));
         let mut bytes = format!("HTTP/1.1 {} {}\r\n", self.status(), title(self.status())).into_bytes();
         header.header_to_h1_wire(&mut bytes);
-        bytes.extend_from_slice(lines.as_bytes());
+        bytes.extend_from_slice(fields.as_bytes());
         bytes.extend_from_slice(b"\r\n");
         if method != "HEAD" {
             bytes.extend_from_slice(body.as_bytes());
         }
         Ok(bytes)
+    }
+
+    /// The fields that every response of the gateway has, whatever its body.
+    fn response_fields<'f>(&'f self, request_id: &'f HeaderValue) -> ResponseFields<'f> {
+        let problem = ProblemFields { status: self.status(), reason: self.reason(), retry_after: self.retry_after() };
+        let rate_limits = self.fields.map(RateFields::unmerged);
+        ResponseFields { request_id, problem: Some(problem), rate_limits }
     }
 
     fn plain(&self, request_id: &HeaderValue) -> pingora::Result<(ResponseHeader, String)> {
@@ -107,30 +123,6 @@ impl<'a> ProblemResponse<'a> {
         header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))?;
         header.insert_header(CONTENT_LENGTH, HeaderValue::from(body.len()))?;
         Ok((header, body))
-    }
-
-    /// What every answer has besides what its body needs.
-    fn lines(&self, header: &mut ResponseHeader, request_id: &HeaderValue) -> RawFields {
-        let mut lines = RawFields::default();
-        lines.field("Cache-Control", &HeaderValue::from_static("no-store"));
-        lines.field("X-Request-Id", request_id);
-        if let Some(reason) = self.reason() {
-            lines.field("X-Tollgate-Reason", &HeaderValue::from_static(reason.name()));
-        }
-        if let Some(challenge) = self.reason().filter(|_| self.status() == 401).and_then(challenge) {
-            lines.field("WWW-Authenticate", &HeaderValue::from_static(challenge));
-        }
-        if self.status() == 405 {
-            // It must say (RFC 9110, section 15.5.6). Whether the upstream knows these, nobody here can tell.
-            lines.field("Allow", &HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
-        }
-        if let Some(seconds) = self.retry_after() {
-            lines.number("Retry-After", seconds);
-        }
-        if let Some(fields) = self.fields {
-            fields.write(header, &mut lines);
-        }
-        lines
     }
 
     /// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>: a response of trailers only, always HTTP 200.
@@ -154,7 +146,7 @@ impl<'a> ProblemResponse<'a> {
 
     fn body(&self, request_id: &HeaderValue) -> String {
         const TYPES: &str = "https://iana.org/assignments/http-problem-types#";
-        // An id that is not plain text was replaced when the request came in.
+        // An id that is not plain text was replaced when the request arrived.
         let id = request_id.to_str().unwrap_or_default();
         let status = self.status();
         let problem = match self.cause {
@@ -184,27 +176,24 @@ impl<'a> ProblemResponse<'a> {
     }
 }
 
-/// Keeps the connection for the next request if the rest of this one can be read away soon.
-fn prepare_connection(session: &mut Session, draining: bool) {
-    if draining {
+/// Whether the connection may be used for a next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    Allowed,
+    /// The response says `Connection: close`.
+    Close,
+}
+
+/// Keeps the connection for the next request if the rest of this one can be read and discarded soon.
+fn prepare_connection(session: &mut Session, reuse: Reuse) {
+    if reuse == Reuse::Close {
         session.set_keepalive(None);
     }
-    // A client that waits for 100 Continue will not send its body: there is nothing to read, and no way to tell where
-    // the next request begins.
+    // A client that waits for 100 Continue will not send its body: there is nothing to read, and no way to know where the
+    // next request begins.
     if !session.req_header().headers.contains_key(EXPECT) {
         session.set_close_on_response_before_downstream_finish(false);
         session.set_total_drain_timeout(Some(Duration::from_secs(2)));
-    }
-}
-
-/// The challenge in `WWW-Authenticate`, which a 401 must have (RFC 9110, section 15.5.2; RFC 6750, section 3). No scheme
-/// is registered for API keys.
-fn challenge(reason: Reason) -> Option<&'static str> {
-    match reason {
-        Reason::TokenInvalid => Some("Bearer error=\"invalid_token\""),
-        Reason::TokenMissing => Some("Bearer"),
-        Reason::KeyInvalid => Some("ApiKey"),
-        _ => None,
     }
 }
 
@@ -230,5 +219,38 @@ fn title(status: u16) -> &'static str {
         503 => "Service Unavailable",
         504 => "Gateway Timeout",
         _ => "Internal Server Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// The head of a refusal in a session whose server hands on no text for fields.
+    async fn refuse_without_text(refusal: &Refusal) -> String {
+        let (mut client, server) = tokio::io::duplex(64 << 10);
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        let mut session = Session::new_h1(Box::new(server));
+        assert!(session.as_downstream_mut().read_request().await.unwrap());
+        let id = HeaderValue::from_static("a");
+        ProblemResponse::refusal(refusal).write(&mut session, &id, None, Reuse::Close).await.unwrap();
+        drop(session);
+        let mut read = String::new();
+        client.read_to_string(&mut read).await.unwrap();
+        read.split_once("\r\n\r\n").unwrap().0.to_owned()
+    }
+
+    #[tokio::test]
+    async fn a_session_without_text_for_fields_has_all_of_them_in_its_header() {
+        let head = refuse_without_text(&Refusal::too_many_invalid_tokens(7)).await;
+        for field in
+            ["Cache-Control: no-store", "X-Request-Id: a", "X-Tollgate-Reason: token_invalid", "Retry-After: 7"]
+        {
+            assert!(head.lines().any(|line| line == field), "{field} is not in {head}");
+        }
+        let head = refuse_without_text(&Refusal::token_missing()).await;
+        assert!(head.lines().any(|line| line == "WWW-Authenticate: Bearer"), "{head}");
     }
 }

@@ -1,4 +1,4 @@
-//! Writes the rate-limit fields of an answer: what was asked, and what is left.
+//! Writes the rate-limit fields of a response: the limits that were asked, and what is left of them.
 //!
 //! `RateLimit-Policy` and `RateLimit` are structured fields (RFC 9651) as in draft-ietf-httpapi-ratelimit-headers-11;
 //! the older triples show the most restrictive limit only. Names and quotas are rendered once per load.
@@ -6,7 +6,7 @@
 use http::{HeaderName, HeaderValue};
 use pingora::http::ResponseHeader;
 
-use super::pending_fields::RawFields;
+use super::response_fields::FieldWriter;
 use crate::config::HeaderFormat;
 use crate::decision::quotas;
 use crate::decision::quotas::{LevelNumbers, PolicyNumbers, Triple};
@@ -80,44 +80,76 @@ impl RateFields {
         fields
     }
 
-    /// Writes the fields for an answer. What an upstream says of its own limits is never dropped or loosened: lists are
-    /// appended to, and of a triple the stricter stays.
-    pub fn write(&self, header: &mut ResponseHeader, lines: &mut RawFields) {
-        if let Some(triple) = self.legacy {
-            write_triple(triple, header, ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"], lines);
+    /// The fields for a response of the gateway itself.
+    pub fn unmerged(&self) -> MergedRateFields<'_> {
+        MergedRateFields { fields: self, legacy: self.legacy, x_ratelimit: self.x_ratelimit }
+    }
+
+    /// The fields for a response of the upstream. What the upstream says of its own limits is never dropped or loosened: our
+    /// lists are appended to its lists, and of two triples the stricter stays.
+    pub fn merge_with(&self, header: &mut ResponseHeader) -> MergedRateFields<'_> {
+        let legacy = self.legacy.filter(|triple| replaces_upstream(*triple, header, LEGACY));
+        let x_ratelimit = self.x_ratelimit.filter(|triple| replaces_upstream(*triple, header, X_RATELIMIT));
+        MergedRateFields { fields: self, legacy, x_ratelimit }
+    }
+}
+
+/// The fields of one response, without the triples that the upstream has stricter ones of.
+#[derive(Debug)]
+pub struct MergedRateFields<'a> {
+    fields: &'a RateFields,
+    legacy: Option<Triple>,
+    x_ratelimit: Option<Triple>,
+}
+
+/// The names of limit, remaining, and reset.
+type TripleNames = [&'static str; 3];
+
+const LEGACY: TripleNames = ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"];
+const X_RATELIMIT: TripleNames = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
+
+impl MergedRateFields<'_> {
+    /// # Errors
+    /// If the writer takes no more fields.
+    pub fn write<W: FieldWriter>(&self, writer: &mut W) -> Result<(), W::Error> {
+        for (triple, names) in [(self.legacy, LEGACY), (self.x_ratelimit, X_RATELIMIT)] {
+            let Some(Triple { limit, remaining, reset }) = triple else { continue };
+            for (name, number) in names.into_iter().zip([limit, remaining, reset]) {
+                writer.number(name, number)?;
+            }
         }
-        if let Some(triple) = self.x_ratelimit {
-            write_triple(triple, header, ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"], lines);
+        if let Some(policy) = &self.fields.policy {
+            writer.field("RateLimit-Policy", policy)?;
         }
-        if let Some(policy) = &self.policy {
-            lines.field("RateLimit-Policy", policy);
-        }
-        if let Some(level) = &self.level {
-            lines.field("RateLimit", level);
+        match &self.fields.level {
+            Some(level) => writer.field("RateLimit", level),
+            None => Ok(()),
         }
     }
 }
 
-fn write_triple(triple: Triple, header: &mut ResponseHeader, names: [&'static str; 3], lines: &mut RawFields) {
-    // Looked for by their beginning: on most answers there is none, and this is the quickest way to see it.
-    let theirs = |name: &HeaderName| {
+/// Whether the response gets our triple. If the upstream has one, it does if ours is stricter, and the upstream's is removed.
+fn replaces_upstream(triple: Triple, header: &mut ResponseHeader, names: TripleNames) -> bool {
+    // Searched by the beginning of a name: most responses have none of these, and this is the quickest way to see it.
+    let of_upstream = |name: &HeaderName| {
         let name = name.as_str();
         name.starts_with("ratelimit-") || name.starts_with("x-ratelimit-")
     };
-    let present = header.headers.keys().any(theirs) && names.iter().any(|name| header.headers.contains_key(*name));
-    if present && !is_stricter_than(triple, header, names) {
-        return;
+    let present = header.headers.keys().any(of_upstream) && names.iter().any(|name| header.headers.contains_key(*name));
+    if !present {
+        return true;
     }
-    for (name, number) in names.into_iter().zip([triple.limit, triple.remaining, triple.reset]) {
-        if present {
+    let stricter = is_stricter_than(triple, header, names);
+    if stricter {
+        for name in names {
             header.remove_header(name);
         }
-        lines.number(name, number);
     }
+    stricter
 }
 
 /// Whether our triple is stricter than the upstream's. One whose remaining amount cannot be read is not ours to replace.
-fn is_stricter_than(triple: Triple, header: &ResponseHeader, [limit, remaining, _]: [&'static str; 3]) -> bool {
+fn is_stricter_than(triple: Triple, header: &ResponseHeader, [limit, remaining, _]: TripleNames) -> bool {
     // Some write `100, 100;w=60`: the number in front is the one in force.
     let number = |name: &str| {
         let value = header.headers.get(name)?.to_str().ok()?.trim();
@@ -161,6 +193,7 @@ fn value(text: String) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pending_fields::RawFields;
     use super::*;
     use crate::base::position::Position;
     use crate::base::time::{Clock, Micros, Timestamp};
@@ -288,5 +321,25 @@ mod tests {
         assert_eq!(triple(&[shown(), shown()]), Some(Triple { limit: 10, remaining: 5, reset: 3 }));
         assert_eq!(triple(&[shown(), None]), Some(Triple { limit: 100, remaining: 60, reset: 3 }));
         assert_eq!(triple(&[None, None]), None);
+    }
+
+    #[test]
+    fn text_and_header_get_the_same_fields() {
+        let value = |value| Some(HeaderValue::from_static(value));
+        let triple = |limit| Some(Triple { limit, remaining: 5, reset: 3 });
+        let (policy, level) = (value("\"x\";q=10;w=1"), value("\"x\";r=5;t=3"));
+        let fields = RateFields { policy, level, legacy: triple(10), x_ratelimit: triple(20) };
+        let (mut text, mut header) = (RawFields::default(), ResponseHeader::build(200, None).unwrap());
+        let Ok(()) = fields.unmerged().write(&mut text);
+        fields.merge_with(&mut header.clone()).write(&mut header).unwrap();
+        let mut written = Vec::new();
+        header.header_to_h1_wire(&mut written);
+        let lines = |bytes: &[u8]| {
+            let mut lines: Vec<_> = str::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(lines(&written), lines(text.as_bytes()));
+        assert_eq!(lines(&written).len(), 8);
     }
 }

@@ -1,7 +1,8 @@
-//! Counts the answers that wait for their clients to take more of them.
+//! Counts the responses whose clients do not read them fast enough, and gives each of them up after a timeout.
 //!
-//! Each holds what has been read of it: Pingora reads up to nine pieces ahead, each of at most what the upstream's socket has
-//! received. So from a number on, answers are read through a small window, and thousands that nobody takes stay small.
+//! Each holds in memory what has been read of it: Pingora reads up to nine pieces ahead, each of at most what the upstream's
+//! socket has received. So above a threshold responses are read through a small receive window, and thousands that no client
+//! reads take little memory.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,14 +12,14 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 
-/// How many may wait while others are still read as fast as they come.
-const MANY: usize = 64;
+/// How many may stall while others are still read as fast as the upstream sends them.
+const THRESHOLD: usize = 64;
 
-/// How many wait, on all threads.
+/// The number of stalled responses, on all threads.
 #[derive(Clone, Debug, Default)]
 pub struct StalledWrites(Arc<AtomicUsize>);
 
-/// One of them, until it goes or gives up.
+/// One stalled response, counted until it is dropped.
 #[derive(Debug)]
 pub struct WriteStall {
     number: Arc<AtomicUsize>,
@@ -26,20 +27,21 @@ pub struct WriteStall {
 }
 
 impl StalledWrites {
-    /// Whether so many wait that what is read for each has to be little.
-    pub fn are_many(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= MANY
+    /// Whether so many stall that little may be read ahead for each.
+    pub fn is_above_threshold(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= THRESHOLD
     }
 
-    pub fn wait(&self, patience: Duration) -> WriteStall {
+    /// Counts a response that stalls, which is to be given up after `timeout`.
+    pub fn begin(&self, timeout: Duration) -> WriteStall {
         self.0.fetch_add(1, Ordering::Relaxed);
-        WriteStall { number: Arc::clone(&self.0), deadline: Box::pin(tokio::time::sleep(patience)) }
+        WriteStall { number: Arc::clone(&self.0), deadline: Box::pin(tokio::time::sleep(timeout)) }
     }
 }
 
 impl WriteStall {
-    /// Ready when nothing has been taken for too long.
-    pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when the client has read nothing for the timeout.
+    pub fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.deadline.as_mut().poll(cx)
     }
 }

@@ -22,6 +22,7 @@ use super::connection_guard::ConnectionGuard;
 use super::connection_limits::{ConnectionLimit, ConnectionLimits};
 use super::http1::{Http1Server, early_response};
 use super::proxy_protocol::ProxyProtocol;
+use super::scheme::Scheme;
 use crate::gateway::state::GatewayState;
 
 /// Serves the connections of one listener on one thread.
@@ -52,7 +53,8 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for ConnectionServer<A>
             drop(guard);
             return Box::pin(self.reject(stream, limit)).await;
         }
-        self.http1.serve(stream, guard, shutdown).await;
+        let scheme = Scheme::of(stream.get_ssl_digest().as_ref());
+        self.http1.serve(stream, guard, scheme, shutdown).await;
         None
     }
 

@@ -4,8 +4,10 @@
 
 pub mod connection;
 mod connection_guard;
+pub mod connection_handle;
 pub mod connection_limits;
 mod connections_per_client;
 pub mod http1;
 pub mod listener;
 pub mod proxy_protocol;
+pub mod scheme;

@@ -2,6 +2,8 @@
 //!
 //! Requests go to one address at a time. When it refuses a connection the next one is tried, and stays preferred.
 
+pub mod read_timeout;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

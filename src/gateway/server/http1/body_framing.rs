@@ -68,7 +68,7 @@ impl BodyFraming {
     }
 
     /// How many of these bytes, from the first on, belong to the request. They are then behind us.
-    pub fn follow(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
+    pub fn advance(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
         match self {
             BodyFraming::Nothing => Ok(0),
             BodyFraming::Tunnel => Ok(bytes.len()),
@@ -81,7 +81,7 @@ impl BodyFraming {
                 Ok(taken)
             }
             BodyFraming::Chunked(chunks) => {
-                let taken = chunks.follow(bytes)?;
+                let taken = chunks.advance(bytes)?;
                 if chunks.at == At::End {
                     *self = BodyFraming::Nothing;
                 }
@@ -91,7 +91,7 @@ impl BodyFraming {
     }
 
     /// How many bytes can be read without reading any that belong to a next request, if that is known.
-    pub fn room(&self, buffer: usize) -> usize {
+    pub fn readable(&self, buffer: usize) -> usize {
         match self {
             BodyFraming::Length(left) => at_most(buffer, *left),
             _ => buffer,
@@ -137,7 +137,7 @@ impl Chunks {
         Chunks { at: FIRST, data: most, extensions: MOST_EXTENSIONS, trailers: MOST_TRAILERS }
     }
 
-    fn follow(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
+    fn advance(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
         let mut place = 0;
         while self.at != At::End
             && let Some(byte) = bytes.get(place)
@@ -204,7 +204,7 @@ mod tests {
             let mut remainder = BodyFraming::of(Body::Chunked, most);
             let mut taken = 0;
             for part in bytes.as_bytes().chunks(step) {
-                taken += remainder.follow(part)?;
+                taken += remainder.advance(part)?;
             }
             Ok((taken, remainder == BodyFraming::Nothing))
         };
@@ -281,8 +281,8 @@ mod tests {
     #[test]
     fn a_length_is_followed_to_its_last_byte() {
         let mut remainder = BodyFraming::of(Body::Length(5), u64::MAX);
-        assert_eq!((remainder.room(3), remainder.room(9)), (3, 5));
-        assert_eq!((remainder.follow(b"hel"), remainder.follow(b"loGET")), (Ok(3), Ok(2)));
-        assert_eq!((remainder, remainder.follow(b"GET")), (BodyFraming::Nothing, Ok(0)));
+        assert_eq!((remainder.readable(3), remainder.readable(9)), (3, 5));
+        assert_eq!((remainder.advance(b"hel"), remainder.advance(b"loGET")), (Ok(3), Ok(2)));
+        assert_eq!((remainder, remainder.advance(b"GET")), (BodyFraming::Nothing, Ok(0)));
     }
 }

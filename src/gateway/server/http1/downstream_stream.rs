@@ -1,7 +1,7 @@
-//! Stands between a connection and Pingora, and ends every request where its judged head says that it ends.
+//! Stands between a client connection and Pingora, and ends every request where its checked head says that it ends.
 //!
-//! What comes behind a request is kept for the next one, so no session ever sees a byte of another. Time is kept here as well:
-//! a client that sends nothing more of its body, or takes nothing more of its answer, is given up.
+//! What arrives after a request is kept for the next one, so no session ever sees a byte of another. The stream also keeps
+//! time: a client that sends nothing more of its body, or reads nothing more of its response, is given up.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,213 +17,244 @@ use tokio::time::Sleep;
 use super::body_framing::{BodyError, BodyFraming};
 use super::lingering_close::linger;
 use super::timers::poll_on_wake::PollOnWake;
-use super::timers::upstream_read_timer::{UpstreamReadTimeout, UpstreamTimedOut};
-use crate::base::time::{Clock, Micros};
-use crate::gateway::response::pending_fields::PendingFields;
+use super::timers::upstream_read_timer::UpstreamReadTimer;
+use crate::base::time::Clock;
+use crate::gateway::response::pending_fields::Joined;
 use crate::gateway::runtime::stalled_writes::{StalledWrites, WriteStall};
 use crate::gateway::server::connection_guard::ConnectionSlot;
+use crate::gateway::server::connection_handle::ConnectionHandle;
+use crate::gateway::upstream::read_timeout::{Offer, UpstreamTimedOut};
 
-/// How much of a next request is read while one is under way.
-const AHEAD: usize = 2 << 10;
+/// How much of a next request is read while one is being served.
+const READ_AHEAD: usize = 2 << 10;
 
-/// How long an answer may take to which no request was read.
-const ANSWER: Duration = Duration::from_secs(2);
+/// How long a client may take to read a response before any request was read.
+const EARLY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A client's connection, from its first byte to its last.
+/// A client connection, from its first byte to its last.
 #[derive(Debug)]
 pub struct DownstreamStream {
     pub(super) inner: Stream,
-    /// Whether there may be something to read. Of a stream that reads only where it is asked to: with TLS it would have to
-    /// be asked as well when a write has read, or a read has written.
+    /// Whether there may be something to read. This relies on a stream that reads only when it is polled for reading: a
+    /// stream of TLS would also have to be polled after a write that has read, or a read that has written.
     readable: PollOnWake,
-    /// Until the connection is closed, wherever that is.
-    held: Option<ConnectionSlot>,
-    /// Has been read, and belongs to nobody yet.
-    ahead: BytesMut,
-    remainder: BodyFraming,
+    /// Held until the connection is closed, wherever that is.
+    slot: Option<ConnectionSlot>,
+    /// What has been read and belongs to no request yet.
+    unparsed: BytesMut,
+    /// What is left of the request's body.
+    framing: BodyFraming,
     end: Option<End>,
-    /// How long a client may neither send nor take anything.
-    patience: Duration,
-    /// What joins the head of the answer.
-    addendum: PendingFields,
-    /// That head, as far as it has still to be written.
+    /// How long a client may neither send nor read anything.
+    client_timeout: Duration,
+    handle: ConnectionHandle,
+    /// A response head that has to be written whole, as far as that is still to be done.
     head: Bytes,
-    reading: Option<Pin<Box<Sleep>>>,
-    untaken: StalledWrites,
-    writing: Option<WriteStall>,
-    /// The upstream's.
-    silence: UpstreamReadTimeout,
+    /// Whether that was the last head of the response, after which only its body is written.
+    head_done: bool,
+    /// When the client has to have sent more of the body.
+    body_deadline: Option<Pin<Box<Sleep>>>,
+    stalled_writes: StalledWrites,
+    write_stall: Option<WriteStall>,
+    upstream_timer: UpstreamReadTimer,
 }
 
-/// Why nothing more is to be had from a connection.
+/// Why nothing more can be read from or written to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The client sends no more.
+    /// The client has closed it, or its side of it.
     Closed,
-    Violated(BodyError),
-    /// It takes no more.
-    Stuck,
-    /// It has nothing to do with the client: the upstream says nothing.
-    Silent,
+    /// The client has sent an invalid body.
+    Invalid(BodyError),
+    /// The client does not read its response.
+    Stalled,
+    /// The upstream has sent nothing for too long. The client has no part in it.
+    UpstreamTimedOut,
 }
 
 impl DownstreamStream {
-    pub fn new(stream: Stream, held: ConnectionSlot, untaken: StalledWrites, clock: Clock) -> DownstreamStream {
+    pub fn new(
+        stream: Stream,
+        slot: ConnectionSlot,
+        stalled_writes: StalledWrites,
+        handle: ConnectionHandle,
+        clock: Clock,
+    ) -> DownstreamStream {
         DownstreamStream {
             inner: stream,
             readable: PollOnWake::default(),
-            held: Some(held),
-            ahead: BytesMut::new(),
-            remainder: BodyFraming::Nothing,
+            slot: Some(slot),
+            unparsed: BytesMut::new(),
+            framing: BodyFraming::Nothing,
             end: None,
-            patience: ANSWER,
-            addendum: PendingFields::new(),
+            client_timeout: EARLY_RESPONSE_TIMEOUT,
+            handle,
             head: Bytes::new(),
-            reading: None,
-            untaken,
-            writing: None,
-            silence: UpstreamReadTimeout::new(clock),
+            head_done: false,
+            body_deadline: None,
+            stalled_writes,
+            write_stall: None,
+            upstream_timer: UpstreamReadTimer::new(clock),
         }
     }
 
-    /// What has come and belongs to no request yet.
-    pub fn ahead(&mut self) -> &mut BytesMut {
-        &mut self.ahead
+    /// What has been read and belongs to no request yet.
+    pub fn unparsed(&mut self) -> &mut BytesMut {
+        &mut self.unparsed
     }
 
-    /// For whoever makes the answers on this connection.
-    pub fn addendum(&self) -> PendingFields {
-        self.addendum.clone()
+    /// For the application that answers the requests.
+    pub fn handle(&self) -> ConnectionHandle {
+        self.handle.clone()
     }
 
-    /// Reads once, in a buffer that lives no longer than there is something in it: an idle connection holds none.
-    pub fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut space = [const { MaybeUninit::<u8>::uninit() }; 2 * AHEAD];
+    /// Reads once more of what belongs to no request yet. The buffer is on the stack: an idle connection holds none.
+    pub fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut space = [const { MaybeUninit::<u8>::uninit() }; 2 * READ_AHEAD];
         let mut part = ReadBuf::uninit(&mut space);
         let stream = Pin::new(&mut self.inner);
         ready!(self.readable.poll(cx, |cx| stream.poll_read(cx, &mut part)))?;
-        self.ahead.extend_from_slice(part.filled());
+        self.unparsed.extend_from_slice(part.filled());
         Poll::Ready(Ok(part.filled().len()))
     }
 
-    /// Begins a request: its first `head` bytes, which are taken out of what has come; the rest of it will be read.
-    /// `silence` is how long an upstream may say nothing, where all of the request is there.
-    pub fn begin(&mut self, head: usize, remainder: BodyFraming, patience: Duration, silence: Micros) -> BytesMut {
-        self.remainder = remainder;
-        self.patience = patience;
-        self.silence.begin((remainder == BodyFraming::Nothing).then_some(silence));
-        // What follows in a tunnel is Pingora's business already, as it is without us.
-        let whole = self.ahead.len() == head || remainder == BodyFraming::Tunnel;
+    /// Begins a request: its first `head` bytes are taken out of what has been read and returned; `framing` says how much
+    /// more belongs to it.
+    pub fn begin(&mut self, head: usize, framing: BodyFraming, client_timeout: Duration) -> BytesMut {
+        self.framing = framing;
+        self.client_timeout = client_timeout;
+        self.head_done = false;
+        self.upstream_timer.restart();
+        // While a complete request waits for its response, Pingora polls this stream for a client that closes it.
+        let complete = framing == BodyFraming::Nothing;
+        self.handle.read_timeout().begin(if complete { Offer::Offered } else { Offer::NotOffered });
+        // What follows the head of a tunnel is Pingora's already.
+        let whole = self.unparsed.len() == head || framing == BodyFraming::Tunnel;
         // A buffer that is given away whole stays unshared, and is then frozen without a copy.
-        if whole { std::mem::take(&mut self.ahead) } else { self.ahead.split_to(head) }
+        if whole { std::mem::take(&mut self.unparsed) } else { self.unparsed.split_to(head) }
     }
 
-    /// Says that what the client sends will not be read, whether or not it has begun to.
+    /// Marks what the client sends as not to be read, whether or not it has begun to send.
     pub fn interrupt(&mut self) {
-        self.remainder = BodyFraming::Length(1);
+        self.framing = BodyFraming::Length(1);
     }
 
     /// Whether the next byte is the first of a next request.
     pub fn is_between_requests(&self) -> bool {
-        self.end.is_none() && matches!(self.remainder, BodyFraming::Nothing | BodyFraming::Tunnel)
+        self.end.is_none() && matches!(self.framing, BodyFraming::Nothing | BodyFraming::Tunnel)
     }
 
-    /// Whether the client is still sending what nobody will read.
+    /// Whether the client may still be sending what will not be read.
     fn is_interrupted(&self) -> bool {
         match self.end {
-            Some(End::Closed | End::Stuck) => false,
-            Some(End::Violated(_)) => true,
-            Some(End::Silent) | None => {
-                !self.ahead.is_empty() || matches!(self.remainder, BodyFraming::Length(_) | BodyFraming::Chunked(_))
+            Some(End::Closed | End::Stalled) => false,
+            Some(End::Invalid(_)) => true,
+            Some(End::UpstreamTimedOut) | None => {
+                !self.unparsed.is_empty() || matches!(self.framing, BodyFraming::Length(_) | BodyFraming::Chunked(_))
             }
         }
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let room = self.remainder.room(buf.remaining());
-        if !self.ahead.is_empty() {
-            let given = self.ahead.get(..room).unwrap_or(&self.ahead);
-            let taken = match self.remainder.follow(given) {
+        let readable = self.framing.readable(buf.remaining());
+        if !self.unparsed.is_empty() {
+            let bytes = self.unparsed.get(..readable).unwrap_or(&self.unparsed);
+            let taken = match self.framing.advance(bytes) {
                 Ok(taken) => taken,
-                Err(violation) => return Poll::Ready(Err(self.violated(violation))),
+                Err(error) => return Poll::Ready(Err(self.end_invalid(error))),
             };
-            buf.put_slice(given.get(..taken).unwrap_or(given));
-            self.ahead.advance(taken);
+            buf.put_slice(bytes.get(..taken).unwrap_or(bytes));
+            self.unparsed.advance(taken);
             return Poll::Ready(Ok(()));
         }
-        if room == 0 {
+        if readable == 0 {
             return Poll::Ready(Ok(()));
         }
-        // The task itself is called from here on.
-        self.readable.ask_again();
+        // From here on the stream wakes the task itself.
+        self.readable.rearm();
         let before = buf.filled().len();
-        let polled = if room == buf.remaining() {
+        let polled = if readable == buf.remaining() {
             Pin::new(&mut self.inner).poll_read(cx, buf)
         } else {
-            let mut part = ReadBuf::new(buf.initialize_unfilled_to(room));
+            let mut part = ReadBuf::new(buf.initialize_unfilled_to(readable));
             let polled = Pin::new(&mut self.inner).poll_read(cx, &mut part);
             let read = part.filled().len();
             buf.advance(read);
             polled
         };
         match polled {
-            Poll::Ready(Ok(())) => self.reading = None,
+            Poll::Ready(Ok(())) => self.body_deadline = None,
             Poll::Ready(Err(error)) => {
                 self.end = Some(End::Closed);
                 return Poll::Ready(Err(error));
             }
-            Poll::Pending if self.remainder == BodyFraming::Tunnel => return Poll::Pending,
+            Poll::Pending if self.framing == BodyFraming::Tunnel => return Poll::Pending,
             Poll::Pending => {
-                ready!(poll_deadline(&mut self.reading, self.patience, cx));
-                return Poll::Ready(Err(self.violated(BodyError::Stalled)));
+                ready!(poll_deadline(&mut self.body_deadline, self.client_timeout, cx));
+                return Poll::Ready(Err(self.end_invalid(BodyError::Stalled)));
             }
         }
         let read = buf.filled().get(before..).unwrap_or_default();
         if read.is_empty() {
             self.end = Some(End::Closed);
         }
-        let taken = match self.remainder.follow(read) {
+        let taken = match self.framing.advance(read) {
             Ok(taken) => taken,
-            Err(violation) => return Poll::Ready(Err(self.violated(violation))),
+            Err(error) => return Poll::Ready(Err(self.end_invalid(error))),
         };
-        self.ahead.extend_from_slice(read.get(taken..).unwrap_or_default());
+        self.unparsed.extend_from_slice(read.get(taken..).unwrap_or_default());
         buf.set_filled(before + taken);
         Poll::Ready(Ok(()))
     }
 
-    /// Pingora watches here for a client that goes away, for as long as it waits for the upstream. What comes instead is kept.
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Not read on: nothing bounds how far a client is ahead but this. Another wakes the session, the upstream.
-        if self.ahead.is_empty()
-            && let Poll::Ready(read) = self.poll_ahead(cx)
+    /// Ready once the client has closed the connection, for which Pingora polls while it waits for the upstream; or once the
+    /// upstream has been waited for too long, if the proxy has delegated that. Bytes that arrive are kept.
+    fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Nothing more is read once something is there: nothing else bounds how far a client sends ahead. What wakes the
+        // session then is the upstream.
+        if self.unparsed.is_empty()
+            && let Poll::Ready(read) = self.poll_read_ahead(cx)
             && read? == 0
         {
             self.end = Some(End::Closed);
             return Poll::Ready(Ok(()));
         }
-        let too_long = ready!(self.silence.poll(cx));
-        self.end = Some(End::Silent);
-        Poll::Ready(Err(too_long))
+        let Some(timeout) = self.handle.read_timeout().get() else { return Poll::Pending };
+        ready!(self.upstream_timer.poll(timeout, cx));
+        self.end = Some(End::UpstreamTimedOut);
+        Poll::Ready(Err(UpstreamTimedOut.into()))
     }
 
-    fn violated(&mut self, violation: BodyError) -> io::Error {
-        self.end = Some(End::Violated(violation));
-        io::Error::new(io::ErrorKind::InvalidData, violation)
+    fn end_invalid(&mut self, error: BodyError) -> io::Error {
+        self.end = Some(End::Invalid(error));
+        io::Error::new(io::ErrorKind::InvalidData, error)
     }
 
-    /// Writes the head that these bytes are, if something joins it. They count as written when all of it is: who has to wait
-    /// asks again with the same.
+    /// Writes the head that `bytes` are, with the fields that join it; `None` if `bytes` are to be written as they are. They
+    /// count as written when all of the head is: a caller that has to wait polls again with the same bytes.
     fn poll_head(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Option<Poll<io::Result<usize>>> {
         if self.head.is_empty() {
-            self.head = self.addendum.join(bytes)?;
+            if self.head_done {
+                return None;
+            }
+            match self.handle.pending_fields().join(bytes) {
+                // Written whole too: its rest would not be recognised as part of a head.
+                Ok(Joined::Interim) => self.head = Bytes::copy_from_slice(bytes),
+                Ok(Joined::Unchanged) => {
+                    self.head_done = true;
+                    return None;
+                }
+                Ok(Joined::Head(head)) => (self.head, self.head_done) = (head, true),
+                Err(lost) => return Some(Poll::Ready(Err(lost.into()))),
+            }
         }
         while !self.head.is_empty() {
             let written = Pin::new(&mut self.inner).poll_write(cx, &self.head);
-            match self.poll_taken(written, cx) {
+            match self.poll_written(written, cx) {
                 Poll::Ready(Ok(count @ 1..)) => self.head.advance(count),
                 Poll::Pending => return Some(Poll::Pending),
                 failed => {
-                    // Of what comes now nothing is in it.
+                    // What is written from now on is not in it.
                     self.head.clear();
                     return Some(failed);
                 }
@@ -232,35 +263,35 @@ impl DownstreamStream {
         Some(Poll::Ready(Ok(bytes.len())))
     }
 
-    /// Gives up a client that takes nothing.
-    fn poll_taken<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+    /// Gives up a client that reads nothing for its timeout.
+    fn poll_written<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.writing = None;
-            self.silence.end();
+            self.write_stall = None;
+            self.upstream_timer.restart();
             return written;
         }
-        ready!(self.writing.get_or_insert_with(|| self.untaken.wait(self.patience)).poll_given_up(cx));
-        self.end = Some(End::Stuck);
+        ready!(self.write_stall.get_or_insert_with(|| self.stalled_writes.begin(self.client_timeout)).poll_timeout(cx));
+        self.end = Some(End::Stalled);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-fn poll_deadline(deadline: &mut Option<Pin<Box<Sleep>>>, patience: Duration, cx: &mut Context<'_>) -> Poll<()> {
-    deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience))).as_mut().poll(cx)
+fn poll_deadline(deadline: &mut Option<Pin<Box<Sleep>>>, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
+    deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout))).as_mut().poll(cx)
 }
 
 impl Drop for DownstreamStream {
-    /// Answered before all was read: closed at once, the client might never see the answer.
+    /// If the response was sent before the whole request was read, closing at once might discard the response.
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.is_interrupted() {
-            // Something has to stand in its place; this is connected to nothing.
-            let (nobody, _) = tokio::io::duplex(1);
-            let stream = std::mem::replace(&mut self.inner, Box::new(nobody));
-            let held = self.held.take();
+            // Some stream has to take its place; this one is connected to nothing.
+            let (placeholder, _) = tokio::io::duplex(1);
+            let stream = std::mem::replace(&mut self.inner, Box::new(placeholder));
+            let slot = self.slot.take();
             runtime.spawn(async move {
                 linger(stream).await;
-                drop(held);
+                drop(slot);
             });
         }
     }
@@ -270,10 +301,10 @@ impl AsyncRead for DownstreamStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         match this.end {
-            Some(End::Violated(violation)) => Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, violation))),
-            Some(End::Closed | End::Stuck) => Poll::Ready(Ok(())),
-            Some(End::Silent) => Poll::Ready(Err(UpstreamTimedOut.into())),
-            None if this.remainder == BodyFraming::Nothing => this.poll_gone(cx),
+            Some(End::Invalid(error)) => Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error))),
+            Some(End::Closed | End::Stalled) => Poll::Ready(Ok(())),
+            Some(End::UpstreamTimedOut) => Poll::Ready(Err(UpstreamTimedOut.into())),
+            None if this.framing == BodyFraming::Nothing => this.poll_closed(cx),
             None => this.poll_body(cx, buf),
         }
     }
@@ -286,7 +317,7 @@ impl AsyncWrite for DownstreamStream {
             return written;
         }
         let written = Pin::new(&mut this.inner).poll_write(cx, bytes);
-        this.poll_taken(written, cx)
+        this.poll_written(written, cx)
     }
 
     fn poll_write_vectored(
@@ -300,7 +331,7 @@ impl AsyncWrite for DownstreamStream {
             return written;
         }
         let written = Pin::new(&mut this.inner).poll_write_vectored(cx, parts);
-        this.poll_taken(written, cx)
+        this.poll_written(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -310,54 +341,70 @@ impl AsyncWrite for DownstreamStream {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.inner).poll_flush(cx);
-        this.poll_taken(written, cx)
+        this.poll_written(written, cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.inner).poll_shutdown(cx);
-        this.poll_taken(written, cx)
+        this.poll_written(written, cx)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use std::sync::Arc;
+
+    use http::HeaderValue;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     use super::*;
     use crate::base::time::Timestamp;
-    use crate::gateway::response::pending_fields::RawFields;
+    use crate::gateway::response::response_fields::ResponseFields;
     use crate::gateway::server::connection_guard::RejectionGuard;
-    use std::sync::Arc;
+    use crate::gateway::server::scheme::Scheme;
+
+    /// A stream with fields pending whose client reads little at a time.
+    fn stream() -> (DuplexStream, DownstreamStream) {
+        let (client, server) = tokio::io::duplex(3);
+        let slot = ConnectionSlot::Rejected(RejectionGuard::new(&Arc::default(), 1).unwrap());
+        let handle = ConnectionHandle::new(Scheme::Http);
+        let request_id = HeaderValue::from_static("a");
+        let fields = ResponseFields { request_id: &request_id, problem: None, rate_limits: None };
+        handle.pending_fields().put(fields.to_http1());
+        let clock = Clock::manual(Timestamp(1_000_000));
+        (client, DownstreamStream::new(Box::new(server), slot, StalledWrites::default(), handle, clock))
+    }
 
     #[tokio::test]
-    async fn a_head_of_which_little_is_taken_at_a_time_has_its_lines_whole_and_once() {
+    async fn a_head_that_is_written_in_parts_has_its_fields_whole_and_once() {
         let [early, head, body] =
             ["HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"];
-        for in_parts in [false, true] {
-            let (mut client, server) = tokio::io::duplex(3);
-            let held = ConnectionSlot::Rejected(RejectionGuard::new(&Arc::default(), 1).unwrap());
-            let mut framed = DownstreamStream::new(
-                Box::new(server),
-                held,
-                StalledWrites::default(),
-                Clock::manual(Timestamp(1_000_000)),
-            );
-            assert!(framed.is_write_vectored());
-            let mut lines = RawFields::default();
-            lines.number("Retry-After", 1);
-            framed.addendum().put(lines);
+        for vectored in [false, true] {
+            let (mut client, mut stream) = stream();
+            assert!(stream.is_write_vectored());
             tokio::spawn(async move {
                 for mut bytes in [early, head, body].map(str::as_bytes) {
-                    match in_parts {
-                        false => framed.write_all(bytes).await.unwrap(),
-                        true => framed.write_all_buf(&mut bytes).await.unwrap(),
+                    match vectored {
+                        false => stream.write_all(bytes).await.unwrap(),
+                        true => stream.write_all_buf(&mut bytes).await.unwrap(),
                     }
                 }
             });
-            let mut seen = String::new();
-            client.read_to_string(&mut seen).await.unwrap();
-            assert_eq!(seen, format!("{early}HTTP/1.1 200 OK\r\nA: b\r\nRetry-After: 1\r\n\r\n{body}"), "{in_parts}");
+            let mut read = String::new();
+            client.read_to_string(&mut read).await.unwrap();
+            assert_eq!(read, format!("{early}HTTP/1.1 200 OK\r\nA: b\r\nX-Request-Id: a\r\n\r\n{body}"), "{vectored}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_response_that_would_lose_its_fields_is_an_error_and_not_sent() {
+        let (mut client, mut stream) = stream();
+        let error = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap_err();
+        assert_eq!(error.to_string(), "response without a head for its fields");
+        drop(stream);
+        let mut read = Vec::new();
+        client.read_to_end(&mut read).await.unwrap();
+        assert!(read.is_empty(), "{read:?}");
     }
 }

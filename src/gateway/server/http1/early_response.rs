@@ -16,6 +16,8 @@ use crate::gateway::response::problem::ProblemResponse;
 use crate::gateway::response::request_id;
 use crate::gateway::runtime::stalled_writes::StalledWrites;
 use crate::gateway::server::connection_guard::{ConnectionSlot, RejectionGuard};
+use crate::gateway::server::connection_handle::ConnectionHandle;
+use crate::gateway::server::scheme::Scheme;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::labels::Origin;
@@ -64,8 +66,8 @@ pub(super) async fn reject_head(
     rejection: HeadRejection,
     duration: Micros,
 ) {
-    let request_id = request_id::keep_or_make(request_id_of(stream.ahead()).as_ref());
-    let method = method(stream.ahead()).to_owned();
+    let request_id = request_id::keep_or_make(request_id_of(stream.unparsed()).as_ref());
+    let method = method(stream.unparsed()).to_owned();
     let (refusal, detail) = (Refusal::from(rejection), rejection.detail());
     log::debug!(code = refusal.status, detail, request_id = request_id.to_str().unwrap_or_default(); "head refused");
     gateway.metrics.http.count_refusal(refusal.reason);
@@ -78,6 +80,7 @@ pub async fn reject_connection(gateway: &GatewayState, stream: Stream, guard: Re
         stream,
         ConnectionSlot::Rejected(guard),
         StalledWrites::default(),
+        ConnectionHandle::new(Scheme::Http),
         gateway.clock.clone(),
     ));
     let response = ProblemResponse::fault(503);
@@ -96,7 +99,7 @@ async fn respond(
     let metrics = &gateway.metrics;
     metrics.http.count_response(method, response.status(), Origin::Gateway);
     metrics.http.request_duration(Origin::Gateway).record(duration.seconds());
-    let bytes = match response.last_words(method, request_id) {
+    let bytes = match response.to_http1(method, request_id) {
         Ok(bytes) => bytes,
         Err(error) => return log::debug!(error:% = error; "response not made"),
     };

@@ -36,9 +36,9 @@ pub async fn wait_for_first_byte(
 ) -> bool {
     let mut skipped = false;
     loop {
-        match &stream.ahead()[..] {
+        match &stream.unparsed()[..] {
             [b'\r', b'\n', ..] if !skipped => {
-                stream.ahead().advance(2);
+                stream.unparsed().advance(2);
                 skipped = true;
                 continue;
             }
@@ -48,7 +48,7 @@ pub async fn wait_for_first_byte(
         }
         let timeout = gateway.snapshot.load().config.bounds.idle_timeout;
         let end = gateway.clock.now().plus(timeout);
-        let read = poll_fn(|cx| match stream.poll_ahead(cx) {
+        let read = poll_fn(|cx| match stream.poll_read_ahead(cx) {
             Poll::Ready(read) => Poll::Ready(read.unwrap_or(0)),
             Poll::Pending => idle_timeout.poll(end, &gateway.clock, cx).map(|()| 0),
         });
@@ -62,7 +62,7 @@ pub async fn wait_for_first_byte(
 pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, clock: &Clock) -> HeadRead {
     let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
     let mut parser = HeadParser::default();
-    let parse = |parser: &mut HeadParser, stream: &mut DownstreamStream| match parser.scan(stream.ahead(), &size) {
+    let parse = |parser: &mut HeadParser, stream: &mut DownstreamStream| match parser.scan(stream.unparsed(), &size) {
         Ok(head) => match head?.body {
             Body::Length(length) if bounds.body_bytes.is_some_and(|most| length > most) => {
                 Some(Err(HeadRejection::BodyTooLong))
@@ -80,7 +80,7 @@ pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, clock: &C
     let started = clock.now();
     let rest = async {
         loop {
-            match poll_fn(|cx| stream.poll_ahead(cx)).await {
+            match poll_fn(|cx| stream.poll_read_ahead(cx)).await {
                 Ok(1..) => {}
                 Ok(0) | Err(_) => return None,
             }

@@ -18,7 +18,6 @@ mod syntax;
 mod timers;
 
 pub use body_framing::BodyError;
-pub use timers::upstream_read_timer::UpstreamTimedOut;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,8 +28,8 @@ use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 
 use super::connection_guard::{ConnectionGuard, ConnectionSlot};
-use crate::base::time::Micros;
-use crate::config::Bounds;
+use super::connection_handle::ConnectionHandle;
+use super::scheme::Scheme;
 use crate::gateway::runtime::stalled_writes::StalledWrites;
 use crate::gateway::state::GatewayState;
 use body_framing::BodyFraming;
@@ -48,11 +47,12 @@ pub struct Http1Server<A> {
 
 impl<A: HttpServerApp> Http1Server<A> {
     /// Serves the requests of a connection, until it is closed.
-    pub async fn serve(&self, stream: Stream, guard: ConnectionGuard, shutdown: &ShutdownWatch) {
+    pub async fn serve(&self, stream: Stream, guard: ConnectionGuard, scheme: Scheme, shutdown: &ShutdownWatch) {
         let mut stream = Box::new(DownstreamStream::new(
             stream,
             ConnectionSlot::Accepted(guard),
             self.stalled_writes.clone(),
+            ConnectionHandle::new(scheme),
             self.gateway.clock.clone(),
         ));
         let mut leaving = shutdown.clone();
@@ -63,7 +63,7 @@ impl<A: HttpServerApp> Http1Server<A> {
                 return;
             }
             // Loaded only now: while the connection was idle, the configuration may have changed.
-            let (bounds, silence) = self.bounds_and_silence();
+            let bounds = self.gateway.snapshot.load().config.bounds;
             let head = match read_head(&mut stream, &bounds, &self.gateway.clock).await {
                 HeadRead::Valid(head) => head,
                 HeadRead::Rejected { rejection, duration } => {
@@ -73,10 +73,10 @@ impl<A: HttpServerApp> Http1Server<A> {
                 HeadRead::Closed => return,
             };
             let framing = BodyFraming::of(head.body, bounds.body_bytes.unwrap_or(u64::MAX));
-            let prefix = stream.begin(head.length, framing, bounds.body_timeout.into(), silence);
-            let addendum = stream.addendum();
+            let prefix = stream.begin(head.length, framing, bounds.body_timeout.into());
+            let handle = stream.handle();
             let mut session = ServerSession::new_http1(stream);
-            session.set_connection_user_context(Some(Box::new(addendum)));
+            session.set_connection_user_context(Some(Box::new(handle)));
             // A complete head: Pingora does not read for it, and sets no timer.
             session.set_pipelined_prefix(prefix);
             let Some(reused) = self.app.process_new_http(session, shutdown).await else { return };
@@ -86,11 +86,5 @@ impl<A: HttpServerApp> Http1Server<A> {
                 _ => return,
             };
         }
-    }
-
-    /// Also how long the upstream may send nothing.
-    fn bounds_and_silence(&self) -> (Bounds, Micros) {
-        let config = &self.gateway.snapshot.load().config;
-        (config.bounds, config.upstream_timeouts.read)
     }
 }

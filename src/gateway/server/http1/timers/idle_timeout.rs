@@ -16,7 +16,7 @@ pub struct IdleTimeout<L> {
 
 impl<L: Future<Output = ()> + Unpin> IdleTimeout<L> {
     pub fn new(leaving: L) -> IdleTimeout<L> {
-        IdleTimeout { leaving, left: PollOnWake::default(), alarm: ReusableTimer::from_afar() }
+        IdleTimeout { leaving, left: PollOnWake::default(), alarm: ReusableTimer::coarse() }
     }
 
     /// Ready once the process leaves, or when it is `end`. Not to be asked again after that.

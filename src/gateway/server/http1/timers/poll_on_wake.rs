@@ -18,7 +18,7 @@ struct WakeFlag {
 }
 
 impl PollOnWake {
-    /// What it answers now. Who asks it past this has to say so with [`PollOnWake::ask_again`].
+    /// What it answers now. Who asks it past this has to say so with [`PollOnWake::rearm`].
     pub fn poll<T>(&mut self, cx: &mut Context<'_>, ask: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
         let kept = self.0.take().filter(|(bell, _)| bell.task.will_wake(cx.waker()));
         let (bell, waker) = self.0.insert(kept.unwrap_or_else(|| {
@@ -39,7 +39,7 @@ impl PollOnWake {
     }
 
     /// It calls somebody else now, or is another thing.
-    pub fn ask_again(&self) {
+    pub fn rearm(&self) {
         if let Some((bell, _)) = &self.0 {
             bell.rung.store(true, Ordering::Release);
         }
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!((first.0.load(Ordering::SeqCst), second.0.load(Ordering::SeqCst)), (0, 1));
         assert!(poll(&mut on_call, &other, Poll::Pending).1.is_some());
         assert!(poll(&mut on_call, &other, Poll::Pending).1.is_none());
-        on_call.ask_again();
+        on_call.rearm();
         assert!(poll(&mut on_call, &other, Poll::Pending).1.is_some());
     }
 

@@ -20,7 +20,7 @@ const SHORTEST: Micros = Micros(20_000);
 pub struct ReusableTimer {
     /// When it rings.
     set: Option<(Timestamp, Timer)>,
-    rung: PollOnWake,
+    woken: PollOnWake,
     timer: fn(Duration) -> Timer,
 }
 
@@ -28,12 +28,12 @@ pub type Timer = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 impl ReusableTimer {
     /// One that rings from another thread, as [`time::sleep`] does.
-    pub fn from_afar() -> ReusableTimer {
+    pub fn coarse() -> ReusableTimer {
         ReusableTimer::by(|left| Box::pin(time::sleep(left)))
     }
 
     pub fn by(timer: fn(Duration) -> Timer) -> ReusableTimer {
-        ReusableTimer { set: None, rung: PollOnWake::default(), timer }
+        ReusableTimer { set: None, woken: PollOnWake::default(), timer }
     }
 
     /// Ready when it is `end`.
@@ -41,7 +41,7 @@ impl ReusableTimer {
         loop {
             match &mut self.set {
                 Some((rings, timer)) if *rings <= end => {
-                    ready!(self.rung.poll(cx, |cx| timer.as_mut().poll(cx)));
+                    ready!(self.woken.poll(cx, |cx| timer.as_mut().poll(cx)));
                     self.set = None;
                 }
                 // None yet, or the timeout is shorter since a reload.
@@ -53,7 +53,7 @@ impl ReusableTimer {
                     // Never set for later than `end`: it would be set again and again.
                     let left = end.since(now).min(LONGEST);
                     self.set = Some((now.plus(left), (self.timer)(left.max(SHORTEST).into())));
-                    self.rung.ask_again();
+                    self.woken.rearm();
                 }
             }
         }

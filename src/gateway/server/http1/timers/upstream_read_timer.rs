@@ -1,63 +1,33 @@
-//! Knows when the upstream has said nothing for too long to a request of which nothing is left to be read.
+//! Enforces the upstream read timeout where the proxy has delegated it to the client's connection.
 //!
-//! Pingora's own timer is a new one for every time that it begins to wait, one and a half for a request. Where a request has a
-//! body, both sides may be waited for, and it is Pingora's that counts.
+//! [`crate::gateway::upstream::read_timeout`] decides that; this only keeps the time.
 
-use std::fmt;
-use std::io;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use super::reusable_timer::ReusableTimer;
 use crate::base::time::{Clock, Micros, Timestamp};
 
 #[derive(Debug)]
-pub struct UpstreamReadTimeout {
-    /// How long it may last; none if nobody is waited for.
-    most: Option<Micros>,
+pub struct UpstreamReadTimer {
+    /// Since when the upstream has been waited for; `None` if it is not.
     since: Option<Timestamp>,
-    alarm: ReusableTimer,
+    timer: ReusableTimer,
     clock: Clock,
 }
 
-/// It has lasted too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UpstreamTimedOut;
-
-impl UpstreamReadTimeout {
-    pub fn new(clock: Clock) -> UpstreamReadTimeout {
-        UpstreamReadTimeout { most: None, since: None, alarm: ReusableTimer::from_afar(), clock }
+impl UpstreamReadTimer {
+    pub fn new(clock: Clock) -> UpstreamReadTimer {
+        UpstreamReadTimer { since: None, timer: ReusableTimer::coarse(), clock }
     }
 
-    /// A request begins. The silence does once an upstream is waited for.
-    pub fn begin(&mut self, most: Option<Micros>) {
-        self.most = most;
+    /// The upstream has sent something, or a new request begins.
+    pub fn restart(&mut self) {
         self.since = None;
     }
 
-    /// The upstream has said something.
-    pub fn end(&mut self) {
-        self.since = None;
-    }
-
-    /// Ready with an error once it has lasted too long.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let Some(most) = self.most else { return Poll::Pending };
+    /// Ready once the upstream has been waited for as long as `timeout`. The first poll after a restart begins the wait.
+    pub fn poll(&mut self, timeout: Micros, cx: &mut Context<'_>) -> Poll<()> {
         let since = *self.since.get_or_insert_with(|| self.clock.now());
-        ready!(self.alarm.poll(since.plus(most), &self.clock, cx));
-        Poll::Ready(UpstreamTimedOut.into())
+        self.timer.poll(since.plus(timeout), &self.clock, cx)
     }
 }
-
-impl From<UpstreamTimedOut> for io::Error {
-    fn from(too_long: UpstreamTimedOut) -> io::Error {
-        io::Error::new(io::ErrorKind::TimedOut, too_long)
-    }
-}
-
-impl fmt::Display for UpstreamTimedOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nothing from the upstream in time")
-    }
-}
-
-impl std::error::Error for UpstreamTimedOut {}

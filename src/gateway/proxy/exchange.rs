@@ -1,0 +1,80 @@
+//! The state of one request and its response, as Pingora hands it from phase to phase.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use http::HeaderValue;
+use pingora::proxy::Session;
+
+use super::request_record::RequestRecord;
+use super::session;
+use crate::base::time::Timestamp;
+use crate::gateway::response::pending_fields::PendingFields;
+use crate::gateway::response::ratelimit_fields::RateFields;
+use crate::gateway::server::connection_handle::ConnectionHandle;
+use crate::gateway::server::scheme::Scheme;
+use crate::gateway::telemetry::labels::{Origin, UpstreamError};
+use crate::gateway::telemetry::trace::RequestTrace;
+use crate::gateway::upstream::Upstream;
+
+#[derive(Debug)]
+pub struct Exchange {
+    pub started: Timestamp,
+    pub request_id: HeaderValue,
+    pub peer: IpAddr,
+    /// Whether what the peer says of the client is believed.
+    pub trusted_peer: bool,
+    /// For the upstream's response.
+    pub fields: Option<Box<RateFields>>,
+    /// `None` for a session whose server hands none on.
+    pub connection: Option<ConnectionHandle>,
+    /// Where the request goes, once it has been let through.
+    pub upstream: Option<Arc<Upstream>>,
+    pub origin: Origin,
+    /// How many addresses refused a connection.
+    pub attempts: usize,
+    pub addresses: usize,
+    /// Whether the request has been sent a second time.
+    pub repeated: bool,
+    /// When the request was sent to the upstream; `None` if it never was.
+    pub forwarded: Option<Timestamp>,
+    /// How many interim responses (1xx) have arrived.
+    pub interim: u8,
+    pub upstream_error: Option<UpstreamError>,
+    /// `None` for a request that is neither logged nor traced.
+    pub record: Option<RequestRecord>,
+    pub trace: RequestTrace,
+}
+
+impl Exchange {
+    pub fn new(started: Timestamp) -> Exchange {
+        Exchange {
+            started,
+            request_id: HeaderValue::from_static(""),
+            peer: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            trusted_peer: false,
+            fields: None,
+            connection: None,
+            upstream: None,
+            origin: Origin::Gateway,
+            attempts: 0,
+            addresses: 0,
+            repeated: false,
+            forwarded: None,
+            interim: 0,
+            upstream_error: None,
+            record: None,
+            trace: RequestTrace::NONE,
+        }
+    }
+
+    /// Where the connection writes fields as text. Where it does not, they go into the response's header.
+    pub fn pending_fields(&self) -> Option<&PendingFields> {
+        self.connection.as_ref().map(ConnectionHandle::pending_fields)
+    }
+
+    /// The scheme of the client's connection.
+    pub fn scheme(&self, session: &Session) -> Scheme {
+        self.connection.as_ref().map_or_else(|| session::scheme(session), ConnectionHandle::scheme)
+    }
+}

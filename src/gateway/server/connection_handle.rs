@@ -1,0 +1,43 @@
+//! What a server hands the application about the connection of a request, with every request.
+//!
+//! Pingora carries it as the connection's user context, which it does for HTTP/1 only. A server of HTTP/2 will hand its
+//! own on in another way, without text for fields and without an offer to enforce the read timeout. A session without any
+//! handle is served too: nothing is lost then, only done in the general way.
+
+use std::sync::Arc;
+
+use super::scheme::Scheme;
+use crate::gateway::response::pending_fields::PendingFields;
+use crate::gateway::upstream::read_timeout::DelegatedReadTimeout;
+
+/// A handle to one connection, for the server and the application.
+#[derive(Clone, Debug)]
+pub struct ConnectionHandle(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    scheme: Scheme,
+    pending_fields: PendingFields,
+    read_timeout: DelegatedReadTimeout,
+}
+
+impl ConnectionHandle {
+    pub fn new(scheme: Scheme) -> ConnectionHandle {
+        let (pending_fields, read_timeout) = (PendingFields::default(), DelegatedReadTimeout::default());
+        ConnectionHandle(Arc::new(Shared { scheme, pending_fields, read_timeout }))
+    }
+
+    pub fn scheme(&self) -> Scheme {
+        self.0.scheme
+    }
+
+    /// The fields for the head of the next response.
+    pub fn pending_fields(&self) -> &PendingFields {
+        &self.0.pending_fields
+    }
+
+    /// The upstream read timeout of the current request, as far as this connection enforces it.
+    pub fn read_timeout(&self) -> &DelegatedReadTimeout {
+        &self.0.read_timeout
+    }
+}

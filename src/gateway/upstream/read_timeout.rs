@@ -1,0 +1,122 @@
+//! Decides who enforces the read timeout of an upstream (`upstream.timeouts.read`) for one request: exactly one does.
+//!
+//! The timeout is the proxy's. Pingora's own timer at the connection to the upstream enforces it, for every protocol that
+//! the client may speak; but it is made again each time that the proxy begins to wait, one and a half times for a request. A
+//! client connection of HTTP/1 has a timer that outlives its requests, and it is polled for as long as the proxy waits: it
+//! can do the same for less, if the request is complete. While a body is still being sent, both sides may be waited for, and
+//! Pingora's timer knows which.
+//!
+//! So a connection offers to enforce the timeout, and the proxy moves it there or leaves it where it is. Neither has to
+//! know the conditions of the other.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pingora::upstreams::peer::PeerOptions;
+
+use crate::base::time::Micros;
+
+/// The read timeout of the current request on one client connection, as far as that connection enforces it.
+///
+/// Written and read by the tasks of one connection only.
+#[derive(Debug)]
+pub struct DelegatedReadTimeout(AtomicU64);
+
+const NOT_OFFERED: u64 = u64::MAX;
+const OFFERED: u64 = u64::MAX - 1;
+
+/// Whether a connection can enforce the timeout for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    Offered,
+    NotOffered,
+}
+
+impl DelegatedReadTimeout {
+    /// A new request begins: what was delegated for the one before no longer applies.
+    pub fn begin(&self, offer: Offer) {
+        let state = match offer {
+            Offer::Offered => OFFERED,
+            Offer::NotOffered => NOT_OFFERED,
+        };
+        self.0.store(state, Ordering::Relaxed);
+    }
+
+    /// Moves the timeout from the connection to the upstream to the client's, if that has offered to enforce it.
+    pub fn take_from(&self, upstream: &mut PeerOptions) {
+        if self.0.load(Ordering::Relaxed) == NOT_OFFERED {
+            return;
+        }
+        if let Some(timeout) = upstream.read_timeout.take() {
+            let micros = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+            self.0.store(micros.min(OFFERED - 1), Ordering::Relaxed);
+        }
+    }
+
+    /// What the client's connection has to enforce; `None` if nothing was delegated.
+    pub fn get(&self) -> Option<Micros> {
+        let state = self.0.load(Ordering::Relaxed);
+        (state < OFFERED).then_some(Micros(state))
+    }
+}
+
+impl Default for DelegatedReadTimeout {
+    fn default() -> DelegatedReadTimeout {
+        DelegatedReadTimeout(AtomicU64::new(NOT_OFFERED))
+    }
+}
+
+/// The upstream has sent nothing for the read timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpstreamTimedOut;
+
+impl From<UpstreamTimedOut> for io::Error {
+    fn from(timed_out: UpstreamTimedOut) -> io::Error {
+        io::Error::new(io::ErrorKind::TimedOut, timed_out)
+    }
+}
+
+impl fmt::Display for UpstreamTimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nothing from the upstream in time")
+    }
+}
+
+impl std::error::Error for UpstreamTimedOut {}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn either_the_connection_enforces_the_timeout_or_the_upstream_does() {
+        let timeout = DelegatedReadTimeout::default();
+        let take = |offer| {
+            timeout.begin(offer);
+            assert_eq!(timeout.get(), None);
+            let mut options = PeerOptions::new();
+            options.read_timeout = Some(Duration::from_millis(1500));
+            timeout.take_from(&mut options);
+            (timeout.get(), options.read_timeout)
+        };
+        for _ in 0..2 {
+            assert_eq!(take(Offer::Offered), (Some(Micros(1_500_000)), None));
+            assert_eq!(take(Offer::NotOffered), (None, Some(Duration::from_millis(1500))));
+        }
+    }
+
+    #[test]
+    fn a_second_attempt_at_the_upstream_keeps_the_timeout() {
+        let timeout = DelegatedReadTimeout::default();
+        timeout.begin(Offer::Offered);
+        for _ in 0..2 {
+            let mut options = PeerOptions::new();
+            options.read_timeout = Some(Duration::from_secs(1));
+            timeout.take_from(&mut options);
+            assert_eq!((timeout.get(), options.read_timeout), (Some(Micros(1_000_000)), None));
+        }
+    }
+}
