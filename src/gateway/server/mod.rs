@@ -9,5 +9,7 @@ pub mod connection_limits;
 mod connections_per_client;
 pub mod http1;
 pub mod listener;
+#[cfg(test)]
+mod other_application;
 pub mod proxy_protocol;
 pub mod scheme;

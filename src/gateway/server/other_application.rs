@@ -1,0 +1,170 @@
+//! Serves another application than the proxy behind the same stages, over a connection in memory.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use http::Response;
+use http::header::CONTENT_LENGTH;
+use metrics::Gauge;
+use pingora::apps::ServerApp;
+use pingora::apps::http_app::ServeHttp;
+use pingora::protocols::http::ServerSession;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+
+use super::connection::ConnectionServer;
+use super::connection_limits::ConnectionLimits;
+use super::http1::Http1Server;
+use crate::base::time::Clock;
+use crate::config::{Config, Environment};
+use crate::gateway::runtime::fd_limit::FdBudget;
+use crate::gateway::runtime::stalled_writes::StalledWrites;
+use crate::gateway::state::GatewayState;
+use crate::gateway::state::lifecycle::Lifecycle;
+use crate::gateway::state::snapshot::Snapshot;
+use crate::gateway::telemetry::access_log::AccessLogs;
+use crate::gateway::telemetry::events::Events;
+use crate::gateway::telemetry::metrics::Metrics;
+use crate::gateway::telemetry::store_health::StoreHealth;
+use crate::gateway::telemetry::top_refused::TopRefused;
+use crate::gateway::telemetry::trace::{TraceSettings, Tracer};
+use crate::store::{EventSink, Store};
+
+/// Answers with the path of the request, and its body.
+struct Echo;
+
+#[async_trait]
+impl ServeHttp for Echo {
+    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        let mut body = format!("[{}]", session.req_header().uri.path()).into_bytes();
+        while let Ok(Some(part)) = session.read_request_body().await {
+            body.extend_from_slice(&part);
+        }
+        Response::builder().header(CONTENT_LENGTH, body.len()).body(body).unwrap()
+    }
+}
+
+fn state(config: &str) -> Arc<GatewayState> {
+    let environment =
+        Environment { variable: &|_| None, folder: Path::new("."), read: &|_| Err(io::ErrorKind::NotFound.into()) };
+    let config = Config::parse("gateway.yaml", config.as_bytes(), environment).unwrap();
+    let (clock, metrics) = (Clock::system(), Metrics::default());
+    let events = Arc::new(Events::new(clock.clone()));
+    let health = StoreHealth::new(&config.store, 1, &metrics, clock.clone(), Arc::clone(&events));
+    let tracer = Tracer::start(TraceSettings::read().unwrap(), &config, &metrics, &clock).unwrap();
+    let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));
+    Arc::new(GatewayState {
+        store: Store::open(&config.store, 1, clock.clone(), EventSink::new(|_| {})),
+        store_health: Arc::new(health),
+        snapshot: ArcSwap::from_pointee(Snapshot::new(config, &metrics, &access_logs, &clock)),
+        clock,
+        lifecycle: Lifecycle::default(),
+        metrics,
+        access_logs,
+        tracer,
+        events,
+        top_refused: TopRefused::new(1),
+    })
+}
+
+/// The server of one listener, with an application that is not the proxy.
+fn server(config: &str) -> Arc<ConnectionServer<Echo>> {
+    let gateway = state(&format!("upstream: http://127.0.0.1:9\n{config}"));
+    let http1 =
+        Http1Server { app: Arc::new(Echo), gateway: Arc::clone(&gateway), stalled_writes: StalledWrites::default() };
+    Arc::new(ConnectionServer {
+        gateway,
+        limits: Arc::new(ConnectionLimits::new(FdBudget::here())),
+        gauge: Gauge::noop(),
+        proxy_protocol: None,
+        http1,
+    })
+}
+
+/// What a client reads until the connection is closed, if it sends these parts of requests one after the other.
+async fn converse(server: &Arc<ConnectionServer<Echo>>, parts: &[&str]) -> String {
+    let (mut client, stream) = tokio::io::duplex(64 << 10);
+    let (_leave, shutdown) = watch::channel(false);
+    let server = Arc::clone(server);
+    let serving = tokio::spawn(async move { server.process_new(Box::new(stream), &shutdown).await.is_none() });
+    for part in parts {
+        client.write_all(part.as_bytes()).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    client.shutdown().await.unwrap();
+    let mut read = String::new();
+    let whole = client.read_to_string(&mut read);
+    tokio::time::timeout(Duration::from_secs(10), whole).await.expect("the connection stays open").unwrap();
+    assert!(serving.await.unwrap());
+    read
+}
+
+/// The bodies of the 200s in what a client has read.
+fn bodies(read: &str) -> Vec<&str> {
+    let responses = read.split("HTTP/1.1 200 OK\r\n").skip(1);
+    responses.map(|response| response.split_once("\r\n\r\n").unwrap().1).collect()
+}
+
+#[tokio::test]
+async fn an_application_other_than_the_proxy_gets_every_request_of_a_connection() {
+    let server = server("");
+    let read = converse(
+        &server,
+        &[
+            "GET /one HTTP/1.1\r\nHost: a\r\n\r\n",
+            "POST /two HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe",
+            "llo",
+            // A body in chunks, and the next request in the same part.
+            "POST /three HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n",
+            "3\r\nllo\r\n0\r\n\r\nGET /four HTTP/1.1\r\nHost: a\r\n\r\nGET /fi",
+            "ve HTTP/1.1\r\nHost: a\r\n\r\n",
+        ],
+    )
+    .await;
+    assert_eq!(bodies(&read), ["[/one]", "[/two]hello", "[/three]hello", "[/four]", "[/five]"], "{read}");
+    assert_eq!(server.limits.open().load(Ordering::Acquire), 0);
+}
+
+#[tokio::test]
+async fn an_invalid_head_is_answered_by_the_server_and_never_reaches_the_application() {
+    let server = server("");
+    let read = converse(&server, &["GET /one HTTP/1.1\r\nHost: a\r\n\r\n", "GET /two HTTP/1.1\nHost: a\r\n\r\n"]).await;
+    let (first, second) = read.split_once("HTTP/1.1 400 Bad Request\r\n").unwrap();
+    assert_eq!(bodies(first), ["[/one]"]);
+    for field in ["X-Request-Id: ", "X-Tollgate-Reason: bad_request\r\n", "Connection: close\r\n"] {
+        assert!(second.contains(field), "{second}");
+    }
+    let metrics = server.gateway.metrics.render();
+    assert!(metrics.contains("tollgate_refused_requests_total{reason=\"bad_request\"} 1\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_body_longer_than_the_limit_is_rejected_before_the_application_sees_its_request() {
+    let server = server("limits:\n  body_bytes: 4B\n");
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: ";
+    let (fits, too_long) = (format!("{head}4\r\n\r\nbody"), format!("{head}5\r\n\r\nbody!"));
+    let read = converse(&server, &[&fits, &too_long]).await;
+    assert_eq!(bodies(read.split("HTTP/1.1 413 ").next().unwrap()), ["[/]body"], "{read}");
+    assert!(read.contains("HTTP/1.1 413 Content Too Large\r\n"), "{read}");
+}
+
+#[tokio::test]
+async fn a_connection_beyond_the_limit_is_answered_503_and_those_before_it_stay_open() {
+    let server = server("limits:\n  connections: 1\n");
+    let (mut first, stream) = tokio::io::duplex(64 << 10);
+    let (_leave, shutdown) = watch::channel(false);
+    let serving = Arc::clone(&server);
+    tokio::spawn(async move { serving.process_new(Box::new(stream), &shutdown).await });
+    tokio::task::yield_now().await;
+    let read = converse(&server, &["GET / HTTP/1.1\r\nHost: a\r\n\r\n"]).await;
+    assert!(read.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{read}");
+    first.write_all(b"GET /one HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut read = String::new();
+    first.read_to_string(&mut read).await.unwrap();
+    assert_eq!(bodies(&read), ["[/one]"], "{read}");
+}
