@@ -95,7 +95,7 @@ impl<'a> ProblemResponse<'a> {
     ///
     /// # Errors
     /// If the status is none of HTTP.
-    pub fn to_http1(&self, method: &str, request_id: &HeaderValue) -> io::Result<Vec<u8>> {
+    pub fn to_http1(self, method: &str, request_id: &HeaderValue) -> io::Result<Vec<u8>> {
         let (header, body) = self.plain(request_id).map_err(io::Error::other)?;
         let mut fields = self.response_fields(request_id).to_http1();
         let (Ok(()), Ok(())) =
