@@ -28,7 +28,7 @@ use crate::config::{Config, Listener, Source, Threads};
 use crate::store::{EventSink, Store};
 
 /// A gateway whose sockets are bound, and which is not started yet.
-#[expect(missing_debug_implementations, reason = "it holds what changes the diagnostics, a plain function")]
+#[expect(missing_debug_implementations, reason = "it holds a plain function, which changes the diagnostics")]
 pub struct Bootstrapped {
     pub(super) gateway: Arc<GatewayState>,
     pub(super) status: Arc<Status>,
@@ -37,11 +37,11 @@ pub struct Bootstrapped {
     pub(super) http: Vec<(Bound, Listener)>,
     pub(super) admin: Option<Bound>,
     pub(super) threads: usize,
-    pub(super) handover: Upgrade,
+    pub(super) upgrade: Upgrade,
     pub(super) inherited: InheritedSockets,
 }
 
-/// An address that is listened on, and for what.
+/// An address that is listened on, with the name of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listening {
     pub name: &'static str,
@@ -60,7 +60,7 @@ pub enum StartError {
         file: PathBuf,
         error: io::Error,
     },
-    /// A line for each variable that is wrong.
+    /// A line for each invalid variable.
     Tracer(String),
 }
 
@@ -79,49 +79,68 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Binds everything that the configuration names, or takes it over from the process before this one. `sources` is what the
-/// configuration was read from.
+/// Binds everything that the configuration names, or takes it over from the previous process. `sources` are the files that
+/// the configuration was read from.
+///
+/// # Errors
+/// An address or the access log's file cannot be opened, the handover fails, or a variable about traces is invalid.
 pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<Bootstrapped, StartError> {
-    let wanted = TraceSettings::read().map_err(StartError::Tracer)?;
+    let trace_settings = TraceSettings::read().map_err(StartError::Tracer)?;
     let mut inherited = InheritedSockets::receive().map_err(StartError::Upgrade)?;
     let threads = match config.threads {
         Threads::Auto => std::thread::available_parallelism().map_or(1, usize::from),
         Threads::Exactly(threads) => threads,
     };
+    let (http, admin) = bind(&config, threads, &mut inherited)?;
+    let bound = http.iter().map(|(bound, _)| bound).chain(&admin);
+    let upgrade = Upgrade::new(bound).map_err(StartError::Upgrade)?;
+
+    if let Some(AccessLog { to: to @ Destination::File(file), .. }) = &config.access_log {
+        AccessLogs::probe(to).map_err(|error| StartError::AccessLog { file: file.clone(), error })?;
+    }
+    let fd_budget = FdBudget::here();
+    fd_budget.tell(&config.bounds);
+    let gateway = Arc::new(state(config, trace_settings, threads)?);
+    let file = sources.first().map(|source| source.path.as_path());
+    let status = Arc::new(Status::new(&gateway.clock, file, admin.as_ref().map(|admin| admin.address)));
+    let reload = Reload::new(Arc::clone(&gateway), fd_budget, sources, relog);
+    Ok(Bootstrapped { gateway, status, reload, fd_budget, http, admin, threads, upgrade, inherited })
+}
+
+type Sockets = (Vec<(Bound, Listener)>, Option<Bound>);
+
+/// The sockets of the HTTP listeners, one for each thread, and that of the admin listener.
+fn bind(config: &Config, threads: usize, inherited: &mut InheritedSockets) -> Result<Sockets, StartError> {
     let mut bind = |address, count| {
         Bound::bind(address, count, inherited.take(address)).map_err(|error| StartError::Bind { address, error })
     };
     let listeners = config.listeners.iter();
     let http = listeners.map(|listener| Ok((bind(listener.address, threads)?, *listener)));
-    let http = http.collect::<Result<Vec<_>, _>>()?;
+    let http = http.collect::<Result<_, _>>()?;
     let admin = config.admin.map(|address| bind(address, 1)).transpose()?;
-    let bound = http.iter().map(|(bound, _)| bound).chain(&admin);
-    let handover = Upgrade::new(bound).map_err(StartError::Upgrade)?;
+    Ok((http, admin))
+}
 
-    if let Some(AccessLog { to: to @ Destination::File(file), .. }) = &config.access_log {
-        AccessLogs::probe(to).map_err(|error| StartError::AccessLog { file: file.clone(), error })?;
-    }
-
+/// What the threads share. The store connects in the background, once the threads run.
+fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Result<GatewayState, StartError> {
     let clock = Clock::system();
     let metrics = Metrics::default();
     metrics.config.loaded(&config.hash, &clock);
     let events = Arc::new(Events::new(clock.clone()));
     events.note(Happened::Started, &format!("{}, configuration {}", env!("CARGO_PKG_VERSION"), config.hash));
     let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone(), Arc::clone(&events)));
-    let tracer = Tracer::start(wanted, &config, &metrics, &clock).map_err(StartError::Tracer)?;
-    let (told, traced) = (Arc::clone(&store_health), tracer.clone());
-    let report = EventSink::new(move |event| {
-        traced.store_event(&event);
-        told.hear(event);
-    });
+    let tracer = Tracer::start(trace_settings, &config, &metrics, &clock).map_err(StartError::Tracer)?;
+    let event_sink = {
+        let (store_health, tracer) = (Arc::clone(&store_health), tracer.clone());
+        EventSink::new(move |event| {
+            tracer.store_event(&event);
+            store_health.hear(event);
+        })
+    };
     let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));
-    let file = sources.first().map(|source| source.path.as_path());
-    let status = Status::new(&clock, file, admin.as_ref().map(|admin| admin.address));
-    let fd_budget = FdBudget::here();
-    fd_budget.tell(&config.bounds);
-    let store = Store::open(&config.store, threads, clock.clone(), report);
+    let store = Store::open(&config.store, threads, clock.clone(), event_sink);
     store.announce(&config.hash);
-    let gateway = GatewayState {
+    Ok(GatewayState {
         store,
         store_health,
         snapshot: ArcSwap::from_pointee(Snapshot::new(config, &metrics, &access_logs, &clock)),
@@ -132,8 +151,5 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
         clock,
         lifecycle: Lifecycle::default(),
         tracer,
-    };
-    let gateway = Arc::new(gateway);
-    let reload = Reload::new(Arc::clone(&gateway), fd_budget, sources, relog);
-    Ok(Bootstrapped { gateway, status: Arc::new(status), reload, fd_budget, http, admin, threads, handover, inherited })
+    })
 }

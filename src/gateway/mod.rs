@@ -1,7 +1,7 @@
-//! HOW IT RUNS: the sockets, the proxy behind them, and the life of the process.
+//! Runs the gateway: sockets, the proxy behind them, telemetry, and the process.
 //!
-//! The only room that knows Pingora and metrics. Everything is bound before anything is started; one thread and one
-//! runtime per core; one snapshot of the configuration per request.
+//! The only room that knows Pingora, metrics and OpenTelemetry. Everything is bound before anything is started; there is one
+//! thread and one runtime per core, and one snapshot of the configuration per request.
 
 mod admin;
 mod bootstrap;
@@ -21,7 +21,7 @@ pub use admin::buckets;
 pub use bootstrap::{Bootstrapped, Listening, StartError, bootstrap};
 pub use enforcement::authenticate;
 pub use process::reload::Relog;
-pub use process::signals::hold_signals;
+pub use process::signal_listener::hold_signals;
 pub use process::upgrade;
 pub use runtime::fd_limit::raise as raise_open_files;
 /// For `tests/fuzz`, which judges bodies by themselves.

@@ -1,0 +1,60 @@
+//! Ends the process in two steps: it announces that it is leaving, then waits for its connections to close.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use pingora::server::ShutdownSignal;
+
+use super::signal_listener::SignalListener;
+use crate::gateway::state::GatewayState;
+use crate::gateway::telemetry::events::Happened;
+use crate::gateway::telemetry::trace::FLUSH_TIMEOUT;
+
+/// How often the number of open connections is looked at.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Goes on accepting for `delay`, while responses say `Connection: close` and `/readyz` sends load balancers elsewhere. A
+/// second signal to exit cuts the delay short, and then nothing is waited for.
+pub async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut SignalListener) -> ShutdownSignal {
+    gateway.lifecycle.begin_draining();
+    gateway.events.note(Happened::Draining, "");
+    let timeout = Duration::from(gateway.snapshot.load().config.drain.timeout);
+    log::info!(delay:? = delay, timeout:? = timeout; "draining");
+    tokio::select! {
+        () = tokio::time::sleep(delay) => ShutdownSignal::GracefulTerminate,
+        _ = exit.next() => ShutdownSignal::FastShutdown,
+    }
+}
+
+/// Exits as soon as the last of the `open` connections has closed, after `drain.timeout`, or at a second signal.
+pub async fn wait_and_exit(gateway: &GatewayState, open: &AtomicUsize) -> ! {
+    let (clock, tracer) = (&gateway.clock, &gateway.tracer);
+    let (began, timeout) = (clock.now(), Duration::from(gateway.snapshot.load().config.drain.timeout));
+    let drained = async {
+        while open.load(Ordering::Acquire) > 0 {
+            tokio::time::sleep(POLL).await;
+        }
+        let left = timeout.saturating_sub(clock.now().since(began).into());
+        tracer.finish(left.min(FLUSH_TIMEOUT)).await;
+    };
+    let timed_out = async {
+        tokio::time::sleep(timeout.saturating_sub(FLUSH_TIMEOUT)).await;
+        // A request that is still open at the timeout would have no time left to send its spans.
+        tracer.flush_soon();
+        tokio::time::sleep(timeout.min(FLUSH_TIMEOUT)).await;
+    };
+    let second_signal = async {
+        if let Ok(mut exit) = SignalListener::exit() {
+            exit.next().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = drained => log::info!("drained"),
+        () = timed_out => log::warn!(open = open.load(Ordering::Acquire); "drain timeout, closing open connections"),
+        () = second_signal => log::warn!(open = open.load(Ordering::Acquire); "second signal, closing open connections"),
+    }
+    gateway.access_logs.finish();
+    log::logger().flush();
+    std::process::exit(0)
+}

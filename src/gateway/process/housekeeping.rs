@@ -1,0 +1,62 @@
+//! Runs the gateway's periodic work: eviction of what has expired, events, the history of the status page, the reload.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use pingora::server::ShutdownWatch;
+use pingora::services::background::BackgroundService;
+
+use super::drain;
+use super::fallback_events::FallbackEvents;
+use super::reload::Reload;
+use crate::gateway::admin::status::Status;
+use crate::gateway::runtime::supervise;
+use crate::gateway::state::GatewayState;
+
+pub struct Housekeeping {
+    pub gateway: Arc<GatewayState>,
+    pub status: Arc<Status>,
+    /// The open connections of all threads.
+    pub open: Arc<AtomicUsize>,
+    /// Taken out when the service starts.
+    pub reload: Mutex<Option<Reload>>,
+}
+
+#[async_trait]
+impl BackgroundService for Housekeeping {
+    /// Ends the process when Pingora shuts down: Pingora itself would wait for a fixed time.
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let reload = self.reload.lock().take().map(Reload::run);
+        let reload = async {
+            if let Some(reload) = reload {
+                reload.await;
+            }
+        };
+        let (gateway, status) = (Arc::clone(&self.gateway), Arc::clone(&self.status));
+        let work = supervise::spawn("housekeeping", async move {
+            tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload);
+        });
+        let _ = shutdown.wait_for(|stop| *stop).await;
+        work.abort();
+        drain::wait_and_exit(&self.gateway, &self.open).await
+    }
+}
+
+/// The work of every second.
+async fn sweep(gateway: &GatewayState) {
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    let mut fallback_events = FallbackEvents::default();
+    loop {
+        second.tick().await;
+        fallback_events.look(&gateway.snapshot.load(), &gateway.events);
+        supervise::stumble("housekeeping");
+        gateway.store.sweep();
+        gateway.access_logs.tell();
+        if let Some(tokens) = &gateway.snapshot.load().tokens {
+            tokens.sweep();
+        }
+    }
+}

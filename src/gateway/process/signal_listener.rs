@@ -1,0 +1,102 @@
+//! Listens for signals, and says what each of them asks for.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+
+use nix::sys::signal::{SigSet, Signal};
+use tokio::signal::unix::{self, SignalKind};
+
+/// What an operator asks for with a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignalAction {
+    Drain,
+    DrainWithoutDelay,
+    Reload,
+    ReopenAccessLog,
+    Upgrade,
+}
+
+impl SignalAction {
+    /// `None` for a signal that is not listened for.
+    pub fn of(signal: Signal) -> Option<SignalAction> {
+        match signal {
+            // SIGQUIT is what nginx drains at.
+            Signal::SIGTERM | Signal::SIGQUIT => Some(SignalAction::Drain),
+            Signal::SIGINT => Some(SignalAction::DrainWithoutDelay),
+            Signal::SIGHUP => Some(SignalAction::Reload),
+            Signal::SIGUSR1 => Some(SignalAction::ReopenAccessLog),
+            Signal::SIGUSR2 => Some(SignalAction::Upgrade),
+            _ => None,
+        }
+    }
+}
+
+/// Signals that make the process exit.
+const EXIT: [Signal; 3] = [Signal::SIGTERM, Signal::SIGQUIT, Signal::SIGINT];
+
+/// Signals to a process that goes on running. Their default action would end a process that does not listen yet.
+const RUNNING: [Signal; 3] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
+
+/// Blocks the signals that do not ask for an exit until they are listened for. To be called first, on the only thread.
+pub fn hold_signals() {
+    if let Err(error) = SigSet::from_iter(RUNNING).thread_block() {
+        log::debug!(error:% = error; "signals are not blocked during the start");
+    }
+}
+
+/// Receives some of the signals.
+#[derive(Debug)]
+pub struct SignalListener(Vec<(SignalAction, unix::Signal)>);
+
+impl SignalListener {
+    /// Listens for the signals that make the process exit.
+    ///
+    /// # Errors
+    /// The operating system does not let a signal be handled.
+    pub fn exit() -> io::Result<SignalListener> {
+        SignalListener::new(EXIT)
+    }
+
+    /// Listens for the signals to a process that goes on running, which [`hold_signals`] has blocked.
+    ///
+    /// # Errors
+    /// The operating system does not let a signal be handled or unblocked.
+    pub fn running() -> io::Result<SignalListener> {
+        let listener = SignalListener::new(RUNNING)?;
+        // It is enough that one thread receives them.
+        SigSet::from_iter(RUNNING).thread_unblock()?;
+        Ok(listener)
+    }
+
+    fn new(signals: [Signal; 3]) -> io::Result<SignalListener> {
+        let known = signals.into_iter().filter_map(|signal| Some((signal, SignalAction::of(signal)?)));
+        let listen = |(signal, action)| Ok((action, unix::signal(SignalKind::from_raw(signal as i32))?));
+        known.map(listen).collect::<io::Result<_>>().map(SignalListener)
+    }
+
+    /// Waits for the next signal. May be cancelled and called again.
+    pub async fn next(&mut self) -> SignalAction {
+        poll_fn(|cx| {
+            let mut listened = self.0.iter_mut();
+            let received = listened.find_map(|(action, signal)| signal.poll_recv(cx).is_ready().then_some(*action));
+            received.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_asks_for_one_thing_and_is_in_the_list_of_those_that_do() {
+        let exits =
+            |signal| matches!(SignalAction::of(signal), Some(SignalAction::Drain | SignalAction::DrainWithoutDelay));
+        for signal in Signal::iterator() {
+            assert_eq!(EXIT.contains(&signal), exits(signal), "{signal}");
+            assert_eq!(RUNNING.contains(&signal), SignalAction::of(signal).is_some() && !exits(signal), "{signal}");
+        }
+    }
+}
