@@ -16,7 +16,15 @@ pub fn refusing<'p>(plan: &'p Plan, settlement: &'p Settlement) -> impl Iterator
 /// The charge that speaks for all that refused: the one with the longest wait, of equal ones the first. `None` if none
 /// refused.
 pub fn speaker<'p>(plan: &'p Plan, settlement: &'p Settlement) -> Option<(&'p Charge, &'p Outcome)> {
-    refusing(plan, settlement).reduce(|worst, next| if next.1.retry_after > worst.1.retry_after { next } else { worst })
+    let index = speaker_index(settlement)?;
+    plan.enforced.get(index).zip(settlement.enforced.get(index))
+}
+
+/// The index of that charge among the enforced ones.
+pub fn speaker_index(settlement: &Settlement) -> Option<usize> {
+    let refusing = settlement.enforced.iter().enumerate().filter(|(_, outcome)| outcome.verdict.is_refusal());
+    let speaker = refusing.reduce(|worst, next| if next.1.retry_after > worst.1.retry_after { next } else { worst });
+    speaker.map(|(index, _)| index)
 }
 
 /// The refusal of a plan whose settlement is not granted.

@@ -7,20 +7,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::request::Request;
-
 /// What the credentials of a request prove.
 #[derive(Clone, Debug, Default)]
 pub struct Identity {
     pub claims: Option<Arc<Claims>>,
     pub key: Option<Arc<KnownKey>>,
-}
-
-impl Identity {
-    /// The request with this identity, as the rules see it.
-    pub fn apply_to<'a>(&'a self, request: &Request<'a>) -> Request<'a> {
-        Request { claims: self.claims.as_deref(), key: self.key.as_deref(), ..*request }
-    }
 }
 
 /// What a verified token says.

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::identity::{Claims, KnownKey};
+use super::identity::{Claims, Identity, KnownKey};
 use crate::base::split::rsplit_once;
 
 /// One request, as far as rules may look at it.
@@ -22,6 +22,11 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// The same request, sent by this identity.
+    pub fn with_identity(&self, identity: &'a Identity) -> Request<'a> {
+        Request { claims: identity.claims.as_deref(), key: identity.key.as_deref(), ..*self }
+    }
+
     /// The host asked for: the target's authority, else the `Host` field; without port, not yet folded to lower case.
     pub fn host(&self) -> &'a [u8] {
         let authority = match self.head.uri.authority() {

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::combined;
+use super::field_map::FieldMap;
 use super::foreign_entry::ForeignEntry;
-use super::json_fields::Fields;
+use super::json_lines;
 use super::own_entry::OwnEntry;
 use super::timestamps::{Grain, LogTimestamp};
 use crate::access_log_line;
@@ -36,7 +37,7 @@ pub enum Format {
     Ours,
     Combined,
     /// JSON, by a map.
-    Mapped(Arc<Fields>),
+    Mapped(Arc<FieldMap>),
 }
 
 /// What a line came to.
@@ -59,7 +60,7 @@ impl Format {
                 Ok(read) => foreign(read),
                 Err(wanted) => Read::Unreadable(Cow::Borrowed(wanted)),
             },
-            Format::Mapped(fields) => match fields.read(line) {
+            Format::Mapped(fields) => match json_lines::read(fields, line) {
                 Ok(read) => foreign(read),
                 Err(wanted) => Read::Unreadable(Cow::Owned(wanted)),
             },

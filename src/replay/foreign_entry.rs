@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::header::{HOST, REFERER, USER_AGENT};
 use http::request::Parts;
 
-use super::json_fields::Fields;
+use super::field_map::FieldMap;
 use crate::auth::client_ip;
 use crate::limit::attribute::Attribute;
 use crate::limit::request::{ClientAddress, Request};
@@ -33,7 +33,7 @@ pub enum Told {
     /// Referer and user agent as well.
     Combined,
     /// What the fields are mapped to, with what this line has in them.
-    Mapped(Arc<Fields>, Vec<Option<Box<[u8]>>>),
+    Mapped(Arc<FieldMap>, Vec<Option<Box<[u8]>>>),
 }
 
 /// What a log says of one attribute of one request.
@@ -58,14 +58,14 @@ impl ForeignEntry {
             return client.map_or(Says::Nothing, |client| Says::Value(Cow::Owned(client.text().into_bytes())));
         }
         if let Told::Mapped(fields, values) = &self.told {
-            return match (attribute, fields.place(attribute)) {
+            return match (attribute, fields.index(attribute)) {
                 // These stand in the head, where they are read as a gateway reads them.
                 (Attribute::Method | Attribute::Path | Attribute::Host | Attribute::Header(_), Some(_)) => known(true),
                 (_, Some(place)) => match values.get(place) {
                     Some(Some(value)) => Says::Value(Cow::Borrowed(value)),
                     _ => Says::Missing,
                 },
-                (Attribute::Query(_), None) => known(fields.place(&Attribute::Path).is_some()),
+                (Attribute::Query(_), None) => known(fields.index(&Attribute::Path).is_some()),
                 (Attribute::Host, None) => known(self.head.uri.authority().is_some()),
                 (Attribute::Route | Attribute::Upstream, None) => Says::Value(Cow::Borrowed(ONLY.as_bytes())),
                 (_, None) => Says::Nothing,

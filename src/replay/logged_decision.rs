@@ -3,41 +3,14 @@
 //! Then new numbers for an old rule can be tried on any log of ours. It stands on the rule being chosen as it was: of a
 //! file that chooses otherwise than the one before it, nothing is taken.
 
+use super::bucket::{BucketCharge, BucketId};
+use super::open_question::RuleRange;
 use super::own_entry::{Charged, OwnEntry};
-use super::simulation::BucketId;
+
 use crate::limit::charge::{Charge, LimitId};
 use crate::limit::key::BucketKey;
 use crate::limit::rule::{Action, Mode, Otherwise, Policy, Price, Rule};
 use crate::limit::rule_set::RuleSet;
-
-/// One bucket to charge.
-#[derive(Clone, Debug)]
-pub struct Paid {
-    pub bucket: BucketId,
-    pub charge: Charge,
-}
-
-impl Paid {
-    pub fn picked(charge: &Charge) -> Paid {
-        Paid { bucket: BucketId::Picked(charge.key), charge: charge.clone() }
-    }
-}
-
-/// Some rules of a policy, by their places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rules {
-    From(usize),
-    Only(usize),
-}
-
-impl Rules {
-    fn have(self, place: usize) -> bool {
-        match self {
-            Rules::From(first) => place >= first,
-            Rules::Only(one) => place == one,
-        }
-    }
-}
 
 /// What can be taken from the log.
 #[derive(Debug)]
@@ -107,14 +80,14 @@ impl<'c> LoggedDecisions<'c> {
     }
 
     /// What a request has to pay by these rules of a policy, if those decide that did then; none if that cannot be told.
-    pub fn charges(&self, policy: usize, rules: Rules, logged: &OwnEntry) -> Option<Vec<Paid>> {
+    pub fn charges(&self, policy: usize, rules: RuleRange, logged: &OwnEntry) -> Option<Vec<BucketCharge>> {
         // Of what was denied no charge is known.
         let policy = self.policies.get(policy).filter(|policy| policy.chooses_as_before && !logged.denied)?;
-        let mut paid = Vec::new();
+        let mut charges = Vec::new();
         let mut known = 0;
         let charged: Vec<&Charged> = logged.limits.iter().filter(|charged| *charged.policy == *policy.name).collect();
-        for (place, rule) in policy.rules.iter().enumerate() {
-            if !rules.have(place) {
+        for (index, rule) in policy.rules.iter().enumerate() {
+            if !rules.contains(index) {
                 continue;
             }
             let of_rule = || charged.iter().copied().filter(|charged| self.is_of(rule, charged));
@@ -134,12 +107,12 @@ impl<'c> LoggedDecisions<'c> {
                 };
                 // The key is not known, and not looked at.
                 let charge = Charge { key: BucketKey([0; 16]), algorithm, cost, limit: *id, variant: 0 };
-                paid.push(Paid { bucket: BucketId::Logged(*id, charged.bucket), charge });
+                charges.push(BucketCharge { bucket: BucketId::Logged(*id, charged.bucket), charge });
             }
         }
         // Another rule decided then, of which it is known that it does not apply now.
         let enforced = charged.iter().filter(|charged| charged.mode == Mode::Enforce).count();
-        (known >= enforced || matches!(rules, Rules::Only(_))).then_some(paid)
+        (known >= enforced || matches!(rules, RuleRange::Only(_))).then_some(charges)
     }
 
     /// Whether a limit of the log belongs to a rule of the file: by its whole name, or by the rule's.

@@ -203,12 +203,12 @@ impl Eq for Waiting {}
 
 #[cfg(test)]
 mod tests {
-    use super::super::json_fields::{Fields, Mapping};
+    use super::super::field_map::{FieldMap, FieldMapping};
     use super::*;
     use std::sync::Arc;
 
     fn merge(logs: &[&str]) -> Merge {
-        let map = Fields::new(&[Mapping::parse("time=t").unwrap()]).unwrap();
+        let map = FieldMap::new(&[FieldMapping::parse("time=t").unwrap()]).unwrap();
         let format = Format::Mapped(Arc::new(map));
         let lines = |(number, text): (usize, &&str)| {
             let text: String = text.split_whitespace().map(|time| format!("{{\"t\":{time}}}\n")).collect();

@@ -3,20 +3,29 @@
 //! A [`merge`] of logs gives requests in the order of time; each is put before a [`trial`] of every file, which has buckets
 //! of its own; a [`report`] says what came of it. Nothing here talks to a store or reads a clock.
 
-pub mod combined;
-pub mod entry;
-pub mod foreign_entry;
-pub mod json_fields;
 pub mod line_reader;
-pub mod logged_decision;
-pub mod merge;
+pub mod timestamps;
+
+pub mod combined;
+pub mod field_map;
+pub mod foreign_entry;
+pub mod json_lines;
 pub mod own_entry;
+
+pub mod entry;
+pub mod merge;
+
+pub mod bucket;
+pub mod counts;
+pub mod logged_decision;
+pub mod open_question;
 pub mod pseudonyms;
-pub mod report;
+pub mod result;
 pub mod simulation;
+
+pub mod report;
 pub mod svg;
 pub mod timeline;
-pub mod timestamps;
 
 use std::io;
 

@@ -4,8 +4,12 @@ use std::cmp::Reverse;
 
 use serde::Serialize;
 
+use super::bucket::{Bucket, BucketId};
+use super::counts::ShadowCount;
 use super::merge::Seen;
-use super::simulation::{Bucket, BucketId, Cause, OpenQuestion, Simulation};
+use super::open_question::OpenQuestion;
+use super::result::Cause;
+use super::simulation::Simulation;
 use super::timeline::Timeline;
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::attribute::Attribute;
@@ -129,7 +133,7 @@ impl Simulation<'_> {
     pub fn outcome(&self, beside: Beside) -> Outcome {
         let counts = &self.counts;
         let compared = |count: u64| (beside == Beside::Another).then_some(count);
-        let refusing = || self.buckets.values().filter(|bucket| bucket.refused > 0);
+        let refusing = || self.buckets.iter().map(|(_, bucket)| bucket).filter(|bucket| bucket.refused > 0);
         let count = |chosen: &dyn Fn(&&Bucket) -> bool| refusing().filter(chosen).count() as u64;
         let mut by: Vec<(Cause, u64)> = counts.causes.iter().map(|(cause, count)| (*cause, *count)).collect();
         by.sort_unstable_by_key(|(cause, count)| (Reverse(*count), *cause));
@@ -145,12 +149,12 @@ impl Simulation<'_> {
         };
         let mut shadows: Vec<_> = counts.shadows.iter().collect();
         shadows.sort_unstable_by_key(|(limit, _)| **limit);
-        let mut hinges: Vec<_> = counts.hinges.iter().collect();
-        hinges.sort_unstable_by_key(|(hinge, _)| **hinge);
+        let mut open: Vec<_> = counts.open.iter().collect();
+        open.sort_unstable_by_key(|(question, _)| **question);
         let mut missing: Vec<_> = counts.missing.iter().map(|(name, lines)| (name.to_string(), *lines)).collect();
         missing.sort_unstable();
-        let mut by_log: Vec<_> = counts.by_log.iter().collect();
-        by_log.sort_unstable();
+        let mut as_logged: Vec<_> = counts.as_logged.iter().collect();
+        as_logged.sort_unstable();
         Outcome {
             allowed: counts.allowed,
             refused: counts.refused,
@@ -159,22 +163,22 @@ impl Simulation<'_> {
             by: by.into_iter().map(refuser).collect(),
             shadows: shadows
                 .into_iter()
-                .map(|(limit, [asked, would_refuse])| Shadow {
+                .map(|(limit, ShadowCount { asked, would_refuse })| Shadow {
                     name: self.limit(*limit),
                     asked: *asked,
                     would_refuse: *would_refuse,
                 })
                 .collect(),
-            undecidable: hinges
+            undecidable: open
                 .into_iter()
-                .map(|(hinge, hanging)| Undecidable {
-                    name: self.hinge(*hinge),
-                    lines: hanging.lines,
-                    attributes: hanging.attributes.iter().map(ToString::to_string).collect(),
+                .map(|(question, count)| Undecidable {
+                    name: self.question(*question),
+                    lines: count.lines,
+                    attributes: count.attributes.iter().map(ToString::to_string).collect(),
                 })
                 .collect(),
             missing: missing.into_iter().map(|(attribute, lines)| Missing { attribute, lines }).collect(),
-            as_logged: by_log
+            as_logged: as_logged
                 .into_iter()
                 .map(|(policy, lines)| AsLogged { policy: self.policy(*policy), lines: *lines })
                 .collect(),
@@ -195,7 +199,7 @@ impl Simulation<'_> {
     fn top(&self, beside: Beside) -> Vec<Top> {
         let rank = |bucket: &Bucket| match beside {
             Beside::Nothing => bucket.refused,
-            Beside::Another => bucket.newly,
+            Beside::Another => bucket.newly_refused,
         };
         let mut buckets: Vec<_> = self.buckets.iter().filter(|(_, bucket)| rank(bucket) > 0).collect();
         // The id is only for an order that is always the same.
@@ -210,14 +214,14 @@ impl Simulation<'_> {
             limit: self.limit(bucket.limit),
             asked: bucket.asked,
             refused: bucket.refused,
-            newly: (beside == Beside::Another).then_some(bucket.newly),
+            newly: (beside == Beside::Another).then_some(bucket.newly_refused),
         };
         buckets.into_iter().map(top).collect()
     }
 
     fn name(&self, id: &BucketId, bucket: &Bucket) -> String {
-        match (id, &bucket.called) {
-            (_, Some(called)) => called.clone(),
+        match (id, &bucket.client) {
+            (_, Some(client)) => client.clone(),
             (BucketId::Picked(key), None) => self.config.hash_key.bucket(&key.0).to_string(),
             (BucketId::Logged(_, name), None) => name.to_string(),
         }
@@ -229,15 +233,15 @@ impl Simulation<'_> {
             Cause::Deny { policy, rule: Some(rule) } => format!("{} (deny)", self.rule(policy, rule)),
             Cause::Deny { policy, rule: None } => format!("{}, otherwise deny", self.policy(policy)),
             Cause::DenyInLog => "denied, says the log".to_owned(),
-            Cause::Unclear => "unclear request (400)".to_owned(),
+            Cause::Ambiguous => "unclear request (400)".to_owned(),
         }
     }
 
-    fn hinge(&self, hinge: OpenQuestion) -> String {
-        match hinge.0 {
-            Some((policy, Some(rule))) => self.rule(policy, rule),
-            Some((policy, None)) => self.policy(policy),
-            None => "exempt".to_owned(),
+    fn question(&self, question: OpenQuestion) -> String {
+        match question {
+            OpenQuestion::Rules { policy, rule: Some(rule) } => self.rule(policy, rule),
+            OpenQuestion::Rules { policy, rule: None } => self.policy(policy),
+            OpenQuestion::Exemption => "exempt".to_owned(),
         }
     }
 

@@ -153,7 +153,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::simulation::SimulatedResult;
+    use super::super::result::SimulatedResult;
     use super::*;
     use crate::base::time::Timestamp;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::simulation::SimulatedResult;
+use super::result::SimulatedResult;
 use crate::base::time::Timestamp;
 
 /// In seconds; each is a multiple of the one before.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use super::mutation::fuzz;
 use tollgate::config::{Config, Environment};
 use tollgate::replay::entry::Format;
-use tollgate::replay::json_fields::{Fields, Mapping};
+use tollgate::replay::field_map::{FieldMap, FieldMapping};
 use tollgate::replay::line_reader::Lines;
 use tollgate::replay::merge::Merge;
-use tollgate::replay::simulation::{SimulatedResult, Simulation};
+use tollgate::replay::result::SimulatedResult;
+use tollgate::replay::simulation::Simulation;
 
 const FILE: &str = "\
 upstream: http://127.0.0.1:9000
@@ -54,8 +55,9 @@ fn log_line() {
     let surroundings = Environment { variable: &|_| None, folder: Path::new(""), read: &read };
     let config = Config::parse("gateway.yaml", FILE.as_bytes(), surroundings).unwrap_or_else(|wrong| panic!("{wrong}"));
     let map = "time=ts,ip:address=client,method=req.method,path=req.uri,jwt:sub=user.id,jwt:plan=user.plan,host=vhost";
-    let map: Vec<_> = map.split(',').map(|member| Mapping::parse(member).unwrap()).collect();
-    let formats = [Format::Found, Format::Combined, Format::Ours, Format::Mapped(Arc::new(Fields::new(&map).unwrap()))];
+    let map: Vec<_> = map.split(',').map(|member| FieldMapping::parse(member).unwrap()).collect();
+    let formats =
+        [Format::Found, Format::Combined, Format::Ours, Format::Mapped(Arc::new(FieldMap::new(&map).unwrap()))];
     fuzz("log-line", words, |bytes| {
         formats.clone().map(|format| {
             let lines = Lines::over("log", Cursor::new(bytes.to_vec())).unwrap();
@@ -79,7 +81,7 @@ fn log_line() {
             assert_eq!(seen.unreadable > 0, seen.first_unreadable.is_some());
             // The end of what was wanted tells one mistake from another.
             let why = seen.first_unreadable.as_ref().map(|why| why.len().min(60));
-            (fates, trial.counts.hinges.len(), trial.counts.by_log.len(), why)
+            (fates, trial.counts.open.len(), trial.counts.as_logged.len(), why)
         })
     });
 }

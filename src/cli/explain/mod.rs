@@ -151,7 +151,7 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
         Ok(credentials) => credentials,
         Err(refusal) => return Ok(before_rules(arguments, described, &refusal)),
     };
-    by_rules(arguments, config, described, &credentials, &credentials.identity.apply_to(&bare))
+    by_rules(arguments, config, described, &credentials, &bare.with_identity(&credentials.identity))
 }
 
 /// The report on a request that reaches the rules.

@@ -17,7 +17,7 @@ use crate::base::time::Clock;
 use crate::config::Config;
 use crate::limit::attribute::{Attribute, NotAnAttribute};
 use crate::replay::entry::Format;
-use crate::replay::json_fields::{Fields, Mapping};
+use crate::replay::field_map::{FieldMap, FieldMapping};
 use crate::replay::line_reader::Lines;
 use crate::replay::merge::Merge;
 use crate::replay::report::{Outcome, Report};
@@ -44,8 +44,8 @@ pub struct Arguments {
     #[arg(long, value_enum)]
     format: Option<Written>,
     /// Which fields of JSON lines are which attributes, and the time; dots descend: time=ts,jwt:sub=user.id
-    #[arg(long, value_name = "ATTRIBUTE=FIELD", value_delimiter = ',', value_parser = Mapping::parse)]
-    map: Vec<Mapping>,
+    #[arg(long, value_name = "ATTRIBUTE=FIELD", value_delimiter = ',', value_parser = FieldMapping::parse)]
+    map: Vec<FieldMapping>,
     /// Take an attribute as missing where the log does not tell it: jwt:plan
     #[arg(long, value_name = "ATTRIBUTE", value_delimiter = ',', value_parser = attribute)]
     absent: Vec<Attribute>,
@@ -126,7 +126,7 @@ fn format(arguments: &Arguments) -> Result<Format, Failure> {
         (Some(Written::Json), []) => Err("--format json: needs --map, which says what its fields are".into()),
         (Some(Written::Tollgate | Written::Combined), _) => Err("--map: is for JSON lines of others".into()),
         (None | Some(Written::Json), map) => {
-            let fields = Fields::new(map).map_err(|wrong| format!("--map: {wrong}"))?;
+            let fields = FieldMap::new(map).map_err(|wrong| format!("--map: {wrong}"))?;
             Ok(Format::Mapped(Arc::new(fields)))
         }
     }

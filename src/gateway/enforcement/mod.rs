@@ -84,7 +84,7 @@ pub async fn decide(
 ) -> Decided {
     let (identity, enforced) = match identify(gateway, snapshot, request).await {
         Ok(identity) => {
-            let enforced = enforce(gateway, snapshot, &identity.apply_to(request), arrival, record).await;
+            let enforced = enforce(gateway, snapshot, &request.with_identity(&identity), arrival, record).await;
             (identity, enforced)
         }
         Err(refusal) => (Identity::default(), Enforced::refused(refusal, None)),

@@ -93,7 +93,7 @@ impl RequestRecord {
     fn attributes(&self, head: &Parts) -> Vec<(Cow<'_, str>, Pseudonym)> {
         let Some(settings) = &self.snapshot.config.access_log else { return Vec::new() };
         let request = Request { head, client: self.client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
-        let request = self.identity.apply_to(&request);
+        let request = request.with_identity(&self.identity);
         let attributes = settings.attributes.iter().filter_map(|listed| {
             let value = listed.attribute.resolve(&request)?;
             let pseudonym = self.snapshot.config.hash_key.value(&listed.text, &value);

@@ -14,11 +14,13 @@ use tollgate::limit::identity::Claims;
 use tollgate::limit::outcome::Verdict;
 use tollgate::limit::request::{ClientAddress, Request};
 use tollgate::limit::rule_set::Answer;
+use tollgate::replay::counts::ShadowCount;
 use tollgate::replay::entry::{Format, Read, Told};
-use tollgate::replay::json_fields::{Fields, Mapping};
+use tollgate::replay::field_map::{FieldMap, FieldMapping};
 use tollgate::replay::line_reader::Lines;
 use tollgate::replay::merge::Merge;
-use tollgate::replay::simulation::{Cause, SimulatedResult, Simulation};
+use tollgate::replay::result::{Cause, SimulatedResult};
+use tollgate::replay::simulation::Simulation;
 use tollgate::store::memory::{Memory, Settings};
 
 use crate::support::{Gateway, Upstream, eventually, short_or_long};
@@ -84,7 +86,7 @@ struct Live<'c> {
     config: &'c Config,
     memory: Memory,
     clock: Clock,
-    shadows: HashMap<LimitId, [u64; 2]>,
+    shadows: HashMap<LimitId, ShadowCount>,
 }
 
 impl Live<'_> {
@@ -112,9 +114,9 @@ impl Live<'_> {
             Answer::Charge(plan) => {
                 let settlement = self.memory.take(&plan).settlement;
                 for (charge, outcome) in plan.shadow.iter().zip(&settlement.shadow) {
-                    let [asked, refused] = self.shadows.entry(charge.limit).or_default();
+                    let ShadowCount { asked, would_refuse } = self.shadows.entry(charge.limit).or_default();
                     *asked += 1;
-                    *refused += u64::from(outcome.verdict.is_refusal());
+                    *would_refuse += u64::from(outcome.verdict.is_refusal());
                 }
                 let granted = settlement.is_granted();
                 let reason = (!granted).then_some("token_bucket_exceeded");
@@ -193,8 +195,8 @@ fn check(trial: &mut Simulation<'_>, format: &Format, line: &str, fate: Simulate
 fn a_replay_decides_every_request_as_it_was_decided() {
     let config = config();
     let map = "time=t,ip:address=ip,jwt:sub=user.id,jwt:plan=user.plan,path=uri,header:x-cost=cost";
-    let map: Vec<_> = map.split(',').map(|member| Mapping::parse(member).unwrap()).collect();
-    let mapped = Format::Mapped(Arc::new(Fields::new(&map).unwrap()));
+    let map: Vec<_> = map.split(',').map(|member| FieldMapping::parse(member).unwrap()).collect();
+    let mapped = Format::Mapped(Arc::new(FieldMap::new(&map).unwrap()));
     let mut refused = 0;
     let seeds = short_or_long(10, 200);
     for seed in 0..seeds {

@@ -1,0 +1,73 @@
+//! Maps the fields of foreign JSON lines to attributes.
+
+use crate::limit::attribute::{Attribute, NotAnAttribute, SPELLINGS};
+
+/// One member of a map: `jwt:sub=user.id`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldMapping {
+    pub target: Target,
+    /// As written; dots descend into objects.
+    pub field: String,
+}
+
+/// What a field holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    Time,
+    Attribute(Attribute),
+}
+
+/// A checked map.
+#[derive(Debug)]
+pub struct FieldMap {
+    pub time: String,
+    pub attributes: Vec<(Attribute, String)>,
+}
+
+impl FieldMapping {
+    /// # Errors
+    /// Says what is wrong with the text.
+    pub fn parse(text: &str) -> Result<FieldMapping, String> {
+        let (name, field) = text.split_once('=').ok_or("must be ATTRIBUTE=FIELD, like jwt:sub=user.id")?;
+        if field.is_empty() {
+            return Err("must have a field behind `=`".to_owned());
+        }
+        let target = match (name, Attribute::parse(name)) {
+            ("time", _) => Target::Time,
+            (_, Ok(Attribute::Route | Attribute::Upstream)) => return Err(format!("{name} cannot be mapped")),
+            (_, Ok(attribute)) => Target::Attribute(attribute),
+            (_, Err(NotAnAttribute::NameMissing)) => return Err(format!("`{name}` needs a name behind the colon")),
+            (_, Err(NotAnAttribute::BadHeaderName)) => return Err(format!("`{name}` is no name of a header")),
+            (_, Err(NotAnAttribute::Unknown)) => {
+                return Err(format!("must begin with time or an attribute ({}), is `{name}`", SPELLINGS.join(", ")));
+            }
+        };
+        Ok(FieldMapping { target, field: field.to_owned() })
+    }
+}
+
+impl FieldMap {
+    /// # Errors
+    /// Says which member is missing or repeated.
+    pub fn new(members: &[FieldMapping]) -> Result<FieldMap, String> {
+        let mut time = None;
+        let mut attributes: Vec<(Attribute, String)> = Vec::new();
+        for member in members {
+            match &member.target {
+                Target::Time if time.replace(member.field.clone()).is_some() => {
+                    return Err("time is mapped twice".to_owned());
+                }
+                Target::Time => {}
+                Target::Attribute(attribute) if attributes.iter().any(|(known, _)| known == attribute) => {
+                    return Err(format!("{attribute} is mapped twice"));
+                }
+                Target::Attribute(attribute) => attributes.push((attribute.clone(), member.field.clone())),
+            }
+        }
+        Ok(FieldMap { time: time.ok_or("must say which field is the time: time=FIELD")?, attributes })
+    }
+
+    pub fn index(&self, attribute: &Attribute) -> Option<usize> {
+        self.attributes.iter().position(|(known, _)| known == attribute)
+    }
+}
