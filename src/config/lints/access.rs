@@ -1,9 +1,9 @@
-//! Finds what is told to more people than it is meant for.
+//! Finds data that more people can read than should.
 
-use super::File;
+use super::file::File;
 use super::location::Finding;
 
-/// The admin listener asks nobody for a password.
+/// The admin listener requires no password, so its address must not be reachable by everyone.
 pub fn public_admin(file: &File<'_>) -> Vec<Finding> {
     let Some(admin) = file.config.admin.filter(|admin| !admin.ip().to_canonical().is_loopback()) else {
         return Vec::new();
@@ -13,7 +13,7 @@ pub fn public_admin(file: &File<'_>) -> Vec<Finding> {
     vec![file.root.key("admin").finding(what, hint)]
 }
 
-/// Without a secret, whoever has the access log can make the names that are in it.
+/// Without a secret, anyone who has the access log can compute the pseudonyms in it.
 pub fn guessable_names(file: &File<'_>) -> Vec<Finding> {
     if file.config.access_log.is_none() || !file.config.hash_key.is_public() {
         return Vec::new();

@@ -1,33 +1,35 @@
-//! Finds prices that the client itself names, without bounds that make that fair.
+//! Finds costs that the client names itself, without the bounds that would prevent abuse.
 
-use super::File;
+use super::file::File;
 use super::location::{Finding, Location};
 use crate::limit::rule::{Action, Limit, Price};
 
-/// A request may say that it costs next to nothing, or all that there is.
+/// A request may claim to cost next to nothing, or a whole bucket.
 pub fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
-    for standing in file.rules().filter(|standing| standing.is_enforced()) {
-        let Action::Charge(limits) = &standing.rule.action else { continue };
+    for located in file.rules().filter(|located| located.is_enforced()) {
+        let Action::Charge(limits) = &located.rule.action else { continue };
         for limit in limits {
-            let spot = numbers(&standing.spot, limit);
+            let location = numbers(&located.location, limit);
             let Price::Asked { attribute, default, min, max } = &limit.price else { continue };
             if min < default {
                 let what = format!("with {attribute} a request pays as little as {min}, and {default} without it");
                 found.push(
-                    spot.key("min_cost").finding(what, format!("set min_cost to {default}, or default_cost to {min}")),
+                    location
+                        .key("min_cost")
+                        .finding(what, format!("set min_cost to {default}, or default_cost to {min}")),
                 );
             }
             if max.is_none() {
                 let what = format!("missing: by {attribute} one request may take the whole bucket");
-                found.push(spot.key("max_cost").finding(what, "set max_cost to the dearest request that there is"));
+                found.push(location.key("max_cost").finding(what, "set max_cost to the dearest request that there is"));
             }
         }
     }
     found
 }
 
-/// Where the numbers of a limit stand.
+/// The location of the numbers of a limit.
 pub fn numbers<'t>(rule: &Location<'t>, limit: &Limit) -> Location<'t> {
     match &*limit.name {
         "" => rule.key("algorithm_config"),

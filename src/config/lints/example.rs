@@ -1,20 +1,20 @@
-//! Makes up a request of a kind, to see what the rules of a policy do with it.
+//! Invents requests that meet constraints, to find out what the rules of a policy do with them.
 
 use std::net::IpAddr;
 
-use super::Standing;
-use super::known::{Known, never_missing};
+use super::constraints::{Constraints, never_missing};
+use super::file::LocatedRule;
 use super::texts::root;
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::Expectation;
 use crate::limit::request::ClientAddress;
 use crate::limit::rule::Rule;
 
-/// Values that nothing in a file is likely to expect.
+/// Values that a file is unlikely to expect.
 const ANY: [&[u8]; 2] = [b"/~", b"~"];
 const ANYWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 77));
 
-/// A request, as far as rules look at it.
+/// The attributes of a request that rules match.
 #[derive(Clone, Debug)]
 pub struct Example<'f> {
     values: Vec<(&'f Attribute, Option<Vec<u8>>)>,
@@ -22,24 +22,31 @@ pub struct Example<'f> {
     rest: Rest,
 }
 
-/// What it has of attributes that its kind says nothing of, where these can be missing.
+/// Whether attributes without constraints are present, if they can be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Missing,
     Present,
 }
 
+/// Which of several possible values a request gets.
+#[derive(Clone, Copy, Debug)]
+enum Pick {
+    First,
+    Last,
+}
+
 impl<'f> Example<'f> {
-    /// Some requests of this kind; none where no value can be made up.
-    pub fn of(known: &Known<'f>, ipv6_prefix: u8) -> Vec<Example<'f>> {
-        let clients = clients(&known.on(&Attribute::Address), ipv6_prefix);
+    /// Some requests that meet the constraints; none if a value cannot be invented.
+    pub fn of(constraints: &Constraints<'f>, ipv6_prefix: u8) -> Vec<Example<'f>> {
+        let clients = clients(&constraints.on(&Attribute::Address), ipv6_prefix);
         let mut ends = clients.iter();
         let mut examples = Vec::new();
         for client in ends.next().into_iter().chain(ends.next_back()).copied() {
             for rest in [Rest::Missing, Rest::Present] {
-                for last in [false, true] {
+                for pick in [Pick::First, Pick::Last] {
                     let mut example = Example { values: Vec::new(), client, rest };
-                    let filled = known.attributes().all(|attribute| example.fill(attribute, known, last));
+                    let filled = constraints.attributes().all(|attribute| example.fill(attribute, constraints, pick));
                     examples.extend(filled.then_some(example));
                 }
             }
@@ -47,12 +54,12 @@ impl<'f> Example<'f> {
         examples
     }
 
-    /// Gives it a value of this attribute, if one can be made up: the first or the last that is as expected.
-    fn fill(&mut self, attribute: &'f Attribute, known: &Known<'f>, last: bool) -> bool {
+    /// Gives the request a value of this attribute, if one can be invented that meets the constraints.
+    fn fill(&mut self, attribute: &'f Attribute, constraints: &Constraints<'f>, pick: Pick) -> bool {
         if *attribute == Attribute::Address || self.values.iter().any(|(filled, _)| *filled == attribute) {
             return true;
         }
-        let expected = known.on(attribute);
+        let expected = constraints.on(attribute);
         let mut values: Vec<Option<Vec<u8>>> = Vec::new();
         if !never_missing(attribute) {
             values.push(None);
@@ -62,7 +69,10 @@ impl<'f> Example<'f> {
         let is_path = |value: &Vec<u8>| *attribute != Attribute::Path || value.starts_with(b"/");
         values.retain(|value| value.as_ref().is_none_or(is_path));
         values.retain(|value| expected.iter().all(|each| each.holds(value.as_deref(), ANYWHERE)));
-        let value = if last { values.pop() } else { values.into_iter().next() };
+        let value = match pick {
+            Pick::First => values.into_iter().next(),
+            Pick::Last => values.pop(),
+        };
         let found = value.is_some();
         self.values.extend(value.map(|value| (attribute, value)));
         found
@@ -80,7 +90,7 @@ impl<'f> Example<'f> {
         }
     }
 
-    /// Whether a rule applies to it, as long as the rule does at all.
+    /// Whether a rule applies to it, unless the rule has expired.
     pub fn meets(&self, rule: &Rule) -> bool {
         let holds = |attribute: &Attribute, expectation: &Expectation| {
             expectation.holds(self.value(attribute).as_deref(), self.client.address())
@@ -89,9 +99,9 @@ impl<'f> Example<'f> {
             && rule.keys.iter().all(|key| key.alternatives.iter().any(|part| self.value(&part.attribute).is_some()))
     }
 
-    /// The first of these rules that may decide about it.
-    pub fn first<'r>(&self, rules: &'r [Standing<'f>]) -> Option<&'r Standing<'f>> {
-        rules.iter().filter(|standing| standing.is_enforced()).find(|standing| self.meets(standing.rule))
+    /// The first enforced rule that applies to it.
+    pub fn first<'r>(&self, rules: &'r [LocatedRule<'f>]) -> Option<&'r LocatedRule<'f>> {
+        rules.iter().filter(|located| located.is_enforced()).find(|located| self.meets(located.rule))
     }
 }
 
@@ -100,7 +110,7 @@ fn note(expectation: &Expectation, values: &mut Vec<Option<Vec<u8>>>) {
         Expectation::AnyOf(texts) => values.extend(texts.iter().map(|text| Some(root(text).to_vec()))),
         Expectation::Prefix(part) | Expectation::Suffix(part) => {
             values.push(Some(part.clone()));
-            // What begins or ends so, and is a path.
+            // A value that begins or ends so, and is a path.
             values.push(Some([b"/", &part[..]].concat()));
         }
         _ => {}

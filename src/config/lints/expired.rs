@@ -1,14 +1,14 @@
-//! Finds rules whose end has come.
+//! Finds rules that have expired.
 
-use super::File;
+use super::file::File;
 use super::location::Finding;
 
-/// It does nothing any more, and reads as if it did.
+/// Such a rule has no effect any more, although it looks as if it had.
 pub fn expired_rule(file: &File<'_>) -> Vec<Finding> {
-    let ended = file.rules().filter_map(|standing| {
-        let until = standing.rule.until?;
+    let ended = file.rules().filter_map(|located| {
+        let until = located.rule.until?;
         let what = "has passed: the rule does not apply any more";
-        let finding = standing.spot.key("expires").finding(what, "take the rule out, or give it another end");
+        let finding = located.location.key("expires").finding(what, "take the rule out, or give it another end");
         Some(finding.from(until))
     });
     ended.collect()

@@ -1,8 +1,8 @@
-//! Points at a place in the file that a lint speaks of.
+//! Locates values in the text of a file, for the findings of lints.
 
 use crate::base::position::Position;
 use crate::base::time::Timestamp;
-use crate::config::reader::{join, push_key};
+use crate::config::key_path::{join, push_key};
 use crate::config::tree::{Node, Value};
 use crate::config::warning::Warning;
 
@@ -13,10 +13,10 @@ pub struct Location<'t> {
     path: String,
 }
 
-/// What a lint has found, not named yet.
+/// What a lint has found. It becomes a warning with the name of the lint.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    place: Position,
+    position: Position,
     path: String,
     what: String,
     hint: String,
@@ -28,34 +28,35 @@ impl<'t> Location<'t> {
         Location { node, path: String::new() }
     }
 
-    /// The value of a key; where it is missing, the mapping in which it is.
+    /// The value of a key. If that is missing, the position is that of the mapping.
     pub fn key(&self, key: &str) -> Location<'t> {
         let node = self.find(key).unwrap_or(self.node);
         Location { node, path: join(&self.path, key) }
     }
 
-    /// The value of a mapping's pair, by its number.
-    pub fn pair(&self, number: usize) -> Location<'t> {
+    /// The value of the pair at this index of a mapping.
+    pub fn pair(&self, index: usize) -> Location<'t> {
         let Value::Map(map) = &self.node.value else { return self.clone() };
-        let Some(entry) = map.get(number) else { return self.clone() };
+        let Some(entry) = map.get(index) else { return self.clone() };
         let mut path = self.path.clone();
         push_key(&mut path, &entry.key);
         Location { node: &entry.value, path }
     }
 
-    pub fn member(&self, number: usize) -> Location<'t> {
+    /// The member at this index of a list.
+    pub fn member(&self, index: usize) -> Location<'t> {
         let node = match &self.node.value {
-            Value::List(list) => list.get(number).unwrap_or(self.node),
+            Value::List(list) => list.get(index).unwrap_or(self.node),
             _ => self.node,
         };
-        Location { node, path: format!("{}[{number}]", self.path) }
+        Location { node, path: format!("{}[{index}]", self.path) }
     }
 
     pub fn has(&self, key: &str) -> bool {
         self.find(key).is_some()
     }
 
-    /// A scalar, as it is written.
+    /// The text of a scalar, as it is written.
     pub fn text(&self) -> Option<&'t str> {
         match &self.node.value {
             Value::Scalar(scalar) => Some(&scalar.text),
@@ -64,8 +65,8 @@ impl<'t> Location<'t> {
     }
 
     pub fn finding(&self, what: impl Into<String>, hint: impl Into<String>) -> Finding {
-        let (place, path) = (self.node.place, self.path.clone());
-        Finding { place, path, what: what.into(), hint: hint.into(), from: None }
+        let (position, path) = (self.node.position, self.path.clone());
+        Finding { position, path, what: what.into(), hint: hint.into(), from: None }
     }
 
     fn find(&self, key: &str) -> Option<&'t Node> {
@@ -75,13 +76,13 @@ impl<'t> Location<'t> {
 }
 
 impl Finding {
-    /// It is one from this moment on.
+    /// The same, in effect from this moment on.
     pub fn from(self, moment: Timestamp) -> Finding {
         Finding { from: Some(moment), ..self }
     }
 
     pub fn named(self, name: &'static str) -> Warning {
-        let Finding { place, path, what, hint, from } = self;
-        Warning { name, place, path, what, hint, from }
+        let Finding { position, path, what, hint, from } = self;
+        Warning { name, position, path, what, hint, from }
     }
 }

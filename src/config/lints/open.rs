@@ -1,53 +1,53 @@
-//! Finds policies whose limits a client leaves behind by leaving something out.
+//! Finds policies whose limits a client evades by omitting something.
 
 use http::header::HOST;
 
-use super::known::Known;
+use super::constraints::Constraints;
+use super::file::{File, LocatedRule};
 use super::location::Finding;
-use super::{File, Standing};
 use crate::auth::jwt::{OnInvalid, OnMissing};
 use crate::limit::attribute::Attribute;
 use crate::limit::rule::{Action, Condition, Mode, Otherwise, Rule};
 
-/// No rule of a policy applies to a request without what its rules look for, and the policy lets that pass.
+/// Policies that let a request pass without a limit if it lacks the attributes that their rules look for.
 pub fn open_policy(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (number, policy) in file.policies.iter().enumerate() {
+    for (index, policy) in file.policies.iter().enumerate() {
         if policy.mode == Mode::Shadow || policy.otherwise == Otherwise::Deny {
             continue;
         }
-        let rules = file.rules_of(number);
-        // What the policy itself looks at says what it is for.
-        let scope = Known::of(&policy.conditions);
+        let rules = file.rules_of(index);
+        // What the policy itself matches shows which requests it is meant for.
+        let scope = Constraints::of(&policy.conditions);
         let left_out = |attribute: &Attribute| file.is_optional(attribute) && scope.on(attribute).is_empty();
-        let enforced = || rules.iter().filter(|standing| standing.is_enforced());
-        let catching: Vec<_> = enforced().filter(|standing| can_apply(standing.rule, &left_out)).collect();
-        let charging = enforced().filter(|standing| matches!(standing.rule.action, Action::Charge(_)));
-        // What no request of this policy can meet tells of nothing that a client could leave out.
+        let enforced = || rules.iter().filter(|located| located.is_enforced());
+        let catching: Vec<_> = enforced().filter(|located| can_apply(located.rule, &left_out)).collect();
+        let charging = enforced().filter(|located| matches!(located.rule.action, Action::Charge(_)));
+        // A rule that no request of this policy can meet has nothing that a client could omit.
         let possible =
-            |standing: &&Standing<'_>| !standing.rule.conditions.iter().any(|condition| scope.excludes(condition));
-        let open = charging.rev().filter(possible).find_map(|standing| {
-            let missing = needed(standing.rule, &left_out)?;
-            // Of a request like those of this rule, but for what can be left out.
-            let rest = standing.rule.conditions.iter().filter(|condition| !left_out(&condition.attribute));
-            let rest = Known::of(policy.conditions.iter().chain(rest));
+            |located: &&LocatedRule<'_>| !located.rule.conditions.iter().any(|condition| scope.excludes(condition));
+        let open = charging.rev().filter(possible).find_map(|located| {
+            let missing = needed(located.rule, &left_out)?;
+            // What holds for a request like those of this rule, without the attributes that can be omitted.
+            let rest = located.rule.conditions.iter().filter(|condition| !left_out(&condition.attribute));
+            let rest = Constraints::of(policy.conditions.iter().chain(rest));
             let caught =
-                |other: &&Standing<'_>| !other.rule.conditions.iter().any(|condition| rest.excludes(condition));
-            (!catching.iter().any(caught)).then_some((standing, missing))
+                |other: &&LocatedRule<'_>| !other.rule.conditions.iter().any(|condition| rest.excludes(condition));
+            (!catching.iter().any(caught)).then_some((located, missing))
         });
-        if let Some((standing, missing)) = open {
+        if let Some((located, missing)) = open {
             let what = format!(
                 "no rule applies to a request without {missing}, so that it passes without a limit of this policy"
             );
             let hint = "end the policy with a rule by ip:address, with `otherwise: deny`, or, if that is meant, with `action: allow`";
-            found.push(standing.spot.finding(what, hint));
+            found.push(located.location.finding(what, hint));
         }
     }
     found
 }
 
 impl File<'_> {
-    /// Whether a client may leave it out, and is heard all the same.
+    /// Whether a client may omit it without being rejected.
     fn is_optional(&self, attribute: &Attribute) -> bool {
         match attribute {
             Attribute::Header(name) => *name != HOST,
@@ -77,7 +77,7 @@ fn can_apply(rule: &Rule, left_out: &impl Fn(&Attribute) -> bool) -> bool {
         && rule.keys.iter().all(|key| key.alternatives.iter().any(|part| !left_out(&part.attribute)))
 }
 
-/// What of a rule can be left out so that it does not apply.
+/// An attribute without which the rule does not apply, and which a client can omit.
 fn needed<'r>(rule: &'r Rule, left_out: &impl Fn(&Attribute) -> bool) -> Option<&'r Attribute> {
     if can_apply(rule, left_out) {
         return None;

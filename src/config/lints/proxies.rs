@@ -1,15 +1,15 @@
-//! Finds networks under which somebody else can pass for who is meant.
+//! Finds networks that let other clients pass for trusted or exempt ones.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::File;
+use super::file::File;
 use super::location::Finding;
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::Expectation;
 use crate::limit::rule::Condition;
 
-/// Networks that the internet does not route (RFC 6890), each with its length.
+/// Networks that the internet does not route (RFC 6890), each with its prefix length.
 const PRIVATE_V4: [(Ipv4Addr, u8); 10] = [
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(100, 64, 0, 0), 10),
@@ -28,20 +28,20 @@ const PRIVATE_V6: [(Ipv6Addr, u8); 4] = [
     (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
 ];
-/// Public networks of load balancers are narrower than these.
+/// The public networks of load balancers have longer prefixes than these.
 const WIDE_V4: u8 = 11;
 const WIDE_V6: u8 = 19;
 
-/// A trusted proxy may say that it asks on anybody's behalf.
+/// A trusted proxy may claim any client address.
 pub fn trust_everyone(file: &File<'_>) -> Vec<Finding> {
-    let spot = file.root.key("client_ip").key("trusted_proxies");
+    let location = file.root.key("client_ip").key("trusted_proxies");
     let wide = file.config.client_ip.trusted_proxies.iter().enumerate().filter(|(_, network)| is_wide(network));
-    let finding = |(number, network): (usize, &IpNet)| {
+    let finding = |(index, network): (usize, &IpNet)| {
         let what = match network.prefix_len() {
             0 => format!("{network} is everybody: any client can claim any address"),
             _ => format!("{network} has public addresses in it: whoever has one can claim any address"),
         };
-        spot.member(number).finding(what, "name the addresses of your own proxies")
+        location.member(index).finding(what, "name the addresses of your own proxies")
     };
     wide.map(finding).collect()
 }
@@ -56,21 +56,21 @@ fn is_wide(network: &IpNet) -> bool {
         IpNet::V4(network) => network.prefix_len() <= WIDE_V4,
         IpNet::V6(network) => network.prefix_len() <= WIDE_V6,
     };
-    // What is a private network and more was meant to be that network.
+    // A network that contains a private one and more was meant to be the private one.
     let more = private.iter().any(|inner| network.contains(inner));
     !private.iter().any(|outer| outer.contains(network)) && (wide || more)
 }
 
-/// A proxy that says nothing of its client is the client itself: then nobody behind it pays.
+/// A proxy that forwards no client address counts as the client: if it is exempt, so are all clients that it serves.
 pub fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     let client_ip = &file.config.client_ip;
     let local =
         file.config.listeners.iter().all(|listener| listener.address.ip().is_loopback() && !listener.proxy_protocol);
     let mut found = Vec::new();
-    for (number, conditions) in file.exempt.iter().enumerate() {
-        // Whoever has to ask for one path, too, does not pass for everything.
+    for (index, conditions) in file.exempt.iter().enumerate() {
+        // An entry with other conditions exempts only some requests.
         let Some(exempt) = networks(conditions) else { continue };
-        let spot = file.root.key("exempt").member(number);
+        let location = file.root.key("exempt").member(index);
         let proxy =
             client_ip.trusted_proxies.iter().find(|proxy| exempt.iter().any(|network| network.contains(*proxy)));
         if let Some(proxy) = proxy {
@@ -78,19 +78,19 @@ pub fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
             let proxy = if one { proxy.addr().to_string() } else { proxy.to_string() };
             let what =
                 format!("exempts {proxy}, a trusted proxy: what it forwards without X-Forwarded-For pays nothing");
-            found.push(spot.finding(what, "exempt the clients that are meant, without the proxies"));
+            found.push(location.finding(what, "exempt the clients that are meant, without the proxies"));
             continue;
         }
         let loopback = exempt.iter().find(|network| network.addr().is_loopback());
         if let Some(network) = loopback.filter(|network| local && !client_ip.trusts(network.addr())) {
             let what = format!("exempts {network}, from where all requests come: every listener is on loopback");
-            found.push(spot.finding(what, "name the proxy on this machine in client_ip.trusted_proxies"));
+            found.push(location.finding(what, "name the proxy on this machine in client_ip.trusted_proxies"));
         }
     }
     found
 }
 
-/// The networks of an entry that goes by nothing but the client's address.
+/// The networks of an entry whose only conditions are networks of the client.
 fn networks(conditions: &[Condition]) -> Option<Vec<IpNet>> {
     let mut networks = Vec::new();
     for condition in conditions {

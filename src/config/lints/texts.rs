@@ -1,4 +1,4 @@
-//! Compares a text of a `match` with what else is expected of the same attribute, where that can be told for certain.
+//! Compares a text of a `match` with other expectations of the same attribute, where the result is certain.
 
 use ipnet::IpNet;
 
@@ -8,12 +8,12 @@ use crate::limit::matcher::{Expectation, Text};
 pub fn covers(outer: &Text, inner: &Text) -> bool {
     match inner {
         Text::Exact(value) => outer.equals(value),
-        // Whatever has its root has all of it, if it is a subtree.
+        // A subtree that has the root of another one has all of it.
         Text::Subtree(root) => matches!(outer, Text::Subtree(_)) && outer.equals(root),
     }
 }
 
-/// Whether no value is one that both stand for.
+/// Whether there is no value that both stand for.
 pub fn apart(one: &Text, other: &Text) -> bool {
     !one.equals(root(other)) && !other.equals(root(one))
 }
@@ -25,7 +25,7 @@ pub fn root(text: &Text) -> &[u8] {
     }
 }
 
-/// Whether every value that `text` stands for is as expected.
+/// Whether every value that `text` stands for meets the expectation.
 pub fn within(text: &Text, expected: &Expectation) -> bool {
     match (expected, text) {
         (Expectation::AnyOf(texts), _) => texts.iter().any(|outer| covers(outer, text)),
@@ -42,7 +42,7 @@ pub fn within(text: &Text, expected: &Expectation) -> bool {
     }
 }
 
-/// Whether no value that `text` stands for is as expected.
+/// Whether no value that `text` stands for meets the expectation.
 pub fn outside(text: &Text, expected: &Expectation) -> bool {
     match (expected, text) {
         (Expectation::AnyOf(texts), _) => texts.iter().all(|other| apart(other, text)),
@@ -63,6 +63,7 @@ pub fn outside(text: &Text, expected: &Expectation) -> bool {
     }
 }
 
+/// Whether two networks have no address in common.
 pub fn are_apart(one: &IpNet, other: &IpNet) -> bool {
     !one.contains(other) && !other.contains(one)
 }
