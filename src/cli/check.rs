@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 fn look(arguments: &Arguments) -> Result<Fine, Problems> {
     let config = Config::load(&arguments.file)?;
     let anew = match &arguments.against {
-        Some(before) => config.starts_anew(&Config::load(before)?),
+        Some(before) => config.reset_buckets(&Config::load(before)?),
         None => Vec::new(),
     };
     Ok(Fine { warnings: config.warnings.at(Clock::system().wall()), anew })
@@ -88,13 +88,13 @@ fn document(arguments: &Arguments, looked: &Result<Fine, Problems>, passes: bool
 }
 
 /// Null is what there is none of.
-fn wrong(file: &str, Problem { file: other, place, path, what, hint }: &Problem) -> Value {
+fn wrong(file: &str, Problem { file: other, position, path, what, hint }: &Problem) -> Value {
     let (file, path) = (other.as_deref().unwrap_or(file), (!path.is_empty()).then_some(path));
-    let (line, column) = (place.map(|place| place.line), place.map(|place| place.column));
+    let (line, column) = (position.map(|position| position.line), position.map(|position| position.column));
     json!({"file": file, "line": line, "column": column, "path": path, "what": what, "hint": hint})
 }
 
-fn unwise(file: &str, Warning { name, place, path, what, hint, .. }: &Warning) -> Value {
-    let (line, column) = (place.line, place.column);
+fn unwise(file: &str, Warning { name, position, path, what, hint, .. }: &Warning) -> Value {
+    let (line, column) = (position.line, position.column);
     json!({"name": name, "file": file, "line": line, "column": column, "path": path, "what": what, "hint": hint})
 }

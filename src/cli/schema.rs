@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use super::output::print_long;
-use crate::config::SCHEMA;
+use crate::config::schema;
 
 const EXAMPLE: &str = "\
 Example: let an editor complete, explain and check the file while it is written.
@@ -18,5 +18,5 @@ and as the first line of gateway.yaml:
 pub struct Arguments {}
 
 pub fn run(_: &Arguments) -> Result<(), Failure> {
-    print_long(SCHEMA.as_bytes())
+    print_long(schema().as_bytes())
 }

@@ -1,10 +1,15 @@
-//! Reads `access_log`: which requests are written down, where, and what of their clients by name.
+//! Reads `access_log`: which requests are logged, where, and with which attributes of the client.
 
 use std::path::PathBuf;
 
-use super::Environment;
-use super::reader::{Field, all, nearest};
-use super::rules::RuleDefaults;
+use serde_json::{Value, json};
+
+use super::attribute::AttributeReader;
+use super::environment::Environment;
+use super::key::{Key, Mapping, Type, unconstrained};
+use super::reader::{Field, all};
+use super::suggest::nearest;
+use super::value_types::reference;
 use crate::access_log_line::Kind;
 use crate::limit::attribute::Attribute;
 
@@ -15,9 +20,10 @@ const MOST_ATTRIBUTES: usize = 16;
 pub struct AccessLog {
     pub to: Destination,
     pub when: Vec<Kind>,
-    pub attributes: Vec<Named>,
+    pub attributes: Vec<LoggedAttribute>,
 }
 
+/// Where lines are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     Stdout,
@@ -25,39 +31,78 @@ pub enum Destination {
     File(PathBuf),
 }
 
-/// An attribute whose value a line has the name of.
+/// An attribute of which a line has the pseudonym.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct LoggedAttribute {
     /// As printed.
     pub text: String,
     pub attribute: Attribute,
 }
 
-pub fn access_log(field: Field<'_>, given: RuleDefaults, surroundings: Environment<'_>) -> Option<AccessLog> {
-    let section = field.section()?;
-    let to = section.need("to").and_then(|field| destination(&field, surroundings));
-    let when = match section.get("when") {
-        Some(field) => kinds(&field),
-        None => Some(Kind::ALL.to_vec()),
-    };
-    let attributes = match section.get("attributes") {
-        Some(field) => attributes(&field, given),
-        None => Some(Vec::new()),
-    };
+const WHEN: [(&str, &[Kind]); 4] =
+    [("allowed", &[Kind::Allowed]), ("refused", &[Kind::Refused]), ("error", &[Kind::Error]), ("all", &Kind::ALL)];
+
+fn when_schema() -> Value {
+    let names: Vec<_> = WHEN.iter().map(|(name, _)| *name).collect();
+    let kind = json!({"anyOf": [{"enum": names}, reference()]});
+    json!({"anyOf": [kind, {"type": "array", "minItems": 1, "items": kind}]})
+}
+
+fn attributes_schema() -> Value {
+    let attribute = json!({
+        "type": "string",
+        "pattern": "^((jwt|query|cookie):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|ip:address|method|host|path|route|upstream)$",
+        "patternErrorMessage": "must be one attribute like jwt:plan, header:x-user or ip:address"
+    });
+    let items = json!({"anyOf": [attribute, reference()]});
+    json!({"type": "array", "maxItems": MOST_ATTRIBUTES, "uniqueItems": true, "items": items})
+}
+
+pub static ACCESS_LOG: Mapping = Mapping {
+    heading: Some("key in `access_log`"),
+    definition: None,
+    keys: &[
+        Key::required(
+            "to",
+            Type::Own { text: "`stdout`, `stderr`, or a path", schema: || json!({"type": "string", "minLength": 1}) },
+            "Where lines go. A file is appended to. A missing file is created for its owner and group alone (0640); its \
+             folder must exist.",
+        ),
+        Key::default(
+            "when",
+            Type::Own { text: "`all`, or a list of `allowed`, `refused`, `error`", schema: when_schema },
+            "all",
+            "Which requests are logged.",
+        ),
+        Key::default(
+            "attributes",
+            Type::Own { text: "list of [attributes](#attributes), at most 16", schema: attributes_schema },
+            "[]",
+            "Attributes whose values a line has as pseudonyms: the keyed hashes that `hash_key` makes.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+pub fn access_log(field: Field<'_>, attribute: AttributeReader, environment: Environment<'_>) -> Option<AccessLog> {
+    let section = field.section(&ACCESS_LOG)?;
+    let to = section.need("to").and_then(|field| destination(&field, environment));
+    let when = section.value("when", |field| kinds(&field));
+    let attributes = section.value("attributes", |field| attributes(&field, attribute));
     section.close();
     Some(AccessLog { to: to?, when: when?, attributes: attributes? })
 }
 
-fn destination(field: &Field<'_>, surroundings: Environment<'_>) -> Option<Destination> {
+fn destination(field: &Field<'_>, environment: Environment<'_>) -> Option<Destination> {
     const STREAMS: [&str; 2] = ["stdout", "stderr"];
     let text = field.text()?;
     match text {
         "stdout" => return Some(Destination::Stdout),
         "stderr" => return Some(Destination::Stderr),
         "" => {}
-        // A file of such a name is rather a slip.
+        // A file with nearly the name of a stream is more likely a typing error.
         text => match nearest(text, &STREAMS) {
-            None => return Some(Destination::File(surroundings.folder.join(text))),
+            None => return Some(Destination::File(environment.folder.join(text))),
             Some(hint) => {
                 let hint = format!("{hint} For a file of that name write `./{text}`");
                 field.must_hinting("be stdout, stderr or a path", Some(hint));
@@ -70,27 +115,21 @@ fn destination(field: &Field<'_>, surroundings: Environment<'_>) -> Option<Desti
 }
 
 fn kinds(field: &Field<'_>) -> Option<Vec<Kind>> {
-    let choices = [
-        ("allowed", &[Kind::Allowed][..]),
-        ("refused", &[Kind::Refused]),
-        ("error", &[Kind::Error]),
-        ("all", &Kind::ALL),
-    ];
     if field.is_empty() {
         field.must("have at least one of allowed, refused, error, or be all");
         return None;
     }
-    let chosen = all(field.one_or_list()?, |member| member.choice(&choices))?.concat();
+    let chosen = all(field.one_or_list()?, |member| member.choice(&WHEN))?.concat();
     Some(Kind::ALL.into_iter().filter(|kind| chosen.contains(kind)).collect())
 }
 
-fn attributes(field: &Field<'_>, given: RuleDefaults) -> Option<Vec<Named>> {
+fn attributes(field: &Field<'_>, reader: AttributeReader) -> Option<Vec<LoggedAttribute>> {
     let members = field.list()?;
     if members.len() > MOST_ATTRIBUTES {
         field.wrong(format_args!("must have at most {MOST_ATTRIBUTES} attributes, has {}", members.len()), None);
         return None;
     }
-    let mut known = Vec::new();
+    let mut listed = Vec::new();
     all(members, |member| {
         let text = member.text()?;
         if text.contains(['|', '(']) {
@@ -98,13 +137,13 @@ fn attributes(field: &Field<'_>, given: RuleDefaults) -> Option<Vec<Named>> {
             member.must_hinting("be one attribute", Some(hint));
             return None;
         }
-        let attribute = given.attribute(&member, text)?;
+        let attribute = reader.attribute(&member, text)?;
         let text = attribute.to_string();
-        if known.contains(&text) {
+        if listed.contains(&text) {
             member.wrong(format_args!("`{text}` stands twice"), None);
             return None;
         }
-        known.push(text.clone());
-        Some(Named { text, attribute })
+        listed.push(text.clone());
+        Some(LoggedAttribute { text, attribute })
     })
 }

@@ -1,31 +1,69 @@
-//! Reads `api_keys`, and the file that it names.
+//! Reads `api_keys`, and the file of keys that it names.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Environment;
-use super::document::or_default;
-use super::reader::{Field, nearest};
-use super::store::read;
+use serde_json::json;
+
+use super::environment::Environment;
+use super::key::{Key, Mapping, PATH, Type, names, unconstrained};
+use super::reader::Field;
+use super::suggest::nearest;
+use super::value_types::reference;
 use crate::auth::api_keys::{ApiKeys, Keys, OnInvalid};
 use crate::auth::key_file;
 use crate::base::position::Position;
 use crate::limit::attribute::{Attribute, NotAnAttribute};
 
-pub fn api_keys(field: Field<'_>, surroundings: Environment<'_>) -> Option<Arc<ApiKeys>> {
-    let section = field.section()?;
+const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)];
+
+const FROM: Type = Type::Own {
+    text: "`header:<name>`, `query:<name>`, `cookie:<name>`",
+    schema: || {
+        json!({"anyOf": [
+            {
+                "type": "string",
+                "pattern": r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|(query|cookie):[\s\S])",
+                "patternErrorMessage": "must be header:<name>, query:<name> or cookie:<name>"
+            },
+            reference()
+        ]})
+    },
+};
+
+pub static API_KEYS: Mapping = Mapping {
+    heading: Some("key in `api_keys`"),
+    definition: None,
+    keys: &[
+        Key::required("from", FROM, "Where a request carries its key."),
+        Key::required(
+            "file",
+            PATH,
+            "The [keys that are known](#the-file-of-keys), relative to the folder of this file. A change takes effect while the gateway runs.",
+        ),
+        Key::default(
+            "on_invalid",
+            Type::Choice(&names(&ON_INVALID)),
+            "reject",
+            "What happens to a request whose key is not known. `reject`: 401, reason [`key_invalid`](reasons.md#key_invalid), \
+             and nothing is charged. `anonymous`: it is treated as a request without a key.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+pub fn api_keys(field: Field<'_>, environment: Environment<'_>) -> Option<Arc<ApiKeys>> {
+    let section = field.section(&API_KEYS)?;
     let from = section.need("from").and_then(|field| from(&field));
     let file = section.need("file");
-    let keys = file.as_ref().and_then(|field| keys(field, surroundings));
-    let on_invalid = or_default(section.get("on_invalid"), OnInvalid::Reject, |field| {
-        field.choice(&[("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)])
-    });
+    let keys = file.as_ref().and_then(|field| keys(field, environment));
+    let on_invalid = section.choice("on_invalid", &ON_INVALID);
     section.close();
-    let path = surroundings.folder.join(file?.written()?);
+    let path = environment.folder.join(file?.written()?);
     Some(Arc::new(ApiKeys::new(from?, on_invalid?, path, keys?)))
 }
 
-/// Where a credential may stand in a request.
+/// A part of a request that can carry a credential.
 fn from(field: &Field<'_>) -> Option<Attribute> {
     let written = field.text()?;
     match Attribute::parse(written) {
@@ -41,16 +79,16 @@ fn from(field: &Field<'_>) -> Option<Attribute> {
     None
 }
 
-/// What is wrong in that file is reported at its place there.
-fn keys(field: &Field<'_>, surroundings: Environment<'_>) -> Option<Keys> {
+/// The keys in the file. Its problems are reported with their positions in it.
+fn keys(field: &Field<'_>, environment: Environment<'_>) -> Option<Keys> {
     let path = field.written()?;
-    match key_file::parse(&read(field, surroundings)?) {
+    match key_file::parse(&environment.file(field)?) {
         Ok(keys) => Some(keys),
         Err(faults) => {
-            let file = surroundings.folder.join(Path::new(path)).display().to_string();
+            let file = environment.folder.join(Path::new(path)).display().to_string();
             for fault in faults {
-                let place = fault.place.map(|(line, column)| Position { line, column });
-                field.elsewhere(&file, place, fault.wrong.to_string());
+                let position = fault.place.map(|(line, column)| Position { line, column });
+                field.elsewhere(&file, position, fault.wrong.to_string());
             }
             None
         }

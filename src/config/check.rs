@@ -1,14 +1,26 @@
-//! Reads `check`: the names of warnings that are meant.
+//! Reads `check`: which warnings are silenced.
 
-use super::document::or_default;
+use super::key::{Key, Mapping, Type, names, unconstrained};
 use super::lints::LINTS;
 use super::reader::{Field, all};
 
+pub static CHECK: Mapping = Mapping {
+    heading: Some("key in `check`"),
+    definition: None,
+    keys: &[Key::default(
+        "allow",
+        Type::Choices { names: &names(&LINTS), least: 0 },
+        "[]",
+        "Names of [warnings](warnings.md) that are accepted, and not reported.",
+    )],
+    constraints: unconstrained,
+};
+
+/// The names of the warnings that are silenced.
 pub fn allowed(field: Field<'_>) -> Option<Vec<&'static str>> {
-    let section = field.section()?;
+    let section = field.section(&CHECK)?;
     let names = LINTS.map(|(name, _)| (name, name));
-    let allowed =
-        or_default(section.get("allow"), Vec::new(), |field| all(field.list()?, |member| member.choice(&names)));
+    let allowed = section.value("allow", |field| all(field.list()?, |member| member.choice(&names)));
     section.close();
     allowed
 }

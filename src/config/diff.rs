@@ -1,20 +1,21 @@
-//! Compares two configurations: what only a restart takes up, and whose buckets start anew.
+//! Compares two configurations: which changes need a restart, and which buckets start full again.
 
 use std::fmt;
 
-use super::{Config, Listener};
+use super::listeners::Listener;
+use super::settings::Config;
 use crate::limit::diff;
 
-/// What makes buckets start anew: none of what was spent is found again.
+/// Why buckets start full again: what was spent from them is stored under other keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reset {
     Limit(diff::ResetLimit),
-    /// One IPv6 client is another range of addresses.
+    /// An IPv6 client is another range of addresses.
     Ipv6Prefix {
         was: u8,
         is: u8,
     },
-    /// With several issuers, theirs is a part of what a claim is counted by.
+    /// With several issuers, the issuer is part of the key of a bucket by claims.
     Issuers {
         was: usize,
         is: usize,
@@ -44,8 +45,8 @@ fn issuers(count: usize) -> String {
 }
 
 impl Config {
-    /// What of the buckets under `before` is not found again under this.
-    pub fn starts_anew(&self, before: &Config) -> Vec<Reset> {
+    /// The buckets under `before` that are not used any more under this configuration.
+    pub fn reset_buckets(&self, before: &Config) -> Vec<Reset> {
         let counts_by = |prefix: &str| {
             let keys = self.rules.limits().iter().flat_map(|limit| &limit.keys);
             keys.flat_map(|key| key.split('|')).any(|part| part.trim_start_matches("lower(").starts_with(prefix))
@@ -60,7 +61,7 @@ impl Config {
         }
         let issuers = |config: &Config| config.jwt.as_ref().map_or(0, |jwt| jwt.issuers.len());
         let (was, is) = (issuers(before), issuers(self));
-        // Without any there were no such buckets.
+        // Without issuers there were no such buckets.
         if was > 0 && (was > 1) != (is > 1) && counts_by("jwt:") {
             found.push(Reset::Issuers { was, is });
         }
@@ -68,26 +69,25 @@ impl Config {
         found
     }
 
-    /// This, as it can be taken up where `before` is in force: what only a restart changes is as it was. The names of the
-    /// keys that differ there come with it.
-    pub fn beside(self, before: &Config) -> (Config, Vec<&'static str>) {
-        let mut late = Vec::new();
+    /// This configuration as far as it can replace `before` without a restart, and the names of the keys that need one.
+    pub fn as_reload_of(self, before: &Config) -> (Config, Vec<&'static str>) {
+        let mut restart = Vec::new();
         let several = |listeners: &[Listener]| listeners.len() > 1 || listeners.iter().any(|one| one.proxy_protocol);
         if self.listeners != before.listeners {
             let named = several(&self.listeners) || several(&before.listeners);
-            late.push(if named { "listeners" } else { "listen" });
+            restart.push(if named { "listeners" } else { "listen" });
         }
         if self.admin != before.admin {
-            late.push("admin");
+            restart.push("admin");
         }
         if self.threads != before.threads {
-            late.push("threads");
+            restart.push("threads");
         }
         if self.store != before.store {
-            late.push("store");
+            restart.push("store");
         }
         let (listeners, store) = (before.listeners.clone(), before.store.clone());
-        (Config { listeners, store, admin: before.admin, threads: before.threads, ..self }, late)
+        (Config { listeners, store, admin: before.admin, threads: before.threads, ..self }, restart)
     }
 }
 
@@ -95,7 +95,7 @@ impl Config {
 mod tests {
     use std::path::Path;
 
-    use super::super::Environment;
+    use super::super::environment::Environment;
     use super::*;
 
     fn config(rest: &str) -> Config {
@@ -105,13 +105,13 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(before: &str, after: &str, late: &[&str], anew: &[&str]) {
+    fn check(before: &str, after: &str, restart: &[&str], reset: &[&str]) {
         let (before, after) = (config(before), config(after));
-        let found: Vec<String> = after.starts_anew(&before).iter().map(Reset::to_string).collect();
-        assert_eq!(found, anew);
-        let (beside, found) = after.beside(&before);
-        assert_eq!(found, late);
-        assert_eq!(beside.beside(&before).1, [""; 0]);
+        let found: Vec<String> = after.reset_buckets(&before).iter().map(Reset::to_string).collect();
+        assert_eq!(found, reset);
+        let (reloaded, found) = after.as_reload_of(&before);
+        assert_eq!(found, restart);
+        assert_eq!(reloaded.as_reload_of(&before).1, [""; 0]);
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_conditions_and_places_change_no_bucket() {
+    fn other_numbers_conditions_and_positions_change_no_bucket() {
         let rules = |policies: &str| format!("policies: [{policies}]");
         let one = "{name: p, rules: [{name: a, limit_keys: [\"query:u\", \"query:o\"], algorithm_config: {rps: 1, burst: 5}}]}";
         let other = "{name: q, rules: [{name: b, limit_keys: [], limits: {s: {rps: 1, burst: 5}, d: {rate: 9/day}}}]}";
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_a_client_is_decides_whose_buckets_start_anew() {
+    fn how_clients_are_identified_decides_which_buckets_are_reset() {
         let rules = "rules: [{name: a, limit_keys: [\"jwt:sub|ip:address\"], algorithm_config: {rps: 1, burst: 5}}]\n";
         let issuer =
             |name: &str| format!("{{issuer: {name}, algorithms: [HS256], keys: {{secret: {}}}}}", "s".repeat(32));
@@ -165,11 +165,11 @@ mod tests {
         };
         check(&jwt(&["a"], ""), &jwt(&["b"], ""), &[], &[]);
         check(&jwt(&["a", "b"], ""), &jwt(&["c", "b", "a"], ""), &[], &[]);
-        let anew = &["all buckets by claims: jwt had 1 issuer, has 2"];
-        check(&jwt(&["a"], ""), &jwt(&["a", "b"], ""), &[], anew);
+        let reset = &["all buckets by claims: jwt had 1 issuer, has 2"];
+        check(&jwt(&["a"], ""), &jwt(&["a", "b"], ""), &[], reset);
         let prefix = "client_ip: {ipv6_prefix: 56}";
-        let anew = &["all buckets of IPv6 clients: client_ip.ipv6_prefix was 64, is 56"];
-        check(&jwt(&["a"], ""), &jwt(&["a"], prefix), &[], anew);
+        let reset = &["all buckets of IPv6 clients: client_ip.ipv6_prefix was 64, is 56"];
+        check(&jwt(&["a"], ""), &jwt(&["a"], prefix), &[], reset);
         check("", prefix, &[], &[]);
     }
 }

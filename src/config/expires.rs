@@ -1,13 +1,27 @@
-//! Reads `expires`: until when a rule with an `action` holds.
+//! Reads `expires`: when a rule with an `action` ends.
 
 use chrono::DateTime;
+use serde_json::json;
 
-use super::document::optional;
+use super::key::Type;
 use super::reader::{Field, Section};
+use super::value_types::reference;
 use crate::base::time::Timestamp;
 
+pub const EXPIRES: Type = Type::Own {
+    text: "date and time",
+    schema: || {
+        let moment = json!({
+            "type": "string",
+            "pattern": r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-6][0-9](\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$",
+            "patternErrorMessage": "must be a date and time like 2026-12-01T00:00:00+01:00 or 2026-11-30T23:00:00Z"
+        });
+        json!({"anyOf": [moment, reference()]})
+    },
+};
+
 pub fn expires(rule: &Section<'_>) -> Option<Option<Timestamp>> {
-    let until = optional(rule.get("expires"), |field| moment(&field));
+    let until = rule.optional("expires", |field| moment(&field));
     if rule.has("expires") && !rule.has("action") {
         rule.unwanted("expires", "must stand beside `action`: a limit does not end");
         return None;
@@ -15,19 +29,20 @@ pub fn expires(rule: &Section<'_>) -> Option<Option<Timestamp>> {
     until
 }
 
-/// A date and a time of day, with their distance from UTC: nobody should have to know where a gateway stands.
+/// A date and a time with an offset from UTC, so that its meaning does not depend on where the gateway runs.
 fn moment(field: &Field<'_>) -> Option<Timestamp> {
     let moment = DateTime::parse_from_rfc3339(field.written()?).ok();
     if moment.is_none() {
         field.must("be a date and time like 2026-12-01T00:00:00+01:00 or 2026-11-30T23:00:00Z");
     }
-    // What was over before 1970 is over.
+    // A moment before 1970 has passed in any case.
     Some(Timestamp(u64::try_from(moment?.timestamp_micros()).unwrap_or(0)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::problem::Report;
+    use super::super::rules::RULE;
     use super::super::tree;
     use super::*;
 
@@ -35,7 +50,7 @@ mod tests {
     fn check(text: &str, microseconds: Option<u64>) {
         let report = Report::default();
         let tree = tree::read(format!("{{expires: {text}, action: deny}}").as_bytes(), &report).unwrap();
-        let section = Field::root(&tree, &report).section().unwrap();
+        let section = Field::root(&tree, &report).section(&RULE).unwrap();
         assert_eq!(expires(&section).flatten(), microseconds.map(Timestamp), "{text}");
     }
 

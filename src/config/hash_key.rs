@@ -1,28 +1,27 @@
-//! Reads `hash_key`: what the names of buckets and clients in logs and reports are made with.
+//! Reads `hash_key` and `hash_key_file`: the secret that makes the pseudonyms of buckets and clients in logs and reports.
 
-use super::Environment;
-use super::document::optional;
+use super::environment::Environment;
 use super::reader::{Field, Section};
-use super::store::secret_file;
 use crate::base::pseudonym::PseudonymKey;
 
-pub fn hash_key(file: &Section<'_>, surroundings: Environment<'_>) -> Option<PseudonymKey> {
-    let inline = file.get("hash_key").map(Field::hidden);
-    let in_file = file.get("hash_key_file");
-    if inline.is_some() && in_file.is_some() {
+pub fn hash_key(file: &Section<'_>, environment: Environment<'_>) -> Option<PseudonymKey> {
+    if file.has("hash_key") {
         file.unwanted("hash_key_file", "must not stand beside `hash_key`");
     }
-    let given = optional(inline, |field| secret(&field, field.written()?));
-    let read = optional(in_file, |field| secret(&field, secret_file(&field, surroundings)?.reveal()));
-    Some(given?.or(read?).flatten().unwrap_or_default())
+    let inline = file.optional("hash_key", |field| {
+        let field = field.hidden();
+        secret(&field, field.written()?)
+    });
+    let in_file = file.optional("hash_key_file", |field| secret(&field, environment.secret(&field)?.reveal()));
+    Some(inline?.or(in_file?).flatten().unwrap_or_default())
 }
 
-/// An empty one is none, as it is where a variable of the environment is not set.
+/// `Some(None)` for an empty one, as from an unset variable: that counts as missing.
 fn secret(field: &Field<'_>, text: &str) -> Option<Option<PseudonymKey>> {
     match text.len() {
         0 => Some(None),
         PseudonymKey::SHORTEST.. => Some(Some(PseudonymKey::secret(text.as_bytes()))),
-        // How long it is may be told, what it is may not.
+        // The length may be shown, the secret may not.
         length => {
             let hint = "make one with: head -c 32 /dev/urandom | base64".to_owned();
             field.wrong(format_args!("must have at least {} bytes, has {length}", PseudonymKey::SHORTEST), Some(hint));

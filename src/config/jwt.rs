@@ -1,56 +1,150 @@
-//! Reads `jwt`: whose tokens are believed, and what becomes of those that are not.
+//! Reads `jwt`: how JSON Web Tokens are verified, and what happens to requests without a valid one.
 
-use jsonwebtoken::Algorithm;
+use serde_json::{Value, json};
 
-use super::Environment;
-use super::document::{optional, or_default};
-use super::reader::{Field, Section, all, listed};
-use super::rule_limits;
-use super::store::read;
-use crate::auth::jwt::keys::{Key, KeySet, Origin, SHORTEST_SECRET, UnfitKey, name};
+use super::environment::Environment;
+use super::jwt_keys::{KEYS, keys};
+use super::key::{Key, Mapping, Type, names, unconstrained};
+use super::rate::{NUMBERS, token_bucket};
+use super::reader::{Field, Section, all};
+use super::value_types::reference;
 use crate::auth::jwt::token::ALGORITHMS;
-use crate::auth::jwt::{Issuer, Keys, OnInvalid, OnMissing, Settings, jwks};
+use crate::auth::jwt::{Issuer, OnInvalid, OnMissing, Settings};
 use crate::base::time::Micros;
-use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use crate::limit::attribute::Attribute;
-use crate::limit::cost::Cost;
 
-pub fn tokens(field: Field<'_>, surroundings: Environment<'_>) -> Option<Settings> {
-    let section = field.section()?;
+const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)];
+const ON_MISSING: [(&str, OnMissing); 2] = [("anonymous", OnMissing::Anonymous), ("reject", OnMissing::Reject)];
+
+const LONGEST_LEEWAY: Micros = Micros(300_000_000);
+
+const ISSUER: Key = Key::optional(
+    "issuer",
+    Type::Defined { name: "issuer", text: "text" },
+    "The exact value that `iss` must have. Without the key `iss` is not checked.",
+);
+const AUDIENCE: Key = Key::optional(
+    "audience",
+    Type::Defined { name: "audience", text: "text, or a list of texts" },
+    "What `aud` must be, or have one of. Without the key `aud` is not checked.",
+);
+const ACCEPTED: Type = Type::Choices { names: &names(&ALGORITHMS), least: 1 };
+const ACCEPTED_DOC: &str = "The algorithms that are accepted. No other is.";
+const KEYS_DOC: &str = "The keys that signatures are verified with: exactly one source.";
+const LEEWAY: Key = Key::default(
+    "leeway",
+    Type::Defined { name: "duration", text: "duration, at most 5m" },
+    "30s",
+    "How far the issuer's clock may differ from ours, for `exp` and `nbf`.",
+);
+
+const TOKEN_FROM: Type = Type::Own {
+    text: "list of `header:<name>`, `cookie:<name>`",
+    schema: || {
+        let place = json!({
+            "type": "string",
+            "pattern": r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|cookie:[\s\S])",
+            "patternErrorMessage": "must be header:<name> or cookie:<name>"
+        });
+        json!({"type": "array", "minItems": 1, "items": {"anyOf": [place, reference()]}})
+    },
+};
+
+pub static JWT: Mapping = Mapping {
+    heading: Some("key in `jwt`"),
+    definition: None,
+    keys: &[
+        ISSUER,
+        AUDIENCE,
+        Key::depends("algorithms", ACCEPTED, "required", ACCEPTED_DOC),
+        Key::depends("keys", Type::Mapping(&KEYS), "required", KEYS_DOC),
+        LEEWAY,
+        Key::default(
+            "token_from",
+            TOKEN_FROM,
+            "[header:authorization]",
+            "Where a token is looked for. The first of these that the request has is used.",
+        ),
+        Key::default(
+            "on_invalid",
+            Type::Choice(&names(&ON_INVALID)),
+            "reject",
+            "What happens to a request whose token is invalid: `reject` is 401, `anonymous` goes on without claims.",
+        ),
+        Key::default(
+            "on_missing",
+            Type::Choice(&names(&ON_MISSING)),
+            "anonymous",
+            "What happens to a request without a token: `reject` is 401, `anonymous` goes on without claims.",
+        ),
+        // Far more than honest clients need, and far less than it takes to keep a core busy.
+        Key::default(
+            "invalid_limit",
+            Type::Mapping(&NUMBERS),
+            "{rps: 50, burst: 500}",
+            "How many invalid tokens are examined for each client address. Beyond: 429.",
+        ),
+        Key::optional(
+            "issuers",
+            Type::List { of: &ISSUERS, least: 1 },
+            "Several issuers, chosen by the token's `iss`. Then `issuer`, `audience`, `algorithms`, `keys` and `leeway` belong to \
+             them and not to `jwt`.",
+        ),
+    ],
+    constraints: jwt_constraints,
+};
+
+static ISSUERS: Mapping = Mapping {
+    heading: None,
+    definition: None,
+    keys: &[
+        ISSUER,
+        AUDIENCE,
+        Key::required("algorithms", ACCEPTED, ACCEPTED_DOC),
+        Key::required("keys", Type::Mapping(&KEYS), KEYS_DOC),
+        LEEWAY,
+    ],
+    constraints: unconstrained,
+};
+
+fn jwt_constraints() -> Value {
+    json!({
+        "if": {"required": ["issuers"]},
+        "then": {"properties": {
+            "issuer": false, "audience": false, "algorithms": false, "keys": false, "leeway": false,
+            "issuers": {"if": {"minItems": 2}, "then": {"items": {"required": ["issuer"]}}}
+        }},
+        "else": {"required": ["algorithms", "keys"]}
+    })
+}
+
+pub fn jwt(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
+    let section = field.section(&JWT)?;
     let issuers = match section.get("issuers") {
         Some(field) => {
             for key in ["issuer", "audience", "algorithms", "keys", "leeway"] {
-                section.get(key);
                 section.unwanted(key, "must not stand beside `issuers`: it belongs into one of them");
             }
-            several(&field, surroundings)
+            issuers(&field, environment)
         }
-        None => issuer(&section, surroundings).map(|issuer| vec![issuer]),
+        None => issuer(&section, environment).map(|issuer| vec![issuer]),
     };
-    let default = Attribute::Header(http::header::AUTHORIZATION);
-    let token_from = or_default(section.get("token_from"), vec![default], |field| {
+    let token_from = section.value("token_from", |field| {
         let members = field.list()?;
         if members.is_empty() {
             field.must("name at least one header or cookie");
             return None;
         }
-        all(members, |member| place(&member))
+        all(members, |member| carrier(&member))
     });
-    let on_invalid = or_default(section.get("on_invalid"), OnInvalid::Reject, |field| {
-        field.choice(&[("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)])
+    let on_invalid = section.choice("on_invalid", &ON_INVALID);
+    let on_missing = section.choice("on_missing", &ON_MISSING);
+    let invalid_limit = section.value("invalid_limit", |field| {
+        let section = field.section(&NUMBERS)?;
+        let bucket = token_bucket(&section);
+        section.close();
+        bucket
     });
-    let on_missing = or_default(section.get("on_missing"), OnMissing::Anonymous, |field| {
-        field.choice(&[("anonymous", OnMissing::Anonymous), ("reject", OnMissing::Reject)])
-    });
-    let invalid_limit = match section.get("invalid_limit") {
-        Some(field) => field.section().and_then(|section| {
-            let numbers = rule_limits::numbers(&section);
-            section.close();
-            numbers
-        }),
-        // Far more than honest clients need, and far less than it takes to keep a core busy.
-        None => TokenBucket::new(Rate { amount: Cost::from_tokens(50), period: Micros(1_000_000) }, 500).ok(),
-    };
     section.close();
     Some(Settings {
         issuers: issuers?,
@@ -61,27 +155,27 @@ pub fn tokens(field: Field<'_>, surroundings: Environment<'_>) -> Option<Setting
     })
 }
 
-/// Each must say which tokens are its own.
-fn several(field: &Field<'_>, surroundings: Environment<'_>) -> Option<Vec<Issuer>> {
+/// Several issuers, each of which must have a name of its own.
+fn issuers(field: &Field<'_>, environment: Environment<'_>) -> Option<Vec<Issuer>> {
     let members = field.list()?;
     if members.is_empty() {
         field.must("have at least one issuer");
         return None;
     }
-    let many = members.len() > 1;
+    let several = members.len() > 1;
     let mut names = Vec::new();
     all(members, |member| {
-        let place = member.clone();
-        let section = member.section()?;
-        let issuer = issuer(&section, surroundings);
-        let nameless = many && !section.has("issuer");
+        let whole = member.clone();
+        let section = member.section(&ISSUERS)?;
+        let issuer = issuer(&section, environment);
+        let nameless = several && !section.has("issuer");
         if nameless {
             section.wrong("issuer", "missing: it tells the tokens of several issuers apart");
         }
         section.close();
         let issuer = issuer.filter(|_| !nameless)?;
         if names.contains(&issuer.name) {
-            place.wrong(format_args!("issuer `{}` is there twice", issuer.name.unwrap_or_default()), None);
+            whole.wrong(format_args!("issuer `{}` is there twice", issuer.name.unwrap_or_default()), None);
             return None;
         }
         names.push(issuer.name.clone());
@@ -89,9 +183,10 @@ fn several(field: &Field<'_>, surroundings: Environment<'_>) -> Option<Vec<Issue
     })
 }
 
-fn issuer(section: &Section<'_>, surroundings: Environment<'_>) -> Option<Issuer> {
-    let name = optional(section.get("issuer"), |field| filled(&field));
-    let audience = or_default(section.get("audience"), Vec::new(), |field| {
+/// The keys of one issuer, in `jwt` itself or in a member of `issuers`.
+fn issuer(section: &Section<'_>, environment: Environment<'_>) -> Option<Issuer> {
+    let name = section.optional("issuer", |field| filled(&field));
+    let audience = section.optional("audience", |field| {
         let members = field.one_or_list()?;
         if members.is_empty() {
             field.must("have at least one value");
@@ -107,77 +202,21 @@ fn issuer(section: &Section<'_>, surroundings: Environment<'_>) -> Option<Issuer
         }
         all(members, |member| member.choice(&ALGORITHMS))
     });
-    let leeway = or_default(section.get("leeway"), Micros(30_000_000), |field| {
+    let leeway = section.value("leeway", |field| {
         let leeway = field.duration()?;
-        if leeway > Micros(300_000_000) {
+        if leeway > LONGEST_LEEWAY {
             field.must("be at most 5m: a token would outlive its end by that much");
             return None;
         }
         Some(leeway)
     });
     let issuer = name.clone().flatten().unwrap_or_else(|| "default".to_owned());
-    let keys =
-        section.need("keys").and_then(|field| keys(&field.hidden(), issuer, algorithms.as_deref(), surroundings));
-    Some(Issuer { name: name?, audience: audience?, algorithms: algorithms?, keys: keys?, leeway: leeway? })
+    let keys = section.need("keys").and_then(|field| keys(&field.hidden(), issuer, algorithms.as_deref(), environment));
+    let audience = audience?.unwrap_or_default();
+    Some(Issuer { name: name?, audience, algorithms: algorithms?, keys: keys?, leeway: leeway? })
 }
 
-/// Exactly one source.
-fn keys(
-    field: &Field<'_>,
-    issuer: String,
-    algorithms: Option<&[Algorithm]>,
-    surroundings: Environment<'_>,
-) -> Option<Keys> {
-    const SOURCES: [&str; 5] = ["jwks_file", "jwks_url", "public_key_file", "secret", "secret_file"];
-    let section = field.clone().section()?;
-    let given: Vec<(&str, Field<'_>)> = SOURCES.iter().filter_map(|key| Some((*key, section.get(key)?))).collect();
-    section.close();
-    let [(key, field)] = &given[..] else {
-        let found: Vec<&str> = given.iter().map(|(key, _)| *key).collect();
-        let found = if found.is_empty() { "none of them".to_owned() } else { found.join(" and ") };
-        field.wrong(format_args!("must have exactly one of {}, has {found}", listed(&SOURCES)), None);
-        return None;
-    };
-    if *key == "jwks_url" {
-        let url = field.text()?.to_owned();
-        if !jwks::is_acceptable(&url) {
-            field.clone().hidden().must("be an https URL (http only to this machine), without a user");
-            return None;
-        }
-        return Some(Keys::Fetched(jwks::Settings { issuer, url }));
-    }
-    let set = match *key {
-        "secret" => Key::secret(field.written()?.as_bytes()).map(KeySet::of),
-        "secret_file" => {
-            let bytes = read(field, surroundings)?;
-            // An editor ends the last line.
-            let ends = bytes.iter().rev().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
-            Key::secret(bytes.get(..bytes.len() - ends).unwrap_or_default()).map(KeySet::of)
-        }
-        "public_key_file" => Key::pem(&read(field, surroundings)?).map(KeySet::of),
-        _ => KeySet::jwks(&read(field, surroundings)?, Origin::File),
-    };
-    let set = match set {
-        Ok(set) => set,
-        Err(unfit) => {
-            // What was found is not shown: it may be the secret.
-            let hint = matches!(unfit, UnfitKey::ShortSecret(_))
-                .then(|| format!("make one with: head -c {SHORTEST_SECRET} /dev/urandom | base64"));
-            field.wrong(unfit, hint);
-            return None;
-        }
-    };
-    let algorithms = algorithms?;
-    // One key is all there will be; of a set, some may be for what is still to come.
-    let useless = algorithms.iter().find(|algorithm| !set.fits(**algorithm));
-    let unusable = if *key == "jwks_file" { algorithms.iter().all(|one| !set.fits(*one)) } else { useless.is_some() };
-    if let Some(algorithm) = useless.filter(|_| unusable) {
-        field.wrong(format_args!("has no key for {}, which `algorithms` lists", name(*algorithm)), None);
-        return None;
-    }
-    Some(Keys::Fixed(set))
-}
-
+/// A text that is not empty.
 fn filled(field: &Field<'_>) -> Option<String> {
     let text = field.text()?;
     if text.is_empty() {
@@ -187,8 +226,8 @@ fn filled(field: &Field<'_>) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// A header or a cookie: what stands in a query ends up in logs (RFC 6750, section 5.3).
-fn place(field: &Field<'_>) -> Option<Attribute> {
+/// A header or a cookie. Queries are excluded because they end up in logs (RFC 6750, section 5.3).
+fn carrier(field: &Field<'_>) -> Option<Attribute> {
     match Attribute::parse(field.text()?) {
         Ok(attribute @ (Attribute::Header(_) | Attribute::Cookie(_))) => Some(attribute),
         _ => {

@@ -1,86 +1,143 @@
-//! Reads `limits`: what one client may send, how long it may take, and how many may come at once.
+//! Reads `limits`: what clients may send, how long they may take, and how many may be connected.
 
-use std::ops::RangeInclusive;
+use serde_json::{Value, json};
 
-use super::Bounds;
-use super::document::or_default;
+use super::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
 use super::reader::Field;
+use super::size;
+use super::value_types::reference;
 use crate::base::time::Micros;
 
+/// What clients may send, how long they may take, and how many may be connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Of a request head, with its request line.
+    pub header_bytes: usize,
+    pub headers: usize,
+    pub target_bytes: usize,
+    /// From the first byte of a head to the last.
+    pub header_timeout: Micros,
+    /// Until the first byte of a head.
+    pub idle_timeout: Micros,
+    /// Between bytes of a body, and of a response that the client reads.
+    pub body_timeout: Micros,
+    /// `None`: any length.
+    pub body_bytes: Option<u64>,
+    /// On all listeners together.
+    pub connections: usize,
+    /// Of one client address that is not a trusted proxy's. `None`: no bound but `connections`.
+    pub connections_per_client: Option<usize>,
+}
+
+impl Bounds {
+    /// What `connections` is in a file that does not say.
+    pub const DEFAULT_CONNECTIONS: usize = 20_000;
+}
+
 const KIB: u64 = 1 << 10;
+const MOST_CONNECTIONS: u64 = 10_000_000;
+const UNLIMITED: &str = "unlimited";
 
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds {
-            header_bytes: 64 << 10,
-            headers: 100,
-            target_bytes: 8 << 10,
-            header_timeout: Micros(10_000_000),
-            idle_timeout: Micros(60_000_000),
-            body_timeout: Micros(30_000_000),
-            body_bytes: None,
-            connections: 20_000,
-            connections_per_client: None,
-        }
-    }
+fn body_size() -> Value {
+    json!({"anyOf": [{"const": UNLIMITED}, {"$ref": "#/definitions/size"}]})
 }
 
-pub fn bounds(field: Option<Field<'_>>) -> Option<Bounds> {
-    let default = Bounds::default();
-    or_default(field, default, |field| {
-        let section = field.section()?;
-        // Pingora reads heads of up to 1 MiB with 256 fields, and the `http` crate targets of up to 64 KiB.
-        let header_bytes =
-            or_default(section.get("header_bytes"), default.header_bytes, |field| length(&field, KIB..=512 * KIB));
-        let headers = or_default(section.get("headers"), default.headers, |field| count(&field, 1..=250));
-        let target_bytes =
-            or_default(section.get("target_bytes"), default.target_bytes, |field| length(&field, 64..=32 * KIB));
-        let header_timeout =
-            or_default(section.get("header_timeout"), default.header_timeout, |field| field.positive_duration());
-        let idle_timeout =
-            or_default(section.get("idle_timeout"), default.idle_timeout, |field| field.positive_duration());
-        let body_timeout =
-            or_default(section.get("body_timeout"), default.body_timeout, |field| field.positive_duration());
-        let body_bytes = or_default(section.get("body_bytes"), default.body_bytes, |field| body_bytes(&field));
-        let connections =
-            or_default(section.get("connections"), default.connections, |field| count(&field, 1..=10_000_000));
-        let connections_per_client =
-            or_default(section.get("connections_per_client"), default.connections_per_client, |field| {
-                connections_per_client(&field)
-            });
-        section.close();
-        Some(Bounds {
-            header_bytes: header_bytes?,
-            headers: headers?,
-            target_bytes: target_bytes?,
-            header_timeout: header_timeout?,
-            idle_timeout: idle_timeout?,
-            body_timeout: body_timeout?,
-            body_bytes: body_bytes?,
-            connections: connections?,
-            connections_per_client: connections_per_client?,
-        })
+fn connections_or_unlimited() -> Value {
+    json!({"anyOf": [{"const": UNLIMITED}, {"type": "integer", "minimum": 1, "maximum": MOST_CONNECTIONS}, reference()]})
+}
+
+// Pingora reads heads of up to 1 MiB with 256 fields, and the `http` crate targets of up to 64 KiB.
+pub static LIMITS: Mapping = Mapping {
+    heading: Some("key in `limits`"),
+    definition: None,
+    keys: &[
+        Key::default(
+            "header_bytes",
+            Type::Size { least: KIB, most: 512 * KIB },
+            "64KiB",
+            "Size of a request head, with its request line. Beyond: 431.",
+        ),
+        Key::default("headers", Type::Whole { least: 1, most: 250 }, "100", "Fields of a request head. Beyond: 431."),
+        Key::default(
+            "target_bytes",
+            Type::Size { least: 64, most: 32 * KIB },
+            "8KiB",
+            "Size of a request target. Beyond: 414.",
+        ),
+        Key::default(
+            "header_timeout",
+            POSITIVE_DURATION,
+            "10s",
+            "From the first byte of a head to the last, however they arrive. Beyond: 408.",
+        ),
+        Key::default(
+            "idle_timeout",
+            POSITIVE_DURATION,
+            "60s",
+            "How long a connection is kept without a byte of a first, or of another, head. It is closed without a response.",
+        ),
+        Key::default(
+            "body_timeout",
+            POSITIVE_DURATION,
+            "30s",
+            "The longest pause within a request body (beyond: 408), and the longest time for which a client may read \
+             nothing of its response (beyond: the connection is closed).",
+        ),
+        Key::default(
+            "body_bytes",
+            Type::Own { text: "size, or `unlimited`", schema: body_size },
+            UNLIMITED,
+            "Size of a request body. Beyond: 413, before anything is charged if the head gives the length.",
+        ),
+        Key::default(
+            "connections",
+            Type::Whole { least: 1, most: MOST_CONNECTIONS },
+            "20000",
+            "Open connections on all listeners together. Beyond: 503, or closed. Never more than the open-file limit allows.",
+        ),
+        Key::default(
+            "connections_per_client",
+            Type::Own { text: "1 to 10000000, or `unlimited`", schema: connections_or_unlimited },
+            UNLIMITED,
+            "Open connections of one client address: the TCP peer's, or that in its PROXY protocol header; an IPv6 address \
+             by its [prefix](#clients). Beyond: 503, or closed. Trusted proxies have no such bound, because they connect \
+             for many clients.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+pub fn limits(field: Field<'_>) -> Option<Bounds> {
+    let section = field.section(&LIMITS)?;
+    let header_bytes = section.size("header_bytes");
+    let headers = section.count("headers");
+    let target_bytes = section.size("target_bytes");
+    let header_timeout = section.positive_duration("header_timeout");
+    let idle_timeout = section.positive_duration("idle_timeout");
+    let body_timeout = section.positive_duration("body_timeout");
+    let body_bytes = section.value("body_bytes", |field| body_bytes(&field));
+    let connections = section.count("connections");
+    let connections_per_client = section.value("connections_per_client", |field| connections_per_client(&field));
+    section.close();
+    Some(Bounds {
+        header_bytes: header_bytes?,
+        headers: headers?,
+        target_bytes: target_bytes?,
+        header_timeout: header_timeout?,
+        idle_timeout: idle_timeout?,
+        body_timeout: body_timeout?,
+        body_bytes: body_bytes?,
+        connections: connections?,
+        connections_per_client: connections_per_client?,
     })
-}
-
-fn count(field: &Field<'_>, bounds: RangeInclusive<u64>) -> Option<usize> {
-    usize::try_from(field.whole(bounds)?).ok()
-}
-
-fn length(field: &Field<'_>, bounds: RangeInclusive<u64>) -> Option<usize> {
-    let found = parse_size(field.written()?).filter(|size| bounds.contains(size));
-    if found.is_none() {
-        field.must(format_args!("be a size from {} to {}", spelt(*bounds.start()), spelt(*bounds.end())));
-    }
-    usize::try_from(found?).ok()
 }
 
 fn body_bytes(field: &Field<'_>) -> Option<Option<u64>> {
     let text = field.written()?;
-    if text == "unlimited" {
+    if text == UNLIMITED {
         return Some(None);
     }
-    let size = parse_size(text);
+    let size = size::parse(text);
     if size.is_none() {
         field.must("be a size like 512B, 64KiB, 10MiB or 1GiB, or unlimited");
     }
@@ -89,45 +146,27 @@ fn body_bytes(field: &Field<'_>) -> Option<Option<u64>> {
 
 fn connections_per_client(field: &Field<'_>) -> Option<Option<usize>> {
     let text = field.written()?;
-    if text == "unlimited" {
+    if text == UNLIMITED {
         return Some(None);
     }
-    let most = text.parse().ok().filter(|most| (1..=10_000_000).contains(most));
+    let most = text.parse().ok().filter(|most| (1..=MOST_CONNECTIONS).contains(most));
     if most.is_none() {
-        field.must("be a whole number from 1 to 10000000, or unlimited");
+        field.must(format_args!("be a whole number from 1 to {MOST_CONNECTIONS}, or unlimited"));
     }
-    Some(Some(most?))
-}
-
-/// `512B`, `64KiB`, `10MiB`, `1GiB`.
-fn parse_size(text: &str) -> Option<u64> {
-    let unit_at = text.find(|character: char| !character.is_ascii_digit())?;
-    let (number, unit) = text.split_at(unit_at);
-    let scale = match unit {
-        "B" => 1,
-        "KiB" => KIB,
-        "MiB" => KIB * KIB,
-        "GiB" => KIB * KIB * KIB,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(scale)
-}
-
-fn spelt(size: u64) -> String {
-    if size < KIB { format!("{size}B") } else { format!("{}KiB", size / KIB) }
+    usize::try_from(most?).ok().map(Some)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::problem::Report;
+    use super::super::tree;
     use super::*;
 
     #[test]
-    fn a_size_is_a_whole_number_with_a_unit() {
-        for (text, size) in [("0B", 0), ("512B", 512), ("64KiB", 65_536), ("10MiB", 10 << 20), ("1GiB", 1 << 30)] {
-            assert_eq!(parse_size(text), Some(size), "{text}");
-        }
-        for text in ["", "5", "KiB", "1.5KiB", "-1B", "5 B", "5kib", "5KB", "5K", "99999999999GiB"] {
-            assert_eq!(parse_size(text), None, "{text}");
-        }
+    fn the_default_number_of_connections_is_the_declared_one() {
+        let report = Report::default();
+        let tree = tree::read(b"{}", &report).unwrap();
+        let bounds = limits(Field::root(&tree, &report)).unwrap();
+        assert_eq!(bounds.connections, Bounds::DEFAULT_CONNECTIONS);
     }
 }

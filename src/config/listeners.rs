@@ -1,24 +1,49 @@
-//! Reads where requests come in: `listeners`, or `listen`, which is short for one of them.
+//! Reads `listeners`, or `listen` for a single one: the addresses on which requests arrive.
 
 use std::net::SocketAddr;
 
-use super::Listener;
-use super::document::{optional, or_default};
+use super::key::{BOOLEAN, Key, Mapping, SOCKET_ADDRESS, unconstrained};
 use super::reader::{Field, Section, all};
 
+/// An address on which requests arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    pub address: SocketAddr,
+    /// Whether every connection begins with a PROXY protocol header.
+    pub proxy_protocol: bool,
+}
+
+pub static LISTENER: Mapping = Mapping {
+    heading: Some("key of a listener"),
+    definition: None,
+    keys: &[
+        Key::required(
+            "address",
+            SOCKET_ADDRESS,
+            "Where requests arrive. Two listeners must not have the same address, unless its port is 0, which picks a free \
+             one.",
+        ),
+        Key::default(
+            "proxy_protocol",
+            BOOLEAN,
+            "false",
+            "Whether every connection begins with a PROXY protocol header, which names the client. Then only the load \
+             balancer may be able to reach this address.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
 pub fn listeners(file: &Section<'_>) -> Option<Vec<Listener>> {
-    let listen = optional(file.get("listen"), |field| field.socket_address());
-    let listeners = optional(file.get("listeners"), |field| several(&field));
+    let listen = file.value("listen", |field| field.socket_address());
+    let listeners = file.optional("listeners", |field| several(&field));
     if file.has("listen") {
         file.unwanted("listeners", "must not stand beside `listen`, which is short for one listener");
     }
     match (listen?, listeners?) {
-        (None, Some(listeners)) => Some(listeners),
-        (Some(_), Some(_)) => None,
-        (address, None) => {
-            let address = address.unwrap_or(([0, 0, 0, 0], 8080).into());
-            Some(vec![Listener { address, proxy_protocol: false }])
-        }
+        (_, Some(_)) if file.has("listen") => None,
+        (_, Some(listeners)) => Some(listeners),
+        (address, None) => Some(vec![Listener { address, proxy_protocol: false }]),
     }
 }
 
@@ -33,7 +58,7 @@ fn several(field: &Field<'_>) -> Option<Vec<Listener>> {
 }
 
 fn listener(field: Field<'_>, taken: &mut Vec<SocketAddr>) -> Option<Listener> {
-    let section = field.section()?;
+    let section = field.section(&LISTENER)?;
     let address = section.need("address").and_then(|field| {
         let address = field.socket_address()?;
         // Port 0 is another port each time.
@@ -44,7 +69,7 @@ fn listener(field: Field<'_>, taken: &mut Vec<SocketAddr>) -> Option<Listener> {
         taken.push(address);
         Some(address)
     });
-    let proxy_protocol = or_default(section.get("proxy_protocol"), false, |field| field.boolean());
+    let proxy_protocol = section.value("proxy_protocol", |field| field.boolean());
     section.close();
     Some(Listener { address: address?, proxy_protocol: proxy_protocol? })
 }

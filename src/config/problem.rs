@@ -1,4 +1,4 @@
-//! Collects what is wrong with a file: every fault of it at once, each at its place.
+//! Collects the problems of a file, each with its position, so that all are reported at once.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -6,21 +6,21 @@ use std::fmt;
 
 use crate::base::position::Position;
 
-/// One fault in the file.
+/// One problem in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
-    /// Another file than the one that is reported on, which that one names.
+    /// The file it is in, if that is one which the reported file names. `None`: the reported file itself.
     pub file: Option<String>,
-    /// None for a fault of the file as a whole.
-    pub place: Option<Position>,
-    /// In the file, like `rules[2].match`; empty for the file as a whole.
+    /// `None` for a problem of the file as a whole.
+    pub position: Option<Position>,
+    /// The path in the file, like `rules[2].match`; empty for the file as a whole.
     pub path: String,
     /// What must hold, and what was found.
     pub what: String,
     pub hint: Option<String>,
 }
 
-/// All faults of a file and of those that it names, in order of position; its own come first.
+/// All problems of a file and of the files that it names: its own first, each file's in order of position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     pub file: String,
@@ -28,13 +28,13 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// Each in one line: where, and what, without its hint.
+    /// Each problem in one line, without its hint.
     pub fn lines(&self) -> impl ExactSizeIterator<Item = String> {
         self.problems.iter().map(|problem| {
             let file = problem.file.as_ref().unwrap_or(&self.file);
             let path = if problem.path.is_empty() { String::new() } else { format!("{}: ", problem.path) };
-            match problem.place {
-                Some(place) => format!("{file}:{}:{}: {path}{}", place.line, place.column, problem.what),
+            match problem.position {
+                Some(position) => format!("{file}:{}:{}: {path}{}", position.line, position.column, problem.what),
                 None => format!("{file}: {path}{}", problem.what),
             }
         })
@@ -58,46 +58,48 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Where the readers of a file report to.
+/// What the readers of a file report problems to.
 #[derive(Debug, Default)]
 pub struct Report {
     problems: RefCell<Vec<Problem>>,
 }
 
 impl Report {
-    /// How many problems there are so far.
+    /// The number of problems so far.
     pub fn count(&self) -> usize {
         self.problems.borrow().len()
     }
 
-    pub fn add(&self, place: Position, path: impl Into<String>, what: impl Into<String>) {
-        self.add_with_hint(place, path, what, None);
+    /// Adds a problem of the reported file.
+    pub fn add(&self, position: Position, path: impl Into<String>, what: impl Into<String>) {
+        self.add_with_hint(position, path, what, None);
     }
 
+    /// The same, with a hint.
     pub fn add_with_hint(
         &self,
-        place: Position,
+        position: Position,
         path: impl Into<String>,
         what: impl Into<String>,
         hint: Option<String>,
     ) {
         let (path, what) = (path.into(), what.into());
-        self.problems.borrow_mut().push(Problem { file: None, place: Some(place), path, what, hint });
+        self.problems.borrow_mut().push(Problem { file: None, position: Some(position), path, what, hint });
     }
 
-    /// In a file that this one names.
-    pub fn add_elsewhere(&self, file: &str, place: Option<Position>, what: impl Into<String>) {
+    /// Adds a problem of a file that the reported file names.
+    pub fn add_elsewhere(&self, file: &str, position: Option<Position>, what: impl Into<String>) {
         let (file, path) = (Some(file.to_owned()), String::new());
-        self.problems.borrow_mut().push(Problem { file, place, path, what: what.into(), hint: None });
+        self.problems.borrow_mut().push(Problem { file, position, path, what: what.into(), hint: None });
     }
 
-    /// Sorted by place; what was found first stays first within one.
+    /// Sorted by file and position; problems at one position stay in the order in which they were found.
     pub fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
-        problems.sort_by(|a, b| (&a.file, a.place).cmp(&(&b.file, b.place)));
-        // At one place several may take turns.
-        let mut told = HashSet::new();
-        problems.retain(|problem| told.insert(problem.clone()));
+        problems.sort_by(|a, b| (&a.file, a.position).cmp(&(&b.file, b.position)));
+        // Two readers of one value may report the same problem.
+        let mut reported = HashSet::new();
+        problems.retain(|problem| reported.insert(problem.clone()));
         problems
     }
 }

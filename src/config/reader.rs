@@ -1,17 +1,20 @@
-//! Walks the tree, key by key, and reports whatever is not as it must be.
+//! Reads typed values from the tree, and reports every value that is not what it must be.
 //!
-//! A [`Section`] remembers which keys it was asked for: what else stands in the file is unknown, and the nearest asked-for
-//! name is the hint. A reader returns nothing when it has reported, so that everything else is still looked at.
+//! A [`Section`] is a mapping with its declaration, from which it takes bounds and defaults; keys that are not declared
+//! are reported, with the nearest declared name as a hint. Every function here that returns an `Option` returns `None`
+//! after it has reported a problem, so that callers go on and the rest of the file is checked as well.
 
-use std::cell::RefCell;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
+use std::net::SocketAddr;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 
+use super::key::{Key, Mapping, Presence, Type};
+use super::key_path::join;
 use super::problem::Report;
+use super::suggest::{listed, nearest};
 use super::tree::{Entry, Kind, Node, Scalar, Style, Value};
+use super::{duration, network, size, tree};
 use crate::base::position::Position;
 use crate::base::time::Micros;
 use crate::limit::cost::{Beyond, Cost};
@@ -20,42 +23,53 @@ use crate::limit::cost::{Beyond, Cost};
 #[derive(Clone, Debug)]
 pub struct Field<'t> {
     node: &'t Node,
-    /// Where to report: the value's start, unless it is the key that is wrong.
-    place: Position,
+    /// Where problems are reported: the start of the value, or of its key if the key is what is wrong.
+    position: Position,
     path: String,
     report: &'t Report,
-    /// Whether what stands here may be a secret, and so is never repeated.
-    hidden: bool,
+    disclosure: Disclosure,
 }
 
-/// A mapping whose keys are all known by name.
+/// Whether a report may repeat a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Disclosure {
+    Shown,
+    /// The value may be a secret.
+    Hidden,
+}
+
+/// A mapping with the declaration of its keys.
 #[derive(Debug)]
 pub struct Section<'t> {
-    place: Position,
+    position: Position,
     path: String,
     entries: &'t [Entry],
-    asked: RefCell<Vec<&'static str>>,
+    mapping: &'static Mapping,
     report: &'t Report,
 }
 
 impl<'t> Field<'t> {
     pub fn root(node: &'t Node, report: &'t Report) -> Field<'t> {
-        Field { node, place: node.place, path: String::new(), report, hidden: false }
+        Field::new(node, String::new(), report)
     }
 
-    /// Where it is reported.
-    pub fn place(&self) -> Position {
-        self.place
+    fn new(node: &'t Node, path: String, report: &'t Report) -> Field<'t> {
+        Field { node, position: node.position, path, report, disclosure: Disclosure::Shown }
     }
 
-    /// The same value, with what is wrong reported at its key.
-    pub fn at(self, place: Position) -> Field<'t> {
-        Field { place, ..self }
+    /// Where problems are reported.
+    pub fn position(&self) -> Position {
+        self.position
     }
 
-    /// The same value, which is not to be repeated in a report.
+    /// The same value, with problems reported at `position`, such as that of its key.
+    pub fn at(self, position: Position) -> Field<'t> {
+        Field { position, ..self }
+    }
+
+    /// The same value, which reports do not repeat.
     pub fn hidden(self) -> Field<'t> {
-        Field { hidden: true, ..self }
+        Field { disclosure: Disclosure::Hidden, ..self }
     }
 
     /// Reports what must hold here, and what was found.
@@ -63,36 +77,36 @@ impl<'t> Field<'t> {
         self.must_hinting(hold, None);
     }
 
+    /// The same, with a hint.
     pub fn must_hinting(&self, hold: impl fmt::Display, hint: Option<String>) {
-        match (&self.node.value, self.hidden) {
-            (Value::Scalar(_), true) => {
+        match (&self.node.value, self.disclosure) {
+            (Value::Scalar(_), Disclosure::Hidden) => {
                 self.wrong(format!("must {hold}; what it is is not shown, it may hold a secret"), hint);
             }
             _ => self.wrong(format!("must {hold}, is {}", self.node.found()), hint),
         }
     }
 
+    /// Reports a problem. A value whose reference to the environment was reported has no other problem.
     pub fn wrong(&self, what: impl fmt::Display, hint: Option<String>) {
         if self.scalar().is_some_and(|scalar| scalar.style == Style::Unresolved) {
             return;
         }
-        self.report.add_with_hint(self.place, &self.path, what.to_string(), hint);
+        self.report.add_with_hint(self.position, &self.path, what.to_string(), hint);
     }
 
-    /// Reports what is wrong in a file that this value names.
-    pub fn elsewhere(&self, file: &str, place: Option<Position>, what: String) {
-        self.report.add_elsewhere(file, place, what);
+    /// Reports a problem in the file that this value names.
+    pub fn elsewhere(&self, file: &str, position: Option<Position>, what: String) {
+        self.report.add_elsewhere(file, position, what);
     }
 
-    pub fn section(self) -> Option<Section<'t>> {
+    /// A mapping with these keys.
+    pub fn section(self, mapping: &'static Mapping) -> Option<Section<'t>> {
         match &self.node.value {
-            Value::Map(entries) => Some(Section {
-                place: self.node.place,
-                path: self.path,
-                entries,
-                asked: RefCell::new(Vec::new()),
-                report: self.report,
-            }),
+            Value::Map(entries) => {
+                let (position, path, report) = (self.node.position, self.path, self.report);
+                Some(Section { position, path, entries, mapping, report })
+            }
             _ => {
                 self.must("be a mapping");
                 None
@@ -100,34 +114,31 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// The pairs of a mapping whose keys the operator chooses, each key with its place.
+    /// The pairs of a mapping whose keys the operator chooses, each key with its position.
     pub fn pairs(&self) -> Option<Vec<(&'t str, Position, Field<'t>)>> {
         let Value::Map(entries) = &self.node.value else {
             self.must("be a mapping");
             return None;
         };
         let pair = |entry: &'t Entry| {
-            let path = join(&self.path, &entry.key);
-            let field =
-                Field { node: &entry.value, place: entry.value.place, path, report: self.report, hidden: false };
-            (&*entry.key, entry.key_place, field)
+            let field = Field::new(&entry.value, join(&self.path, &entry.key), self.report);
+            (&*entry.key, entry.key_position, field)
         };
         Some(entries.iter().map(pair).collect())
     }
 
+    /// The members of a list.
     pub fn list(&self) -> Option<Vec<Field<'t>>> {
         let Value::List(list) = &self.node.value else {
             self.must("be a list");
             return None;
         };
-        let member = |(index, node): (usize, &'t Node)| {
-            let path = format!("{}[{index}]", self.path);
-            Field { node, place: node.place, path, report: self.report, hidden: false }
-        };
+        let member =
+            |(index, node): (usize, &'t Node)| Field::new(node, format!("{}[{index}]", self.path), self.report);
         Some(list.iter().enumerate().map(member).collect())
     }
 
-    /// A list, or one thing that stands for a list of itself.
+    /// The members of a list, or a single value as the only member.
     pub fn one_or_list(&self) -> Option<Vec<Field<'t>>> {
         match &self.node.value {
             Value::List(_) => self.list(),
@@ -148,7 +159,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// A scalar of any kind, as it is written; nothing at all is not one.
+    /// A scalar of any kind but null, as it is written.
     pub fn written(&self) -> Option<&'t str> {
         match &self.node.value {
             Value::Scalar(scalar) if scalar.kind() != Kind::Null => Some(&scalar.text),
@@ -159,7 +170,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Text. A number or a boolean is not: `1.10` would have to be guessed at.
+    /// Text. Numbers and booleans are rejected: which text `1.10` means would be a guess.
     pub fn text(&self) -> Option<&'t str> {
         match &self.node.value {
             Value::Scalar(scalar) if matches!(scalar.kind(), Kind::Text | Kind::Reference) => Some(&scalar.text),
@@ -177,6 +188,7 @@ impl<'t> Field<'t> {
         }
     }
 
+    /// `true` or `false`.
     pub fn boolean(&self) -> Option<bool> {
         let scalar = self.scalar().filter(|scalar| matches!(scalar.kind(), Kind::Boolean | Kind::Reference));
         match scalar.map(|scalar| &*scalar.text) {
@@ -202,7 +214,7 @@ impl<'t> Field<'t> {
         number
     }
 
-    /// A decimal above zero with at most three decimals, taken from the text and never through a float.
+    /// A decimal above zero with at most three decimals, read from its digits and never through a float.
     pub fn cost(&self) -> Option<Cost> {
         let number = self.number().and_then(|text| Cost::parse(text.as_bytes(), Beyond::Refuse));
         let number = number.filter(|number| *number > Cost::default() && *number < Cost::from_tokens(u64::MAX));
@@ -212,14 +224,15 @@ impl<'t> Field<'t> {
         number
     }
 
-    fn number(&self) -> Option<&'t str> {
+    /// The text of a number.
+    pub fn number(&self) -> Option<&'t str> {
         let scalar = self.scalar()?;
         matches!(scalar.kind(), Kind::Number | Kind::Reference).then_some(&*scalar.text)
     }
 
     /// `250ms`, `20s`, `5m`, `1h`, `1d`.
     pub fn duration(&self) -> Option<Micros> {
-        let duration = self.scalar().and_then(|scalar| parse_duration(&scalar.text));
+        let duration = self.scalar().and_then(|scalar| duration::parse(&scalar.text));
         if duration.is_none() {
             self.must("be a duration like 250ms, 20s, 5m, 1h or 1d");
         }
@@ -236,45 +249,18 @@ impl<'t> Field<'t> {
         Some(duration)
     }
 
-    /// A share from 0 to 1, in millionths.
-    pub fn share(&self) -> Option<u32> {
-        let share = self.number().and_then(|text| {
-            let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
-            let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-            if !digits(whole) || !digits(decimals) || decimals.len() > 6 {
-                return None;
-            }
-            let millionths = format!("{decimals:0<6}").parse::<u32>().ok()?;
-            whole.parse::<u32>().ok()?.checked_mul(1_000_000)?.checked_add(millionths)
-        });
-        let share = share.filter(|millionths| *millionths <= 1_000_000);
-        if share.is_none() {
-            self.must("be a number from 0 to 1 with at most 6 decimals");
-        }
-        share
-    }
-
-    /// Anything that parses from text; `hold` says what must hold when it does not.
-    pub fn parsed<T: FromStr>(&self, hold: &str) -> Option<T> {
-        let parsed = self.scalar().and_then(|scalar| scalar.text.parse().ok());
-        if parsed.is_none() {
-            self.must(hold);
-        }
-        parsed
-    }
-
+    /// An IP address with a port.
     pub fn socket_address(&self) -> Option<SocketAddr> {
-        self.parsed("be an IP address with a port, like 0.0.0.0:8080 or [::]:8080")
+        let address = self.scalar().and_then(|scalar| scalar.text.parse().ok());
+        if address.is_none() {
+            self.must("be an IP address with a port, like 0.0.0.0:8080 or [::]:8080");
+        }
+        address
     }
 
     /// A network like `10.0.0.0/8`; a lone address is the network of itself.
     pub fn network(&self) -> Option<IpNet> {
-        let text = self.scalar().map_or("", |scalar| &*scalar.text);
-        let network = match text.parse::<IpAddr>() {
-            Ok(address) => Some(IpNet::from(address)),
-            Err(_) => text.parse().ok(),
-        };
-        let network = network.map(canonical);
+        let network = self.scalar().and_then(|scalar| network::parse(&scalar.text));
         if network.is_none() {
             self.must("be a network like 10.0.0.0/8 or 2001:db8::/32");
         }
@@ -296,140 +282,105 @@ impl<'t> Field<'t> {
 
 impl<'t> Section<'t> {
     /// The value of a key, if it is there.
-    pub fn get(&self, key: &'static str) -> Option<Field<'t>> {
-        self.asked.borrow_mut().push(key);
-        let entry = self.entries.iter().find(|entry| entry.key == key)?;
-        let path = join(&self.path, key);
-        Some(Field { node: &entry.value, place: entry.value.place, path, report: self.report, hidden: false })
+    pub fn get(&self, name: &str) -> Option<Field<'t>> {
+        debug_assert!(self.mapping.key(name).is_some(), "`{name}` is not declared: {:?}", self.mapping.names());
+        let entry = self.entries.iter().find(|entry| entry.key == name)?;
+        Some(Field::new(&entry.value, join(&self.path, name), self.report))
     }
 
     /// The value of a key that must be there.
-    pub fn need(&self, key: &'static str) -> Option<Field<'t>> {
-        let field = self.get(key);
+    pub fn need(&self, name: &str) -> Option<Field<'t>> {
+        let field = self.get(name);
         if field.is_none() {
-            self.wrong(key, "missing");
+            self.wrong(name, "missing");
         }
         field
     }
 
-    pub fn has(&self, key: &str) -> bool {
-        self.entries.iter().any(|entry| entry.key == key)
-    }
-
-    /// Reports about a key that is not there, at the mapping's own place.
-    pub fn wrong(&self, key: &str, what: impl fmt::Display) {
-        self.report.add(self.place, join(&self.path, key), what.to_string());
-    }
-
-    /// Reports a key that must not be there beside others, at its own place.
-    pub fn unwanted(&self, key: &'static str, what: impl fmt::Display) {
-        if let Some(entry) = self.entries.iter().find(|entry| entry.key == key) {
-            self.report.add(entry.key_place, join(&self.path, key), what.to_string());
+    /// Reads a key whose absence is no problem: `Some(None)` without it.
+    pub fn optional<T>(&self, name: &str, read: impl FnOnce(Field<'t>) -> Option<T>) -> Option<Option<T>> {
+        match self.get(name) {
+            Some(field) => read(field).map(Some),
+            None => Some(None),
         }
     }
 
-    /// To be called when every key has been asked for: what else stands here is unknown.
-    pub fn close(self) {
-        let asked = self.asked.into_inner();
-        for entry in self.entries {
-            if !asked.contains(&&*entry.key) {
-                let (path, hint) = (join(&self.path, &entry.key), nearest(&entry.key, &asked));
-                self.report.add_with_hint(entry.key_place, path, "unknown key", hint);
+    /// Reads a key that has a default: the value in the file, or the declared default in the same way.
+    pub fn value<T>(&self, name: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
+        if let Some(field) = self.get(name) {
+            return read(field);
+        }
+        let Some(Key { presence: Presence::Default(default), .. }) = self.mapping.key(name) else { return None };
+        // A test reads every default: nothing is reported here.
+        let report = Report::default();
+        let default = tree::read(default.as_bytes(), &report).ok()?;
+        read(Field::root(&default, &report))
+    }
+
+    /// A whole number within the declared bounds.
+    pub fn whole(&self, name: &str) -> Option<u64> {
+        let Some(Key { kind: Type::Whole { least, most }, .. }) = self.mapping.key(name) else { return None };
+        self.value(name, |field| field.whole(*least..=*most))
+    }
+
+    /// The same, for what is counted in memory.
+    pub fn count(&self, name: &str) -> Option<usize> {
+        usize::try_from(self.whole(name)?).ok()
+    }
+
+    /// A number of bytes within the declared bounds.
+    pub fn size(&self, name: &str) -> Option<usize> {
+        let Some(Key { kind: Type::Size { least, most }, .. }) = self.mapping.key(name) else { return None };
+        let found = self.value(name, |field| {
+            let found = size::parse(field.written()?).filter(|size| (*least..=*most).contains(size));
+            if found.is_none() {
+                field.must(format_args!("be a size from {} to {}", size::print(*least), size::print(*most)));
             }
+            found
+        });
+        usize::try_from(found?).ok()
+    }
+
+    pub fn duration(&self, name: &str) -> Option<Micros> {
+        self.value(name, |field| field.duration())
+    }
+
+    pub fn positive_duration(&self, name: &str) -> Option<Micros> {
+        self.value(name, |field| field.positive_duration())
+    }
+
+    pub fn choice<T: Copy>(&self, name: &str, choices: &[(&'static str, T)]) -> Option<T> {
+        self.value(name, |field| field.choice(choices))
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.entries.iter().any(|entry| entry.key == name)
+    }
+
+    /// Reports a problem with a key that is missing, at the start of the mapping.
+    pub fn wrong(&self, name: &str, what: impl fmt::Display) {
+        self.report.add(self.position, join(&self.path, name), what.to_string());
+    }
+
+    /// Reports a key that excludes, or needs, another one, at the key. Does nothing if the key is missing.
+    pub fn unwanted(&self, name: &str, what: impl fmt::Display) {
+        if let Some(entry) = self.entries.iter().find(|entry| entry.key == name) {
+            self.report.add(entry.key_position, join(&self.path, name), what.to_string());
+        }
+    }
+
+    /// Reports the keys that are not declared. Called last, so that these follow other problems at the same position.
+    pub fn close(self) {
+        let names = self.mapping.names();
+        for entry in self.entries.iter().filter(|entry| !names.contains(&&*entry.key)) {
+            let hint = nearest(&entry.key, &names);
+            self.report.add_with_hint(entry.key_position, join(&self.path, &entry.key), "unknown key", hint);
         }
     }
 }
 
-/// Reads every member, also behind one that is wrong; none if any was.
+/// Reads every member, including those after a wrong one. `None` if any was wrong.
 pub fn all<'t, T>(members: Vec<Field<'t>>, read: impl FnMut(Field<'t>) -> Option<T>) -> Option<Vec<T>> {
     let read: Vec<Option<T>> = members.into_iter().map(read).collect();
     read.into_iter().collect()
-}
-
-/// ``did you mean `x`?``, if anything comes near.
-pub fn nearest(text: &str, names: &[&str]) -> Option<String> {
-    let distance = |name: &&&str| strsim::osa_distance(text, name);
-    let best = names.iter().min_by_key(distance)?;
-    let near = distance(&best) <= 1 + best.chars().count() / 4 && !text.is_empty();
-    near.then(|| format!("did you mean `{best}`?"))
-}
-
-/// The path of a key in a mapping.
-pub fn join(path: &str, key: &str) -> String {
-    let mut path = path.to_owned();
-    push_key(&mut path, key);
-    path
-}
-
-pub fn push_key(path: &mut String, key: &str) {
-    if !path.is_empty() {
-        path.push('.');
-    }
-    path.push_str(key);
-}
-
-/// `a, b or c`.
-pub fn listed(names: &[&str]) -> String {
-    match names {
-        [] => String::new(),
-        [only] => (*only).to_owned(),
-        [most @ .., last] => format!("{} or {last}", most.join(", ")),
-    }
-}
-
-pub fn parse_duration(text: &str) -> Option<Micros> {
-    let unit_at = text.find(|character: char| !character.is_ascii_digit())?;
-    let (number, unit) = text.split_at(unit_at);
-    let scale: u64 = match unit {
-        "ms" => 1_000,
-        "s" => 1_000_000,
-        "m" => 60_000_000,
-        "h" => 3_600_000_000,
-        "d" => 86_400_000_000,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(scale).map(Micros)
-}
-
-/// A network of IPv4-mapped addresses is one of IPv4: that is how every address is held before it is looked for.
-fn canonical(network: IpNet) -> IpNet {
-    let IpNet::V6(mapped) = network else { return network };
-    let inner = mapped.addr().to_ipv4_mapped().zip(mapped.prefix_len().checked_sub(96));
-    inner.and_then(|(address, length)| Ipv4Net::new(address, length).ok()).map_or(network, IpNet::V4)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_duration_is_a_whole_number_with_a_unit() {
-        assert_eq!(parse_duration("250ms"), Some(Micros(250_000)));
-        assert_eq!(parse_duration("1d"), Some(Micros(86_400_000_000)));
-        for text in ["", "5", "s", "1.5s", "-1s", "5 s", "5S", "5us", "99999999999999999999s"] {
-            assert_eq!(parse_duration(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_hint_names_what_is_near_and_nothing_far() {
-        let names = ["limit_keys", "algorithm", "match"];
-        assert_eq!(nearest("limit_key", &names).as_deref(), Some("did you mean `limit_keys`?"));
-        assert_eq!(nearest("algoritm", &names).as_deref(), Some("did you mean `algorithm`?"));
-        assert_eq!(nearest("colour", &names), None);
-    }
-
-    #[test]
-    fn a_network_of_mapped_addresses_is_one_of_ipv4() {
-        for (text, held) in [
-            ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
-            ("::ffff:a00:1/128", "10.0.0.1/32"),
-            ("::ffff:0:0/96", "0.0.0.0/0"),
-            ("::/0", "::/0"),
-            ("2001:db8::/96", "2001:db8::/96"),
-            ("10.0.0.0/8", "10.0.0.0/8"),
-        ] {
-            assert_eq!(canonical(text.parse().unwrap()).to_string(), held);
-        }
-    }
 }

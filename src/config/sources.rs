@@ -1,4 +1,4 @@
-//! Reads a file with those that it names, and remembers which those were: so that a change of any can be told.
+//! Loads gateway.yaml with the files that it names, and remembers their content, so that a change of any of them is noticed.
 
 use std::cell::RefCell;
 use std::io::{self, Read};
@@ -6,25 +6,37 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::environment::Environment;
 use super::problem::{Problem, Problems};
-use super::{Config, Environment};
+use super::settings::Config;
 use crate::auth::key_file;
 
-/// What came of reading a file.
+/// The result of loading a file.
 #[derive(Debug)]
 pub struct LoadedConfig {
     pub config: Result<Config, Problems>,
-    /// The file, then those that it names; not that of API keys once it is good, because keys follow it by themselves.
+    /// The file, then those that it names. A valid file of API keys is not among them: it is watched separately, without a
+    /// reload.
     pub sources: Vec<Source>,
 }
 
-/// One file, and what was in it.
+/// A file, and what it contained when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// As it can be opened.
+    /// The path by which it can be opened.
     pub path: PathBuf,
-    /// Of its content; none if it could not be read.
+    /// Of its content; `None` if it could not be read.
     hash: Option<[u8; 32]>,
+}
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// All problems of the file, and of the files that it names.
+    pub fn load(path: &Path) -> Result<Config, Problems> {
+        LoadedConfig::from(path).config
+    }
 }
 
 impl Source {
@@ -32,19 +44,18 @@ impl Source {
         let hash = read.as_ref().ok().map(|bytes| Sha256::digest(bytes).into());
         Source { path: path.to_owned(), hash }
     }
-}
 
-impl Source {
-    /// Whether there is still in it what was read.
+    /// Whether the file still has the content that was read.
     pub fn is_as_read(&self) -> bool {
         Source::new(&self.path, &read_file(&self.path)) == *self
     }
 }
 
 impl LoadedConfig {
+    /// Reads and checks a file.
     pub fn from(path: &Path) -> LoadedConfig {
         let bytes = std::fs::read(path);
-        let named = RefCell::new(vec![Source::new(path, &bytes)]);
+        let sources = RefCell::new(vec![Source::new(path, &bytes)]);
         let file = path.display().to_string();
         let config = match bytes {
             Ok(bytes) => {
@@ -53,7 +64,7 @@ impl LoadedConfig {
                 let read = |path: &Path| {
                     let path = folder.join(path);
                     let read = read_file(&path);
-                    named.borrow_mut().push(Source::new(&path, &read));
+                    sources.borrow_mut().push(Source::new(&path, &read));
                     read
                 };
                 let variable = |name: &str| std::env::var(name).ok();
@@ -61,14 +72,14 @@ impl LoadedConfig {
             }
             Err(error) => Err(unreadable(file, &error)),
         };
-        let mut sources = named.into_inner();
+        let mut sources = sources.into_inner();
         if let Ok(Config { api_keys: Some(api_keys), .. }) = &config {
             sources.retain(|source| source.path != api_keys.file);
         }
         LoadedConfig { config, sources }
     }
 
-    /// What cannot even be tried to read.
+    /// The result for a file that is not even opened.
     pub fn unreadable(path: &Path, error: &io::Error) -> LoadedConfig {
         let sources = vec![Source { path: path.to_owned(), hash: None }];
         LoadedConfig { config: Err(unreadable(path.display().to_string(), error)), sources }
@@ -77,10 +88,13 @@ impl LoadedConfig {
 
 fn unreadable(file: String, error: &io::Error) -> Problems {
     let what = format!("must be a readable file: {error}");
-    Problems { file, problems: vec![Problem { file: None, place: None, path: String::new(), what, hint: None }] }
+    Problems { file, problems: vec![Problem { file: None, position: None, path: String::new(), what, hint: None }] }
 }
 
-/// A file that gateway.yaml names. Of one that is larger than any may be, just enough is read to tell.
+/// Reads a file that gateway.yaml names: one byte more than the largest that is accepted, which is enough to reject it.
+///
+/// # Errors
+/// If the file cannot be opened or read.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(key_file::MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
@@ -96,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_that_a_file_names_are_known_also_when_one_is_missing() {
+    fn the_files_that_a_file_names_are_remembered_even_if_one_is_missing() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gateway.yaml");
         let text = "upstream: http://a\njwt: {algorithms: [HS256], keys: {secret_file: secret}}\n\
@@ -109,7 +123,7 @@ mod tests {
         std::fs::write(folder.path().join("secret"), "s".repeat(32)).unwrap();
         let good = LoadedConfig::from(&file);
         assert!(good.config.is_ok());
-        // Keys follow their file by themselves.
+        // The file of API keys is watched separately.
         assert_eq!(names(&good), ["gateway.yaml", "secret"]);
         assert_ne!(missing.sources[1], good.sources[1]);
         assert_eq!(good.sources, LoadedConfig::from(&file).sources);

@@ -1,29 +1,29 @@
-//! Reads YAML into a tree that remembers where everything stands.
+//! Parses YAML into a tree in which every value has its position.
 //!
-//! The structure and the positions come from the parser's events; what a plain scalar means (text, number, boolean,
-//! nothing) is asked of serde_yaml, and a test holds that both agree on whole files. Refused here, because no reader
-//! further on could tell: a second document, duplicate keys, merge keys, tags, keys that are not plain text, nesting
-//! and aliases without bounds.
+//! The structure and the positions come from the parser's events. serde_yaml decides what a plain scalar is (text,
+//! number, boolean, null), and a test checks that both agree on whole files. Rejected here, because later readers could not
+//! detect it: a second document, duplicate keys, merge keys, tags, keys that are not plain text, unbounded nesting and
+//! aliases.
 
 use std::collections::{HashMap, HashSet};
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 
+use super::key_path::{join, push_index, push_key};
 use super::problem::{Problem, Report};
-use super::reader::{join, push_key};
 use crate::base::position::Position;
 
-/// Deeper than any file means to be, shallow enough for a recursive reader.
+/// Deeper than any sensible file, and shallow enough for a recursive reader.
 const MAX_DEPTH: usize = 64;
-/// Both are counted with every alias expanded.
+/// This and the length of all text are counted with every alias expanded.
 const MAX_NODES: usize = 200_000;
 const MAX_TEXT: usize = 16 << 20;
 const MAX_BYTES: usize = 4 << 20;
 
-/// A value, and where it begins.
+/// A value, with the position of its first character.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    pub place: Position,
+    pub position: Position,
     pub value: Value,
 }
 
@@ -37,11 +37,11 @@ pub enum Value {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub key: String,
-    pub key_place: Position,
+    pub key_position: Position,
     pub value: Node,
 }
 
-/// A scalar as it is written, and whether it may be anything but text.
+/// A scalar as it is written, and whether it may be something else than text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scalar {
     pub text: String,
@@ -52,15 +52,15 @@ pub struct Scalar {
 pub enum Style {
     /// Its meaning depends on its text: `12`, `true`, `free`.
     Plain,
-    /// In quotes, or a block: text whatever it looks like.
+    /// In quotes, or a block: always text.
     Quoted,
-    /// One reference to the environment and nothing else: it takes the type that its key wants.
+    /// A single reference to the environment: it has whatever type its key requires.
     Reference,
-    /// With a reference that leads nowhere. That is reported; what it is instead is nobody's mistake.
+    /// With a reference that cannot be resolved. That has been reported, so no other problem of the value is.
     Unresolved,
 }
 
-/// What a scalar is.
+/// The type of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Null,
@@ -71,6 +71,7 @@ pub enum Kind {
 }
 
 impl Scalar {
+    /// Its type, as serde_yaml determines it for plain scalars.
     pub fn kind(&self) -> Kind {
         match self.style {
             Style::Quoted => Kind::Text,
@@ -86,7 +87,7 @@ impl Scalar {
 }
 
 impl Node {
-    /// What stands here, for "…, is …": the text as written, or the kind of thing.
+    /// Describes the value for "must …, is …": the text as it is written, or the kind of value.
     pub fn found(&self) -> String {
         const LONGEST: usize = 60;
         match &self.value {
@@ -106,9 +107,12 @@ impl Node {
     }
 }
 
-/// Reads a file's one document. Problems that leave the rest readable go to `report`; others are the result.
+/// Parses the only document of a file. Problems that leave the rest readable go to `report`.
+///
+/// # Errors
+/// The first problem after which nothing can be read.
 pub fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
-    let whole = |what: String| Problem { place: None, ..fault(Position::default(), what) };
+    let whole = |what: String| Problem { position: None, ..fault(Position::default(), what) };
     if bytes.len() > MAX_BYTES {
         return Err(whole(format!("must be at most {MAX_BYTES} bytes, is {}", bytes.len())));
     }
@@ -116,7 +120,7 @@ pub fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
         let line = bytes.iter().take(error.valid_up_to()).filter(|byte| **byte == b'\n').count() + 1;
         whole(format!("must be UTF-8 text, is not in line {line}"))
     })?;
-    // A byte order mark is no part of the text, and would shift the first line by a column.
+    // A byte order mark is not part of the text, and would shift the first line by a column.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut builder = Builder {
         parser: Parser::new_from_str(text),
@@ -133,11 +137,11 @@ struct Builder<'t> {
     report: &'t Report,
     anchors: HashMap<usize, (Node, Size)>,
     size: Size,
-    /// Of the value that is being read.
+    /// The path of the value that is being read.
     path: String,
 }
 
-/// How much has been read.
+/// How much has been read so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     nodes: usize,
@@ -148,7 +152,7 @@ impl<'t> Builder<'t> {
     fn next(&mut self) -> Result<(Event<'t>, Span), Problem> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
-            Some(Err(error)) => Err(fault(place(*error.marker()), format!("must be YAML: {}", error.info()))),
+            Some(Err(error)) => Err(fault(position(*error.marker()), format!("must be YAML: {}", error.info()))),
             None => Ok((Event::StreamEnd, Span::empty(Marker::new(0, 1, 0)))),
         }
     }
@@ -158,7 +162,7 @@ impl<'t> Builder<'t> {
         loop {
             match self.next()? {
                 (Event::DocumentStart(_), span) if root.is_some() => {
-                    return Err(fault(place(span.start), "must be one document, a second one begins here"));
+                    return Err(fault(position(span.start), "must be one document, a second one begins here"));
                 }
                 (Event::DocumentStart(_), _) => {
                     let (event, span) = self.next()?;
@@ -168,16 +172,16 @@ impl<'t> Builder<'t> {
                 _ => {}
             }
         }
-        root.ok_or_else(|| Problem { place: None, ..fault(Position::default(), "must be a mapping, is empty") })
+        root.ok_or_else(|| Problem { position: None, ..fault(Position::default(), "must be a mapping, is empty") })
     }
 
     fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node, Problem> {
-        let place = place(span.start);
+        let position = position(span.start);
         let before = self.size;
         let text = if let Event::Scalar(text, ..) = &event { text.len() } else { 0 };
-        self.count(Size { nodes: 1, text }, place)?;
+        self.count(Size { nodes: 1, text }, position)?;
         if depth > MAX_DEPTH {
-            return Err(fault(place, format!("must be nested at most {MAX_DEPTH} deep")));
+            return Err(fault(position, format!("must be nested at most {MAX_DEPTH} deep")));
         }
         let (value, anchor, tag) = match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -188,17 +192,20 @@ impl<'t> Builder<'t> {
             Event::MappingStart(anchor, tag) => (self.map(depth)?, anchor, tag),
             Event::Alias(anchor) => {
                 let Some((target, size)) = self.anchors.get(&anchor).cloned() else {
-                    return Err(fault(place, "must name an anchor that is complete, this alias stands inside its own"));
+                    return Err(fault(
+                        position,
+                        "must name an anchor that is complete, this alias stands inside its own",
+                    ));
                 };
-                self.count(size, place)?;
+                self.count(size, position)?;
                 (target.value, 0, None)
             }
-            _ => return Err(fault(place, "must be YAML: a value is missing")),
+            _ => return Err(fault(position, "must be YAML: a value is missing")),
         };
         if let Some(tag) = tag {
-            self.report.add(place, &self.path, format!("must have no tag, has `{}{}`", tag.handle, tag.suffix));
+            self.report.add(position, &self.path, format!("must have no tag, has `{}{}`", tag.handle, tag.suffix));
         }
-        let node = Node { place, value };
+        let node = Node { position, value };
         if anchor > 0 {
             let size = Size { nodes: self.size.nodes - before.nodes, text: self.size.text - before.text };
             self.anchors.insert(anchor, (node.clone(), size));
@@ -206,11 +213,11 @@ impl<'t> Builder<'t> {
         Ok(node)
     }
 
-    fn count(&mut self, more: Size, place: Position) -> Result<(), Problem> {
+    fn count(&mut self, more: Size, position: Position) -> Result<(), Problem> {
         self.size = Size { nodes: self.size.nodes + more.nodes, text: self.size.text + more.text };
         if self.size.nodes > MAX_NODES || self.size.text > MAX_TEXT {
             let what = format!("must have at most {MAX_NODES} values and {MAX_TEXT} bytes of text, aliases expanded");
-            return Err(fault(place, what));
+            return Err(fault(position, what));
         }
         Ok(())
     }
@@ -222,7 +229,7 @@ impl<'t> Builder<'t> {
                 (Event::SequenceEnd, _) => return Ok(Value::List(list)),
                 (event, span) => {
                     let length = self.path.len();
-                    self.path += &format!("[{}]", list.len());
+                    push_index(&mut self.path, list.len());
                     list.push(self.node(event, span, depth + 1)?);
                     self.path.truncate(length);
                 }
@@ -234,15 +241,15 @@ impl<'t> Builder<'t> {
         let mut map: Vec<Entry> = Vec::new();
         let mut keys = HashSet::new();
         loop {
-            let (key, style, key_place) = match self.next()? {
+            let (key, style, key_position) = match self.next()? {
                 (Event::MappingEnd, _) => return Ok(Value::Map(map)),
-                (Event::Scalar(key, style, _, _), span) => (key.into_owned(), style, place(span.start)),
-                (_, span) => return Err(fault(place(span.start), "a key must be plain text")),
+                (Event::Scalar(key, style, _, _), span) => (key.into_owned(), style, position(span.start)),
+                (_, span) => return Err(fault(position(span.start), "a key must be plain text")),
             };
-            // In quotes it is a key like any other.
+            // In quotes it is an ordinary key.
             let merges = key == "<<" && style == ScalarStyle::Plain;
             if merges {
-                self.report.add(key_place, join(&self.path, "<<"), "merge keys are not supported");
+                self.report.add(key_position, join(&self.path, "<<"), "merge keys are not supported");
             }
             let (event, span) = self.next()?;
             let above = self.path.len();
@@ -250,22 +257,22 @@ impl<'t> Builder<'t> {
             let value = self.node(event, span, depth + 1)?;
             self.path.truncate(above);
             if !keys.insert(key.clone()) {
-                self.report.add(key_place, join(&self.path, &key), "duplicate key");
+                self.report.add(key_position, join(&self.path, &key), "duplicate key");
                 continue;
             }
             if !merges {
-                map.push(Entry { key, key_place, value });
+                map.push(Entry { key, key_position, value });
             }
         }
     }
 }
 
-fn place(marker: Marker) -> Position {
+fn position(marker: Marker) -> Position {
     Position { line: marker.line(), column: marker.col() + 1 }
 }
 
-fn fault(place: Position, what: impl Into<String>) -> Problem {
-    Problem { file: None, place: Some(place), path: String::new(), what: what.into(), hint: None }
+fn fault(position: Position, what: impl Into<String>) -> Problem {
+    Problem { file: None, position: Some(position), path: String::new(), what: what.into(), hint: None }
 }
 
 #[cfg(test)]
@@ -315,14 +322,14 @@ mod tests {
     }
 
     #[test]
-    fn places_count_characters_from_one() {
+    fn positions_count_characters_from_one() {
         let tree = read("ä: [é, {k: v}]\n".as_bytes(), &Report::default()).unwrap();
         let Value::Map(map) = &tree.value else { panic!("{tree:?}") };
-        assert_eq!(map[0].key_place, Position { line: 1, column: 1 });
-        assert_eq!(map[0].value.place, Position { line: 1, column: 4 });
+        assert_eq!(map[0].key_position, Position { line: 1, column: 1 });
+        assert_eq!(map[0].value.position, Position { line: 1, column: 4 });
         let Value::List(list) = &map[0].value.value else { panic!("{tree:?}") };
         let Value::Map(inner) = &list[1].value else { panic!("{tree:?}") };
-        assert_eq!(inner[0].value.place, Position { line: 1, column: 12 });
+        assert_eq!(inner[0].value.position, Position { line: 1, column: 12 });
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Holds what is right but unwise in a file: its warnings, each under a name by which it is explained and can be silenced.
+//! Defines warnings: what is valid in a file but unwise. Each has a name, by which docs/warnings.md explains it and `check.allow` silences it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,24 +6,24 @@ use std::fmt;
 use crate::base::position::Position;
 use crate::base::time::Timestamp;
 
-/// One remark of a lint.
+/// One warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     pub name: &'static str,
-    pub place: Position,
-    /// In the file, like `rules[2].limit_keys`.
+    pub position: Position,
+    /// The path in the file, like `rules[2].limit_keys`.
     pub path: String,
-    /// What is weak, and what may come of it.
+    /// What is weak, and the consequence.
     pub what: String,
-    /// How to put it right.
+    /// How to correct it.
     pub hint: String,
-    /// Before this moment it is none; none: it always is.
+    /// When the warning takes effect; `None`: always.
     pub from: Option<Timestamp>,
 }
 
 impl Warning {
-    /// All but where it stands.
-    fn said(&self) -> (&'static str, &str, &str) {
+    /// What identifies the warning wherever it moves in the file.
+    fn identity(&self) -> (&'static str, &str, &str) {
         (self.name, &self.path, &self.what)
     }
 }
@@ -36,24 +36,24 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// Those that hold at this moment.
+    /// The warnings that are in effect at this moment.
     pub fn at(&self, moment: Timestamp) -> Warnings {
         let warnings = self.warnings.iter().filter(|warning| warning.from.is_none_or(|from| from <= moment));
         Warnings { file: self.file.clone(), warnings: warnings.cloned().collect() }
     }
 
-    /// Those that are not among `others`, wherever they stand in the file now.
+    /// The warnings that are not among `others`, regardless of their position in the file.
     pub fn beyond(mut self, others: &Warnings) -> Warnings {
-        let told: HashSet<_> = others.warnings.iter().map(Warning::said).collect();
-        self.warnings.retain(|warning| !told.contains(&warning.said()));
+        let known: HashSet<_> = others.warnings.iter().map(Warning::identity).collect();
+        self.warnings.retain(|warning| !known.contains(&warning.identity()));
         self
     }
 }
 
 impl fmt::Display for Warnings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Warning { name, place, path, what, hint, .. } in &self.warnings {
-            writeln!(f, "{}:{}:{}: warning {name}: {path}: {what}", self.file, place.line, place.column)?;
+        for Warning { name, position, path, what, hint, .. } in &self.warnings {
+            writeln!(f, "{}:{}:{}: warning {name}: {path}: {what}", self.file, position.line, position.column)?;
             writeln!(f, "  hint: {hint}")?;
         }
         match self.warnings.len() {

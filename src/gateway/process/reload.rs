@@ -104,8 +104,8 @@ impl Reload {
         let before_bounds = before.config.bounds;
         let gateway = Arc::clone(&self.gateway);
         let made = tokio::task::spawn_blocking(move || {
-            let (config, late) = config.beside(&before.config);
-            let anew = config.starts_anew(&before.config);
+            let (config, late) = config.as_reload_of(&before.config);
+            let anew = config.reset_buckets(&before.config);
             let relog = (config.log != before.config.log).then_some(config.log);
             let now = gateway.clock.wall();
             let warnings = config.warnings.at(now).beyond(&before.config.warnings.at(now));
@@ -204,7 +204,7 @@ impl Reload {
 fn places(problems: &Problems) -> String {
     let Some(first) = problems.problems.first() else { return String::new() };
     let file = std::path::Path::new(first.file.as_ref().unwrap_or(&problems.file)).file_name().unwrap_or_default();
-    let place = first.place.map_or_else(String::new, |place| format!(":{}:{}", place.line, place.column));
+    let place = first.position.map_or_else(String::new, |position| format!(":{}:{}", position.line, position.column));
     let path = if first.path.is_empty() { String::new() } else { format!(" {}", first.path) };
     let more = match problems.problems.len() {
         1 => String::new(),

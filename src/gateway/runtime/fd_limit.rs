@@ -73,7 +73,7 @@ impl FdBudget {
     pub fn tell(self, bounds: &Bounds) {
         if bounds.connections > self.connections {
             // Nobody asked for the default.
-            let asked = bounds.connections != Bounds::default().connections;
+            let asked = bounds.connections != Bounds::DEFAULT_CONNECTIONS;
             let level = if asked { Level::Warn } else { Level::Info };
             let hint = "a connection takes two files: raise the open-file limit, or lower limits.connections";
             log::log!(level, wanted = bounds.connections, connections = self.connections, hint; "open files limit the connections");

@@ -2,4 +2,5 @@
 
 mod bad_files;
 mod lints;
+mod reference;
 mod schema;

@@ -106,29 +106,6 @@ fn what_people_begin_with_has_no_warning() {
     assert_eq!(warnings("gateway.yaml", &read("gateway.yaml")), [""; 0]);
 }
 
-/// The keys that the code asks for.
-pub fn asked_keys() -> BTreeSet<String> {
-    let mut keys = BTreeSet::new();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config");
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        // No lint asks for a key.
-        if path.is_dir() {
-            continue;
-        }
-        let source = std::fs::read_to_string(path).unwrap();
-        let source = source.split("#[cfg(test)]").next().unwrap();
-        for call in ["get(\"", "need(\"", "timeout(&section, \"", "cost(\""] {
-            keys.extend(source.split(call).skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));
-        }
-        // The sources of a token's keys are looked for one after the other.
-        if let Some(list) = source.split("const SOURCES").nth(1).and_then(|rest| rest.split(';').nth(1)) {
-            keys.extend(list.split('"').skip(1).step_by(2).map(str::to_owned));
-        }
-    }
-    keys
-}
-
 /// A row of docs/configuration.md that explains keys, or operators.
 pub struct Row {
     pub keys: Vec<String>,
@@ -155,12 +132,6 @@ pub fn rows_of_keys() -> Vec<Row> {
 
 pub fn documented_keys() -> BTreeSet<String> {
     rows_of_keys().into_iter().flat_map(|row| row.keys).collect()
-}
-
-#[test]
-fn every_key_of_the_file_is_documented_and_no_other() {
-    let (asked, documented) = (asked_keys(), documented_keys());
-    assert_eq!(asked.symmetric_difference(&documented).collect::<Vec<_>>(), [""; 0]);
 }
 
 #[test]

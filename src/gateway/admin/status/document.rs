@@ -195,7 +195,7 @@ pub fn make(gateway: &GatewayState, status: &Status) -> Vec<u8> {
 }
 
 fn unwise(warning: &Warning) -> Unwise<'_> {
-    Unwise { name: warning.name, path: &warning.path, line: warning.place.line }
+    Unwise { name: warning.name, path: &warning.path, line: warning.position.line }
 }
 
 fn date(moment: Timestamp) -> f64 {

@@ -1,0 +1,53 @@
+//! Reads the names of attributes, wherever the file has one.
+
+use super::reader::Field;
+use super::suggest::nearest_spelling;
+use crate::limit::attribute::{Attribute, NotAnAttribute, SPELLINGS};
+
+/// Reads attributes in a file that verifies these credentials.
+#[derive(Clone, Copy, Debug)]
+pub struct AttributeReader {
+    /// Whether the file has `jwt`.
+    pub jwt: bool,
+    /// Whether the file has `api_keys`.
+    pub api_keys: bool,
+}
+
+impl AttributeReader {
+    /// The attribute with this name. `None` after reporting at `field` that there is none.
+    pub fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
+        let why = match Attribute::parse(text) {
+            Ok(attribute) => return self.verified(field, attribute),
+            Err(why) => why,
+        };
+        let text = text.escape_debug();
+        match why {
+            NotAnAttribute::Unknown => {
+                let hint = nearest_spelling(&text.to_string(), SPELLINGS);
+                let hint = hint.unwrap_or_else(|| format!("attributes are {}", SPELLINGS.join(", ")));
+                field.wrong(format_args!("`{text}` is not an attribute"), Some(hint));
+            }
+            NotAnAttribute::NameMissing => {
+                field.wrong(format_args!("`{text}` must have a name behind the colon"), None)
+            }
+            NotAnAttribute::BadHeaderName => {
+                field.wrong(format_args!("`{text}` must name a header that can exist"), None)
+            }
+        }
+        None
+    }
+
+    /// An attribute of a credential exists only if the file says how that credential is verified.
+    fn verified(&self, field: &Field<'_>, attribute: Attribute) -> Option<Attribute> {
+        let (kind, source, there) = match &attribute {
+            Attribute::Claim(_) => ("jwt:", "jwt", self.jwt),
+            Attribute::KeyId | Attribute::KeyPlan => ("key:", "api_keys", self.api_keys),
+            _ => return Some(attribute),
+        };
+        if !there {
+            field.wrong(format_args!("`{attribute}`: a `{kind}` attribute needs `{source}`, which is missing"), None);
+            return None;
+        }
+        Some(attribute)
+    }
+}

@@ -1,0 +1,88 @@
+//! Reads what a request pays at a limit: `cost_source`, and the costs that go with it.
+
+use serde_json::json;
+
+use super::key::{Key, Type};
+use super::reader::{Field, Section};
+use super::suggest::nearest_spelling;
+use super::value_types::reference;
+use crate::limit::attribute::Attribute;
+use crate::limit::cost::Cost;
+use crate::limit::rule::Price;
+
+const AMOUNT_UP_TO_BURST: Type = Type::Defined { name: "amount", text: "above 0, at most `burst`" };
+
+pub const COST_SOURCE: Key = Key::default(
+    "cost_source",
+    Type::Own {
+        text: "`fixed`, `header:<name>`, `query:<name>`",
+        schema: || {
+            let attribute = json!({
+                "type": "string",
+                "pattern": r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|query:[\s\S])",
+                "patternErrorMessage": "must be fixed, header:<name> or query:<name>"
+            });
+            json!({"anyOf": [attribute, {"const": "fixed"}, reference()]})
+        },
+    },
+    "fixed",
+    "Where the cost of a request comes from.",
+);
+pub const FIXED_COST: Key = Key::default("fixed_cost", AMOUNT_UP_TO_BURST, "1", "The cost, if it is fixed.");
+pub const DEFAULT_COST: Key = Key::default(
+    "default_cost",
+    AMOUNT_UP_TO_BURST,
+    "1",
+    "The cost, if the header or parameter is missing, or is not a plain decimal above 0.",
+);
+pub const MIN_COST: Key =
+    Key::default("min_cost", AMOUNT_UP_TO_BURST, "1", "A smaller requested cost is raised to this.");
+pub const MAX_COST: Key = Key::optional(
+    "max_cost",
+    Type::Defined { name: "amount", text: "at least `min_cost`" },
+    "A larger requested cost is lowered to this.",
+);
+
+/// What a request pays. Without a `burst`, which then is wrong itself, costs are not compared with it.
+pub fn price(section: &Section<'_>, burst: Option<Cost>) -> Option<Price> {
+    let source = section.value("cost_source", |field| source(&field));
+    let fixed = section.value("fixed_cost", |field| cost(&field, burst));
+    let default = section.value("default_cost", |field| cost(&field, burst));
+    let min = section.value("min_cost", |field| cost(&field, burst));
+    let max = section.optional("max_cost", |field| Some((field.cost()?, field)));
+    let (fixed, default, min, max) = (fixed?, default?, min?, max?);
+    if let Some((_, field)) = max.as_ref().filter(|(max, _)| *max < min) {
+        field.must(format_args!("be at least min_cost ({min})"));
+        return None;
+    }
+    Some(match source? {
+        None => Price::Fixed(fixed),
+        Some(attribute) => Price::Asked { attribute, default, min, max: max.map(|(max, _)| max) },
+    })
+}
+
+/// A cost that a full bucket can pay.
+fn cost(field: &Field<'_>, burst: Option<Cost>) -> Option<Cost> {
+    let cost = field.cost()?;
+    if let Some(burst) = burst.filter(|burst| cost > *burst) {
+        field.must(format_args!("be at most the burst ({burst})"));
+        return None;
+    }
+    Some(cost)
+}
+
+/// `Some(None)` for `fixed`.
+fn source(field: &Field<'_>) -> Option<Option<Attribute>> {
+    let text = field.text()?;
+    if text == "fixed" {
+        return Some(None);
+    }
+    match Attribute::parse(text) {
+        Ok(attribute @ (Attribute::Header(_) | Attribute::Query(_))) => Some(Some(attribute)),
+        _ => {
+            let hint = nearest_spelling(text, &["fixed", "header:<name>", "query:<name>"]);
+            field.must_hinting("be fixed, header:<name> or query:<name>", hint);
+            None
+        }
+    }
+}

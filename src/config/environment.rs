@@ -1,0 +1,48 @@
+//! Holds what a file may refer to outside itself, environment variables and other files, and reads the files.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use super::reader::Field;
+use crate::base::secret::Secret;
+
+/// Where values that a file refers to come from.
+#[derive(Clone, Copy)]
+pub struct Environment<'s> {
+    pub variable: &'s dyn Fn(&str) -> Option<String>,
+    /// What paths in the file are relative to.
+    pub folder: &'s Path,
+    /// By the path as it is written in the file.
+    pub read: &'s dyn Fn(&Path) -> io::Result<Vec<u8>>,
+}
+
+impl fmt::Debug for Environment<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Environment")
+    }
+}
+
+impl Environment<'_> {
+    /// The content of the file that a value names. `None` after reporting that it cannot be read.
+    pub fn file(&self, field: &Field<'_>) -> Option<Vec<u8>> {
+        let path = field.written()?;
+        match (self.read)(Path::new(path)) {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                field.must(format_args!("be a readable file ({error})"));
+                None
+            }
+        }
+    }
+
+    /// The text of the file that a value names, as a secret. `None` after reporting that it cannot be read.
+    pub fn secret(&self, field: &Field<'_>) -> Option<Secret> {
+        let text = String::from_utf8(self.file(field)?).ok();
+        if text.is_none() {
+            field.wrong("must be a file of UTF-8 text", None);
+        }
+        // Editors end the last line.
+        Some(Secret::new(text?.trim_end_matches(['\n', '\r'])))
+    }
+}

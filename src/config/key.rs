@@ -1,0 +1,157 @@
+//! Declares the keys of gateway.yaml: the one place where a key has its name, type, default and meaning.
+//!
+//! The file that reads a mapping declares it as a [`Mapping`]. [`super::reader::Section`] takes known names, bounds and
+//! defaults from the declaration, [`super::schema`] emits the JSON Schema from it, and a test compares the tables of
+//! docs/configuration.md with it.
+
+use serde_json::{Value, json};
+
+use super::size;
+
+/// A mapping whose keys are all known by name.
+#[derive(Debug)]
+pub struct Mapping {
+    /// The first cell of its table in the reference. `None`: its keys are those of another mapping, which has the table.
+    pub heading: Option<&'static str>,
+    /// Its name among the schema's definitions, if it is the type of several keys.
+    pub definition: Option<&'static str>,
+    pub keys: &'static [Key],
+    /// What the schema says about several keys at once, such as which of them exclude each other.
+    pub constraints: fn() -> Value,
+}
+
+/// A key, as every user of the declarations sees it.
+#[derive(Debug)]
+pub struct Key {
+    pub name: &'static str,
+    pub kind: Type,
+    pub presence: Presence,
+    /// What the key does, in Markdown. The schema has it as plain text.
+    pub doc: &'static str,
+}
+
+/// Whether a key must be there, and what holds without it.
+#[derive(Clone, Copy, Debug)]
+pub enum Presence {
+    Required,
+    Optional,
+    /// The default, in YAML: the reader reads it where the key is missing.
+    Default(&'static str),
+    /// Depends on other keys: the reader decides, and the reference says this, in Markdown.
+    Depends(&'static str),
+}
+
+/// What a key's value must be.
+#[derive(Clone, Copy, Debug)]
+pub enum Type {
+    /// Defined by [`super::value_types`] under `name`. The reference says `text`.
+    Defined {
+        name: &'static str,
+        text: &'static str,
+    },
+    /// Only this key has it.
+    Own {
+        text: &'static str,
+        schema: fn() -> Value,
+    },
+    /// A whole number.
+    Whole {
+        least: u64,
+        most: u64,
+    },
+    /// A number of bytes, with a unit.
+    Size {
+        least: u64,
+        most: u64,
+    },
+    /// One of these names.
+    Choice(&'static [&'static str]),
+    /// A list of these names, with at least so many members.
+    Choices {
+        names: &'static [&'static str],
+        least: usize,
+    },
+    Mapping(&'static Mapping),
+    /// A list of mappings, with at least so many members.
+    List {
+        of: &'static Mapping,
+        least: usize,
+    },
+    /// A mapping from names that the operator chooses.
+    Named(&'static Mapping),
+}
+
+pub const BOOLEAN: Type = Type::Defined { name: "boolean", text: "`true`, `false`" };
+pub const DURATION: Type = Type::Defined { name: "duration", text: "duration" };
+pub const POSITIVE_DURATION: Type = Type::Defined { name: "positive_duration", text: "duration above 0" };
+pub const NAME: Type = Type::Defined { name: "name", text: "text" };
+pub const PATH: Type = Type::Defined { name: "path", text: "path" };
+pub const SOCKET_ADDRESS: Type = Type::Defined { name: "socket_address", text: "IP address with port" };
+/// Any single value, taken as it is written.
+pub const TEXT: Type = Type::Defined { name: "scalar", text: "text" };
+
+impl Key {
+    pub const fn required(name: &'static str, kind: Type, doc: &'static str) -> Key {
+        Key { name, kind, presence: Presence::Required, doc }
+    }
+
+    pub const fn optional(name: &'static str, kind: Type, doc: &'static str) -> Key {
+        Key { name, kind, presence: Presence::Optional, doc }
+    }
+
+    /// `default` is YAML.
+    pub const fn default(name: &'static str, kind: Type, default: &'static str, doc: &'static str) -> Key {
+        Key { name, kind, presence: Presence::Default(default), doc }
+    }
+
+    /// `without` says in Markdown what holds where the key is missing.
+    pub const fn depends(name: &'static str, kind: Type, without: &'static str, doc: &'static str) -> Key {
+        Key { name, kind, presence: Presence::Depends(without), doc }
+    }
+}
+
+impl Mapping {
+    pub fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+
+    pub fn names(&self) -> Vec<&'static str> {
+        self.keys.iter().map(|key| key.name).collect()
+    }
+}
+
+impl Type {
+    /// How the reference names it, in Markdown.
+    pub fn text(&self) -> String {
+        let quoted = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        match self {
+            Type::Defined { text, .. } | Type::Own { text, .. } => (*text).to_owned(),
+            Type::Whole { least, most } => format!("{least} to {most}"),
+            Type::Size { least, most } => format!("size, {} to {}", size::print(*least), size::print(*most)),
+            Type::Choice(names) => quoted(names),
+            Type::Choices { names, .. } => format!("list of {}", quoted(names)),
+            Type::Mapping(_) => "mapping".to_owned(),
+            Type::List { .. } => "list of mappings".to_owned(),
+            Type::Named(_) => "mapping of mappings".to_owned(),
+        }
+    }
+}
+
+/// The constraints of a mapping whose keys do not depend on each other.
+pub fn unconstrained() -> Value {
+    json!({})
+}
+
+/// The names of choices, which is what a declaration says of them.
+pub const fn names<T, const COUNT: usize>(choices: &[(&'static str, T); COUNT]) -> [&'static str; COUNT] {
+    let mut names = [""; COUNT];
+    let mut index = 0;
+    while index < COUNT {
+        #[allow(clippy::indexing_slicing, reason = "the index is below the length of both; iterators are not const")]
+        {
+            names[index] = choices[index].0;
+        }
+        index += 1;
+    }
+    names
+}

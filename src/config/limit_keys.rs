@@ -1,0 +1,53 @@
+//! Reads `limit_keys`: the attributes whose values each have a bucket of their own.
+
+use std::collections::HashSet;
+
+use serde_json::json;
+
+use super::attribute::AttributeReader;
+use super::key::Type;
+use super::reader::{Field, all};
+use crate::limit::rule::{Fold, KeyPart, LimitKey};
+
+pub const LIMIT_KEYS: Type = Type::Own {
+    text: "list",
+    schema: || json!({"type": "array", "uniqueItems": true, "items": {"$ref": "#/definitions/limit_key"}}),
+};
+
+/// A set: no entry may be there twice.
+pub fn limit_keys(field: &Field<'_>, attributes: AttributeReader) -> Option<Vec<LimitKey>> {
+    let members = field.list()?;
+    let keys = all(members.clone(), |member| limit_key(&member, attributes))?;
+    let mut seen = HashSet::new();
+    for (member, key) in members.iter().zip(&keys) {
+        if !seen.insert(&key.text) {
+            member.wrong(format_args!("`{}` is listed twice", key.text), None);
+            return None;
+        }
+    }
+    Some(keys)
+}
+
+/// `jwt:sub|ip:address`, `lower(query:username)`.
+fn limit_key(field: &Field<'_>, attributes: AttributeReader) -> Option<LimitKey> {
+    let written = field.text()?;
+    let part = |text: &str| {
+        let text = text.trim();
+        let (text, fold) = match text.strip_prefix("lower(").and_then(|text| text.strip_suffix(')')) {
+            Some(inner) => (inner.trim(), Fold::Lower),
+            None => (text, Fold::Exact),
+        };
+        attributes.attribute(field, text).map(|attribute| KeyPart { attribute, fold })
+    };
+    let alternatives = written.split('|').map(part).collect::<Option<Vec<_>>>()?;
+    if alternatives.len() > usize::from(u8::MAX) {
+        field.must("list at most 255 alternatives");
+        return None;
+    }
+    let print = |part: &KeyPart| match part.fold {
+        Fold::Exact => part.attribute.to_string(),
+        Fold::Lower => format!("lower({})", part.attribute),
+    };
+    let text = alternatives.iter().map(print).collect::<Vec<_>>().join("|");
+    Some(LimitKey { text, alternatives })
+}

@@ -1,0 +1,40 @@
+//! Parses networks like `10.0.0.0/8`.
+
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net};
+
+/// A single address is the network of itself.
+pub fn parse(text: &str) -> Option<IpNet> {
+    let network = match text.parse::<IpAddr>() {
+        Ok(address) => Some(IpNet::from(address)),
+        Err(_) => text.parse().ok(),
+    };
+    network.map(canonical)
+}
+
+/// A network of IPv4-mapped addresses becomes one of IPv4: addresses of clients are stored that way before a lookup.
+fn canonical(network: IpNet) -> IpNet {
+    let IpNet::V6(mapped) = network else { return network };
+    let inner = mapped.addr().to_ipv4_mapped().zip(mapped.prefix_len().checked_sub(96));
+    inner.and_then(|(address, length)| Ipv4Net::new(address, length).ok()).map_or(network, IpNet::V4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_of_mapped_addresses_is_one_of_ipv4() {
+        for (text, network) in [
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+            ("::ffff:a00:1/128", "10.0.0.1/32"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+            ("::/0", "::/0"),
+            ("2001:db8::/96", "2001:db8::/96"),
+            ("10.0.0.0/8", "10.0.0.0/8"),
+        ] {
+            assert_eq!(parse(text).unwrap().to_string(), network);
+        }
+    }
+}

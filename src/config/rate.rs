@@ -1,0 +1,150 @@
+//! Reads the numbers of a token bucket: `rps` or `rate`, and `burst`.
+
+use serde_json::json;
+
+use super::duration;
+use super::key::{Key, Mapping, Type};
+use super::reader::{Field, Section};
+use crate::base::time::Micros;
+use crate::limit::algorithm::token_bucket::{Rate, TokenBucket, Unfit};
+use crate::limit::cost::Cost;
+
+pub const RPS: Key = Key::depends(
+    "rps",
+    Type::Defined { name: "amount", text: "above 0, at most 3 decimals" },
+    "required, unless there is a `rate`",
+    "How many tokens come back each second.",
+);
+pub const TOKENS_PER_SECOND: Key = Key::optional(
+    "tokens_per_second",
+    Type::Defined { name: "amount", text: "above 0, at most 3 decimals" },
+    "The same as `rps`, in full. If both are given, this one counts.",
+);
+pub const RATE: Key = Key::optional(
+    "rate",
+    Type::Defined { name: "rate", text: "`N/s`, `N/min`, `N/hour`, `N/day`, or N in any duration: `100/15m`" },
+    "Instead of `rps`. N is whole and above 0.",
+);
+pub const BURST: Key = Key::depends(
+    "burst",
+    Type::Defined { name: "burst", text: "whole, at least 1 and at least the rate per second" },
+    "required with `rps`; N with `rate: N/…`",
+    "What a full bucket holds.",
+);
+
+pub static NUMBERS: Mapping = Mapping {
+    heading: None,
+    definition: Some("numbers"),
+    keys: &[RPS, TOKENS_PER_SECOND, RATE, BURST],
+    constraints: || json!({"allOf": [{"$ref": "#/definitions/rated"}]}),
+};
+
+/// A rate, and where the file gives it.
+struct LocatedRate<'t> {
+    rate: Rate,
+    field: Field<'t>,
+    /// The burst, if the file gives none.
+    implied_burst: Option<u64>,
+}
+
+/// Reads the numbers in a mapping that may have other keys as well.
+pub fn token_bucket(section: &Section<'_>) -> Option<TokenBucket> {
+    let burst = section.optional("burst", |field| Some((field.whole(1..=u64::MAX)?, field)));
+    let rate = rate(section)?;
+    match (burst?, rate.implied_burst) {
+        (Some((burst, field)), _) => fit(&rate, burst, Some(&field)),
+        (None, Some(burst)) => fit(&rate, burst, None),
+        (None, None) => {
+            section.wrong("burst", "missing; needed with `rps`");
+            None
+        }
+    }
+}
+
+fn rate<'t>(section: &Section<'t>) -> Option<LocatedRate<'t>> {
+    let (in_full, short) = (section.get("tokens_per_second"), section.get("rps"));
+    match (in_full, short, section.get("rate")) {
+        (None, None, None) => {
+            section.wrong("rps", "missing; a rate is `rps`, `tokens_per_second` or `rate`");
+            None
+        }
+        (None, None, Some(field)) => {
+            let rate = field.written().and_then(parse_rate);
+            if rate.is_none() {
+                field.must("be a rate like 20/s, 600/min, 5000/hour, 10000/day or 100/15m");
+            }
+            rate.map(|rate| LocatedRate { rate, field, implied_burst: Some(rate.amount.whole()) })
+        }
+        (_, _, Some(_)) => {
+            section.unwanted("rate", "must not stand beside `rps` or `tokens_per_second`");
+            None
+        }
+        // Both are checked; if both are given, the longer name counts.
+        (Some(field), short, None) => {
+            let (rate, short) = (per_second(field), short.map(per_second));
+            rate.filter(|_| short.is_none_or(|short| short.is_some()))
+        }
+        (None, Some(field), None) => per_second(field),
+    }
+}
+
+fn per_second(field: Field<'_>) -> Option<LocatedRate<'_>> {
+    let rate = Rate { amount: field.cost()?, period: Micros(1_000_000) };
+    Some(LocatedRate { rate, field, implied_burst: None })
+}
+
+/// A bucket with this rate and burst, if it can be computed exactly. `field` is that of the burst, if the file gives one.
+fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<TokenBucket> {
+    let LocatedRate { rate, field: rate_field, .. } = rate;
+    let burst_field = field.unwrap_or(rate_field);
+    if u128::from(burst) * 1000 * u128::from(rate.period.0) < u128::from(rate.amount.thousandths()) * 1_000_000 {
+        // In tokens per second, rounded up to thousandths.
+        let per_second = (u128::from(rate.amount.thousandths()) * 1_000_000).div_ceil(u128::from(rate.period.0));
+        let per_second = Cost::from_thousandths(u64::try_from(per_second).unwrap_or(u64::MAX));
+        burst_field.must(format_args!("be at least the refill rate ({per_second})"));
+        return None;
+    }
+    match (TokenBucket::new(*rate, burst), field) {
+        (Ok(bucket), _) => return Some(bucket),
+        (Err(Unfit::TooLarge { largest: 0 }), _) => rate_field.must("be a rate that can be kept exactly in 53 bits"),
+        (Err(Unfit::TooLarge { largest }), None) => rate_field.wrong(
+            format_args!("its burst, {burst}, must be at most {largest} to be kept exactly; give a `burst`"),
+            None,
+        ),
+        (Err(Unfit::TooLarge { largest }), Some(field)) => {
+            field.must(format_args!("be at most {largest} to be kept exactly at this rate"));
+        }
+        (Err(Unfit::Zero), _) => rate_field.must("be above 0"),
+    }
+    None
+}
+
+/// `10000/day`: whole tokens in a second, minute, hour, day or any duration.
+pub fn parse_rate(text: &str) -> Option<Rate> {
+    let (amount, period) = text.split_once('/')?;
+    let amount = amount.bytes().all(|byte| byte.is_ascii_digit()).then(|| amount.parse::<u64>().ok()).flatten()?;
+    let period = match period {
+        "s" => Micros(1_000_000),
+        "min" => Micros(60_000_000),
+        "hour" => Micros(3_600_000_000),
+        "day" => Micros(86_400_000_000),
+        other => duration::parse(other)?,
+    };
+    (amount > 0 && amount <= u64::MAX / 1000 && period.0 > 0)
+        .then_some(Rate { amount: Cost::from_tokens(amount), period })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_so_many_in_a_period() {
+        let day = Micros(86_400_000_000);
+        assert_eq!(parse_rate("10000/day"), Some(Rate { amount: Cost::from_tokens(10_000), period: day }));
+        assert_eq!(parse_rate("7/15m").map(|rate| rate.period), Some(Micros(900_000_000)));
+        for text in ["", "10", "/day", "0/day", "10/", "10/week", "1.5/s", "-1/s", "10/0s", "99999999999999999999/s"] {
+            assert_eq!(parse_rate(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Reads `retry_after_jitter`: how far `Retry-After` is spread.
+
+use serde_json::json;
+
+use super::key::{DURATION, Key, Mapping, Type, unconstrained};
+use super::reader::Field;
+use super::value_types::reference;
+use crate::decision::retry_after::Jitter;
+
+const SHARE: Type = Type::Own {
+    text: "0 to 1, at most 6 decimals",
+    schema: || json!({"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, reference()]}),
+};
+
+pub static RETRY_AFTER_JITTER: Mapping = Mapping {
+    heading: Some("key in `retry_after_jitter`"),
+    definition: None,
+    keys: &[
+        Key::default("share", SHARE, "0.5", "The most that is added, as a share of the wait."),
+        Key::default("max", DURATION, "30s", "The most that is added, as a duration."),
+    ],
+    constraints: unconstrained,
+};
+
+pub fn retry_after_jitter(field: Field<'_>) -> Option<Jitter> {
+    let section = field.section(&RETRY_AFTER_JITTER)?;
+    let (share, max) = (section.value("share", |field| share(&field)), section.duration("max"));
+    section.close();
+    Some(Jitter { share: share?, max: max? })
+}
+
+/// A share from 0 to 1, in millionths.
+fn share(field: &Field<'_>) -> Option<u32> {
+    let share = field.number().and_then(|text| {
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits(whole) || !digits(decimals) || decimals.len() > 6 {
+            return None;
+        }
+        let millionths = format!("{decimals:0<6}").parse::<u32>().ok()?;
+        whole.parse::<u32>().ok()?.checked_mul(1_000_000)?.checked_add(millionths)
+    });
+    let share = share.filter(|millionths| *millionths <= 1_000_000);
+    if share.is_none() {
+        field.must("be a number from 0 to 1 with at most 6 decimals");
+    }
+    share
+}

@@ -1,0 +1,143 @@
+//! Emits the JSON Schema of gateway.yaml from the declarations of its keys.
+//!
+//! It is what an editor can know of a file: draft 7, which all of them read. It rejects no valid file. It cannot know
+//! everything that [`super::Config::parse`] knows, such as how two values must relate, and what is in other files.
+
+use serde_json::{Map, Value, json};
+
+use super::document::FILE;
+use super::key::{Key, Mapping, Presence, Type};
+use super::rule_match::OPERATORS;
+use super::value_types::{definitions, reference};
+
+const DESCRIPTION: &str = "Where Tollgate listens, where requests go, and what they pay. `tollgate check` knows more than \
+                           this schema can express.";
+
+/// The JSON Schema, as `tollgate schema` prints it.
+pub fn schema() -> String {
+    let mut definitions: Map<String, Value> =
+        definitions().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    for declared in mappings() {
+        if let Some(name) = declared.definition {
+            definitions.insert(name.to_owned(), mapping(declared));
+        }
+    }
+    let mut schema = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "gateway.yaml of Tollgate",
+        "description": DESCRIPTION,
+        "definitions": definitions
+    });
+    merge(&mut schema, mapping(&FILE));
+    format!("{schema:#}\n")
+}
+
+/// Every declared mapping, each once: that of the whole file first, and then in the order in which keys name them.
+pub fn mappings() -> Vec<&'static Mapping> {
+    let mut found: Vec<&'static Mapping> = vec![&FILE, &OPERATORS];
+    let mut next = 0;
+    while let Some(mapping) = found.get(next) {
+        for key in mapping.keys {
+            if let Type::Mapping(inner) | Type::List { of: inner, .. } | Type::Named(inner) = key.kind
+                && !found.iter().any(|known| std::ptr::eq(*known, inner))
+            {
+                found.push(inner);
+            }
+        }
+        next += 1;
+    }
+    found
+}
+
+fn mapping(declared: &Mapping) -> Value {
+    let keys = declared.keys.iter();
+    let required: Vec<&str> =
+        keys.clone().filter(|key| matches!(key.presence, Presence::Required)).map(|key| key.name).collect();
+    let properties: Map<String, Value> = keys.map(|key| (key.name.to_owned(), property(key))).collect();
+    let mut mapping = json!({"type": "object", "additionalProperties": false, "properties": properties});
+    if !required.is_empty() {
+        merge(&mut mapping, json!({"required": required}));
+    }
+    merge(&mut mapping, (declared.constraints)());
+    mapping
+}
+
+fn property(key: &Key) -> Value {
+    let mut property = value(&key.kind);
+    merge(&mut property, json!({"description": plain(key.doc)}));
+    if let Presence::Default(default) = key.presence {
+        // A test reads every default.
+        let default: Value = serde_yaml::from_str(default).unwrap_or_default();
+        merge(&mut property, json!({"default": default}));
+    }
+    property
+}
+
+/// What a value of this type must be.
+fn value(kind: &Type) -> Value {
+    let one_of = |names: &[&str]| json!({"anyOf": [{"enum": names}, reference()]});
+    let list = |items: Value, least: usize| match least {
+        0 => json!({"type": "array", "items": items}),
+        least => json!({"type": "array", "minItems": least, "items": items}),
+    };
+    match kind {
+        Type::Defined { name, .. } => json!({"$ref": format!("#/definitions/{name}")}),
+        Type::Own { schema, .. } => schema(),
+        Type::Whole { least, most } => {
+            json!({"anyOf": [{"type": "integer", "minimum": least, "maximum": most}, reference()]})
+        }
+        Type::Size { .. } => json!({"$ref": "#/definitions/size"}),
+        Type::Choice(names) => one_of(names),
+        Type::Choices { names, least } => list(one_of(names), *least),
+        Type::Mapping(inner) => mapping_or_reference(inner),
+        Type::List { of, least } => list(mapping_or_reference(of), *least),
+        Type::Named(inner) => json!({"type": "object", "additionalProperties": mapping_or_reference(inner)}),
+    }
+}
+
+fn mapping_or_reference(declared: &Mapping) -> Value {
+    match declared.definition {
+        Some(name) => json!({"$ref": format!("#/definitions/{name}")}),
+        None => mapping(declared),
+    }
+}
+
+/// Adds the members of one object to another.
+fn merge(object: &mut Value, more: Value) {
+    if let (Value::Object(object), Value::Object(more)) = (object, more) {
+        object.extend(more);
+    }
+}
+
+/// Markdown without its links and code marks.
+fn plain(markdown: &str) -> String {
+    let mut plain = String::with_capacity(markdown.len());
+    let mut rest = markdown;
+    while let Some((before, tail)) = rest.split_once('[') {
+        plain.push_str(before);
+        let link = tail.split_once("](").filter(|(text, _)| !text.contains(']'));
+        match link.and_then(|(text, target)| Some((text, target.split_once(')')?.1))) {
+            Some((text, after)) => {
+                plain.push_str(text);
+                rest = after;
+            }
+            None => {
+                plain.push('[');
+                rest = tail;
+            }
+        }
+    }
+    plain.push_str(rest);
+    plain.replace('`', "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_is_plain_text() {
+        assert_eq!(plain("[Several limits](#several-limits), as in `a`."), "Several limits, as in a.");
+        assert_eq!(plain("`[]` is none; see [shadow](#shadow)."), "[] is none; see shadow.");
+    }
+}

@@ -1,0 +1,53 @@
+//! Holds a whole gateway.yaml, checked: one field for each of its keys.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::access_log::AccessLog;
+use super::drain::Drain;
+use super::headers::HeaderFormat;
+use super::limits::Bounds;
+use super::listeners::Listener;
+use super::log::Log;
+use super::threads::Threads;
+use super::upstream::Upstream;
+use super::upstream_timeouts::UpstreamTimeouts;
+use super::warning::Warnings;
+use crate::auth::api_keys::ApiKeys;
+use crate::auth::{client_ip, jwt};
+use crate::base::pseudonym::PseudonymKey;
+use crate::decision::retry_after::Jitter;
+use crate::limit::rule_set::RuleSet;
+use crate::store;
+
+/// A whole file, checked. Only this room makes one.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// At least one, in the order of the file.
+    pub listeners: Vec<Listener>,
+    pub admin: Option<SocketAddr>,
+    pub threads: Threads,
+    pub upstream: Upstream,
+    pub store: store::Settings,
+    pub client_ip: client_ip::Settings,
+    /// `None`: no tokens are verified.
+    pub jwt: Option<jwt::Settings>,
+    /// The keys in it follow changes of their file; everything else is as it was loaded.
+    pub api_keys: Option<Arc<ApiKeys>>,
+    pub rules: RuleSet,
+    pub headers: Vec<HeaderFormat>,
+    pub retry_after_jitter: Jitter,
+    /// `limits`.
+    pub bounds: Bounds,
+    pub upstream_timeouts: UpstreamTimeouts,
+    pub drain: Drain,
+    pub log: Log,
+    /// `None`: no access log is written.
+    pub access_log: Option<AccessLog>,
+    /// Makes the pseudonyms of buckets and clients, where their values must not be shown.
+    pub hash_key: PseudonymKey,
+    /// What is valid but unwise.
+    pub warnings: Warnings,
+    /// Tells files apart: a hash of the text.
+    pub hash: String,
+}

@@ -1,0 +1,47 @@
+//! Prints lists of names for reports, and suggests the one that a misspelt name may have meant.
+
+/// ``did you mean `x`?`` with the nearest of `names`, if one is near enough.
+pub fn nearest(text: &str, names: &[&str]) -> Option<String> {
+    let distance = |name: &&&str| strsim::osa_distance(text, name);
+    let best = names.iter().min_by_key(distance)?;
+    let near = distance(&best) <= 1 + best.chars().count() / 4 && !text.is_empty();
+    near.then(|| format!("did you mean `{best}`?"))
+}
+
+/// The nearest of spellings like `jwt:<claim>`, in which the placeholder stands for whatever follows the colon in `text`.
+pub fn nearest_spelling(text: &str, spellings: &[&str]) -> Option<String> {
+    let name = text.split_once(':').map_or("", |(_, name)| name);
+    let possible = |spelling: &&&str| !name.is_empty() || !spelling.contains('<');
+    let filled = |spelling: &&str| spelling.replace("<name>", name).replace("<claim>", name);
+    let spellings: Vec<String> = spellings.iter().filter(possible).map(filled).collect();
+    nearest(text, &spellings.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// `a, b or c`.
+pub fn listed(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [most @ .., last] => format!("{} or {last}", most.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_names_what_is_near_and_nothing_far() {
+        let names = ["limit_keys", "algorithm", "match"];
+        assert_eq!(nearest("limit_key", &names).as_deref(), Some("did you mean `limit_keys`?"));
+        assert_eq!(nearest("algoritm", &names).as_deref(), Some("did you mean `algorithm`?"));
+        assert_eq!(nearest("colour", &names), None);
+    }
+
+    #[test]
+    fn a_hint_for_an_attribute_keeps_the_name_after_the_colon() {
+        let spellings = ["header:<name>", "query:<name>", "fixed"];
+        assert_eq!(nearest_spelling("heder:x-cost", &spellings).as_deref(), Some("did you mean `header:x-cost`?"));
+        assert_eq!(nearest_spelling("fixd", &spellings).as_deref(), Some("did you mean `fixed`?"));
+    }
+}

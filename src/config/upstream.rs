@@ -1,0 +1,95 @@
+//! Reads `upstream`: where requests go.
+
+use serde_json::json;
+
+use super::key::Type;
+use super::reader::Field;
+use super::value_types::reference;
+
+/// Where requests go, over plain HTTP/1.1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// A name, or an address (IPv6 without brackets).
+    pub host: String,
+    pub port: u16,
+}
+
+const SHAPE: &str = "be a URL like http://127.0.0.1:9000 or http://api.internal, without a path";
+
+pub const UPSTREAM: Type = Type::Own {
+    text: "URL",
+    schema: || {
+        json!({"anyOf": [
+            {
+                "type": "string",
+                "pattern": r"^http://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?/?$",
+                "patternErrorMessage": format!("must {SHAPE}")
+            },
+            reference()
+        ]})
+    },
+};
+
+pub fn upstream(field: Field<'_>) -> Option<Upstream> {
+    let text = field.text()?;
+    let upstream = parse(text);
+    if upstream.is_none() {
+        // A user may come with a password.
+        let field = if text.contains('@') { field.hidden() } else { field };
+        field.must(SHAPE);
+    }
+    upstream
+}
+
+fn parse(text: &str) -> Option<Upstream> {
+    let authority = text.strip_prefix("http://")?;
+    let authority = authority.strip_suffix('/').unwrap_or(authority);
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(bracketed) => {
+            let (address, rest) = bracketed.split_once(']')?;
+            address.parse::<std::net::Ipv6Addr>().ok()?;
+            let port = if rest.is_empty() { "80" } else { rest.strip_prefix(':')? };
+            (address, port)
+        }
+        None => authority.split_once(':').unwrap_or((authority, "80")),
+    };
+    let named = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
+    let port = port.bytes().all(|byte| byte.is_ascii_digit()).then(|| port.parse().ok()).flatten();
+    let port = port.filter(|port| *port > 0)?;
+    (!host.is_empty() && host.bytes().all(named)).then(|| Upstream { host: host.to_owned(), port })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upstream_is_a_plain_http_url_without_a_path() {
+        for (text, host, port) in [
+            ("http://127.0.0.1:9000", "127.0.0.1", 9000),
+            ("http://api.internal", "api.internal", 80),
+            ("http://api.internal:81/", "api.internal", 81),
+            ("http://[::1]:9000", "::1", 9000),
+            ("http://[::1]", "::1", 80),
+        ] {
+            assert_eq!(parse(text), Some(Upstream { host: host.to_owned(), port }), "{text}");
+        }
+        for text in [
+            "https://a",
+            "127.0.0.1:9000",
+            "http://",
+            "http://a/b",
+            "http://a:b",
+            "http://a:0",
+            "http://a:99999",
+            "http://u@a",
+            "http://[::1",
+            "http://[a]:1",
+            "http://a?b",
+            "http://::1",
+            "http://a:+1",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Defines, for the JSON Schema, the kinds of values that several keys have.
+//!
+//! A type here accepts everything that the reader accepts, in every spelling, and a reference to the environment where
+//! that may stand for the value. It rejects as much of the rest as a schema can express.
+
+use serde_json::{Value, json};
+
+/// A value that has a reference to the environment in it, which may become anything.
+pub fn reference() -> Value {
+    json!({"$ref": "#/definitions/reference"})
+}
+
+/// All of them, by name.
+pub fn definitions() -> Vec<(&'static str, Value)> {
+    [scalars(), tokens(), conditions(), limits()].concat()
+}
+
+/// A text that matches a pattern. `must` is what an editor says of one that does not.
+fn pattern(pattern: &str, must: &str) -> Value {
+    json!({"type": "string", "pattern": pattern, "patternErrorMessage": must})
+}
+
+fn or_reference(value: Value) -> Value {
+    json!({"anyOf": [value, reference()]})
+}
+
+fn scalars() -> Vec<(&'static str, Value)> {
+    let any = json!(["string", "number", "boolean"]);
+    let name = "must be 1 to 64 of letters, digits, _ . and -";
+    let duration = "must be a duration like 250ms, 20s, 5m, 1h or 1d";
+    let positive = "must be a duration above 0, like 250ms, 20s, 5m, 1h or 1d";
+    let socket_address = "must be an IP address with a port, like 0.0.0.0:8080 or [::]:8080";
+    let network = r"^([0-9]+(\.[0-9]+){3}(/0*([0-9]|[12][0-9]|3[0-2]))?|[0-9A-Fa-f]*:[0-9A-Fa-f:.]+(/0*([0-9]{1,2}|1[01][0-9]|12[0-8]))?)$";
+    vec![
+        ("reference", json!({"type": "string", "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}"})),
+        ("scalar", json!({"type": any})),
+        ("path", json!({"type": any})),
+        ("boolean", or_reference(json!({"type": "boolean"}))),
+        ("name", or_reference(json!({"type": any, "pattern": "^[A-Za-z0-9_.-]{1,64}$", "patternErrorMessage": name}))),
+        ("duration", or_reference(pattern("^[0-9]+(ms|s|m|h|d)$", duration))),
+        ("positive_duration", or_reference(pattern("^0*[1-9][0-9]*(ms|s|m|h|d)$", positive))),
+        ("size", or_reference(pattern("^[0-9]+(B|KiB|MiB|GiB)$", "must be a size like 512B, 64KiB, 10MiB or 1GiB"))),
+        ("socket_address", or_reference(pattern(r"^([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]+$", socket_address))),
+        ("network", or_reference(pattern(network, "must be a network like 10.0.0.0/8 or 2001:db8::/32"))),
+    ]
+}
+
+fn tokens() -> Vec<(&'static str, Value)> {
+    let text = json!({"type": "string", "minLength": 1});
+    vec![
+        ("issuer", text.clone()),
+        ("audience", json!({"anyOf": [text, {"type": "array", "minItems": 1, "items": text}]})),
+    ]
+}
+
+fn conditions() -> Vec<(&'static str, Value)> {
+    let expectation = |description| json!({"$ref": "#/definitions/expectation", "description": description});
+    let address = json!({"$ref": "#/definitions/address"});
+    let text = json!({"$ref": "#/definitions/scalar"});
+    vec![
+        (
+            "conditions",
+            json!({
+                "type": "object",
+                "additionalProperties": false,
+                "properties": {
+                    "key:id": expectation("The id of the request's API key."),
+                    "key:plan": expectation("The plan of the request's API key."),
+                    "ip:address": {
+                        "allOf": [{"$ref": "#/definitions/operators_or_texts"}, {"$ref": "#/definitions/addresses"}],
+                        "description": "The client: an address, or {cidr: [10.0.0.0/8]}."
+                    },
+                    "method": expectation("The method, as sent."),
+                    "host": expectation("The requested host, without port, in lower case."),
+                    "path": expectation("The path without query, normalised. /v1/* stands for /v1 and everything below."),
+                    "route": expectation("The route: default."),
+                    "upstream": expectation("The upstream: default.")
+                },
+                "patternProperties": {
+                    r"^jwt:[\s\S]": expectation("A claim of a verified token."),
+                    "^header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$": expectation("A header, trimmed; its name in any case."),
+                    r"^query:[\s\S]": expectation("A query parameter, decoded; its name is case-sensitive."),
+                    r"^cookie:[\s\S]": expectation("A cookie, as sent; its name is case-sensitive.")
+                }
+            }),
+        ),
+        (
+            "expectation",
+            json!({"allOf": [{"$ref": "#/definitions/operators_or_texts"}], "properties": {"cidr": false}}),
+        ),
+        (
+            "operators_or_texts",
+            json!({"anyOf": [{"$ref": "#/definitions/texts"}, {"$ref": "#/definitions/operators"}]}),
+        ),
+        ("texts", json!({"anyOf": [text, {"type": "array", "minItems": 1, "items": text}]})),
+        (
+            "addresses",
+            json!({
+                "$comment": "What the texts of ip:address must be, in any of their places.",
+                "allOf": [address],
+                "items": address,
+                "properties": {"in": {"items": address}, "not": {"allOf": [address], "items": address}}
+            }),
+        ),
+        (
+            "address",
+            json!({
+                "pattern": r"^[0-9A-Fa-f:.]+$|\$\{",
+                "patternErrorMessage": "must be an IP address; for a network write {cidr: [10.0.0.0/8]}"
+            }),
+        ),
+    ]
+}
+
+fn limits() -> Vec<(&'static str, Value)> {
+    let attributes = r"^(\s*(lower\(\s*)?((jwt|query|cookie):[^|]*[^|\s][^|]*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|ip:address|method|host|path|route|upstream)\s*\)?)\s*(\||$))+$";
+    let limit_key = "must be attributes like jwt:sub, header:x-user or ip:address, with | between alternatives";
+    let rate = "must be a rate like 20/s, 600/min, 5000/hour, 10000/day or 100/15m";
+    vec![
+        ("limit_key", or_reference(pattern(attributes, limit_key))),
+        (
+            "without_candidates",
+            json!({
+                "$comment": "Numbers to try belong to a limit that is enforced.",
+                "properties": {
+                    "algorithm_config": {"properties": {"shadow": false}},
+                    "limits": {"additionalProperties": {"properties": {"shadow": false}}}
+                }
+            }),
+        ),
+        (
+            "rated",
+            json!({
+                "$comment": "A rate is rate, or rps with burst.",
+                "if": {"required": ["rate"]},
+                "then": {"properties": {"rps": false, "tokens_per_second": false}},
+                "else": {"required": ["burst"], "anyOf": [{"required": ["rps"]}, {"required": ["tokens_per_second"]}]}
+            }),
+        ),
+        ("amount", or_reference(json!({"type": "number", "exclusiveMinimum": 0}))),
+        ("rate", or_reference(pattern("^0*[1-9][0-9]*/(s|min|hour|day|0*[1-9][0-9]*(ms|s|m|h|d))$", rate))),
+        ("burst", or_reference(json!({"type": "integer", "minimum": 1}))),
+    ]
+}
