@@ -169,7 +169,7 @@ impl RuleReader {
         self.check_shown(&whole, rule, of_policy)
     }
 
-    /// Reads an `action`, and the limit keys beside it.
+    /// Reads an `action`, and the limit keys next to it.
     fn action(&self, section: &Section<'_>, field: &Field<'_>) -> Option<(Action, Vec<LimitKey>)> {
         for key in OF_CHARGES {
             section.unwanted(key, "must not stand beside `action`, which charges nothing");

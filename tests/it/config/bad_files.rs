@@ -1,4 +1,4 @@
-//! One file for each mistake, with the report that it must give below a `# ---` line; and files that must be fine.
+//! Checks one file for each mistake, with its expected report below a `# ---` line, and files that must be valid.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub fn files(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// What the environment holds for these files.
+/// The environment for these files.
 fn environment(name: &str) -> Option<String> {
     match name {
         "TEN" => Some("10".to_owned()),
@@ -45,7 +45,7 @@ KEY a go+ld # a remark
 KEY acme silver
 ";
 
-/// Reads a file as if all the others that these files name were beside it.
+/// Reads a file as if all the files that it names existed.
 pub fn parse(bytes: &[u8]) -> Result<Config, Problems> {
     let certificates = Certificates::get();
     let read = |path: &Path| match path.to_str() {
@@ -76,7 +76,7 @@ fn report(bytes: &[u8]) -> String {
     }
 }
 
-/// How many there are.
+/// Returns the number of files.
 #[track_caller]
 fn every_file_gives_its_report(folder: &str) -> usize {
     let mut wrong = Vec::new();
@@ -129,7 +129,7 @@ fn bytes_that_are_no_file_of_ours_are_refused_in_one_line() {
 }
 
 proptest! {
-    /// Whatever an editor leaves behind: it is a file, or it has problems, and neither ends the process.
+    /// An arbitrarily edited file is valid or has problems; neither ends the process.
     #[test]
     fn a_mangled_file_never_panics(cuts in prop::collection::vec((any::<prop::sample::Index>(), 0usize..4, "[ -~\n\t\u{e9}]{0,3}"), 1..8)) {
         let mut text: Vec<char> = include_str!("../../config/good/everything.yaml").chars().collect();

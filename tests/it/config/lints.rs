@@ -1,4 +1,4 @@
-//! What a lint says is true: of random policies, whatever it names is found among requests of every kind.
+//! What lints report is true: for random policies, requests of every kind confirm each warning.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -45,9 +45,9 @@ const KEYS: &[&str] = &[
     "\"header:a|header:b\"",
 ];
 
-/// One rule: its match, its limit keys, what it does.
+/// The text of one rule: its match, its limit keys, and its action.
 #[derive(Clone, Debug)]
-struct Written {
+struct RuleText {
     matched: String,
     keys: &'static str,
     action: &'static str,
@@ -61,14 +61,14 @@ fn matched() -> impl Strategy<Value = String> {
     })
 }
 
-fn rules() -> impl Strategy<Value = Vec<Written>> {
+fn rules() -> impl Strategy<Value = Vec<RuleText>> {
     let action = prop::sample::select(vec!["charge", "charge", "allow", "deny", "charge, mode: shadow"]);
     let rule = (matched(), prop::sample::select(KEYS), action);
-    prop::collection::vec(rule.prop_map(|(matched, keys, action)| Written { matched, keys, action }), 1..14)
+    prop::collection::vec(rule.prop_map(|(matched, keys, action)| RuleText { matched, keys, action }), 1..14)
 }
 
-fn parse(scope: &str, otherwise: &str, rules: &[Written]) -> Config {
-    let rule = |(number, Written { matched, keys, action }): (usize, &Written)| {
+fn parse(scope: &str, otherwise: &str, rules: &[RuleText]) -> Config {
+    let rule = |(number, RuleText { matched, keys, action }): (usize, &RuleText)| {
         let action = match action.strip_prefix("charge") {
             Some(mode) => format!("algorithm_config: {{rps: 1, burst: 1}}{mode}"),
             None => format!("action: {action}"),
@@ -84,7 +84,7 @@ fn parse(scope: &str, otherwise: &str, rules: &[Written]) -> Config {
     Config::parse("gateway.yaml", file.as_bytes(), surroundings).unwrap_or_else(|problems| panic!("{problems}\n{file}"))
 }
 
-/// What requests of every kind are answered.
+/// The rulings for requests of every kind.
 fn rulings(config: &Config) -> Vec<Ruling> {
     let mut found = Vec::new();
     for path in ["/v1", "/v1/", "/v1/x", "/v1/x/y", "/v1x/y", "/v2", "/v2/y", "/", "/~"] {
@@ -118,7 +118,7 @@ fn rulings(config: &Config) -> Vec<Ruling> {
     found
 }
 
-/// The numbers of the rules that a lint names.
+/// The indexes of the rules that a lint reports.
 fn named(config: &Config, lint: &str, what: &str) -> Vec<usize> {
     let warnings = config.warnings.warnings.iter();
     let of_lint = warnings.filter(|warning| warning.name == lint && warning.what.starts_with(what));
@@ -165,15 +165,18 @@ proptest! {
 
 #[test]
 fn a_rule_that_can_never_apply_opens_no_policy() {
-    let rule = |matched: &str, keys| Written { matched: matched.to_owned(), keys, action: "charge" };
+    let rule = |matched: &str, keys| RuleText { matched: matched.to_owned(), keys, action: "charge" };
     let rules = [rule("path: /v1", "\"header:a|ip:address\""), rule("path: {not: /v1/*}", "header:a")];
     assert_eq!(named(&parse("path: /v1", "allow", &rules), "open_policy", ""), [0; 0]);
 }
 
 #[test]
 fn a_policy_of_a_thousand_tiers_is_looked_at_in_no_time() {
-    let tier =
-        |number: usize| Written { matched: format!("header:a: t{}", number % 999), keys: "header:a", action: "charge" };
+    let tier = |number: usize| RuleText {
+        matched: format!("header:a: t{}", number % 999),
+        keys: "header:a",
+        action: "charge",
+    };
     let rules: Vec<_> = (0..1000).map(tier).collect();
     let config = parse("", "deny", &rules);
     assert_eq!(named(&config, "unreachable_rule", "never applies"), [999]);

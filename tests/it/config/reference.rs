@@ -31,15 +31,14 @@ fn row(mapping: &Mapping, key: &Key) -> String {
 
 /// The tables that explain keys: the head of each, and its rows.
 fn tables(page: &str) -> Vec<(&str, Vec<&str>)> {
-    let mut tables: Vec<(&str, Vec<&str>)> = Vec::new();
-    let mut before = "";
-    for line in page.lines() {
-        match tables.last_mut().filter(|_| before.starts_with('|')) {
-            Some((_, rows)) if line.starts_with("| ") => rows.push(line),
-            _ if line.starts_with("| ") && line.ends_with(" meaning |") => tables.push((line, Vec::new())),
-            _ => {}
+    let mut tables = Vec::new();
+    let mut lines = page.lines();
+    while let Some(head) = lines.find(|line| line.starts_with('|')) {
+        // After the line of dashes.
+        let rows = lines.by_ref().take_while(|line| line.starts_with('|')).skip(1).collect();
+        if head.ends_with(" meaning |") {
+            tables.push((head, rows));
         }
-        before = line;
     }
     tables
 }

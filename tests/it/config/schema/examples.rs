@@ -1,4 +1,4 @@
-//! Every key, attribute and operator has an example in the documentation, which `check` accepts.
+//! Every key, attribute and operator has an example in the documentation.
 
 use std::collections::BTreeSet;
 
@@ -8,42 +8,42 @@ use tollgate::limit::attribute::SPELLINGS;
 use super::Schema;
 use crate::repository::docs;
 
-/// What the examples of a page use, section by section.
-struct Used<'s> {
+/// What the examples of a page use.
+struct Usage<'s> {
     schema: &'s Schema,
     /// Pointers into the schema.
     keys: BTreeSet<String>,
-    /// Every text that stands where attributes may.
+    /// Every text in a place for attributes.
     attributes: Vec<String>,
 }
 
-impl Used<'_> {
-    /// `at` is the pointer to what the schema says of `value`.
-    fn see(&mut self, at: &str, value: &Value) {
+impl Usage<'_> {
+    /// Records what `value` uses. `at` is the pointer to its schema.
+    fn record(&mut self, at: &str, value: &Value) {
         let Some(node) = self.schema.text.pointer(at) else { return };
         if let Some(target) = node["$ref"].as_str() {
-            return self.see(target.trim_start_matches('#'), value);
+            return self.record(target.trim_start_matches('#'), value);
         }
         for alternatives in ["anyOf", "allOf"] {
             for index in 0..node[alternatives].as_array().map_or(0, Vec::len) {
-                self.see(&format!("{at}/{alternatives}/{index}"), value);
+                self.record(&format!("{at}/{alternatives}/{index}"), value);
             }
         }
         for member in value.as_array().into_iter().flatten() {
-            self.see(&format!("{at}/items"), member);
+            self.record(&format!("{at}/items"), member);
         }
         for (key, inner) in value.as_object().into_iter().flatten() {
             let escaped = key.replace('~', "~0").replace('/', "~1");
             let property = format!("{at}/properties/{escaped}");
             if node["properties"].get(key).is_some() {
-                self.see(&property, inner);
+                self.record(&property, inner);
                 self.keys.insert(property);
             } else {
-                self.see(&format!("{at}/additionalProperties"), inner);
+                self.record(&format!("{at}/additionalProperties"), inner);
             }
             if at == "/definitions/conditions" {
-                // Of those whose names are theirs, what can be expected is the same as of any other.
-                self.see("/definitions/expectation", inner);
+                // Attributes with names of their own have the same expectations as the others.
+                self.record("/definitions/expectation", inner);
                 self.attributes.push(key.clone());
             }
             if key == "limit_keys" {
@@ -56,10 +56,10 @@ impl Used<'_> {
 #[test]
 fn every_key_attribute_and_operator_has_an_example() {
     let schema = Schema::shipped();
-    let mut used = Used { schema: &schema, keys: BTreeSet::new(), attributes: Vec::new() };
-    // That check accepts them is another test.
+    let mut used = Usage { schema: &schema, keys: BTreeSet::new(), attributes: Vec::new() };
+    // Another test checks that they are valid.
     for block in docs::blocks(&docs::read("docs/configuration.md"), "yaml") {
-        used.see("", &serde_yaml::from_str(&docs::whole(block)).unwrap());
+        used.record("", &serde_yaml::from_str(&docs::whole(block)).unwrap());
     }
     let mut missing = Vec::new();
     for (at, section) in schema.sections().into_iter().filter(|(at, _)| at != "/definitions/conditions") {

@@ -1,4 +1,4 @@
-//! The schema refuses nothing that `check` accepts, and of what `check` refuses all that it can know.
+//! The schema rejects nothing that `check` accepts, and everything that `check` rejects and a schema can detect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,26 +12,26 @@ use crate::config::bad_files;
 use crate::repository::docs;
 use crate::support;
 
-/// What a file has to be read with, to be found wrong.
+/// What a validator would have to know to find the mistake in a file.
 #[derive(Clone, Copy, Debug)]
 enum Why {
-    /// YAML's own rules, which every editor knows without a schema.
+    /// The rules of YAML, which every editor knows without a schema.
     Yaml,
-    /// What stands in another file.
+    /// The content of another file.
     Files,
-    /// What the environment says.
+    /// The environment.
     Environment,
-    /// How a number is written, which is lost when it is read.
+    /// The spelling of a number, which is lost when it is parsed.
     Spelling,
-    /// Two values at once: which is larger, whether they are equal, what one makes of the other.
+    /// The relation of two values: which is larger, whether they are equal, what one means for the other.
     TwoValues,
-    /// A grammar that a schema cannot hold.
+    /// A grammar that a schema cannot express.
     Grammar,
-    /// How many bytes a text has.
+    /// The number of bytes of a text.
     Bytes,
 }
 
-/// Of all the files in `tests/config/bad`, those in which a schema cannot see what is wrong.
+/// The files in `tests/config/bad` whose mistake a schema cannot detect.
 const CANNOT_KNOW: [(&str, Why); 48] = [
     ("alias-bomb", Why::Yaml),
     ("alias-of-itself", Why::Yaml),
@@ -83,7 +83,7 @@ const CANNOT_KNOW: [(&str, Why); 48] = [
     ("tag", Why::Yaml),
 ];
 
-/// As an editor reads a file; none where it is no YAML.
+/// A file as an editor parses it. `None` if it is not YAML.
 fn read(path: &Path) -> Option<Value> {
     let text = std::fs::read_to_string(path).unwrap();
     let text = text.split("# ---\n").next().unwrap();
@@ -128,7 +128,7 @@ fn it_refuses_every_bad_file_but_those_in_which_it_cannot_know() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Everything that stands anywhere in a file of the tests, and what is not there.
+/// All values and keys of the test files, and some values that are in none of them.
 fn pool() -> (Vec<Value>, Vec<String>) {
     let extra = json!([
         null,
@@ -166,7 +166,7 @@ fn pool() -> (Vec<Value>, Vec<String>) {
     (values, keys.into_iter().collect())
 }
 
-/// One thing is replaced, taken away, or put beside the others.
+/// Replaces, removes or adds one value.
 fn change(file: &mut Value, pool: &(Vec<Value>, Vec<String>), (kind, at, with, key): &(u8, Index, Index, Index)) {
     let pointers = nodes(file);
     let pointer = at.get(&pointers);
@@ -189,7 +189,7 @@ fn change(file: &mut Value, pool: &(Vec<Value>, Vec<String>), (kind, at, with, k
     }
 }
 
-/// Counts what became of changed files.
+/// Counts the results for changed files.
 #[derive(Debug, Default)]
 struct Verdicts {
     right: usize,
@@ -238,7 +238,7 @@ fn a_reference_may_stand_for_every_value() {
                 continue;
             };
             let written = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            // One that is a reference already, or would end one too early, stays.
+            // A value that has a reference, or would end one too early, is left unchanged.
             if !written.contains('$') {
                 *value = json!(format!("${{NOBODY:-{written}}}"));
             }

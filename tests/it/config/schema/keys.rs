@@ -65,7 +65,7 @@ fn a_mapping_has_no_keys_but_those_that_are_listed() {
     }
 }
 
-/// Files in which every key can stand.
+/// Files in which every key is possible.
 const WHOLE: [&str; 3] = [
     "
 upstream: http://127.0.0.1:9000
@@ -94,7 +94,7 @@ fn whole_files() -> [Value; 3] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 
-/// Sets a key; `*` is the first member of a list. Whether there was a place for it.
+/// Sets a key; `*` is the first member of a list. Returns whether its parent exists.
 fn set(value: &mut Value, path: &[&str], to: &Value) -> bool {
     match (path, value) {
         (["*", rest @ ..], Value::Array(list)) => list.first_mut().is_some_and(|inner| set(inner, rest, to)),
@@ -110,7 +110,7 @@ fn set(value: &mut Value, path: &[&str], to: &Value) -> bool {
     }
 }
 
-/// Whether it is there.
+/// Whether the key exists.
 fn has(value: &Value, path: &[&str]) -> bool {
     match path {
         [] => true,
@@ -119,7 +119,7 @@ fn has(value: &Value, path: &[&str]) -> bool {
     }
 }
 
-/// What a file means, without where it says so.
+/// What a file means, without positions.
 fn meaning(file: &Value) -> Option<String> {
     let config = bad_files::parse(file.to_string().as_bytes()).ok()?;
     let text = format!("{:?}", Config { hash: String::new(), ..config });
@@ -260,7 +260,7 @@ fn a_default_that_is_documented_is_the_one_of_the_schema() {
         let Some(default) = row.default.as_deref().and_then(|text| text.strip_prefix('`')?.strip_suffix('`')) else {
             continue;
         };
-        // One that hangs on another key is told in words.
+        // A default that depends on another key is described in words.
         if default.contains('`') {
             continue;
         }

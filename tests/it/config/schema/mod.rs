@@ -1,4 +1,4 @@
-//! Holds the JSON Schema of gateway.yaml to what `check` says, and to what is documented.
+//! Compares the JSON Schema of gateway.yaml with the results of `check`, and with the documentation.
 
 mod examples;
 mod files;
@@ -30,12 +30,12 @@ impl Schema {
         self.schemas.validate(file, self.index).is_err()
     }
 
-    /// Why it refuses this.
+    /// Why it rejects a file.
     pub fn refusal(&self, file: &Value) -> Option<String> {
         self.schemas.validate(file, self.index).err().map(|error| format!("{error:#}"))
     }
 
-    /// The mappings whose keys it lists, and where it does.
+    /// The mappings whose keys it lists, with JSON pointers to them.
     pub fn sections(&self) -> Vec<(String, &Value)> {
         let mut sections = Vec::new();
         for pointer in nodes(&self.text) {
@@ -47,7 +47,7 @@ impl Schema {
         sections
     }
 
-    /// What stands behind a `$ref`.
+    /// The target of a `$ref`.
     fn resolve<'s>(&'s self, node: &'s Value) -> &'s Value {
         match node["$ref"].as_str() {
             Some(target) => self.text.pointer(target.trim_start_matches('#')).unwrap(),
@@ -55,7 +55,7 @@ impl Schema {
         }
     }
 
-    /// Every key, with the way to it; `*` is each member of a list.
+    /// Every key, with its path; `*` is each member of a list.
     pub fn properties(&self) -> Vec<Property<'_>> {
         let mut found = Vec::new();
         self.add_properties(&self.text, &[], &mut found);
@@ -78,7 +78,7 @@ impl Schema {
 /// A key of the file.
 pub struct Property<'s> {
     pub path: Vec<&'s str>,
-    /// What stands at the key itself.
+    /// The schema at the key itself.
     pub said: &'s Value,
     pub resolved: &'s Value,
 }
@@ -99,7 +99,7 @@ pub fn nodes(value: &Value) -> Vec<String> {
 }
 
 #[test]
-fn the_command_prints_it_and_minds_no_reader_that_stops() {
+fn the_command_prints_it_and_ignores_a_closed_pipe() {
     let print = || Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("schema").stdout(Stdio::piped()).spawn().unwrap();
     let output = print().wait_with_output().unwrap();
     assert_eq!((output.status.code(), std::str::from_utf8(&output.stdout)), (Some(0), Ok(&*schema())));
