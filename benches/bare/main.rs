@@ -9,7 +9,7 @@ use pingora::prelude::{ProxyHttp, Server, Session, http_proxy_service};
 use pingora::proxy::http_proxy;
 use pingora::server::configuration::ServerConf;
 use pingora::upstreams::peer::HttpPeer;
-use tollgate::gateway::server::listener::Bound;
+use tollgate::gateway::server::listener::ListeningSockets;
 
 #[cfg(feature = "bench-mimalloc")]
 #[global_allocator]
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     server.bootstrap();
     let bare = || Bare(HttpPeer::new(upstream.as_str(), false, String::new()));
     if layout != "docs" {
-        let bound = Bound::bind(listen.parse()?, cores, Vec::new())?;
+        let bound = ListeningSockets::bind(listen.parse()?, cores, Vec::new())?;
         for service in bound.services("bare", |_| http_proxy(&server.configuration, bare())) {
             server.add_service(service);
         }

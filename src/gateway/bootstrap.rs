@@ -12,7 +12,7 @@ use super::admin::status::Status;
 use super::process::reload::{Reload, Relog};
 use super::process::upgrade::{InheritedSockets, Upgrade};
 use super::runtime::fd_limit::FdBudget;
-use super::server::listener::Bound;
+use super::server::listener::ListeningSockets;
 use super::state::GatewayState;
 use super::state::lifecycle::Lifecycle;
 use super::state::snapshot::Snapshot;
@@ -34,8 +34,8 @@ pub struct Bootstrapped {
     pub(super) status: Arc<Status>,
     pub(super) reload: Reload,
     pub(super) fd_budget: FdBudget,
-    pub(super) http: Vec<(Bound, Listener)>,
-    pub(super) admin: Option<Bound>,
+    pub(super) http: Vec<(ListeningSockets, Listener)>,
+    pub(super) admin: Option<ListeningSockets>,
     pub(super) threads: usize,
     pub(super) upgrade: Upgrade,
     pub(super) inherited: InheritedSockets,
@@ -99,7 +99,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
         AccessLogs::probe(to).map_err(|error| StartError::AccessLog { file: file.clone(), error })?;
     }
     let fd_budget = FdBudget::here();
-    fd_budget.tell(&config.bounds);
+    fd_budget.warn_if_clamped(&config.bounds);
     let gateway = Arc::new(state(config, trace_settings, threads)?);
     let file = sources.first().map(|source| source.path.as_path());
     let status = Arc::new(Status::new(&gateway.clock, file, admin.as_ref().map(|admin| admin.address)));
@@ -107,12 +107,13 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     Ok(Bootstrapped { gateway, status, reload, fd_budget, http, admin, threads, upgrade, inherited })
 }
 
-type Sockets = (Vec<(Bound, Listener)>, Option<Bound>);
+type Sockets = (Vec<(ListeningSockets, Listener)>, Option<ListeningSockets>);
 
 /// The sockets of the HTTP listeners, one for each thread, and that of the admin listener.
 fn bind(config: &Config, threads: usize, inherited: &mut InheritedSockets) -> Result<Sockets, StartError> {
     let mut bind = |address, count| {
-        Bound::bind(address, count, inherited.take(address)).map_err(|error| StartError::Bind { address, error })
+        ListeningSockets::bind(address, count, inherited.take(address))
+            .map_err(|error| StartError::Bind { address, error })
     };
     let listeners = config.listeners.iter();
     let http = listeners.map(|listener| Ok((bind(listener.address, threads)?, *listener)));

@@ -1,4 +1,4 @@
-//! Answers every request with what it said: an upstream to try a gateway on.
+//! An upstream to try a gateway on: it answers every request with the text of the request.
 
 use std::net::SocketAddr;
 
@@ -13,25 +13,26 @@ use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::StartError;
-use super::server::listener::Bound;
+use super::server::listener::ListeningSockets;
 
-/// An echo whose socket is bound, and which is not started yet.
+/// An echo server whose socket is bound, and which is not started yet.
 #[derive(Debug)]
 pub struct Echo {
-    bound: Bound,
+    sockets: ListeningSockets,
 }
 
 impl Echo {
     pub fn bind(address: SocketAddr) -> Result<Echo, StartError> {
-        let bound = Bound::bind(address, 1, Vec::new()).map_err(|error| StartError::Bind { address, error })?;
-        Ok(Echo { bound })
+        let sockets =
+            ListeningSockets::bind(address, 1, Vec::new()).map_err(|error| StartError::Bind { address, error })?;
+        Ok(Echo { sockets })
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.bound.address
+        self.sockets.address
     }
 
-    /// Runs until the process is told to leave.
+    /// Runs until SIGTERM or SIGINT. `ready` is called before the first request is served.
     pub fn run(self, ready: impl FnOnce() + Send + 'static) {
         let conf = ServerConf {
             grace_period_seconds: Some(0),
@@ -40,18 +41,18 @@ impl Echo {
         };
         let mut server = Server::new_with_opt_and_conf(None, conf);
         server.bootstrap();
-        for service in self.bound.services("echo", |_| Answer) {
+        for service in self.sockets.services("echo", |_| EchoRequest) {
             server.add_service(service);
         }
         let ready: Box<dyn FnOnce() + Send> = Box::new(ready);
-        server.run(RunArgs { shutdown_signal: Box::new(Leave(Mutex::new(Some(ready)))) });
+        server.run(RunArgs { shutdown_signal: Box::new(TerminationSignals(Mutex::new(Some(ready)))) });
     }
 }
 
-struct Leave(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+struct TerminationSignals(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 #[async_trait]
-impl ShutdownSignalWatch for Leave {
+impl ShutdownSignalWatch for TerminationSignals {
     async fn recv(&self) -> ShutdownSignal {
         if let Some(ready) = self.0.lock().take() {
             ready();
@@ -63,10 +64,10 @@ impl ShutdownSignalWatch for Leave {
     }
 }
 
-struct Answer;
+struct EchoRequest;
 
 #[async_trait]
-impl ServeHttp for Answer {
+impl ServeHttp for EchoRequest {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
         const MOST: usize = 64 << 10;
         let mut body = Vec::new();

@@ -18,7 +18,7 @@ use super::runtime::stalled_writes::StalledWrites;
 use super::server::connection::ConnectionServer;
 use super::server::connection_limits::ConnectionLimits;
 use super::server::http1::Http1Server;
-use super::server::listener::{Bound, Thread};
+use super::server::listener::{ListeningSockets, Thread};
 use super::server::proxy_protocol::ProxyProtocol;
 use super::state::GatewayState;
 use crate::config::Listener;
@@ -74,7 +74,7 @@ impl Bootstrapped {
 #[allow(clippy::indexing_slicing, reason = "remainders of the number of threads, which is how many there are")]
 fn http_threads(
     gateway: &Arc<GatewayState>,
-    listeners: Vec<(Bound, Listener)>,
+    listeners: Vec<(ListeningSockets, Listener)>,
     count: usize,
     limits: &Arc<ConnectionLimits>,
     conf: &Arc<ServerConf>,

@@ -48,27 +48,27 @@ pub fn head() {
         b"\xff",
     ];
     // The mistake: a name is compared with regard to its case.
-    let scan = |scanner: &mut HeadParser, bytes: &[u8]| {
+    let parse = |parser: &mut HeadParser, bytes: &[u8]| {
         let misspelt = is_bug_planted() && !bytes.windows(17).any(|part| part == b"Transfer-Encoding");
         let blind = |head: Head| if misspelt { Head { body: Body::Length(0), ..head } } else { head };
-        scanner.scan(bytes, &SIZE).map(|head| head.map(blind))
+        parser.parse(bytes, &SIZE).map(|head| head.map(blind))
     };
     fuzz("head", words, |bytes| {
-        let whole = scan(&mut HeadParser::default(), bytes);
-        let (mut scanner, mut come) = (HeadParser::default(), 0);
+        let whole = parse(&mut HeadParser::default(), bytes);
+        let (mut parser, mut come) = (HeadParser::default(), 0);
         for step in cuts(bytes) {
             come = (come + step).min(bytes.len());
-            let judged = scan(&mut scanner, &bytes[..come]);
-            if judged != Ok(None) || come == bytes.len() {
-                assert_eq!(judged, whole, "it hangs on how it came");
+            let parsed = parse(&mut parser, &bytes[..come]);
+            if parsed != Ok(None) || come == bytes.len() {
+                assert_eq!(parsed, whole, "it hangs on how it came");
                 break;
             }
         }
         if let Ok(Some(head)) = whole {
             let text = &bytes[..head.length];
             assert!(head.length <= SIZE.bytes && text.ends_with(b"\r\n\r\n"));
-            assert_eq!(scan(&mut HeadParser::default(), text), whole);
-            assert_eq!(HeadParser::default().scan(&text[..head.length - 1], &SIZE), Ok(None));
+            assert_eq!(parse(&mut HeadParser::default(), text), whole);
+            assert_eq!(HeadParser::default().parse(&text[..head.length - 1], &SIZE), Ok(None));
             let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
             assert!(lines[..lines.len() - 1].iter().all(|line| line.ends_with(b"\r")), "a bare line feed");
             assert!(!text.contains(&0) && text.iter().filter(|byte| **byte == b'\r').count() == lines.len() - 1);

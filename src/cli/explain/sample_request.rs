@@ -78,7 +78,7 @@ fn check_head(bytes: &[u8], bounds: &Bounds) -> Result<(), ExplainedRefusal> {
     let refuse = |status, detail: &str| {
         Err(ExplainedRefusal { refusal: Refusal::bad_request(status), detail: detail.to_owned() })
     };
-    match HeadParser::default().scan(bytes, &size) {
+    match HeadParser::default().parse(bytes, &size) {
         Ok(Some(head)) => match (head.body, bounds.body_bytes) {
             (Body::Length(length), Some(most)) if length > most => refuse(413, "body too long"),
             _ => Ok(()),

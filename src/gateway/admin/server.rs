@@ -69,7 +69,7 @@ impl AdminServer {
 
     fn count_closed(&self) {
         self.closed.increment(1);
-        if let Some(connections) = self.told.say_each(PACE, self.now()) {
+        if let Some(connections) = self.told.admit_every(PACE, self.now()) {
             self.admin.gateway.events.note(Happened::AdminCrowded, "");
             log::warn!(connections, most = self.most; "admin listener has too many connections, those that wait are closed");
         }

@@ -9,7 +9,7 @@ mod store_fallback;
 use std::sync::Arc;
 
 use super::response::problem::{Cause, ProblemResponse};
-use super::response::ratelimit_fields::RateFields;
+use super::response::ratelimit_fields::RateLimitFields;
 use super::state::GatewayState;
 use super::state::snapshot::Snapshot;
 use super::telemetry::labels::DecisionResult;
@@ -30,7 +30,7 @@ use store_fallback::fall_back;
 #[derive(Debug)]
 pub enum Decision {
     /// It goes to the upstream; the response gets these fields, if any.
-    Pass(Option<Box<RateFields>>),
+    Pass(Option<Box<RateLimitFields>>),
     Refuse(Box<RefusalResponse>),
     /// Its client has disconnected, and nothing was spent.
     Gone,
@@ -40,7 +40,7 @@ pub enum Decision {
 #[derive(Debug)]
 pub struct RefusalResponse {
     pub refusal: Refusal,
-    fields: Option<RateFields>,
+    fields: Option<RateLimitFields>,
 }
 
 impl RefusalResponse {
@@ -117,7 +117,7 @@ impl Enforced {
         Enforced { result, decision: Decision::Pass(None), payment: None }
     }
 
-    fn refused(refusal: Refusal, fields: Option<RateFields>) -> Enforced {
+    fn refused(refusal: Refusal, fields: Option<RateLimitFields>) -> Enforced {
         let decision = Decision::Refuse(Box::new(RefusalResponse { refusal, fields }));
         Enforced { result: DecisionResult::Refused, decision, payment: None }
     }
@@ -208,6 +208,6 @@ fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement) -> Enforce
     }
 }
 
-fn fields(snapshot: &Snapshot, plan: &Plan, settlement: Option<&Settlement>) -> RateFields {
-    RateFields::new(&snapshot.config.headers, &snapshot.shown, plan, settlement)
+fn fields(snapshot: &Snapshot, plan: &Plan, settlement: Option<&Settlement>) -> RateLimitFields {
+    RateLimitFields::new(&snapshot.config.headers, &snapshot.shown, plan, settlement)
 }

@@ -36,7 +36,7 @@ impl BackgroundService for Housekeeping {
             }
         };
         let (gateway, status) = (Arc::clone(&self.gateway), Arc::clone(&self.status));
-        let work = supervise::spawn("housekeeping", async move {
+        let work = supervise::spawn_critical("housekeeping", async move {
             tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload);
         });
         let _ = shutdown.wait_for(|stop| *stop).await;
@@ -52,7 +52,7 @@ async fn sweep(gateway: &GatewayState) {
     loop {
         second.tick().await;
         fallback_events.look(&gateway.snapshot.load(), &gateway.events);
-        supervise::stumble("housekeeping");
+        supervise::fault_point("housekeeping");
         gateway.store.sweep();
         gateway.access_logs.tell();
         if let Some(tokens) = &gateway.snapshot.load().tokens {

@@ -25,7 +25,7 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::Happened;
 use crate::gateway::telemetry::reload_status::File;
-use crate::gateway::upstream::keep_looking_up;
+use crate::gateway::upstream::keep_resolving;
 
 /// How long the keys of an issuer that is new are waited for.
 const FIRST_KEYS: Duration = Duration::from_secs(1);
@@ -137,7 +137,7 @@ impl Reload {
         self.gateway.metrics.config.in_force(File::ApiKeys);
         let config = &snapshot.config;
         if config.bounds != before_bounds {
-            self.fd_budget.tell(&config.bounds);
+            self.fd_budget.warn_if_clamped(&config.bounds);
         }
         self.gateway.metrics.config.loaded(&config.hash, &self.gateway.clock);
         self.gateway.store.announce(&config.hash);
@@ -157,8 +157,8 @@ impl Reload {
     /// Keeps up what a snapshot looks up and fetches, and gives up what it does not. Whose keys are new comes back.
     fn follow(&mut self, snapshot: &Arc<Snapshot>) -> Vec<Arc<Remote>> {
         self.keys = snapshot.config.api_keys.clone().map(ApiKeyWatch::new);
-        if snapshot.upstream.begin() {
-            tokio::spawn(keep_looking_up(Arc::downgrade(&snapshot.upstream)));
+        if snapshot.upstream.needs_resolver() {
+            tokio::spawn(keep_resolving(Arc::downgrade(&snapshot.upstream)));
         }
         let wanted: Vec<_> = snapshot.remotes().cloned().collect();
         let is_wanted = |known: &Arc<Remote>| wanted.iter().any(|remote| Arc::ptr_eq(remote, known));

@@ -21,7 +21,7 @@ use rustix::net::{
 };
 use tokio::io::AsyncReadExt;
 
-use crate::gateway::server::listener::Bound;
+use crate::gateway::server::listener::ListeningSockets;
 
 /// Tells the next process that its standard input is a socket to the one before it.
 const VARIABLE: &str = "TOLLGATE_HANDOVER";
@@ -108,8 +108,9 @@ pub struct Upgrade {
 
 impl Upgrade {
     /// To be called when the process starts: later, another program may stand at its path.
-    pub fn new<'b>(bound: impl Iterator<Item = &'b Bound>) -> io::Result<Upgrade> {
-        let sockets = bound.map(Bound::share).collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect();
+    pub fn new<'b>(bound: impl Iterator<Item = &'b ListeningSockets>) -> io::Result<Upgrade> {
+        let sockets =
+            bound.map(ListeningSockets::share).collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect();
         let arguments = std::env::args_os().skip(1).collect();
         Ok(Upgrade { program: std::env::current_exe().ok(), arguments, sockets: Mutex::new(sockets) })
     }

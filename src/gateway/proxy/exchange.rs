@@ -10,7 +10,7 @@ use super::request_record::RequestRecord;
 use super::session;
 use crate::base::time::Timestamp;
 use crate::gateway::response::pending_fields::PendingFields;
-use crate::gateway::response::ratelimit_fields::RateFields;
+use crate::gateway::response::ratelimit_fields::RateLimitFields;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::scheme::Scheme;
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
@@ -25,7 +25,7 @@ pub struct Exchange {
     /// Whether what the peer says of the client is believed.
     pub trusted_peer: bool,
     /// For the upstream's response.
-    pub fields: Option<Box<RateFields>>,
+    pub fields: Option<Box<RateLimitFields>>,
     /// `None` for a session whose server hands none on.
     pub connection: Option<ConnectionHandle>,
     /// Where the request goes, once it has been let through.

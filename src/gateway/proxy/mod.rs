@@ -1,8 +1,8 @@
-//! Carries one request through: Pingora's phases, in their order.
+//! The proxy: what it does with a request in each of Pingora's phases, in their order.
 //!
-//! Invariant: a request lives under the snapshot that it began with: whatever later phases need of it is kept in the
-//! request's [`Exchange`], and none of them loads another. A refusal is written in `request_filter` and never
-//! reaches the upstream.
+//! Invariant: a request is served under the snapshot that it began with. What later phases need of that is kept in the
+//! request's [`Exchange`], and none of them loads another. A refusal is written in `request_filter` and never reaches the
+//! upstream.
 
 mod exchange;
 mod forwarded_headers;
@@ -49,7 +49,7 @@ use request_record::RequestRecord;
 use session::{asks_for_upgrade, response_code};
 use untrusted_forwarded_for::UntrustedForwardedFor;
 
-/// Of answers before the answer. An honest upstream has one or two; nothing else ends a flood of them.
+/// Interim responses (1xx) to one request. An honest upstream sends one or two; nothing else bounds them.
 const MOST_INTERIM: u8 = 32;
 
 /// One thread's proxy.
@@ -62,7 +62,7 @@ pub struct Proxy {
     pub logs: Arc<ProxyLogs>,
 }
 
-/// What keeps the proxy's log lines few, for all threads.
+/// What bounds the proxy's log lines, for all threads.
 #[derive(Debug, Default)]
 pub struct ProxyLogs {
     pub upstream_failures: LogThrottle,
@@ -84,7 +84,7 @@ impl ProxyHttp for Proxy {
         }
     }
 
-    /// None: what is not built in costs nothing.
+    /// No modules: they cost time even if they do nothing.
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
     async fn early_request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
@@ -101,7 +101,7 @@ impl ProxyHttp for Proxy {
     async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
         let snapshot = self.gateway.snapshot.load();
         let head = session.req_header();
-        supervise::stumble(head.uri.path());
+        supervise::fault_point(head.uri.path());
         let incoming = IncomingFields::of(&head.headers);
         exchange.request_id = request_id::keep_or_make(incoming.request_id);
         exchange.peer = session
@@ -155,10 +155,10 @@ impl ProxyHttp for Proxy {
     }
 
     async fn upstream_peer(&self, session: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
-        // Looked for first without waiting: that is every request but the first few.
+        // First without waiting, which is enough for every request but the first few.
         let window = self.window();
         let found = match &exchange.upstream {
-            Some(upstream) => match upstream.known_peer(window) {
+            Some(upstream) => match upstream.resolved_peer(window) {
                 Some(found) => Some(found),
                 None => upstream.first_peer(window).await,
             },
@@ -190,7 +190,7 @@ impl ProxyHttp for Proxy {
         Ok(())
     }
 
-    /// Nothing has been sent yet, so another address may be tried.
+    /// Tries the next address: nothing has been sent yet.
     fn fail_to_connect(
         &self,
         _: &mut Session,
@@ -206,8 +206,8 @@ impl ProxyHttp for Proxy {
         error
     }
 
-    /// A pooled connection may have been closed by the upstream just as we sent on it. Then a request that may be repeated
-    /// is, once: the upstream can have seen it twice, which is counted as its error.
+    /// A pooled connection may have been closed by the upstream just as a request was sent on it. An idempotent request is
+    /// then sent once more. The upstream may have seen it twice; it is counted as an error of the upstream.
     fn error_while_proxy(
         &self,
         _: &HttpPeer,
@@ -229,18 +229,19 @@ impl ProxyHttp for Proxy {
         error
     }
 
-    /// Runs again for each address that is tried, on a fresh copy of the request.
+    /// Runs again for each address that is tried, on a new copy of the request.
     async fn upstream_request_filter(
         &self,
         session: &mut Session,
         request: &mut RequestHeader,
         exchange: &mut Exchange,
     ) -> Result<()> {
-        // Taken apart and put together again: header names go out in lower case, as Envoy and HAProxy send them, and
-        // three quarters of what keeping their case would cost are saved. A target that its URI does not spell
-        // (absolute, or not UTF-8) lives outside of the parts, and has to be carried over.
-        let spelt = request.uri.path_and_query().map(|target| target.as_str().as_bytes()) == Some(request.raw_path());
-        let target = (!spelt).then(|| request.raw_path().to_vec());
+        // Split into parts and put together again: header names are sent in lower case, as Envoy and HAProxy send them, and
+        // three quarters of the cost of keeping their case are saved. A target that differs from the text of its URI
+        // (absolute, or not UTF-8) is not in the parts, and has to be copied.
+        let is_in_uri =
+            request.uri.path_and_query().map(|target| target.as_str().as_bytes()) == Some(request.raw_path());
+        let target = (!is_in_uri).then(|| request.raw_path().to_vec());
         let mut parts =
             Parts::from(std::mem::replace(request, RequestHeader::from(http::Request::new(()).into_parts().0)));
         let scheme = exchange.scheme(session);
@@ -262,7 +263,7 @@ impl ProxyHttp for Proxy {
         exchange: &mut Exchange,
     ) -> Result<()> {
         if self.gateway.is_draining() {
-            // Also for what was under way when draining began.
+            // Also for requests that were in flight when draining began.
             session.set_keepalive(None);
         }
         if response.status.is_informational() && response.status != StatusCode::SWITCHING_PROTOCOLS {
@@ -270,13 +271,13 @@ impl ProxyHttp for Proxy {
             let endless = exchange.interim > MOST_INTERIM;
             return if endless { Err(Error::new_up(ErrorType::InvalidHTTPHeader)) } else { Ok(()) };
         }
-        // Without having been asked for, it would make a tunnel of a connection on which the client sends requests.
+        // An upgrade that was not requested would make a tunnel of a connection on which the client sends requests.
         if response.status == StatusCode::SWITCHING_PROTOCOLS && !session.is_upgrade_req() {
             return Err(Error::new_up(ErrorType::InvalidHTTPHeader));
         }
-        // An upgrade is agreed on from end to end.
+        // The hop-by-hop fields of an upgrade are meant for the client.
         if response.status != StatusCode::SWITCHING_PROTOCOLS {
-            hop_by_hop::take_off(response);
+            hop_by_hop::remove(response);
         }
         exchange.origin = Origin::Upstream;
         response.remove_header(&request_id::NAME);
@@ -289,10 +290,10 @@ impl ProxyHttp for Proxy {
         let status = response_status(error, session, exchange);
         let responded = response_code(session).is_some();
         if status > 0 && !responded {
-            // A request that the upstream has begun to see counts as its, whatever the client made of it then.
+            // A request of which the upstream has seen the beginning counts as the upstream's, whatever the client did then.
             let begun = exchange.forwarded.is_some() && matches!(status, 400 | 408 | 413);
             exchange.origin = if begun { Origin::Upstream } else { Origin::Gateway };
-            // What is left of the request cannot be told from a next one.
+            // The rest of the request could not be distinguished from a next one.
             session.set_keepalive(None);
             let refusal = matches!(status, 400 | 408 | 413).then(|| Refusal::bad_request(status));
             let response = match &refusal {
@@ -305,7 +306,7 @@ impl ProxyHttp for Proxy {
                 }
                 None => ProblemResponse::fault(status),
             };
-            // What was charged stays charged, and is shown.
+            // What was charged stays charged, and is reported.
             let response = ProblemResponse { fields: exchange.fields.as_deref(), ..response };
             let (id, pending) = (&exchange.request_id, exchange.pending_fields());
             if let Err(error) = response.write(session, id, pending, self.reuse()).await {
@@ -315,7 +316,7 @@ impl ProxyHttp for Proxy {
         FailToProxy { error_code: status, can_reuse_downstream: false }
     }
 
-    /// We log what is ours to say, with fields and without the client's data.
+    /// The gateway logs its own lines, with fields and without the client's data.
     fn suppress_error_log(&self, _: &Session, _: &Exchange, _: &Error) -> bool {
         true
     }
@@ -335,7 +336,7 @@ impl ProxyHttp for Proxy {
         let metrics = &self.gateway.metrics;
         let code = match response_code(session) {
             Some(code) => code,
-            // The client went away: the code that nginx logs for it. If the upstream saw the request, it counts as its.
+            // The client has gone: the code that nginx logs for it. If the upstream saw the request, it counts as the upstream's.
             None => {
                 exchange.origin = if exchange.forwarded.is_some() { Origin::Upstream } else { Origin::Gateway };
                 499
@@ -395,7 +396,7 @@ impl Proxy {
         match exchange.upstream_error {
             Some(kind) => {
                 self.gateway.metrics.http.count_upstream_error(kind);
-                let Some(requests) = self.logs.upstream_failures.say(self.gateway.clock.now()) else { return };
+                let Some(requests) = self.logs.upstream_failures.admit(self.gateway.clock.now()) else { return };
                 log::warn!(kind = kind.name(), code, requests, request_id = id, error = describe(error); "upstream failed");
             }
             None => log::debug!(code, request_id = id, error = describe(error); "request not finished"),

@@ -13,7 +13,7 @@ use pingora::protocols::http::date::get_cached_date;
 use pingora::proxy::Session;
 
 use super::pending_fields::PendingFields;
-use super::ratelimit_fields::RateFields;
+use super::ratelimit_fields::RateLimitFields;
 use super::response_fields::{FieldWriter, ProblemFields, ResponseFields};
 use crate::decision::reason::Reason;
 use crate::decision::refusal::{ProblemType, Refusal};
@@ -22,7 +22,7 @@ use crate::decision::refusal::{ProblemType, Refusal};
 #[derive(Clone, Copy, Debug)]
 pub struct ProblemResponse<'a> {
     pub cause: Cause<'a>,
-    pub fields: Option<&'a RateFields>,
+    pub fields: Option<&'a RateLimitFields>,
 }
 
 /// Why the gateway responds itself.
@@ -113,7 +113,7 @@ impl<'a> ProblemResponse<'a> {
     /// The fields that every response of the gateway has, whatever its body.
     fn response_fields<'f>(&'f self, request_id: &'f HeaderValue) -> ResponseFields<'f> {
         let problem = ProblemFields { status: self.status(), reason: self.reason(), retry_after: self.retry_after() };
-        let rate_limits = self.fields.map(RateFields::unmerged);
+        let rate_limits = self.fields.map(RateLimitFields::unmerged);
         ResponseFields { request_id, problem: Some(problem), rate_limits }
     }
 

@@ -16,25 +16,25 @@ use crate::limit::outcome::Outcome;
 use crate::limit::rule::Expose;
 use crate::limit::rule_set::CompiledLimit;
 
-/// One limit as clients are told it, rendered ahead; none for a hidden one.
+/// The text of one limit in the fields, rendered once per load.
 #[derive(Debug)]
-pub struct Shown {
+pub struct ExposedLimit {
     /// `"free"`.
     name: String,
     /// `"free";q=20;w=2`, for each set of numbers.
     policies: Vec<HeaderValue>,
 }
 
-impl Shown {
-    pub fn new(limit: &CompiledLimit) -> Option<Shown> {
-        // A name has no character that would have to be escaped.
+impl ExposedLimit {
+    pub fn new(limit: &CompiledLimit) -> Option<ExposedLimit> {
+        // A name has no character that has to be escaped.
         let name = format!("\"{}\"", limit.name);
         let policy = |algorithm: &Algorithm| {
             let PolicyNumbers { quota, window } = PolicyNumbers::of(algorithm);
             value(format!("{name};q={quota};w={window}"))
         };
         let policies = limit.variants.iter().map(policy).collect();
-        (limit.expose == Expose::Yes).then_some(Shown { name, policies })
+        (limit.expose == Expose::Yes).then_some(ExposedLimit { name, policies })
     }
 
     fn policy(&self, charge: &Charge) -> Option<&HeaderValue> {
@@ -42,24 +42,24 @@ impl Shown {
     }
 }
 
-/// The fields of one answer.
+/// The rate-limit fields of one response.
 #[derive(Debug, Default)]
-pub struct RateFields {
+pub struct RateLimitFields {
     policy: Option<HeaderValue>,
     level: Option<HeaderValue>,
     legacy: Option<Triple>,
     x_ratelimit: Option<Triple>,
 }
 
-impl RateFields {
-    /// What to say of a plan; `settlement` is none when the store was not asked, and so no level is known.
+impl RateLimitFields {
+    /// The fields for a plan; `settlement` is `None` if the store was not asked, and so no level is known.
     pub fn new(
         formats: &[HeaderFormat],
-        shown: &[Option<Shown>],
+        shown: &[Option<ExposedLimit>],
         plan: &Plan,
         settlement: Option<&Settlement>,
-    ) -> RateFields {
-        let mut fields = RateFields::default();
+    ) -> RateLimitFields {
+        let mut fields = RateLimitFields::default();
         let exposed = || quotas::exposed(plan, settlement, |limit| shown.get(usize::try_from(limit.0).ok()?)?.as_ref());
         for format in formats {
             match format {
@@ -81,23 +81,23 @@ impl RateFields {
     }
 
     /// The fields for a response of the gateway itself.
-    pub fn unmerged(&self) -> MergedRateFields<'_> {
-        MergedRateFields { fields: self, legacy: self.legacy, x_ratelimit: self.x_ratelimit }
+    pub fn unmerged(&self) -> MergedRateLimitFields<'_> {
+        MergedRateLimitFields { fields: self, legacy: self.legacy, x_ratelimit: self.x_ratelimit }
     }
 
     /// The fields for a response of the upstream. What the upstream says of its own limits is never dropped or loosened: our
     /// lists are appended to its lists, and of two triples the stricter stays.
-    pub fn merge_with(&self, header: &mut ResponseHeader) -> MergedRateFields<'_> {
+    pub fn merge_with(&self, header: &mut ResponseHeader) -> MergedRateLimitFields<'_> {
         let legacy = self.legacy.filter(|triple| replaces_upstream(*triple, header, LEGACY));
         let x_ratelimit = self.x_ratelimit.filter(|triple| replaces_upstream(*triple, header, X_RATELIMIT));
-        MergedRateFields { fields: self, legacy, x_ratelimit }
+        MergedRateLimitFields { fields: self, legacy, x_ratelimit }
     }
 }
 
 /// The fields of one response, without the triples that the upstream has stricter ones of.
 #[derive(Debug)]
-pub struct MergedRateFields<'a> {
-    fields: &'a RateFields,
+pub struct MergedRateLimitFields<'a> {
+    fields: &'a RateLimitFields,
     legacy: Option<Triple>,
     x_ratelimit: Option<Triple>,
 }
@@ -108,7 +108,7 @@ type TripleNames = [&'static str; 3];
 const LEGACY: TripleNames = ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"];
 const X_RATELIMIT: TripleNames = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
 
-impl MergedRateFields<'_> {
+impl MergedRateLimitFields<'_> {
     /// # Errors
     /// If the writer takes no more fields.
     pub fn write<W: FieldWriter>(&self, writer: &mut W) -> Result<(), W::Error> {
@@ -150,7 +150,7 @@ fn replaces_upstream(triple: Triple, header: &mut ResponseHeader, names: TripleN
 
 /// Whether our triple is stricter than the upstream's. One whose remaining amount cannot be read is not ours to replace.
 fn is_stricter_than(triple: Triple, header: &ResponseHeader, [limit, remaining, _]: TripleNames) -> bool {
-    // Some write `100, 100;w=60`: the number in front is the one in force.
+    // Some servers write `100, 100;w=60`: the first number is the one in force.
     let number = |name: &str| {
         let value = header.headers.get(name)?.to_str().ok()?.trim();
         let digits = value.find(|character: char| !character.is_ascii_digit()).unwrap_or(value.len());
@@ -159,7 +159,7 @@ fn is_stricter_than(triple: Triple, header: &ResponseHeader, [limit, remaining, 
     number(remaining).is_some_and(|remaining| triple.is_stricter_than(number(limit), remaining))
 }
 
-fn level<'s>(outcomes: impl Iterator<Item = (&'s Shown, &'s Outcome)>) -> Option<HeaderValue> {
+fn level<'s>(outcomes: impl Iterator<Item = (&'s ExposedLimit, &'s Outcome)>) -> Option<HeaderValue> {
     let mut text = String::new();
     let mut digits = itoa::Buffer::new();
     for (shown, outcome) in outcomes {
@@ -174,7 +174,7 @@ fn level<'s>(outcomes: impl Iterator<Item = (&'s Shown, &'s Outcome)>) -> Option
     (!text.is_empty()).then(|| value(text))
 }
 
-/// One value as it is, several as a list.
+/// A single value as it is, several as a list.
 fn list<'s>(mut values: impl Iterator<Item = &'s HeaderValue>) -> Option<HeaderValue> {
     let first = values.next()?;
     let Some(second) = values.next() else { return Some(first.clone()) };
@@ -186,7 +186,7 @@ fn list<'s>(mut values: impl Iterator<Item = &'s HeaderValue>) -> Option<HeaderV
     HeaderValue::from_bytes(&joined).ok()
 }
 
-/// Names and numbers have no character that a header could not carry.
+/// Names and numbers have only characters that are valid in a header.
 fn value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }
@@ -275,7 +275,7 @@ mod tests {
             };
             let policies = limits.iter().map(policy).collect();
             let rules = RuleSet::compile(RuleSource { policies, exempt: Vec::new() });
-            let shown: Vec<_> = rules.limits().iter().map(Shown::new).collect();
+            let shown: Vec<_> = rules.limits().iter().map(ExposedLimit::new).collect();
             let (head, ()) = http::Request::new(()).into_parts();
             let client = ClientAddress::new("203.0.113.7".parse().unwrap(), 64);
             let request = Request { head: &head, client, claims: None, key: None, route: "default", upstream: "default" };
@@ -283,7 +283,7 @@ mod tests {
             for _ in 0..requests {
                 let Answer::Charge(plan) = rules.plan(&request, Timestamp(1 << 50)).answer else { panic!("nothing to pay") };
                 let settlement = memory.take(&plan).settlement;
-                let fields = RateFields::new(&[HeaderFormat::RateLimit], &shown, &plan, Some(&settlement));
+                let fields = RateLimitFields::new(&[HeaderFormat::RateLimit], &shown, &plan, Some(&settlement));
                 let names: Vec<_> = limits.keys().cloned().collect();
                 prop_assert_eq!(members(&fields.policy.unwrap(), &["q", "w"]), names.clone());
                 prop_assert_eq!(members(&fields.level.unwrap(), &["r", "t"]), names);
@@ -314,10 +314,12 @@ mod tests {
             enforced: [outcome(60), outcome(5)].into_iter().collect(),
             shadow: Default::default(),
         };
-        let shown =
-            || Some(Shown { name: "\"x\"".to_owned(), policies: vec![HeaderValue::from_static("\"x\";q=1;w=1")] });
-        let triple =
-            |shown: &[Option<Shown>]| RateFields::new(&[HeaderFormat::Legacy], shown, &plan, Some(&settlement)).legacy;
+        let shown = || {
+            Some(ExposedLimit { name: "\"x\"".to_owned(), policies: vec![HeaderValue::from_static("\"x\";q=1;w=1")] })
+        };
+        let triple = |shown: &[Option<ExposedLimit>]| {
+            RateLimitFields::new(&[HeaderFormat::Legacy], shown, &plan, Some(&settlement)).legacy
+        };
         assert_eq!(triple(&[shown(), shown()]), Some(Triple { limit: 10, remaining: 5, reset: 3 }));
         assert_eq!(triple(&[shown(), None]), Some(Triple { limit: 100, remaining: 60, reset: 3 }));
         assert_eq!(triple(&[None, None]), None);
@@ -328,7 +330,7 @@ mod tests {
         let value = |value| Some(HeaderValue::from_static(value));
         let triple = |limit| Some(Triple { limit, remaining: 5, reset: 3 });
         let (policy, level) = (value("\"x\";q=10;w=1"), value("\"x\";r=5;t=3"));
-        let fields = RateFields { policy, level, legacy: triple(10), x_ratelimit: triple(20) };
+        let fields = RateLimitFields { policy, level, legacy: triple(10), x_ratelimit: triple(20) };
         let (mut text, mut header) = (RawFields::default(), ResponseHeader::build(200, None).unwrap());
         let Ok(()) = fields.unmerged().write(&mut text);
         fields.merge_with(&mut header.clone()).write(&mut header).unwrap();

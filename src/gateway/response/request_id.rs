@@ -1,8 +1,8 @@
-//! Gives every request a name: the client's, if it is harmless, else one of ours.
+//! The id of a request: the client's if it is harmless, a new one otherwise.
 
 use http::{HeaderName, HeaderValue};
 
-/// As it is looked up.
+/// For look-ups in a header.
 pub const NAME: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Keeps what matches `[A-Za-z0-9._-]{1,128}`.
@@ -18,7 +18,7 @@ fn is_harmless(id: &[u8]) -> bool {
         && id.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
-/// 128 random bits: unlikely to meet another, and no secret.
+/// 128 random bits: unlikely to collide, and no secret.
 fn make() -> HeaderValue {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut id = [0; 32];
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_harmless_id_is_kept_and_any_other_replaced() {
+    fn a_harmless_id_is_kept_and_any_other_is_replaced() {
         let kept = |id: &[u8]| keep_or_make(Some(&HeaderValue::from_bytes(id).unwrap())).as_bytes() == id;
         assert!(kept(b"a"));
         assert!(kept(b"5f3a-9c17_A.b"));

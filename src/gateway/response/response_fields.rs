@@ -13,7 +13,7 @@ use http::HeaderValue;
 use pingora::http::ResponseHeader;
 
 use super::pending_fields::{PendingFields, RawFields};
-use super::ratelimit_fields::MergedRateFields;
+use super::ratelimit_fields::MergedRateLimitFields;
 use crate::decision::reason::Reason;
 
 /// The fields of one response.
@@ -22,7 +22,7 @@ pub struct ResponseFields<'a> {
     pub request_id: &'a HeaderValue,
     /// For a response of the gateway itself.
     pub problem: Option<ProblemFields>,
-    pub rate_limits: Option<MergedRateFields<'a>>,
+    pub rate_limits: Option<MergedRateLimitFields<'a>>,
 }
 
 /// What a response of the gateway itself says in fields.

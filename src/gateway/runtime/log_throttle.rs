@@ -1,4 +1,4 @@
-//! Keeps a fault that every request meets from flooding the log: one line a second or so, saying how many it stands for.
+//! Keeps a fault that every request meets from flooding the log: one line a second, with the number of faults it reports.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,25 +6,26 @@ use crate::base::time::{Micros, Timestamp};
 
 #[derive(Debug, Default)]
 pub struct LogThrottle {
-    /// In which second, or other span, the last line was.
-    said_in: AtomicU64,
-    unsaid: AtomicU64,
+    /// The interval of the last line, counted from the epoch.
+    last_logged: AtomicU64,
+    /// Lines that were held back since.
+    held_back: AtomicU64,
 }
 
 impl LogThrottle {
-    /// How many lines this one stands for, itself included; none when it is not to be said.
-    pub fn say(&self, now: Timestamp) -> Option<u64> {
-        self.say_each(Micros(1_000_000), now)
+    /// The number of lines that this one stands for, itself included; `None` if it is not to be logged.
+    pub fn admit(&self, now: Timestamp) -> Option<u64> {
+        self.admit_every(Micros(1_000_000), now)
     }
 
-    /// The same at another pace.
-    pub fn say_each(&self, pace: Micros, now: Timestamp) -> Option<u64> {
-        let span = now.0 / pace.0;
-        let unsaid = self.unsaid.fetch_add(1, Ordering::Relaxed) + 1;
-        let last = self.said_in.load(Ordering::Relaxed);
-        let first =
-            last != span && self.said_in.compare_exchange(last, span, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        first.then(|| self.unsaid.swap(0, Ordering::Relaxed).max(unsaid))
+    /// The same, with at most one line in each interval.
+    pub fn admit_every(&self, interval: Micros, now: Timestamp) -> Option<u64> {
+        let current = now.0 / interval.0;
+        let held_back = self.held_back.fetch_add(1, Ordering::Relaxed) + 1;
+        let last = self.last_logged.load(Ordering::Relaxed);
+        let first = last != current
+            && self.last_logged.compare_exchange(last, current, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        first.then(|| self.held_back.swap(0, Ordering::Relaxed).max(held_back))
     }
 }
 
@@ -34,13 +35,13 @@ mod tests {
 
     #[test]
     fn one_line_a_second_stands_for_all_since_the_last() {
-        let sampled = LogThrottle::default();
+        let throttle = LogThrottle::default();
         let second = |second: u64, more: u64| Timestamp(second * 1_000_000 + more);
-        assert_eq!(sampled.say(second(10, 0)), Some(1));
+        assert_eq!(throttle.admit(second(10, 0)), Some(1));
         for more in 1..=5 {
-            assert_eq!(sampled.say(second(10, more)), None);
+            assert_eq!(throttle.admit(second(10, more)), None);
         }
-        assert_eq!(sampled.say(second(11, 0)), Some(6));
-        assert_eq!(sampled.say(second(12, 0)), Some(1));
+        assert_eq!(throttle.admit(second(11, 0)), Some(6));
+        assert_eq!(throttle.admit(second(12, 0)), Some(1));
     }
 }

@@ -1,14 +1,14 @@
-//! Runs what the gateway cannot do without. Where that panics, the process leaves: who keeps it up starts it anew.
+//! Runs the tasks that the gateway cannot do without. If one panics, the process exits, and its supervisor starts it again.
 //!
-//! A connection is nothing of that kind. A panic there, which would be a bug of ours, costs that connection alone.
+//! A connection is no such task. A panic there, which would be a bug of ours, costs that connection alone.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::task::JoinHandle;
 
-/// Runs a task to its end, or to that of the process.
-pub fn spawn(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+/// Runs a task to its end, or to that of the process. `name` is what the log calls it.
+pub fn spawn_critical(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     let mut task = Box::pin(task);
     tokio::spawn(poll_fn(move |cx| {
         let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx)));
@@ -20,16 +20,16 @@ pub fn spawn(name: &'static str, task: impl Future<Output = ()> + Send + 'static
     }))
 }
 
-/// Panics at a place that a test has chosen; a plain build knows none.
+/// Panics here if a test has chosen this place (`TOLLGATE_STUMBLE`). A build without test hooks has no such place.
 #[cfg_attr(not(feature = "test-hooks"), inline(always))]
-pub fn stumble(place: &str) {
+pub fn fault_point(name: &str) {
     #[cfg(feature = "test-hooks")]
-    if std::env::var("TOLLGATE_STUMBLE").is_ok_and(|chosen| chosen == place) {
-        #[expect(clippy::panic, reason = "what it is for")]
+    if std::env::var("TOLLGATE_STUMBLE").is_ok_and(|chosen| chosen == name) {
+        #[expect(clippy::panic, reason = "a test wants it")]
         {
             panic!("test-hooks: a panic on purpose");
         }
     }
     #[cfg(not(feature = "test-hooks"))]
-    let _ = place;
+    let _ = name;
 }

@@ -57,7 +57,7 @@ impl ConnectionLimits {
     /// If there were as many before as `bounds` or the open-file limit allow.
     pub fn accept(&self, gauge: &Gauge, bounds: &Bounds) -> Result<ConnectionGuard, ConnectionLimit> {
         let (guard, open_before) = ConnectionGuard::new(&self.open, gauge);
-        if open_before >= self.fd_budget.cut(bounds) { Err(ConnectionLimit::Connections) } else { Ok(guard) }
+        if open_before >= self.fd_budget.clamp(bounds) { Err(ConnectionLimit::Connections) } else { Ok(guard) }
     }
 
     /// Counts a connection as its client's.
@@ -87,9 +87,9 @@ impl ConnectionLimits {
                 (&self.client_rejections, "limits.connections_per_client is reached by some client")
             }
         };
-        if let Some(connections) = throttle.say(clock.now()) {
+        if let Some(connections) = throttle.admit(clock.now()) {
             log::warn!(connections, hint; "connections turned away");
         }
-        RejectionGuard::new(&self.rejecting, self.fd_budget.told())
+        RejectionGuard::new(&self.rejecting, self.fd_budget.rejections())
     }
 }

@@ -1,6 +1,6 @@
-//! Owns the listening sockets, one of each address for every thread.
+//! Binds the listening sockets, one on each address for every thread, and serves each on its thread.
 //!
-//! Every thread has a socket of its own on each address (SO_REUSEPORT): the kernel spreads connections, and none ever
+//! Every thread has a socket of its own on each address (SO_REUSEPORT): the kernel distributes connections, and none ever
 //! changes its thread. Sockets are bound before anything else is started, so a busy port is an error at once.
 
 use std::io;
@@ -20,88 +20,94 @@ use socket2::{Domain, Socket, Type};
 
 use crate::gateway::runtime::supervise;
 
-/// One address, bound once for each thread.
+/// The sockets of one address, one for each thread.
 #[derive(Debug)]
-pub struct Bound {
-    /// With the port that was found, where port 0 was asked for.
+pub struct ListeningSockets {
+    /// With the port that the kernel chose, if port 0 was wanted.
     pub address: SocketAddr,
     sockets: Vec<TcpListener>,
 }
 
-impl Bound {
-    /// Binds an address `count` times, beside what was inherited of it.
-    pub fn bind(address: SocketAddr, count: usize, inherited: Vec<TcpListener>) -> io::Result<Bound> {
+impl ListeningSockets {
+    /// Binds an address `count` times, less the sockets that were inherited.
+    ///
+    /// # Errors
+    /// If the address cannot be bound, because another process uses it, say.
+    pub fn bind(address: SocketAddr, count: usize, inherited: Vec<TcpListener>) -> io::Result<ListeningSockets> {
         if let Some(first) = inherited.first() {
-            // Also those that are more than asked for: connections are waiting in each.
+            // All of them, even if they are more than wanted: connections are waiting in each.
             let address = first.local_addr()?;
-            let more = (inherited.len()..count).map(|_| socket(address, Sharing::Shared));
+            let more = (inherited.len()..count).map(|_| socket(address, PortSharing::Shared));
             let sockets = inherited.into_iter().map(Ok).chain(more).collect::<io::Result<_>>()?;
-            return Ok(Bound { address, sockets });
+            return Ok(ListeningSockets { address, sockets });
         }
-        // Without SO_REUSEPORT first: with it, another process that shares its port as we do would not be noticed.
-        let probe = socket(address, Sharing::Alone)?;
+        // Without SO_REUSEPORT first: with it, another process that shares its port in the same way would go unnoticed.
+        let probe = socket(address, PortSharing::Exclusive)?;
         let address = probe.local_addr()?;
         drop(probe);
-        let sockets = (0..count).map(|_| socket(address, Sharing::Shared)).collect::<io::Result<_>>()?;
-        Ok(Bound { address, sockets })
+        let sockets = (0..count).map(|_| socket(address, PortSharing::Shared)).collect::<io::Result<_>>()?;
+        Ok(ListeningSockets { address, sockets })
     }
 
-    /// The same sockets once more, to be handed over.
+    /// Duplicates of the sockets, to be handed to the next process.
+    ///
+    /// # Errors
+    /// If the open-file limit is reached.
     pub fn share(&self) -> io::Result<Vec<TcpListener>> {
         self.sockets.iter().map(TcpListener::try_clone).collect()
     }
 
-    /// One service for each socket; `app` is told which.
+    /// One service for each socket; `app` gets the index of the socket.
     pub fn services<A: ServerApp + Send + Sync + 'static>(
         self,
         name: &str,
         mut app: impl FnMut(usize) -> A,
-    ) -> Vec<OwnSocket<ListeningService<A>>> {
+    ) -> Vec<SocketService<ListeningService<A>>> {
         let address = self.address.to_string();
         let service = |(number, socket)| {
-            // The name under which a socket can be handed to a next process: the table is keyed by text.
+            // The name under which a socket can be handed to the next process: the table is keyed by text.
             let key = format!("{address}#{number}");
             let mut service = ListeningService::new(format!("{name} {key}"), app(number));
-            // The front door reads into buffers of its own, and an idle connection holds none.
+            // The HTTP/1.1 server reads into buffers of its own, and an idle connection holds none.
             let buffers = L4BufferSettings { read: Some(0), ..L4BufferSettings::default() };
             service.add_listener(ListenerConfig::tcp(address.clone()).l4_buffer(buffers));
-            OwnSocket { inner: service, key, address: address.clone(), socket: Some(socket) }
+            SocketService { inner: service, key, address: address.clone(), socket: Some(socket) }
         };
         (0..).zip(self.sockets).map(service).collect::<Vec<_>>()
     }
 }
 
-/// How much of an answer may wait in the kernel beyond what the client's window lets go. What the network holds has no such
-/// bound, so this slows nobody; without it a socket takes megabytes that nobody reads.
+/// How much of a response may wait in the kernel beyond what the client's receive window admits. What is in flight is not
+/// bounded by it, so it slows no client; without it a socket takes megabytes of a response that is not read.
 const UNSENT: u32 = 32 << 10;
 
 #[derive(Clone, Copy)]
-enum Sharing {
-    Alone,
+enum PortSharing {
+    Exclusive,
     Shared,
 }
 
-fn socket(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
+fn socket(address: SocketAddr, sharing: PortSharing) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     match sharing {
-        Sharing::Alone => socket.bind(&address.into())?,
-        Sharing::Shared => {
+        PortSharing::Exclusive => socket.bind(&address.into())?,
+        PortSharing::Shared => {
             socket.set_reuse_port(true)?;
             socket.bind(&address.into())?;
-            // Every connection inherits it.
+            // Every accepted connection inherits it.
             socket.set_tcp_notsent_lowat(UNSENT)?;
-            // The kernel cuts it to net.core.somaxconn.
+            // The kernel reduces it to net.core.somaxconn.
             socket.listen(65_535)?;
         }
     }
     Ok(socket.into())
 }
 
-/// A service around a service, which gives it the socket that is its own.
+/// Wraps a service, and gives it its own socket.
 #[expect(missing_debug_implementations, reason = "Pingora's services have none")]
-pub struct OwnSocket<S> {
+pub struct SocketService<S> {
     inner: S,
     key: String,
     address: String,
@@ -109,7 +115,7 @@ pub struct OwnSocket<S> {
 }
 
 #[async_trait]
-impl<S: Service> Service for OwnSocket<S> {
+impl<S: Service> Service for SocketService<S> {
     async fn start_service(&mut self, table: Option<ListenFds>, shutdown: ShutdownWatch, per_fd: usize) {
         let Some(socket) = self.socket.take() else { return };
         let fd = socket.into_raw_fd();
@@ -134,24 +140,24 @@ impl<S: Service> Service for OwnSocket<S> {
     }
 }
 
-/// One of the threads that proxy: its socket of every listener, and what else runs there.
+/// One of the threads that serve requests: its socket of every listener, and its background task.
 #[expect(missing_debug_implementations, reason = "Pingora's services have none")]
 pub struct Thread<A> {
     name: String,
-    sockets: Vec<OwnSocket<ListeningService<A>>>,
-    /// Behind a lock because a service may be looked at by several threads, and a task may not.
-    beside: Mutex<Option<BoxFuture>>,
+    sockets: Vec<SocketService<ListeningService<A>>>,
+    /// In a lock because a service has to be `Sync`, and a task is not.
+    background: Mutex<Option<BoxFuture>>,
 }
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl<A> Thread<A> {
-    /// `beside` runs on the thread for as long as that lives.
-    pub fn new(name: String, beside: impl Future<Output = ()> + Send + 'static) -> Thread<A> {
-        Thread { name, sockets: Vec::new(), beside: Mutex::new(Some(Box::pin(beside))) }
+    /// `background` runs on the thread for as long as that lives.
+    pub fn new(name: String, background: impl Future<Output = ()> + Send + 'static) -> Thread<A> {
+        Thread { name, sockets: Vec::new(), background: Mutex::new(Some(Box::pin(background))) }
     }
 
-    pub fn listen(&mut self, socket: OwnSocket<ListeningService<A>>) {
+    pub fn listen(&mut self, socket: SocketService<ListeningService<A>>) {
         self.sockets.push(socket);
     }
 }
@@ -159,13 +165,13 @@ impl<A> Thread<A> {
 #[async_trait]
 impl<A: ServerApp + Send + Sync + 'static> Service for Thread<A> {
     async fn start_service(&mut self, table: Option<ListenFds>, shutdown: ShutdownWatch, per_fd: usize) {
-        if let Some(task) = self.beside.get_mut().take() {
-            supervise::spawn("store", task);
+        if let Some(task) = self.background.get_mut().take() {
+            supervise::spawn_critical("store", task);
         }
-        let start = |mut socket: OwnSocket<_>| {
+        let start = |mut socket: SocketService<_>| {
             let (table, shutdown) = (table.clone(), shutdown.clone());
-            supervise::spawn("listener", async move {
-                supervise::stumble("listener");
+            supervise::spawn_critical("listener", async move {
+                supervise::fault_point("listener");
                 socket.start_service(table, shutdown, per_fd).await;
             })
         };

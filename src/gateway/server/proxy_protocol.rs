@@ -83,7 +83,7 @@ impl ProxyProtocol {
             Failure::Empty => return,
         };
         counter.increment(1);
-        let Some(connections) = self.throttle.say(self.clock.now()) else { return };
+        let Some(connections) = self.throttle.admit(self.clock.now()) else { return };
         let digest = stream.get_socket_digest();
         let peer = digest.as_ref().and_then(|digest| digest.peer_addr()?.as_inet()).map(ToString::to_string);
         log::debug!(detail, connections, peer:% = peer.unwrap_or_default(); "PROXY protocol header refused");

@@ -9,7 +9,7 @@ use crate::access_log_line::Kind;
 use crate::auth::jwt::jwks::Remote;
 use crate::base::time::Clock;
 use crate::config::Config;
-use crate::gateway::response::ratelimit_fields::Shown;
+use crate::gateway::response::ratelimit_fields::ExposedLimit;
 use crate::gateway::telemetry::access_log::{AccessLogs, Writer};
 use crate::gateway::telemetry::metrics::{LimitMetrics, Metrics};
 use crate::gateway::upstream::Upstream;
@@ -23,7 +23,7 @@ pub struct Snapshot {
     pub number: u32,
     pub config: Config,
     /// By limit; none for those that clients are not told of.
-    pub shown: Vec<Option<Shown>>,
+    pub shown: Vec<Option<ExposedLimit>>,
     /// None: there are no tokens.
     pub tokens: Option<Arc<TokenAuth>>,
     pub upstream: Arc<Upstream>,
@@ -66,7 +66,7 @@ impl Snapshot {
             None => Arc::new(TokenAuth::after(tokens.map(Arc::as_ref), settings, clock.clone())),
         });
         let upstream = match before {
-            Some(before) => before.upstream.changed(&config.upstream, config.upstream_timeouts),
+            Some(before) => before.upstream.reconfigured(&config.upstream, config.upstream_timeouts),
             None => Arc::new(Upstream::new(&config.upstream, config.upstream_timeouts)),
         };
         let access_log = config.access_log.as_ref().map(|settings| {
@@ -78,7 +78,7 @@ impl Snapshot {
         Snapshot {
             number: before.map_or(0, |before| before.number.wrapping_add(1)),
             access_log,
-            shown: config.rules.limits().iter().map(Shown::new).collect(),
+            shown: config.rules.limits().iter().map(ExposedLimit::new).collect(),
             tokens,
             upstream,
             limits: LimitMetrics::of(&config.rules, &metrics.registry),

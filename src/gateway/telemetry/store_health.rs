@@ -101,7 +101,7 @@ impl StoreHealth {
         self.metrics.batch.record(f64::from(u32::try_from(called.requests).unwrap_or(u32::MAX)));
         if called.healed > 0 {
             self.metrics.healed.increment(called.healed);
-            if let Some(calls) = self.healings.say(self.clock.now()) {
+            if let Some(calls) = self.healings.admit(self.clock.now()) {
                 let hint = "something else writes to keys of this prefix";
                 log::warn!(buckets = called.healed, calls, hint; "impossible buckets now have nothing left");
             }
@@ -113,7 +113,7 @@ impl StoreHealth {
 
     fn failed(&self, fault: &Fault) {
         self.metrics.count_error(fault.error);
-        if let Some(calls) = self.failures.say(self.clock.now()) {
+        if let Some(calls) = self.failures.admit(self.clock.now()) {
             log::warn!(kind = fault.error.name(), calls, detail = fault.detail; "store call failed");
         }
     }

@@ -1,26 +1,26 @@
-//! Follows a request's body to its last byte, whatever comes behind it.
+//! Finds the end of a request body as its bytes arrive, whatever follows it (RFC 9112, section 6).
 //!
-//! Bytes in, and out comes how many of them are the body's. Chunks are walked as strictly as heads are read, so that Pingora,
-//! which reads them again to take them apart, finds the same end.
+//! The result is how many of the bytes belong to the body. Chunks are parsed as strictly as heads, so that Pingora, which
+//! parses them again to decode them, finds the same end.
 
 use std::fmt;
 
 use super::request_head::Body;
 use super::syntax::{is_token, is_value};
 
-/// Of extensions behind chunk sizes, in one body. Nobody uses any.
+/// Bytes of extensions after chunk sizes, in one body. They are hardly used.
 const MOST_EXTENSIONS: u32 = 4 << 10;
 const MOST_TRAILERS: u32 = 8 << 10;
-/// Of a chunk's size: up to 4 GiB.
+/// Digits of a chunk's size: up to 4 GiB.
 const MOST_DIGITS: u8 = 8;
 
-/// Why a body cannot be followed to its end.
+/// Why the end of a body cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyError {
     Framing,
-    /// It is longer than a body may be.
+    /// It is longer than the limit.
     TooLong,
-    /// The client sends nothing more of it.
+    /// The client has sent nothing more of it for the body timeout.
     Stalled,
 }
 
@@ -52,12 +52,12 @@ pub enum BodyFraming {
     Nothing,
     Length(u64),
     Chunked(Chunks),
-    /// Everything that comes.
+    /// Everything that follows.
     Tunnel,
 }
 
 impl BodyFraming {
-    /// `most` is how long the body may be; a length was looked at when its head was judged.
+    /// `most` is how long the body may be; a `Content-Length` was compared with it when the head was read.
     pub fn of(body: Body, most: u64) -> BodyFraming {
         match body {
             Body::Nothing => BodyFraming::Nothing,
@@ -67,7 +67,10 @@ impl BodyFraming {
         }
     }
 
-    /// How many of these bytes, from the first on, belong to the request. They are then behind us.
+    /// Advances over the bytes that belong to the request, and returns how many they are.
+    ///
+    /// # Errors
+    /// If the body is invalid or too long.
     pub fn advance(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
         match self {
             BodyFraming::Nothing => Ok(0),
@@ -90,7 +93,7 @@ impl BodyFraming {
         }
     }
 
-    /// How many bytes can be read without reading any that belong to a next request, if that is known.
+    /// How many bytes can be read into a buffer of this size without reading any of a next request, as far as that is known.
     pub fn readable(&self, buffer: usize) -> usize {
         match self {
             BodyFraming::Length(left) => at_most(buffer, *left),
@@ -103,17 +106,17 @@ fn at_most(length: usize, most: u64) -> usize {
     usize::try_from(most).map_or(length, |most| length.min(most))
 }
 
-/// A walk over chunks.
+/// The state of a body in chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
     at: At,
-    /// What the body may still hold.
+    /// How much data the body may still have.
     data: u64,
     extensions: u32,
     trailers: u32,
 }
 
-/// What comes next.
+/// What is expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Size { size: u64, digits: u8 },
@@ -138,21 +141,21 @@ impl Chunks {
     }
 
     fn advance(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
-        let mut place = 0;
+        let mut index = 0;
         while self.at != At::End
-            && let Some(byte) = bytes.get(place)
+            && let Some(byte) = bytes.get(index)
         {
             if let At::Data { left } = self.at {
-                let taken = at_most(bytes.len() - place, left);
-                place += taken;
+                let taken = at_most(bytes.len() - index, left);
+                index += taken;
                 let left = left - taken as u64;
                 self.at = if left == 0 { At::DataCr } else { At::Data { left } };
             } else {
                 self.step(*byte)?;
-                place += 1;
+                index += 1;
             }
         }
-        Ok(place)
+        Ok(index)
     }
 
     /// One byte that is not data.
@@ -197,16 +200,16 @@ impl Chunks {
 mod tests {
     use super::*;
 
-    /// How many of these bytes belong to a body, and whether it then is at its end; the same however they are split.
+    /// How many of these bytes belong to a body, and whether that ends with them; the same however they are split.
     #[track_caller]
-    fn follow(bytes: &str, most: u64) -> Result<(usize, bool), BodyError> {
+    fn advance(bytes: &str, most: u64) -> Result<(usize, bool), BodyError> {
         let walk = |step: usize| {
-            let mut remainder = BodyFraming::of(Body::Chunked, most);
+            let mut framing = BodyFraming::of(Body::Chunked, most);
             let mut taken = 0;
             for part in bytes.as_bytes().chunks(step) {
-                taken += remainder.advance(part)?;
+                taken += framing.advance(part)?;
             }
-            Ok((taken, remainder == BodyFraming::Nothing))
+            Ok((taken, framing == BodyFraming::Nothing))
         };
         let whole = walk(bytes.len());
         for step in 1..8 {
@@ -223,16 +226,16 @@ mod tests {
             "00000005\r\n0\r\n\r\n\r\nA\r\n0123456789\r\n000\r\n\r\n",
             "1;a=b;c=\"d\"\r\nx\r\n0;\r\nX-Sum: 1\r\nY:\r\n\r\n",
         ] {
-            assert_eq!(follow(body, u64::MAX), Ok((body.len(), true)), "{body:?}");
-            assert_eq!(follow(&format!("{body}GET / "), u64::MAX), Ok((body.len(), true)), "{body:?}");
+            assert_eq!(advance(body, u64::MAX), Ok((body.len(), true)), "{body:?}");
+            assert_eq!(advance(&format!("{body}GET / "), u64::MAX), Ok((body.len(), true)), "{body:?}");
             for part in (1..body.len()).map(|length| body.get(..length).unwrap()) {
-                assert_eq!(follow(part, u64::MAX), Ok((part.len(), false)), "{part:?}");
+                assert_eq!(advance(part, u64::MAX), Ok((part.len(), false)), "{part:?}");
             }
         }
     }
 
     #[test]
-    fn what_can_be_read_otherwise_is_refused() {
+    fn chunks_that_could_be_read_in_another_way_are_rejected() {
         for body in [
             "\r\n",
             "x",
@@ -262,27 +265,27 @@ mod tests {
             "0\r\nX: \x01",
             "0\r\nX: y\r\n z\r\n",
         ] {
-            assert_eq!(follow(body, u64::MAX), Err(BodyError::Framing), "{body:?}");
+            assert_eq!(advance(body, u64::MAX), Err(BodyError::Framing), "{body:?}");
         }
-        assert_eq!(follow(&format!("5;{}", "x".repeat(4097)), u64::MAX), Err(BodyError::Framing));
-        assert_eq!(follow(&format!("0\r\nX: {}", "x".repeat(8192)), u64::MAX), Err(BodyError::Framing));
-        assert_eq!(follow(&format!("1;{}\r\nx\r\n", "x".repeat(100)).repeat(41), u64::MAX), Err(BodyError::Framing));
+        assert_eq!(advance(&format!("5;{}", "x".repeat(4097)), u64::MAX), Err(BodyError::Framing));
+        assert_eq!(advance(&format!("0\r\nX: {}", "x".repeat(8192)), u64::MAX), Err(BodyError::Framing));
+        assert_eq!(advance(&format!("1;{}\r\nx\r\n", "x".repeat(100)).repeat(41), u64::MAX), Err(BodyError::Framing));
     }
 
     #[test]
-    fn a_body_is_as_long_as_it_may_be_and_no_longer() {
+    fn a_body_may_be_as_long_as_the_limit_and_no_longer() {
         let body = "3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n";
-        assert_eq!(follow(body, 6), Ok((body.len(), true)));
-        assert_eq!(follow(body, 5), Err(BodyError::TooLong));
-        assert_eq!(follow("6\r\n", 5), Err(BodyError::TooLong));
-        assert_eq!(follow("0\r\n\r\n", 0), Ok((5, true)));
+        assert_eq!(advance(body, 6), Ok((body.len(), true)));
+        assert_eq!(advance(body, 5), Err(BodyError::TooLong));
+        assert_eq!(advance("6\r\n", 5), Err(BodyError::TooLong));
+        assert_eq!(advance("0\r\n\r\n", 0), Ok((5, true)));
     }
 
     #[test]
-    fn a_length_is_followed_to_its_last_byte() {
-        let mut remainder = BodyFraming::of(Body::Length(5), u64::MAX);
-        assert_eq!((remainder.readable(3), remainder.readable(9)), (3, 5));
-        assert_eq!((remainder.advance(b"hel"), remainder.advance(b"loGET")), (Ok(3), Ok(2)));
-        assert_eq!((remainder, remainder.advance(b"GET")), (BodyFraming::Nothing, Ok(0)));
+    fn a_body_with_a_length_ends_with_its_last_byte() {
+        let mut framing = BodyFraming::of(Body::Length(5), u64::MAX);
+        assert_eq!((framing.readable(3), framing.readable(9)), (3, 5));
+        assert_eq!((framing.advance(b"hel"), framing.advance(b"loGET")), (Ok(3), Ok(2)));
+        assert_eq!((framing, framing.advance(b"GET")), (BodyFraming::Nothing, Ok(0)));
     }
 }

@@ -62,7 +62,7 @@ pub async fn wait_for_first_byte(
 pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, clock: &Clock) -> HeadRead {
     let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
     let mut parser = HeadParser::default();
-    let parse = |parser: &mut HeadParser, stream: &mut DownstreamStream| match parser.scan(stream.unparsed(), &size) {
+    let parse = |parser: &mut HeadParser, stream: &mut DownstreamStream| match parser.parse(stream.unparsed(), &size) {
         Ok(head) => match head?.body {
             Body::Length(length) if bounds.body_bytes.is_some_and(|most| length > most) => {
                 Some(Err(HeadRejection::BodyTooLong))

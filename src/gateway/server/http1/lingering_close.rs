@@ -1,7 +1,7 @@
-//! Closes a connection on which the client is still sending, so that it can read what it was answered.
+//! Lingering close: closes a connection on which the client is still sending, so that it can read its response.
 //!
 //! Closing with bytes unread resets the connection, and a reset discards what the client has not read yet. So our side is
-//! closed first, and what comes is read for a while and thrown away (RFC 9112, section 9.6).
+//! closed first, and what arrives is read for a while and discarded (RFC 9112, section 9.6).
 
 use std::future::poll_fn;
 use std::io;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use crate::base::time;
 
 const LONGEST: Duration = Duration::from_secs(2);
-/// What a client on a good line sends in that time.
+/// In bytes: what a client with a fast connection sends in that time.
 const MOST: usize = 64 << 20;
 
 pub async fn linger(mut stream: Stream) {
@@ -24,9 +24,9 @@ pub async fn linger(mut stream: Stream) {
         stream.shutdown().await?;
         let mut left = MOST;
         while left > 0 {
-            match throw_away(&mut stream).await? {
+            match discard(&mut stream).await? {
                 0 => break,
-                thrown => left = left.saturating_sub(thrown),
+                discarded => left = left.saturating_sub(discarded),
             }
         }
         Ok::<_, io::Error>(())
@@ -34,8 +34,8 @@ pub async fn linger(mut stream: Stream) {
     let _ = time::timeout(LONGEST, closing).await;
 }
 
-/// Reads once, in a buffer that is not kept in between.
-async fn throw_away(stream: &mut Stream) -> io::Result<usize> {
+/// Reads once, into a buffer that is not kept between reads.
+async fn discard(stream: &mut Stream) -> io::Result<usize> {
     poll_fn(|cx| {
         let mut space = [const { MaybeUninit::<u8>::uninit() }; 16 << 10];
         let mut part = ReadBuf::uninit(&mut space);

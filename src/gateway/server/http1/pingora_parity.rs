@@ -1,4 +1,4 @@
-//! Holds that Pingora reads what passes the front door, and reads it in the same way.
+//! Differential tests: Pingora accepts every request that our parsers accept, and reads it in the same way.
 
 use std::io::Cursor;
 
@@ -10,7 +10,7 @@ use super::request_head::{Body, Head, HeadParser, Size};
 
 const SIZE: Size = Size { bytes: 64 << 10, fields: 100, target: 8 << 10 };
 
-/// Heads that are good, or nearly.
+/// Heads that are valid, or nearly.
 fn head() -> impl Strategy<Value = Vec<u8>> {
     const METHODS: &[&str] = &["GET", "POST", "OPTIONS", "get", "M-SEARCH", "", "G T"];
     const TARGETS: &[&str] =
@@ -59,9 +59,9 @@ fn head() -> impl Strategy<Value = Vec<u8>> {
             bytes.extend_from_slice(b"\r\n");
         }
         bytes.extend_from_slice(b"\r\n");
-        for (place, byte) in changes {
-            let place = place.index(bytes.len());
-            bytes[place] = byte;
+        for (index, byte) in changes {
+            let index = index.index(bytes.len());
+            bytes[index] = byte;
         }
         bytes
     })
@@ -75,30 +75,30 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn a_judgement_hangs_on_bytes_and_not_on_how_they_came(head in head(), sizes in prop::collection::vec(1usize..40, 1..8)) {
+    fn the_result_depends_on_the_bytes_and_not_on_how_they_were_split(head in head(), sizes in prop::collection::vec(1usize..40, 1..8)) {
         let size = Size { bytes: 120, fields: 4, target: 12 };
-        let whole = HeadParser::default().scan(&head, &size);
-        let (mut scanner, mut come) = (HeadParser::default(), 0);
+        let whole = HeadParser::default().parse(&head, &size);
+        let (mut parser, mut arrived) = (HeadParser::default(), 0);
         for step in sizes.iter().cycle() {
-            come = (come + step).min(head.len());
-            let judged = scanner.scan(&head[..come], &size);
-            if judged != Ok(None) || come == head.len() {
-                prop_assert_eq!(judged, whole);
+            arrived = (arrived + step).min(head.len());
+            let parsed = parser.parse(&head[..arrived], &size);
+            if parsed != Ok(None) || arrived == head.len() {
+                prop_assert_eq!(parsed, whole);
                 break;
             }
         }
     }
 
     #[test]
-    fn pingora_reads_every_head_that_passes_and_finds_the_same_body(head in head(), behind in prop::collection::vec(any::<u8>(), 0..9)) {
-        let Ok(Some(Head { length, body })) = HeadParser::default().scan(&[&head[..], &behind].concat(), &SIZE) else { return Ok(()) };
+    fn pingora_reads_every_accepted_head_and_finds_the_same_body(head in head(), rest in prop::collection::vec(any::<u8>(), 0..9)) {
+        let Ok(Some(Head { length, body })) = HeadParser::default().parse(&[&head[..], &rest].concat(), &SIZE) else { return Ok(()) };
         let lines = head[..length].split(|byte| *byte == b'\n').count() - 3;
         runtime().block_on(async {
             let mut session = ServerSession::new_http1(Box::new(Cursor::new(head[..length].to_vec())));
             prop_assert!(matches!(session.read_request().await, Ok(true)));
             let request = session.req_header();
             prop_assert_eq!(request.headers.len(), lines);
-            // A target that Pingora has had to mend would not be found in what came.
+            // A target that Pingora has rewritten would not be found in the head.
             let target = request.raw_path().to_vec();
             prop_assert!(head.windows(target.len()).any(|window| window == target));
             let framed = ["content-length", "transfer-encoding"].map(|name| request.headers.get(name).cloned());
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn pingora_takes_chunks_apart_that_pass_and_ends_where_they_do(
+    fn pingora_decodes_every_accepted_body_in_chunks_and_finds_the_same_end(
         chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..30), 0..5),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..2),
         trailer in prop::sample::select(vec!["", "X: y\r\n", "X: y\r\nZ:\r\n"]),
@@ -124,13 +124,13 @@ proptest! {
             bytes.extend_from_slice(b"\r\n");
         }
         bytes.extend_from_slice(format!("0\r\n{trailer}\r\n").as_bytes());
-        for (place, byte) in &changes {
-            let place = place.index(bytes.len());
-            bytes[place] = *byte;
+        for (index, byte) in &changes {
+            let index = index.index(bytes.len());
+            bytes[index] = *byte;
         }
-        let mut remainder = BodyFraming::of(Body::Chunked, u64::MAX);
-        let Ok(length) = remainder.advance(&bytes) else { return Ok(()) };
-        if remainder != BodyFraming::Nothing {
+        let mut framing = BodyFraming::of(Body::Chunked, u64::MAX);
+        let Ok(length) = framing.advance(&bytes) else { return Ok(()) };
+        if framing != BodyFraming::Nothing {
             return Ok(());
         }
         let request = [b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", &bytes[..length]].concat();

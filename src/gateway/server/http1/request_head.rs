@@ -1,8 +1,8 @@
-//! Judges the head of an HTTP/1.x request as its bytes arrive: what passes can be read in one way only.
+//! Parses the head of an HTTP/1.x request as its bytes arrive. A head that is accepted can be read in one way only.
 //!
-//! Bytes in, and out comes a head, that it is not whole yet, or what is wrong with it. The judgement hangs on the bytes
-//! alone, never on how they were split. What passes is less than what Pingora accepts, so that nothing is refused for its
-//! form behind this door, where it would have been charged.
+//! The result is a head, that it is not complete yet, or an error. It depends on the bytes alone, never on how they were
+//! split. Less is accepted than Pingora accepts, so that no request is rejected for its syntax after this, when it would have
+//! been charged already.
 
 use memchr::memchr;
 
@@ -11,13 +11,13 @@ use super::syntax::{content_length, is_authority, is_target, is_token, is_value}
 /// How large a head may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// With the request line and the empty line.
+    /// In all, with the request line and the empty line.
     pub bytes: usize,
     pub fields: usize,
     pub target: usize,
 }
 
-/// A head without fault: the first `length` bytes.
+/// A valid head: the first `length` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     pub length: usize,
@@ -28,10 +28,10 @@ pub struct Head {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     Nothing,
-    /// So many bytes, at least one.
+    /// This many bytes, at least one.
     Length(u64),
     Chunked,
-    /// A WebSocket is asked for: no byte that follows begins a request.
+    /// The client wants a WebSocket: no byte that follows begins a request.
     Tunnel,
 }
 
@@ -39,7 +39,7 @@ pub enum Body {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
     Malformed(&'static str),
-    /// A method that is never passed on.
+    /// A method that is never forwarded.
     Method,
     TargetTooLong,
     TooLarge(&'static str),
@@ -55,25 +55,25 @@ impl HeadError {
         }
     }
 
-    /// In our words, without any of the client's.
+    /// For the log. Contains no bytes of the client's.
     pub fn detail(self) -> &'static str {
         match self {
             HeadError::Malformed(detail) | HeadError::TooLarge(detail) => detail,
-            HeadError::Method => "method is not passed on",
+            HeadError::Method => "method is not forwarded",
             HeadError::TargetTooLong => "target too long",
         }
     }
 }
 
-type Judgement<T> = Result<T, HeadError>;
+type Result<T> = std::result::Result<T, HeadError>;
 
 const LONGEST_METHOD: usize = 32;
-/// What a field's name can be for the `http` crate, and more than enough.
+/// Less than what the `http` crate accepts, and more than any field has.
 const LONGEST_NAME: usize = 1024;
-/// Of what `Connection` names, in all of its lines together: Pingora's bound.
+/// Options of `Connection`, in all of its lines together: Pingora's bound.
 const MOST_OPTIONS: usize = 9;
 
-/// What `Connection` must not have taken off on the way: with another field of these, or none, it is another message.
+/// Fields that `Connection` must not have removed on the way: with another one of these, or none, the message is another.
 const ESSENTIAL: [&[u8]; 12] = [
     b"host",
     b"content-length",
@@ -89,23 +89,23 @@ const ESSENTIAL: [&[u8]; 12] = [
     b"x-request-id",
 ];
 
-/// Where in the bytes something lies.
+/// Begin and end of a part of the bytes.
 type Span = (usize, usize);
 
-/// What has been read of one head. Every call is given all bytes since its first.
+/// What has been read of one head. Every call gets all bytes since its first.
 #[derive(Debug, Default)]
 pub struct HeadParser {
     /// How long the method is; 0 before it is known.
     method: usize,
-    /// Where the line begins that is being read; 0 is the request line.
+    /// Where the current line begins; 0 for the request line.
     line: usize,
-    /// Before here no line ends.
+    /// Up to here no further line end was found.
     searched: usize,
     version: Version,
     fields: usize,
     hosts: usize,
     host: Span,
-    /// Of a target in absolute form.
+    /// The authority of a target in absolute form.
     authority: Option<Span>,
     length: Option<u64>,
     chunked: bool,
@@ -120,7 +120,7 @@ enum Version {
     Http11,
 }
 
-/// What the first `Upgrade` asks for. Pingora takes all others off.
+/// The protocol in the first `Upgrade`. Pingora removes all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Upgrade {
     WebSocket,
@@ -128,23 +128,26 @@ enum Upgrade {
 }
 
 impl HeadParser {
-    /// None when more is needed.
-    pub fn scan(&mut self, bytes: &[u8], size: &Size) -> Judgement<Option<Head>> {
-        // First of all, and before the line is whole: TLS and binary protocols are told at once.
+    /// `None` if the head is not complete yet.
+    ///
+    /// # Errors
+    /// As soon as the bytes cannot become a valid head.
+    pub fn parse(&mut self, bytes: &[u8], size: &Size) -> Result<Option<Head>> {
+        // First of all, and before the line is complete: TLS and binary protocols are rejected at once.
         if self.method == 0 {
             let Some(method) = method(bytes)? else { return Ok(None) };
             self.method = method;
         }
         loop {
-            // Looked at before the line itself: whether it has come or not, the same bytes are too many.
-            let (last, flaw) = self.bound(size);
+            // Checked before the line itself: whether its end has arrived or not, the same bytes are too many.
+            let (last, error) = self.line_limit(size);
             let Some(found) = bytes.get(self.searched..).and_then(|rest| memchr(b'\n', rest)) else {
                 self.searched = bytes.len();
-                return if bytes.len() > last { Err(flaw) } else { Ok(None) };
+                return if bytes.len() > last { Err(error) } else { Ok(None) };
             };
             let end = self.searched + found;
             if end > last {
-                return Err(flaw);
+                return Err(error);
             }
             let begin = self.line;
             let line = bytes.get(begin..end).and_then(|line| line.strip_suffix(b"\r"));
@@ -161,15 +164,15 @@ impl HeadParser {
         }
     }
 
-    /// Where the line that is being read may end at the latest, and what is wrong when it does not.
-    fn bound(&self, size: &Size) -> (usize, HeadError) {
+    /// Where the current line has to end at the latest, and the error if it does not.
+    fn line_limit(&self, size: &Size) -> (usize, HeadError) {
         let whole = (size.bytes.saturating_sub(1), HeadError::TooLarge("head too large"));
         // The method, a space, the target, the version with its space, CR.
         let request_line = self.method + 1 + size.target + 9 + 1;
         if self.line == 0 && request_line < whole.0 { (request_line, HeadError::TargetTooLong) } else { whole }
     }
 
-    fn request_line(&mut self, line: &[u8], size: &Size) -> Judgement<()> {
+    fn request_line(&mut self, line: &[u8], size: &Size) -> Result<()> {
         let target_at = self.method + 1;
         let rest = line.get(target_at..).ok_or(HeadError::Malformed("no target"))?;
         let end = rest.iter().position(|byte| !is_target(*byte)).ok_or(HeadError::Malformed("no version"))?;
@@ -202,12 +205,12 @@ impl HeadParser {
         Ok(())
     }
 
-    fn field(&mut self, line: &[u8], begin: usize, size: &Size) -> Judgement<()> {
+    fn field(&mut self, line: &[u8], begin: usize, size: &Size) -> Result<()> {
         self.fields += 1;
         if self.fields > size.fields {
             return Err(HeadError::TooLarge("too many fields"));
         }
-        // A line that goes on with the one before it begins with a space, and so has no name.
+        // A line that continues the one before it begins with a space, and so has no name.
         let colon =
             line.iter().position(|byte| !is_token(*byte)).ok_or(HeadError::Malformed("field without a colon"))?;
         let (name, value) = match line.split_at_checked(colon) {
@@ -217,7 +220,7 @@ impl HeadParser {
         if colon > LONGEST_NAME {
             return Err(HeadError::TooLarge("field name too long"));
         }
-        // Without an early exit, which would keep it from looking at many bytes at once.
+        // Without an early exit, which would keep the compiler from checking many bytes at once.
         if value.iter().fold(false, |bad, byte| bad | !is_value(*byte)) {
             return Err(HeadError::Malformed("control byte in a field"));
         }
@@ -253,7 +256,7 @@ impl HeadParser {
         Ok(())
     }
 
-    fn connection(&mut self, value: &[u8]) -> Judgement<()> {
+    fn connection(&mut self, value: &[u8]) -> Result<()> {
         let options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|option| !option.is_empty());
         for option in options {
             self.options += 1;
@@ -267,9 +270,9 @@ impl HeadParser {
         Ok(())
     }
 
-    fn finish(&self, bytes: &[u8], length: usize) -> Judgement<Head> {
-        let old = self.version == Version::Http10;
-        if self.hosts > 1 || (self.hosts == 0 && !old) {
+    fn finish(&self, bytes: &[u8], length: usize) -> Result<Head> {
+        let http10 = self.version == Version::Http10;
+        if self.hosts > 1 || (self.hosts == 0 && !http10) {
             return Err(HeadError::Malformed("not exactly one Host"));
         }
         if let Some((begin, end)) = self.authority
@@ -278,11 +281,11 @@ impl HeadParser {
         {
             return Err(HeadError::Malformed("target and Host differ"));
         }
-        let tunnel = self.upgrade == Some(Upgrade::WebSocket) && !old;
+        let tunnel = self.upgrade == Some(Upgrade::WebSocket) && !http10;
         let body = match (self.length, self.chunked) {
             (Some(_), true) => return Err(HeadError::Malformed("Content-Length with Transfer-Encoding")),
-            (None, true) if old => return Err(HeadError::Malformed("Transfer-Encoding in HTTP/1.0")),
-            // Where it ends could not be told any more, once the protocol has changed.
+            (None, true) if http10 => return Err(HeadError::Malformed("Transfer-Encoding in HTTP/1.0")),
+            // Once the protocol has changed, the end of the body could not be found any more.
             (Some(1..), _) | (None, true) if tunnel => return Err(HeadError::Malformed("upgrade with a body")),
             (None, true) => Body::Chunked,
             (Some(length @ 1..), false) => Body::Length(length),
@@ -293,8 +296,8 @@ impl HeadParser {
     }
 }
 
-/// How long the method is that bytes begin with; none when more is needed.
-fn method(bytes: &[u8]) -> Judgement<Option<usize>> {
+/// The length of the method at the beginning of `bytes`; `None` if it is not complete yet.
+fn method(bytes: &[u8]) -> Result<Option<usize>> {
     let Some(end) = bytes.iter().take(LONGEST_METHOD + 1).position(|byte| !is_token(*byte)) else {
         return if bytes.len() <= LONGEST_METHOD { Ok(None) } else { Err(HeadError::Malformed("no method")) };
     };
@@ -311,28 +314,28 @@ mod tests {
 
     const SIZE: Size = Size { bytes: 1024, fields: 5, target: 100 };
 
-    fn judge(head: impl AsRef<[u8]>) -> Judgement<Option<Head>> {
-        HeadParser::default().scan(head.as_ref(), &SIZE)
+    fn parse(head: impl AsRef<[u8]>) -> Result<Option<Head>> {
+        HeadParser::default().parse(head.as_ref(), &SIZE)
     }
 
-    /// Holds what follows a good head, also when something does.
+    /// Checks what follows a valid head, also when bytes do.
     #[track_caller]
     fn check(head: &str, body: Body) {
         let whole = Ok(Some(Head { length: head.len(), body }));
-        assert_eq!(judge(head), whole, "{head}");
-        assert_eq!(judge(format!("{head}GET \r\n\n")), whole, "{head}");
+        assert_eq!(parse(head), whole, "{head}");
+        assert_eq!(parse(format!("{head}GET \r\n\n")), whole, "{head}");
         for length in 0..head.len() {
-            assert_eq!(judge(&head.as_bytes()[..length]), Ok(None), "{length} of {head}");
+            assert_eq!(parse(&head.as_bytes()[..length]), Ok(None), "{length} of {head}");
         }
     }
 
     #[track_caller]
-    fn refuse(head: &str, status: u16) {
-        assert_eq!(judge(head).map_err(HeadError::status), Err(status), "{head}");
+    fn reject(head: &str, status: u16) {
+        assert_eq!(parse(head).map_err(HeadError::status), Err(status), "{head}");
     }
 
     #[test]
-    fn a_head_says_what_follows_it() {
+    fn a_head_determines_what_follows_it() {
         check("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Body::Nothing);
         check("GET / HTTP/1.0\r\n\r\n", Body::Nothing);
         check("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", Body::Nothing);
@@ -349,30 +352,30 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_met_exactly() {
+    fn limits_are_met_exactly() {
         let target = |length: usize| format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(length - 1));
         check(&target(100), Body::Nothing);
-        refuse(&target(101), 414);
-        refuse(target(101).get(..117).unwrap(), 414);
+        reject(&target(101), 414);
+        reject(target(101).get(..117).unwrap(), 414);
         let bytes = |length: usize| format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(length - 32));
         check(&bytes(1024), Body::Nothing);
-        refuse(&bytes(1025), 431);
-        refuse(bytes(1500).get(..1024).unwrap(), 431);
+        reject(&bytes(1025), 431);
+        reject(bytes(1500).get(..1024).unwrap(), 431);
         let fields = |more: usize| format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(more));
         check(&fields(4), Body::Nothing);
-        refuse(&fields(5), 431);
+        reject(&fields(5), 431);
     }
 
     #[test]
-    fn what_is_wrong_first_counts() {
+    fn the_first_error_counts() {
         let long = "x".repeat(2000);
-        refuse(&format!("GET /{long}"), 414);
-        refuse(&format!("G(T /{long}"), 400);
-        refuse(&format!("{long} / HTTP/1.1\r\n"), 400);
-        refuse(&format!("TRACE /{long}"), 405);
-        refuse(&format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}"), 431);
-        refuse(&format!("GET / HTTP/1.1\r\nHost: a\nX: {long}"), 400);
-        refuse("\x16\x03\x01", 400);
-        refuse("CONNECT a:443 ", 405);
+        reject(&format!("GET /{long}"), 414);
+        reject(&format!("G(T /{long}"), 400);
+        reject(&format!("{long} / HTTP/1.1\r\n"), 400);
+        reject(&format!("TRACE /{long}"), 405);
+        reject(&format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}"), 431);
+        reject(&format!("GET / HTTP/1.1\r\nHost: a\nX: {long}"), 400);
+        reject("\x16\x03\x01", 400);
+        reject("CONNECT a:443 ", 405);
     }
 }

@@ -1,4 +1,4 @@
-//! Knows which bytes may stand where in a head, and what hosts and lengths look like.
+//! The syntax of the parts of a head: which bytes each may have, and what hosts and lengths look like.
 
 use std::net::Ipv6Addr;
 
@@ -7,27 +7,27 @@ use crate::base::split::around;
 
 /// RFC 9110, section 5.6.2.
 const TOKEN: ByteSet = ByteSet::letters_digits_and(b"!#$%&'*+-.^_`|~");
-/// RFC 3986 and what browsers send beside it; not what the `http` crate, and so Pingora, refuses in a path or a query.
+/// RFC 3986 and what browsers send besides; without what the `http` crate, and so Pingora, rejects in a path or a query.
 const TARGET: ByteSet = ByteSet::letters_digits_and(b"!$%&'()*+,-./:;=?@[\\]^_{|}~").and_beyond_ascii();
 /// A name or an IPv4 address (RFC 3986, section 3.2.2).
 const NAME: ByteSet = ByteSet::letters_digits_and(b"!$&'()*+,-.;=_~");
 
-/// Of a method, a field's name, an option.
+/// Whether a byte may occur in a method, the name of a field, or an option.
 pub fn is_token(byte: u8) -> bool {
     TOKEN.has(byte)
 }
 
-/// Whether a byte may stand in a field's value: no control byte but the tab (RFC 9110, section 5.5).
+/// Whether a byte may occur in the value of a field: no control byte but the tab (RFC 9110, section 5.5).
 pub fn is_value(byte: u8) -> bool {
     (byte >= 0x20 || byte == b'\t') && byte != 0x7f
 }
 
-/// Of a target, in its path and in its query.
+/// Whether a byte may occur in a target, in its path and in its query.
 pub fn is_target(byte: u8) -> bool {
     TARGET.has(byte)
 }
 
-/// A host, and a port behind a colon if there is one. No user, and no host that is nothing.
+/// Whether these are a host and perhaps a port after a colon. A user or an empty host is invalid.
 pub fn is_authority(bytes: &[u8]) -> bool {
     let colon = bytes.iter().rposition(|byte| matches!(byte, b':' | b']')).filter(|at| bytes.get(*at) == Some(&b':'));
     let (host, port) = colon.and_then(|at| around(bytes, at)).unwrap_or((bytes, b""));
@@ -41,7 +41,7 @@ pub fn is_authority(bytes: &[u8]) -> bool {
     host && port.len() <= 5 && port.iter().all(u8::is_ascii_digit)
 }
 
-/// Digits alone, and no more of them than every reader can hold.
+/// The value of a length that consists of digits, at most as many as every parser can hold.
 pub fn content_length(digits: &[u8]) -> Option<u64> {
     let plain = (1..=18).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     plain.then(|| digits.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0')))
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_digits_that_every_reader_can_hold() {
+    fn a_length_is_digits_that_every_parser_can_hold() {
         for (text, length) in [("0", 0), ("007", 7), ("999999999999999999", 999_999_999_999_999_999)] {
             assert_eq!(content_length(text.as_bytes()), Some(length));
         }

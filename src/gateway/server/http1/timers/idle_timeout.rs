@@ -1,4 +1,4 @@
-//! Knows when nothing has been said for too long between two requests, and when the process leaves meanwhile.
+//! Ends a connection between two requests: after the idle timeout, or when the process leaves.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,25 +7,26 @@ use super::poll_on_wake::PollOnWake;
 use super::reusable_timer::ReusableTimer;
 use crate::base::time::{Clock, Timestamp};
 
-/// What ends a connection between requests. Both are asked for at every request, and live as long as the connection.
-pub struct IdleTimeout<L> {
-    leaving: L,
-    left: PollOnWake,
-    alarm: ReusableTimer,
+/// Both ends are polled with every request, and live as long as the connection.
+pub struct IdleTimeout<S> {
+    shutdown: S,
+    shutdown_woken: PollOnWake,
+    timer: ReusableTimer,
 }
 
-impl<L: Future<Output = ()> + Unpin> IdleTimeout<L> {
-    pub fn new(leaving: L) -> IdleTimeout<L> {
-        IdleTimeout { leaving, left: PollOnWake::default(), alarm: ReusableTimer::coarse() }
+impl<S: Future<Output = ()> + Unpin> IdleTimeout<S> {
+    /// `shutdown` ends when the process leaves.
+    pub fn new(shutdown: S) -> IdleTimeout<S> {
+        IdleTimeout { shutdown, shutdown_woken: PollOnWake::default(), timer: ReusableTimer::coarse() }
     }
 
-    /// Ready once the process leaves, or when it is `end`. Not to be asked again after that.
-    pub fn poll(&mut self, end: Timestamp, clock: &Clock, cx: &mut Context<'_>) -> Poll<()> {
-        let leaving = Pin::new(&mut self.leaving);
-        if self.left.poll(cx, |cx| leaving.poll(cx)).is_ready() {
+    /// Ready once the process leaves, or at `deadline`. Must not be polled again after that.
+    pub fn poll(&mut self, deadline: Timestamp, clock: &Clock, cx: &mut Context<'_>) -> Poll<()> {
+        let shutdown = Pin::new(&mut self.shutdown);
+        if self.shutdown_woken.poll(cx, |cx| shutdown.poll(cx)).is_ready() {
             return Poll::Ready(());
         }
-        self.alarm.poll(end, clock, cx)
+        self.timer.poll(deadline, clock, cx)
     }
 }
 
@@ -35,16 +36,16 @@ mod tests {
     use std::time::Duration;
 
     use pingora::server::ShutdownWatch;
-    use tokio::sync::watch;
+    use tokio::sync::watch::channel;
     use tokio::task::yield_now;
 
     use super::*;
 
     const FAR: Timestamp = Timestamp(3_600_000_000);
 
-    fn quiet(news: &ShutdownWatch) -> IdleTimeout<impl Future<Output = ()> + Unpin + Send + use<>> {
-        let mut leaving = news.clone();
-        IdleTimeout::new(Box::pin(async move { drop(leaving.wait_for(|leaving| *leaving).await) }))
+    fn idle_timeout(watch: &ShutdownWatch) -> IdleTimeout<impl Future<Output = ()> + Unpin + Send + use<>> {
+        let mut watch = watch.clone();
+        IdleTimeout::new(Box::pin(async move { drop(watch.wait_for(|leaves| *leaves).await) }))
     }
 
     async fn settle() {
@@ -54,37 +55,37 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_has_asked_often_hears_who_leaves_and_nothing_else() {
-        let (leave, news) = watch::channel(false);
-        let mut quiet = quiet(&news);
-        let asking = tokio::spawn(async move {
+    async fn a_shutdown_wakes_a_task_that_has_polled_often_and_no_other_news_does() {
+        let (leave, watch) = channel(false);
+        let mut idle = idle_timeout(&watch);
+        let polling = tokio::spawn(async move {
             let clock = Clock::manual(Timestamp(0));
             for _ in 0..3 {
-                assert!(poll_fn(|cx| Poll::Ready(quiet.poll(FAR, &clock, cx))).await.is_pending());
+                assert!(poll_fn(|cx| Poll::Ready(idle.poll(FAR, &clock, cx))).await.is_pending());
             }
-            poll_fn(|cx| quiet.poll(FAR, &clock, cx)).await;
+            poll_fn(|cx| idle.poll(FAR, &clock, cx)).await;
         });
         settle().await;
         leave.send(false).unwrap();
         settle().await;
-        assert!(!asking.is_finished());
+        assert!(!polling.is_finished());
         leave.send(true).unwrap();
-        tokio::time::timeout(Duration::from_secs(5), asking).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(5), polling).await.unwrap().unwrap();
     }
 
     #[tokio::test]
     async fn the_task_that_asked_last_is_woken() {
-        let (leave, news) = watch::channel(false);
-        let mut quiet = quiet(&news);
+        let (leave, watch) = channel(false);
+        let mut idle = idle_timeout(&watch);
         let first = tokio::spawn(async move {
             let clock = Clock::manual(Timestamp(0));
-            assert!(poll_fn(|cx| Poll::Ready(quiet.poll(FAR, &clock, cx))).await.is_pending());
-            quiet
+            assert!(poll_fn(|cx| Poll::Ready(idle.poll(FAR, &clock, cx))).await.is_pending());
+            idle
         });
-        let mut quiet = first.await.unwrap();
+        let mut idle = first.await.unwrap();
         let second = tokio::spawn(async move {
             let clock = Clock::manual(Timestamp(0));
-            poll_fn(|cx| quiet.poll(FAR, &clock, cx)).await;
+            poll_fn(|cx| idle.poll(FAR, &clock, cx)).await;
         });
         settle().await;
         leave.send(true).unwrap();
@@ -92,10 +93,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_comes_when_the_process_leaves_already_is_told_so() {
-        let (leave, news) = watch::channel(false);
+    async fn a_process_that_is_leaving_already_ends_the_first_poll() {
+        let (leave, watch) = channel(false);
         leave.send(true).unwrap();
         let clock = Clock::manual(Timestamp(0));
-        assert!(poll_fn(|cx| Poll::Ready(quiet(&news).poll(FAR, &clock, cx))).await.is_ready());
+        assert!(poll_fn(|cx| Poll::Ready(idle_timeout(&watch).poll(FAR, &clock, cx))).await.is_ready());
     }
 }

@@ -1,47 +1,48 @@
-//! Asks what a task waits for only when it has called.
+//! Polls a future only if its own waker has been called since the last poll.
 //!
-//! A task that waits for several things asks each of them whenever one has called, and a connection does so several times for
-//! every request. Most have not: to see that here is one look, to ask them is a lock and a list each.
+//! A task that waits for several futures polls each of them whenever one wakes it, and a connection does so several times
+//! for every request. Most have nothing new: to see that costs one load here, to poll them a lock and a list each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// For one thing that is waited for.
+/// For one future.
 #[derive(Debug, Default)]
 pub struct PollOnWake(Option<(Arc<WakeFlag>, Waker)>);
 
 #[derive(Debug)]
 struct WakeFlag {
-    rung: AtomicBool,
+    woken: AtomicBool,
     task: Waker,
 }
 
 impl PollOnWake {
-    /// What it answers now. Who asks it past this has to say so with [`PollOnWake::rearm`].
-    pub fn poll<T>(&mut self, cx: &mut Context<'_>, ask: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
-        let kept = self.0.take().filter(|(bell, _)| bell.task.will_wake(cx.waker()));
-        let (bell, waker) = self.0.insert(kept.unwrap_or_else(|| {
-            let bell = Arc::new(WakeFlag { rung: AtomicBool::new(true), task: cx.waker().clone() });
-            (Arc::clone(&bell), Waker::from(bell))
+    /// Polls the future with `poll`, or returns `Pending` if it has not woken the task. A caller that polls the future elsewhere
+    /// has to call [`PollOnWake::rearm`] then.
+    pub fn poll<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+        let current = self.0.take().filter(|(flag, _)| flag.task.will_wake(cx.waker()));
+        let (flag, waker) = self.0.insert(current.unwrap_or_else(|| {
+            let flag = Arc::new(WakeFlag { woken: AtomicBool::new(true), task: cx.waker().clone() });
+            (Arc::clone(&flag), Waker::from(flag))
         }));
-        if !bell.rung.load(Ordering::Acquire) {
+        if !flag.woken.load(Ordering::Acquire) {
             return Poll::Pending;
         }
-        // Before it is asked: a call that comes meanwhile counts.
-        bell.rung.swap(false, Ordering::AcqRel);
-        let answer = ask(&mut Context::from_waker(waker));
-        if answer.is_ready() {
-            // What has answered calls nobody.
-            bell.rung.store(true, Ordering::Release);
+        // Before the poll: a wake during it counts.
+        flag.woken.swap(false, Ordering::AcqRel);
+        let polled = poll(&mut Context::from_waker(waker));
+        if polled.is_ready() {
+            // A future that is ready wakes nothing any more.
+            flag.woken.store(true, Ordering::Release);
         }
-        answer
+        polled
     }
 
-    /// It calls somebody else now, or is another thing.
+    /// Has the next poll reach the future: another waker has been registered with it, or it is another future.
     pub fn rearm(&self) {
-        if let Some((bell, _)) = &self.0 {
-            bell.rung.store(true, Ordering::Release);
+        if let Some((flag, _)) = &self.0 {
+            flag.woken.store(true, Ordering::Release);
         }
     }
 }
@@ -52,7 +53,7 @@ impl Wake for WakeFlag {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.rung.store(true, Ordering::Release);
+        self.woken.store(true, Ordering::Release);
         self.task.wake_by_ref();
     }
 }
@@ -81,10 +82,10 @@ mod tests {
         (Arc::clone(&task), Waker::from(task))
     }
 
-    /// Polls once, for something that would answer so; and the waker with which it was asked, if it was.
-    fn poll(on_call: &mut PollOnWake, by: &Waker, answer: Poll<()>) -> (Poll<()>, Option<Waker>) {
+    /// Polls once a future that would return `answer`; also returns the waker that it was polled with, if it was.
+    fn poll(poll_on_wake: &mut PollOnWake, by: &Waker, answer: Poll<()>) -> (Poll<()>, Option<Waker>) {
         let mut given = None;
-        let polled = on_call.poll(&mut Context::from_waker(by), |cx| {
+        let polled = poll_on_wake.poll(&mut Context::from_waker(by), |cx| {
             given = Some(cx.waker().clone());
             answer
         });
@@ -92,58 +93,58 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_called_is_not_asked_again_and_what_has_is() {
+    fn a_future_is_polled_again_only_after_it_has_woken_the_task() {
         let (woken, task) = task();
-        let mut on_call = PollOnWake::default();
-        let (first, bell) = poll(&mut on_call, &task, Poll::Pending);
+        let mut poll_on_wake = PollOnWake::default();
+        let (first, flag) = poll(&mut poll_on_wake, &task, Poll::Pending);
         assert!(first.is_pending());
-        let bell = bell.expect("was not asked at first");
+        let flag = flag.expect("not polled at first");
         for _ in 0..3 {
-            // It would answer, had it been asked.
-            let (polled, given) = poll(&mut on_call, &task, Poll::Ready(()));
+            // It would be ready if it were polled.
+            let (polled, given) = poll(&mut poll_on_wake, &task, Poll::Ready(()));
             assert!(polled.is_pending() && given.is_none());
         }
-        bell.wake_by_ref();
+        flag.wake_by_ref();
         assert_eq!(woken.0.load(Ordering::SeqCst), 1);
-        let (polled, given) = poll(&mut on_call, &task, Poll::Pending);
+        let (polled, given) = poll(&mut poll_on_wake, &task, Poll::Pending);
         assert!(polled.is_pending() && given.is_some());
-        bell.wake();
-        let (polled, _) = poll(&mut on_call, &task, Poll::Ready(()));
+        flag.wake();
+        let (polled, _) = poll(&mut poll_on_wake, &task, Poll::Ready(()));
         assert!(polled.is_ready());
-        // What has answered is asked anew.
-        assert!(poll(&mut on_call, &task, Poll::Pending).1.is_some());
+        // A future that was ready is polled again.
+        assert!(poll(&mut poll_on_wake, &task, Poll::Pending).1.is_some());
     }
 
     #[test]
-    fn a_call_that_comes_while_it_is_asked_is_not_lost() {
+    fn a_wake_during_the_poll_is_not_lost() {
         let (_, task) = task();
-        let mut on_call = PollOnWake::default();
-        let polled: Poll<()> = on_call.poll(&mut Context::from_waker(&task), |cx| {
+        let mut poll_on_wake = PollOnWake::default();
+        let polled: Poll<()> = poll_on_wake.poll(&mut Context::from_waker(&task), |cx| {
             cx.waker().wake_by_ref();
             Poll::Pending
         });
         assert!(polled.is_pending());
-        assert!(poll(&mut on_call, &task, Poll::Ready(())).0.is_ready());
+        assert!(poll(&mut poll_on_wake, &task, Poll::Ready(())).0.is_ready());
     }
 
     #[test]
-    fn another_task_is_called_and_what_is_another_thing_is_asked() {
+    fn another_task_is_woken_and_another_future_is_polled() {
         let ((first, one), (second, other)) = (task(), task());
-        let mut on_call = PollOnWake::default();
-        assert!(poll(&mut on_call, &one, Poll::Pending).1.is_some());
-        let (_, bell) = poll(&mut on_call, &other, Poll::Pending);
-        bell.expect("was not asked by the other").wake();
+        let mut poll_on_wake = PollOnWake::default();
+        assert!(poll(&mut poll_on_wake, &one, Poll::Pending).1.is_some());
+        let (_, flag) = poll(&mut poll_on_wake, &other, Poll::Pending);
+        flag.expect("not polled by the other task").wake();
         assert_eq!((first.0.load(Ordering::SeqCst), second.0.load(Ordering::SeqCst)), (0, 1));
-        assert!(poll(&mut on_call, &other, Poll::Pending).1.is_some());
-        assert!(poll(&mut on_call, &other, Poll::Pending).1.is_none());
-        on_call.rearm();
-        assert!(poll(&mut on_call, &other, Poll::Pending).1.is_some());
+        assert!(poll(&mut poll_on_wake, &other, Poll::Pending).1.is_some());
+        assert!(poll(&mut poll_on_wake, &other, Poll::Pending).1.is_none());
+        poll_on_wake.rearm();
+        assert!(poll(&mut poll_on_wake, &other, Poll::Pending).1.is_some());
     }
 
-    /// Two threads, with nothing between them but this: the last call is heard, whenever it comes.
+    /// Two threads that share nothing else: the last wake is seen, whenever it happens.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "waits in real time")]
-    fn no_call_of_another_thread_is_lost() {
+    fn no_wake_of_another_thread_is_lost() {
         struct Thread(thread::Thread);
         impl Wake for Thread {
             fn wake(self: Arc<Self>) {
@@ -153,19 +154,19 @@ mod tests {
         let task = Waker::from(Arc::new(Thread(thread::current())));
         let (send, sent) = channel::<(Arc<AtomicBool>, Waker)>();
         let caller = thread::spawn(move || {
-            for (done, bell) in sent {
+            for (done, flag) in sent {
                 done.store(true, Ordering::Release);
-                bell.wake();
+                flag.wake();
             }
         });
-        let mut on_call = PollOnWake::default();
+        let mut poll_on_wake = PollOnWake::default();
         for _ in 0..20_000 {
             let done = Arc::new(AtomicBool::new(false));
             let mut polled = Poll::Pending;
-            let mut asked = false;
+            let mut registered = false;
             while polled.is_pending() {
-                polled = on_call.poll(&mut Context::from_waker(&task), |cx| {
-                    if !std::mem::replace(&mut asked, true) {
+                polled = poll_on_wake.poll(&mut Context::from_waker(&task), |cx| {
+                    if !std::mem::replace(&mut registered, true) {
                         send.send((Arc::clone(&done), cx.waker().clone())).unwrap();
                     }
                     if done.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
@@ -173,7 +174,7 @@ mod tests {
                 if polled.is_pending() {
                     let before = std::time::Instant::now();
                     thread::park_timeout(Duration::from_secs(5));
-                    assert!(before.elapsed() < Duration::from_secs(5), "a call was lost");
+                    assert!(before.elapsed() < Duration::from_secs(5), "a wake was lost");
                 }
             }
         }
