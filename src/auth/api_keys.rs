@@ -30,45 +30,45 @@ pub struct ApiKeys {
     pub on_invalid: OnInvalid,
     /// Where the keys were read, as it can be opened.
     pub file: PathBuf,
-    known: ArcSwap<Keys>,
+    known: ArcSwap<ApiKeySet>,
 }
 
 /// What a request shows for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Presented {
-    Nothing,
+pub enum ApiKeyLookup {
+    Absent,
     Known(Arc<KnownKey>),
     Unknown,
 }
 
 impl ApiKeys {
-    pub fn new(from: Attribute, on_invalid: OnInvalid, file: PathBuf, keys: Keys) -> ApiKeys {
+    pub fn new(from: Attribute, on_invalid: OnInvalid, file: PathBuf, keys: ApiKeySet) -> ApiKeys {
         ApiKeys { from, on_invalid, file, known: ArcSwap::from_pointee(keys) }
     }
 
     /// Whose key this request has. That it has only one has been seen to before.
-    pub fn find(&self, request: &Request<'_>) -> Presented {
+    pub fn find(&self, request: &Request<'_>) -> ApiKeyLookup {
         match self.from.resolve(request) {
-            None => Presented::Nothing,
-            Some(key) if key.len() > LONGEST_KEY => Presented::Unknown,
-            Some(key) => self.known.load().find(&key).map_or(Presented::Unknown, Presented::Known),
+            None => ApiKeyLookup::Absent,
+            Some(key) if key.len() > LONGEST_KEY => ApiKeyLookup::Unknown,
+            Some(key) => self.known.load().find(&key).map_or(ApiKeyLookup::Unknown, ApiKeyLookup::Known),
         }
     }
 
     /// From here on these keys are known, and no others.
-    pub fn replace(&self, keys: Keys) {
+    pub fn replace(&self, keys: ApiKeySet) {
         self.known.store(Arc::new(keys));
     }
 
     /// The keys that are known now.
-    pub fn keys(&self) -> Arc<Keys> {
+    pub fn keys(&self) -> Arc<ApiKeySet> {
         self.known.load_full()
     }
 }
 
 /// A set of keys.
 #[derive(Default)]
-pub struct Keys {
+pub struct ApiKeySet {
     known: HashMap<Fingerprint, Entry>,
     source: [u8; 32],
 }
@@ -79,10 +79,10 @@ struct Entry {
     line: usize,
 }
 
-impl Keys {
+impl ApiKeySet {
     /// A set that is yet to be filled, from this text.
-    pub fn of(source: &[u8]) -> Keys {
-        Keys { known: HashMap::new(), source: Sha256::digest(source).into() }
+    pub fn of(source: &[u8]) -> ApiKeySet {
+        ApiKeySet { known: HashMap::new(), source: Sha256::digest(source).into() }
     }
 
     /// Tells texts apart: a hash of the one that these keys were read from.
@@ -113,9 +113,9 @@ impl Keys {
 }
 
 /// Shows how many there are, and none of them.
-impl fmt::Debug for Keys {
+impl fmt::Debug for ApiKeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({})", self.known.len())
+        write!(f, "ApiKeySet({})", self.known.len())
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_key_is_known_byte_by_byte() {
         let keys = |key: &[u8], id: &str| {
-            let mut keys = Keys::default();
+            let mut keys = ApiKeySet::default();
             keys.add(Fingerprint::of(key), KnownKey { id: id.to_owned(), plan: "gold".to_owned() }, 1).unwrap();
             keys
         };
@@ -203,9 +203,9 @@ mod tests {
             let client = ClientAddress::new("192.0.2.1".parse().unwrap(), 64);
             let request = Request { head: &head, client, claims: None, key: None, route: "", upstream: "" };
             match api_keys.find(&request) {
-                Presented::Nothing => "nothing".to_owned(),
-                Presented::Known(key) => format!("{} {}", key.id, key.plan),
-                Presented::Unknown => "unknown".to_owned(),
+                ApiKeyLookup::Absent => "nothing".to_owned(),
+                ApiKeyLookup::Known(key) => format!("{} {}", key.id, key.plan),
+                ApiKeyLookup::Unknown => "unknown".to_owned(),
             }
         };
         assert_eq!(find(&api_keys, Some(b" k\xe9y-0123456789abcdef ")), "a gold");
@@ -227,8 +227,8 @@ mod tests {
     #[test]
     fn debugging_shows_nothing_of_a_key() {
         let fingerprint = Fingerprint::of(b"abc");
-        let mut keys = Keys::default();
+        let mut keys = ApiKeySet::default();
         keys.add(fingerprint, KnownKey { id: "acme".to_owned(), plan: "gold".to_owned() }, 1).unwrap();
-        assert_eq!(format!("{fingerprint:?} {keys:?}"), "Fingerprint(…) Keys(1)");
+        assert_eq!(format!("{fingerprint:?} {keys:?}"), "Fingerprint(…) ApiKeySet(1)");
     }
 }

@@ -5,7 +5,8 @@
 
 use std::fmt;
 
-use super::api_keys::{Fingerprint, Keys};
+use super::api_keys::{ApiKeySet, Fingerprint};
+use crate::base::position::Position;
 use crate::limit::identity::KnownKey;
 
 pub const MAX_BYTES: usize = 64 << 20;
@@ -18,13 +19,13 @@ pub const NAME: &str = "must be 1 to 128 of letters, digits, `_`, `.`, `@` and `
 /// What is wrong with a file, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Line and column, in characters; both count from 1. None for the file as a whole.
-    pub place: Option<(usize, usize)>,
-    pub wrong: Wrong,
+    /// `None` for the file as a whole.
+    pub position: Option<Position>,
+    pub kind: FaultKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum FaultKind {
     Empty,
     TooLarge,
     TooManyLines,
@@ -34,54 +35,56 @@ pub enum Wrong {
     Id,
     Plan,
     /// The hash stands in this line already.
-    Twice(usize),
+    Duplicate(usize),
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wrong::Empty => f.write_str("must not be empty; where no key is meant to be known, say so in a comment"),
-            Wrong::TooLarge => write!(f, "must be at most {MAX_BYTES} bytes"),
-            Wrong::TooManyLines => write!(f, "must have at most {MAX_LINES} lines, has more"),
-            Wrong::NotText => f.write_str("must be UTF-8 text"),
-            Wrong::Words(1) => f.write_str("must be HASH ID PLAN, is one word"),
-            Wrong::Words(words) => write!(f, "must be HASH ID PLAN, is {words} words"),
-            Wrong::Hash => f.write_str(
+            FaultKind::Empty => {
+                f.write_str("must not be empty; where no key is meant to be known, say so in a comment")
+            }
+            FaultKind::TooLarge => write!(f, "must be at most {MAX_BYTES} bytes"),
+            FaultKind::TooManyLines => write!(f, "must have at most {MAX_LINES} lines, has more"),
+            FaultKind::NotText => f.write_str("must be UTF-8 text"),
+            FaultKind::Words(1) => f.write_str("must be HASH ID PLAN, is one word"),
+            FaultKind::Words(words) => write!(f, "must be HASH ID PLAN, is {words} words"),
+            FaultKind::Hash => f.write_str(
                 "hash: must be SHA-256 of a key, as 64 hexadecimal digits; what it is is not shown, it may be a key",
             ),
-            Wrong::Id => write!(f, "id: {NAME}; what it is is not shown, it may be a key"),
-            Wrong::Plan => write!(f, "plan: {NAME}; what it is is not shown, it may be a key"),
-            Wrong::Twice(line) => write!(f, "hash: must be unique, stands in line {line} already"),
+            FaultKind::Id => write!(f, "id: {NAME}; what it is is not shown, it may be a key"),
+            FaultKind::Plan => write!(f, "plan: {NAME}; what it is is not shown, it may be a key"),
+            FaultKind::Duplicate(line) => write!(f, "hash: must be unique, stands in line {line} already"),
         }
     }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
-            Some((line, column)) => write!(f, "{line}:{column}: {}", self.wrong),
-            None => write!(f, "{}", self.wrong),
+        match self.position {
+            Some(Position { line, column }) => write!(f, "{line}:{column}: {}", self.kind),
+            None => write!(f, "{}", self.kind),
         }
     }
 }
 
 /// Reads a whole file, or says all that is wrong with it.
-pub fn parse(bytes: &[u8]) -> Result<Keys, Vec<Fault>> {
-    let whole = |wrong| Err(vec![Fault { place: None, wrong }]);
+pub fn parse(bytes: &[u8]) -> Result<ApiKeySet, Vec<Fault>> {
+    let whole = |kind| Err(vec![Fault { position: None, kind }]);
     if bytes.is_empty() {
         // More likely a writer that failed than a wish to know nobody.
-        return whole(Wrong::Empty);
+        return whole(FaultKind::Empty);
     }
     if bytes.len() > MAX_BYTES {
-        return whole(Wrong::TooLarge);
+        return whole(FaultKind::TooLarge);
     }
-    let mut keys = Keys::of(bytes);
+    let mut keys = ApiKeySet::of(bytes);
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let mut faults = Vec::new();
     for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
         if number > MAX_LINES {
-            faults.push(Fault { place: Some((number, 1)), wrong: Wrong::TooManyLines });
+            faults.push(Fault { position: Some(Position { line: number, column: 1 }), kind: FaultKind::TooManyLines });
             break;
         }
         read_line(line, number, &mut keys, &mut faults);
@@ -89,37 +92,38 @@ pub fn parse(bytes: &[u8]) -> Result<Keys, Vec<Fault>> {
     if faults.is_empty() { Ok(keys) } else { Err(faults) }
 }
 
-fn read_line(line: &[u8], number: usize, keys: &mut Keys, faults: &mut Vec<Fault>) {
-    let mut fault = |before: &str, wrong| {
-        faults.push(Fault { place: Some((number, before.chars().count() + 1)), wrong });
+fn read_line(line: &[u8], number: usize, keys: &mut ApiKeySet, faults: &mut Vec<Fault>) {
+    let mut fault = |before: &str, kind| {
+        let position = Position { line: number, column: before.chars().count() + 1 };
+        faults.push(Fault { position: Some(position), kind });
     };
     let line = match std::str::from_utf8(line) {
         Ok(line) => line,
         Err(error) => {
             let before = line.get(..error.valid_up_to()).and_then(|before| std::str::from_utf8(before).ok());
-            return fault(before.unwrap_or_default(), Wrong::NotText);
+            return fault(before.unwrap_or_default(), FaultKind::NotText);
         }
     };
     let words: Vec<(usize, &str)> = words(line).collect();
     let before = |at: usize| line.get(..at).unwrap_or_default();
     let [(hash_at, hash), (id_at, id), (plan_at, plan)] = words[..] else {
         if let Some((at, _)) = words.first() {
-            fault(before(*at), Wrong::Words(words.len()));
+            fault(before(*at), FaultKind::Words(words.len()));
         }
         return;
     };
     let fingerprint = Fingerprint::parse(hash);
     let checks = [
-        (fingerprint.is_some(), hash_at, Wrong::Hash),
-        (is_name(id), id_at, Wrong::Id),
-        (is_name(plan), plan_at, Wrong::Plan),
+        (fingerprint.is_some(), hash_at, FaultKind::Hash),
+        (is_name(id), id_at, FaultKind::Id),
+        (is_name(plan), plan_at, FaultKind::Plan),
     ];
     for (_, at, wrong) in checks.iter().filter(|(good, ..)| !good) {
         fault(before(*at), *wrong);
     }
     let Some(fingerprint) = fingerprint else { return };
     if let Err(first) = keys.add(fingerprint, KnownKey { id: id.to_owned(), plan: plan.to_owned() }, number) {
-        fault(before(hash_at), Wrong::Twice(first));
+        fault(before(hash_at), FaultKind::Duplicate(first));
     }
 }
 
@@ -177,9 +181,9 @@ mod tests {
 
     #[test]
     fn every_fault_of_a_file_is_named_at_its_place() {
-        let hash = Wrong::Hash;
-        let (id, plan) = (Wrong::Id, Wrong::Plan);
-        check("", &Wrong::Empty.to_string());
+        let hash = FaultKind::Hash;
+        let (id, plan) = (FaultKind::Id, FaultKind::Plan);
+        check("", &FaultKind::Empty.to_string());
         check("H acme", "1:1: must be HASH ID PLAN, is 2 words");
         check(" H", "1:2: must be HASH ID PLAN, is one word");
         check("H acme gold silver", "1:1: must be HASH ID PLAN, is 4 words");
@@ -192,7 +196,10 @@ mod tests {
         check(&format!("H {} gold", "i".repeat(129)), &format!("1:66: {id}"));
         let upper = HASH.to_uppercase();
         check(&format!("H a b\nO a b\n{upper} c d"), "3:1: hash: must be unique, stands in line 1 already");
-        assert_eq!(parse(b"# \xe9").unwrap_err(), [Fault { place: Some((1, 3)), wrong: Wrong::NotText }]);
+        assert_eq!(
+            parse(b"# \xe9").unwrap_err(),
+            [Fault { position: Some(Position { line: 1, column: 3 }), kind: FaultKind::NotText }]
+        );
     }
 
     #[test]
@@ -200,7 +207,10 @@ mod tests {
         let lines = "#\n".repeat(MAX_LINES);
         assert!(parse(lines.as_bytes()).is_ok());
         check(&format!("{lines}#"), "1000001:1: must have at most 1000000 lines, has more");
-        assert_eq!(parse(&vec![b'#'; MAX_BYTES + 1]).unwrap_err(), [Fault { place: None, wrong: Wrong::TooLarge }]);
+        assert_eq!(
+            parse(&vec![b'#'; MAX_BYTES + 1]).unwrap_err(),
+            [Fault { position: None, kind: FaultKind::TooLarge }]
+        );
     }
 
     proptest! {

@@ -16,12 +16,12 @@ const PUBLIC: &[u8] = b"tollgate/1 names";
 #[derive(Clone)]
 pub struct PseudonymKey {
     key: hmac::Key,
-    kept: Kept,
+    origin: KeyOrigin,
 }
 
 /// Whether anybody but the operator knows the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
+enum KeyOrigin {
     Public,
     Secret,
 }
@@ -32,12 +32,12 @@ impl PseudonymKey {
 
     /// Of the operator's own.
     pub fn secret(secret: &[u8]) -> PseudonymKey {
-        PseudonymKey { key: hmac::Key::new(hmac::HMAC_SHA256, secret), kept: Kept::Secret }
+        PseudonymKey { key: hmac::Key::new(hmac::HMAC_SHA256, secret), origin: KeyOrigin::Secret }
     }
 
     /// Whether names made with this key can be undone by whoever guesses what they stand for.
     pub fn is_public(&self) -> bool {
-        self.kept == Kept::Public
+        self.origin == KeyOrigin::Public
     }
 
     /// A bucket's name, from its key in the store.
@@ -65,13 +65,13 @@ impl PseudonymKey {
 
 impl Default for PseudonymKey {
     fn default() -> PseudonymKey {
-        PseudonymKey { key: hmac::Key::new(hmac::HMAC_SHA256, PUBLIC), kept: Kept::Public }
+        PseudonymKey { key: hmac::Key::new(hmac::HMAC_SHA256, PUBLIC), origin: KeyOrigin::Public }
     }
 }
 
 impl fmt::Debug for PseudonymKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PseudonymKey({:?})", self.kept)
+        write!(f, "PseudonymKey({:?})", self.origin)
     }
 }
 

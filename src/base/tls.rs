@@ -21,62 +21,66 @@ pub enum Roots<'a> {
 
 /// Who we are, as PEM: a certificate with its chain, and its key.
 #[derive(Clone, Copy)]
-pub struct Identity<'a> {
+pub struct ClientCertificate<'a> {
     pub certificate: &'a [u8],
     pub key: &'a [u8],
 }
 
-impl fmt::Debug for Identity<'_> {
+impl fmt::Debug for ClientCertificate<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Identity(…)")
+        f.write_str("ClientCertificate(…)")
     }
 }
 
 /// Which of the inputs cannot be used, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum InputError {
     Roots(String),
     Certificate(String),
     Key(String),
 }
 
 /// TLS 1.2 and 1.3, with ring, which Pingora's TLS uses as well: one crypto library in the process.
-pub fn client(roots: Roots<'_>, identity: Option<Identity<'_>>) -> Result<Arc<ClientConfig>, Unfit> {
+pub fn client(roots: Roots<'_>, identity: Option<ClientCertificate<'_>>) -> Result<Arc<ClientConfig>, InputError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| Unfit::Roots(error.to_string()))?
+        .map_err(|error| InputError::Roots(error.to_string()))?
         .with_root_certificates(store(roots)?);
     let config = match identity {
         None => builder.with_no_client_auth(),
         Some(identity) => {
-            let chain = certificates(identity.certificate).map_err(Unfit::Certificate)?;
+            let chain = certificates(identity.certificate).map_err(InputError::Certificate)?;
             let key = PrivateKeyDer::from_pem_slice(identity.key)
-                .map_err(|_| Unfit::Key("there is no private key in it".to_owned()))?;
-            builder.with_client_auth_cert(chain, key).map_err(|error| Unfit::Key(error.to_string()))?
+                .map_err(|_| InputError::Key("there is no private key in it".to_owned()))?;
+            builder.with_client_auth_cert(chain, key).map_err(|error| InputError::Key(error.to_string()))?
         }
     };
     Ok(Arc::new(config))
 }
 
-fn store(roots: Roots<'_>) -> Result<RootCertStore, Unfit> {
+fn store(roots: Roots<'_>) -> Result<RootCertStore, InputError> {
     let mut store = RootCertStore::empty();
     match roots {
         Roots::Pem(pem) => {
-            for certificate in certificates(pem).map_err(Unfit::Roots)? {
-                store.add(certificate).map_err(|error| Unfit::Roots(error.to_string()))?;
+            for certificate in certificates(pem).map_err(InputError::Roots)? {
+                store.add(certificate).map_err(|error| InputError::Roots(error.to_string()))?;
             }
         }
         Roots::System => {
-            // One that cannot be read does not make the others worthless.
-            let found = rustls_native_certs::load_native_certs();
-            let (usable, _) = store.add_parsable_certificates(found.certs);
+            let (usable, _) = store.add_parsable_certificates(system_roots());
             if usable == 0 {
-                return Err(Unfit::Roots("this machine trusts no authority".to_owned()));
+                return Err(InputError::Roots("this machine trusts no authority".to_owned()));
             }
         }
     }
     Ok(store)
+}
+
+/// The certificates of the authorities that this machine trusts. One that cannot be read is left out: the others are
+/// still good.
+pub fn system_roots() -> Vec<CertificateDer<'static>> {
+    rustls_native_certs::load_native_certs().certs
 }
 
 /// At least one.

@@ -10,9 +10,8 @@ use super::key::{Key, Mapping, PATH, Type, names, unconstrained};
 use super::reader::Field;
 use super::suggest::nearest;
 use super::value_types::reference;
-use crate::auth::api_keys::{ApiKeys, Keys, OnInvalid};
+use crate::auth::api_keys::{ApiKeySet, ApiKeys, OnInvalid};
 use crate::auth::key_file;
-use crate::base::position::Position;
 use crate::limit::attribute::{Attribute, NotAnAttribute};
 
 const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)];
@@ -80,15 +79,14 @@ fn from(field: &Field<'_>) -> Option<Attribute> {
 }
 
 /// The keys in the file. Its problems are reported with their positions in it.
-fn keys(field: &Field<'_>, environment: Environment<'_>) -> Option<Keys> {
+fn keys(field: &Field<'_>, environment: Environment<'_>) -> Option<ApiKeySet> {
     let path = field.written()?;
     match key_file::parse(&environment.file(field)?) {
         Ok(keys) => Some(keys),
         Err(faults) => {
             let file = environment.folder.join(Path::new(path)).display().to_string();
             for fault in faults {
-                let position = fault.place.map(|(line, column)| Position { line, column });
-                field.elsewhere(&file, position, fault.wrong.to_string());
+                field.elsewhere(&file, fault.position, fault.kind.to_string());
             }
             None
         }

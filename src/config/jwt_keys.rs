@@ -8,8 +8,8 @@ use super::key::{Key as DeclaredKey, Mapping, PATH, TEXT, Type};
 use super::reader::Field;
 use super::suggest::listed;
 use super::value_types::reference;
-use crate::auth::jwt::keys::{Key, KeySet, Origin, SHORTEST_SECRET, UnfitKey, name};
-use crate::auth::jwt::{Keys, jwks};
+use crate::auth::jwt::keys::{Key, KeyError, KeySet, Origin, SHORTEST_SECRET, algorithm_name};
+use crate::auth::jwt::{KeySource, jwks};
 
 const JWKS_URL: Type = Type::Own {
     text: "URL",
@@ -58,7 +58,7 @@ pub fn keys(
     issuer: String,
     algorithms: Option<&[Algorithm]>,
     environment: Environment<'_>,
-) -> Option<Keys> {
+) -> Option<KeySource> {
     let section = field.clone().section(&KEYS)?;
     let sources = KEYS.names();
     let found: Vec<(&str, Field<'_>)> = sources.iter().filter_map(|key| Some((*key, section.get(key)?))).collect();
@@ -75,7 +75,7 @@ pub fn keys(
             field.clone().hidden().must("be an https URL (http only to this machine), without a user");
             return None;
         }
-        return Some(Keys::Fetched(jwks::Settings { issuer, url }));
+        return Some(KeySource::Fetched(jwks::Settings { issuer, url }));
     }
     let set = match *key {
         "secret" => Key::secret(field.written()?.as_bytes()).map(KeySet::of),
@@ -92,7 +92,7 @@ pub fn keys(
         Ok(set) => set,
         Err(unfit) => {
             // The value is not shown: it may be the secret.
-            let hint = matches!(unfit, UnfitKey::ShortSecret(_))
+            let hint = matches!(unfit, KeyError::ShortSecret(_))
                 .then(|| format!("make one with: head -c {SHORTEST_SECRET} /dev/urandom | base64"));
             field.wrong(unfit, hint);
             return None;
@@ -103,8 +103,8 @@ pub fn keys(
     let useless = algorithms.iter().find(|algorithm| !set.fits(**algorithm));
     let unusable = if *key == "jwks_file" { algorithms.iter().all(|one| !set.fits(*one)) } else { useless.is_some() };
     if let Some(algorithm) = useless.filter(|_| unusable) {
-        field.wrong(format_args!("has no key for {}, which `algorithms` lists", name(*algorithm)), None);
+        field.wrong(format_args!("has no key for {}, which `algorithms` lists", algorithm_name(*algorithm)), None);
         return None;
     }
-    Some(Keys::Fixed(set))
+    Some(KeySource::Fixed(set))
 }

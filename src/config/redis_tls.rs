@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::environment::Environment;
 use super::key::{Key, Mapping, PATH};
 use super::reader::{Field, Section};
-use crate::base::tls::{self, Identity, Roots, Unfit};
+use crate::base::tls::{self, ClientCertificate, InputError, Roots};
 use crate::store::redis::{Tls, Url};
 
 pub static TLS: Mapping = Mapping {
@@ -95,12 +95,13 @@ fn files<'t>(field: Field<'t>, environment: Environment<'_>) -> Option<Files<'t>
 fn config(redis: &Section<'_>, files: &Files<'_>) -> Option<Arc<ClientConfig>> {
     let roots = files.ca.as_ref().map_or(Roots::System, |file| Roots::Pem(&file.bytes));
     let identity = files.certificate.as_ref().zip(files.key.as_ref());
-    let identity = identity.map(|(certificate, key)| Identity { certificate: &certificate.bytes, key: &key.bytes });
+    let identity =
+        identity.map(|(certificate, key)| ClientCertificate { certificate: &certificate.bytes, key: &key.bytes });
     let (file, what) = match tls::client(roots, identity) {
         Ok(config) => return Some(config),
-        Err(Unfit::Roots(what)) => (&files.ca, what),
-        Err(Unfit::Certificate(what)) => (&files.certificate, what),
-        Err(Unfit::Key(what)) => (&files.key, what),
+        Err(InputError::Roots(what)) => (&files.ca, what),
+        Err(InputError::Certificate(what)) => (&files.certificate, what),
+        Err(InputError::Key(what)) => (&files.key, what),
     };
     match file {
         Some(file) => file.field.wrong(format_args!("cannot be used: {what}"), None),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::refusal::Refusal;
 use super::retry_after::{Jitter, retry_after};
-use crate::auth::api_keys::Presented;
+use crate::auth::api_keys::ApiKeyLookup;
 use crate::auth::jwt::{Invalid, OnInvalid, OnMissing};
 use crate::base::time::Micros;
 use crate::limit::identity::KnownKey;
@@ -61,11 +61,11 @@ pub fn check_token(
 ///
 /// # Errors
 /// Returns the refusal of a key that is not known, unless such keys count as none.
-pub fn check_api_key(presented: Presented, on_invalid: OnInvalid) -> Result<Option<Arc<KnownKey>>, Refusal> {
+pub fn check_api_key(presented: ApiKeyLookup, on_invalid: OnInvalid) -> Result<Option<Arc<KnownKey>>, Refusal> {
     match (presented, on_invalid) {
-        (Presented::Nothing, _) => Ok(None),
-        (Presented::Known(key), _) => Ok(Some(key)),
-        (Presented::Unknown, OnInvalid::Anonymous) => Ok(None),
-        (Presented::Unknown, OnInvalid::Reject) => Err(Refusal::key_invalid()),
+        (ApiKeyLookup::Absent, _) => Ok(None),
+        (ApiKeyLookup::Known(key), _) => Ok(Some(key)),
+        (ApiKeyLookup::Unknown, OnInvalid::Anonymous) => Ok(None),
+        (ApiKeyLookup::Unknown, OnInvalid::Reject) => Err(Refusal::key_invalid()),
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 use tollgate::auth::jwt::keys::{Key, KeySet};
-use tollgate::auth::jwt::{Issuer, Keys, OnInvalid, OnMissing, Settings, Verifier};
+use tollgate::auth::jwt::{Issuer, KeySource, OnInvalid, OnMissing, Settings, Verifier};
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::config::{Config, Environment};
 use tollgate::limit::algorithm::Algorithm;
@@ -61,7 +61,7 @@ pub fn token() {
             name: None,
             audience: Vec::new(),
             algorithms: vec![jsonwebtoken::Algorithm::HS256],
-            keys: Keys::Fixed(KeySet::of(Key::secret(SECRET).unwrap())),
+            keys: KeySource::Fixed(KeySet::of(Key::secret(SECRET).unwrap())),
             leeway: Micros(0),
         }],
         token_from: vec![Attribute::parse("header:authorization").unwrap()],

@@ -19,7 +19,7 @@ const CAPACITY: u64 = 32 << 20;
 
 /// A token that verified.
 #[derive(Clone, Debug)]
-pub struct Verified {
+pub struct CachedToken {
     pub claims: Arc<Claims>,
     pub validity: Validity,
     /// Gone as soon as its set no longer has it.
@@ -31,14 +31,14 @@ type Name = [u8; 32];
 #[derive(Debug)]
 pub struct Cache {
     seed: Sha256,
-    entries: quick_cache::sync::Cache<Name, Verified, BySize>,
+    entries: quick_cache::sync::Cache<Name, CachedToken, BySize>,
 }
 
 #[derive(Clone, Debug)]
 struct BySize;
 
-impl Weighter<Name, Verified> for BySize {
-    fn weight(&self, _: &Name, verified: &Verified) -> u64 {
+impl Weighter<Name, CachedToken> for BySize {
+    fn weight(&self, _: &Name, verified: &CachedToken) -> u64 {
         // Asked for whenever an entry moves, but claims are few.
         verified.claims.size() as u64 + 256
     }
@@ -62,7 +62,7 @@ impl Cache {
             return None;
         }
         let name = self.name(token);
-        let Verified { claims, validity, key } = self.entries.get(&name)?;
+        let CachedToken { claims, validity, key } = self.entries.get(&name)?;
         let counts = validity.from <= now && now < validity.until && key.strong_count() > 0;
         if !counts {
             self.entries.remove(&name);
@@ -70,7 +70,7 @@ impl Cache {
         counts.then_some(claims)
     }
 
-    pub fn insert(&self, token: &[u8], verified: Verified) {
+    pub fn insert(&self, token: &[u8], verified: CachedToken) {
         self.entries.insert(self.name(token), verified);
     }
 

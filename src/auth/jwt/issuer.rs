@@ -5,18 +5,18 @@ use std::sync::{Arc, Weak};
 use serde_json::Value;
 
 use super::error::{Invalid, TokenError};
-use super::jwks::Remote;
+use super::jwks::RemoteKeySet;
 use super::keys::Key;
-use super::settings::{Issuer, Keys};
-use super::token::Unverified;
+use super::settings::{Issuer, KeySource};
+use super::token::UnverifiedToken;
 use crate::base::time::Timestamp;
 
 /// An issuer with its keys, as they are now.
 #[derive(Debug)]
-pub struct Trusted {
+pub struct TrustedIssuer {
     pub issuer: Issuer,
     /// None while its keys are fixed.
-    pub remote: Option<Arc<Remote>>,
+    pub remote: Option<Arc<RemoteKeySet>>,
 }
 
 /// When a token is good: from the first moment on, and before the second.
@@ -26,23 +26,23 @@ pub struct Validity {
     pub until: Timestamp,
 }
 
-impl Trusted {
+impl TrustedIssuer {
     /// Everything but the signature: it costs little, and what fails here needs no more.
-    pub fn check(&self, unverified: &Unverified<'_>, now: Timestamp) -> Result<Validity, Invalid> {
+    pub fn check(&self, unverified: &UnverifiedToken<'_>, now: Timestamp) -> Result<Validity, Invalid> {
         let Issuer { audience, algorithms, leeway, .. } = &self.issuer;
         if !algorithms.contains(&unverified.algorithm) {
             return Err(Invalid::Algorithm);
         }
         let claims = &unverified.claims;
-        if !audience.is_empty() && !is_for(claims.get("aud"), audience) {
+        if !audience.is_empty() && !audience_matches(claims.get("aud"), audience) {
             return Err(Invalid::Audience);
         }
-        let expires = claims.get("exp").and_then(moment).ok_or(Invalid::Malformed)?;
+        let expires = claims.get("exp").and_then(numeric_date).ok_or(Invalid::Malformed)?;
         let until = expires.plus(*leeway);
         let from = match claims.get("nbf") {
             None => Timestamp(0),
             Some(begins) => {
-                let begins = moment(begins).ok_or(Invalid::Malformed)?;
+                let begins = numeric_date(begins).ok_or(Invalid::Malformed)?;
                 Timestamp(begins.0.saturating_sub(leeway.0))
             }
         };
@@ -56,15 +56,15 @@ impl Trusted {
     }
 
     /// The key that signed it.
-    pub fn verified(&self, unverified: &Unverified<'_>) -> Result<Weak<Key>, TokenError> {
+    pub fn verify_signature(&self, unverified: &UnverifiedToken<'_>) -> Result<Weak<Key>, TokenError> {
         let fetched;
         let set = match (&self.issuer.keys, &self.remote) {
-            (Keys::Fixed(set), _) => set,
-            (Keys::Fetched(_), Some(remote)) => {
+            (KeySource::Fixed(set), _) => set,
+            (KeySource::Fetched(_), Some(remote)) => {
                 fetched = remote.current().ok_or(TokenError::KeysUnavailable)?;
                 &*fetched
             }
-            (Keys::Fetched(_), None) => return Err(TokenError::KeysUnavailable),
+            (KeySource::Fetched(_), None) => return Err(TokenError::KeysUnavailable),
         };
         let id = unverified.key_id.as_deref();
         let mut refused = Invalid::UnknownKey;
@@ -82,7 +82,7 @@ impl Trusted {
 }
 
 /// `aud` is a text or a list of texts (RFC 7519, section 4.1.3).
-fn is_for(found: Option<&Value>, audience: &[String]) -> bool {
+fn audience_matches(found: Option<&Value>, audience: &[String]) -> bool {
     let ours = |text: &str| audience.iter().any(|name| name == text);
     match found {
         Some(Value::String(text)) => ours(text),
@@ -94,7 +94,7 @@ fn is_for(found: Option<&Value>, audience: &[String]) -> bool {
 }
 
 /// Seconds since the epoch, also with a fraction (RFC 7519, section 2, NumericDate); before the epoch is at it.
-fn moment(value: &Value) -> Option<Timestamp> {
+fn numeric_date(value: &Value) -> Option<Timestamp> {
     let number = value.as_number()?;
     if let Some(seconds) = number.as_u64() {
         return Some(Timestamp(seconds.saturating_mul(1_000_000)));

@@ -15,9 +15,10 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
 
-use super::keys::{KeySet, Origin, UnfitKey};
+use super::keys::{KeyError, KeySet, Origin};
 use crate::base::interval::fixed_interval;
 use crate::base::time::{Clock, Timestamp};
+use crate::base::tls::system_roots;
 
 /// A fetch, from the first byte to the last.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -51,27 +52,27 @@ pub fn is_acceptable(url: &str) -> bool {
 
 /// Why a set could not be had.
 #[derive(Debug)]
-pub enum Failure {
+pub enum FetchError {
     Fetch(String),
     Status(u16),
     TooLarge,
-    UnfitKey(UnfitKey),
+    Key(KeyError),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for FetchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Fetch(error) => f.write_str(error),
-            Failure::Status(status) => write!(f, "answered {status}"),
-            Failure::TooLarge => write!(f, "larger than {LARGEST} bytes"),
-            Failure::UnfitKey(unfit) => unfit.fmt(f),
+            FetchError::Fetch(error) => f.write_str(error),
+            FetchError::Status(status) => write!(f, "answered {status}"),
+            FetchError::TooLarge => write!(f, "larger than {LARGEST} bytes"),
+            FetchError::Key(unfit) => unfit.fmt(f),
         }
     }
 }
 
 /// One issuer's keys, as they were last seen.
 #[derive(Debug)]
-pub struct Remote {
+pub struct RemoteKeySet {
     settings: Settings,
     clock: Clock,
     cooldown: Duration,
@@ -85,9 +86,9 @@ pub struct Remote {
     ended: watch::Sender<u64>,
 }
 
-impl Remote {
-    pub fn new(settings: Settings, clock: Clock) -> Remote {
-        Remote {
+impl RemoteKeySet {
+    pub fn new(settings: Settings, clock: Clock) -> RemoteKeySet {
+        RemoteKeySet {
             settings,
             clock,
             cooldown: fixed_interval("jwks_cooldown", COOLDOWN),
@@ -113,12 +114,12 @@ impl Remote {
     }
 
     /// Waits until it has been tried to fetch the set once.
-    pub async fn tried(&self) {
+    pub async fn first_attempt(&self) {
         let _ = self.ended.subscribe().wait_for(|ended| *ended > 0).await;
     }
 
     /// Keeps the set fresh, for ever; `told` hears of every fetch, and how many keys there are.
-    pub async fn keep(self: &Arc<Remote>, told: impl Fn(&str, Result<usize, Failure>)) {
+    pub async fn keep_fresh(self: &Arc<RemoteKeySet>, told: impl Fn(&str, Result<usize, FetchError>)) {
         let mut pause = FIRST_PAUSE;
         loop {
             let outcome = self.fetch().await;
@@ -130,13 +131,13 @@ impl Remote {
             let waited = tokio::time::sleep(wait.mul_f64(0.8 + fastrand::f64() / 5.0));
             tokio::select! {
                 () = waited => {}
-                () = self.is_wanted() => {}
+                () = self.fetch_requested() => {}
             }
         }
     }
 
     /// A wake-up whose wish a fetch has fulfilled meanwhile is none.
-    async fn is_wanted(&self) {
+    async fn fetch_requested(&self) {
         loop {
             self.wanted.notified().await;
             if self.pending.load(Ordering::Acquire) {
@@ -152,7 +153,7 @@ impl Remote {
     }
 
     /// Has the set fetched anew for a key that it lacks; says whether that was done, and so whether to look again.
-    pub async fn ask_again(&self) -> bool {
+    pub async fn refetch(&self) -> bool {
         let mut ended = self.ended.subscribe();
         if !self.pending.load(Ordering::Acquire) {
             let (now, began) = (self.clock.now(), self.began.load(Ordering::Acquire));
@@ -169,18 +170,18 @@ impl Remote {
             .is_ok_and(|seen| seen.is_ok())
     }
 
-    async fn fetch(&self) -> Result<usize, Failure> {
+    async fn fetch(&self) -> Result<usize, FetchError> {
         self.began.store(self.clock.now().0, Ordering::Release);
         self.pending.store(true, Ordering::Release);
         let (url, old) = (self.settings.url.clone(), self.current().unwrap_or_default());
         // The client blocks, and a large set takes its time: on a thread of its own, nothing waits for it.
         let fetched = tokio::task::spawn_blocking(move || {
-            let set = KeySet::jwks(&get(&url)?, Origin::Fetched).map_err(Failure::UnfitKey)?;
+            let set = KeySet::jwks(&get(&url)?, Origin::Fetched).map_err(FetchError::Key)?;
             Ok(set.replacing(&old))
         });
         let outcome = match fetched.await {
             Ok(fetched) => fetched,
-            Err(error) => Err(Failure::Fetch(error.to_string())),
+            Err(error) => Err(FetchError::Fetch(error.to_string())),
         };
         let outcome = outcome.map(|set| {
             let keys = set.len();
@@ -193,10 +194,10 @@ impl Remote {
     }
 }
 
-fn get(url: &str) -> Result<Vec<u8>, Failure> {
-    let fault = |error: &dyn fmt::Display| Failure::Fetch(error.to_string());
-    let found = rustls_native_certs::load_native_certs().certs;
-    let roots = found.iter().map(|certificate| ureq::tls::Certificate::from_der(certificate).to_owned());
+fn get(url: &str) -> Result<Vec<u8>, FetchError> {
+    let fault = |error: &dyn fmt::Display| FetchError::Fetch(error.to_string());
+    let system = system_roots();
+    let roots = system.iter().map(|certificate| ureq::tls::Certificate::from_der(certificate).to_owned());
     let tls = TlsConfig::builder()
         .provider(TlsProvider::Rustls)
         .root_certs(RootCerts::new_with_certs(&roots.collect::<Vec<_>>()))
@@ -216,11 +217,11 @@ fn get(url: &str) -> Result<Vec<u8>, Failure> {
     );
     let mut answer = agent.get(url).header("Accept", "application/json").call().map_err(|error| fault(&error))?;
     if answer.status() != 200 {
-        return Err(Failure::Status(answer.status().as_u16()));
+        return Err(FetchError::Status(answer.status().as_u16()));
     }
     let mut body = Vec::new();
     answer.body_mut().as_reader().take(LARGEST + 1).read_to_end(&mut body).map_err(|error| fault(&error))?;
-    if body.len() as u64 > LARGEST { Err(Failure::TooLarge) } else { Ok(body) }
+    if body.len() as u64 > LARGEST { Err(FetchError::TooLarge) } else { Ok(body) }
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub struct KeySet(Vec<Arc<Key>>);
 
 /// Why a key is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnfitKey {
+pub enum KeyError {
     ShortSecret(usize),
     ShortModulus(usize),
     NotPem,
@@ -55,20 +55,20 @@ pub enum UnfitKey {
     TooMany,
 }
 
-impl fmt::Display for UnfitKey {
+impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            UnfitKey::ShortSecret(found) => {
+            KeyError::ShortSecret(found) => {
                 write!(f, "a secret must have at least {SHORTEST_SECRET} bytes, has {found}")
             }
-            UnfitKey::ShortModulus(found) => write!(f, "an RSA key must have at least 2048 bits, has {}", found * 8),
-            UnfitKey::NotPem => f.write_str("must be a public key in PEM"),
-            UnfitKey::NotJwks => f.write_str("must be a JWK set: an object with `keys`"),
-            UnfitKey::Unusable => f.write_str("must be a key of RSA, P-256, P-384 or Ed25519, and sound"),
-            UnfitKey::OtherUse => f.write_str("a key that is not for signatures"),
-            UnfitKey::PublicSecret => f.write_str("a secret in a set that is fetched"),
-            UnfitKey::NoKeys => f.write_str("must have a key that can be used"),
-            UnfitKey::TooMany => write!(f, "must have at most {MOST} keys"),
+            KeyError::ShortModulus(found) => write!(f, "an RSA key must have at least 2048 bits, has {}", found * 8),
+            KeyError::NotPem => f.write_str("must be a public key in PEM"),
+            KeyError::NotJwks => f.write_str("must be a JWK set: an object with `keys`"),
+            KeyError::Unusable => f.write_str("must be a key of RSA, P-256, P-384 or Ed25519, and sound"),
+            KeyError::OtherUse => f.write_str("a key that is not for signatures"),
+            KeyError::PublicSecret => f.write_str("a secret in a set that is fetched"),
+            KeyError::NoKeys => f.write_str("must have a key that can be used"),
+            KeyError::TooMany => write!(f, "must have at most {MOST} keys"),
         }
     }
 }
@@ -81,39 +81,39 @@ pub enum Origin {
 }
 
 impl Key {
-    pub fn secret(secret: &[u8]) -> Result<Key, UnfitKey> {
+    pub fn secret(secret: &[u8]) -> Result<Key, KeyError> {
         Key::new(None, DecodingKey::from_secret(secret))
     }
 
     /// An RSA, EC or Ed25519 public key.
-    pub fn pem(pem: &[u8]) -> Result<Key, UnfitKey> {
+    pub fn pem(pem: &[u8]) -> Result<Key, KeyError> {
         let key = DecodingKey::from_rsa_pem(pem)
             .or_else(|_| DecodingKey::from_ec_pem(pem))
             .or_else(|_| DecodingKey::from_ed_pem(pem));
-        Key::new(None, key.map_err(|_| UnfitKey::NotPem)?)
+        Key::new(None, key.map_err(|_| KeyError::NotPem)?)
     }
 
-    fn jwk(jwk: &Jwk, origin: Origin) -> Result<Key, UnfitKey> {
+    fn jwk(jwk: &Jwk, origin: Origin) -> Result<Key, KeyError> {
         let common = &jwk.common;
         let signs = common.public_key_use.as_ref().is_none_or(|used| *used == PublicKeyUse::Signature);
         let verifies =
             common.key_operations.as_ref().is_none_or(|operations| operations.contains(&KeyOperations::Verify));
         if !signs || !verifies {
-            return Err(UnfitKey::OtherUse);
+            return Err(KeyError::OtherUse);
         }
         if origin == Origin::Fetched && matches!(jwk.algorithm, AlgorithmParameters::OctetKey(_)) {
-            return Err(UnfitKey::PublicSecret);
+            return Err(KeyError::PublicSecret);
         }
-        let key = DecodingKey::from_jwk(jwk).map_err(|_| UnfitKey::Unusable)?;
+        let key = DecodingKey::from_jwk(jwk).map_err(|_| KeyError::Unusable)?;
         let key = Key::new(common.key_id.clone(), key)?;
         // A key that names its algorithm is for that alone.
         let Some(declared) = common.key_algorithm else { return Ok(key) };
         let algorithms: Vec<_> =
             key.algorithms.iter().copied().filter(|own| KeyAlgorithm::from(*own) == declared).collect();
-        if algorithms.is_empty() { Err(UnfitKey::Unusable) } else { Ok(Key { algorithms, ..key }) }
+        if algorithms.is_empty() { Err(KeyError::Unusable) } else { Ok(Key { algorithms, ..key }) }
     }
 
-    fn new(id: Option<String>, key: DecodingKey) -> Result<Key, UnfitKey> {
+    fn new(id: Option<String>, key: DecodingKey) -> Result<Key, KeyError> {
         let key = match key.kind() {
             // Some write a modulus with a sign byte before it.
             DecodingKeyKind::RsaModulusExponent { n, e } => {
@@ -123,30 +123,30 @@ impl Key {
         };
         let algorithms = match (key.family(), key.kind()) {
             (AlgorithmFamily::Hmac, DecodingKeyKind::SecretOrDer(secret)) if secret.len() < SHORTEST_SECRET => {
-                return Err(UnfitKey::ShortSecret(secret.len()));
+                return Err(KeyError::ShortSecret(secret.len()));
             }
             (AlgorithmFamily::Hmac, _) => AlgorithmFamily::Hmac.algorithms().to_vec(),
             (AlgorithmFamily::Rsa, kind) => {
                 let (modulus, exponent) = match kind {
-                    DecodingKeyKind::SecretOrDer(der) => der_numbers(der).ok_or(UnfitKey::Unusable)?,
+                    DecodingKeyKind::SecretOrDer(der) => der_numbers(der).ok_or(KeyError::Unusable)?,
                     DecodingKeyKind::RsaModulusExponent { n, e } => (n.clone(), e.clone()),
                 };
                 if modulus.len() < SHORTEST_MODULUS {
-                    return Err(UnfitKey::ShortModulus(modulus.len()));
+                    return Err(KeyError::ShortModulus(modulus.len()));
                 }
                 let odd = exponent.last().is_some_and(|last| last % 2 == 1) && exponent != [1];
                 if modulus.len() > LONGEST_MODULUS || !odd {
-                    return Err(UnfitKey::Unusable);
+                    return Err(KeyError::Unusable);
                 }
                 AlgorithmFamily::Rsa.algorithms().to_vec()
             }
             (AlgorithmFamily::Ec, DecodingKeyKind::SecretOrDer(point)) => match point.len() {
                 65 if is_on_curve(&agreement::ECDH_P256, point) => vec![Algorithm::ES256],
                 97 if is_on_curve(&agreement::ECDH_P384, point) => vec![Algorithm::ES384],
-                _ => return Err(UnfitKey::Unusable),
+                _ => return Err(KeyError::Unusable),
             },
             (AlgorithmFamily::Ed, DecodingKeyKind::SecretOrDer(point)) if point.len() == 32 => vec![Algorithm::EdDSA],
-            _ => return Err(UnfitKey::Unusable),
+            _ => return Err(KeyError::Unusable),
         };
         Ok(Key { id, algorithms, key })
     }
@@ -241,20 +241,20 @@ impl KeySet {
 
     /// A JWK set (RFC 7517, section 5). A key that cannot be used does not make the others worthless; a set without any
     /// is none.
-    pub fn jwks(bytes: &[u8], origin: Origin) -> Result<KeySet, UnfitKey> {
-        let set: Value = serde_json::from_slice(bytes).map_err(|_| UnfitKey::NotJwks)?;
-        let members = set.get("keys").and_then(Value::as_array).ok_or(UnfitKey::NotJwks)?;
+    pub fn jwks(bytes: &[u8], origin: Origin) -> Result<KeySet, KeyError> {
+        let set: Value = serde_json::from_slice(bytes).map_err(|_| KeyError::NotJwks)?;
+        let members = set.get("keys").and_then(Value::as_array).ok_or(KeyError::NotJwks)?;
         if members.len() > MOST {
-            return Err(UnfitKey::TooMany);
+            return Err(KeyError::TooMany);
         }
         let read = |member: &Value| {
-            let jwk = Jwk::deserialize(member).map_err(|_| UnfitKey::Unusable)?;
+            let jwk = Jwk::deserialize(member).map_err(|_| KeyError::Unusable)?;
             Key::jwk(&jwk, origin).map(Arc::new)
         };
-        let keys: Vec<Result<Arc<Key>, UnfitKey>> = members.iter().map(read).collect();
+        let keys: Vec<Result<Arc<Key>, KeyError>> = members.iter().map(read).collect();
         let first_fault = keys.iter().find_map(|key| key.as_ref().err().copied());
         let keys: Vec<_> = keys.into_iter().flatten().collect();
-        if keys.is_empty() { Err(first_fault.unwrap_or(UnfitKey::NoKeys)) } else { Ok(KeySet(keys)) }
+        if keys.is_empty() { Err(first_fault.unwrap_or(KeyError::NoKeys)) } else { Ok(KeySet(keys)) }
     }
 
     /// The same keys as before stay the same, so that what was verified with them stays verified.
@@ -287,6 +287,6 @@ impl KeySet {
 }
 
 /// The names of algorithms, for messages.
-pub fn name(algorithm: Algorithm) -> &'static str {
+pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
     ALGORITHMS.iter().find(|(_, known)| *known == algorithm).map_or("", |(name, _)| name)
 }

@@ -24,18 +24,18 @@ use crate::base::time::Clock;
 use crate::limit::attribute::Attribute;
 use crate::limit::identity::Claims;
 use crate::limit::request::Request;
-use cache::{Cache, Verified};
+use cache::{Cache, CachedToken};
 pub use error::{Invalid, TokenError};
-use issuer::Trusted;
-use jwks::Remote;
-pub use settings::{Issuer, Keys, OnMissing, Settings};
-use token::Unverified;
+use issuer::TrustedIssuer;
+use jwks::RemoteKeySet;
+pub use settings::{Issuer, KeySource, OnMissing, Settings};
+use token::UnverifiedToken;
 
 /// The verifier of one configuration.
 #[derive(Debug)]
 pub struct Verifier {
     token_from: Vec<Attribute>,
-    issuers: Vec<Trusted>,
+    issuers: Vec<TrustedIssuer>,
     cache: Cache,
     clock: Clock,
 }
@@ -51,12 +51,12 @@ impl Verifier {
             before.and_then(|before| before.remotes().find(|remote| remote.settings() == wanted)).cloned()
         };
         let fetched = |wanted: &jwks::Settings| {
-            known(wanted).unwrap_or_else(|| Arc::new(Remote::new(wanted.clone(), clock.clone())))
+            known(wanted).unwrap_or_else(|| Arc::new(RemoteKeySet::new(wanted.clone(), clock.clone())))
         };
-        let trusted = |issuer: &Issuer| Trusted {
+        let trusted = |issuer: &Issuer| TrustedIssuer {
             remote: match &issuer.keys {
-                Keys::Fixed(_) => None,
-                Keys::Fetched(settings) => Some(fetched(settings)),
+                KeySource::Fixed(_) => None,
+                KeySource::Fetched(settings) => Some(fetched(settings)),
             },
             issuer: issuer.clone(),
         };
@@ -69,7 +69,7 @@ impl Verifier {
     }
 
     /// The sets that are fetched, to be kept fresh by whoever runs this.
-    pub fn remotes(&self) -> impl Iterator<Item = &Arc<Remote>> {
+    pub fn remotes(&self) -> impl Iterator<Item = &Arc<RemoteKeySet>> {
         self.issuers.iter().filter_map(|trusted| trusted.remote.as_ref())
     }
 
@@ -82,36 +82,36 @@ impl Verifier {
     }
 
     /// The claims of a token that was verified before, and would be again.
-    pub fn known(&self, token: &[u8]) -> Option<Arc<Claims>> {
+    pub fn cached(&self, token: &[u8]) -> Option<Arc<Claims>> {
         self.cache.get(token, self.clock.wall())
     }
 
     /// Verifies a token with the keys that are known.
     pub fn verify(&self, token: &[u8]) -> Result<Arc<Claims>, TokenError> {
-        let unverified = Unverified::parse(token).map_err(TokenError::Invalid)?;
-        let trusted = self.choose(&unverified.claims).map_err(TokenError::Invalid)?;
+        let unverified = UnverifiedToken::parse(token).map_err(TokenError::Invalid)?;
+        let trusted = self.issuer_of(&unverified.claims).map_err(TokenError::Invalid)?;
         let validity = trusted.check(&unverified, self.clock.wall()).map_err(TokenError::Invalid)?;
-        let key = trusted.verified(&unverified)?;
+        let key = trusted.verify_signature(&unverified)?;
         // The issuer is a part of what is counted where it would not be the same for all.
         let issuer = trusted.issuer.name.clone().filter(|_| self.issuers.len() > 1);
         let claims = Arc::new(Claims::new(unverified.claims, issuer));
-        self.cache.insert(token, Verified { claims: Arc::clone(&claims), validity, key });
+        self.cache.insert(token, CachedToken { claims: Arc::clone(&claims), validity, key });
         Ok(claims)
     }
 
     /// Has the keys of a token's issuer fetched anew, because they lack the token's, and waits for that; says whether it
     /// was done.
-    pub async fn fetch_for(&self, token: &[u8]) -> bool {
-        let Ok(unverified) = Unverified::parse(token) else { return false };
-        match self.choose(&unverified.claims).map(|trusted| &trusted.remote) {
-            Ok(Some(remote)) => remote.ask_again().await,
+    pub async fn refetch_keys_for(&self, token: &[u8]) -> bool {
+        let Ok(unverified) = UnverifiedToken::parse(token) else { return false };
+        match self.issuer_of(&unverified.claims).map(|trusted| &trusted.remote) {
+            Ok(Some(remote)) => remote.refetch().await,
             _ => false,
         }
     }
 
     /// The token's `iss` chooses among several issuers; of one it must be the name, if that is set.
-    fn choose(&self, claims: &Map<String, Value>) -> Result<&Trusted, Invalid> {
-        let named = |trusted: &&Trusted| match &trusted.issuer.name {
+    fn issuer_of(&self, claims: &Map<String, Value>) -> Result<&TrustedIssuer, Invalid> {
+        let named = |trusted: &&TrustedIssuer| match &trusted.issuer.name {
             Some(name) => claims.get("iss").and_then(Value::as_str) == Some(name),
             None => true,
         };

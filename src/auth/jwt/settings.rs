@@ -37,14 +37,14 @@ pub struct Issuer {
     /// What `aud` must hold one of; when it is empty, `aud` is not looked at.
     pub audience: Vec<String>,
     pub algorithms: Vec<Algorithm>,
-    pub keys: Keys,
+    pub keys: KeySource,
     /// How far two clocks may differ.
     pub leeway: Micros,
 }
 
 /// Where an issuer's keys come from.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Keys {
+pub enum KeySource {
     Fixed(KeySet),
     Fetched(jwks::Settings),
 }

@@ -35,7 +35,7 @@ pub const ALGORITHMS: [(&str, Algorithm); 12] = [
 
 /// What a token says of itself.
 #[derive(Debug)]
-pub struct Unverified<'t> {
+pub struct UnverifiedToken<'t> {
     pub algorithm: Algorithm,
     pub key_id: Option<String>,
     pub claims: Map<String, Value>,
@@ -44,8 +44,8 @@ pub struct Unverified<'t> {
     pub signature: Vec<u8>,
 }
 
-impl<'t> Unverified<'t> {
-    pub fn parse(token: &'t [u8]) -> Result<Unverified<'t>, Invalid> {
+impl<'t> UnverifiedToken<'t> {
+    pub fn parse(token: &'t [u8]) -> Result<UnverifiedToken<'t>, Invalid> {
         if token.len() > LARGEST {
             return Err(Invalid::Malformed);
         }
@@ -69,7 +69,7 @@ impl<'t> Unverified<'t> {
             Some(_) => return Err(Invalid::Malformed),
         };
         let claims = json::object(&decode(claims)?).ok_or(Invalid::Malformed)?;
-        Ok(Unverified { algorithm: *algorithm, key_id, claims, message, signature: decode(signature)? })
+        Ok(UnverifiedToken { algorithm: *algorithm, key_id, claims, message, signature: decode(signature)? })
     }
 }
 

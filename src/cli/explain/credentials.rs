@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::answer::ExplainedRefusal;
-use crate::auth::api_keys::{ApiKeys, OnInvalid, Presented};
+use crate::auth::api_keys::{ApiKeyLookup, ApiKeys, OnInvalid};
 use crate::auth::jwt;
-use crate::auth::jwt::{Keys, Settings, Verifier};
+use crate::auth::jwt::{KeySource, Settings, Verifier};
 use crate::base::time::{Clock, Timestamp};
 use crate::cli::failure::Failure;
 use crate::config::Config;
@@ -127,12 +127,12 @@ fn is_keys_unavailable(result: &Result<Identity, Refusal>) -> bool {
 #[derive(Debug)]
 struct Findings {
     token: RefCell<TokenStatus>,
-    api_key: RefCell<Presented>,
+    api_key: RefCell<ApiKeyLookup>,
 }
 
 impl Default for Findings {
     fn default() -> Findings {
-        Findings { token: RefCell::new(TokenStatus::Missing), api_key: RefCell::new(Presented::Nothing) }
+        Findings { token: RefCell::new(TokenStatus::Missing), api_key: RefCell::new(ApiKeyLookup::Absent) }
     }
 }
 
@@ -141,7 +141,7 @@ impl Observer for Findings {
         self.token.replace(status);
     }
 
-    fn api_key(&self, presented: &Presented) {
+    fn api_key(&self, presented: &ApiKeyLookup) {
         self.api_key.replace(presented.clone());
     }
 }
@@ -170,9 +170,9 @@ impl Findings {
 
     fn api_key_words(&self, api_keys: &ApiKeys) -> String {
         match (&*self.api_key.borrow(), api_keys.on_invalid) {
-            (Presented::Nothing, _) => format!("none in {}", api_keys.from),
-            (Presented::Known(key), _) => format!("known, id {}, plan {}", key.id, key.plan),
-            (Presented::Unknown, OnInvalid::Anonymous | OnInvalid::Reject) => {
+            (ApiKeyLookup::Absent, _) => format!("none in {}", api_keys.from),
+            (ApiKeyLookup::Known(key), _) => format!("known, id {}, plan {}", key.id, key.plan),
+            (ApiKeyLookup::Unknown, OnInvalid::Anonymous | OnInvalid::Reject) => {
                 "not known, taken as none (on_invalid: anonymous)".to_owned()
             }
         }
@@ -186,8 +186,8 @@ fn missing_token(settings: &Settings) -> String {
 
 fn urls(settings: &Settings) -> String {
     let url = |issuer: &jwt::Issuer| match &issuer.keys {
-        Keys::Fetched(fetched) => Some(fetched.url.clone()),
-        Keys::Fixed(_) => None,
+        KeySource::Fetched(fetched) => Some(fetched.url.clone()),
+        KeySource::Fixed(_) => None,
     };
     settings.issuers.iter().filter_map(url).collect::<Vec<_>>().join(", ")
 }
@@ -196,15 +196,15 @@ fn urls(settings: &Settings) -> String {
 async fn fetch(tokens: &Verifier) -> String {
     let errors = RefCell::new(Vec::new());
     for remote in tokens.remotes() {
-        let report = |issuer: &str, outcome: Result<usize, jwt::jwks::Failure>| {
+        let report = |issuer: &str, outcome: Result<usize, jwt::jwks::FetchError>| {
             if let Err(failure) = outcome {
                 errors.borrow_mut().push(format!("keys of {issuer}: {failure}"));
             }
         };
         tokio::select! {
             biased;
-            () = remote.tried() => {}
-            () = remote.keep(report) => {}
+            () = remote.first_attempt() => {}
+            () = remote.keep_fresh(report) => {}
         }
     }
     errors.into_inner().join("; ")

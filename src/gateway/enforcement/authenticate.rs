@@ -3,7 +3,7 @@
 //! All kinds of credentials are checked here, in their order, and nowhere else; what they prove is an [`Identity`]. That
 //! none of them is ambiguous has been checked before (`RuleSet::beside_credentials`).
 
-use crate::auth::api_keys::{ApiKeys, Presented};
+use crate::auth::api_keys::{ApiKeyLookup, ApiKeys};
 use crate::decision::credentials::{TokenStatus, check_api_key};
 use crate::decision::refusal::Refusal;
 use crate::decision::retry_after::Jitter;
@@ -16,7 +16,7 @@ use crate::limit::request::Request;
 /// Learns what authentication finds, to count or to explain it.
 pub trait Observer {
     fn token(&self, status: TokenStatus);
-    fn api_key(&self, presented: &Presented);
+    fn api_key(&self, presented: &ApiKeyLookup);
 }
 
 /// The credentials that a configuration accepts.
@@ -56,5 +56,5 @@ impl Observer for Metrics {
         }
     }
 
-    fn api_key(&self, _: &Presented) {}
+    fn api_key(&self, _: &ApiKeyLookup) {}
 }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::auth::jwt::jwks::{Failure, Remote};
+use crate::auth::jwt::jwks::{FetchError, RemoteKeySet};
 use crate::base::time::Timestamp;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::Happened;
 
 /// Keeps an issuer's keys fresh, and says when they cannot be had: once, until they can
 /// again.
-pub async fn keep_fresh(gateway: Arc<GatewayState>, remote: Arc<Remote>) {
+pub async fn keep_fresh(gateway: Arc<GatewayState>, remote: Arc<RemoteKeySet>) {
     let failing = AtomicBool::new(false);
-    let told = |issuer: &str, fetched: Result<usize, Failure>| match fetched {
+    let told = |issuer: &str, fetched: Result<usize, FetchError>| match fetched {
         Ok(keys) => {
             gateway.metrics.tokens.keys_fetched(issuer, gateway.clock.wall().since(Timestamp(0)).seconds());
             if failing.swap(false, Ordering::Relaxed) {
@@ -27,5 +27,5 @@ pub async fn keep_fresh(gateway: Arc<GatewayState>, remote: Arc<Remote>) {
             }
         }
     };
-    remote.keep(told).await;
+    remote.keep_fresh(told).await;
 }

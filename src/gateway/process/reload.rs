@@ -15,7 +15,7 @@ use super::config_watch::{ConfigWatch, Found};
 use super::file_fingerprint::{PACE, Trigger};
 use super::jwks_refresh::keep_fresh;
 use super::warned::warn;
-use crate::auth::jwt::jwks::Remote;
+use crate::auth::jwt::jwks::RemoteKeySet;
 use crate::base::interval::fixed_interval;
 use crate::config::diff::Reset;
 use crate::config::problem::Problems;
@@ -43,7 +43,7 @@ pub struct Reload {
     /// None: the file cannot be read again.
     config: Option<ConfigWatch>,
     keys: Option<ApiKeyWatch>,
-    fetching: Vec<(Arc<Remote>, AbortHandle)>,
+    fetching: Vec<(Arc<RemoteKeySet>, AbortHandle)>,
     /// Those that requests may still run under. They are kept here until none does, so that no request has to free one.
     leaving: Vec<Arc<Snapshot>>,
 }
@@ -122,7 +122,7 @@ impl Reload {
         let new = self.follow(&snapshot);
         let tried = async {
             for remote in &new {
-                remote.tried().await;
+                remote.first_attempt().await;
             }
         };
         // Without its keys it is taken up as well: an issuer that is away must not keep the rest of the file out.
@@ -155,17 +155,17 @@ impl Reload {
     }
 
     /// Keeps up what a snapshot looks up and fetches, and gives up what it does not. Whose keys are new comes back.
-    fn follow(&mut self, snapshot: &Arc<Snapshot>) -> Vec<Arc<Remote>> {
+    fn follow(&mut self, snapshot: &Arc<Snapshot>) -> Vec<Arc<RemoteKeySet>> {
         self.keys = snapshot.config.api_keys.clone().map(ApiKeyWatch::new);
         if snapshot.upstream.needs_resolver() {
             tokio::spawn(keep_resolving(Arc::downgrade(&snapshot.upstream)));
         }
         let wanted: Vec<_> = snapshot.remotes().cloned().collect();
-        let is_wanted = |known: &Arc<Remote>| wanted.iter().any(|remote| Arc::ptr_eq(remote, known));
+        let is_wanted = |known: &Arc<RemoteKeySet>| wanted.iter().any(|remote| Arc::ptr_eq(remote, known));
         let (kept, gone): (Vec<_>, Vec<_>) = self.fetching.drain(..).partition(|(remote, _)| is_wanted(remote));
         self.fetching = kept;
         gone.iter().for_each(|(_, task)| task.abort());
-        let is_new = |remote: &Arc<Remote>| !self.fetching.iter().any(|(known, _)| Arc::ptr_eq(known, remote));
+        let is_new = |remote: &Arc<RemoteKeySet>| !self.fetching.iter().any(|(known, _)| Arc::ptr_eq(known, remote));
         let new: Vec<_> = wanted.iter().filter(|remote| is_new(remote)).cloned().collect();
         for remote in &new {
             let task = tokio::spawn(keep_fresh(Arc::clone(&self.gateway), Arc::clone(remote)));

@@ -136,7 +136,7 @@ impl SignalWatch {
     /// Returns when the keys of every issuer have been fetched, or a first attempt has failed.
     async fn keys_attempted(&self) {
         for remote in self.gateway.remotes() {
-            remote.tried().await;
+            remote.first_attempt().await;
         }
     }
 }

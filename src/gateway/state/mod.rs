@@ -14,7 +14,7 @@ use super::telemetry::metrics::Metrics;
 use super::telemetry::store_health::StoreHealth;
 use super::telemetry::top_refused::TopRefused;
 use super::telemetry::trace::Tracer;
-use crate::auth::jwt::jwks::Remote;
+use crate::auth::jwt::jwks::RemoteKeySet;
 use crate::base::time::Clock;
 use crate::store::Store;
 use lifecycle::Lifecycle;
@@ -59,7 +59,7 @@ impl Readiness {
 
 impl GatewayState {
     /// The issuers whose keys are fetched.
-    pub fn remotes(&self) -> Vec<Arc<Remote>> {
+    pub fn remotes(&self) -> Vec<Arc<RemoteKeySet>> {
         self.snapshot.load().remotes().cloned().collect()
     }
 

@@ -6,7 +6,7 @@ use metrics::Counter;
 
 use super::token_auth::TokenAuth;
 use crate::access_log_line::Kind;
-use crate::auth::jwt::jwks::Remote;
+use crate::auth::jwt::jwks::RemoteKeySet;
 use crate::base::time::Clock;
 use crate::config::Config;
 use crate::gateway::response::ratelimit_fields::ExposedLimit;
@@ -88,7 +88,7 @@ impl Snapshot {
     }
 
     /// The issuers whose keys are fetched.
-    pub fn remotes(&self) -> impl Iterator<Item = &Arc<Remote>> {
+    pub fn remotes(&self) -> impl Iterator<Item = &Arc<RemoteKeySet>> {
         self.tokens.iter().flat_map(|tokens| tokens.verifier().remotes())
     }
 

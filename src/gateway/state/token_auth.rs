@@ -75,7 +75,7 @@ impl TokenAuth {
     /// The claims are `None` unless the token is valid.
     async fn verify(&self, request: &Request<'_>) -> (TokenStatus, Option<Arc<Claims>>) {
         let Some(token) = self.verifier.find(request) else { return (TokenStatus::Missing, None) };
-        if let Some(claims) = self.verifier.known(&token) {
+        if let Some(claims) = self.verifier.cached(&token) {
             return (TokenStatus::Cached, Some(claims));
         }
         let bucket = self.invalid.plan(request.client);
@@ -88,7 +88,7 @@ impl TokenAuth {
             // Before waiting for a fetch: requests that wait together are limited together.
             self.invalid.charge(&bucket);
         }
-        if verified == Err(TokenError::Invalid(Invalid::UnknownKey)) && self.verifier.fetch_for(&token).await {
+        if verified == Err(TokenError::Invalid(Invalid::UnknownKey)) && self.verifier.refetch_keys_for(&token).await {
             verified = self.verifier.verify(&token);
         }
         match verified {

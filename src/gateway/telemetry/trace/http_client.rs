@@ -17,6 +17,7 @@ use ureq::Agent;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider};
 
 use super::settings::Settings;
+use crate::base::tls::system_roots;
 
 /// Of what a collector answers, which is nearly nothing.
 const LARGEST: u64 = 64 << 10;
@@ -84,8 +85,7 @@ fn tls(settings: &Settings) -> Result<TlsConfig, String> {
     let authorities = match &settings.authorities {
         Some(file) => read(file).map_err(|error| format!("{}: {error}", file.display()))?,
         None if settings.endpoint.starts_with("https") => {
-            let found = rustls_native_certs::load_native_certs().certs;
-            found.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect()
+            system_roots().iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect()
         }
         None => Vec::new(),
     };
