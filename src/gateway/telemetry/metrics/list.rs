@@ -73,8 +73,11 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ("tollgate_config_info", Kind::Gauge, "The configuration in force."),
     ("tollgate_access_log_dropped_total", Kind::Counter, "Access log lines that were not written."),
     ("tollgate_build_info", Kind::Gauge, "The version of this build."),
+    #[cfg(feature = "opentelemetry")]
     ("tollgate_trace_spans_sent_total", Kind::Counter, "Spans that the collector accepted."),
+    #[cfg(feature = "opentelemetry")]
     ("tollgate_trace_spans_dropped_total", Kind::Counter, "Spans that did not reach the collector."),
+    #[cfg(feature = "opentelemetry")]
     (
         "tollgate_traces_declined_total",
         Kind::Counter,
