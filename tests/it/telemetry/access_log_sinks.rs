@@ -68,7 +68,7 @@ fn a_reader_that_has_stopped_costs_lines_and_nothing_else() {
         assert!(asked < 50_000, "nothing is ever dropped");
     }
     assert!(slowest < Duration::from_secs(5), "{slowest:?}");
-    let told = || gateway.errors().contains("access log not written") && gateway.errors().contains("the queue is full");
+    let told = || gateway.has_logged("access log not written") && gateway.errors().contains("the queue is full");
     eventually("it is told", told);
     // Who reads on finds whole lines, as many as were not dropped.
     let kept = asked - dropped(&gateway);
@@ -97,7 +97,7 @@ fn a_closed_standard_output_keeps_nobody() {
     drop(gateway.output());
     ask(&gateway, 10);
     gateway.expect("tollgate_access_log_dropped_total", &[], 10.0);
-    eventually("it is told", || gateway.errors().contains("error=\"Broken pipe (os error 32)\""));
+    eventually("it is told", || gateway.has_logged("error=\"Broken pipe (os error 32)\""));
     ask(&gateway, 10);
     gateway.expect("tollgate_access_log_dropped_total", &[], 20.0);
     assert!(gateway.is_running());
@@ -141,7 +141,7 @@ fn a_full_disk_costs_lines_and_a_torn_one_is_ended_when_there_is_room() {
     }
     let text = || std::fs::read_to_string(gateway.file("access.jsonl")).unwrap();
     assert!(!text().ends_with('\n'), "no line was torn: the bound falls on the end of one");
-    let told = || gateway.errors().contains("access log not written");
+    let told = || gateway.has_logged("access log not written");
     eventually("it is told", told);
     let done = Command::new("prlimit").args(["--pid", &gateway.id().to_string(), "--fsize=unlimited"]).status();
     assert!(done.unwrap().success());
@@ -167,7 +167,7 @@ fn a_place_that_cannot_be_opened_is_an_error_at_the_start_and_a_warning_later() 
     assert!(errors.contains(expected), "{errors}");
 
     gateway.reload(&upstream, "access_log: {to: none/access.jsonl}");
-    eventually("it is told", || gateway.errors().contains("access log not written dropped=0"));
+    eventually("it is told", || gateway.has_logged("access log not written dropped=0"));
     ask(&gateway, 5);
     gateway.expect("tollgate_access_log_dropped_total", &[], 5.0);
     std::fs::create_dir(gateway.file("none")).unwrap();
@@ -185,7 +185,7 @@ fn who_is_told_to_leave_writes_what_there_is() {
         for _ in 0..signals {
             gateway.signal("TERM");
             if signals > 1 {
-                eventually("it drains", || gateway.errors().contains("draining"));
+                eventually("it drains", || gateway.has_logged("draining"));
             }
         }
         gateway.wait();

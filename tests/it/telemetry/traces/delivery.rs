@@ -51,7 +51,7 @@ fn a_collector_that_is_away_or_wrong_is_told_once_and_so_is_its_return() {
     ];
     let gateway = Gateway::start_in(&upstream, "", &variables);
     is_well(&gateway, 5);
-    eventually("it is told", || gateway.errors().contains("traces not sent"));
+    eventually("it is told", || gateway.has_logged("traces not sent"));
     let _collector = Collector::on(TcpListener::bind(("127.0.0.1", port)).unwrap());
     eventually("it is sent again", || {
         is_well(&gateway, 1);
