@@ -96,25 +96,25 @@ fn every_file_gives_its_report(folder: &str) -> usize {
 }
 
 #[test]
-fn every_bad_file_gives_the_report_that_stands_in_it() {
+fn every_bad_file_gives_the_expected_report() {
     let files = every_file_gives_its_report("bad");
     assert!(files >= 100, "{files} files");
 }
 
 #[test]
-fn every_unwise_file_gives_the_warnings_that_stand_in_it() {
+fn every_unwise_file_gives_the_expected_warnings() {
     every_file_gives_its_report("warned");
 }
 
 #[test]
-fn every_good_file_is_good() {
+fn every_good_file_is_valid() {
     let report = |path: &PathBuf| format!("{}:\n{}", path.display(), report(&std::fs::read(path).unwrap()));
     let wrong: Vec<_> = files("good").iter().map(report).filter(|report| !report.ends_with(":\nok")).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
-fn bytes_that_are_no_file_of_ours_are_refused_in_one_line() {
+fn bytes_that_are_not_a_config_file_are_rejected_in_one_line() {
     for (bytes, expected) in [
         (&b""[..], "gateway.yaml: must be a mapping, is empty\n1 problem"),
         (b"# nothing\n", "gateway.yaml: must be a mapping, is empty\n1 problem"),

@@ -19,9 +19,9 @@ fn it_has_the_keys_that_the_documentation_has_and_explains_each() {
             let description = property["description"].as_str().unwrap_or_default();
             assert!(description.len() > 10, "{at}: {key} is not explained");
             // Beside a `$ref` an editor reads these, and a validator nothing.
-            let beside =
+            let only_annotations =
                 property.as_object().unwrap().keys().all(|key| matches!(&**key, "$ref" | "description" | "default"));
-            assert!(property.get("$ref").is_none() || beside, "{at}: {key} says more beside its $ref");
+            assert!(property.get("$ref").is_none() || only_annotations, "{at}: {key} says more next to its $ref");
             if !at.ends_with("/conditions") {
                 keys.insert(key.clone());
             }
