@@ -15,7 +15,7 @@ use super::failure::Failure;
 use crate::base::pseudonym::PseudonymKey;
 use crate::base::time::{Micros, Timestamp};
 use crate::config::Config;
-use crate::limit::algorithm::{Algorithm, Charged, Level, State};
+use crate::limit::algorithm::{Algorithm, ChargeResult, Level, State};
 use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
 use crate::store;
@@ -55,9 +55,9 @@ impl Levels {
     pub fn bucket(&self, key: &BucketKey, algorithm: &Algorithm, cost: Cost) -> Bucket {
         let step = algorithm.step(self.states.get(key).map(|state| &state[..]), cost, self.now);
         let wait = match step.charge {
-            Charged::Fits { .. } => Some(Micros(0)),
-            Charged::Short { wait } => Some(wait),
-            Charged::Never => None,
+            ChargeResult::Fits { .. } => Some(Micros(0)),
+            ChargeResult::Short { wait } => Some(wait),
+            ChargeResult::Never => None,
         };
         Bucket { untouched: step.untouched, wait }
     }

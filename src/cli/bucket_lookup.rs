@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
-use crate::limit::explanation::{ExplainedCharge, Picked};
+use crate::limit::explanation::{ExplainedCharge, PickedKey};
 use crate::limit::key::BucketKey;
 use crate::limit::matcher::Quoted;
 use crate::limit::partial::{Knowledge, Observed};
@@ -67,7 +67,7 @@ pub fn by_values(
 }
 
 /// Where a file trusts several issuers, whose claim it is is a part of the bucket; elsewhere it is not.
-fn check_issuer(config: &Config, picked: &[Picked<'_>], issuer: Option<&str>) -> Result<(), Failure> {
+fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>) -> Result<(), Failure> {
     let issuers = config.jwt.iter().flat_map(|settings| &settings.issuers);
     let names: Vec<&str> = issuers.filter_map(|issuer| issuer.name.as_deref()).collect();
     let of_claim = picked.iter().any(|picked| matches!(picked.part.attribute, Attribute::Claim(_)));
@@ -144,7 +144,7 @@ pub fn find<'c>(config: &'c Config, name: &str) -> Result<(&'c Policy, &'c Rule)
 }
 
 /// What the limit keys pick of these values: `jwt:sub=acme`.
-fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<Picked<'c>>, Failure> {
+fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<PickedKey<'c>>, Failure> {
     let wants = || {
         let keys: Vec<&str> = rule.keys.iter().map(|key| &*key.text).collect();
         let keys = if keys.is_empty() { "nothing: one bucket is for everybody".to_owned() } else { keys.join(" and ") };
@@ -163,7 +163,7 @@ fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<Pi
                     return Err(format!("{text}: one value is for each limit key; {}", wants()).into());
                 }
                 let value = Observed::Value(spell(config, part, value)?.into());
-                of_key = Some(Picked { key, alternative, part, value });
+                of_key = Some(PickedKey { key, alternative, part, value });
             }
         }
         picked.push(of_key.ok_or_else(|| format!("{}: no value is given for {}", wants(), key.text))?);
@@ -216,7 +216,7 @@ fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, Failur
     })
 }
 
-fn value(picked: &Picked<'_>) -> String {
+fn value(picked: &PickedKey<'_>) -> String {
     match &picked.value {
         Observed::Value(value) => Quoted(value).to_string(),
         seen => seen.to_string(),

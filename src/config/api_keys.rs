@@ -12,7 +12,7 @@ use super::suggest::nearest;
 use super::value_types::reference;
 use crate::auth::api_keys::{ApiKeySet, ApiKeys, OnInvalid};
 use crate::auth::key_file;
-use crate::limit::attribute::{Attribute, NotAnAttribute};
+use crate::limit::attribute::{Attribute, AttributeError};
 
 const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)];
 
@@ -67,7 +67,7 @@ fn from(field: &Field<'_>) -> Option<Attribute> {
     let written = field.text()?;
     match Attribute::parse(written) {
         Ok(from @ (Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_))) => return Some(from),
-        Err(NotAnAttribute::BadHeaderName) => field.must("name a header that can exist"),
+        Err(AttributeError::BadHeaderName) => field.must("name a header that can exist"),
         _ => {
             let kinds = ["header:", "query:", "cookie:"];
             let kind = written.split_inclusive(':').next().unwrap_or_default();

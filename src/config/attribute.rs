@@ -2,7 +2,7 @@
 
 use super::reader::Field;
 use super::suggest::nearest_spelling;
-use crate::limit::attribute::{Attribute, NotAnAttribute, SPELLINGS};
+use crate::limit::attribute::{Attribute, AttributeError, SPELLINGS};
 
 /// Reads attributes in a file that verifies these credentials.
 #[derive(Clone, Copy, Debug)]
@@ -22,15 +22,15 @@ impl AttributeReader {
         };
         let text = text.escape_debug();
         match why {
-            NotAnAttribute::Unknown => {
+            AttributeError::Unknown => {
                 let hint = nearest_spelling(&text.to_string(), SPELLINGS);
                 let hint = hint.unwrap_or_else(|| format!("attributes are {}", SPELLINGS.join(", ")));
                 field.wrong(format_args!("`{text}` is not an attribute"), Some(hint));
             }
-            NotAnAttribute::NameMissing => {
+            AttributeError::NameMissing => {
                 field.wrong(format_args!("`{text}` must have a name behind the colon"), None)
             }
-            NotAnAttribute::BadHeaderName => {
+            AttributeError::BadHeaderName => {
                 field.wrong(format_args!("`{text}` must name a header that can exist"), None)
             }
         }

@@ -6,7 +6,7 @@ use super::duration;
 use super::key::{Key, Mapping, Type};
 use super::reader::{Field, Section};
 use crate::base::time::Micros;
-use crate::limit::algorithm::token_bucket::{Rate, TokenBucket, Unfit};
+use crate::limit::algorithm::token_bucket::{InvalidNumbers, Rate, TokenBucket};
 use crate::limit::cost::Cost;
 
 pub const RPS: Key = Key::depends(
@@ -106,15 +106,17 @@ fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<
     }
     match (TokenBucket::new(*rate, burst), field) {
         (Ok(bucket), _) => return Some(bucket),
-        (Err(Unfit::TooLarge { largest: 0 }), _) => rate_field.must("be a rate that can be kept exactly in 53 bits"),
-        (Err(Unfit::TooLarge { largest }), None) => rate_field.wrong(
+        (Err(InvalidNumbers::TooLarge { largest: 0 }), _) => {
+            rate_field.must("be a rate that can be kept exactly in 53 bits")
+        }
+        (Err(InvalidNumbers::TooLarge { largest }), None) => rate_field.wrong(
             format_args!("its burst, {burst}, must be at most {largest} to be kept exactly; give a `burst`"),
             None,
         ),
-        (Err(Unfit::TooLarge { largest }), Some(field)) => {
+        (Err(InvalidNumbers::TooLarge { largest }), Some(field)) => {
             field.must(format_args!("be at most {largest} to be kept exactly at this rate"));
         }
-        (Err(Unfit::Zero), _) => rate_field.must("be above 0"),
+        (Err(InvalidNumbers::Zero), _) => rate_field.must("be above 0"),
     }
     None
 }

@@ -17,7 +17,7 @@ use super::tree::{Entry, Kind, Node, Scalar, Style, Value};
 use super::{duration, network, size, tree};
 use crate::base::position::Position;
 use crate::base::time::Micros;
-use crate::limit::cost::{Beyond, Cost};
+use crate::limit::cost::{Cost, ExtraDecimals};
 
 /// One value of the file, with its path from the root.
 #[derive(Clone, Debug)]
@@ -216,7 +216,7 @@ impl<'t> Field<'t> {
 
     /// A decimal above zero with at most three decimals, read from its digits and never through a float.
     pub fn cost(&self) -> Option<Cost> {
-        let number = self.number().and_then(|text| Cost::parse(text.as_bytes(), Beyond::Refuse));
+        let number = self.number().and_then(|text| Cost::parse(text.as_bytes(), ExtraDecimals::Refuse));
         let number = number.filter(|number| *number > Cost::default() && *number < Cost::from_tokens(u64::MAX));
         if number.is_none() {
             self.must("be a number above 0 with at most 3 decimals");

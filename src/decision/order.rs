@@ -118,7 +118,7 @@ mod tests {
         }
         let full = bucket(2).step(None, Cost::from_tokens(2), NOW);
         let empty = match full.charge {
-            crate::limit::algorithm::Charged::Fits { entry, .. } => entry.state,
+            crate::limit::algorithm::ChargeResult::Fits { entry, .. } => entry.state,
             other => panic!("{other:?}"),
         };
         let state = has(Fault::BucketEmpty).then_some(empty);

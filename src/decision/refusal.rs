@@ -26,7 +26,7 @@ pub enum ProblemType {
 
 /// What the refusing limits of a request restrict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exceeded {
+pub enum ExceededCapacity {
     /// At least one of them is the caller's own.
     Quota,
     /// All of them are shared by all callers.
@@ -86,10 +86,15 @@ impl Refusal {
     }
 
     /// Limits have too little left. `violated` are the names of those that are exposed.
-    pub fn exceeded(exceeded: Exceeded, reason: Reason, retry_after: Option<u64>, violated: Vec<String>) -> Refusal {
+    pub fn exceeded(
+        exceeded: ExceededCapacity,
+        reason: Reason,
+        retry_after: Option<u64>,
+        violated: Vec<String>,
+    ) -> Refusal {
         let (status, problem) = match exceeded {
-            Exceeded::Quota => (429, ProblemType::QuotaExceeded { violated }),
-            Exceeded::SharedCapacity => (503, ProblemType::ReducedCapacity { violated }),
+            ExceededCapacity::Quota => (429, ProblemType::QuotaExceeded { violated }),
+            ExceededCapacity::SharedCapacity => (503, ProblemType::ReducedCapacity { violated }),
         };
         Refusal { status, reason, retry_after, problem }
     }

@@ -1,7 +1,7 @@
 //! Chooses which limit speaks for a request that limits refuse, and what the refusal says.
 
 use super::reason::Reason;
-use super::refusal::{Exceeded, Refusal};
+use super::refusal::{ExceededCapacity, Refusal};
 use super::retry_after::{Jitter, retry_after};
 use crate::limit::charge::{Charge, Plan, Settlement};
 use crate::limit::outcome::Outcome;
@@ -32,7 +32,7 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, jitter: Ji
     let limits = || refusing(plan, settlement).map(|(charge, _)| rules.limit(charge.limit));
     // The caller's fault, unless every limit that refused is shared capacity.
     let shared = limits().all(|limit| limit.is_some_and(|limit| limit.refusal == RefusalStatus::ReducedCapacity));
-    let exceeded = if shared { Exceeded::SharedCapacity } else { Exceeded::Quota };
+    let exceeded = if shared { ExceededCapacity::SharedCapacity } else { ExceededCapacity::Quota };
     let exposed = limits().flatten().filter(|limit| limit.expose == Expose::Yes);
     let violated = exposed.map(|limit| limit.name.clone()).collect();
     let speaker = speaker(plan, settlement);

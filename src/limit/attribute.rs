@@ -32,7 +32,7 @@ pub enum Attribute {
 
 /// Why a text names no attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotAnAttribute {
+pub enum AttributeError {
     Unknown,
     /// What stands before the colon needs a name behind it.
     NameMissing,
@@ -57,15 +57,15 @@ pub const SPELLINGS: &[&str] = &[
 ];
 
 impl Attribute {
-    pub fn parse(text: &str) -> Result<Attribute, NotAnAttribute> {
+    pub fn parse(text: &str) -> Result<Attribute, AttributeError> {
         if let Some((kind @ ("jwt" | "header" | "query" | "cookie"), name)) = text.split_once(':') {
             if name.is_empty() {
-                return Err(NotAnAttribute::NameMissing);
+                return Err(AttributeError::NameMissing);
             }
             return match kind {
                 "jwt" => Ok(Attribute::Claim(name.to_owned())),
                 "header" => {
-                    HeaderName::try_from(name).map(Attribute::Header).map_err(|_| NotAnAttribute::BadHeaderName)
+                    HeaderName::try_from(name).map(Attribute::Header).map_err(|_| AttributeError::BadHeaderName)
                 }
                 "query" => Ok(Attribute::Query(name.to_owned())),
                 _ => Ok(Attribute::Cookie(name.to_owned())),
@@ -80,7 +80,7 @@ impl Attribute {
             "path" => Ok(Attribute::Path),
             "route" => Ok(Attribute::Route),
             "upstream" => Ok(Attribute::Upstream),
-            _ => Err(NotAnAttribute::Unknown),
+            _ => Err(AttributeError::Unknown),
         }
     }
 
@@ -344,11 +344,11 @@ mod tests {
             assert_eq!(Attribute::parse(text).unwrap().to_string(), text);
         }
         for (text, why) in [
-            ("ip:addres", NotAnAttribute::Unknown),
-            ("header:", NotAnAttribute::NameMissing),
-            ("header:a b", NotAnAttribute::BadHeaderName),
-            ("jwt:", NotAnAttribute::NameMissing),
-            ("key:name", NotAnAttribute::Unknown),
+            ("ip:addres", AttributeError::Unknown),
+            ("header:", AttributeError::NameMissing),
+            ("header:a b", AttributeError::BadHeaderName),
+            ("jwt:", AttributeError::NameMissing),
+            ("key:name", AttributeError::Unknown),
         ] {
             assert_eq!(Attribute::parse(text).unwrap_err(), why, "{text}");
         }

@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use super::algorithm::{Algorithm, Charged, Entry, Level, State, Step};
+use super::algorithm::{Algorithm, ChargeResult, Entry, Level, State, Step};
 use super::cost::Cost;
 use super::key::BucketKey;
 use super::outcome::{Outcome, Verdict};
@@ -77,13 +77,13 @@ pub fn settle(plan: &Plan, states: &[Option<State>], now: Timestamp) -> (Settlem
     let (enforced, shadow) = states.split_at(plan.enforced.len());
     let steps: SmallVec<[_; 2]> =
         plan.enforced.iter().zip(enforced).map(|(charge, state)| step(charge, state)).collect();
-    if !steps.iter().all(|step| matches!(step.charge, Charged::Fits { .. })) {
+    if !steps.iter().all(|step| matches!(step.charge, ChargeResult::Fits { .. })) {
         let enforced = steps.iter().map(refused).collect();
         return (Settlement { verdict: Verdict::Deny, enforced, shadow: SmallVec::new() }, Entries::new());
     }
     let mut entries = Entries::new();
     let mut take = |step: Step| match step.charge {
-        Charged::Fits { level, entry } => {
+        ChargeResult::Fits { level, entry } => {
             entries.push(Some(entry));
             outcome(Verdict::Allow, level, Micros(0))
         }
@@ -103,9 +103,9 @@ pub type Entries = SmallVec<[Option<Entry>; 2]>;
 /// One bucket, untouched: it refused, or it could have paid.
 fn refused(step: &Step) -> Outcome {
     match step.charge {
-        Charged::Fits { .. } => outcome(Verdict::Allow, step.untouched, Micros(0)),
-        Charged::Short { wait } => outcome(Verdict::Deny, step.untouched, wait),
-        Charged::Never => outcome(Verdict::Never, step.untouched, Micros(0)),
+        ChargeResult::Fits { .. } => outcome(Verdict::Allow, step.untouched, Micros(0)),
+        ChargeResult::Short { wait } => outcome(Verdict::Deny, step.untouched, wait),
+        ChargeResult::Never => outcome(Verdict::Never, step.untouched, Micros(0)),
     }
 }
 

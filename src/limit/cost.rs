@@ -11,7 +11,7 @@ pub struct Cost(u64);
 
 /// What a decimal does beyond its third place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beyond {
+pub enum ExtraDecimals {
     /// It is an error: an operator meant what was written.
     Refuse,
     /// It counts as one more thousandth: a client never pays less than it asked for.
@@ -46,7 +46,7 @@ impl Cost {
     }
 
     /// Reads `[0-9]+(\.[0-9]+)?`: no sign, exponent, hexadecimal or `nan`. A number beyond all bounds saturates.
-    pub fn parse(text: &[u8], beyond: Beyond) -> Option<Cost> {
+    pub fn parse(text: &[u8], beyond: ExtraDecimals) -> Option<Cost> {
         let (whole, decimals) = split_once(text, b'.').unwrap_or((text, b"0"));
         let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
         if !digits(whole) || !digits(decimals) {
@@ -54,7 +54,7 @@ impl Cost {
         }
         let (kept, rest) = decimals.split_at(decimals.len().min(3));
         let excess = rest.iter().any(|digit| *digit != b'0');
-        if excess && beyond == Beyond::Refuse {
+        if excess && beyond == ExtraDecimals::Refuse {
             return None;
         }
         let number = |part: &[u8]| {
@@ -73,7 +73,7 @@ impl Cost {
 /// The cost of a request that names its own: at least `min`, at most `max`. `default` if it names none, or no positive
 /// decimal.
 pub fn requested_cost(text: Option<&[u8]>, default: Cost, min: Cost, max: Option<Cost>) -> Cost {
-    let cost = text.and_then(|text| Cost::parse(text, Beyond::RoundUp)).filter(|cost| *cost > Cost::default());
+    let cost = text.and_then(|text| Cost::parse(text, ExtraDecimals::RoundUp)).filter(|cost| *cost > Cost::default());
     cost.map_or(default, |cost| cost.bounded(min, max))
 }
 
@@ -140,7 +140,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, thousandths: impl Into<Option<u64>>) {
         let expected = thousandths.into().map(Cost);
-        assert_eq!(Cost::parse(text.as_bytes(), Beyond::RoundUp), expected, "{text}");
+        assert_eq!(Cost::parse(text.as_bytes(), ExtraDecimals::RoundUp), expected, "{text}");
     }
 
     #[test]
@@ -160,8 +160,8 @@ mod tests {
 
     #[test]
     fn an_operator_cannot_write_a_fourth_decimal() {
-        assert_eq!(Cost::parse(b"0.0001", Beyond::Refuse), None);
-        assert_eq!(Cost::parse(b"0.1230", Beyond::Refuse), Some(Cost(123)));
+        assert_eq!(Cost::parse(b"0.0001", ExtraDecimals::Refuse), None);
+        assert_eq!(Cost::parse(b"0.1230", ExtraDecimals::Refuse), Some(Cost(123)));
     }
 
     #[test]

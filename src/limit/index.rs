@@ -33,7 +33,7 @@ struct Group {
 }
 
 /// Places in the list, in its order.
-pub type Found = SmallVec<[u32; 16]>;
+pub type Indices = SmallVec<[u32; 16]>;
 
 impl Index {
     /// Each entry is its conditions: the slot of an attribute, and what is expected of it. None when the list is too short
@@ -56,8 +56,8 @@ impl Index {
 
     /// The entries that can hold. `look` is handed each slot whose value it takes to
     /// know, and what to tell it to.
-    pub fn find(&self, mut look: impl FnMut(usize, &mut dyn FnMut(&[u8]))) -> Found {
-        let mut found = Found::from_slice(&self.always);
+    pub fn find(&self, mut look: impl FnMut(usize, &mut dyn FnMut(&[u8]))) -> Indices {
+        let mut found = Indices::from_slice(&self.always);
         for group in &self.groups {
             look(group.slot, &mut |value| group.find(value, &mut found));
         }
@@ -92,7 +92,7 @@ impl Group {
         }
     }
 
-    fn find(&self, value: &[u8], found: &mut Found) {
+    fn find(&self, value: &[u8], found: &mut Indices) {
         found.extend(self.exact.get(value).into_iter().flatten().copied());
         if self.subtrees.is_empty() {
             return;

@@ -12,7 +12,7 @@ use crate::base::time::Timestamp;
 
 /// One condition.
 #[derive(Clone, Debug)]
-pub struct Compiled {
+pub struct CompiledCondition {
     pub slot: Slot,
     pub expectation: Expectation,
 }
@@ -66,7 +66,7 @@ impl<'s, 'r> Values<'s, 'r> {
         all.iter().chain(found)
     }
 
-    pub fn hold(&mut self, conditions: &[Compiled]) -> bool {
+    pub fn hold(&mut self, conditions: &[CompiledCondition]) -> bool {
         let client = self.request.client.address();
         conditions.iter().all(|condition| condition.expectation.holds(self.of(condition.slot), client))
     }

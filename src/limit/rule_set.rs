@@ -18,7 +18,7 @@ use super::index::Index;
 use super::key::{BucketKey, Descriptor, KeySeed, LimitIdentity};
 use super::matcher::Expectation;
 use super::request::Request;
-use super::resolved::{Compiled, Slot, Values};
+use super::resolved::{CompiledCondition, Slot, Values};
 use super::rule::{
     Action, Condition, Expose, Fold, Limit, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule,
     RuleSource,
@@ -30,7 +30,7 @@ use crate::base::time::Timestamp;
 pub struct RuleSet {
     attributes: Vec<Attribute>,
     clarity: AmbiguityCheck,
-    exempt: Vec<Vec<Compiled>>,
+    exempt: Vec<Vec<CompiledCondition>>,
     policies: Vec<CompiledPolicy>,
     /// Of the policies, by their own conditions.
     index: Option<Index>,
@@ -113,7 +113,7 @@ impl CompiledLimit {
 struct CompiledPolicy {
     name: String,
     id: PolicyId,
-    conditions: Vec<Compiled>,
+    conditions: Vec<CompiledCondition>,
     mode: Mode,
     otherwise: Otherwise,
     rules: Vec<CompiledRule>,
@@ -122,7 +122,7 @@ struct CompiledPolicy {
 
 #[derive(Clone, Debug)]
 struct CompiledRule {
-    conditions: Vec<Compiled>,
+    conditions: Vec<CompiledCondition>,
     /// In the order of their printed names, which is that of the bucket's identity.
     keys: Vec<Vec<(Slot, Fold)>>,
     mode: Mode,
@@ -227,9 +227,9 @@ impl RuleSet {
                 continue;
             }
             match self.walk(policy, &mut values, &mut plan) {
-                Walked::Decided => {}
-                Walked::Denied => return Answer::Denied,
-                Walked::Unmatched => unmatched.push(policy.id),
+                PolicyResult::Decided => {}
+                PolicyResult::Denied => return Answer::Denied,
+                PolicyResult::Unmatched => unmatched.push(policy.id),
             }
         }
         // Only now: a `deny` holds for the exempt as well.
@@ -240,7 +240,7 @@ impl RuleSet {
         Answer::for_plan(plan)
     }
 
-    fn walk(&self, policy: &CompiledPolicy, values: &mut Values<'_, '_>, plan: &mut Plan) -> Walked {
+    fn walk(&self, policy: &CompiledPolicy, values: &mut Values<'_, '_>, plan: &mut Plan) -> PolicyResult {
         for rule in values.among(&policy.rules, policy.index.as_ref()) {
             if rule.until.is_some_and(|until| until <= values.at) || !values.hold(&rule.conditions) {
                 continue;
@@ -253,22 +253,22 @@ impl RuleSet {
                         self.charge(*id, &descriptor, values, plan);
                     }
                 }
-                CompiledAction::Deny if !shadow => return Walked::Denied,
+                CompiledAction::Deny if !shadow => return PolicyResult::Denied,
                 CompiledAction::Deny | CompiledAction::Allow => {}
             }
             // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
             if rule.mode == Mode::Enforce || policy.mode == Mode::Shadow {
-                return Walked::Decided;
+                return PolicyResult::Decided;
             }
         }
         match (policy.otherwise, policy.mode) {
-            (Otherwise::Deny, Mode::Enforce) => Walked::Denied,
-            (Otherwise::Deny, Mode::Shadow) => Walked::Decided,
-            (Otherwise::Allow, _) => Walked::Unmatched,
+            (Otherwise::Deny, Mode::Enforce) => PolicyResult::Denied,
+            (Otherwise::Deny, Mode::Shadow) => PolicyResult::Decided,
+            (Otherwise::Allow, _) => PolicyResult::Unmatched,
         }
     }
 
-    fn charge(&self, id: LimitId, described: &Described, values: &mut Values<'_, '_>, plan: &mut Plan) {
+    fn charge(&self, id: LimitId, described: &RuleDescriptor, values: &mut Values<'_, '_>, plan: &mut Plan) {
         let Some(limit) = self.limit(id) else { return };
         let variant = match &described.only {
             Some(value) => limit.overrides.get(&value[..]).copied().unwrap_or(0),
@@ -295,8 +295,8 @@ impl RuleSet {
         }))
     }
 
-    fn conditions(&mut self, conditions: &[Condition]) -> Vec<Compiled> {
-        let compile = |condition: &Condition| Compiled {
+    fn conditions(&mut self, conditions: &[Condition]) -> Vec<CompiledCondition> {
+        let compile = |condition: &Condition| CompiledCondition {
             slot: self.slot(&condition.attribute),
             expectation: condition.expectation.clone(),
         };
@@ -388,25 +388,25 @@ impl RuleSet {
 }
 
 /// Conditions as an index takes them.
-fn conditions_of(conditions: &[Compiled]) -> impl Iterator<Item = (usize, &Expectation)> {
+fn conditions_of(conditions: &[CompiledCondition]) -> impl Iterator<Item = (usize, &Expectation)> {
     conditions.iter().map(|condition| (condition.slot.0, &condition.expectation))
 }
 
-enum Walked {
+enum PolicyResult {
     Decided,
     Denied,
     Unmatched,
 }
 
 /// A descriptor and, for a rule with one limit key, its value: what overrides go by.
-struct Described {
+struct RuleDescriptor {
     descriptor: Descriptor,
     only: Option<SmallVec<[u8; 32]>>,
 }
 
 /// What a rule picks from a request; none when one of its keys has no value.
-fn describe(rule: &CompiledRule, values: &mut Values<'_, '_>) -> Option<Described> {
-    let mut described = Described { descriptor: Descriptor::default(), only: None };
+fn describe(rule: &CompiledRule, values: &mut Values<'_, '_>) -> Option<RuleDescriptor> {
+    let mut described = RuleDescriptor { descriptor: Descriptor::default(), only: None };
     let issuer = values.request.claims.and_then(Claims::issuer);
     for alternatives in &rule.keys {
         let (number, (slot, fold)) = (0u8..).zip(alternatives).find(|(_, (slot, _))| values.of(*slot).is_some())?;

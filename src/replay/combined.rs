@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::header::{HeaderName, HeaderValue, REFERER, USER_AGENT};
 use http::{Method, Request, Uri};
 
-use super::foreign_entry::{ForeignEntry, Told};
+use super::foreign_entry::{ForeignEntry, LogFields};
 use super::timestamps::{LogTimestamp, nginx};
 use crate::base::split::{split_once, split_once_at};
 use crate::limit::path::hex_pair;
@@ -37,12 +37,12 @@ pub fn read(line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), &'static str> {
             head.headers.insert(name, value);
         }
     };
-    let mut told = Told::Common;
+    let mut told = LogFields::Common;
     let referer = rest.iter().position(|byte| *byte == b'"').and_then(|start| quoted(rest.get(start..)?));
     if let Some((referer, rest)) = referer
         && let Some((agent, rest)) = quoted(rest.trim_ascii_start())
     {
-        told = Told::Combined;
+        told = LogFields::Combined;
         field(REFERER, &referer);
         field(USER_AGENT, &agent);
         if let Some((forwarded_for, _)) = quoted(rest.trim_ascii_start()) {
@@ -78,7 +78,7 @@ fn quoted(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::foreign_entry::Says;
+    use super::super::foreign_entry::Recorded;
     use super::*;
     use crate::limit::attribute::Attribute;
 
@@ -95,9 +95,9 @@ mod tests {
         };
         let attribute = Attribute::parse(attribute).unwrap();
         let found = match asked.says(&attribute, asked.client(&settings)) {
-            Says::Value(value) => String::from_utf8(value.into_owned()).unwrap(),
-            Says::Missing => "-".to_owned(),
-            Says::Nothing => "?".to_owned(),
+            Recorded::Value(value) => String::from_utf8(value.into_owned()).unwrap(),
+            Recorded::Missing => "-".to_owned(),
+            Recorded::Nothing => "?".to_owned(),
         };
         assert_eq!(found, expected, "{attribute} of {line}");
     }

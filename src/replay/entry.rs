@@ -17,12 +17,12 @@ use crate::base::time::Timestamp;
 pub struct Entry {
     pub at: Timestamp,
     pub grain: Grain,
-    pub told: Told,
+    pub told: EntrySource,
 }
 
 /// By whom.
 #[derive(Debug)]
-pub enum Told {
+pub enum EntrySource {
     /// Another server, or an application.
     Foreign(Box<ForeignEntry>),
     /// Ourselves.
@@ -42,7 +42,7 @@ pub enum Format {
 
 /// What a line came to.
 #[derive(Debug)]
-pub enum Read {
+pub enum ReadResult {
     Entry(Entry),
     /// Of ours: it was answered before any rule was asked.
     Beside,
@@ -51,39 +51,39 @@ pub enum Read {
 }
 
 impl Format {
-    pub fn read(&self, line: &[u8]) -> Read {
+    pub fn read(&self, line: &[u8]) -> ReadResult {
         let object = line.trim_ascii_start().first() == Some(&b'{');
         match self {
             Format::Found if object => ours(line),
             Format::Ours => ours(line),
             Format::Found | Format::Combined => match combined::read(line) {
                 Ok(read) => foreign(read),
-                Err(wanted) => Read::Unreadable(Cow::Borrowed(wanted)),
+                Err(wanted) => ReadResult::Unreadable(Cow::Borrowed(wanted)),
             },
             Format::Mapped(fields) => match json_lines::read(fields, line) {
                 Ok(read) => foreign(read),
-                Err(wanted) => Read::Unreadable(Cow::Owned(wanted)),
+                Err(wanted) => ReadResult::Unreadable(Cow::Owned(wanted)),
             },
         }
     }
 }
 
-fn foreign((LogTimestamp { at, grain }, asked): (LogTimestamp, ForeignEntry)) -> Read {
-    Read::Entry(Entry { at, grain, told: Told::Foreign(Box::new(asked)) })
+fn foreign((LogTimestamp { at, grain }, asked): (LogTimestamp, ForeignEntry)) -> ReadResult {
+    ReadResult::Entry(Entry { at, grain, told: EntrySource::Foreign(Box::new(asked)) })
 }
 
-fn ours(line: &[u8]) -> Read {
+fn ours(line: &[u8]) -> ReadResult {
     match access_log_line::Line::read(line) {
         Ok(line) => match OwnEntry::new(&line) {
             Some(logged) => {
                 // The store decided when the answer came, not when the request did.
                 let at = line.decision_us.map_or(line.time, |span| line.time.plus(span));
-                Read::Entry(Entry { at, grain: Grain::Fine, told: Told::Ours(Box::new(logged)) })
+                ReadResult::Entry(Entry { at, grain: Grain::Fine, told: EntrySource::Ours(Box::new(logged)) })
             }
-            None => Read::Beside,
+            None => ReadResult::Beside,
         },
         Err(error) => {
-            Read::Unreadable(Cow::Owned(format!("no line of ours: {error}; other JSON needs --map to be read")))
+            ReadResult::Unreadable(Cow::Owned(format!("no line of ours: {error}; other JSON needs --map to be read")))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Maps the fields of foreign JSON lines to attributes.
 
-use crate::limit::attribute::{Attribute, NotAnAttribute, SPELLINGS};
+use crate::limit::attribute::{Attribute, AttributeError, SPELLINGS};
 
 /// One member of a map: `jwt:sub=user.id`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +36,9 @@ impl FieldMapping {
             ("time", _) => Target::Time,
             (_, Ok(Attribute::Route | Attribute::Upstream)) => return Err(format!("{name} cannot be mapped")),
             (_, Ok(attribute)) => Target::Attribute(attribute),
-            (_, Err(NotAnAttribute::NameMissing)) => return Err(format!("`{name}` needs a name behind the colon")),
-            (_, Err(NotAnAttribute::BadHeaderName)) => return Err(format!("`{name}` is no name of a header")),
-            (_, Err(NotAnAttribute::Unknown)) => {
+            (_, Err(AttributeError::NameMissing)) => return Err(format!("`{name}` needs a name behind the colon")),
+            (_, Err(AttributeError::BadHeaderName)) => return Err(format!("`{name}` is no name of a header")),
+            (_, Err(AttributeError::Unknown)) => {
                 return Err(format!("must begin with time or an attribute ({}), is `{name}`", SPELLINGS.join(", ")));
             }
         };

@@ -22,12 +22,12 @@ pub struct ForeignEntry {
     pub head: Parts,
     /// Who was connected.
     pub peer: Option<IpAddr>,
-    pub told: Told,
+    pub told: LogFields,
 }
 
 /// Which log it was, and so what is told beside the head.
 #[derive(Debug)]
-pub enum Told {
+pub enum LogFields {
     /// nginx and Apache: method, target, address.
     Common,
     /// Referer and user agent as well.
@@ -38,7 +38,7 @@ pub enum Told {
 
 /// What a log says of one attribute of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Says<'a> {
+pub enum Recorded<'a> {
     Value(Cow<'a, [u8]>),
     /// The request had none.
     Missing,
@@ -52,41 +52,41 @@ impl ForeignEntry {
     }
 
     /// `client` is what [`ForeignEntry::client`] found under the same file.
-    pub fn says(&self, attribute: &Attribute, client: Option<ClientAddress>) -> Says<'_> {
-        let known = |known: bool| if known { self.resolve(attribute) } else { Says::Nothing };
+    pub fn says(&self, attribute: &Attribute, client: Option<ClientAddress>) -> Recorded<'_> {
+        let known = |known: bool| if known { self.resolve(attribute) } else { Recorded::Nothing };
         if let Attribute::Address = attribute {
-            return client.map_or(Says::Nothing, |client| Says::Value(Cow::Owned(client.text().into_bytes())));
+            return client.map_or(Recorded::Nothing, |client| Recorded::Value(Cow::Owned(client.text().into_bytes())));
         }
-        if let Told::Mapped(fields, values) = &self.told {
+        if let LogFields::Mapped(fields, values) = &self.told {
             return match (attribute, fields.index(attribute)) {
                 // These stand in the head, where they are read as a gateway reads them.
                 (Attribute::Method | Attribute::Path | Attribute::Host | Attribute::Header(_), Some(_)) => known(true),
                 (_, Some(place)) => match values.get(place) {
-                    Some(Some(value)) => Says::Value(Cow::Borrowed(value)),
-                    _ => Says::Missing,
+                    Some(Some(value)) => Recorded::Value(Cow::Borrowed(value)),
+                    _ => Recorded::Missing,
                 },
                 (Attribute::Query(_), None) => known(fields.index(&Attribute::Path).is_some()),
                 (Attribute::Host, None) => known(self.head.uri.authority().is_some()),
-                (Attribute::Route | Attribute::Upstream, None) => Says::Value(Cow::Borrowed(ONLY.as_bytes())),
-                (_, None) => Says::Nothing,
+                (Attribute::Route | Attribute::Upstream, None) => Recorded::Value(Cow::Borrowed(ONLY.as_bytes())),
+                (_, None) => Recorded::Nothing,
             };
         }
         match attribute {
             Attribute::Method | Attribute::Path | Attribute::Query(_) => known(true),
             Attribute::Host => known(self.head.uri.authority().is_some()),
             Attribute::Header(name) => {
-                known(matches!(self.told, Told::Combined) && (name == REFERER || name == USER_AGENT))
+                known(matches!(self.told, LogFields::Combined) && (name == REFERER || name == USER_AGENT))
             }
-            Attribute::Route | Attribute::Upstream => Says::Value(Cow::Borrowed(ONLY.as_bytes())),
+            Attribute::Route | Attribute::Upstream => Recorded::Value(Cow::Borrowed(ONLY.as_bytes())),
             Attribute::Address | Attribute::Claim(_) | Attribute::KeyId | Attribute::KeyPlan | Attribute::Cookie(_) => {
-                Says::Nothing
+                Recorded::Nothing
             }
         }
     }
 
     /// Whether what is not there was not sent: of a field of an application's, nobody knows.
     pub fn is_as_sent(&self) -> bool {
-        matches!(self.told, Told::Common | Told::Combined)
+        matches!(self.told, LogFields::Common | LogFields::Combined)
     }
 
     /// As far as it can be shown: without credentials, and from nobody.
@@ -95,11 +95,11 @@ impl ForeignEntry {
         Request { head: &self.head, client: nobody, claims: None, key: None, route: ONLY, upstream: ONLY }
     }
 
-    fn resolve(&self, attribute: &Attribute) -> Says<'_> {
+    fn resolve(&self, attribute: &Attribute) -> Recorded<'_> {
         if *attribute == Attribute::Host && self.head.uri.authority().is_none() && !self.head.headers.contains_key(HOST)
         {
-            return Says::Missing;
+            return Recorded::Missing;
         }
-        attribute.resolve(&self.request()).map_or(Says::Missing, Says::Value)
+        attribute.resolve(&self.request()).map_or(Recorded::Missing, Recorded::Value)
     }
 }

@@ -8,7 +8,7 @@ use http::{Method, Request, Uri};
 use serde_json::{Map, Value};
 
 use super::field_map::FieldMap;
-use super::foreign_entry::{ForeignEntry, Told};
+use super::foreign_entry::{ForeignEntry, LogFields};
 use super::timestamps::LogTimestamp;
 use crate::limit::attribute::Attribute;
 
@@ -53,7 +53,7 @@ pub fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, ForeignEn
         }
         values.push(value);
     }
-    Ok((moment, ForeignEntry { head, peer: asked_of, told: Told::Mapped(Arc::clone(map), values) }))
+    Ok((moment, ForeignEntry { head, peer: asked_of, told: LogFields::Mapped(Arc::clone(map), values) }))
 }
 /// The literal name comes first; then `a.b` is `b` in the object `a`.
 fn find<'l>(line: &'l Map<String, Value>, path: &str) -> Option<&'l Value> {
@@ -81,7 +81,7 @@ fn address(text: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::super::field_map::FieldMapping;
-    use super::super::foreign_entry::Says;
+    use super::super::foreign_entry::Recorded;
     use super::*;
 
     fn fields(text: &str) -> Result<FieldMap, String> {
@@ -95,9 +95,9 @@ mod tests {
         let (_, asked) = read(&Arc::new(fields(map).unwrap()), line.as_bytes()).unwrap();
         let attribute = Attribute::parse(attribute).unwrap();
         let found = match asked.says(&attribute, asked.client(&Default::default())) {
-            Says::Value(value) => String::from_utf8(value.into_owned()).unwrap(),
-            Says::Missing => "-".to_owned(),
-            Says::Nothing => "?".to_owned(),
+            Recorded::Value(value) => String::from_utf8(value.into_owned()).unwrap(),
+            Recorded::Missing => "-".to_owned(),
+            Recorded::Nothing => "?".to_owned(),
         };
         assert_eq!(found, expected, "{attribute} of {line}");
     }

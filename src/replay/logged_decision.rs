@@ -5,7 +5,7 @@
 
 use super::bucket::{BucketCharge, BucketId};
 use super::open_question::RuleRange;
-use super::own_entry::{Charged, OwnEntry};
+use super::own_entry::{LoggedCharge, OwnEntry};
 
 use crate::limit::charge::{Charge, LimitId};
 use crate::limit::key::BucketKey;
@@ -16,23 +16,23 @@ use crate::limit::rule_set::RuleSet;
 #[derive(Debug)]
 pub struct LoggedDecisions<'c> {
     rules: &'c RuleSet,
-    policies: Vec<ByPolicy<'c>>,
+    policies: Vec<LoggedPolicy<'c>>,
     /// Whether the same requests are exempt as before.
     exempts_as_before: bool,
 }
 
 #[derive(Debug)]
-struct ByPolicy<'c> {
+struct LoggedPolicy<'c> {
     name: &'c str,
     /// Whether its rules are chosen as they were.
     chooses_as_before: bool,
     /// Whether it can refuse without a charge.
     denies: bool,
-    rules: Vec<ByRule<'c>>,
+    rules: Vec<LoggedRule<'c>>,
 }
 
 #[derive(Debug)]
-struct ByRule<'c> {
+struct LoggedRule<'c> {
     name: &'c str,
     limits: Vec<(LimitId, &'c Price)>,
 }
@@ -42,7 +42,9 @@ impl<'c> LoggedDecisions<'c> {
     pub fn new(rules: &'c RuleSet, before: Option<&RuleSet>) -> LoggedDecisions<'c> {
         let mut next = 0;
         let mut rule = |rule: &'c Rule| {
-            let Action::Charge(limits) = &rule.action else { return ByRule { name: &rule.name, limits: Vec::new() } };
+            let Action::Charge(limits) = &rule.action else {
+                return LoggedRule { name: &rule.name, limits: Vec::new() };
+            };
             let with_candidate = limits.iter().flat_map(|limit| {
                 let price = &limit.price;
                 std::iter::once(price).chain(limit.candidate.map(|_| price))
@@ -51,12 +53,12 @@ impl<'c> LoggedDecisions<'c> {
                 next += 1;
                 LimitId(next - 1)
             };
-            ByRule { name: &rule.name, limits: with_candidate.map(|price| (id(), price)).collect() }
+            LoggedRule { name: &rule.name, limits: with_candidate.map(|price| (id(), price)).collect() }
         };
         let mut policies = Vec::new();
         for policy in &rules.source().policies {
             let was = before.map(|before| before.source().policies.iter().find(|was| was.name == policy.name));
-            policies.push(ByPolicy {
+            policies.push(LoggedPolicy {
                 name: &policy.name,
                 chooses_as_before: was.is_none_or(|was| was.is_some_and(|was| choice(was) == choice(policy))),
                 denies: policy.otherwise == Otherwise::Deny
@@ -85,7 +87,8 @@ impl<'c> LoggedDecisions<'c> {
         let policy = self.policies.get(policy).filter(|policy| policy.chooses_as_before && !logged.denied)?;
         let mut charges = Vec::new();
         let mut known = 0;
-        let charged: Vec<&Charged> = logged.limits.iter().filter(|charged| *charged.policy == *policy.name).collect();
+        let charged: Vec<&LoggedCharge> =
+            logged.limits.iter().filter(|charged| *charged.policy == *policy.name).collect();
         for (index, rule) in policy.rules.iter().enumerate() {
             if !rules.contains(index) {
                 continue;
@@ -116,7 +119,7 @@ impl<'c> LoggedDecisions<'c> {
     }
 
     /// Whether a limit of the log belongs to a rule of the file: by its whole name, or by the rule's.
-    fn is_of(&self, rule: &ByRule<'_>, charged: &Charged) -> bool {
+    fn is_of(&self, rule: &LoggedRule<'_>, charged: &LoggedCharge) -> bool {
         let whole = |(id, _): &(LimitId, _)| self.rules.limit(*id).is_some_and(|limit| *limit.name == *charged.limit);
         let part =
             || charged.limit.strip_prefix(rule.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));

@@ -7,7 +7,7 @@
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 
-use super::entry::{Entry, Format, Read};
+use super::entry::{Entry, Format, ReadResult};
 use super::line_reader::{Line, Lines};
 use super::timestamps::Grain;
 use crate::base::time::{Micros, Timestamp};
@@ -26,16 +26,16 @@ const SECOND: u64 = 1_000_000;
 #[derive(Debug)]
 pub struct Merge {
     logs: Vec<Log>,
-    waiting: BinaryHeap<Waiting>,
+    waiting: BinaryHeap<PendingEntry>,
     /// What was let go last.
     last: Timestamp,
     sequence: u64,
-    pub seen: Seen,
+    pub seen: ReadCounts,
 }
 
 /// What was seen on the way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReadCounts {
     pub lines: u64,
     pub unreadable: u64,
     /// The first of these: `FILE:LINE: WHY`.
@@ -63,7 +63,7 @@ struct Log {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingEntry {
     entry: Entry,
     /// Lines of one moment stay in the order in which they were read.
     sequence: u64,
@@ -86,7 +86,7 @@ impl Merge {
             waiting: BinaryHeap::new(),
             last: Timestamp(0),
             sequence: 0,
-            seen: Seen::default(),
+            seen: ReadCounts::default(),
         }
     }
 
@@ -94,7 +94,7 @@ impl Merge {
     pub fn advance(&mut self) -> io::Result<Option<Entry>> {
         loop {
             let behind = self.logs.iter_mut().filter(|log| !log.ended).min_by_key(|log| log.newest);
-            let settled = |first: &Waiting, newest: Timestamp| first.entry.at.plus(TOLERANCE) < newest;
+            let settled = |first: &PendingEntry, newest: Timestamp| first.entry.at.plus(TOLERANCE) < newest;
             let next = match (behind, self.waiting.peek()) {
                 (None, _) => self.waiting.pop(),
                 (Some(log), Some(first)) if settled(first, log.newest) || self.waiting.len() >= MOST_WAITING => {
@@ -105,7 +105,7 @@ impl Merge {
                         Ok(Some(entry)) => {
                             log.newest = log.newest.max(entry.at);
                             self.sequence += 1;
-                            self.waiting.push(Waiting { entry, sequence: self.sequence });
+                            self.waiting.push(PendingEntry { entry, sequence: self.sequence });
                         }
                         Ok(None) => log.ended = true,
                         Err(error) => {
@@ -116,7 +116,7 @@ impl Merge {
                     continue;
                 }
             };
-            return Ok(next.map(|Waiting { mut entry, .. }| {
+            return Ok(next.map(|PendingEntry { mut entry, .. }| {
                 if entry.at < self.last {
                     self.seen.late += 1;
                     entry.at = self.last;
@@ -130,7 +130,7 @@ impl Merge {
 
 impl Log {
     /// In the order of the log; but what stands in one whole second is spread over it.
-    fn next(&mut self, seen: &mut Seen) -> io::Result<Option<Entry>> {
+    fn next(&mut self, seen: &mut ReadCounts) -> io::Result<Option<Entry>> {
         loop {
             if let Some(entry) = self.ready.pop_front() {
                 return Ok(Some(entry));
@@ -149,7 +149,7 @@ impl Log {
     }
 
     /// In the middles of equal parts of their second.
-    fn spread(&mut self, seen: &mut Seen) {
+    fn spread(&mut self, seen: &mut ReadCounts) {
         let count = self.second.len() as u64;
         for (number, mut entry) in (0u64..).zip(self.second.drain(..)) {
             entry.at = entry.at.plus(Micros((2 * number + 1) * SECOND / (2 * count)));
@@ -158,18 +158,18 @@ impl Log {
         seen.spread += count;
     }
 
-    fn read(&mut self, seen: &mut Seen) -> io::Result<Option<Entry>> {
+    fn read(&mut self, seen: &mut ReadCounts) -> io::Result<Option<Entry>> {
         loop {
             let Some(line) = self.lines.read()? else { return Ok(None) };
             seen.lines += 1;
             let why = match line {
                 Line::Text(text) => match self.format.read(text) {
-                    Read::Entry(entry) => return Ok(Some(entry)),
-                    Read::Beside => {
+                    ReadResult::Entry(entry) => return Ok(Some(entry)),
+                    ReadResult::Beside => {
                         seen.beside += 1;
                         continue;
                     }
-                    Read::Unreadable(why) => why,
+                    ReadResult::Unreadable(why) => why,
                 },
                 Line::TooLong => format!("longer than {} bytes", crate::replay::line_reader::LONGEST).into(),
             };
@@ -181,25 +181,25 @@ impl Log {
 }
 
 // The earliest comes first out of a heap that gives its greatest.
-impl Ord for Waiting {
-    fn cmp(&self, other: &Waiting) -> std::cmp::Ordering {
+impl Ord for PendingEntry {
+    fn cmp(&self, other: &PendingEntry) -> std::cmp::Ordering {
         (other.entry.at, other.sequence).cmp(&(self.entry.at, self.sequence))
     }
 }
 
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Waiting) -> Option<std::cmp::Ordering> {
+impl PartialOrd for PendingEntry {
+    fn partial_cmp(&self, other: &PendingEntry) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Waiting) -> bool {
+impl PartialEq for PendingEntry {
+    fn eq(&self, other: &PendingEntry) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for PendingEntry {}
 
 #[cfg(test)]
 mod tests {
@@ -219,7 +219,7 @@ mod tests {
 
     /// In what order the lines of logs come, each a time in seconds.
     #[track_caller]
-    fn check(logs: &[&str], expected: &str) -> Seen {
+    fn check(logs: &[&str], expected: &str) -> ReadCounts {
         let mut merge = merge(logs);
         let mut found = Vec::new();
         while let Some(entry) = merge.advance().unwrap() {

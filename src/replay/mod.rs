@@ -33,9 +33,9 @@ use crate::access_log_line::Kind;
 use crate::base::time::{Micros, Timestamp};
 use crate::config::Config;
 use crate::limit::attribute::Attribute;
-use entry::{Entry, Told};
-use merge::{Merge, Seen};
-use report::{Beside, Ours, Report};
+use entry::{Entry, EntrySource};
+use merge::{Merge, ReadCounts};
+use report::{Comparison, OwnLog, Report};
 use simulation::Simulation;
 use timeline::Timeline;
 
@@ -54,13 +54,13 @@ pub struct Question<'q> {
 pub fn replay(
     question: Question<'_>,
     mut logs: Merge,
-    progress: &mut dyn FnMut(&Seen, Timestamp),
+    progress: &mut dyn FnMut(&ReadCounts, Timestamp),
 ) -> io::Result<Report> {
     const NOW_AND_THEN: u64 = 4096;
     let Question { file, against, absent } = question;
     let mut trials = vec![Simulation::new(file, None, absent)];
     trials.extend(against.map(|against| Simulation::new(against, Some(file), absent)));
-    let (mut timeline, mut requests, mut span, mut ours) = (Timeline::default(), 0, None, Ours::None);
+    let (mut timeline, mut requests, mut span, mut ours) = (Timeline::default(), 0, None, OwnLog::None);
     while let Some(entry) = logs.advance()? {
         let mut fates = [None; 2];
         let mut before = None;
@@ -76,16 +76,16 @@ pub fn replay(
             progress(&logs.seen, entry.at);
         }
     }
-    let besides = [Beside::Nothing, Beside::Another];
+    let besides = [Comparison::Nothing, Comparison::Another];
     let outcomes = trials.iter().zip(besides).map(|(trial, beside)| trial.outcome(beside)).collect();
     Ok(Report { seen: logs.seen, took: Micros(0), span, requests, ours, outcomes, timeline })
 }
 
-impl Ours {
-    fn and(self, entry: &Entry) -> Ours {
+impl OwnLog {
+    fn and(self, entry: &Entry) -> OwnLog {
         match &entry.told {
-            Told::Ours(logged) if logged.kind == Kind::Allowed => Ours::All,
-            Told::Ours(_) if self == Ours::None => Ours::WithoutAllowed,
+            EntrySource::Ours(logged) if logged.kind == Kind::Allowed => OwnLog::All,
+            EntrySource::Ours(_) if self == OwnLog::None => OwnLog::WithoutAllowed,
             _ => self,
         }
     }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::limit::attribute::Attribute;
-use crate::limit::explanation::{Exemption, Explanation, Part, RuleOutcome};
+use crate::limit::explanation::{Exemption, Explanation, PolicyOutcome, RuleOutcome};
 use crate::limit::rule::Mode;
 
 /// What cannot be decided.
@@ -48,7 +48,7 @@ pub fn open_parts<'e>(explanation: &'e Explanation<'_>) -> SmallVec<[OpenPart<'e
     let mut open = SmallVec::new();
     for (policy, explained) in explanation.policies.iter().enumerate() {
         let mode = explained.policy.mode;
-        if let Part::Undecidable(attributes) = &explained.part {
+        if let PolicyOutcome::Undecidable(attributes) = &explained.part {
             let question = OpenQuestion::Rules { policy, rule: None };
             open.push(OpenPart { question, attributes, rules: RuleRange::From(0), mode });
         }

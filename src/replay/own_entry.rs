@@ -14,13 +14,13 @@ pub struct OwnEntry {
     pub denied: bool,
     /// One of those that are known; none if it was another.
     pub method: Option<Box<str>>,
-    pub limits: Vec<Charged>,
+    pub limits: Vec<LoggedCharge>,
     pub attributes: Vec<(Attribute, Pseudonym)>,
 }
 
 /// A limit that was asked.
 #[derive(Debug)]
-pub struct Charged {
+pub struct LoggedCharge {
     pub policy: Box<str>,
     /// As shown.
     pub limit: Box<str>,
@@ -40,7 +40,7 @@ impl OwnEntry {
             return None;
         }
         let alone = || {
-            Some(Charged {
+            Some(LoggedCharge {
                 policy: line.policy.as_deref()?.into(),
                 limit: line.rule.as_deref()?.into(),
                 mode: Mode::Enforce,
@@ -48,7 +48,7 @@ impl OwnEntry {
                 bucket: line.bucket?,
             })
         };
-        let each = line.limits.iter().map(|asked| Charged {
+        let each = line.limits.iter().map(|asked| LoggedCharge {
             policy: asked.policy.as_ref().into(),
             limit: asked.rule.as_ref().into(),
             mode: asked.mode,

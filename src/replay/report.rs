@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::bucket::{Bucket, BucketId};
 use super::counts::ShadowCount;
-use super::merge::Seen;
+use super::merge::ReadCounts;
 use super::open_question::OpenQuestion;
 use super::result::Cause;
 use super::simulation::Simulation;
@@ -22,13 +22,13 @@ const MOST_NAMED: usize = 10;
 /// What came of all logs.
 #[derive(Clone, Debug)]
 pub struct Report {
-    pub seen: Seen,
+    pub seen: ReadCounts,
     pub took: Micros,
     /// The first and the last moment.
     pub span: Option<(Timestamp, Timestamp)>,
     pub requests: u64,
     /// Whether lines of ours were among them, and one that had been let through.
-    pub ours: Ours,
+    pub ours: OwnLog,
     /// One for each file.
     pub outcomes: Vec<Outcome>,
     pub timeline: Timeline,
@@ -36,7 +36,7 @@ pub struct Report {
 
 /// What our own log held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ours {
+pub enum OwnLog {
     #[default]
     None,
     /// None of its requests had been allowed.
@@ -50,7 +50,7 @@ pub struct Outcome {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
-    /// Of those refused: so many of which not all could be decided. Beside the undecided they say nothing of a share.
+    /// Of those refused: so many of which not all could be decided. Next to undecided requests, they say nothing about a share.
     pub refused_anyway: u64,
     /// By what refused; the most first.
     pub by: Vec<Refuser>,
@@ -124,15 +124,15 @@ pub struct Top {
 
 /// Whether a file is tried beside another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beside {
+pub enum Comparison {
     Nothing,
     Another,
 }
 
 impl Simulation<'_> {
-    pub fn outcome(&self, beside: Beside) -> Outcome {
+    pub fn outcome(&self, beside: Comparison) -> Outcome {
         let counts = &self.counts;
-        let compared = |count: u64| (beside == Beside::Another).then_some(count);
+        let compared = |count: u64| (beside == Comparison::Another).then_some(count);
         let refusing = || self.buckets.iter().map(|(_, bucket)| bucket).filter(|bucket| bucket.refused > 0);
         let count = |chosen: &dyn Fn(&&Bucket) -> bool| refusing().filter(chosen).count() as u64;
         let mut by: Vec<(Cause, u64)> = counts.causes.iter().map(|(cause, count)| (*cause, *count)).collect();
@@ -144,7 +144,7 @@ impl Simulation<'_> {
                 }
                 _ => None,
             };
-            let newly_refused_keys = if beside == Beside::Another { keys(true) } else { None };
+            let newly_refused_keys = if beside == Comparison::Another { keys(true) } else { None };
             Refuser { name: self.cause(cause), refused, keys: keys(false), newly_refused_keys }
         };
         let mut shadows: Vec<_> = counts.shadows.iter().collect();
@@ -196,10 +196,10 @@ impl Simulation<'_> {
         several && rules.any(|rule| rule.keys.iter().flat_map(|key| &key.alternatives).any(claim))
     }
 
-    fn top(&self, beside: Beside) -> Vec<Top> {
+    fn top(&self, beside: Comparison) -> Vec<Top> {
         let rank = |bucket: &Bucket| match beside {
-            Beside::Nothing => bucket.refused,
-            Beside::Another => bucket.newly_refused,
+            Comparison::Nothing => bucket.refused,
+            Comparison::Another => bucket.newly_refused,
         };
         let mut buckets: Vec<_> = self.buckets.iter().filter(|(_, bucket)| rank(bucket) > 0).collect();
         // The id is only for an order that is always the same.
@@ -214,7 +214,7 @@ impl Simulation<'_> {
             limit: self.limit(bucket.limit),
             asked: bucket.asked,
             refused: bucket.refused,
-            newly: (beside == Beside::Another).then_some(bucket.newly_refused),
+            newly: (beside == Comparison::Another).then_some(bucket.newly_refused),
         };
         buckets.into_iter().map(top).collect()
     }

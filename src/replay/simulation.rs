@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use super::bucket::{BucketCharge, Buckets};
 use super::counts::Counts;
-use super::entry::{Entry, Told};
-use super::foreign_entry::{ForeignEntry, Says};
+use super::entry::{Entry, EntrySource};
+use super::foreign_entry::{ForeignEntry, Recorded};
 use super::logged_decision::LoggedDecisions;
 use super::open_question::{OpenPart, OpenQuestion, open_parts};
 use super::own_entry::OwnEntry;
@@ -20,7 +20,7 @@ use crate::decision::order::check_reading;
 use crate::decision::refusing_limits::speaker_index;
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::{Plan, settle};
-use crate::limit::explanation::{Ended, Explanation, Part};
+use crate::limit::explanation::{Explanation, PolicyEnd, PolicyOutcome};
 use crate::limit::partial::{Knowledge, Observed};
 use crate::limit::rule::{Mode, Otherwise};
 use crate::limit::rule_set::Answer;
@@ -64,8 +64,8 @@ impl<'c> Simulation<'c> {
     /// Decides about one request. `before` is its result under the file before.
     pub fn decide(&mut self, entry: &Entry, before: Option<SimulatedResult>) -> SimulatedResult {
         let result = match &entry.told {
-            Told::Foreign(foreign) => self.decide_foreign(foreign, entry.at, before),
-            Told::Ours(own) => self.decide_own(own, entry.at, before),
+            EntrySource::Foreign(foreign) => self.decide_foreign(foreign, entry.at, before),
+            EntrySource::Ours(own) => self.decide_own(own, entry.at, before),
         };
         self.counts.count_result(result);
         result
@@ -84,10 +84,10 @@ impl<'c> Simulation<'c> {
         let client = entry.client(&config.client_ip);
         let (mut missing, absent) = (Vec::new(), self.absent);
         let mut see = |attribute| match entry.says(attribute, client) {
-            Says::Value(value) => Observed::Value(value),
-            Says::Nothing if !absent.contains(attribute) => Observed::Unknown,
-            Says::Missing if entry.is_as_sent() => Observed::Missing,
-            Says::Missing | Says::Nothing => {
+            Recorded::Value(value) => Observed::Value(value),
+            Recorded::Nothing if !absent.contains(attribute) => Observed::Unknown,
+            Recorded::Missing if entry.is_as_sent() => Observed::Missing,
+            Recorded::Missing | Recorded::Nothing => {
                 push_new(&mut missing, attribute);
                 Observed::Missing
             }
@@ -241,10 +241,10 @@ impl<'c> Simulation<'c> {
 fn denied_by(explanation: &Explanation<'_>) -> Cause {
     for (policy, explained) in explanation.policies.iter().enumerate() {
         match explained.part {
-            Part::Takes(Ended::Denied { by }) => {
+            PolicyOutcome::Takes(PolicyEnd::Denied { by }) => {
                 return Cause::Deny { policy, rule: explained.rules.iter().position(|rule| rule.rule.name == by) };
             }
-            Part::Takes(Ended::Otherwise(Otherwise::Deny)) if explained.policy.mode == Mode::Enforce => {
+            PolicyOutcome::Takes(PolicyEnd::Otherwise(Otherwise::Deny)) if explained.policy.mode == Mode::Enforce => {
                 return Cause::Deny { policy, rule: None };
             }
             _ => {}

@@ -16,7 +16,7 @@ use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::attribute::Attribute;
 use tollgate::limit::charge::{Charge, LimitId, Plan};
-use tollgate::limit::cost::{Beyond, Cost};
+use tollgate::limit::cost::{Cost, ExtraDecimals};
 use tollgate::limit::key::{BucketKey, Descriptor, KeySeed, LimitIdentity};
 use tollgate::store::redis::codec::Call;
 
@@ -130,7 +130,7 @@ pub fn cost() {
         };
         // The mistake: a sign is read over.
         let read = if is_bug_planted() { bytes.strip_prefix(b"+").unwrap_or(bytes) } else { bytes };
-        let found = Cost::parse(read, Beyond::RoundUp);
+        let found = Cost::parse(read, ExtraDecimals::RoundUp);
         assert_eq!(found.is_some(), plain, "what is a plain decimal");
         if let Some(cost) = found {
             let text: f64 = std::str::from_utf8(bytes).unwrap().parse().unwrap();
@@ -140,9 +140,9 @@ pub fn cost() {
             let thousandths = cost.thousandths() as f64;
             assert!(thousandths >= least, "less than was asked for");
             if cost.thousandths() < u64::MAX / 2 {
-                assert_eq!(Cost::parse(cost.to_string().as_bytes(), Beyond::Refuse), found);
+                assert_eq!(Cost::parse(cost.to_string().as_bytes(), ExtraDecimals::Refuse), found);
             }
-            if let Some(exact) = Cost::parse(bytes, Beyond::Refuse) {
+            if let Some(exact) = Cost::parse(bytes, ExtraDecimals::Refuse) {
                 assert_eq!(exact, cost);
             }
         }

@@ -9,7 +9,7 @@ use crate::decision::refusing_limits::{refusal, refusing, speaker};
 use crate::limit::ambiguity::Ambiguity;
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
-use crate::limit::explanation::{Date, Ended, Exemption, Explanation, Part};
+use crate::limit::explanation::{Date, Exemption, Explanation, PolicyEnd, PolicyOutcome};
 use crate::limit::outcome::Outcome;
 use crate::limit::rule::Otherwise;
 
@@ -81,8 +81,10 @@ pub fn by_rules(explanation: &Explanation<'_>, config: &Config, levels: Option<&
 
 fn denied(refusal: &Refusal, explanation: &Explanation<'_>) -> Answer {
     let by = explanation.policies.iter().find_map(|explained| match explained.part {
-        Part::Takes(Ended::Denied { by }) => Some(format!("rule {by} of policy {}", explained.policy.name)),
-        Part::Takes(Ended::Otherwise(Otherwise::Deny)) => {
+        PolicyOutcome::Takes(PolicyEnd::Denied { by }) => {
+            Some(format!("rule {by} of policy {}", explained.policy.name))
+        }
+        PolicyOutcome::Takes(PolicyEnd::Otherwise(Otherwise::Deny)) => {
             Some(format!("policy {}, none of whose rules applies", explained.policy.name))
         }
         _ => None,

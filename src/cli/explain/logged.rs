@@ -28,7 +28,7 @@ const LONGEST: u64 = 1 << 20;
 const MOST: usize = 20;
 
 /// A line, and where it stands.
-struct Found {
+struct LoggedLine {
     file: PathBuf,
     number: u64,
     text: Vec<u8>,
@@ -63,7 +63,7 @@ impl Search<'_> {
             .into());
         }
         let mut page = String::new();
-        for Found { file, number, text } in &found {
+        for LoggedLine { file, number, text } in &found {
             let place = format!("{}:{number}", file.display());
             let line =
                 Line::read(text).map_err(|error| format!("{place}: must be a line of an access log: {error}"))?;
@@ -76,7 +76,7 @@ impl Search<'_> {
     }
 
     /// Every line that could be the request's; an id has no character that JSON would escape.
-    fn search(&self, log: &Path, lines: &mut u64, found: &mut Vec<Found>) -> std::io::Result<()> {
+    fn search(&self, log: &Path, lines: &mut u64, found: &mut Vec<LoggedLine>) -> std::io::Result<()> {
         let wanted = format!("\"request_id\":\"{}\"", self.id);
         let finder = Finder::new(&wanted);
         let mut reader = open(log)?;
@@ -89,7 +89,7 @@ impl Search<'_> {
             number += 1;
             *lines += 1;
             if found.len() < MOST && finder.find(&text).is_some() {
-                found.push(Found { file: log.to_owned(), number, text: text.clone() });
+                found.push(LoggedLine { file: log.to_owned(), number, text: text.clone() });
             }
         }
     }

@@ -7,8 +7,8 @@ use crate::cli::bucket_backend::{Bucket, Levels};
 use crate::config::Config;
 use crate::limit::cost::Cost;
 use crate::limit::explanation::{
-    Date, Ended, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, NotTried, Part, Picked,
-    RuleOutcome,
+    Date, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, PickedKey, PolicyEnd, PolicyOutcome,
+    RuleOutcome, SkipReason,
 };
 use crate::limit::matcher::Quoted;
 use crate::limit::partial::Observed;
@@ -154,30 +154,30 @@ fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, levels
         notes.push("shadow".to_owned());
     }
     let takes_part = match &explained.part {
-        Part::Takes(ended) => {
+        PolicyOutcome::Takes(ended) => {
             if !policy.conditions.is_empty() {
                 notes.push(format!("match {}: holds", all(&policy.conditions)));
             }
             match ended {
-                Ended::Otherwise(Otherwise::Allow) => {
+                PolicyEnd::Otherwise(Otherwise::Allow) => {
                     notes.push("no rule applies: no limit (otherwise: allow)".to_owned())
                 }
-                Ended::Otherwise(Otherwise::Deny) => {
+                PolicyEnd::Otherwise(Otherwise::Deny) => {
                     notes.push("no rule applies: refused (otherwise: deny)".to_owned())
                 }
-                Ended::Decided { .. } | Ended::Denied { .. } | Ended::Undecided { .. } => {}
+                PolicyEnd::Decided { .. } | PolicyEnd::Denied { .. } | PolicyEnd::Undecided { .. } => {}
             }
             true
         }
-        Part::Fails(failure) => {
+        PolicyOutcome::Fails(failure) => {
             notes.push(format!("takes no part: {failure}"));
             false
         }
-        Part::Undecidable(_) => {
+        PolicyOutcome::Undecidable(_) => {
             notes.push("cannot be told".to_owned());
             false
         }
-        Part::NotAsked { denied_by } => {
+        PolicyOutcome::NotAsked { denied_by } => {
             notes.push(format!("not asked: policy {denied_by} has refused"));
             false
         }
@@ -222,10 +222,10 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, levels: Option<&Levels>)
             told.charges = charges.iter().map(|each| charge(each, config, levels)).collect();
         }
         RuleOutcome::Fails(failure) => (told.applies, told.why) = (Applies::No, failure.to_string()),
-        RuleOutcome::NotTried(NotTried::Behind { rule }) => {
+        RuleOutcome::Skipped(SkipReason::After { rule }) => {
             (told.applies, told.why) = (Applies::NotTried, format!("not tried, `{rule}` decided"));
         }
-        RuleOutcome::NotTried(NotTried::Aside) => told.applies = Applies::NotTried,
+        RuleOutcome::Skipped(SkipReason::PolicySkipped) => told.applies = Applies::NotTried,
         RuleOutcome::Undecidable(attributes) => {
             let names: Vec<String> = attributes.iter().map(ToString::to_string).collect();
             (told.applies, told.why) = (Applies::Undecidable, format!("{} not known", names.join(", ")));
@@ -234,7 +234,7 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, levels: Option<&Levels>)
     told
 }
 
-fn key(picked: &Picked<'_>) -> Key {
+fn key(picked: &PickedKey<'_>) -> Key {
     let value = match &picked.value {
         Observed::Value(value) => Quoted(value).to_string(),
         seen => seen.to_string(),

@@ -15,7 +15,7 @@ use super::config_file::ConfigFile;
 use super::failure::Failure;
 use crate::base::time::Clock;
 use crate::config::Config;
-use crate::limit::attribute::{Attribute, NotAnAttribute};
+use crate::limit::attribute::{Attribute, AttributeError};
 use crate::replay::entry::Format;
 use crate::replay::field_map::{FieldMap, FieldMapping};
 use crate::replay::line_reader::Lines;
@@ -42,7 +42,7 @@ pub struct Arguments {
     against: Option<PathBuf>,
     /// How the lines are written; by default found by what each begins with
     #[arg(long, value_enum)]
-    format: Option<Written>,
+    format: Option<LogFormat>,
     /// Which fields of JSON lines are which attributes, and the time; dots descend: time=ts,jwt:sub=user.id
     #[arg(long, value_name = "ATTRIBUTE=FIELD", value_delimiter = ',', value_parser = FieldMapping::parse)]
     map: Vec<FieldMapping>,
@@ -65,7 +65,7 @@ pub struct Arguments {
 
 /// How lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Written {
+enum LogFormat {
     /// As this gateway writes them
     Tollgate,
     /// As nginx and Apache do: combined, common, main
@@ -121,11 +121,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn format(arguments: &Arguments) -> Result<Format, Failure> {
     match (arguments.format, &arguments.map[..]) {
         (None, []) => Ok(Format::Found),
-        (Some(Written::Tollgate), []) => Ok(Format::Ours),
-        (Some(Written::Combined), []) => Ok(Format::Combined),
-        (Some(Written::Json), []) => Err("--format json: needs --map, which says what its fields are".into()),
-        (Some(Written::Tollgate | Written::Combined), _) => Err("--map: is for JSON lines of others".into()),
-        (None | Some(Written::Json), map) => {
+        (Some(LogFormat::Tollgate), []) => Ok(Format::Ours),
+        (Some(LogFormat::Combined), []) => Ok(Format::Combined),
+        (Some(LogFormat::Json), []) => Err("--format json: needs --map, which says what its fields are".into()),
+        (Some(LogFormat::Tollgate | LogFormat::Combined), _) => Err("--map: is for JSON lines of others".into()),
+        (None | Some(LogFormat::Json), map) => {
             let fields = FieldMap::new(map).map_err(|wrong| format!("--map: {wrong}"))?;
             Ok(Format::Mapped(Arc::new(fields)))
         }
@@ -185,8 +185,8 @@ fn in_json(report: &Report, names: &[String]) -> serde_json::Value {
 
 fn attribute(text: &str) -> Result<Attribute, String> {
     Attribute::parse(text).map_err(|wrong| match wrong {
-        NotAnAttribute::Unknown => "is no attribute".to_owned(),
-        NotAnAttribute::NameMissing => "needs a name behind the colon".to_owned(),
-        NotAnAttribute::BadHeaderName => "is no name of a header".to_owned(),
+        AttributeError::Unknown => "is no attribute".to_owned(),
+        AttributeError::NameMissing => "needs a name behind the colon".to_owned(),
+        AttributeError::BadHeaderName => "is no name of a header".to_owned(),
     })
 }

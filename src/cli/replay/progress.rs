@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write, stderr};
 
 use super::share::grouped;
 use crate::base::time::{Clock, Micros, Timestamp};
-use crate::replay::merge::Seen;
+use crate::replay::merge::ReadCounts;
 use crate::replay::svg::moment;
 
 const EVERY: Micros = Micros(200_000);
@@ -23,7 +23,7 @@ impl<'c> Progress<'c> {
         Progress { clock, last: stderr().is_terminal().then(|| clock.now()), shown: 0 }
     }
 
-    pub fn show(&mut self, seen: &Seen, at: Timestamp) {
+    pub fn show(&mut self, seen: &ReadCounts, at: Timestamp) {
         let now = self.clock.now();
         if self.last.is_none_or(|last| now.since(last) < EVERY) {
             return;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::limit::cost::{Beyond, Cost};
+use crate::limit::cost::{Cost, ExtraDecimals};
 
 /// In thousandths of a percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ impl Share {
     /// `1%`, `0.5 %`.
     pub fn parse(text: &str) -> Result<Share, String> {
         let number = text.strip_suffix('%').map(str::trim_end).map(str::as_bytes);
-        let share = number.and_then(|number| Cost::parse(number, Beyond::Refuse)).map(Share);
+        let share = number.and_then(|number| Cost::parse(number, ExtraDecimals::Refuse)).map(Share);
         let share = share.filter(|share| share.0 <= Cost::from_tokens(100));
         share.ok_or_else(|| "must be a percentage like 1% or 0.5%, with at most 3 decimals".to_owned())
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::share::{counted, grouped, percent};
 use crate::replay::merge::TOLERANCE;
-use crate::replay::report::{Ours, Outcome, Refuser, Report};
+use crate::replay::report::{Outcome, OwnLog, Refuser, Report};
 use crate::replay::svg::moment;
 
 const SECOND: u64 = 1_000_000;
@@ -52,7 +52,7 @@ pub fn warnings(report: &Report, names: &[String]) -> Vec<String> {
         let lines = counted(seen.beside, "line");
         warnings.push(format!("{lines} passed over: answered before any rule was asked"));
     }
-    if report.ours == Ours::WithoutAllowed {
+    if report.ours == OwnLog::WithoutAllowed {
         let when = "requests that were allowed are not in this log (access_log.when), so the others find full buckets";
         warnings.push(when.to_owned());
     }

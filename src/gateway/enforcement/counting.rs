@@ -1,7 +1,7 @@
 //! Counts the answers of limits.
 
-use super::super::state::snapshot::Snapshot;
-use super::super::telemetry::metrics::LimitMetrics;
+use crate::gateway::state::snapshot::Snapshot;
+use crate::gateway::telemetry::metrics::LimitMetrics;
 use crate::limit::charge::Plan;
 use crate::limit::cost::Cost;
 use crate::limit::outcome::{Outcome, Verdict};

@@ -67,7 +67,7 @@ pub enum PaymentRecord {
 
 /// The decision about one request, and what was found out for it.
 #[derive(Debug)]
-pub struct Decided {
+pub struct DecisionFindings {
     pub decision: Decision,
     pub identity: Identity,
     /// `None` if it is not kept, or if no limit was asked.
@@ -81,16 +81,16 @@ pub async fn decide(
     request: &Request<'_>,
     arrival: Arrival,
     record: PaymentRecord,
-) -> Decided {
+) -> DecisionFindings {
     let (identity, enforced) = match identify(gateway, snapshot, request).await {
         Ok(identity) => {
             let enforced = enforce(gateway, snapshot, &request.with_identity(&identity), arrival, record).await;
             (identity, enforced)
         }
-        Err(refusal) => (Identity::default(), Enforced::refused(refusal, None)),
+        Err(refusal) => (Identity::default(), Enforcement::refused(refusal, None)),
     };
     gateway.metrics.decisions.count(enforced.result);
-    Decided { decision: enforced.decision, identity, payment: enforced.payment }
+    DecisionFindings { decision: enforced.decision, identity, payment: enforced.payment }
 }
 
 /// The stages before any rule: whether the request has one reading, then its credentials.
@@ -106,25 +106,25 @@ async fn identify(gateway: &GatewayState, snapshot: &Snapshot, request: &Request
 }
 
 /// What the rules and the buckets lead to.
-struct Enforced {
+struct Enforcement {
     result: DecisionResult,
     decision: Decision,
     payment: Option<Box<Payment>>,
 }
 
-impl Enforced {
-    fn passed(result: DecisionResult) -> Enforced {
-        Enforced { result, decision: Decision::Pass(None), payment: None }
+impl Enforcement {
+    fn passed(result: DecisionResult) -> Enforcement {
+        Enforcement { result, decision: Decision::Pass(None), payment: None }
     }
 
-    fn refused(refusal: Refusal, fields: Option<RateLimitFields>) -> Enforced {
+    fn refused(refusal: Refusal, fields: Option<RateLimitFields>) -> Enforcement {
         let decision = Decision::Refuse(Box::new(RefusalResponse { refusal, fields }));
-        Enforced { result: DecisionResult::Refused, decision, payment: None }
+        Enforcement { result: DecisionResult::Refused, decision, payment: None }
     }
 
-    fn with_payment(self, record: PaymentRecord, payment: impl FnOnce() -> Payment) -> Enforced {
+    fn with_payment(self, record: PaymentRecord, payment: impl FnOnce() -> Payment) -> Enforcement {
         match record {
-            PaymentRecord::Keep => Enforced { payment: Some(Box::new(payment())), ..self },
+            PaymentRecord::Keep => Enforcement { payment: Some(Box::new(payment())), ..self },
             PaymentRecord::Discard => self,
         }
     }
@@ -137,18 +137,18 @@ async fn enforce(
     request: &Request<'_>,
     arrival: Arrival,
     record: PaymentRecord,
-) -> Enforced {
+) -> Enforcement {
     let ruling = snapshot.config.rules.plan(request, gateway.clock.date(arrival.at));
     counting::count_unmatched(snapshot, &ruling.unmatched);
     match RulesDecision::from(ruling.answer) {
-        RulesDecision::Refused { refusal, plan: None } => Enforced::refused(refusal, None),
+        RulesDecision::Refused { refusal, plan: None } => Enforcement::refused(refusal, None),
         RulesDecision::Refused { refusal, plan: Some(plan) } => {
             counting::count_too_large(snapshot, &plan);
-            let enforced = Enforced::refused(refusal, Some(fields(snapshot, &plan, None)));
+            let enforced = Enforcement::refused(refusal, Some(fields(snapshot, &plan, None)));
             enforced.with_payment(record, || Payment::TooLarge(plan))
         }
-        RulesDecision::Exempt => Enforced::passed(DecisionResult::Exempt),
-        RulesDecision::Unlimited => Enforced::passed(DecisionResult::Unlimited),
+        RulesDecision::Exempt => Enforcement::passed(DecisionResult::Exempt),
+        RulesDecision::Unlimited => Enforcement::passed(DecisionResult::Unlimited),
         RulesDecision::Charge(plan) => charge(gateway, snapshot, plan, arrival, record).await,
     }
 }
@@ -160,7 +160,7 @@ async fn charge(
     plan: Plan,
     Arrival { lane, at, caller }: Arrival,
     record: PaymentRecord,
-) -> Enforced {
+) -> Enforcement {
     let record_latency =
         |source| gateway.metrics.decisions.latency(source).record(gateway.clock.now().since(at).seconds());
     let taken = match gateway.store.take(lane, &plan, caller).await {
@@ -169,12 +169,12 @@ async fn charge(
             taken
         }
         Ok(None) => {
-            return Enforced { result: DecisionResult::Refused, decision: Decision::Gone, payment: None };
+            return Enforcement { result: DecisionResult::Refused, decision: Decision::Gone, payment: None };
         }
         Err(error) => match fall_back(gateway, snapshot, &plan, error) {
             Ok(taken) => taken,
             Err(refusal) => {
-                let enforced = Enforced::refused(refusal, Some(fields(snapshot, &plan, None)));
+                let enforced = Enforcement::refused(refusal, Some(fields(snapshot, &plan, None)));
                 let enforced = enforced.with_payment(record, || Payment::StoreUnavailable(plan));
                 record_latency(Source::Fallback);
                 return enforced;
@@ -192,18 +192,18 @@ async fn charge(
     enforced
 }
 
-fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement) -> Enforced {
+fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement) -> Enforcement {
     let config = &snapshot.config;
     match settlement.verdict {
-        Verdict::Allow if plan.enforced.is_empty() => Enforced::passed(DecisionResult::Unlimited),
-        Verdict::Allow => Enforced {
+        Verdict::Allow if plan.enforced.is_empty() => Enforcement::passed(DecisionResult::Unlimited),
+        Verdict::Allow => Enforcement {
             result: DecisionResult::Allowed,
             decision: Decision::Pass(Some(Box::new(fields(snapshot, plan, Some(settlement))))),
             payment: None,
         },
         Verdict::Deny | Verdict::Never | Verdict::Unasked => {
             let refusal = refusing_limits::refusal(&config.rules, plan, settlement, config.retry_after_jitter);
-            Enforced::refused(refusal, Some(fields(snapshot, plan, Some(settlement))))
+            Enforcement::refused(refusal, Some(fields(snapshot, plan, Some(settlement))))
         }
     }
 }

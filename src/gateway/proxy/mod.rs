@@ -25,7 +25,7 @@ use pingora::proxy::{FailToProxy, ProxyHttp, Session};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 
-use super::enforcement::{Arrival, Decided, Decision, PaymentRecord, decide};
+use super::enforcement::{Arrival, Decision, DecisionFindings, PaymentRecord, decide};
 use super::response::problem::{ProblemResponse, Reuse};
 use super::response::request_id;
 use super::response::response_fields::ResponseFields;
@@ -124,7 +124,7 @@ impl ProxyHttp for Proxy {
         let arrival = Arrival { lane: self.worker, at: exchange.started, caller: exchange.trace.link(caller) };
         let recorded = snapshot.access_log.is_some() || exchange.trace.is_sampled();
         let payment = if recorded { PaymentRecord::Keep } else { PaymentRecord::Discard };
-        let Decided { decision, identity, payment } =
+        let DecisionFindings { decision, identity, payment } =
             decide(&self.gateway, &snapshot, &request, arrival, payment).await;
         exchange.record = recorded.then(|| RequestRecord {
             snapshot: Arc::clone(&snapshot),

@@ -14,7 +14,8 @@ use tokio::io::AsyncReadExt;
 
 use crate::auth::proxy_protocol::{Malformed, Progress, Source, parse};
 use crate::base::interval::fixed_interval;
-use crate::base::time::{self, Clock};
+use crate::base::time;
+use crate::base::time::Clock;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::telemetry::metrics::Metrics;
 

@@ -14,7 +14,7 @@ use std::fmt;
 
 use super::cost::Cost;
 use crate::base::time::Timestamp;
-pub use step::{Charged, Entry, Level, Quota, State, Step};
+pub use step::{ChargeResult, Entry, Level, Quota, State, Step};
 use token_bucket::TokenBucket;
 
 /// The Lua twins, each a chunk that returns a table of functions: `new` makes a limit of its three numbers; `open` makes a

@@ -38,12 +38,12 @@ pub struct Entry {
 pub struct Step {
     /// The bucket as it is found.
     pub untouched: Level,
-    pub charge: Charged,
+    pub charge: ChargeResult,
 }
 
 /// What happens to a bucket that is asked for a cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Charged {
+pub enum ChargeResult {
     /// It can pay, and this is what it holds then.
     Fits { level: Level, entry: Entry },
     /// It cannot pay before this much time has passed.

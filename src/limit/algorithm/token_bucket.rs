@@ -14,7 +14,7 @@ use std::fmt;
 
 use smallvec::smallvec;
 
-use super::step::{Charged, Entry, Level, Quota, Step};
+use super::step::{ChargeResult, Entry, Level, Quota, Step};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 
@@ -46,7 +46,7 @@ pub struct Rate {
 
 /// Why numbers make no token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum InvalidNumbers {
     /// The rate, the period or the burst is zero.
     Zero,
     /// The burst cannot be kept exactly in 53 bits at this rate; this is the largest that can, in whole tokens.
@@ -55,16 +55,16 @@ pub enum Unfit {
 
 impl TokenBucket {
     /// `burst` in whole tokens.
-    pub fn new(rate: Rate, burst: u64) -> Result<TokenBucket, Unfit> {
+    pub fn new(rate: Rate, burst: u64) -> Result<TokenBucket, InvalidNumbers> {
         let (amount, period) = (rate.amount.thousandths(), rate.period.0);
         if amount == 0 || period == 0 || burst == 0 {
-            return Err(Unfit::Zero);
+            return Err(InvalidNumbers::Zero);
         }
         let divisor = greatest_common_divisor(amount, period);
         let (refill, unit) = (amount / divisor, period / divisor);
         let largest = EXACT / 1000 / unit;
         if burst > largest || refill > EXACT {
-            return Err(Unfit::TooLarge { largest: if refill > EXACT { 0 } else { largest } });
+            return Err(InvalidNumbers::TooLarge { largest: if refill > EXACT { 0 } else { largest } });
         }
         Ok(TokenBucket { burst: Cost::from_tokens(burst), unit, refill })
     }
@@ -96,17 +96,17 @@ impl TokenBucket {
         let ahead = since.since(now);
         let untouched = self.level(spent, ahead);
         if cost > self.burst {
-            return Step { untouched, charge: Charged::Never };
+            return Step { untouched, charge: ChargeResult::Never };
         }
         // Subtractions only: a sum could leave the range in which a double is exact.
         let price = cost.thousandths() * self.unit;
         let room = self.capacity() - price;
         let charge = match spent.checked_sub(room) {
-            Some(short @ 1..) => Charged::Short { wait: ahead.plus(self.time_to_refill(short)) },
+            Some(short @ 1..) => ChargeResult::Short { wait: ahead.plus(self.time_to_refill(short)) },
             _ => {
                 let after = spent + price;
                 let full_at = since.plus(self.time_to_refill(after));
-                Charged::Fits {
+                ChargeResult::Fits {
                     level: self.level(after, ahead),
                     entry: Entry { state: smallvec![after, self.unit, since.0], full_at },
                 }
@@ -190,14 +190,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn per_second(amount: &str) -> Rate {
-        let amount = Cost::parse(amount.as_bytes(), crate::limit::cost::Beyond::Refuse).unwrap();
+        let amount = Cost::parse(amount.as_bytes(), crate::limit::cost::ExtraDecimals::Refuse).unwrap();
         Rate { amount, period: Micros(1_000_000) }
     }
 
     #[test]
     fn a_burst_that_53_bits_cannot_keep_is_refused_with_the_largest_that_they_can() {
         let unfit = TokenBucket::new(per_second("0.001"), u64::MAX).unwrap_err();
-        let Unfit::TooLarge { largest } = unfit else { panic!("{unfit:?}") };
+        let InvalidNumbers::TooLarge { largest } = unfit else { panic!("{unfit:?}") };
         assert!(TokenBucket::new(per_second("0.001"), largest).is_ok());
         assert!(TokenBucket::new(per_second("0.001"), largest + 1).is_err());
     }
@@ -213,7 +213,7 @@ mod tests {
             ("10000", 1_440 * minute, "10000/day burst 20"),
             ("7", 11 * minute, "0.35/33s burst 20"),
         ] {
-            let amount = Cost::parse(amount.as_bytes(), crate::limit::cost::Beyond::Refuse).unwrap();
+            let amount = Cost::parse(amount.as_bytes(), crate::limit::cost::ExtraDecimals::Refuse).unwrap();
             let bucket = TokenBucket::new(Rate { amount, period: Micros(period) }, 20).unwrap();
             assert_eq!(bucket.to_string(), printed);
         }
@@ -224,7 +224,7 @@ mod tests {
         let bucket = TokenBucket::new(per_second("1"), 2).unwrap();
         for state in [&[][..], &[1, 2], &[0, 0, 0], &[1, 2, 3, 4], &[0, 1, AHEAD.0 + 6]] {
             let step = bucket.step(Some(state), Cost::ONE, Timestamp(5));
-            assert_eq!(step.charge, Charged::Short { wait: Micros(1_000_000) }, "{state:?}");
+            assert_eq!(step.charge, ChargeResult::Short { wait: Micros(1_000_000) }, "{state:?}");
         }
     }
 
@@ -239,19 +239,19 @@ mod tests {
             for number in 0..=at_once {
                 let step = share.step(state.as_deref(), price, now);
                 match step.charge {
-                    Charged::Fits { entry, .. } if number < at_once => state = Some(entry.state),
-                    Charged::Short { wait: short } if number == at_once => {
+                    ChargeResult::Fits { entry, .. } if number < at_once => state = Some(entry.state),
+                    ChargeResult::Short { wait: short } if number == at_once => {
                         // What is left of the burst, when a cost does not divide it, counts for the wait.
                         assert!(short <= Micros(wait * 1000), "{cost} {of}: {short:?}");
                         let refilled = share.step(state.as_deref(), price, now.plus(short));
-                        assert!(matches!(refilled.charge, Charged::Fits { .. }));
+                        assert!(matches!(refilled.charge, ChargeResult::Fits { .. }));
                     }
                     other => panic!("{cost} of {of}: {other:?}"),
                 }
             }
         }
         let (share, cost) = whole.share(Cost::from_thousandths(u64::MAX), u64::MAX);
-        assert!(matches!(share.step(None, cost, Timestamp(5)).charge, Charged::Fits { .. }));
+        assert!(matches!(share.step(None, cost, Timestamp(5)).charge, ChargeResult::Fits { .. }));
     }
 
     #[test]
@@ -297,7 +297,7 @@ mod tests {
             for (step, cost) in requests {
                 now = now.saturating_add_signed(step);
                 let cost = Cost::from_thousandths(cost);
-                if let Charged::Fits { entry, .. } = bucket.step(state.as_deref(), cost, Timestamp(now)).charge {
+                if let ChargeResult::Fits { entry, .. } = bucket.step(state.as_deref(), cost, Timestamp(now)).charge {
                     // Where time stepped back, the grant counts at the last moment that the bucket saw.
                     grants.push((entry.state[2], u128::from(cost.thousandths())));
                     state = Some(entry.state);
@@ -321,12 +321,12 @@ mod tests {
             let bucket = TokenBucket::new(rate, burst).unwrap();
             let (capacity, now) = (burst * 1000, Timestamp(1 << 50));
             let (spent, cost) = (Cost::from_thousandths(1 + spent % capacity), Cost::from_thousandths(1 + cost % capacity));
-            let Charged::Fits { entry, .. } = bucket.step(None, spent, now).charge else { panic!("a full bucket refused") };
-            if let Charged::Short { wait } = bucket.step(Some(&entry.state), cost, now).charge {
+            let ChargeResult::Fits { entry, .. } = bucket.step(None, spent, now).charge else { panic!("a full bucket refused") };
+            if let ChargeResult::Short { wait } = bucket.step(Some(&entry.state), cost, now).charge {
                 let at = |wait: u64| bucket.step(Some(&entry.state), cost, now.plus(Micros(wait))).charge;
                 let (fits, short) = (at(wait.0), at(wait.0 - 1));
-                prop_assert!(matches!(fits, Charged::Fits { .. }), "{fits:?} after {wait:?}");
-                prop_assert_eq!(short, Charged::Short { wait: Micros(1) });
+                prop_assert!(matches!(fits, ChargeResult::Fits { .. }), "{fits:?} after {wait:?}");
+                prop_assert_eq!(short, ChargeResult::Short { wait: Micros(1) });
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Prices a rule that applies: which buckets it charges, and how much.
 
-use super::parts::{ExplainedCharge, Picked};
+use super::parts::{ExplainedCharge, PickedKey};
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::{Charge, LimitId, Plan};
 use crate::limit::cost::{Cost, requested_cost};
@@ -26,7 +26,7 @@ impl<'a> Walk<'a, '_> {
         &mut self,
         limits: &'a [Limit],
         first: LimitId,
-        picked: &[Picked<'a>],
+        picked: &[PickedKey<'a>],
     ) -> Result<Vec<ExplainedCharge<'a>>, &'a Attribute> {
         let prices: Vec<Cost> = limits.iter().map(|limit| self.price(&limit.price)).collect::<Result<_, _>>()?;
         let descriptor = self.describe(picked);
@@ -72,7 +72,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     /// The place of an override among the limit's variants; 0 when none is for this value.
-    fn variant(&self, limit: &Limit, picked: &[Picked<'_>]) -> u32 {
+    fn variant(&self, limit: &Limit, picked: &[PickedKey<'_>]) -> u32 {
         let [only] = picked else { return 0 };
         let is = |value: &str| match &only.value {
             Observed::Value(found) => found[..] == *value.as_bytes(),
@@ -86,9 +86,9 @@ impl<'a> Walk<'a, '_> {
     }
 
     /// A name stands for its value: then the bucket is not the gateway's, and still tells clients apart.
-    fn describe(&self, picked: &[Picked<'_>]) -> Descriptor {
+    fn describe(&self, picked: &[PickedKey<'_>]) -> Descriptor {
         let mut descriptor = Descriptor::default();
-        for Picked { alternative, part, value, .. } in picked {
+        for PickedKey { alternative, part, value, .. } in picked {
             let mut push = |value: &[u8]| {
                 descriptor.push_value(*alternative, &part.attribute, self.known.issuer, value);
             };
@@ -120,7 +120,7 @@ impl RuleSet {
     pub fn buckets_of<'a>(
         &'a self,
         rule: &'a Rule,
-        picked: &[Picked<'a>],
+        picked: &[PickedKey<'a>],
         known: Knowledge<'a>,
     ) -> Vec<ExplainedCharge<'a>> {
         let mut see = |_: &Attribute| Observed::Missing;

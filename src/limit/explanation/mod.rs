@@ -20,8 +20,8 @@ use super::rule::{Action, Condition, Fold, LimitKey, Mode, Otherwise, Policy, Ru
 use super::rule_set::{Answer, RuleSet};
 use charging::Walk;
 pub use parts::{
-    Ended, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, Failure, NotTried, Part, Picked,
-    RuleOutcome, Undecided,
+    Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, Failure, PickedKey, PolicyEnd,
+    PolicyOutcome, RuleOutcome, SkipReason, Undecided,
 };
 pub use words::Date;
 
@@ -53,11 +53,11 @@ impl RuleSet {
 impl<'a> Walk<'a, '_> {
     fn policy(&mut self, policy: &'a Policy, denied_by: &mut Option<&'a str>) -> ExplainedPolicy<'a> {
         let part = match *denied_by {
-            Some(denied_by) => Some(Part::NotAsked { denied_by }),
+            Some(denied_by) => Some(PolicyOutcome::NotAsked { denied_by }),
             None => match self.conditions(&policy.conditions) {
                 Held::Yes => None,
-                Held::No(failure) => Some(Part::Fails(failure)),
-                Held::Unknown(attributes) => Some(Part::Undecidable(attributes)),
+                Held::No(failure) => Some(PolicyOutcome::Fails(failure)),
+                Held::Unknown(attributes) => Some(PolicyOutcome::Undecidable(attributes)),
             },
         };
         let mut ended = None;
@@ -67,11 +67,15 @@ impl<'a> Walk<'a, '_> {
             let first = self.next;
             self.next = LimitId(self.next.0.saturating_add(rule.limit_count()));
             let trial = match (&part, ended) {
-                (Some(_), _) => RuleOutcome::NotTried(NotTried::Aside),
+                (Some(_), _) => RuleOutcome::Skipped(SkipReason::PolicySkipped),
                 (
                     None,
-                    Some(Ended::Decided { by: rule } | Ended::Denied { by: rule } | Ended::Undecided { at: rule }),
-                ) => RuleOutcome::NotTried(NotTried::Behind { rule }),
+                    Some(
+                        PolicyEnd::Decided { by: rule }
+                        | PolicyEnd::Denied { by: rule }
+                        | PolicyEnd::Undecided { at: rule },
+                    ),
+                ) => RuleOutcome::Skipped(SkipReason::After { rule }),
                 (None, _) => self.rule(rule, first),
             };
             if part.is_none() && ended.is_none() {
@@ -79,10 +83,11 @@ impl<'a> Walk<'a, '_> {
             }
             rules.push(ExplainedRule { rule, mode, trial });
         }
-        let part = part.unwrap_or_else(|| Part::Takes(ended.unwrap_or(Ended::Otherwise(policy.otherwise))));
+        let part =
+            part.unwrap_or_else(|| PolicyOutcome::Takes(ended.unwrap_or(PolicyEnd::Otherwise(policy.otherwise))));
         match part {
-            Part::Takes(Ended::Denied { .. }) => *denied_by = Some(&policy.name),
-            Part::Takes(Ended::Otherwise(Otherwise::Deny)) if policy.mode == Mode::Enforce => {
+            PolicyOutcome::Takes(PolicyEnd::Denied { .. }) => *denied_by = Some(&policy.name),
+            PolicyOutcome::Takes(PolicyEnd::Otherwise(Otherwise::Deny)) if policy.mode == Mode::Enforce => {
                 *denied_by = Some(&policy.name);
             }
             _ => {}
@@ -155,7 +160,7 @@ impl<'a> Walk<'a, '_> {
                 (Observed::Value(value), Fold::Lower) => Observed::Value(value.to_ascii_lowercase().into()),
                 (seen, Fold::Exact) => seen,
             };
-            return Pick::Value(Picked { key, alternative, part, value });
+            return Pick::Value(PickedKey { key, alternative, part, value });
         }
         Pick::Missing
     }
@@ -169,21 +174,21 @@ enum Held<'a> {
 }
 
 enum Pick<'a> {
-    Value(Picked<'a>),
+    Value(PickedKey<'a>),
     Missing,
     Unknown(&'a Attribute),
 }
 
 /// Whether a policy ends with this rule, and how.
-fn end<'a>(policy: &Policy, rule: &'a Rule, mode: Mode, trial: &RuleOutcome<'a>) -> Option<Ended<'a>> {
+fn end<'a>(policy: &Policy, rule: &'a Rule, mode: Mode, trial: &RuleOutcome<'a>) -> Option<PolicyEnd<'a>> {
     // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
     let ends = rule.mode == Mode::Enforce || policy.mode == Mode::Shadow;
     match trial {
         RuleOutcome::Applies { .. } if matches!(rule.action, Action::Deny) && mode == Mode::Enforce => {
-            Some(Ended::Denied { by: &rule.name })
+            Some(PolicyEnd::Denied { by: &rule.name })
         }
-        RuleOutcome::Applies { .. } if ends => Some(Ended::Decided { by: &rule.name }),
-        RuleOutcome::Undecidable(_) if ends => Some(Ended::Undecided { at: &rule.name }),
+        RuleOutcome::Applies { .. } if ends => Some(PolicyEnd::Decided { by: &rule.name }),
+        RuleOutcome::Undecidable(_) if ends => Some(PolicyEnd::Undecided { at: &rule.name }),
         _ => None,
     }
 }

@@ -21,15 +21,15 @@ pub struct Explanation<'a> {
 #[derive(Clone, Debug)]
 pub struct ExplainedPolicy<'a> {
     pub policy: &'a Policy,
-    pub part: Part<'a>,
+    pub part: PolicyOutcome<'a>,
     pub rules: Vec<ExplainedRule<'a>>,
 }
 
 /// Whether a policy takes part.
 #[derive(Clone, Debug)]
-pub enum Part<'a> {
+pub enum PolicyOutcome<'a> {
     /// Its own conditions hold, and this is what it came to.
-    Takes(Ended<'a>),
+    Takes(PolicyEnd<'a>),
     Fails(Failure<'a>),
     Undecidable(Vec<&'a Attribute>),
     /// A policy before it has refused the request.
@@ -40,7 +40,7 @@ pub enum Part<'a> {
 
 /// How a policy that takes part ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Ended<'a> {
+pub enum PolicyEnd<'a> {
     /// The first rule that applies decides.
     Decided { by: &'a str },
     /// This rule's `deny`.
@@ -65,22 +65,22 @@ pub struct ExplainedRule<'a> {
 pub enum RuleOutcome<'a> {
     Applies {
         /// What the limit keys picked, in the order of the bucket's identity.
-        picked: Vec<Picked<'a>>,
+        picked: Vec<PickedKey<'a>>,
         /// Empty for an `action`.
         charges: Vec<ExplainedCharge<'a>>,
     },
     Fails(Failure<'a>),
-    NotTried(NotTried<'a>),
+    Skipped(SkipReason<'a>),
     Undecidable(Vec<&'a Attribute>),
 }
 
 /// Why a rule was not looked at.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum NotTried<'a> {
+pub enum SkipReason<'a> {
     /// A rule before it in its policy decided, or cannot be decided.
-    Behind { rule: &'a str },
+    After { rule: &'a str },
     /// Its policy takes no part.
-    Aside,
+    PolicySkipped,
 }
 
 /// What kept a policy or a rule from applying: the first that did.
@@ -100,7 +100,7 @@ pub enum Failure<'a> {
 
 /// A limit key with the value that it picked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Picked<'a> {
+pub struct PickedKey<'a> {
     pub key: &'a LimitKey,
     /// The place among the key's alternatives of the one that had a value.
     pub alternative: u8,
@@ -138,7 +138,7 @@ impl<'a> Explanation<'a> {
         let mut undecided = Vec::new();
         for explained in &self.policies {
             let policy = Some(explained.policy);
-            if let Part::Undecidable(attributes) = &explained.part {
+            if let PolicyOutcome::Undecidable(attributes) = &explained.part {
                 undecided.push(Undecided { policy, rule: None, attributes });
             }
             for rule in &explained.rules {
@@ -156,7 +156,7 @@ impl<'a> Explanation<'a> {
     /// The policies none of whose rules applied, and which let such requests pass.
     pub fn unmatched(&self) -> impl Iterator<Item = &'a Policy> {
         let unmatched = |explained: &&ExplainedPolicy<'a>| {
-            matches!(explained.part, Part::Takes(Ended::Otherwise(Otherwise::Allow)))
+            matches!(explained.part, PolicyOutcome::Takes(PolicyEnd::Otherwise(Otherwise::Allow)))
                 && !matches!(self.answer, Answer::Exempt)
         };
         self.policies.iter().filter(unmatched).map(|explained| explained.policy)

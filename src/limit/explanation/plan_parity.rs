@@ -205,7 +205,7 @@ fn trials(explanation: &Explanation<'_>) -> Vec<Vec<&'static str>> {
     let word = |trial: &RuleOutcome<'_>| match trial {
         RuleOutcome::Applies { .. } => "applies",
         RuleOutcome::Fails(_) => "fails",
-        RuleOutcome::NotTried(_) => "not tried",
+        RuleOutcome::Skipped(_) => "not tried",
         RuleOutcome::Undecidable(_) => "undecidable",
     };
     explanation.policies.iter().map(|policy| policy.rules.iter().map(|rule| word(&rule.trial)).collect()).collect()

@@ -4,7 +4,7 @@ use std::fmt;
 
 use chrono::{DateTime, SecondsFormat};
 
-use super::parts::{Failure, Picked};
+use super::parts::{Failure, PickedKey};
 use crate::base::time::Timestamp;
 use crate::limit::matcher::Expectation;
 use crate::limit::rule::{Condition, Fold};
@@ -46,7 +46,7 @@ impl fmt::Display for Condition {
 }
 
 /// The alternative that had a value: `jwt:sub`, `lower(query:user)`.
-impl fmt::Display for Picked<'_> {
+impl fmt::Display for PickedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.part.fold {
             Fold::Exact => write!(f, "{}", self.part.attribute),

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use super::reply::{Source, TakeReply};
 use crate::base::time::{Clock, Timestamp};
-use crate::limit::algorithm::{Algorithm, Charged, Entry, State};
+use crate::limit::algorithm::{Algorithm, ChargeResult, Entry, State};
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
@@ -109,7 +109,7 @@ impl Memory {
         let step = |cost| algorithm.step(state.as_deref(), cost, now);
         let held = step(Cost::from_thousandths(0)).untouched.remaining;
         let excess = held.thousandths().saturating_sub(most.thousandths());
-        if let (1.., Charged::Fits { level, entry }) = (excess, step(Cost::from_thousandths(excess)).charge) {
+        if let (1.., ChargeResult::Fits { level, entry }) = (excess, step(Cost::from_thousandths(excess)).charge) {
             let class = SpentClass::of(level.remaining, algorithm.ceiling(), Cost::ONE);
             self.keep(shard, key, class, entry, now);
         }

@@ -13,7 +13,7 @@ use quick_cache::sync::Cache;
 use smallvec::SmallVec;
 
 use crate::base::time::{Micros, Timestamp};
-use crate::limit::algorithm::{Charged, State};
+use crate::limit::algorithm::{ChargeResult, State};
 use crate::limit::charge::{Plan, Settlement};
 use crate::limit::key::BucketKey;
 use crate::limit::outcome::{Outcome, Verdict};
@@ -86,7 +86,7 @@ impl DenyCache {
             let short = known.and_then(|(state, latest)| {
                 let step = charge.algorithm.step(Some(&state), charge.cost, latest);
                 match step.charge {
-                    Charged::Short { wait } => Some((latest, step.untouched, wait)),
+                    ChargeResult::Short { wait } => Some((latest, step.untouched, wait)),
                     _ => None,
                 }
             });

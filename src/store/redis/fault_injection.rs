@@ -87,10 +87,10 @@ impl Hooks {
 /// The mistakes, each of which another rate limiter has made.
 #[cfg(feature = "test-hooks")]
 mod flaw {
+    use super::super::queue::{PendingTake, ReplySender};
     use crate::base::time::{Micros, Timestamp};
     use crate::limit::charge::Charge;
     use crate::limit::cost::Cost;
-    use crate::store::redis::queue::{PendingTake, ReplySender};
 
     /// Whether requests travel together.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

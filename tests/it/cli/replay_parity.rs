@@ -15,7 +15,7 @@ use tollgate::limit::outcome::Verdict;
 use tollgate::limit::request::{ClientAddress, Request};
 use tollgate::limit::rule_set::Answer;
 use tollgate::replay::counts::ShadowCount;
-use tollgate::replay::entry::{Format, Read, Told};
+use tollgate::replay::entry::{EntrySource, Format, ReadResult};
 use tollgate::replay::field_map::{FieldMap, FieldMapping};
 use tollgate::replay::line_reader::Lines;
 use tollgate::replay::merge::Merge;
@@ -187,7 +187,7 @@ fn application(sent: &Sent) -> String {
 
 #[track_caller]
 fn check(trial: &mut Simulation<'_>, format: &Format, line: &str, fate: SimulatedResult) {
-    let Read::Entry(entry) = format.read(line.as_bytes()) else { panic!("unreadable: {line}") };
+    let ReadResult::Entry(entry) = format.read(line.as_bytes()) else { panic!("unreadable: {line}") };
     assert_eq!(trial.decide(&entry, None), fate, "{line}");
 }
 
@@ -288,7 +288,7 @@ policies:
     let mut merge = Merge::new([(Lines::open(file.to_str().unwrap()).unwrap(), Format::Found)]);
     while let Some(entry) = merge.advance().unwrap() {
         let fate = trial.decide(&entry, None);
-        let Told::Ours(logged) = &entry.told else { panic!("{entry:?}") };
+        let EntrySource::Ours(logged) = &entry.told else { panic!("{entry:?}") };
         assert_eq!(fate == SimulatedResult::Refused, logged.kind == Kind::Refused, "{entry:?}");
         assert_ne!(fate, SimulatedResult::Undecided, "{entry:?}");
     }

@@ -6,9 +6,9 @@ use std::path::Path;
 use smallvec::smallvec;
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::algorithm::{Algorithm, Charged, State};
+use tollgate::limit::algorithm::{Algorithm, ChargeResult, State};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
-use tollgate::limit::cost::{Beyond, Cost};
+use tollgate::limit::cost::{Cost, ExtraDecimals};
 use tollgate::limit::key::BucketKey;
 use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::memory::{Memory, Settings};
@@ -26,12 +26,12 @@ impl Player for Step {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
         let step = algorithm.step(self.0.get(&bucket).map(|state| &state[..]), cost, now);
         let (verdict, level, retry_after) = match step.charge {
-            Charged::Fits { level, entry } => {
+            ChargeResult::Fits { level, entry } => {
                 self.0.insert(bucket, entry.state);
                 (Verdict::Allow, level, Micros(0))
             }
-            Charged::Short { wait } => (Verdict::Deny, step.untouched, wait),
-            Charged::Never => (Verdict::Never, step.untouched, Micros(0)),
+            ChargeResult::Short { wait } => (Verdict::Deny, step.untouched, wait),
+            ChargeResult::Never => (Verdict::Never, step.untouched, Micros(0)),
         };
         Outcome { verdict, remaining: level.remaining, retry_after, reset_after: level.reset_after }
     }
@@ -124,7 +124,7 @@ fn tell(outcome: &Outcome, expected: &[&str]) -> String {
 }
 
 fn cost(text: &str) -> Cost {
-    Cost::parse(text.as_bytes(), Beyond::Refuse).unwrap()
+    Cost::parse(text.as_bytes(), ExtraDecimals::Refuse).unwrap()
 }
 
 fn micros(text: &str) -> Micros {

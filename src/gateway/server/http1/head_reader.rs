@@ -9,7 +9,8 @@ use super::downstream_stream::DownstreamStream;
 use super::early_response::HeadRejection;
 use super::request_head::{Body, Head, HeadParser, Size};
 use super::timers::idle_timeout::IdleTimeout;
-use crate::base::time::{self, Clock, Micros};
+use crate::base::time;
+use crate::base::time::{Clock, Micros};
 use crate::config::Bounds;
 use crate::gateway::state::GatewayState;
 

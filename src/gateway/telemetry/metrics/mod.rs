@@ -25,7 +25,7 @@ pub use limits::LimitMetrics;
 pub use store::StoreMetrics;
 pub use tokens::TokenMetrics;
 
-use self::registry::Registry;
+use registry::Registry;
 
 /// Every handle of the process.
 pub struct Metrics {
