@@ -12,7 +12,7 @@ use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::StartError;
+use super::bootstrap::StartError;
 use super::server::listener::ListeningSockets;
 
 /// An echo server whose socket is bound, and which is not started yet.

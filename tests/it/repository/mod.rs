@@ -3,6 +3,7 @@
 pub mod deploy;
 pub mod docs;
 mod imports;
+mod prose;
 mod reasons;
 mod recipes;
 mod release;
