@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use crate::base::split::split_once_at;
-use crate::gateway::buckets::PERMIT;
+use crate::gateway::buckets::OPERATOR_FIELD;
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// For an answer that takes a search.
@@ -45,7 +45,7 @@ pub fn status(address: SocketAddr, path: &str) -> std::io::Result<u16> {
 pub fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Failure> {
     let (line, permit) = match method {
         Method::Get => (format!("GET {path}"), String::new()),
-        Method::Delete => (format!("DELETE {path}"), format!("{PERMIT}: reset\r\n")),
+        Method::Delete => (format!("DELETE {path}"), format!("{OPERATOR_FIELD}: reset\r\n")),
     };
     let nobody = |error: std::io::Error| {
         format!(

@@ -17,7 +17,7 @@ use super::state::GatewayState;
 use super::state::lifecycle::Lifecycle;
 use super::state::snapshot::Snapshot;
 use super::telemetry::access_log::AccessLogs;
-use super::telemetry::events::{Events, Happened};
+use super::telemetry::events::{EventKind, Events};
 use super::telemetry::metrics::Metrics;
 use super::telemetry::store_health::StoreHealth;
 use super::telemetry::top_refused::TopRefused;
@@ -128,14 +128,14 @@ fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Resul
     let metrics = Metrics::default();
     metrics.config.loaded(&config.hash, &clock);
     let events = Arc::new(Events::new(clock.clone()));
-    events.note(Happened::Started, &format!("{}, configuration {}", env!("CARGO_PKG_VERSION"), config.hash));
+    events.note(EventKind::Started, &format!("{}, configuration {}", env!("CARGO_PKG_VERSION"), config.hash));
     let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone(), Arc::clone(&events)));
     let tracer = Tracer::start(trace_settings, &config, &metrics, &clock).map_err(StartError::Tracer)?;
     let event_sink = {
         let (store_health, tracer) = (Arc::clone(&store_health), tracer.clone());
         EventSink::new(move |event| {
             tracer.store_event(&event);
-            store_health.hear(event);
+            store_health.record(event);
         })
     };
     let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));

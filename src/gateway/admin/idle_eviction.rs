@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::base::time::{Micros, Timestamp};
 
-/// For how long one whose answer is made and sent keeps its seat before one that waits for a request.
+/// How much longer a connection whose response is being sent is kept than one that waits for a request.
 const AHEAD: Micros = Micros(1_000_000);
 
 /// What a connection does.
@@ -18,64 +18,65 @@ pub enum Activity {
     Answering,
 }
 
-/// How things stood when a seat was taken.
+/// Whether there was a free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum Admission {
     Free,
-    /// Somebody has been told to get up.
-    Taken,
+    /// The longest-idle connection was evicted.
+    Evicted,
 }
 
-/// Who sits is who stands in the list, and nothing else is counted: so no two are let in for the seat of one.
+/// Bounds the connections. Those in the map are the ones that hold a slot; there is no other count, so that one evicted
+/// connection admits only one new one.
 #[derive(Debug)]
 pub struct ConnectionSlots {
-    most: usize,
-    seated: Mutex<Seated>,
+    max: usize,
+    occupied: Mutex<Occupancy>,
 }
 
 #[derive(Debug, Default)]
-struct Seated {
-    /// Who gets up first stands first.
-    by_turn: BTreeMap<Turn, Arc<Notify>>,
+struct Occupancy {
+    /// In the order of eviction.
+    by_idle_time: BTreeMap<IdleSince, Arc<Notify>>,
     last: u64,
 }
 
-/// Since when somebody keeps still; of the same moment, who came first.
-type Turn = (Timestamp, u64);
+/// Since when a connection is idle; a serial number decides between equal times.
+type IdleSince = (Timestamp, u64);
 
-/// One connection's seat, until it goes or has to get up.
+/// The slot of one connection, until it closes or is evicted.
 #[derive(Debug)]
 pub struct AdminSlot<'s> {
-    seats: &'s ConnectionSlots,
-    turn: Mutex<Turn>,
-    called: Arc<Notify>,
+    slots: &'s ConnectionSlots,
+    idle_since: Mutex<IdleSince>,
+    evicted: Arc<Notify>,
 }
 
 impl ConnectionSlots {
-    pub fn new(most: usize) -> ConnectionSlots {
-        ConnectionSlots { most, seated: Mutex::default() }
+    pub fn new(max: usize) -> ConnectionSlots {
+        ConnectionSlots { max, occupied: Mutex::default() }
     }
 
-    /// Whoever comes is seated.
-    pub fn take(&self, now: Timestamp) -> (AdminSlot<'_>, Found) {
-        let mut seated = self.seated.lock();
-        let mut found = Found::Free;
-        if seated.by_turn.len() >= self.most
-            && let Some((_, called)) = seated.by_turn.pop_first()
+    /// Admits every connection.
+    pub fn take(&self, now: Timestamp) -> (AdminSlot<'_>, Admission) {
+        let mut occupied = self.occupied.lock();
+        let mut admission = Admission::Free;
+        if occupied.by_idle_time.len() >= self.max
+            && let Some((_, evicted)) = occupied.by_idle_time.pop_first()
         {
-            called.notify_one();
-            found = Found::Taken;
+            evicted.notify_one();
+            admission = Admission::Evicted;
         }
-        let (turn, called) = (seated.turn(now, Activity::Waiting), Arc::new(Notify::new()));
-        seated.by_turn.insert(turn, Arc::clone(&called));
-        (AdminSlot { seats: self, turn: Mutex::new(turn), called }, found)
+        let (idle_since, evicted) = (occupied.idle_since(now, Activity::Waiting), Arc::new(Notify::new()));
+        occupied.by_idle_time.insert(idle_since, Arc::clone(&evicted));
+        (AdminSlot { slots: self, idle_since: Mutex::new(idle_since), evicted }, admission)
     }
 }
 
-impl Seated {
-    fn turn(&mut self, now: Timestamp, doing: Activity) -> Turn {
+impl Occupancy {
+    fn idle_since(&mut self, now: Timestamp, activity: Activity) -> IdleSince {
         self.last += 1;
-        let since = match doing {
+        let since = match activity {
             Activity::Waiting => now,
             Activity::Answering => now.plus(AHEAD),
         };
@@ -84,25 +85,25 @@ impl Seated {
 }
 
 impl AdminSlot<'_> {
-    /// Begins to do something else. Who has been told to get up is not seated again.
-    pub fn begin(&self, doing: Activity, now: Timestamp) {
-        let mut seated = self.seats.seated.lock();
-        let mut turn = self.turn.lock();
-        if let Some(called) = seated.by_turn.remove(&turn) {
-            *turn = seated.turn(now, doing);
-            seated.by_turn.insert(*turn, called);
+    /// Begins another activity. An evicted connection does not get its slot back.
+    pub fn begin(&self, activity: Activity, now: Timestamp) {
+        let mut occupied = self.slots.occupied.lock();
+        let mut idle_since = self.idle_since.lock();
+        if let Some(evicted) = occupied.by_idle_time.remove(&idle_since) {
+            *idle_since = occupied.idle_since(now, activity);
+            occupied.by_idle_time.insert(*idle_since, evicted);
         }
     }
 
-    /// Waits until somebody else needs the seat.
-    pub async fn needed(&self) {
-        self.called.notified().await;
+    /// Waits until the connection is evicted.
+    pub async fn evicted(&self) {
+        self.evicted.notified().await;
     }
 }
 
 impl Drop for AdminSlot<'_> {
     fn drop(&mut self) {
-        self.seats.seated.lock().by_turn.remove(self.turn.get_mut());
+        self.slots.occupied.lock().by_idle_time.remove(self.idle_since.get_mut());
     }
 }
 
@@ -114,75 +115,75 @@ mod tests {
         Timestamp(seconds * 1_000_000)
     }
 
-    fn is_needed(seat: &AdminSlot) -> bool {
-        let waits = std::pin::pin!(seat.needed());
+    fn is_evicted(slot: &AdminSlot) -> bool {
+        let waits = std::pin::pin!(slot.evicted());
         waits.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready()
     }
 
-    fn seated(seats: &ConnectionSlots) -> usize {
-        seats.seated.lock().by_turn.len()
+    fn occupied(slots: &ConnectionSlots) -> usize {
+        slots.occupied.lock().by_idle_time.len()
     }
 
     #[test]
     fn who_has_kept_still_longest_gets_up_whatever_it_waits_for() {
-        let seats = ConnectionSlots::new(3);
-        let [unread, silent, kept] = [0, 1, 2].map(|second| seats.take(at(second)).0);
+        let slots = ConnectionSlots::new(3);
+        let [unread, silent, kept] = [0, 1, 2].map(|second| slots.take(at(second)).0);
         unread.begin(Activity::Answering, at(3));
         kept.begin(Activity::Answering, at(4));
         kept.begin(Activity::Waiting, at(5));
-        let (first, found) = seats.take(at(60));
-        assert_eq!((found, is_needed(&silent)), (Found::Taken, true));
-        assert!(!is_needed(&unread) && !is_needed(&kept));
-        // Of those two one is not read, and has begun before.
-        let (second, _) = seats.take(at(60));
-        assert!(is_needed(&unread) && !is_needed(&kept));
-        let (_third, _) = seats.take(at(60));
-        assert!(is_needed(&kept) && !is_needed(&first) && !is_needed(&second));
-        assert_eq!(seated(&seats), 3);
+        let (first, admission) = slots.take(at(60));
+        assert_eq!((admission, is_evicted(&silent)), (Admission::Evicted, true));
+        assert!(!is_evicted(&unread) && !is_evicted(&kept));
+        // Of the other two, one is not being read and began earlier.
+        let (second, _) = slots.take(at(60));
+        assert!(is_evicted(&unread) && !is_evicted(&kept));
+        let (_third, _) = slots.take(at(60));
+        assert!(is_evicted(&kept) && !is_evicted(&first) && !is_evicted(&second));
+        assert_eq!(occupied(&slots), 3);
     }
 
     #[test]
     fn a_flood_of_silent_connections_does_not_cut_off_an_answer() {
-        let seats = ConnectionSlots::new(4);
-        let (asks, _) = seats.take(at(10));
+        let slots = ConnectionSlots::new(4);
+        let (asks, _) = slots.take(at(10));
         asks.begin(Activity::Answering, at(10));
-        let mut silent: Vec<AdminSlot> = (0..1000).map(|_| seats.take(at(10)).0).collect();
-        assert!(!is_needed(&asks));
-        assert_eq!(silent.iter().filter(|seat| is_needed(seat)).count(), 997);
-        // A second later it has had its time.
-        silent.push(seats.take(at(11)).0);
-        assert!(!is_needed(&asks));
-        silent.extend((0..3).map(|_| seats.take(at(11)).0));
-        assert!(is_needed(&asks));
+        let mut silent: Vec<AdminSlot> = (0..1000).map(|_| slots.take(at(10)).0).collect();
+        assert!(!is_evicted(&asks));
+        assert_eq!(silent.iter().filter(|slot| is_evicted(slot)).count(), 997);
+        // A second later its head start is over.
+        silent.push(slots.take(at(11)).0);
+        assert!(!is_evicted(&asks));
+        silent.extend((0..3).map(|_| slots.take(at(11)).0));
+        assert!(is_evicted(&asks));
     }
 
     #[test]
     fn who_is_told_to_go_as_its_request_comes_leaves_no_seat_for_two() {
-        let seats = ConnectionSlots::new(2);
-        let [told, other] = [1, 2].map(|second| seats.take(at(second)).0);
-        let (third, found) = seats.take(at(3));
-        assert_eq!((found, seated(&seats)), (Found::Taken, 2));
-        // It has not heard yet; its request does not seat it again, and its end frees no seat of another.
+        let slots = ConnectionSlots::new(2);
+        let [told, other] = [1, 2].map(|second| slots.take(at(second)).0);
+        let (third, admission) = slots.take(at(3));
+        assert_eq!((admission, occupied(&slots)), (Admission::Evicted, 2));
+        // It has not noticed yet; its request does not give it a slot back, and its end frees no slot of another.
         told.begin(Activity::Answering, at(3));
-        assert_eq!(seated(&seats), 2);
+        assert_eq!(occupied(&slots), 2);
         drop(told);
-        assert_eq!(seated(&seats), 2);
-        // Nor has the call gone to anybody else.
-        assert!(!is_needed(&other) && !is_needed(&third));
+        assert_eq!(occupied(&slots), 2);
+        // No other connection was evicted instead.
+        assert!(!is_evicted(&other) && !is_evicted(&third));
         drop(other);
-        let (_fourth, found) = seats.take(at(4));
-        assert_eq!((found, is_needed(&third)), (Found::Free, false));
+        let (_fourth, admission) = slots.take(at(4));
+        assert_eq!((admission, is_evicted(&third)), (Admission::Free, false));
     }
 
     #[test]
     fn a_seat_is_free_as_soon_as_its_connection_ends() {
-        let seats = ConnectionSlots::new(1);
+        let slots = ConnectionSlots::new(1);
         for second in 0..10 {
-            let (seat, found) = seats.take(at(second));
-            assert_eq!(found, Found::Free);
-            seat.begin(Activity::Answering, at(second));
-            seat.begin(Activity::Waiting, at(second));
+            let (slot, admission) = slots.take(at(second));
+            assert_eq!(admission, Admission::Free);
+            slot.begin(Activity::Answering, at(second));
+            slot.begin(Activity::Waiting, at(second));
         }
-        assert_eq!(seated(&seats), 0);
+        assert_eq!(occupied(&slots), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Answers on the admin listener: whether we live, whether we are ready, what we counted, what buckets hold.
+//! Answers on the admin listener: liveness, readiness, metrics, buckets and the status page.
 
 pub mod buckets;
 mod host_check;
@@ -90,7 +90,7 @@ impl Admin {
     fn ready(&self) -> Response<Vec<u8>> {
         let readiness = self.gateway.readiness();
         let code = match readiness {
-            // Who asks is asking about the address, and the next process is there.
+            // The question is about the address, and the next process serves it.
             Readiness::Ready | Readiness::HandedOver => 200,
             Readiness::Draining | Readiness::KeysMissing => 503,
         };
@@ -100,7 +100,7 @@ impl Admin {
     }
 }
 
-/// What there is, for who asks without a browser.
+/// The list of paths, for clients other than browsers.
 fn list() -> Response<Vec<u8>> {
     let paths = "/metrics\n/status.json\n/history.json\n/livez\n/readyz\n/buckets/KEY\n";
     let mut response = answer(200, TEXT, &format!("tollgate; a browser gets the status page\n\n{paths}"));

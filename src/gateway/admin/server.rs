@@ -1,8 +1,8 @@
-//! Where connections to the admin listener come in: only so many, and none that keeps still for ever.
+//! Serves connections to the admin listener: a bounded number, each of them for a bounded idle time.
 //!
-//! They take the same files that clients' connections do, and the listener asks nobody who they are. Where there are too
-//! many, the one that has kept still longest makes room, whether its request does not come or its answer is not taken:
-//! whoever asks whether we live sends the question at once and reads, and so gets an answer however many keep still.
+//! They use file descriptors as clients' connections do, and the listener has no authentication. At the limit, the
+//! longest-idle connection is evicted, whether it sends no request or does not read its response: a liveness probe,
+//! which sends its request at once and reads, is answered however many connections are idle.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,50 +16,50 @@ use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 
 use super::Admin;
-use super::idle_eviction::{Activity, AdminSlot, ConnectionSlots, Found};
+use super::idle_eviction::{Activity, AdminSlot, Admission, ConnectionSlots};
 use crate::base::interval::fixed_interval;
 use crate::base::time::{Micros, Timestamp};
 use crate::gateway::runtime::log_throttle::LogThrottle;
-use crate::gateway::telemetry::events::Happened;
+use crate::gateway::telemetry::events::EventKind;
 
 /// How long the first head may take, from when the connection is opened.
-const HEAD: Duration = Duration::from_secs(10);
-/// How long a next one may: longer than most monitoring waits in between.
-const KEPT: Duration = Duration::from_secs(70);
-/// How long an answer may take to be made and sent.
-const ANSWER: Duration = Duration::from_secs(60);
-const PACE: Micros = Micros(60_000_000);
+const FIRST_HEAD: Duration = Duration::from_secs(10);
+/// How long a next head may take: longer than the usual interval of monitoring.
+const NEXT_HEAD: Duration = Duration::from_secs(70);
+/// How long a response may take to be made and sent.
+const RESPONSE: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Micros = Micros(60_000_000);
 
 pub struct AdminServer {
     admin: Admin,
-    most: usize,
-    seats: ConnectionSlots,
+    max: usize,
+    slots: ConnectionSlots,
     closed: Counter,
-    told: LogThrottle,
+    log_throttle: LogThrottle,
 }
 
 #[async_trait]
 impl ServerApp for AdminServer {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
-        let (seat, found) = self.seats.take(self.now());
-        if found == Found::Taken {
+        let (slot, admission) = self.slots.take(self.now());
+        if admission == Admission::Evicted {
             self.count_closed();
         }
         tokio::select! {
-            () = seat.needed() => None,
-            stream = self.serve(stream, &seat, shutdown) => stream,
+            () = slot.evicted() => None,
+            stream = self.serve(stream, &slot, shutdown) => stream,
         }
     }
 }
 
 impl AdminServer {
-    pub fn new(admin: Admin, most: usize) -> AdminServer {
+    pub fn new(admin: Admin, max: usize) -> AdminServer {
         AdminServer {
             closed: admin.gateway.metrics.admin_connections_closed.clone(),
             admin,
-            most,
-            seats: ConnectionSlots::new(most),
-            told: LogThrottle::default(),
+            max,
+            slots: ConnectionSlots::new(max),
+            log_throttle: LogThrottle::default(),
         }
     }
 
@@ -69,36 +69,36 @@ impl AdminServer {
 
     fn count_closed(&self) {
         self.closed.increment(1);
-        if let Some(connections) = self.told.admit_every(PACE, self.now()) {
-            self.admin.gateway.events.note(Happened::AdminCrowded, "");
-            log::warn!(connections, most = self.most; "admin listener has too many connections, those that wait are closed");
+        if let Some(connections) = self.log_throttle.admit_every(LOG_INTERVAL, self.now()) {
+            self.admin.gateway.events.note(EventKind::AdminConnectionsClosed, "");
+            log::warn!(connections, most = self.max; "admin listener has too many connections, closing idle ones");
         }
     }
 
-    /// Request after request, for as long as they come and their answers are taken.
-    async fn serve(&self, stream: Stream, seat: &AdminSlot<'_>, shutdown: &ShutdownWatch) -> Option<Stream> {
-        let (mut stream, mut settings, mut patience) =
-            (stream, None::<HttpPersistentSettings>, fixed_interval("admin_head", HEAD));
+    /// Serves request after request, as long as they arrive and their responses are read.
+    async fn serve(&self, stream: Stream, slot: &AdminSlot<'_>, shutdown: &ShutdownWatch) -> Option<Stream> {
+        let (mut stream, mut settings, mut timeout) =
+            (stream, None::<HttpPersistentSettings>, fixed_interval("admin_head", FIRST_HEAD));
         loop {
             let mut session = ServerSession::new_http1(stream);
             if let Some(settings) = settings.take() {
                 settings.apply_to_session(&mut session);
             }
-            let read = tokio::time::timeout(patience, session.read_request()).await;
+            let read = tokio::time::timeout(timeout, session.read_request()).await;
             if !matches!(read, Ok(Ok(true))) {
                 return None;
             }
-            seat.begin(Activity::Answering, self.now());
-            session.set_keepalive(if *shutdown.borrow() { None } else { Some(KEPT.as_secs()) });
-            let answered = tokio::time::timeout(ANSWER, self.answer(session)).await;
-            seat.begin(Activity::Waiting, self.now());
-            let (next, kept) = answered.ok().flatten()?.consume();
-            (stream, settings, patience) = (next, kept, KEPT);
+            slot.begin(Activity::Answering, self.now());
+            session.set_keepalive(if *shutdown.borrow() { None } else { Some(NEXT_HEAD.as_secs()) });
+            let responded = tokio::time::timeout(RESPONSE, self.respond(session)).await;
+            slot.begin(Activity::Waiting, self.now());
+            let (next, next_settings) = responded.ok().flatten()?.consume();
+            (stream, settings, timeout) = (next, next_settings, NEXT_HEAD);
         }
     }
 
-    /// None where the connection is of no use any more.
-    async fn answer(&self, mut session: ServerSession) -> Option<ReusedHttpStream> {
+    /// `None` if the connection cannot be used again.
+    async fn respond(&self, mut session: ServerSession) -> Option<ReusedHttpStream> {
         let (parts, body) = self.admin.response(&session).await.into_parts();
         session.write_response_header(Box::new(ResponseHeader::from(parts))).await.ok()?;
         if !body.is_empty() {

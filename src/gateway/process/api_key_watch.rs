@@ -1,7 +1,7 @@
-//! Watches the file of API keys, and takes up a changed one.
+//! Watches the file of API keys, and puts a changed one in force.
 //!
-//! A change counts once the file has looked the same twice, because whoever writes it may be half way. A file that is
-//! wrong changes nothing: the keys that were known stay known, and the log says once what is wrong with it.
+//! A change counts once the file has looked the same twice, because a write may be half done. An invalid file changes
+//! nothing: the previous keys stay in force, and the log says once what is wrong with it.
 
 use std::io;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::auth::key_file;
 use crate::auth::key_file::Fault;
 use crate::config;
 
-/// The most faults that one line of the log names.
+/// How many faults one log line names at most.
 const NAMED: usize = 10;
 
-/// Why a file is not accepted.
+/// Why a file is rejected.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Unfit {
+pub struct InvalidKeyFile {
     pub problems: usize,
     pub detail: String,
 }
@@ -27,45 +27,45 @@ pub struct Unfit {
 #[derive(Debug)]
 pub struct ApiKeyWatch {
     pub api_keys: Arc<ApiKeys>,
-    /// How the file looked last.
-    looked: Option<FileFingerprint>,
-    /// How it looked when it was last read.
-    read: Option<FileFingerprint>,
-    /// Of what was then in it; none if it could not be read. A file that was only touched is no news.
+    /// The fingerprint at the last check.
+    last_seen: Option<FileFingerprint>,
+    /// The fingerprint when the file was last read.
+    last_read: Option<FileFingerprint>,
+    /// The hash of what was read then; `None` if it could not be read. A file that was only touched is not reported.
     hash: Option<[u8; 32]>,
 }
 
 impl ApiKeyWatch {
-    /// It was read before it is watched: whatever came in between is found at the first look.
+    /// The file was read before it is watched: a change in between is found by the first check.
     pub fn new(api_keys: Arc<ApiKeys>) -> ApiKeyWatch {
         let hash = Some(api_keys.keys().source());
-        ApiKeyWatch { api_keys, looked: None, read: None, hash }
+        ApiKeyWatch { api_keys, last_seen: None, last_read: None, hash }
     }
 
-    /// How many keys were taken up, or why none were; none when there is nothing new.
-    pub fn look(&mut self, why: Trigger) -> Option<Result<usize, Unfit>> {
+    /// How many keys have come into force, or why the file was rejected; `None` if there is nothing new.
+    pub fn check(&mut self, trigger: Trigger) -> Option<Result<usize, InvalidKeyFile>> {
         let path = &self.api_keys.file;
-        let stamp = FileFingerprint::of(path);
-        let settled = self.looked.replace(stamp) == Some(stamp);
-        if why == Trigger::Time && (!settled || self.read == Some(stamp)) {
+        let fingerprint = FileFingerprint::of(path);
+        let settled = self.last_seen.replace(fingerprint) == Some(fingerprint);
+        if trigger == Trigger::Interval && (!settled || self.last_read == Some(fingerprint)) {
             return None;
         }
-        let bytes = stamp.unreadable().map_or_else(|| config::read_file(path), Err);
-        if FileFingerprint::of(path) != stamp {
+        let bytes = fingerprint.unreadable().map_or_else(|| config::read_file(path), Err);
+        if FileFingerprint::of(path) != fingerprint {
             // It changed while it was read.
-            self.looked = None;
+            self.last_seen = None;
             return None;
         }
-        // Read before it has settled, it may be written once more within what a file's times can tell apart.
-        self.read = settled.then_some(stamp);
+        // A file that is read before it has settled may be written again within the resolution of its timestamps.
+        self.last_read = settled.then_some(fingerprint);
         let hash = bytes.as_ref().ok().map(|bytes| Sha256::digest(bytes).into());
         let news = std::mem::replace(&mut self.hash, hash) != hash;
-        (news || why == Trigger::Asked).then(|| self.take_up(bytes))
+        (news || trigger == Trigger::Operator).then(|| self.put_in_force(bytes))
     }
 
-    fn take_up(&self, bytes: io::Result<Vec<u8>>) -> Result<usize, Unfit> {
-        let bytes =
-            bytes.map_err(|error| Unfit { problems: 1, detail: format!("must be a readable file: {error}") })?;
+    fn put_in_force(&self, bytes: io::Result<Vec<u8>>) -> Result<usize, InvalidKeyFile> {
+        let bytes = bytes
+            .map_err(|error| InvalidKeyFile { problems: 1, detail: format!("must be a readable file: {error}") })?;
         match key_file::parse(&bytes) {
             Ok(keys) => {
                 let count = keys.len();
@@ -75,7 +75,7 @@ impl ApiKeyWatch {
             Err(faults) => {
                 let named: Vec<String> = faults.iter().take(NAMED).map(Fault::to_string).collect();
                 let rest = if faults.len() > NAMED { "; …" } else { "" };
-                Err(Unfit { problems: faults.len(), detail: named.join("; ") + rest })
+                Err(InvalidKeyFile { problems: faults.len(), detail: named.join("; ") + rest })
             }
         }
     }
@@ -107,15 +107,15 @@ mod tests {
         let mut watched = watched(folder.path());
         let file = watched.api_keys.file.clone();
         for _ in 0..3 {
-            assert_eq!(watched.look(Trigger::Time), None);
+            assert_eq!(watched.check(Trigger::Interval), None);
         }
         std::fs::write(&file, "").unwrap();
-        assert_eq!(watched.look(Trigger::Time), None);
+        assert_eq!(watched.check(Trigger::Interval), None);
         std::fs::write(&file, format!("# whole\n{HASH} acme silver\n")).unwrap();
-        assert_eq!(watched.look(Trigger::Time), None);
-        assert_eq!(watched.look(Trigger::Time), Some(Ok(1)));
-        assert_eq!(watched.look(Trigger::Time), None);
-        assert_eq!(watched.look(Trigger::Asked), Some(Ok(1)));
+        assert_eq!(watched.check(Trigger::Interval), None);
+        assert_eq!(watched.check(Trigger::Interval), Some(Ok(1)));
+        assert_eq!(watched.check(Trigger::Interval), None);
+        assert_eq!(watched.check(Trigger::Operator), Some(Ok(1)));
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
         std::fs::copy(&file, folder.path().join("copy")).unwrap();
         std::fs::rename(folder.path().join("copy"), &file).unwrap();
         for _ in 0..3 {
-            assert_eq!(watched.look(Trigger::Time), None);
+            assert_eq!(watched.check(Trigger::Interval), None);
         }
     }
 
@@ -137,21 +137,21 @@ mod tests {
         let file = watched.api_keys.file.clone();
         let before = watched.api_keys.keys().source();
         let mut said = |wrong: &str| {
-            let found: Vec<_> = (0..4).filter_map(|_| watched.look(Trigger::Time)).collect();
-            let [Err(unfit)] = &found[..] else { panic!("{found:?}") };
-            assert!(unfit.detail.contains(wrong), "{unfit:?}");
+            let found: Vec<_> = (0..4).filter_map(|_| watched.check(Trigger::Interval)).collect();
+            let [Err(invalid)] = &found[..] else { panic!("{found:?}") };
+            assert!(invalid.detail.contains(wrong), "{invalid:?}");
             assert!(watched.api_keys.keys().source() == before);
-            unfit.problems
+            invalid.problems
         };
         std::fs::write(&file, "a-real-key acme gold\n".repeat(12)).unwrap();
         assert_eq!(said("10:1: hash: must be"), 12);
         std::fs::remove_file(&file).unwrap();
         assert_eq!(said("must be a readable file: "), 1);
         std::fs::create_dir(&file).unwrap();
-        // Still not readable, for another reason: nothing that was not said.
-        assert_eq!((0..4).find_map(|_| watched.look(Trigger::Time)), None);
+        // Still not readable, for another reason: there is nothing new to report.
+        assert_eq!((0..4).find_map(|_| watched.check(Trigger::Interval)), None);
         std::fs::remove_dir(&file).unwrap();
         std::fs::write(&file, format!("{HASH} acme gold\n")).unwrap();
-        assert_eq!((0..4).find_map(|_| watched.look(Trigger::Time)), Some(Ok(1)));
+        assert_eq!((0..4).find_map(|_| watched.check(Trigger::Interval)), Some(Ok(1)));
     }
 }

@@ -1,20 +1,20 @@
 //! Watches gateway.yaml and the files that it names, and reads them when one has changed.
 //!
-//! A change counts once all of them have looked the same twice, because whoever writes one may be half way. What is in
-//! them decides whether there is news: a file that was only touched is none, and neither is a wrong one that is still wrong
-//! in the same way.
+//! A change counts once all of them have looked the same twice, because a write may be half done. What they contain
+//! decides whether there is something to report: a file that was only touched is not reported, and neither is an
+//! invalid one that is still invalid in the same way.
 
 use super::file_fingerprint::{FileFingerprint, Trigger};
 use crate::config::problem::Problems;
 use crate::config::{Config, LoadedConfig, Source};
 
-/// What a look has found.
+/// What a check has found.
 #[derive(Debug)]
-pub enum Found {
+pub enum ConfigChange {
     Changed(Box<Config>),
-    /// After others that were wrong, or because an operator asked.
-    InForce,
-    Wrong(Problems),
+    /// The files hold what is in force, after they were invalid or because an operator asked.
+    Unchanged,
+    Invalid(Problems),
 }
 
 #[derive(Debug)]
@@ -23,65 +23,68 @@ pub struct ConfigWatch {
     in_force: Vec<Source>,
     /// What was read last.
     sources: Vec<Source>,
-    /// How these looked last.
-    looked: Option<Vec<FileFingerprint>>,
-    /// How they looked when they were read.
-    read: Option<Vec<FileFingerprint>>,
+    /// The fingerprints at the last check.
+    last_seen: Option<Vec<FileFingerprint>>,
+    /// The fingerprints when the files were last read.
+    last_read: Option<Vec<FileFingerprint>>,
 }
 
 impl ConfigWatch {
-    /// They were read before they are watched: whatever came in between is found at the first looks. What is no file,
-    /// such as a pipe, can be read once only: then nothing is watched.
+    /// The files were read before they are watched: a change in between is found by the first checks. Nothing is
+    /// watched if one of them is not a regular file, such as a pipe, which can be read only once.
     pub fn new(sources: Vec<Source>) -> Option<ConfigWatch> {
         let is_file = |source: &Source| source.path.metadata().is_ok_and(|found| found.is_file());
         sources.iter().all(is_file).then(|| ConfigWatch {
             in_force: sources.clone(),
             sources,
-            looked: None,
-            read: None,
+            last_seen: None,
+            last_read: None,
         })
     }
 
-    pub fn look(&mut self, why: Trigger) -> Option<Found> {
-        let stamps = self.stamps();
-        let settled = self.looked.as_ref() == Some(&stamps);
-        self.looked = Some(stamps.clone());
-        if why == Trigger::Time && (!settled || self.read.as_ref() == Some(&stamps)) {
+    pub fn check(&mut self, trigger: Trigger) -> Option<ConfigChange> {
+        let fingerprints = self.fingerprints();
+        let settled = self.last_seen.as_ref() == Some(&fingerprints);
+        self.last_seen = Some(fingerprints.clone());
+        if trigger == Trigger::Interval && (!settled || self.last_read.as_ref() == Some(&fingerprints)) {
             return None;
         }
         let path = &self.sources.first()?.path;
-        let unchanged =
-            || stamps.iter().all(|stamp| stamp.unreadable().is_none()) && self.sources.iter().all(Source::is_as_read);
+        let unchanged = || {
+            fingerprints.iter().all(|fingerprint| fingerprint.unreadable().is_none())
+                && self.sources.iter().all(Source::is_as_read)
+        };
         if self.sources == self.in_force && unchanged() {
-            // Not checked again: the file of API keys, which is not among them, may be wrong by now, and says so itself.
-            self.read = settled.then_some(stamps);
-            return (why == Trigger::Asked).then_some(Found::InForce);
+            // The API keys are not checked again. Their file is not among the sources; it may be invalid by now, and is
+            // reported by its own watch.
+            self.last_read = settled.then_some(fingerprints);
+            return (trigger == Trigger::Operator).then_some(ConfigChange::Unchanged);
         }
-        let loaded = match stamps.first().and_then(FileFingerprint::unreadable) {
+        let loaded = match fingerprints.first().and_then(FileFingerprint::unreadable) {
             Some(error) => LoadedConfig::unreadable(path, &error),
             None => LoadedConfig::from(path),
         };
-        if self.stamps() != stamps {
-            // One changed while it was read.
-            self.looked = None;
+        if self.fingerprints() != fingerprints {
+            // A file changed while it was read.
+            self.last_seen = None;
             return None;
         }
-        // A file that was not named before has been read without a look at it before.
+        // A file that was not named before has no fingerprint from before it was read.
         let same_files = loaded.sources.iter().map(|source| &source.path).eq(self.sources.iter().map(|old| &old.path));
-        self.read = (settled && same_files).then_some(stamps);
-        let news = loaded.sources != self.sources || why == Trigger::Asked;
+        self.last_read = (settled && same_files).then_some(fingerprints);
+        let news = loaded.sources != self.sources || trigger == Trigger::Operator;
         self.sources = loaded.sources;
         match loaded.config {
-            Err(problems) => news.then_some(Found::Wrong(problems)),
-            Ok(_) if self.sources == self.in_force => news.then_some(Found::InForce),
+            Err(problems) => news.then_some(ConfigChange::Invalid(problems)),
+            Ok(_) if self.sources == self.in_force => news.then_some(ConfigChange::Unchanged),
             Ok(config) => {
                 self.in_force.clone_from(&self.sources);
-                Some(Found::Changed(Box::new(config)))
+                Some(ConfigChange::Changed(Box::new(config)))
             }
         }
     }
 
-    fn stamps(&self) -> Vec<FileFingerprint> {
+    fn fingerprints(&self) -> Vec<FileFingerprint> {
         self.sources.iter().map(|source| FileFingerprint::of(&source.path)).collect()
     }
 }
@@ -101,14 +104,14 @@ mod tests {
         (watch, file)
     }
 
-    /// What so many looks by time have found.
+    /// What this many checks by interval have found.
     fn looks(watch: &mut ConfigWatch, count: usize) -> Vec<String> {
-        let found = (0..count).filter_map(|_| watch.look(Trigger::Time));
+        let found = (0..count).filter_map(|_| watch.check(Trigger::Interval));
         found
             .map(|found| match found {
-                Found::Changed(config) => format!("{}:{}", config.upstream.host, config.upstream.port),
-                Found::InForce => "in force".to_owned(),
-                Found::Wrong(problems) => problems.problems.len().to_string(),
+                ConfigChange::Changed(config) => format!("{}:{}", config.upstream.host, config.upstream.port),
+                ConfigChange::Unchanged => "in force".to_owned(),
+                ConfigChange::Invalid(problems) => problems.problems.len().to_string(),
             })
             .collect()
     }
@@ -123,10 +126,10 @@ mod tests {
         std::fs::write(&file, "upstream: http://b\n").unwrap();
         assert_eq!(looks(&mut watch, 1), [""; 0]);
         assert_eq!(looks(&mut watch, 4), ["b:80"]);
-        // Asked, it does not wait.
+        // A check that an operator asked for does not wait.
         std::fs::write(&file, "upstream: http://c\n").unwrap();
-        assert!(matches!(watch.look(Trigger::Asked), Some(Found::Changed(_))));
-        assert!(matches!(watch.look(Trigger::Asked), Some(Found::InForce)));
+        assert!(matches!(watch.check(Trigger::Operator), Some(ConfigChange::Changed(_))));
+        assert!(matches!(watch.check(Trigger::Operator), Some(ConfigChange::Unchanged)));
         assert_eq!(looks(&mut watch, 4), [""; 0]);
     }
 
@@ -137,11 +140,11 @@ mod tests {
         let right = std::fs::read(&file).unwrap();
         std::fs::write(&file, "lisen: 1\n").unwrap();
         assert_eq!(looks(&mut watch, 4), ["2"]);
-        // The same, by another file of its name.
+        // The same content, in another file of the same name.
         std::fs::copy(&file, folder.path().join("copy")).unwrap();
         std::fs::rename(folder.path().join("copy"), &file).unwrap();
         assert_eq!(looks(&mut watch, 4), [""; 0]);
-        assert!(matches!(watch.look(Trigger::Asked), Some(Found::Wrong(_))));
+        assert!(matches!(watch.check(Trigger::Operator), Some(ConfigChange::Invalid(_))));
         std::fs::remove_file(&file).unwrap();
         assert_eq!(looks(&mut watch, 4), ["1"]);
         std::fs::write(&file, right).unwrap();

@@ -7,7 +7,7 @@ use pingora::server::ShutdownSignal;
 
 use super::signal_listener::SignalListener;
 use crate::gateway::state::GatewayState;
-use crate::gateway::telemetry::events::Happened;
+use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::trace::FLUSH_TIMEOUT;
 
 /// How often the number of open connections is looked at.
@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// second signal to exit cuts the delay short, and then nothing is waited for.
 pub async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut SignalListener) -> ShutdownSignal {
     gateway.lifecycle.begin_draining();
-    gateway.events.note(Happened::Draining, "");
+    gateway.events.note(EventKind::Draining, "");
     let timeout = Duration::from(gateway.snapshot.load().config.drain.timeout);
     log::info!(delay:? = delay, timeout:? = timeout; "draining");
     tokio::select! {

@@ -1,34 +1,34 @@
-//! Notices when limits begin to decide without the store, and when the store decides again, as two events.
+//! Notes two events: limits begin to be decided without the store, and the store decides again.
 
 use std::collections::BTreeSet;
 
 use crate::gateway::state::snapshot::Snapshot;
-use crate::gateway::telemetry::events::{Events, Happened};
+use crate::gateway::telemetry::events::{EventKind, Events};
 
-/// So many seconds without such a decision end it.
+/// How many seconds without such a decision end the fallback.
 const QUIET: u32 = 10;
-/// Limits that are named.
+/// How many limits are named.
 const NAMED: usize = 3;
 
 #[derive(Debug, Default)]
 pub struct FallbackEvents {
-    /// Those that have done so; none while the store decides.
+    /// The limits that were decided without the store; empty while the store decides.
     limits: BTreeSet<String>,
     quiet: u32,
 }
 
 impl FallbackEvents {
     /// To be called every second.
-    pub fn look(&mut self, snapshot: &Snapshot, events: &Events) {
+    pub fn update(&mut self, snapshot: &Snapshot, events: &Events) {
         let fallen = snapshot.all_limits().filter(|(_, metrics)| metrics.has_fallen_back());
-        self.follow(fallen.map(|(limit, _)| format!("{}/{}", limit.policy, limit.name)).collect(), events);
+        self.add(fallen.map(|(limit, _)| format!("{}/{}", limit.policy, limit.name)).collect(), events);
     }
 
-    fn follow(&mut self, fallen: Vec<String>, events: &Events) {
+    fn add(&mut self, fallen: Vec<String>, events: &Events) {
         if fallen.is_empty() {
             self.quiet += 1;
             if self.quiet >= QUIET && !self.limits.is_empty() {
-                events.note(Happened::WithStoreAgain, &named(&self.limits));
+                events.note(EventKind::FallbackEnded, &named(&self.limits));
                 self.limits.clear();
             }
             return;
@@ -37,7 +37,7 @@ impl FallbackEvents {
         self.limits.extend(fallen);
         self.quiet = 0;
         if began {
-            events.note(Happened::WithoutStore, &named(&self.limits));
+            events.note(EventKind::FallbackBegan, &named(&self.limits));
         }
     }
 }
@@ -62,13 +62,13 @@ mod tests {
         let names = |count: usize| (0..count).map(|number| format!("plan/r{number}")).collect::<Vec<_>>();
         let told = || events.all().into_iter().map(|event| (event.what, event.detail)).collect::<Vec<_>>();
         for seconds in [names(0), names(1), names(0), names(5), names(1)] {
-            without_store.follow(seconds, &events);
+            without_store.add(seconds, &events);
         }
-        assert_eq!(told(), [("limits decide without the store", "plan/r0".to_owned())]);
+        assert_eq!(told(), [("limits are decided without the store", "plan/r0".to_owned())]);
         for _ in 0..3 * QUIET {
-            without_store.follow(names(0), &events);
+            without_store.add(names(0), &events);
         }
-        let over = ("the store decides again", "plan/r0, plan/r1, plan/r2 and 2 more".to_owned());
+        let over = ("limits are decided by the store again", "plan/r0, plan/r1, plan/r2 and 2 more".to_owned());
         assert_eq!(told()[0], over);
         assert_eq!(told().len(), 2);
     }

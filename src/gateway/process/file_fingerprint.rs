@@ -1,32 +1,33 @@
-//! Tells a changed file by looking at it, without reading it.
+//! Detects a changed file by its metadata, without reading it.
 //!
-//! Files are looked at, not listened to: a write, a rename, a swapped link and a network's file system are all alike then.
+//! Files are polled, so that a write, a rename, a swapped link and a change on a network file system are detected
+//! alike.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often files are looked at. Twice this, and the time to read it, is how long a changed one is not in force.
-pub const PACE: Duration = Duration::from_millis(500);
+/// How often files are checked. A changed file comes into force after twice this time and the time to read it.
+pub const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Why a file is looked at.
+/// Why a file is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
-    Time,
-    /// By an operator, who wants an answer, and has finished writing.
-    Asked,
+    Interval,
+    /// An operator has finished writing, asked for a reload, and expects an answer.
+    Operator,
 }
 
-/// What tells a file from a changed one, short of reading it: the device and number of what the path leads to, its size,
-/// and when it and its entry were last changed; or why that cannot be told.
+/// What distinguishes a file from a changed one without reading it: the device and inode of the target, its size, and
+/// its modification and change times; or why they cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileFingerprint(Result<[i128; 7], io::ErrorKind>);
 
 impl FileFingerprint {
     pub fn of(path: &Path) -> FileFingerprint {
         FileFingerprint(match std::fs::metadata(path) {
-            // A pipe would keep whoever opens it.
+            // Opening a pipe could block.
             Ok(file) if !file.is_file() => Err(io::ErrorKind::InvalidInput),
             Ok(file) => Ok([
                 file.dev().into(),
@@ -41,7 +42,7 @@ impl FileFingerprint {
         })
     }
 
-    /// Why there is nothing to read, if there is not.
+    /// Why the file cannot be read, if it cannot.
     pub fn unreadable(&self) -> Option<io::Error> {
         self.0.err().map(io::Error::from)
     }

@@ -51,10 +51,10 @@ async fn sweep(gateway: &GatewayState) {
     let mut fallback_events = FallbackEvents::default();
     loop {
         second.tick().await;
-        fallback_events.look(&gateway.snapshot.load(), &gateway.events);
+        fallback_events.update(&gateway.snapshot.load(), &gateway.events);
         supervise::fault_point("housekeeping");
         gateway.store.sweep();
-        gateway.access_logs.tell();
+        gateway.access_logs.report_drops();
         if let Some(tokens) = &gateway.snapshot.load().tokens {
             tokens.sweep();
         }

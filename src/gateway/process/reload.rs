@@ -1,8 +1,8 @@
-//! Takes up what has changed in files while requests go on: the configuration, and the API keys.
+//! Reloads the configuration and the API keys while requests go on.
 //!
-//! What is to be in force is made beside what is, and put in its place in one step; a request goes on under what it
-//! began with. What was spent stays spent, because buckets live in the store, which stays. A file that is wrong changes
-//! nothing.
+//! The new snapshot is built next to the one in force and replaces it in one step; a request goes on under the snapshot
+//! that it began with. What was spent stays spent, because buckets live in the store, which stays. An invalid file
+//! changes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
-use super::api_key_watch::{ApiKeyWatch, Unfit};
-use super::config_watch::{ConfigWatch, Found};
-use super::file_fingerprint::{PACE, Trigger};
+use super::api_key_watch::{ApiKeyWatch, InvalidKeyFile};
+use super::config_watch::{ConfigChange, ConfigWatch};
+use super::file_fingerprint::{INTERVAL, Trigger};
 use super::jwks_refresh::keep_fresh;
 use super::warned::warn;
 use crate::auth::jwt::jwks::RemoteKeySet;
@@ -23,117 +23,119 @@ use crate::config::{Config, Log, Source};
 use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
-use crate::gateway::telemetry::events::Happened;
+use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::reload_status::File;
 use crate::gateway::upstream::keep_resolving;
 
-/// How long the keys of an issuer that is new are waited for.
+/// How long a reload waits for the keys of a new issuer.
 const FIRST_KEYS: Duration = Duration::from_secs(1);
-/// The most problems, or limits, that one line of the log names.
+/// How many problems or limits one log line names at most.
 const NAMED: usize = 10;
 
-/// Changes how diagnostics are written; that is not done in this room.
+/// Changes how diagnostics are written. The diagnostics belong to the command line, not to the gateway.
 pub type Relog = Box<dyn Fn(Log) + Send + Sync>;
 
-/// What goes on beside one configuration after the other.
+/// Runs what accompanies the configuration in force, one configuration after another.
 pub struct Reload {
     gateway: Arc<GatewayState>,
     fd_budget: FdBudget,
     relog: Relog,
-    /// None: the file cannot be read again.
+    /// `None`: the file cannot be read again.
     config: Option<ConfigWatch>,
     keys: Option<ApiKeyWatch>,
     fetching: Vec<(Arc<RemoteKeySet>, AbortHandle)>,
-    /// Those that requests may still run under. They are kept here until none does, so that no request has to free one.
-    leaving: Vec<Arc<Snapshot>>,
+    /// Snapshots that requests may still run under. They are kept here until none does, so that no request has to free
+    /// one.
+    retired: Vec<Arc<Snapshot>>,
 }
 
 impl Reload {
     pub fn new(gateway: Arc<GatewayState>, fd_budget: FdBudget, sources: Vec<Source>, relog: Relog) -> Reload {
-        let (config, leaving, fetching) = (ConfigWatch::new(sources), Vec::new(), Vec::new());
-        Reload { gateway, fd_budget, relog, config, keys: None, fetching, leaving }
+        let (config, retired, fetching) = (ConfigWatch::new(sources), Vec::new(), Vec::new());
+        Reload { gateway, fd_budget, relog, config, keys: None, fetching, retired }
     }
 
-    /// Goes on for as long as the process does.
+    /// Runs as long as the process does.
     pub async fn run(mut self) {
         let first = self.gateway.snapshot.load_full();
-        self.follow(&first);
+        self.start_background_tasks(&first);
         warn(&first.config.warnings.at(self.gateway.clock.wall()));
         drop(first);
-        let mut pace = tokio::time::interval(fixed_interval("watch", PACE));
-        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut interval = tokio::time::interval(fixed_interval("watch", INTERVAL));
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let why = tokio::select! {
-                _ = pace.tick() => Trigger::Time,
-                () = self.gateway.lifecycle.reload_requested() => Trigger::Asked,
+            let trigger = tokio::select! {
+                _ = interval.tick() => Trigger::Interval,
+                () = self.gateway.lifecycle.reload_requested() => Trigger::Operator,
             };
             self.gateway.clock.compare();
-            self.leaving.retain(|snapshot| Arc::strong_count(snapshot) > 1);
-            self.look_at_config(why).await;
-            self.look_at_keys(why).await;
+            self.retired.retain(|snapshot| Arc::strong_count(snapshot) > 1);
+            self.reload_config(trigger).await;
+            self.reload_api_keys(trigger).await;
         }
     }
 
-    async fn look_at_config(&mut self, why: Trigger) {
+    async fn reload_config(&mut self, trigger: Trigger) {
         let Some(mut watch) = self.config.take() else { return };
-        // A large file takes its time to read, and one on a network as long as it likes.
+        // A large file takes time to read, and one on a network file system may block.
         let look = tokio::task::spawn_blocking(move || {
-            let found = watch.look(why);
+            let found = watch.check(trigger);
             (watch, found)
         });
         let Ok((back, found)) = look.await else { return };
         self.config = Some(back);
         match found {
             None => {}
-            Some(Found::Changed(config)) => self.take_up(config).await,
-            Some(Found::InForce) => {
+            Some(ConfigChange::Changed(config)) => self.put_in_force(config).await,
+            Some(ConfigChange::Unchanged) => {
                 self.gateway.metrics.config.in_force(File::Config);
-                log::info!("configuration is the one in force");
+                log::info!("configuration is unchanged");
             }
-            Some(Found::Wrong(problems)) => {
+            Some(ConfigChange::Invalid(problems)) => {
                 self.gateway.metrics.config.rejected(File::Config);
-                self.gateway.events.note(Happened::WrongFile, &places(&problems));
+                self.gateway.events.note(EventKind::ConfigRejected, &places(&problems));
                 let (file, count, detail) = (&problems.file, problems.problems.len(), brief(&problems));
-                log::warn!(file, problems = count, detail; "configuration not taken up, the one before stays in force");
+                log::warn!(file, problems = count, detail; "configuration rejected, the previous one stays in force");
             }
         }
     }
 
-    async fn take_up(&mut self, config: Box<Config>) {
+    async fn put_in_force(&mut self, config: Box<Config>) {
         let before = self.gateway.snapshot.load_full();
         let before_bounds = before.config.bounds;
         let gateway = Arc::clone(&self.gateway);
         let made = tokio::task::spawn_blocking(move || {
             let (config, late) = config.as_reload_of(&before.config);
-            let anew = config.reset_buckets(&before.config);
+            let resets = config.reset_buckets(&before.config);
             let relog = (config.log != before.config.log).then_some(config.log);
             let now = gateway.clock.wall();
             let warnings = config.warnings.at(now).beyond(&before.config.warnings.at(now));
             (
                 Snapshot::after(&before, config, &gateway.metrics, &gateway.access_logs, &gateway.clock),
                 late,
-                anew,
+                resets,
                 relog,
                 warnings,
             )
         });
-        let Ok((snapshot, late, anew, relog, warnings)) = made.await else { return };
+        let Ok((snapshot, late, resets, relog, warnings)) = made.await else { return };
         let snapshot = Arc::new(snapshot);
-        let new = self.follow(&snapshot);
+        let new = self.start_background_tasks(&snapshot);
         let tried = async {
             for remote in &new {
                 remote.first_attempt().await;
             }
         };
-        // Without its keys it is taken up as well: an issuer that is away must not keep the rest of the file out.
+        // A missing issuer must not keep the rest of the configuration out, so it comes into force even without its
+        // keys.
         let _ = tokio::time::timeout(FIRST_KEYS, tried).await;
-        self.leaving.push(self.gateway.snapshot.swap(Arc::clone(&snapshot)));
+        self.retired.push(self.gateway.snapshot.swap(Arc::clone(&snapshot)));
         self.gateway.store.invalidate();
         if let Some(log) = relog {
             (self.relog)(log);
         }
         self.gateway.metrics.config.reloaded(File::Config);
-        // They were read with it.
+        // The API keys were read together with the configuration.
         self.gateway.metrics.config.in_force(File::ApiKeys);
         let config = &snapshot.config;
         if config.bounds != before_bounds {
@@ -141,21 +143,22 @@ impl Reload {
         }
         self.gateway.metrics.config.loaded(&config.hash, &self.gateway.clock);
         self.gateway.store.announce(&config.hash);
-        self.gateway.events.note(Happened::Reloaded, &config.hash);
-        log::info!(hash = config.hash, limits = config.rules.limits().len(); "configuration taken up");
+        self.gateway.events.note(EventKind::Reloaded, &config.hash);
+        log::info!(hash = config.hash, limits = config.rules.limits().len(); "configuration reloaded");
         if !late.is_empty() {
-            self.gateway.events.note(Happened::NeedsRestart, &late.join(", "));
-            log::warn!(keys = late.join(", "); "only a restart changes these, they are as they were");
+            self.gateway.events.note(EventKind::NeedsRestart, &late.join(", "));
+            log::warn!(keys = late.join(", "); "these keys take effect only after a restart");
         }
-        if !anew.is_empty() {
-            let which = list(anew.iter().map(Reset::to_string));
-            log::warn!(limits = anew.len(), which; "buckets start anew");
+        if !resets.is_empty() {
+            let which = list(resets.iter().map(Reset::to_string));
+            log::warn!(limits = resets.len(), which; "buckets are reset");
         }
         warn(&warnings);
     }
 
-    /// Keeps up what a snapshot looks up and fetches, and gives up what it does not. Whose keys are new comes back.
-    fn follow(&mut self, snapshot: &Arc<Snapshot>) -> Vec<Arc<RemoteKeySet>> {
+    /// Starts the lookups and fetches that a snapshot needs, stops those that it does not, and returns the issuers
+    /// whose keys are new.
+    fn start_background_tasks(&mut self, snapshot: &Arc<Snapshot>) -> Vec<Arc<RemoteKeySet>> {
         self.keys = snapshot.config.api_keys.clone().map(ApiKeyWatch::new);
         if snapshot.upstream.needs_resolver() {
             tokio::spawn(keep_resolving(Arc::downgrade(&snapshot.upstream)));
@@ -174,10 +177,10 @@ impl Reload {
         new
     }
 
-    async fn look_at_keys(&mut self, why: Trigger) {
+    async fn reload_api_keys(&mut self, trigger: Trigger) {
         let Some(mut watch) = self.keys.take() else { return };
         let look = tokio::task::spawn_blocking(move || {
-            let found = watch.look(why);
+            let found = watch.check(trigger);
             (watch, found)
         });
         let Ok((back, found)) = look.await else { return };
@@ -186,21 +189,21 @@ impl Reload {
             None => {}
             Some(Ok(keys)) => {
                 self.gateway.metrics.config.reloaded(File::ApiKeys);
-                self.gateway.events.note(Happened::ApiKeysTakenUp, "");
-                log::info!(file:%, keys; "API keys taken up");
+                self.gateway.events.note(EventKind::ApiKeysReloaded, "");
+                log::info!(file:%, keys; "API keys reloaded");
             }
-            Some(Err(Unfit { problems, detail })) => {
+            Some(Err(InvalidKeyFile { problems, detail })) => {
                 self.gateway.metrics.config.rejected(File::ApiKeys);
-                self.gateway.events.note(Happened::ApiKeysWrong, "");
-                log::warn!(file:%, problems, detail; "API keys not taken up, those before stay in force");
+                self.gateway.events.note(EventKind::ApiKeysRejected, "");
+                log::warn!(file:%, problems, detail; "API keys rejected, the previous ones stay in force");
             }
         }
         self.keys = Some(back);
     }
 }
 
-/// Where the first of them is. What was found there stays in the log: it may be a secret, and whoever sees the status page
-/// need not be one who reads that.
+/// Where the first problem is. The value found there appears in the log only: it may be a secret, and not everyone who
+/// may see the status page may read the log.
 fn places(problems: &Problems) -> String {
     let Some(first) = problems.problems.first() else { return String::new() };
     let file = std::path::Path::new(first.file.as_ref().unwrap_or(&problems.file)).file_name().unwrap_or_default();
@@ -213,7 +216,7 @@ fn places(problems: &Problems) -> String {
     format!("{}{place}{path}{more}", file.display())
 }
 
-/// The report that `check` gives, in one line that does not end the disk.
+/// The report of `check`, as one line of bounded length.
 fn brief(problems: &Problems) -> String {
     list(problems.lines())
 }

@@ -11,7 +11,7 @@ use super::drain;
 use super::signal_listener::{SignalAction, SignalListener};
 use super::upgrade::{NextProcess, Upgrade};
 use crate::gateway::state::GatewayState;
-use crate::gateway::telemetry::events::Happened;
+use crate::gateway::telemetry::events::EventKind;
 
 /// The shortest delay after a handover, so that clients with busy connections are asked to reconnect before idle
 /// connections are closed.
@@ -107,12 +107,12 @@ impl SignalWatch {
         }
         match self.upgrade.begin() {
             Ok(next) => {
-                self.gateway.events.note(Happened::NextProcess, "");
+                self.gateway.events.note(EventKind::UpgradeBegan, "");
                 log::info!(pid = next.process_id(); "SIGUSR2: starting the next process");
                 Some(next)
             }
             Err(error) => {
-                self.gateway.events.note(Happened::NotHandedOver, "");
+                self.gateway.events.note(EventKind::UpgradeFailed, "");
                 log::error!(error:% = error; "SIGUSR2: cannot start the next process; this one goes on");
                 None
             }
@@ -120,7 +120,7 @@ impl SignalWatch {
     }
 
     fn handed_over(&self, next: &NextProcess) -> Duration {
-        self.gateway.events.note(Happened::HandedOver, "");
+        self.gateway.events.note(EventKind::HandedOver, "");
         log::info!(pid = next.process_id(); "handed over");
         self.gateway.lifecycle.hand_over();
         self.delay().max(MIN_DELAY_AFTER_HANDOVER)
@@ -128,7 +128,7 @@ impl SignalWatch {
 
     fn next_gave_up(&self, next: Option<NextProcess>) {
         if let Some(next) = next {
-            self.gateway.events.note(Happened::NotHandedOver, "");
+            self.gateway.events.note(EventKind::UpgradeFailed, "");
             log::error!(status:% = next.end(); "the next process gave up; this one goes on");
         }
     }

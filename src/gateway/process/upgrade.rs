@@ -1,9 +1,9 @@
 //! Hands the listening sockets to the next process, so that an upgrade loses no connection.
 //!
-//! At SIGUSR2 the program is started once more, from the path where it stood, with the same arguments; its standard input is
-//! a socket to this process. It gets the listening sockets through that, reads the file, and says when it is ready; only
-//! then does this process begin to leave. Both accept from the same queues meanwhile, so that none is ever without a
-//! reader. A next process that fails changes nothing: this one goes on.
+//! At SIGUSR2 the program is started again, from its original path and with the same arguments; its standard input is a
+//! socket to this process. The next process receives the listening sockets through it, reads the configuration, and
+//! reports when it is ready; only then does this process begin to exit. Until then both accept from the same queues, so
+//! that no queue is ever without a reader. A next process that fails changes nothing: this one goes on.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -23,20 +23,20 @@ use tokio::io::AsyncReadExt;
 
 use crate::gateway::server::listener::ListeningSockets;
 
-/// Tells the next process that its standard input is a socket to the one before it.
+/// Tells the next process that its standard input is a socket to the previous one.
 const VARIABLE: &str = "TOLLGATE_HANDOVER";
 
-/// In one message; the kernel allows 253.
+/// Sockets in one message; the kernel allows 253.
 const AT_ONCE: usize = 64;
 
-/// Comes with sockets.
+/// Precedes sockets.
 const SOCKETS: u8 = b's';
-/// Comes behind the last of them.
+/// Follows the last of them.
 const THAT_IS_ALL: u8 = b'e';
-/// What the next process says.
+/// What the next process reports.
 const READY: u8 = b'r';
 
-/// What the process before this one handed over.
+/// What the previous process handed over.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
     sockets: Vec<(SocketAddr, TcpListener)>,
@@ -44,7 +44,10 @@ pub struct InheritedSockets {
 }
 
 impl InheritedSockets {
-    /// Nothing, unless this process was started to take over.
+    /// Empty, unless this process was started to take over.
+    ///
+    /// # Errors
+    /// The previous process ended, or speaks another version of this protocol.
     pub fn receive() -> io::Result<InheritedSockets> {
         if std::env::var_os(VARIABLE).is_none() {
             return Ok(InheritedSockets::default());
@@ -77,7 +80,7 @@ impl InheritedSockets {
         Ok(InheritedSockets { sockets, before: Some(stream) })
     }
 
-    /// Those of one address, taken out. Port 0 is whatever port was found before.
+    /// Removes and returns the sockets of one address. Port 0 matches whatever port was chosen before.
     pub fn take(&mut self, address: SocketAddr) -> Vec<TcpListener> {
         let same = |other: &SocketAddr| *other == address || (address.port() == 0 && other.ip() == address.ip());
         let Some(address) = self.sockets.iter().map(|(other, _)| *other).find(same) else { return Vec::new() };
@@ -87,7 +90,10 @@ impl InheritedSockets {
         taken.into_iter().map(|(_, socket)| socket).collect()
     }
 
-    /// Lets the process before this one leave. What it had and this one does not want is closed.
+    /// Lets the previous process exit. Sockets that were inherited and not taken are closed.
+    ///
+    /// # Errors
+    /// The previous process has ended.
     pub fn ready(self) -> io::Result<()> {
         match self.before {
             Some(mut before) => before.write_all(&[READY]),
@@ -99,15 +105,18 @@ impl InheritedSockets {
 /// What a next process would be started with.
 #[derive(Debug)]
 pub struct Upgrade {
-    /// None where the system does not tell.
+    /// `None` if the operating system does not tell the path.
     program: Option<PathBuf>,
     arguments: Vec<OsString>,
-    /// The same sockets that are listened on.
+    /// Duplicates of the sockets that this process listens on.
     sockets: Mutex<Vec<TcpListener>>,
 }
 
 impl Upgrade {
-    /// To be called when the process starts: later, another program may stand at its path.
+    /// To be called when the process starts: later, another program may be at its path.
+    ///
+    /// # Errors
+    /// A socket cannot be duplicated.
     pub fn new<'b>(bound: impl Iterator<Item = &'b ListeningSockets>) -> io::Result<Upgrade> {
         let sockets =
             bound.map(ListeningSockets::share).collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect();
@@ -115,12 +124,15 @@ impl Upgrade {
         Ok(Upgrade { program: std::env::current_exe().ok(), arguments, sockets: Mutex::new(sockets) })
     }
 
-    /// Lets go of the sockets, so that they close where nothing else holds them.
+    /// Drops the duplicates, so that a socket is closed when its listener is.
     pub fn close(&self) {
         self.sockets.lock().clear();
     }
 
-    /// Starts the next process and gives it the sockets.
+    /// Starts the next process and sends it the sockets.
+    ///
+    /// # Errors
+    /// The program cannot be started, or ends before it has received the sockets.
     pub fn begin(&self) -> io::Result<NextProcess> {
         let program = self.program.as_ref().ok_or_else(|| io::Error::other("where the program stands is not known"))?;
         let (ours, theirs) = UnixStream::pair()?;
@@ -165,11 +177,11 @@ impl NextProcess {
         matches!(self.stream.read_u8().await, Ok(READY))
     }
 
-    /// Ends it, and says how it ended where it had by itself.
+    /// Ends the process, and returns its exit status.
     pub fn end(mut self) -> String {
         let ended = self.child.try_wait();
         if !matches!(ended, Ok(Some(_))) {
-            // It may have ended between the two, or be about to.
+            // It may have exited between the two calls.
             let _ = self.child.kill();
         }
         match self.child.wait() {

@@ -1,8 +1,8 @@
-//! Tells whoever reads the log what is unwise in the file: not everybody asks `check`.
+//! Logs the warnings of a configuration, for operators who do not run `check`.
 
 use crate::config::warning::Warnings;
 
-/// The most that are named, each in a line.
+/// How many warnings are logged at most, each in a line.
 const NAMED: usize = 10;
 
 pub fn warn(warnings: &Warnings) {

@@ -1,4 +1,4 @@
-//! Holds what a request runs under, from its first byte to its last: one configuration, with everything made of it once.
+//! Holds what a request runs under from its first byte to its last: one configuration and everything built from it.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ pub struct Snapshot {
     /// How many were in force before it.
     pub number: u32,
     pub config: Config,
-    /// By limit; none for those that clients are not told of.
+    /// By limit; `None` for a limit that is not shown to clients.
     pub shown: Vec<Option<ExposedLimit>>,
-    /// None: there are no tokens.
+    /// `None`: tokens are not verified.
     pub tokens: Option<Arc<TokenAuth>>,
     pub upstream: Arc<Upstream>,
-    /// None: no request is written down.
+    /// `None`: there is no access log.
     pub access_log: Option<Arc<Writer>>,
     limits: Vec<LimitMetrics>,
     /// By policy.
@@ -35,12 +35,12 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The first one.
+    /// The first snapshot.
     pub fn new(config: Config, metrics: &Metrics, access_logs: &AccessLogs, clock: &Clock) -> Snapshot {
         Snapshot::made(None, config, metrics, access_logs, clock)
     }
 
-    /// In the place of `before`, from which it takes over what has not changed.
+    /// The successor of `before`, which takes over what has not changed.
     pub fn after(
         before: &Snapshot,
         config: Config,
@@ -59,7 +59,7 @@ impl Snapshot {
         clock: &Clock,
     ) -> Snapshot {
         let tokens = before.and_then(|before| before.tokens.as_ref());
-        // With the same settings, what was verified stays so.
+        // With the same settings, verified tokens stay cached.
         let kept = tokens.filter(|_| before.is_some_and(|before| before.config.jwt == config.jwt));
         let tokens = config.jwt.as_ref().map(|settings| match kept {
             Some(kept) => Arc::clone(kept),
@@ -103,7 +103,7 @@ impl Snapshot {
         self.config.rules.limits().iter().zip(&self.limits)
     }
 
-    /// A limit, as it is told and as it is counted.
+    /// A limit, with its metrics.
     pub fn limit(&self, id: LimitId) -> Option<(&CompiledLimit, &LimitMetrics)> {
         self.config.rules.limit(id).zip(self.limits.get(usize::try_from(id.0).ok()?))
     }

@@ -1,7 +1,8 @@
-//! Remembers what has happened to this gateway, in a few words each, for whoever opens the status page.
+//! Keeps the last events of this gateway, in a few words each, for the status page.
 //!
-//! The log says more and keeps it; this is bounded and goes with the process. What happens again within [`AGAIN`] is the
-//! same event, counted, so that what comes and goes does not push out all else. Nothing in it comes from a client.
+//! The log says more and is kept; this list is bounded and ends with the process. An event that recurs within [`AGAIN`]
+//! is counted as the same one, so that a flapping state does not push out all others. No event contains anything that a
+//! client sent.
 
 use std::collections::VecDeque;
 
@@ -11,37 +12,37 @@ use serde::Serialize;
 use crate::base::time::{Clock, Micros, Timestamp};
 
 const MOST: usize = 50;
-/// Of a detail, in characters.
+/// The longest detail, in characters.
 const LONGEST: usize = 200;
 const AGAIN: Micros = Micros(600_000_000);
 
-/// Kinds of what can happen.
+/// Everything that is noted as an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Happened {
+pub enum EventKind {
     Started,
     Reloaded,
-    WrongFile,
+    ConfigRejected,
     NeedsRestart,
-    ApiKeysTakenUp,
-    ApiKeysWrong,
+    ApiKeysReloaded,
+    ApiKeysRejected,
     StoreUp,
     StoreDown,
     BreakerOpened,
     BreakerClosed,
-    WithoutStore,
-    WithStoreAgain,
+    FallbackBegan,
+    FallbackEnded,
     KeysNotFetched,
     KeysFetchedAgain,
     LogLinesDropped,
     BucketsReset,
-    AdminCrowded,
-    NextProcess,
+    AdminConnectionsClosed,
+    UpgradeBegan,
     HandedOver,
-    NotHandedOver,
+    UpgradeFailed,
     Draining,
 }
 
-/// How much it matters.
+/// How much an event matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Weight {
@@ -51,30 +52,30 @@ pub enum Weight {
     Bad,
 }
 
-impl Happened {
-    fn words(self) -> (&'static str, Weight) {
+impl EventKind {
+    fn text_and_weight(self) -> (&'static str, Weight) {
         match self {
-            Happened::Started => ("started", Weight::Plain),
-            Happened::Reloaded => ("configuration taken up", Weight::Good),
-            Happened::WrongFile => ("configuration not taken up", Weight::Bad),
-            Happened::NeedsRestart => ("only a restart changes", Weight::Warn),
-            Happened::ApiKeysTakenUp => ("API keys taken up", Weight::Good),
-            Happened::ApiKeysWrong => ("API keys not taken up", Weight::Bad),
-            Happened::StoreUp => ("store is up", Weight::Good),
-            Happened::StoreDown => ("store is down", Weight::Bad),
-            Happened::BreakerOpened => ("breaker opened", Weight::Bad),
-            Happened::BreakerClosed => ("breaker closed", Weight::Good),
-            Happened::WithoutStore => ("limits decide without the store", Weight::Warn),
-            Happened::WithStoreAgain => ("the store decides again", Weight::Good),
-            Happened::KeysNotFetched => ("keys of an issuer not fetched", Weight::Bad),
-            Happened::KeysFetchedAgain => ("keys of an issuer fetched again", Weight::Good),
-            Happened::LogLinesDropped => ("lines of the access log dropped", Weight::Warn),
-            Happened::BucketsReset => ("buckets made full by an operator", Weight::Plain),
-            Happened::AdminCrowded => ("admin listener has too many connections", Weight::Warn),
-            Happened::NextProcess => ("a next process starts", Weight::Plain),
-            Happened::HandedOver => ("handed over to the next process", Weight::Plain),
-            Happened::NotHandedOver => ("the next process gave up", Weight::Bad),
-            Happened::Draining => ("draining", Weight::Warn),
+            EventKind::Started => ("started", Weight::Plain),
+            EventKind::Reloaded => ("configuration reloaded", Weight::Good),
+            EventKind::ConfigRejected => ("configuration rejected", Weight::Bad),
+            EventKind::NeedsRestart => ("some keys take effect only after a restart", Weight::Warn),
+            EventKind::ApiKeysReloaded => ("API keys reloaded", Weight::Good),
+            EventKind::ApiKeysRejected => ("API keys rejected", Weight::Bad),
+            EventKind::StoreUp => ("store is up", Weight::Good),
+            EventKind::StoreDown => ("store is down", Weight::Bad),
+            EventKind::BreakerOpened => ("breaker opened", Weight::Bad),
+            EventKind::BreakerClosed => ("breaker closed", Weight::Good),
+            EventKind::FallbackBegan => ("limits are decided without the store", Weight::Warn),
+            EventKind::FallbackEnded => ("limits are decided by the store again", Weight::Good),
+            EventKind::KeysNotFetched => ("keys of an issuer not fetched", Weight::Bad),
+            EventKind::KeysFetchedAgain => ("keys of an issuer fetched again", Weight::Good),
+            EventKind::LogLinesDropped => ("access log lines dropped", Weight::Warn),
+            EventKind::BucketsReset => ("buckets reset by an operator", Weight::Plain),
+            EventKind::AdminConnectionsClosed => ("admin listener has too many connections", Weight::Warn),
+            EventKind::UpgradeBegan => ("starting the next process", Weight::Plain),
+            EventKind::HandedOver => ("handed over to the next process", Weight::Plain),
+            EventKind::UpgradeFailed => ("the next process gave up", Weight::Bad),
+            EventKind::Draining => ("draining", Weight::Warn),
         }
     }
 }
@@ -82,7 +83,7 @@ impl Happened {
 /// Something that has happened, once or several times.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
-    /// The last time, since the epoch in seconds.
+    /// The last time, in seconds since the epoch.
     pub at: f64,
     pub first: f64,
     pub times: u64,
@@ -96,36 +97,36 @@ pub struct Event {
 pub struct Events {
     clock: Clock,
     /// The newest first.
-    kept: Mutex<VecDeque<Event>>,
+    events: Mutex<VecDeque<Event>>,
 }
 
 impl Events {
     pub fn new(clock: Clock) -> Events {
-        Events { clock, kept: Mutex::default() }
+        Events { clock, events: Mutex::default() }
     }
 
-    pub fn note(&self, happened: Happened, detail: &str) {
-        let (what, weight) = happened.words();
+    pub fn note(&self, kind: EventKind, detail: &str) {
+        let (what, weight) = kind.text_and_weight();
         let detail = brief(detail);
         let at = self.clock.wall().since(Timestamp(0)).seconds();
-        let mut kept = self.kept.lock();
+        let mut events = self.events.lock();
         let same = |event: &Event| event.what == what && event.detail == detail && at - event.at < AGAIN.seconds();
-        let again = kept.iter().position(same).and_then(|place| kept.remove(place));
+        let again = events.iter().position(same).and_then(|index| events.remove(index));
         let event = match again {
             Some(event) => Event { at, times: event.times + 1, ..event },
             None => Event { at, first: at, times: 1, weight, what, detail },
         };
-        kept.truncate(MOST - 1);
-        kept.push_front(event);
+        events.truncate(MOST - 1);
+        events.push_front(event);
     }
 
     /// The newest first.
     pub fn all(&self) -> Vec<Event> {
-        self.kept.lock().iter().cloned().collect()
+        self.events.lock().iter().cloned().collect()
     }
 }
 
-/// One line, and not a long one: a part of it may be words of another's, such as an error of a file system.
+/// One line of bounded length: a part of the detail may come from elsewhere, such as an error of a file system.
 fn brief(detail: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     let mut brief: String = detail.chars().take(LONGEST).map(plain).collect();
@@ -150,19 +151,19 @@ mod tests {
     fn the_newest_stand_first_and_the_oldest_go() {
         let (events, _) = events();
         for number in 0..200 {
-            events.note(Happened::Reloaded, &number.to_string());
+            events.note(EventKind::Reloaded, &number.to_string());
         }
-        let kept: Vec<_> = events.all().into_iter().map(|event| event.detail).collect();
-        assert_eq!((kept.len(), &*kept[0], &*kept[49]), (50, "199", "150"));
+        let events: Vec<_> = events.all().into_iter().map(|event| event.detail).collect();
+        assert_eq!((events.len(), &*events[0], &*events[49]), (50, "199", "150"));
     }
 
     #[test]
     fn what_comes_and_goes_is_two_events_and_leaves_the_others_be() {
         let (events, clock) = events();
-        events.note(Happened::Started, "");
+        events.note(EventKind::Started, "");
         for second in 0..500 {
             clock.set(Timestamp((1_000 + second) * SECOND));
-            events.note(if second % 2 == 0 { Happened::StoreDown } else { Happened::StoreUp }, "");
+            events.note(if second % 2 == 0 { EventKind::StoreDown } else { EventKind::StoreUp }, "");
         }
         let told: Vec<_> = events.all().iter().map(|event| (event.what, event.times, event.first, event.at)).collect();
         assert_eq!(
@@ -173,16 +174,16 @@ mod tests {
                 ("started", 1, 1000.0, 1000.0)
             ]
         );
-        // Much later it is news again.
+        // Much later it is a new event.
         clock.set(Timestamp(10_000 * SECOND));
-        events.note(Happened::StoreDown, "");
+        events.note(EventKind::StoreDown, "");
         assert_eq!((events.all().len(), events.all()[0].times), (4, 1));
     }
 
     #[test]
     fn a_detail_is_one_line_of_bounded_length() {
         let (events, _) = events();
-        events.note(Happened::WrongFile, &"a\nb".repeat(1000));
+        events.note(EventKind::ConfigRejected, &"a\nb".repeat(1000));
         let detail = &events.all()[0].detail;
         assert!(detail.starts_with("a ba b") && detail.ends_with('…') && detail.chars().count() == LONGEST + 1);
     }

@@ -1,4 +1,4 @@
-//! Lists the values that metrics' labels take: closed sets, never a client's words.
+//! Lists the values of metrics' labels: closed sets, never anything that a client sent.
 
 pub use crate::access_log_line::Origin;
 use crate::auth::jwt::Invalid;
@@ -6,7 +6,7 @@ use crate::auth::jwt::Invalid;
 /// The name of the only route and the only upstream.
 pub const DEFAULT: &str = "default";
 
-/// What became of a request.
+/// The result of a decision.
 #[derive(Clone, Copy, Debug)]
 pub enum DecisionResult {
     Allowed,
@@ -15,10 +15,10 @@ pub enum DecisionResult {
     Unlimited,
 }
 
-/// The methods that are told apart, and what stands for all others.
+/// The methods with a label of their own, and the label of all others.
 pub const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "OTHER"];
 
-/// The one of [`METHODS`] that this is.
+/// The label of a method.
 pub fn method(method: &str) -> &'static str {
     METHODS.into_iter().find(|known| *known == method).unwrap_or("OTHER")
 }
@@ -59,13 +59,13 @@ impl UpstreamError {
     }
 }
 
-/// What came of a token.
+/// The result of a token's verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenResult {
     Valid,
-    /// It was verified before.
+    /// Accepted from the cache: it was verified before.
     Known,
-    /// It was not looked at: its client has shown too many that do not verify.
+    /// Not verified: its client has sent too many invalid tokens.
     Limited,
     NoKeys,
     Invalid(Invalid),

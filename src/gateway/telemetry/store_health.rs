@@ -1,10 +1,10 @@
-//! Listens to the store: counts its calls, knows whether it can be asked, and says when that changes.
+//! Tracks the health of the store: counts its calls, knows whether it is connected, and reports when that changes.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::events::{Events, Happened};
+use super::events::{EventKind, Events};
 use super::metrics::{Metrics, StoreMetrics};
 use crate::base::time::{Clock, Timestamp};
 use crate::gateway::runtime::log_throttle::LogThrottle;
@@ -16,29 +16,29 @@ pub struct StoreHealth {
     events: Arc<Events>,
     clock: Clock,
     links: Mutex<Links>,
-    heard: Mutex<Heard>,
+    other_gateways: Mutex<OtherGateways>,
     failures: LogThrottle,
     healings: LogThrottle,
 }
 
-/// What other gateways run, as they last told.
+/// What other gateways run, as last announced.
 #[derive(Debug, Default)]
-struct Heard {
+struct OtherGateways {
     at: Timestamp,
     others: Vec<RunningGateway>,
 }
 
 #[derive(Debug)]
 struct Links {
-    /// By lane: why it cannot be asked.
+    /// By worker: why its connection is down.
     down: Vec<Option<StoreError>>,
-    /// What was last said; none at first.
-    said: Option<Result<(), StoreError>>,
+    /// What was last reported; `None` at first.
+    reported: Option<Result<(), StoreError>>,
 }
 
 impl StoreHealth {
     pub fn new(settings: &Settings, lanes: usize, metrics: &Metrics, clock: Clock, events: Arc<Events>) -> StoreHealth {
-        // The embedded store needs no link.
+        // The embedded store has no connection.
         let down = if settings.is_shared() { vec![Some(StoreError::Unreachable); lanes] } else { Vec::new() };
         let metrics = StoreMetrics::new(settings.name(), &metrics.registry);
         metrics.gateways.set(float(settings.gateways()));
@@ -47,55 +47,55 @@ impl StoreHealth {
             metrics,
             events,
             clock,
-            heard: Mutex::default(),
-            links: Mutex::new(Links { down, said: None }),
+            other_gateways: Mutex::default(),
+            links: Mutex::new(Links { down, reported: None }),
             failures: LogThrottle::default(),
             healings: LogThrottle::default(),
         }
     }
 
-    /// Whether every thread can ask it.
+    /// Whether every thread is connected to the store.
     pub fn is_up(&self) -> bool {
         self.links.lock().down.iter().all(Option::is_none)
     }
 
-    /// Other gateways that run something else than this. Nothing is known of them while nobody can be heard.
+    /// Other gateways that run another configuration than this one. Empty while their announcements cannot be read.
     pub fn others(&self, configuration: &str) -> Vec<RunningGateway> {
-        let heard = self.heard.lock();
-        // It may answer requests and yet not tell who is there.
-        if !self.is_up() || self.clock.now().since(heard.at) >= gateway_ttl() {
+        let other_gateways = self.other_gateways.lock();
+        // The store may answer requests and yet fail to tell which gateways are alive.
+        if !self.is_up() || self.clock.now().since(other_gateways.at) >= gateway_ttl() {
             return Vec::new();
         }
-        heard.others.iter().filter(|other| other.configuration != configuration).cloned().collect()
+        other_gateways.others.iter().filter(|other| other.configuration != configuration).cloned().collect()
     }
 
-    pub fn hear(&self, event: Event) {
+    pub fn record(&self, event: Event) {
         match event {
-            Event::CallEnded(called) => self.called(called),
+            Event::CallEnded(called) => self.record_call(called),
             Event::BreakerOpened => {
                 self.metrics.breaker_open.set(1.0);
-                self.events.note(Happened::BreakerOpened, "");
-                log::warn!("store is not asked for a while: it did not answer in time");
+                self.events.note(EventKind::BreakerOpened, "");
+                log::warn!("circuit breaker opened, the store did not answer in time");
             }
             Event::BreakerClosed => {
                 self.metrics.breaker_open.set(0.0);
-                self.events.note(Happened::BreakerClosed, "");
-                log::info!("store is asked again");
+                self.events.note(EventKind::BreakerClosed, "");
+                log::info!("circuit breaker closed, the store answers again");
             }
             Event::Gateways { alive, others } => {
                 self.metrics.gateways.set(float(alive));
-                *self.heard.lock() = Heard { at: self.clock.now(), others };
+                *self.other_gateways.lock() = OtherGateways { at: self.clock.now(), others };
             }
-            Event::HeartbeatError(fault) => self.failed(&fault),
-            Event::Up(lane) => self.changed(lane.0, Ok(()), ""),
+            Event::HeartbeatError(fault) => self.record_failure(&fault),
+            Event::Up(lane) => self.record_change(lane.0, Ok(()), ""),
             Event::Down { worker, fault } => {
                 self.metrics.count_error(fault.error);
-                self.changed(worker.0, Err(fault.error), &fault.detail);
+                self.record_change(worker.0, Err(fault.error), &fault.detail);
             }
         }
     }
 
-    fn called(&self, called: CallReport) {
+    fn record_call(&self, called: CallReport) {
         self.metrics.calls.increment(1);
         self.metrics.duration.record(called.took.seconds());
         self.metrics.batch.record(f64::from(u32::try_from(called.requests).unwrap_or(u32::MAX)));
@@ -103,40 +103,41 @@ impl StoreHealth {
             self.metrics.healed.increment(called.healed);
             if let Some(calls) = self.healings.admit(self.clock.now()) {
                 let hint = "something else writes to keys of this prefix";
-                log::warn!(buckets = called.healed, calls, hint; "impossible buckets now have nothing left");
+                log::warn!(buckets = called.healed, calls, hint; "impossible buckets were reset, with nothing left");
             }
         }
         if let Some(fault) = &called.fault {
-            self.failed(fault);
+            self.record_failure(fault);
         }
     }
 
-    fn failed(&self, fault: &Fault) {
+    fn record_failure(&self, fault: &Fault) {
         self.metrics.count_error(fault.error);
         if let Some(calls) = self.failures.admit(self.clock.now()) {
             log::warn!(kind = fault.error.name(), calls, detail = fault.detail; "store call failed");
         }
     }
 
-    /// Every thread has a link, and they mostly come and go together: said is what differs from what was said last.
-    fn changed(&self, lane: usize, now: Result<(), StoreError>, detail: &str) {
+    /// Every thread has a connection, and they mostly fail and recover together: only a change of the whole is
+    /// reported.
+    fn record_change(&self, lane: usize, now: Result<(), StoreError>, detail: &str) {
         let mut links = self.links.lock();
         if let Some(link) = links.down.get_mut(lane) {
             *link = now.err();
         }
         let up = links.down.iter().all(Option::is_none);
         self.metrics.up.set(if up { 1.0 } else { 0.0 });
-        if links.said == Some(now) || (now.is_ok() && !up) {
+        if links.reported == Some(now) || (now.is_ok() && !up) {
             return;
         }
-        links.said = Some(now);
+        links.reported = Some(now);
         match now {
             Ok(()) => {
-                self.events.note(Happened::StoreUp, "");
+                self.events.note(EventKind::StoreUp, "");
                 log::info!("store is up");
             }
             Err(error) => {
-                self.events.note(Happened::StoreDown, error.name());
+                self.events.note(EventKind::StoreDown, error.name());
                 log::warn!(kind = error.name(), detail; "store is down");
             }
         }
@@ -158,17 +159,17 @@ mod tests {
         let (metrics, events) = (Metrics::default(), Arc::new(Events::new(clock.clone())));
         let health = StoreHealth::new(&Settings::default(), 1, &metrics, clock.clone(), events);
         let other = RunningGateway { host: "b".to_owned(), configuration: "2".to_owned() };
-        let hear = || health.hear(Event::Gateways { alive: 2, others: vec![other.clone()] });
+        let record = || health.record(Event::Gateways { alive: 2, others: vec![other.clone()] });
         assert!(health.is_up() && health.others("1").is_empty());
-        hear();
+        record();
         assert_eq!((health.others("1").len(), health.others("2").len()), (1, 0));
-        // Once in vain is not yet gone.
+        // One failed attempt does not count as gone.
         clock.set(at(6));
-        health.hear(Event::HeartbeatError(Fault::new(StoreError::Forbidden, "no permission")));
+        health.record(Event::HeartbeatError(Fault::new(StoreError::Forbidden, "no permission")));
         assert_eq!(health.others("1"), std::slice::from_ref(&other));
         clock.set(at(7));
         assert!(health.is_up() && health.others("1").is_empty());
-        hear();
+        record();
         assert_eq!(health.others("1").len(), 1);
     }
 }

@@ -1,12 +1,13 @@
-//! Knows the buckets that refused most in the last half minute to a minute, in bounded memory.
+//! Keeps the buckets with the most refusals of the last 30 to 60 seconds, in bounded memory.
 //!
-//! Each thread counts in a table of its own, of [`KEPT`] buckets for each half minute, by "space-saving" (Metwally, Agrawal,
-//! El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005): a bucket that is not in a full
-//! table takes the place of the one with the fewest, and its count, which may be too high by as much. So every bucket with
-//! more than a [`KEPT`]th of a thread's refusals is there, whatever the others are.
+//! Each thread has tables of its own, one for each half minute with [`TABLE_SIZE`] buckets, filled by "space-saving"
+//! (Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005): a bucket
+//! that is not in a full table replaces the one with the lowest count and inherits that count, which is the most that
+//! its own may be too high by. So every bucket with more than 1/[`TABLE_SIZE`] of a thread's refusals is in the table,
+//! whatever the others are.
 //!
-//! Only refusals are counted, and no thread ever waits: while somebody reads a table, what comes is skipped, and the skipped
-//! are counted.
+//! Only refusals are counted, and no thread ever waits: a refusal that arrives while a table is being read is skipped,
+//! and skipped refusals are counted.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,20 +20,20 @@ use crate::limit::key::BucketKey;
 use crate::limit::outcome::Verdict;
 use crate::store::Worker;
 
-const KEPT: usize = 64;
+const TABLE_SIZE: usize = 64;
 const WINDOW: Micros = Micros(30_000_000);
 
 /// Refusals of all threads.
 #[derive(Debug)]
 pub struct TopRefused {
-    /// By lane.
+    /// By worker.
     windows: Box<[Mutex<Windows>]>,
     skipped: AtomicU64,
 }
 
-/// A limit, as long as the configuration with this number is in force.
+/// A limit of the configuration with this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Whose {
+pub struct LimitVersion {
     pub configuration: u32,
     pub limit: LimitId,
 }
@@ -41,12 +42,12 @@ pub struct Whose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedBucket {
     pub key: BucketKey,
-    pub whose: Whose,
+    pub limit_version: LimitVersion,
     pub at_least: u64,
     pub at_most: u64,
 }
 
-/// Those that refused most, and over how long.
+/// The buckets with the most refusals, and over how long.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Top {
     pub span: Micros,
@@ -68,24 +69,24 @@ impl TopRefused {
         let table = windows.at(at);
         for (charge, outcome) in plan.enforced.iter().zip(&settlement.enforced) {
             if outcome.verdict == Verdict::Deny {
-                table.count(charge.key, Whose { configuration, limit: charge.limit });
+                table.count(charge.key, LimitVersion { configuration, limit: charge.limit });
             }
         }
     }
 
-    /// Refusals that were not counted because somebody was reading.
+    /// Refusals that were not counted because a table was being read.
     pub fn skipped(&self) -> u64 {
         self.skipped.load(Ordering::Relaxed)
     }
 
-    /// At most so many, those with the most first. What was counted under another configuration than this is left out:
-    /// its limits may have other names by now.
-    pub fn top(&self, most: usize, now: Timestamp, configuration: u32) -> Top {
+    /// The `max` buckets with the most refusals, in descending order. Refusals under another configuration are left
+    /// out: its limits may have had other names.
+    pub fn top(&self, max: usize, now: Timestamp, configuration: u32) -> Top {
         let window = now.0 / WINDOW.0;
         let mut sums: HashMap<BucketKey, RefusedBucket> = HashMap::new();
         for windows in &self.windows {
             let counted = windows.lock().since(window.saturating_sub(1));
-            for one in counted.into_iter().filter(|one| one.whose.configuration == configuration) {
+            for one in counted.into_iter().filter(|one| one.limit_version.configuration == configuration) {
                 let none = RefusedBucket { at_least: 0, at_most: 0, ..one };
                 let sum = sums.entry(one.key).or_insert(none);
                 sum.at_least += one.at_least;
@@ -96,18 +97,18 @@ impl TopRefused {
         buckets.sort_unstable_by(|one, other| {
             (other.at_least, other.at_most, one.key).cmp(&(one.at_least, one.at_most, other.key))
         });
-        buckets.truncate(most);
+        buckets.truncate(max);
         Top { span: Micros(WINDOW.0 + now.0 % WINDOW.0), buckets }
     }
 }
 
-/// The half minute that is, and the one before, in the places of even and odd ones.
+/// The current half minute and the one before, at the indexes of even and odd ones.
 #[derive(Debug, Default)]
 struct Windows([Table; 2]);
 
-#[allow(clippy::indexing_slicing, reason = "there are two, and a table's places are fewer than its columns are long")]
+#[allow(clippy::indexing_slicing, reason = "there are two, and a table's index are fewer than its columns are long")]
 impl Windows {
-    /// The table of a moment; of a later one, where that has begun.
+    /// The table of a moment, or that of a later half minute if it has begun.
     fn at(&mut self, moment: Timestamp) -> &mut Table {
         let window = moment.0 / WINDOW.0;
         let table = &mut self.0[usize::from(window % 2 == 1)];
@@ -119,33 +120,33 @@ impl Windows {
     }
 
     fn since(&self, window: u64) -> Vec<RefusedBucket> {
-        let bucket = |table: &Table, place: usize| RefusedBucket {
-            key: table.keys[place],
-            whose: table.whose[place],
-            at_least: table.counts[place] - table.over[place],
-            at_most: table.counts[place],
+        let bucket = |table: &Table, index: usize| RefusedBucket {
+            key: table.keys[index],
+            limit_version: table.limit_version[index],
+            at_least: table.counts[index] - table.over[index],
+            at_most: table.counts[index],
         };
         let tables = self.0.iter().filter(|table| table.window >= window);
-        tables.flat_map(|table| (0..table.length).map(move |place| bucket(table, place))).collect()
+        tables.flat_map(|table| (0..table.length).map(move |index| bucket(table, index))).collect()
     }
 }
 
-/// In columns, so that looking for a bucket, or for the fewest, reads little memory in one go.
+/// Stored in columns, so that searching for a bucket or for the lowest count reads little, contiguous memory.
 #[derive(Debug)]
 struct Table {
     window: u64,
-    /// How many places are taken.
+    /// How many entries are in use.
     length: usize,
-    /// No count is below it, and those before this place are above it: whoever has it has the fewest.
+    /// No count is below this, and counts before index `from` are above it: an entry with this count has the lowest.
     fewest: u64,
     from: usize,
-    /// The first bytes of each key: keys are hashes, so two rarely share them.
-    marks: [u32; KEPT],
-    counts: [u64; KEPT],
-    /// How much of the count is another's.
-    over: [u64; KEPT],
-    keys: [BucketKey; KEPT],
-    whose: [Whose; KEPT],
+    /// The first bytes of each key. Keys are hashes, so two rarely share them.
+    marks: [u32; TABLE_SIZE],
+    counts: [u64; TABLE_SIZE],
+    /// How much of the count was inherited.
+    over: [u64; TABLE_SIZE],
+    keys: [BucketKey; TABLE_SIZE],
+    limit_version: [LimitVersion; TABLE_SIZE],
 }
 
 impl Default for Table {
@@ -155,58 +156,58 @@ impl Default for Table {
             length: 0,
             fewest: 0,
             from: 0,
-            marks: [0; KEPT],
-            counts: [0; KEPT],
-            over: [0; KEPT],
-            keys: [BucketKey([0; 16]); KEPT],
-            whose: [Whose { configuration: 0, limit: LimitId(0) }; KEPT],
+            marks: [0; TABLE_SIZE],
+            counts: [0; TABLE_SIZE],
+            over: [0; TABLE_SIZE],
+            keys: [BucketKey([0; 16]); TABLE_SIZE],
+            limit_version: [LimitVersion { configuration: 0, limit: LimitId(0) }; TABLE_SIZE],
         }
     }
 }
 
-#[allow(clippy::indexing_slicing, reason = "a place is below KEPT, which is how long the columns are")]
+#[allow(clippy::indexing_slicing, reason = "a index is below TABLE_SIZE, which is how long the columns are")]
 impl Table {
-    fn count(&mut self, key: BucketKey, whose: Whose) {
-        let place = match self.find(key) {
-            Some(place) => place,
-            None => self.make_room(key),
+    fn count(&mut self, key: BucketKey, limit_version: LimitVersion) {
+        let index = match self.find(key) {
+            Some(index) => index,
+            None => self.insert(key),
         };
-        self.counts[place] += 1;
-        self.whose[place] = whose;
+        self.counts[index] += 1;
+        self.limit_version[index] = limit_version;
     }
 
     fn find(&self, key: BucketKey) -> Option<usize> {
         let mark = key.spread();
-        // All of them, without a branch: so many are compared in one instruction.
+        // Compares all of them without a branch, so that many are compared in one instruction.
         let same = self.marks.iter().fold(0, |same, known| same + u32::from(*known == mark));
         if same == 0 {
             return None;
         }
-        (0..self.length).find(|place| self.marks[*place] == mark && self.keys[*place] == key)
+        (0..self.length).find(|index| self.marks[*index] == mark && self.keys[*index] == key)
     }
 
-    /// The place of a bucket that has none yet.
-    fn make_room(&mut self, key: BucketKey) -> usize {
-        let place = if self.length < KEPT {
+    /// The index of a bucket that is not in the table yet.
+    fn insert(&mut self, key: BucketKey) -> usize {
+        let index = if self.length < TABLE_SIZE {
             self.counts[self.length] = 0;
             self.length += 1;
             self.length - 1
         } else {
             self.find_fewest()
         };
-        self.over[place] = self.counts[place];
-        self.marks[place] = key.spread();
-        self.keys[place] = key;
-        place
+        self.over[index] = self.counts[index];
+        self.marks[index] = key.spread();
+        self.keys[index] = key;
+        index
     }
 
-    /// Counts only grow, so each place is looked at once for each count that is the fewest.
+    /// Counts only grow, so each entry is visited once for each value of the lowest count.
     fn find_fewest(&mut self) -> usize {
-        let has = |place: &usize| self.counts[*place] == self.fewest;
-        let found = (self.from..KEPT).find(has);
+        let has = |index: &usize| self.counts[*index] == self.fewest;
+        let found = (self.from..TABLE_SIZE).find(has);
         self.from = found.unwrap_or_else(|| {
             self.fewest = self.counts.iter().copied().min().unwrap_or_default();
-            (0..KEPT).find(|place| self.counts[*place] == self.fewest).unwrap_or(0)
+            (0..TABLE_SIZE).find(|index| self.counts[*index] == self.fewest).unwrap_or(0)
         });
         self.from
     }
@@ -230,7 +231,7 @@ mod tests {
         BucketKey(std::array::from_fn(|at| if at < 8 { one[at] } else { other[at - 8] }))
     }
 
-    /// A plan of these buckets, and what came of each.
+    /// A plan with these buckets, and the outcome of each.
     fn plan(buckets: &[(u64, Verdict)]) -> (Plan, Settlement) {
         let rate = Rate { amount: Cost::ONE, period: Micros(SECOND) };
         let algorithm = Algorithm::TokenBucket(TokenBucket::new(rate, 1).unwrap());
@@ -273,8 +274,8 @@ mod tests {
         let (plan, settlement) = plan(&[(1, Verdict::Allow), (2, Verdict::Deny), (3, Verdict::Unasked)]);
         refused.count(Worker(0), Timestamp(SECOND), 1, &plan, &settlement);
         assert_eq!(told(&refused, 1), [(key(2), 1, 1)]);
-        assert_eq!(refused.top(1, Timestamp(SECOND), 1).buckets[0].whose.limit, LimitId(7));
-        // Another configuration may have another limit in that place.
+        assert_eq!(refused.top(1, Timestamp(SECOND), 1).buckets[0].limit_version.limit, LimitId(7));
+        // Another configuration may have another limit at that index.
         assert_eq!(refused.top(1, Timestamp(SECOND), 2).buckets, []);
     }
 
@@ -285,7 +286,7 @@ mod tests {
         refuse(&refused, 0, 95, 2);
         assert_eq!(told(&refused, 100).len(), 2);
         assert_eq!(refused.top(1, Timestamp(100 * SECOND), 1).span, Micros(40 * SECOND));
-        // One that was under way for long.
+        // A request that took long to decide.
         refuse(&refused, 0, 70, 1);
         assert_eq!(told(&refused, 119).len(), 2);
         assert_eq!(told(&refused, 120), [(key(2), 1, 1)]);
@@ -309,11 +310,11 @@ mod tests {
         let top = told(&refused, 60);
         assert_eq!([top[0].0, top[1].0], [key(1), key(2)]);
         for ((_, at_least, at_most), truth) in top.iter().zip([50_000, 33_334]) {
-            // One that is seldom out is overstated by as much as the rest comes to for each place.
+            // A bucket that is seldom replaced is overstated by as much as the rest amounts to per entry.
             assert!(*at_least <= truth && truth <= *at_most && at_most - at_least <= 1_083_334 / 64, "{top:?}");
         }
-        assert_eq!(refused.windows[0].lock().since(0).len(), KEPT);
-        // Whatever is counted, it is this large.
+        assert_eq!(refused.windows[0].lock().since(0).len(), TABLE_SIZE);
+        // The size does not depend on what is counted.
         assert!(size_of::<Windows>() < 7_000, "{}", size_of::<Windows>());
     }
 

@@ -288,10 +288,10 @@ fn a_wrong_file_changes_nothing_and_is_said_once() {
     let file = gateway.file("api-keys.txt");
     let said = |line: &str| gateway.errors().matches(line).count();
     std::fs::write(&file, format!("{}{UNKNOWN} acme gold\n{UNKNOWN}\n", keys())).unwrap();
-    eventually("it is said", || said("WARN API keys not taken up") == 1);
+    eventually("it is said", || said("WARN API keys rejected") == 1);
     // The same wrong file, for two looks at least.
     std::thread::sleep(shortened_or_real(4 * watch, Duration::from_millis(1200)));
-    assert_eq!((said("API keys not taken up"), said("API keys taken up")), (1, 0));
+    assert_eq!((said("API keys rejected"), said("API keys reloaded")), (1, 0));
     assert!(gateway.errors().contains("problems=2") && gateway.errors().contains("6:1: hash: must be"));
     assert!(!gateway.errors().contains(UNKNOWN));
     assert_eq!((status(&gateway, GOLD), status(&gateway, UNKNOWN)), (200, 401));
@@ -301,7 +301,7 @@ fn a_wrong_file_changes_nothing_and_is_said_once() {
     eventually("it is said", || said("must be a readable file") == 1);
     assert_eq!(status(&gateway, SILVER), 200);
     std::fs::write(&file, "# Nobody any more.\n").unwrap();
-    eventually("it is mended", || said("INFO API keys taken up") == 1);
+    eventually("it is mended", || said("INFO API keys reloaded") == 1);
     assert_eq!(status(&gateway, GOLD), 401);
     gateway.expect("tollgate_config_last_reload_successful", &[], 1.0);
 }
@@ -311,7 +311,7 @@ fn sighup_reads_the_file_and_says_so() {
     let upstream = Upstream::start();
     let gateway = start_by_header(&upstream);
     gateway.signal("HUP");
-    eventually("it is said", || gateway.has_logged("API keys taken up"));
+    eventually("it is said", || gateway.has_logged("API keys reloaded"));
     assert!(gateway.errors().contains("keys=3"), "{}", gateway.errors());
     assert_eq!(status(&gateway, GOLD), 200);
 }

@@ -21,7 +21,7 @@ fn signals_at_any_time_end_it_only_when_they_say_so() {
         }
     }
     assert!(gateway.is_running());
-    eventually("it says so", || gateway.has_logged("SIGUSR1: the access log is opened again"));
+    eventually("it says so", || gateway.has_logged("SIGUSR1: reopening the access log"));
     gateway.signal("TERM");
     gateway.signal("INT");
     assert_eq!(gateway.wait().0.code(), Some(0));

@@ -90,7 +90,7 @@ fn sighup_takes_a_change_up_at_once_and_no_change_is_none() {
     let gateway = Gateway::before(&upstream).with(&burst(10)).interval("watch", hour).start();
     let loaded = gateway.metric("tollgate_config_loaded_timestamp_seconds", &[]);
     gateway.signal("HUP");
-    eventually("it is said", || said(&gateway, "INFO configuration is the one in force") == 1);
+    eventually("it is said", || said(&gateway, "INFO configuration is unchanged") == 1);
     assert_eq!(gateway.metric("tollgate_config_loaded_timestamp_seconds", &[]), loaded);
     gateway.reload(&upstream, &burst(11));
     assert!(gateway.metric("tollgate_config_loaded_timestamp_seconds", &[]) > loaded);
@@ -119,7 +119,7 @@ fn the_hash_of_the_file_in_force_is_the_only_one() {
 fn a_wrong_file_changes_nothing_and_is_reported_once() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream).with(&burst(10)).short_interval("watch", WATCH).start();
-    let (file, not) = (gateway.file("gateway.yaml"), "WARN configuration not taken up");
+    let (file, not) = (gateway.file("gateway.yaml"), "WARN configuration rejected");
     let right = std::fs::read(&file).unwrap();
     let state = |failures: f64, good: f64| {
         gateway.expect("tollgate_config_reloads_total", &["failure"], failures);
@@ -143,7 +143,7 @@ fn a_wrong_file_changes_nothing_and_is_reported_once() {
     eventually("it is gone", || said(&gateway, "must be a readable file") == 1);
     state(3.0, 0.0);
     std::fs::write(&file, right).unwrap();
-    eventually("it is back", || said(&gateway, "INFO configuration is the one in force") == 1);
+    eventually("it is back", || said(&gateway, "INFO configuration is unchanged") == 1);
     state(3.0, 1.0);
     assert_eq!((gateway.times_taken_up(), said(&gateway, not)), (0, 3));
 }
@@ -173,7 +173,7 @@ fn what_needs_a_restart_is_named_and_the_rest_is_taken_up() {
     std::fs::write(gateway.file("gateway.yaml"), text).unwrap();
     gateway.signal("HUP");
     eventually("it is taken up", || gateway.times_taken_up() == 1);
-    let warning = "WARN only a restart changes these, they are as they were keys=\"listen, admin, threads, store\"";
+    let warning = "WARN these keys take effect only after a restart keys=\"listen, admin, threads, store\"";
     eventually("it is said", || said(&gateway, warning) == 1);
     assert_eq!(gateway.client().get("/?u=a", &[]).number("ratelimit-limit"), 11);
     gateway.expect("tollgate_config_last_reload_successful", &[], 1.0);
@@ -232,7 +232,7 @@ fn buckets_that_start_anew_are_named() {
         assert_eq!(remaining(&gateway, "/?u=a"), 9);
         eventually("it is said", || said(&gateway, "start anew") == 1);
         let errors = gateway.errors();
-        let line = "WARN buckets start anew limits=1 which=\"policy default, limit s: it was not there before\"";
+        let line = "WARN buckets are reset limits=1 which=\"policy default, limit s: it was not there before\"";
         assert!(errors.contains(line), "{errors}");
         gateway.reload(&upstream, &format!("{store}{}", burst(10).replace("query:u", "header:u").replace("r,", "s,")));
         let line = "policy default, limit s: limit_keys were [query:u], are [header:u]";
@@ -334,7 +334,7 @@ fn the_file_of_keys_that_a_new_file_names_is_followed() {
     assert_eq!(status(key), 401);
     // A wrong file of keys shows in the same gauge, which a good gateway.yaml that is only looked at does not turn back.
     std::fs::write(gateway.file("keys"), "wrong").unwrap();
-    eventually("it is said", || said(&gateway, "API keys not taken up") == 1);
+    eventually("it is said", || said(&gateway, "API keys rejected") == 1);
     gateway.expect("tollgate_config_last_reload_successful", &[], 0.0);
     gateway.reload(&upstream, "");
     assert_eq!(status(key), 200);

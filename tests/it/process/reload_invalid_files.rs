@@ -51,7 +51,7 @@ fn whatever_stands_where_the_file_was_changes_nothing() {
         put(&file);
         let before = gateway.errors().len();
         gateway.signal("HUP");
-        eventually(name, || gateway.errors()[before..].contains("WARN configuration not taken up"));
+        eventually(name, || gateway.errors()[before..].contains("WARN configuration rejected"));
         let errors = gateway.errors();
         let line = errors[before..].lines().find(|line| line.contains("not taken up")).unwrap();
         assert!(line.contains(says) && line.len() < 3000, "{name}: {line}");

@@ -272,7 +272,7 @@ fn a_store_that_does_not_answer_is_waited_for_a_few_times_only() {
     }
     gateway.expect("rate_limiter_breaker_open", &[], 0.0);
     gateway.expect("rate_limiter_store_up", &[], 1.0);
-    assert!(gateway.errors().contains("store is not asked for a while") && gateway.errors().contains("asked again"));
+    assert!(gateway.errors().contains("circuit breaker opened") && gateway.errors().contains("circuit breaker closed"));
 }
 
 #[test]

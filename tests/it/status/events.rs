@@ -32,16 +32,16 @@ fn reloads_are_told_and_a_wrong_file_with_its_place_and_not_what_stands_there() 
     let hash = first["config"]["hash"].as_str().unwrap();
     assert_eq!(event(&first, "started").unwrap(), (1, format!("{}, configuration {hash}", env!("CARGO_PKG_VERSION"))));
     gateway.reload(&upstream, &format!("{RULES}drain: {{timeout: 9s}}\n"));
-    assert_eq!(happens(&gateway, "configuration taken up").len(), hash.len());
+    assert_eq!(happens(&gateway, "configuration reloaded").len(), hash.len());
     let wrong = Gateway::text(&format!("http://{}", upstream.address), &format!("{RULES}threads: the-secret\nx: 1\n"));
     std::fs::write(gateway.file("gateway.yaml"), wrong.replace("threads: 2\n", "")).unwrap();
     gateway.signal("HUP");
-    let detail = happens(&gateway, "configuration not taken up");
+    let detail = happens(&gateway, "configuration rejected");
     assert!(detail.starts_with("gateway.yaml:5:10 threads, and 1 more problem"), "{detail}");
     let events = document(&gateway)["events"].clone();
     assert!(!events.to_string().contains("the-secret"), "{events}");
     let order: Vec<_> = events.as_array().unwrap().iter().map(|event| event["what"].as_str().unwrap()).collect();
-    assert_eq!(order, ["configuration not taken up", "configuration taken up", "started"]);
+    assert_eq!(order, ["configuration rejected", "configuration reloaded", "started"]);
 }
 
 #[test]
@@ -55,13 +55,13 @@ fn an_outage_of_the_store_is_told_from_its_beginning_to_its_end() {
     redis.kill();
     assert!(["closed", "unreachable"].contains(&&*happens(&gateway, "store is down")));
     assert_eq!(gateway.client().get("/?user=a", &[]).status, 200);
-    assert_eq!(happens(&gateway, "limits decide without the store"), "default/one");
+    assert_eq!(happens(&gateway, "limits are decided without the store"), "default/one");
     redis.restart();
     eventually_told(&gateway, "it is up again", |told| {
         event(told, "store is up").unwrap().0 == 2 && told["events"][0]["what"] == "store is up"
     });
     let deadline = now() + Duration::from_secs(20);
-    while event(&document(&gateway), "the store decides again").is_none() {
+    while event(&document(&gateway), "limits are decided by the store again").is_none() {
         assert!(now() < deadline, "{}", document(&gateway)["events"]);
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -73,7 +73,7 @@ fn draining_is_told_and_so_is_a_next_process_that_gives_up() {
     let mut gateway = Gateway::start(&upstream, &format!("{RULES}drain: {{delay: 30s}}\n"));
     std::fs::write(gateway.file("gateway.yaml"), "upstream: nowhere\n").unwrap();
     gateway.signal("USR2");
-    happens(&gateway, "a next process starts");
+    happens(&gateway, "starting the next process");
     happens(&gateway, "the next process gave up");
     gateway.signal("TERM");
     assert_eq!(happens(&gateway, "draining"), "");
@@ -87,7 +87,7 @@ fn dropped_lines_of_the_access_log_are_told() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, &format!("{RULES}access_log: {{to: /dev/full, when: [allowed]}}\n"));
     assert_eq!(gateway.client().get("/?user=the-name-of-a-client", &[]).status, 200);
-    let detail = happens(&gateway, "lines of the access log dropped");
+    let detail = happens(&gateway, "access log lines dropped");
     assert!(detail.contains("No space left"), "{detail}");
     assert!(!document(&gateway).to_string().contains("the-name-of-a-client"));
 }

@@ -101,16 +101,16 @@ impl Gateway {
         std::fs::write(&new, Gateway::text(&format!("http://{}", upstream.address), rest)).unwrap();
         std::fs::rename(new, self.file("gateway.yaml")).unwrap();
         self.signal("HUP");
-        let wrong = self.errors().matches("configuration not taken up").count();
+        let wrong = self.errors().matches("configuration rejected").count();
         eventually("the configuration is taken up", || {
-            assert!(self.errors().matches("configuration not taken up").count() == wrong, "{}", self.errors());
+            assert!(self.errors().matches("configuration rejected").count() == wrong, "{}", self.errors());
             self.times_taken_up() > before
         });
     }
 
     /// How many configurations it has taken up since it began.
     pub fn times_taken_up(&self) -> usize {
-        self.errors().matches("configuration taken up").count()
+        self.errors().matches("configuration reloaded").count()
     }
 
     pub fn command(file: &Path) -> Command {

@@ -1,6 +1,7 @@
 //! Makes the document of the status page: what is in force, and what was counted since the start.
 //!
-//! No value of a client stands in it: names come from the file and from closed lists. Its size is bounded by [`MOST_ROWS`].
+//! It contains no value that a client sent: names are from the configuration and from closed lists. Its size is bounded
+//! by [`MAX_ROWS`].
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,26 +20,26 @@ use crate::limit::rule_set::CompiledLimit;
 use crate::store::RunningGateway;
 use crate::store::memory::Memory;
 
-/// Of more rows, those that were asked most often.
-const MOST_ROWS: usize = 2000;
-/// Who has more of them asks `check`.
-const MOST_WARNINGS: usize = 20;
+/// Of more rows, the busiest are shown.
+const MAX_ROWS: usize = 2000;
+/// `check` reports all of them.
+const MAX_WARNINGS: usize = 20;
 
 #[derive(Debug, Serialize)]
 struct Document<'d> {
     host: &'d str,
     version: &'static str,
     status: &'static str,
-    /// Since the epoch, in seconds, as all dates here.
+    /// In seconds since the epoch, as are all dates here.
     now: f64,
     started: f64,
-    /// In seconds, by a clock that nobody sets: rates go by it.
+    /// In seconds, by a monotonic clock, from which rates are computed.
     uptime: f64,
-    config: InForce<'d>,
-    store: Buckets,
-    /// Other gateways on the same store that run something else.
+    config: ConfigInForce<'d>,
+    store: StoreSummary,
+    /// Other gateways on the same store with another configuration.
     others: Vec<RunningGateway>,
-    answers: Answers,
+    answers: ResponseTotals,
     decisions: BTreeMap<String, u64>,
     refused: BTreeMap<String, u64>,
     unmatched: BTreeMap<&'d str, u64>,
@@ -46,36 +47,36 @@ struct Document<'d> {
     upstream_seconds: Histogram,
     upstream_errors: u64,
     connections: f64,
-    /// None: no access log is written.
+    /// `None`: there is no access log.
     access_log_dropped: Option<u64>,
     issuers: Vec<Issuer<'d>>,
     top_refused: TopRefusedDocument,
     /// The newest first.
     events: Vec<Event>,
-    warnings: Vec<Unwise<'d>>,
+    warnings: Vec<WarningRow<'d>>,
     warnings_left_out: usize,
     rows: Vec<Row<'d>>,
     rows_left_out: usize,
 }
 
-/// A warning of the file in force.
+/// A warning about the configuration in force.
 #[derive(Debug, Serialize)]
-struct Unwise<'d> {
+struct WarningRow<'d> {
     name: &'static str,
     path: &'d str,
     line: usize,
 }
 
 #[derive(Debug, Serialize)]
-struct InForce<'d> {
+struct ConfigInForce<'d> {
     hash: &'d str,
     loaded: f64,
-    /// Whether the files are what is in force; not while one of them is wrong.
+    /// Whether the files hold what is in force; `false` while one of them is invalid.
     last_reload_successful: bool,
 }
 
 #[derive(Debug, Serialize)]
-struct Buckets {
+struct StoreSummary {
     kind: &'static str,
     up: bool,
     breaker_open: bool,
@@ -83,16 +84,16 @@ struct Buckets {
     calls: u64,
     errors: u64,
     call_seconds: Histogram,
-    /// Limits that decided without it.
+    /// Limits decided without the store.
     without: u64,
     /// In this process.
     buckets: usize,
     evicted: u64,
 }
 
-/// Requests by who made the answer, and those with 5xx.
+/// Requests by the origin of the response, and those with 5xx.
 #[derive(Debug, Serialize)]
-struct Answers {
+struct ResponseTotals {
     gateway: u64,
     upstream: u64,
     gateway_5xx: u64,
@@ -102,11 +103,11 @@ struct Answers {
 #[derive(Debug, Serialize)]
 struct Issuer<'d> {
     issuer: &'d str,
-    /// None: never.
+    /// `None`: never.
     fetched: Option<f64>,
 }
 
-/// One limit, or a rule that has none.
+/// One limit, or a rule without limits.
 #[derive(Debug, Serialize)]
 struct Row<'d> {
     policy: &'d str,
@@ -116,19 +117,19 @@ struct Row<'d> {
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<f64>,
     #[serde(flatten)]
-    does: Does,
+    action: RowAction,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "action", rename_all = "lowercase")]
-enum Does {
+enum RowAction {
     Allow,
     Deny,
-    Charge(Charged),
+    Charge(LimitRow),
 }
 
 #[derive(Debug, Serialize)]
-struct Charged {
+struct LimitRow {
     numbers: String,
     keys: String,
     #[serde(skip_serializing_if = "is_none")]
@@ -143,8 +144,8 @@ fn is_none(count: &usize) -> bool {
     *count == 0
 }
 
-/// What was counted of each limit.
-struct Counted {
+/// What was counted for each limit.
+struct LimitCounts {
     asked: Counts,
     allowed: Counts,
     refused: Counts,
@@ -167,7 +168,7 @@ pub fn make(gateway: &GatewayState, status: &Status) -> Vec<u8> {
         now: date(wall),
         started: date(status.started_at),
         uptime: now.since(status.started).seconds(),
-        config: InForce {
+        config: ConfigInForce {
             hash: &snapshot.config.hash,
             loaded: readings.level("tollgate_config_loaded_timestamp_seconds"),
             last_reload_successful: readings.level("tollgate_config_last_reload_successful") > 0.0,
@@ -184,26 +185,32 @@ pub fn make(gateway: &GatewayState, status: &Status) -> Vec<u8> {
         connections: readings.level("tollgate_http_connections"),
         access_log_dropped: snapshot.access_log.is_some().then(|| readings.total("tollgate_access_log_dropped_total")),
         issuers: issuers(&snapshot, readings),
-        top_refused: TopRefusedDocument::of(gateway, &status.whereabouts, &snapshot, now, now.since(status.started)),
+        top_refused: TopRefusedDocument::of(
+            gateway,
+            &status.command_options,
+            &snapshot,
+            now,
+            now.since(status.started),
+        ),
         events: gateway.events.all(),
-        warnings: warnings.iter().take(MOST_WARNINGS).map(unwise).collect(),
-        warnings_left_out: warnings.len().saturating_sub(MOST_WARNINGS),
+        warnings: warnings.iter().take(MAX_WARNINGS).map(warning_row).collect(),
+        warnings_left_out: warnings.len().saturating_sub(MAX_WARNINGS),
         rows,
         rows_left_out,
     };
     serde_json::to_vec(&document).unwrap_or_default()
 }
 
-fn unwise(warning: &Warning) -> Unwise<'_> {
-    Unwise { name: warning.name, path: &warning.path, line: warning.position.line }
+fn warning_row(warning: &Warning) -> WarningRow<'_> {
+    WarningRow { name: warning.name, path: &warning.path, line: warning.position.line }
 }
 
 fn date(moment: Timestamp) -> f64 {
     moment.since(Timestamp(0)).seconds()
 }
 
-fn store(gateway: &GatewayState, readings: Readings<'_>) -> Buckets {
-    Buckets {
+fn store(gateway: &GatewayState, readings: Readings<'_>) -> StoreSummary {
+    StoreSummary {
         kind: gateway.store.name(),
         up: gateway.store_health.is_up(),
         breaker_open: readings.level("rate_limiter_breaker_open") > 0.0,
@@ -217,10 +224,10 @@ fn store(gateway: &GatewayState, readings: Readings<'_>) -> Buckets {
     }
 }
 
-fn answers(readings: Readings<'_>) -> Answers {
+fn answers(readings: Readings<'_>) -> ResponseTotals {
     let answers =
         |origin, code| readings.with_prefixes("tollgate_http_requests_total", [("origin", origin), ("code", code)]);
-    Answers {
+    ResponseTotals {
         gateway: answers("gateway", ""),
         upstream: answers("upstream", ""),
         gateway_5xx: answers("gateway", "5"),
@@ -228,7 +235,7 @@ fn answers(readings: Readings<'_>) -> Answers {
     }
 }
 
-/// Of the policies in force that limit anybody: the recorder forgets none that ever was.
+/// Of the policies in force that have limits: the registry keeps every policy that ever was.
 fn unmatched<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> BTreeMap<&'d str, u64> {
     let counts = readings.by("rate_limiter_unmatched_total", "policy");
     let has_limits = |policy: &&Policy| policy.rules.iter().any(|rule| matches!(rule.action, Action::Charge(_)));
@@ -237,7 +244,7 @@ fn unmatched<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> BTreeMap<&'d
         let count = counts.get(&*policy.name).filter(|count| **count > 0);
         count.map(|count| (&*policy.name, *count))
     };
-    policies.filter_map(of).take(MOST_ROWS).collect()
+    policies.filter_map(of).take(MAX_ROWS).collect()
 }
 
 fn issuers<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> Vec<Issuer<'d>> {
@@ -248,7 +255,7 @@ fn issuers<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> Vec<Issuer<'d>
 
 /// In the order of the file, in which [`crate::limit::rule_set::RuleSet::compile`] numbers the limits.
 fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> Vec<Row<'d>> {
-    let counted = Counted {
+    let counts = LimitCounts {
         asked: readings.by_limit("rate_limiter_requests_total"),
         allowed: readings.by_limit("rate_limiter_allowed_total"),
         refused: readings.by_limit("rate_limiter_rejected_total"),
@@ -259,21 +266,21 @@ fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> Vec<Row<'d>> {
     let mut rows = Vec::new();
     for policy in &rules.source().policies {
         for rule in &policy.rules {
-            let row = |name: &'d str, mode: Mode, does| Row {
+            let row = |name: &'d str, mode: Mode, action| Row {
                 policy: &policy.name,
                 rule: name,
                 line: rule.place.line,
                 mode: mode.name(),
                 until: rule.until.map(date),
-                does,
+                action,
             };
             let mode = if policy.mode == Mode::Shadow { Mode::Shadow } else { rule.mode };
             match &rule.action {
-                Action::Allow => rows.push(row(&rule.name, mode, Does::Allow)),
-                Action::Deny => rows.push(row(&rule.name, mode, Does::Deny)),
+                Action::Allow => rows.push(row(&rule.name, mode, RowAction::Allow)),
+                Action::Deny => rows.push(row(&rule.name, mode, RowAction::Deny)),
                 Action::Charge(_) => {
                     let own = limits.by_ref().take(count(rule));
-                    rows.extend(own.map(|limit| row(&limit.name, limit.mode, Does::Charge(counted.of(limit)))));
+                    rows.extend(own.map(|limit| row(&limit.name, limit.mode, RowAction::Charge(counts.of(limit)))));
                 }
             }
         }
@@ -281,7 +288,7 @@ fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> Vec<Row<'d>> {
     rows
 }
 
-/// How many limits a rule is compiled to: those that it has, and what is tried beside them.
+/// How many limits a rule is compiled to: its own, and the candidates that are tried next to them.
 fn count(rule: &Rule) -> usize {
     match &rule.action {
         Action::Allow | Action::Deny => 0,
@@ -289,11 +296,11 @@ fn count(rule: &Rule) -> usize {
     }
 }
 
-impl Counted {
-    fn of(&self, limit: &CompiledLimit) -> Charged {
+impl LimitCounts {
+    fn of(&self, limit: &CompiledLimit) -> LimitRow {
         let of = |counts: &Counts, name: &LimitName| counts.get(name).copied().unwrap_or_default();
         let name = LimitName::of(limit);
-        Charged {
+        LimitRow {
             numbers: limit.variants.first().map(ToString::to_string).unwrap_or_default(),
             keys: limit.keys.join(" "),
             overrides: limit.variants.len().saturating_sub(1),
@@ -309,16 +316,16 @@ impl Counted {
     }
 }
 
-/// And how many there are besides.
+/// The busiest rows, and how many are left out.
 fn busiest(mut rows: Vec<Row<'_>>) -> (Vec<Row<'_>>, usize) {
-    let left_out = rows.len().saturating_sub(MOST_ROWS);
+    let left_out = rows.len().saturating_sub(MAX_ROWS);
     if left_out > 0 {
-        let asked = |row: &Row<'_>| match &row.does {
-            Does::Charge(charged) => charged.asked,
-            Does::Allow | Does::Deny => 0,
+        let asked = |row: &Row<'_>| match &row.action {
+            RowAction::Charge(charged) => charged.asked,
+            RowAction::Allow | RowAction::Deny => 0,
         };
         rows.sort_by_key(|row| std::cmp::Reverse(asked(row)));
-        rows.truncate(MOST_ROWS);
+        rows.truncate(MAX_ROWS);
         rows.sort_by_key(|row| row.line);
     }
     (rows, left_out)

@@ -1,7 +1,7 @@
-//! Keeps what was counted during the last hour, half minute by half minute, so that a page opened now shows it at once.
+//! Keeps the counts of the last hour, one point for each half minute, so that a page opened now shows it at once.
 //!
-//! Every half minute the counters are read as `/metrics` gives them, and the differences kept in rings. A limit has a ring
-//! once it was asked, and for as long as it is in force; so many have one at most. A restart begins anew.
+//! Every half minute the counters are read, and the differences are stored in rings. A limit has a ring from its first
+//! request on, as long as it is in force; the number of rings is bounded. A restart begins with an empty history.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -13,34 +13,34 @@ use crate::base::time::{Micros, Timestamp};
 use crate::limit::rule_set::RuleSet;
 
 /// How often the counters are read.
-pub const PACE: Micros = Micros(30_000_000);
-/// An hour of them.
-const KEPT: usize = 120;
-/// Limits that have a ring: 8 bytes for each of its points.
-const MOST: usize = 1000;
-/// Limits that are told of, the most asked.
-const TOLD: usize = 200;
+pub const INTERVAL: Micros = Micros(30_000_000);
+/// One hour of points.
+const POINTS: usize = 120;
+/// How many limits have a ring, with 8 bytes for each point.
+const MAX_RINGS: usize = 1000;
+/// How many limits are in the document: the busiest.
+const MAX_LIMITS: usize = 200;
 
 #[derive(Debug)]
-pub struct History(Mutex<Kept>);
+pub struct History(Mutex<Recorded>);
 
 #[derive(Debug)]
-struct Kept {
+struct Recorded {
     started: Timestamp,
     /// When the counters were last read.
     read: Timestamp,
     before: Totals,
     points: VecDeque<Point>,
     /// By policy, rule and mode, as metrics name them.
-    limits: HashMap<LimitName, Counted>,
+    limits: HashMap<LimitName, LimitHistory>,
 }
 
-/// What was counted of a limit.
+/// What was counted for one limit.
 #[derive(Debug, Default)]
-struct Counted {
+struct LimitHistory {
     allowed: u64,
     refused: u64,
-    /// Of the half minutes that are kept, the last of them last.
+    /// One point for each half minute, the newest last.
     ring: Option<VecDeque<[u32; 2]>>,
 }
 
@@ -53,7 +53,7 @@ struct Totals {
     decisions: Histogram,
 }
 
-/// What came in a part of the hour.
+/// What was counted in a part of the hour.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     end: Timestamp,
@@ -64,59 +64,59 @@ struct Point {
     p99: Option<f64>,
 }
 
-/// The last hour, the oldest first; the last point is not over yet.
+/// The last hour, the oldest point first; the last point is not over yet.
 #[derive(Debug, PartialEq, Serialize)]
-pub struct Told {
-    /// Since the start of the gateway, in seconds: the end of each point, and how long it is.
+pub struct HourDocument {
+    /// In seconds since the start of the gateway: the end of each point, and its length.
     end: Vec<f64>,
     seconds: Vec<f64>,
     requests: Vec<u32>,
     refused: Vec<u32>,
-    /// Answers with 5xx, of ours and of the upstream.
+    /// Responses with 5xx, of the gateway and of the upstream.
     errors: Vec<u32>,
-    /// In seconds, a bound of the histogram, at most its last; none where nothing was decided.
+    /// In seconds: a bound of the histogram, at most its last; `None` where nothing was decided.
     decision_p99: Vec<Option<f64>>,
-    /// By policy, rule and mode: allowed and refused in each point, of those that have existed for as long.
+    /// By policy, rule and mode: allowed and refused in each point, for the points since the limit has a ring.
     limits: BTreeMap<String, [Vec<u32>; 2]>,
 }
 
 impl History {
     pub fn new(started: Timestamp) -> History {
-        let (before, points) = (Totals::default(), VecDeque::with_capacity(KEPT));
-        History(Mutex::new(Kept { started, read: started, before, points, limits: HashMap::new() }))
+        let (before, points) = (Totals::default(), VecDeque::with_capacity(POINTS));
+        History(Mutex::new(Recorded { started, read: started, before, points, limits: HashMap::new() }))
     }
 
-    /// Takes another half minute up.
+    /// Adds a point.
     pub fn add(&self, now: Timestamp, rules: &RuleSet, readings: Readings<'_>) {
-        let mut kept = self.0.lock();
+        let mut recorded = self.0.lock();
         let totals = Totals::of(readings);
-        let point = kept.point(now, &totals);
-        if kept.points.len() == KEPT {
-            kept.points.pop_front();
+        let point = recorded.point(now, &totals);
+        if recorded.points.len() == POINTS {
+            recorded.points.pop_front();
         }
-        kept.points.push_back(point);
-        (kept.read, kept.before) = (now, totals);
-        kept.add_limits(rules, readings);
+        recorded.points.push_back(point);
+        (recorded.read, recorded.before) = (now, totals);
+        recorded.add_limits(rules, readings);
     }
 
     /// The hour up to now.
-    pub fn tell(&self, now: Timestamp, rules: &RuleSet, readings: Readings<'_>) -> Told {
-        let kept = self.0.lock();
-        let unfinished = kept.point(now, &Totals::of(readings));
-        let points: Vec<Point> = kept.points.iter().copied().chain([unfinished]).collect();
-        Told {
-            end: points.iter().map(|point| point.end.since(kept.started).seconds()).collect(),
+    pub fn document(&self, now: Timestamp, rules: &RuleSet, readings: Readings<'_>) -> HourDocument {
+        let recorded = self.0.lock();
+        let unfinished = recorded.point(now, &Totals::of(readings));
+        let points: Vec<Point> = recorded.points.iter().copied().chain([unfinished]).collect();
+        HourDocument {
+            end: points.iter().map(|point| point.end.since(recorded.started).seconds()).collect(),
             seconds: points.iter().map(|point| point.span.seconds()).collect(),
             requests: points.iter().map(|point| point.requests).collect(),
             refused: points.iter().map(|point| point.refused).collect(),
             errors: points.iter().map(|point| point.errors).collect(),
             decision_p99: points.iter().map(|point| point.p99).collect(),
-            limits: kept.tell_limits(rules, readings),
+            limits: recorded.limits_document(rules, readings),
         }
     }
 }
 
-impl Kept {
+impl Recorded {
     fn point(&self, now: Timestamp, totals: &Totals) -> Point {
         let since = |now: u64, before: u64| narrow(now.saturating_sub(before));
         Point {
@@ -129,56 +129,59 @@ impl Kept {
         }
     }
 
-    /// Also of limits that are not in force: should one come back, what it counted before must not look new.
+    /// Also counts limits that are not in force: if one comes back, its earlier counts must not look new.
     fn add_limits(&mut self, rules: &RuleSet, readings: Readings<'_>) {
         let in_force: HashSet<[&str; 3]> =
             rules.limits().iter().map(|limit| [&*limit.policy, &*limit.name, limit.mode.name()]).collect();
-        let mut rings = self.limits.values().filter(|counted| counted.ring.is_some()).count();
+        let mut rings = self.limits.values().filter(|limit_history| limit_history.ring.is_some()).count();
         for (name, [allowed, refused]) in counts(readings) {
             let stays = in_force.contains(&[&*name.policy, &*name.rule, &*name.mode]);
-            let counted = self.limits.entry(name).or_default();
-            let point = counted.since(allowed, refused);
-            (counted.allowed, counted.refused) = (allowed, refused);
+            let limit_history = self.limits.entry(name).or_default();
+            let point = limit_history.since(allowed, refused);
+            (limit_history.allowed, limit_history.refused) = (allowed, refused);
             if !stays {
-                rings -= usize::from(counted.ring.take().is_some());
+                rings -= usize::from(limit_history.ring.take().is_some());
                 continue;
             }
-            if counted.ring.is_none() && point != [0; 2] && rings < MOST {
+            if limit_history.ring.is_none() && point != [0; 2] && rings < MAX_RINGS {
                 rings += 1;
-                counted.ring = Some(VecDeque::with_capacity(KEPT));
+                limit_history.ring = Some(VecDeque::with_capacity(POINTS));
             }
-            if let Some(ring) = &mut counted.ring {
-                if ring.len() == KEPT {
+            if let Some(ring) = &mut limit_history.ring {
+                if ring.len() == POINTS {
                     ring.pop_front();
                 }
                 ring.push_back(point);
-                // It makes room for one that is asked.
-                if ring.len() == KEPT && ring.iter().all(|point| *point == [0; 2]) {
-                    counted.ring = None;
+                // A ring without requests makes room for another limit.
+                if ring.len() == POINTS && ring.iter().all(|point| *point == [0; 2]) {
+                    limit_history.ring = None;
                     rings -= 1;
                 }
             }
         }
     }
 
-    fn tell_limits(&self, rules: &RuleSet, readings: Readings<'_>) -> BTreeMap<String, [Vec<u32>; 2]> {
+    fn limits_document(&self, rules: &RuleSet, readings: Readings<'_>) -> BTreeMap<String, [Vec<u32>; 2]> {
         let counts = counts(readings);
-        let mut told = Vec::new();
+        let mut document = Vec::new();
         for limit in rules.limits() {
             let name = LimitName::of(limit);
             let Some([allowed, refused]) = counts.get(&name) else { continue };
-            let counted = self.limits.get(&name);
-            let unfinished = counted.map_or([narrow(*allowed), narrow(*refused)], |one| one.since(*allowed, *refused));
-            let ring = counted.and_then(|counted| counted.ring.as_ref()).into_iter().flatten().copied();
+            let limit_history = self.limits.get(&name);
+            let unfinished =
+                limit_history.map_or([narrow(*allowed), narrow(*refused)], |one| one.since(*allowed, *refused));
+            let ring =
+                limit_history.and_then(|limit_history| limit_history.ring.as_ref()).into_iter().flatten().copied();
             let points: Vec<[u32; 2]> = ring.chain([unfinished]).collect();
             let sum: u64 = points.iter().flatten().map(|count| u64::from(*count)).sum();
             if sum > 0 {
-                told.push((sum, name, points));
+                document.push((sum, name, points));
             }
         }
-        told.sort_by(|(one, ..), (other, ..)| other.cmp(one));
-        told.truncate(TOLD);
-        told.iter()
+        document.sort_by(|(one, ..), (other, ..)| other.cmp(one));
+        document.truncate(MAX_LIMITS);
+        document
+            .iter()
             .map(|(_, LimitName { policy, rule, mode }, points)| {
                 let (allowed, refused) = points.iter().map(|[allowed, refused]| (*allowed, *refused)).unzip();
                 (format!("{policy}/{rule} {mode}"), [allowed, refused])
@@ -187,7 +190,7 @@ impl Kept {
     }
 }
 
-impl Counted {
+impl LimitHistory {
     fn since(&self, allowed: u64, refused: u64) -> [u32; 2] {
         [narrow(allowed.saturating_sub(self.allowed)), narrow(refused.saturating_sub(self.refused))]
     }
@@ -219,7 +222,7 @@ fn counts(readings: Readings<'_>) -> HashMap<LimitName, [u64; 2]> {
     counts
 }
 
-/// A half minute does not hold more.
+/// Half a minute does not exceed this.
 fn narrow(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
@@ -245,7 +248,7 @@ mod tests {
         Config::parse("gateway.yaml", text.as_bytes(), surroundings).unwrap()
     }
 
-    /// So many requests were allowed and refused by each rule since the start.
+    /// Counts this many requests that each rule has allowed and refused since the start.
     fn count<'r>(registry: &'r Registry, counts: &[(&str, u64, u64)]) -> Readings<'r> {
         for (rule, allowed, refused) in counts {
             let labels = [("policy", "default"), ("rule", rule), ("mode", "enforce")];
@@ -270,12 +273,12 @@ mod tests {
         let history = History::new(at(1000));
         history.add(at(1030), &config.rules, count(&registry, &[("one", 100, 20)]));
         history.add(at(1060), &config.rules, count(&registry, &[("one", 100, 20)]));
-        let told = history.tell(at(1070), &config.rules, count(&registry, &[("one", 150, 21)]));
-        assert_eq!((&*told.end, &*told.seconds), (&[30.0, 60.0, 70.0][..], &[30.0, 30.0, 10.0][..]));
-        assert_eq!((&*told.requests, &*told.refused), (&[120, 0, 51][..], &[20, 0, 1][..]));
-        assert_eq!(told.errors, [10, 0, 5]);
+        let document = history.document(at(1070), &config.rules, count(&registry, &[("one", 150, 21)]));
+        assert_eq!((&*document.end, &*document.seconds), (&[30.0, 60.0, 70.0][..], &[30.0, 30.0, 10.0][..]));
+        assert_eq!((&*document.requests, &*document.refused), (&[120, 0, 51][..], &[20, 0, 1][..]));
+        assert_eq!(document.errors, [10, 0, 5]);
         let limits = BTreeMap::from([("default/one enforce".to_owned(), [vec![100, 0, 50], vec![20, 0, 1]])]);
-        assert_eq!(told.limits, limits);
+        assert_eq!(document.limits, limits);
     }
 
     #[test]
@@ -287,14 +290,14 @@ mod tests {
         history.add(at(30), &both.rules, Readings(&registry));
         history.add(at(60), &one.rules, Readings(&registry));
         history.add(at(90), &both.rules, count(&registry, &[("one", 6, 0), ("two", 73, 0)]));
-        let told = history.tell(at(95), &both.rules, count(&registry, &[("one", 6, 0), ("two", 74, 0)]));
-        assert_eq!(told.limits["default/one enforce"][0], [5, 0, 1, 0]);
-        assert_eq!(told.limits["default/two enforce"][0], [3, 1]);
+        let document = history.document(at(95), &both.rules, count(&registry, &[("one", 6, 0), ("two", 74, 0)]));
+        assert_eq!(document.limits["default/one enforce"][0], [5, 0, 1, 0]);
+        assert_eq!(document.limits["default/two enforce"][0], [3, 1]);
     }
 
     #[test]
     fn an_hour_is_kept_of_so_many_limits_and_no_more() {
-        let names: Vec<String> = (0..MOST + 200).map(|number| format!("r{number}")).collect();
+        let names: Vec<String> = (0..MAX_RINGS + 200).map(|number| format!("r{number}")).collect();
         let config = rules(&names);
         let registry = Registry::new();
         let history = History::new(at(0));
@@ -303,17 +306,17 @@ mod tests {
             count(&registry, &counts);
             history.add(at(30 * round), &config.rules, Readings(&registry));
             if round == 200 {
-                let told = history.tell(at(6001), &config.rules, Readings(&registry));
-                assert_eq!((told.end.len(), told.limits.len()), (KEPT + 1, TOLD));
-                assert_eq!(told.end[0], 30.0 * 81.0);
-                let document = serde_json::to_vec(&told).unwrap();
+                let document = history.document(at(6001), &config.rules, Readings(&registry));
+                assert_eq!((document.end.len(), document.limits.len()), (POINTS + 1, MAX_LIMITS));
+                assert_eq!(document.end[0], 30.0 * 81.0);
+                let document = serde_json::to_vec(&document).unwrap();
                 assert!((150_000..210_000).contains(&document.len()), "{} bytes", document.len());
             }
         }
-        let kept = history.0.lock();
-        let rings: Vec<_> = kept.limits.values().filter_map(|counted| counted.ring.as_ref()).collect();
+        let recorded = history.0.lock();
+        let rings: Vec<_> = recorded.limits.values().filter_map(|limit_history| limit_history.ring.as_ref()).collect();
         let bytes: usize = rings.iter().map(|ring| ring.capacity() * size_of::<[u32; 2]>()).sum();
-        assert_eq!((rings.len(), bytes), (MOST, 960_000));
+        assert_eq!((rings.len(), bytes), (MAX_RINGS, 960_000));
     }
 
     #[test]
@@ -322,12 +325,12 @@ mod tests {
         let registry = Registry::new();
         let history = History::new(at(0));
         count(&registry, &[("one", 1, 0)]);
-        for round in 1..=KEPT as u64 {
+        for round in 1..=POINTS as u64 {
             history.add(at(30 * round), &config.rules, Readings(&registry));
         }
-        let has_ring = || history.0.lock().limits.values().any(|counted| counted.ring.is_some());
+        let has_ring = || history.0.lock().limits.values().any(|limit_history| limit_history.ring.is_some());
         assert!(has_ring());
-        history.add(at(30 * (KEPT as u64 + 1)), &config.rules, Readings(&registry));
+        history.add(at(30 * (POINTS as u64 + 1)), &config.rules, Readings(&registry));
         assert!(!has_ring());
     }
 }

@@ -1,7 +1,8 @@
-//! Shows the gateway to whoever opens the admin listener in a browser: a page, and the document that it asks for.
+//! Shows the gateway in a browser: a page, and the documents that it loads.
 //!
-//! The page is one file that asks nobody else for anything, and the browser is told to hold it to that. The numbers are
-//! those of `/metrics`; the page makes rates of them. What is kept here is what came during the last hour.
+//! The page is one file that loads nothing from elsewhere, and a content security policy makes the browser enforce
+//! that. The numbers are those of `/metrics`, and the page computes rates from them. What is kept here is the history
+//! of the last hour.
 
 mod document;
 mod history;
@@ -27,11 +28,11 @@ use crate::base::time::{Clock, Micros, Timestamp};
 use crate::gateway::state::GatewayState;
 use history::History;
 use readings::Readings;
-use top_refused::Whereabouts;
+use top_refused::CommandOptions;
 
 const PAGE: &str = include_str!("page.html");
 
-/// What a browser lets the page do: run its own script, and ask where it came from.
+/// The content security policy: the page may run its own script, and load from its own origin.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     let (script, style) = (hash_of("script"), hash_of("style"));
     format!(
@@ -40,8 +41,8 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// A document is good for as long, however many look.
-const FRESH: Micros = Micros(500_000);
+/// For how long a document is served again, however many clients ask for it.
+const MAX_AGE: Micros = Micros(500_000);
 
 /// What is shown and not counted anywhere.
 #[derive(Debug)]
@@ -50,36 +51,36 @@ pub struct Status {
     started: Timestamp,
     /// By the wall clock.
     started_at: Timestamp,
-    whereabouts: Whereabouts,
+    command_options: CommandOptions,
     history: History,
-    now: Mutex<Option<Made>>,
-    hour: Mutex<Option<Made>>,
+    now: Mutex<Option<CachedDocument>>,
+    hour: Mutex<Option<CachedDocument>>,
 }
 
-/// Which one is asked for.
+/// The documents that the page loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Document {
-    /// What is now.
+    /// The current numbers.
     Status,
-    /// What was during the last hour.
+    /// The numbers of the last hour.
     History,
 }
 
 #[derive(Debug)]
-struct Made {
+struct CachedDocument {
     at: Timestamp,
     document: Vec<u8>,
 }
 
 impl Status {
-    /// `file` is what the configuration is read from, `admin` where the page is.
+    /// `file` is the configuration's file, `admin` the address of the page.
     pub fn new(clock: &Clock, file: Option<&Path>, admin: Option<SocketAddr>) -> Status {
         let started = clock.now();
         Status {
             host: host_name(),
             started,
             started_at: clock.wall(),
-            whereabouts: Whereabouts::new(file, admin),
+            command_options: CommandOptions::new(file, admin),
             history: History::new(started),
             now: Mutex::default(),
             hour: Mutex::default(),
@@ -93,54 +94,54 @@ impl Status {
 
     /// Adds the counters' values to the history every half minute, for as long as the process runs.
     pub async fn keep_history(self: &Arc<Status>, gateway: &Arc<GatewayState>) {
-        let mut pace = tokio::time::interval(history::PACE.into());
-        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut interval = tokio::time::interval(history::INTERVAL.into());
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first tick is now.
-        pace.tick().await;
+        interval.tick().await;
         loop {
-            pace.tick().await;
+            interval.tick().await;
             let (status, gateway) = (Arc::clone(self), Arc::clone(gateway));
             let add = move || {
                 let rules = &gateway.snapshot.load().config.rules;
                 status.history.add(gateway.clock.now(), rules, Readings(&gateway.metrics.registry));
             };
             if let Err(error) = tokio::task::spawn_blocking(add).await {
-                log::error!(error:% = error; "the last hour is not kept");
+                log::error!(error:% = error; "cannot keep the history of the last hour");
             }
         }
     }
 
     fn hour(&self, gateway: &GatewayState) -> Vec<u8> {
         let rules = &gateway.snapshot.load().config.rules;
-        let told = self.history.tell(gateway.clock.now(), rules, Readings(&gateway.metrics.registry));
-        serde_json::to_vec(&told).unwrap_or_default()
+        let document = self.history.document(gateway.clock.now(), rules, Readings(&gateway.metrics.registry));
+        serde_json::to_vec(&document).unwrap_or_default()
     }
 
     /// Returns `None` if the document could not be made.
     pub async fn document(
         self: &Arc<Status>,
         gateway: &Arc<GatewayState>,
-        which: Document,
+        kind: Document,
     ) -> Option<Response<Vec<u8>>> {
         // A request that arrives while the document is being made waits, and gets the same one.
-        let made = match which {
+        let cached = match kind {
             Document::Status => &self.now,
             Document::History => &self.hour,
         };
-        let mut made = made.lock().await;
+        let mut cached = cached.lock().await;
         let now = gateway.clock.now();
-        let document = match &*made {
-            Some(made) if now.since(made.at) < FRESH => made.document.clone(),
+        let document = match &*cached {
+            Some(cached) if now.since(cached.at) < MAX_AGE => cached.document.clone(),
             _ => {
                 let (status, state) = (Arc::clone(self), Arc::clone(gateway));
                 // On another thread, so that the listener can go on to answer liveness probes.
-                let document = tokio::task::spawn_blocking(move || match which {
+                let document = tokio::task::spawn_blocking(move || match kind {
                     Document::Status => document::make(&state, &status),
                     Document::History => status.hour(&state),
                 });
                 let document = document.await.ok()?;
-                // Its age counts from now, so that a slow machine too does something else in between.
-                *made = Some(Made { at: gateway.clock.now(), document: document.clone() });
+                // Its age counts from now, so that even a slow machine does something else in between.
+                *cached = Some(CachedDocument { at: gateway.clock.now(), document: document.clone() });
                 document
             }
         };
@@ -148,7 +149,7 @@ impl Status {
     }
 }
 
-/// Whether the page is wanted, or what a person reads in a terminal.
+/// Whether a client accepts HTML; others get a list of paths.
 pub fn is_browser(fields: &HeaderMap) -> bool {
     let wanted = fields.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
     wanted.flat_map(|value| value.split(',')).any(|range| {
@@ -174,7 +175,7 @@ fn answer(kind: &'static str, body: Vec<u8>) -> Response<Vec<u8>> {
     response.body(body).unwrap_or_default()
 }
 
-/// Of what stands in the page's only such element, as a policy names it.
+/// The hash of the content of the page's only such element, as a content security policy names it.
 fn hash_of(element: &str) -> String {
     let begin = format!("<{element}>");
     let inside = PAGE.split_once(&begin).and_then(|(_, rest)| rest.split_once(&format!("</{element}>")));
@@ -203,7 +204,7 @@ mod tests {
             assert_eq!(PAGE.matches(&format!("<{element}")).count(), 1);
             assert_eq!(PAGE.matches(&format!("<{element}>")).count(), 1);
         }
-        // Neither a policy by hashes nor a reader would let these through.
+        // A policy by hashes would not allow these.
         for word in ["style=", "onclick", "innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval("] {
             assert!(!PAGE.contains(word), "{word}");
         }

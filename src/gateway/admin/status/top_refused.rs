@@ -1,4 +1,4 @@
-//! Tells which buckets refused most of late, by the names that logs have for them, and how to look at one.
+//! Lists the buckets that refused most recently, by their names in logs, with a command to look at each.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,47 +10,47 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::top_refused::{RefusedBucket, Top};
 
-const MOST: usize = 10;
+const MAX_ROWS: usize = 10;
 
 #[derive(Debug, Serialize)]
 pub struct TopRefusedDocument {
     /// Over how many seconds.
     seconds: f64,
-    buckets: Vec<Told>,
-    /// Refusals since the start that were not looked at, because this was being read.
+    buckets: Vec<RefusedRow>,
+    /// Refusals since the start that were not counted because the tables were being read.
     skipped: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct Told {
+struct RefusedRow {
     bucket: String,
     policy: String,
     rule: String,
-    /// So often at least, and at most.
+    /// The lower and the upper bound of its refusals.
     at_least: u64,
     at_most: u64,
     /// For a shell on this machine.
     command: String,
 }
 
-/// What a command needs to be told to find this gateway.
+/// The options by which a command finds this gateway.
 #[derive(Debug)]
-pub struct Whereabouts {
-    /// Options, each with a space before it.
+pub struct CommandOptions {
+    /// Each option with a space before it.
     options: String,
     admin: Option<SocketAddr>,
 }
 
-impl Whereabouts {
-    /// `admin` is bound, with whatever port that was found.
-    pub fn new(file: Option<&Path>, admin: Option<SocketAddr>) -> Whereabouts {
+impl CommandOptions {
+    /// `admin` is the bound address, with the port that was chosen.
+    pub fn new(file: Option<&Path>, admin: Option<SocketAddr>) -> CommandOptions {
         let file = file.and_then(|file| std::path::absolute(file).ok());
         let options = file.map_or_else(String::new, |file| format!(" -c {}", quoted(&file.to_string_lossy())));
-        Whereabouts { options, admin }
+        CommandOptions { options, admin }
     }
 
     fn command(&self, gateway: &GatewayState, snapshot: &Snapshot, limit: &str, bucket: &str) -> String {
-        // The file says where the listener is, unless it left the port to be found.
+        // The configuration says where the listener is, unless it leaves the port open.
         let elsewhere = self.admin.filter(|admin| snapshot.config.admin != Some(*admin));
         let admin = match elsewhere {
             Some(admin) if !gateway.store.is_shared() => format!(" --admin {admin}"),
@@ -63,18 +63,18 @@ impl Whereabouts {
 impl TopRefusedDocument {
     pub fn of(
         gateway: &GatewayState,
-        whereabouts: &Whereabouts,
+        command_options: &CommandOptions,
         snapshot: &Snapshot,
         now: Timestamp,
         uptime: Micros,
     ) -> TopRefusedDocument {
-        let Top { span, buckets } = gateway.top_refused.top(MOST, now, snapshot.number);
-        let tell = |one: &RefusedBucket| {
-            let (limit, _) = snapshot.limit(one.whose.limit)?;
+        let Top { span, buckets } = gateway.top_refused.top(MAX_ROWS, now, snapshot.number);
+        let row = |one: &RefusedBucket| {
+            let (limit, _) = snapshot.limit(one.limit_version.limit)?;
             let bucket = snapshot.config.hash_key.bucket(&one.key.0).to_string();
             let name = format!("{}/{}", limit.policy, limit.name);
-            Some(Told {
-                command: whereabouts.command(gateway, snapshot, &name, &bucket),
+            Some(RefusedRow {
+                command: command_options.command(gateway, snapshot, &name, &bucket),
                 bucket,
                 policy: limit.policy.clone(),
                 rule: limit.name.clone(),
@@ -84,13 +84,13 @@ impl TopRefusedDocument {
         };
         TopRefusedDocument {
             seconds: span.min(uptime).seconds(),
-            buckets: buckets.iter().filter_map(tell).collect(),
+            buckets: buckets.iter().filter_map(row).collect(),
             skipped: gateway.top_refused.skipped(),
         }
     }
 }
 
-/// As one word of a shell.
+/// Quotes one word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@%+=".contains(c);
     match !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! Counts the lines that were not written, and says so in the diagnostics: one line for all since the last.
+//! Counts the lines that were not written, and logs one line for all since the last report.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -7,52 +7,53 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use metrics::Counter;
 use parking_lot::Mutex;
 
-use crate::gateway::telemetry::events::{Events, Happened};
+use crate::gateway::telemetry::events::{EventKind, Events};
 
 pub struct DropCounter {
     counter: Counter,
     events: Arc<Events>,
-    untold: Mutex<Option<Untold>>,
-    /// Whether somebody is at it: who writes diagnostics may be kept by whoever reads them.
-    telling: AtomicBool,
+    unreported: Mutex<Option<DropReport>>,
+    /// Whether a report is being written. Writing diagnostics may block, if their reader does not read.
+    reporting: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Untold {
+struct DropReport {
     lines: u64,
-    /// Of the first of them.
+    /// The error of the first of them.
     error: String,
 }
 
 impl std::fmt::Debug for DropCounter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DropCounter").field("untold", &self.untold).finish_non_exhaustive()
+        f.debug_struct("DropCounter").field("unreported", &self.unreported).finish_non_exhaustive()
     }
 }
 
 impl DropCounter {
     pub fn new(counter: Counter, events: Arc<Events>) -> DropCounter {
-        DropCounter { counter, events, untold: Mutex::default(), telling: AtomicBool::new(false) }
+        DropCounter { counter, events, unreported: Mutex::default(), reporting: AtomicBool::new(false) }
     }
 
-    /// So many lines, and why; none where nothing was to be written yet.
+    /// Adds lines that were dropped because of this error; 0 if there was nothing to write yet.
     pub fn add(&self, lines: u64, error: &dyn Display) {
         self.counter.increment(lines);
-        let mut untold = self.untold.lock();
-        untold.get_or_insert_with(|| Untold { lines: 0, error: error.to_string() }).lines += lines;
+        let mut unreported = self.unreported.lock();
+        unreported.get_or_insert_with(|| DropReport { lines: 0, error: error.to_string() }).lines += lines;
     }
 
-    /// Whether there is something to tell, and nobody is telling. Who is told so has to tell it.
-    pub fn begins_to_tell(&self) -> bool {
-        self.untold.lock().is_some() && !self.telling.swap(true, Ordering::AcqRel)
+    /// Whether there is something to report and no report is being written. A caller that gets `true` has to call
+    /// `report`.
+    pub fn begin_report(&self) -> bool {
+        self.unreported.lock().is_some() && !self.reporting.swap(true, Ordering::AcqRel)
     }
 
-    pub fn tell(&self) {
-        let untold = self.untold.lock().take();
-        if let Some(Untold { lines, error }) = untold {
-            self.events.note(Happened::LogLinesDropped, &error);
+    pub fn report(&self) {
+        let unreported = self.unreported.lock().take();
+        if let Some(DropReport { lines, error }) = unreported {
+            self.events.note(EventKind::LogLinesDropped, &error);
             log::warn!(dropped = lines, error; "access log not written");
         }
-        self.telling.store(false, Ordering::Release);
+        self.reporting.store(false, Ordering::Release);
     }
 }

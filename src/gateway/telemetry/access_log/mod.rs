@@ -1,7 +1,8 @@
-//! Writes the access log: one thread for each place that lines go to, and a queue before it that no request waits for.
+//! Writes the access log: one thread for each destination, and a queue in front of it on which no request waits.
 //!
-//! A line that does not fit into the queue, or that its place does not take, is dropped and counted. A configuration
-//! holds the writer of its place, and hands it on to the next one if that names the same; without any the writer ends.
+//! A line that does not fit into the queue, or that the destination does not take, is dropped and counted. A snapshot
+//! holds the writer of its destination and passes it on to the next snapshot if that names the same; a writer without a
+//! snapshot ends.
 
 mod drops;
 mod queue;
@@ -22,18 +23,18 @@ use drops::DropCounter;
 use queue::Queue;
 use sink::Sink;
 
-/// About what a line takes.
+/// About the length of a line, in bytes.
 const LINE: usize = 512;
-/// How much room is kept that a burst of lines has taken, in bytes.
-const KEPT: usize = 1 << 20;
-/// How long lines are waited for that have not been written when the process leaves.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How much memory is kept after a burst of lines, in bytes.
+const MAX_IDLE_BUFFER: usize = 1 << 20;
+/// How long a process that exits waits for unwritten lines.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Those of a process.
+/// The writers of a process.
 #[derive(Debug)]
 pub struct AccessLogs {
     dropped: Arc<DropCounter>,
-    /// Of the writers that have not ended.
+    /// The queues of writers that have not ended.
     queues: Mutex<Vec<Weak<Queue>>>,
 }
 
@@ -43,18 +44,21 @@ impl AccessLogs {
         AccessLogs { dropped: Arc::new(DropCounter::new(dropped, events)), queues: Mutex::default() }
     }
 
-    /// Whether lines can go to this place.
+    /// Opens a destination, to check that lines can be written to it.
+    ///
+    /// # Errors
+    /// It cannot be opened.
     pub fn probe(to: &Destination) -> io::Result<()> {
         sink::open(to).map(drop)
     }
 
-    /// A writer to this place. What is wrong with it is told, and tried again with every line.
+    /// A writer to this destination. If it cannot be opened, that is reported, and tried again with every line.
     pub fn start(&self, to: &Destination) -> Writer {
         let queue = Arc::new(Queue::default());
         let (lines, dropped) = (Arc::clone(&queue), Arc::clone(&self.dropped));
-        let mut outlet = Sink::new(to.clone());
+        let mut sink = Sink::new(to.clone());
         let thread = std::thread::Builder::new().name("access log".to_owned());
-        match thread.spawn(move || work(&lines, &mut outlet, &dropped)) {
+        match thread.spawn(move || work(&lines, &mut sink, &dropped)) {
             Ok(_) => {}
             Err(error) => self.dropped.add(0, &error),
         }
@@ -64,22 +68,22 @@ impl AccessLogs {
         Writer { queue, dropped: Arc::clone(&self.dropped) }
     }
 
-    /// Opens files anew, wherever they are now.
+    /// Reopens files at their current paths.
     pub fn reopen(&self) {
         self.living().iter().for_each(|queue| queue.reopen());
     }
 
-    /// Waits until all lines are written, or for as long as the process can wait.
+    /// Waits until all lines are written, or as long as the process can wait.
     pub fn finish(&self) {
-        self.living().iter().for_each(|queue| queue.finish(PATIENCE));
+        self.living().iter().for_each(|queue| queue.finish(FLUSH_TIMEOUT));
     }
 
-    /// Says what was dropped, if anything was, without making the caller wait. To be called every second or so.
-    pub fn tell(&self) {
-        if self.dropped.begins_to_tell() {
-            // Diagnostics may go where these lines go, and wait there.
+    /// Reports dropped lines, if there are any, without blocking the caller. To be called about every second.
+    pub fn report_drops(&self) {
+        if self.dropped.begin_report() {
+            // Diagnostics may go to the same destination, and block there.
             let dropped = Arc::clone(&self.dropped);
-            tokio::task::spawn_blocking(move || dropped.tell());
+            tokio::task::spawn_blocking(move || dropped.report());
         }
     }
 
@@ -88,20 +92,20 @@ impl AccessLogs {
     }
 }
 
-fn work(queue: &Queue, outlet: &mut Sink, dropped: &DropCounter) {
-    if let Err(error) = outlet.reopen() {
+fn work(queue: &Queue, sink: &mut Sink, dropped: &DropCounter) {
+    if let Err(error) = sink.reopen() {
         dropped.add(0, &error);
     }
     let mut lines = Vec::new();
     while let Some(reopen) = queue.next(&mut lines) {
-        if reopen && let Err(error) = outlet.reopen() {
+        if reopen && let Err(error) = sink.reopen() {
             dropped.add(0, &error);
         }
-        if let Err(unwritten) = outlet.write(&lines) {
+        if let Err(unwritten) = sink.write(&lines) {
             dropped.add(unwritten.lines, &unwritten.error);
         }
         lines.clear();
-        lines.shrink_to(KEPT);
+        lines.shrink_to(MAX_IDLE_BUFFER);
     }
 }
 

@@ -1,42 +1,42 @@
-//! Holds lines until they are written, as many as fit: who adds one never waits.
+//! Holds lines until they are written, in bounded memory: adding a line never blocks.
 
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// The most bytes that wait, beside those that are being written.
-const MOST: usize = 4 << 20;
-/// With so many bytes a write is worth its call.
+/// How many bytes are queued at most, besides those that are being written.
+const MAX_BYTES: usize = 4 << 20;
+/// From this many bytes on, a write is worth its system call.
 const BATCH: usize = 128 << 10;
-/// How long a first line waits for others.
-const GATHER: Duration = Duration::from_millis(200);
+/// How long the first line waits for more.
+const BATCH_DELAY: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Default)]
 pub struct Queue {
-    waiting: Mutex<Waiting>,
-    /// For whoever writes.
+    waiting: Mutex<QueueState>,
+    /// Wakes the writer.
     work: Condvar,
-    /// For whoever waits until all is written.
+    /// Wakes those who wait until everything is written.
     rest: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueueState {
     lines: Vec<u8>,
-    /// Whether lines that were taken may not be written yet.
+    /// Whether lines that were taken may be unwritten.
     writing: bool,
     reopen: bool,
-    /// Whether somebody waits for the end of it.
+    /// Whether a caller of `finish` is waiting.
     hurry: bool,
     closed: bool,
 }
 
 impl Queue {
-    /// Adds one line, with its end; whether there was room for it.
+    /// Adds one line, with its line end. Returns `false` if there was no room.
     pub fn add(&self, line: &[u8]) -> bool {
         let mut waiting = self.waiting.lock();
         let before = waiting.lines.len();
-        if before + line.len() > MOST {
+        if before + line.len() > MAX_BYTES {
             return false;
         }
         waiting.lines.extend_from_slice(line);
@@ -48,8 +48,8 @@ impl Queue {
         true
     }
 
-    /// Takes all lines into `lines`, which is empty, when there are some worth writing; and whether files are to be opened
-    /// anew first. None when no more will come. What was taken before counts as written.
+    /// Moves all lines into `lines`, which is empty, when there are enough to write. Returns whether files have to be
+    /// reopened first, or `None` when no more lines will follow. Lines that were taken before count as written.
     pub fn next(&self, lines: &mut Vec<u8>) -> Option<bool> {
         let mut waiting = self.waiting.lock();
         waiting.writing = false;
@@ -58,34 +58,34 @@ impl Queue {
         if waiting.lines.is_empty() && !waiting.reopen {
             return None;
         }
-        let few = |waiting: &mut Waiting| waiting.lines.len() < BATCH;
+        let few = |waiting: &mut QueueState| waiting.lines.len() < BATCH;
         self.work.wait_while_for(
             &mut waiting,
             |waiting| few(waiting) && !waiting.reopen && !waiting.hurry && !waiting.closed,
-            GATHER,
+            BATCH_DELAY,
         );
         std::mem::swap(&mut waiting.lines, lines);
         waiting.writing = true;
         Some(std::mem::take(&mut waiting.reopen))
     }
 
-    /// Has files opened anew before the next line is written.
+    /// Makes the writer reopen files before the next line.
     pub fn reopen(&self) {
         self.waiting.lock().reopen = true;
         self.work.notify_one();
     }
 
-    /// Waits until all is written, at most for so long.
-    pub fn finish(&self, patience: Duration) {
+    /// Waits until everything is written, at most this long.
+    pub fn finish(&self, timeout: Duration) {
         let mut waiting = self.waiting.lock();
         waiting.hurry = true;
         self.work.notify_one();
-        let unfinished = |waiting: &mut Waiting| waiting.writing || !waiting.lines.is_empty();
-        self.rest.wait_while_for(&mut waiting, unfinished, patience);
+        let unfinished = |waiting: &mut QueueState| waiting.writing || !waiting.lines.is_empty();
+        self.rest.wait_while_for(&mut waiting, unfinished, timeout);
         waiting.hurry = false;
     }
 
-    /// Nothing more will come.
+    /// Announces that no more lines will follow.
     pub fn close(&self) {
         self.waiting.lock().closed = true;
         self.work.notify_one();
@@ -106,11 +106,11 @@ mod tests {
         lines.clear();
         let line = [b'x'; 1 << 10];
         let fits = (0..).take_while(|_| queue.add(&line)).count();
-        assert_eq!(fits, MOST / line.len());
+        assert_eq!(fits, MAX_BYTES / line.len());
         assert!(!queue.add(&line));
         queue.reopen();
         assert_eq!(queue.next(&mut lines), Some(true));
-        assert_eq!(lines.len(), MOST);
+        assert_eq!(lines.len(), MAX_BYTES);
         lines.clear();
         assert!(queue.add(b"c\n"));
         queue.close();

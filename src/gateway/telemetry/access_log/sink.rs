@@ -1,7 +1,7 @@
-//! Puts whole lines where they belong: to a stream, or to a file that may be renamed, deleted or full.
+//! Writes whole lines to a stream, or to a file that may be renamed, deleted or full.
 //!
-//! A file may be written by several processes: it is only ever appended to. A line that was torn because no more would go
-//! in is ended before anything else, so that it is whole then; what came behind it was dropped meanwhile.
+//! Several processes may write to a file, so it is only ever appended to. A line that was cut short because no more
+//! would fit is completed before anything else is written; the lines after it were dropped meanwhile.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -12,38 +12,41 @@ use std::time::Duration;
 
 use crate::config::access_log::Destination;
 
-/// Of a stream that somebody else has made one that does not wait.
+/// The pause before a write is repeated on a stream that another process has made non-blocking.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub struct Sink {
     to: Destination,
     file: Option<File>,
-    torn: Option<Torn>,
+    torn: Option<TornLine>,
 }
 
-/// A line of which the file holds the beginning.
+/// A line of which the file holds only the beginning.
 #[derive(Debug)]
-struct Torn {
+struct TornLine {
     rest: Vec<u8>,
-    /// Of the file, behind that beginning.
+    /// The length of the file after that beginning.
     length: u64,
 }
 
-/// Lines that nobody will find.
+/// Lines that were not written.
 #[derive(Debug)]
 pub struct Unwritten {
     pub lines: u64,
     pub error: io::Error,
 }
 
-/// Opens a place for appending. A file that is not there is made, for its owner and group alone.
+/// Opens a destination for appending. A file that does not exist is created, readable by its owner and group.
+///
+/// # Errors
+/// It cannot be opened.
 pub fn open(to: &Destination) -> io::Result<File> {
     match to {
         Destination::Stdout => io::stdout().as_fd().try_clone_to_owned().map(File::from),
         Destination::Stderr => io::stderr().as_fd().try_clone_to_owned().map(File::from),
         Destination::File(path) => {
-            // A named pipe opened for writing alone would wait for its reader.
+            // Opening a named pipe for writing alone would wait for a reader.
             let pipe = std::fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo());
             OpenOptions::new().append(true).create(true).mode(0o640).read(pipe).open(path)
         }
@@ -55,7 +58,10 @@ impl Sink {
         Sink { to, file: None, torn: None }
     }
 
-    /// Opens it, wherever it is now.
+    /// Opens the destination, or the file that is now at its path.
+    ///
+    /// # Errors
+    /// It cannot be opened.
     pub fn reopen(&mut self) -> io::Result<()> {
         match (&self.to, &self.file) {
             (Destination::File(path), Some(file)) if is_at(file, path) => Ok(()),
@@ -68,7 +74,10 @@ impl Sink {
         }
     }
 
-    /// Writes whole lines, all or as many as go in.
+    /// Writes whole lines, all or as many as fit.
+    ///
+    /// # Errors
+    /// Some lines were not written; the error says how many.
     pub fn write(&mut self, lines: &[u8]) -> Result<(), Unwritten> {
         let lost = |lines: &[u8], error| Unwritten { lines: count(lines), error };
         if lines.is_empty() {
@@ -82,11 +91,11 @@ impl Sink {
                 let (done, written) = append(file, &torn.rest);
                 if let Err(error) = written {
                     torn.rest.drain(..done);
-                    self.torn = Some(Torn { length: length(file), ..torn });
+                    self.torn = Some(TornLine { length: length(file), ..torn });
                     return Err(lost(lines, error));
                 }
             } else {
-                // It is another file by now, or another process has gone on behind it.
+                // It is another file by now, or another process has appended to it.
                 left_torn = 1;
             }
         }
@@ -102,13 +111,13 @@ impl Sink {
             let end = memchr::memchr(b'\n', behind).map_or(behind.len(), |end| end + 1);
             let (rest, after) = behind.split_at_checked(end).unwrap_or((behind, b""));
             behind = after;
-            self.torn = Some(Torn { rest: rest.to_vec(), length: length(file) });
+            self.torn = Some(TornLine { rest: rest.to_vec(), length: length(file) });
         }
         Err(Unwritten { lines: count(behind) + left_torn, error })
     }
 }
 
-/// Whether this is the file at that path. Where that cannot be told, it is.
+/// Whether this is the file at that path. `true` if that cannot be determined.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), std::fs::metadata(path)) {
         (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
@@ -117,7 +126,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// 0 for what has none.
+/// 0 for a stream, which has no length.
 fn length(file: &File) -> u64 {
     file.metadata().map_or(0, |metadata| metadata.len())
 }
@@ -126,7 +135,7 @@ fn count(lines: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', lines).map(|_| 1).sum()
 }
 
-/// How many bytes went in, and why not all.
+/// How many bytes were written, and why not all.
 fn append(file: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;
     while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
@@ -149,11 +158,11 @@ mod tests {
     fn a_file_is_appended_to_and_made_for_few_eyes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.jsonl");
-        let mut outlet = Sink::new(Destination::File(path.clone()));
-        outlet.write(b"a\n").unwrap();
+        let mut sink = Sink::new(Destination::File(path.clone()));
+        sink.write(b"a\n").unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o027, 0);
         std::fs::write(&path, "").unwrap();
-        outlet.write(b"b\n").unwrap();
+        sink.write(b"b\n").unwrap();
         Sink::new(Destination::File(path.clone())).write(b"c\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "b\nc\n");
     }
@@ -162,26 +171,26 @@ mod tests {
     fn a_file_that_was_renamed_or_deleted_is_made_anew() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.jsonl");
-        let mut outlet = Sink::new(Destination::File(path.clone()));
-        outlet.write(b"a\n").unwrap();
+        let mut sink = Sink::new(Destination::File(path.clone()));
+        sink.write(b"a\n").unwrap();
         std::fs::rename(&path, folder.path().join("old")).unwrap();
-        outlet.write(b"b\n").unwrap();
+        sink.write(b"b\n").unwrap();
         assert_eq!(std::fs::read_to_string(folder.path().join("old")).unwrap(), "a\n");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "b\n");
         std::fs::remove_file(&path).unwrap();
-        outlet.write(b"c\n").unwrap();
+        sink.write(b"c\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "c\n");
         std::fs::remove_dir_all(folder.path()).unwrap();
-        assert_eq!(outlet.write(b"d\ne\n").unwrap_err().lines, 2);
+        assert_eq!(sink.write(b"d\ne\n").unwrap_err().lines, 2);
         std::fs::create_dir(folder.path()).unwrap();
-        outlet.write(b"f\n").unwrap();
+        sink.write(b"f\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "f\n");
     }
 
     #[test]
     fn what_a_full_disk_does_not_take_is_counted() {
-        let mut outlet = Sink::new(Destination::File("/dev/full".into()));
-        let unwritten = outlet.write(b"a\nb\nc\n").unwrap_err();
+        let mut sink = Sink::new(Destination::File("/dev/full".into()));
+        let unwritten = sink.write(b"a\nb\nc\n").unwrap_err();
         assert_eq!((unwritten.lines, unwritten.error.kind()), (3, io::ErrorKind::StorageFull));
     }
 
@@ -189,15 +198,15 @@ mod tests {
     fn a_torn_line_is_ended_where_it_was_torn_and_nowhere_else() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.jsonl");
-        let torn = |length| Some(Torn { rest: b"n\n".to_vec(), length });
+        let torn = |length| Some(TornLine { rest: b"n\n".to_vec(), length });
         std::fs::write(&path, "to").unwrap();
-        let mut outlet = Sink::new(Destination::File(path.clone()));
-        outlet.torn = torn(2);
-        outlet.write(b"whole\n").unwrap();
+        let mut sink = Sink::new(Destination::File(path.clone()));
+        sink.torn = torn(2);
+        sink.write(b"whole\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "ton\nwhole\n");
         std::fs::write(&path, "").unwrap();
-        outlet.torn = torn(2);
-        assert_eq!(outlet.write(b"whole\n").unwrap_err().lines, 1);
+        sink.torn = torn(2);
+        assert_eq!(sink.write(b"whole\n").unwrap_err().lines, 1);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "whole\n");
     }
 

@@ -1,4 +1,4 @@
-//! Reads variables of the environment, and says of each that is wrong what must hold and what was found.
+//! Reads environment variables, and reports for each invalid one what must hold and what was found.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ pub struct Variables<'v> {
     wrong: Vec<String>,
 }
 
-/// One that is set.
+/// A variable that is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
     pub name: &'static str,
@@ -22,7 +22,7 @@ impl Variables<'_> {
         Variables { read, wrong: Vec::new() }
     }
 
-    /// The first of these that is set. One that is empty is not, as OpenTelemetry has it.
+    /// The first of these that is set. An empty variable counts as not set, as OpenTelemetry specifies.
     pub fn first(&mut self, names: &[&'static str]) -> Option<Variable> {
         let set = |name: &'static str| Some((name, (self.read)(name).filter(|value| !value.is_empty())?));
         let (name, value) = names.iter().copied().find_map(set)?;
@@ -35,7 +35,7 @@ impl Variables<'_> {
         }
     }
 
-    /// `must` is what holds of a right value, which `read` makes of it.
+    /// Converts a variable with `read`. `must` says what a valid value is.
     pub fn read<T>(
         &mut self,
         names: &[&'static str],
@@ -52,7 +52,7 @@ impl Variables<'_> {
         }
     }
 
-    /// A number within bounds, or `otherwise` where none is set.
+    /// A number within bounds, or `otherwise` if the variable is not set.
     pub fn number<N>(&mut self, names: &[&'static str], bounds: RangeInclusive<N>, otherwise: N) -> N
     where
         N: FromStr + PartialOrd + std::fmt::Display,
@@ -62,7 +62,7 @@ impl Variables<'_> {
         self.read(names, &must, read).map_or(otherwise, |(_, number)| number)
     }
 
-    /// The same for a length of time, which the specification has in milliseconds.
+    /// A duration, which the specification has in milliseconds.
     pub fn duration(
         &mut self,
         names: &[&'static str],
@@ -78,12 +78,15 @@ impl Variables<'_> {
         self.wrong.push(format!("{}: {must}, is `{}`", found.name, found.text));
     }
 
-    /// For what must not be shown: it may be a password.
+    /// For a value that must not be shown, because it may contain a password.
     pub fn add_secret(&mut self, found: &Variable, must: &str) {
         self.wrong.push(format!("{}: {must}", found.name));
     }
 
-    /// A line for each that was wrong.
+    /// Returns `value`.
+    ///
+    /// # Errors
+    /// Some variables were invalid; there is a line for each.
     pub fn done<T>(self, value: T) -> Result<T, String> {
         if self.wrong.is_empty() { Ok(value) } else { Err(self.wrong.join("\n")) }
     }

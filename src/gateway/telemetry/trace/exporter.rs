@@ -1,6 +1,6 @@
-//! Tells what becomes of batches of spans: how many were sent, and when that begins to fail and when it works again.
+//! Counts what becomes of batches of spans, and logs when sending begins to fail and when it works again.
 //!
-//! An attempt that fails may be followed by one that does not, so only the outcome of a whole batch counts.
+//! A failed attempt may be followed by one that succeeds, so only the outcome of a whole batch counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use super::settings::Settings;
 pub struct Exporter {
     otlp: opentelemetry_otlp::SpanExporter,
     failure: Failure,
-    /// Whether the last batch was not taken.
+    /// Whether the last batch was not accepted.
     away: AtomicBool,
     /// Spans in the queue.
     waiting: Arc<AtomicUsize>,
@@ -51,13 +51,14 @@ impl Exporter {
         Ok(Exporter { otlp, failure, away: AtomicBool::new(false), waiting, sent, lost })
     }
 
-    /// Once for all that fail until one succeeds: a batch goes out every few seconds, for as long as a collector is away.
-    fn tell(&self, outcome: &OTelSdkResult) {
+    /// Logs the first failure, and then the next success: a batch is sent every few seconds, however long a collector
+    /// is away.
+    fn log(&self, outcome: &OTelSdkResult) {
         let failure = self.failure.take();
         match outcome {
             Ok(()) if self.away.swap(false, Ordering::Relaxed) => log::info!("traces are sent again"),
             Err(error) if !self.away.swap(true, Ordering::Relaxed) => {
-                // Without an attempt there is only what the SDK says.
+                // If there was no attempt, there is only the error of the SDK.
                 let error = failure.unwrap_or_else(|| error.to_string());
                 log::warn!(error; "traces not sent");
             }
@@ -71,7 +72,7 @@ impl SpanExporter for Exporter {
         let spans = batch.len();
         self.waiting.fetch_sub(spans, Ordering::AcqRel);
         let outcome = self.otlp.export(batch).await;
-        self.tell(&outcome);
+        self.log(&outcome);
         let counter = if outcome.is_ok() { &self.sent } else { &self.lost };
         counter.increment(u64::try_from(spans).unwrap_or(u64::MAX));
         outcome
@@ -82,7 +83,7 @@ impl SpanExporter for Exporter {
     }
 }
 
-/// Who we are: by the environment, and otherwise by our name.
+/// The name of this service: as the environment says, or `tollgate`.
 fn resource(settings: &Settings) -> Resource {
     let named = Resource::builder();
     let named = match settings.service {

@@ -1,7 +1,7 @@
-//! Posts spans to the collector, and keeps why it did not take them.
+//! Posts spans to the collector, and keeps the reason of the last failure.
 //!
-//! It blocks, on the thread of the queue alone. No connection is kept: one that the collector has closed meanwhile would
-//! lose a batch, and a batch every few seconds is no load.
+//! It blocks, and only on the thread of the queue. Connections are not kept: one that the collector has closed
+//! meanwhile would lose a batch, and a connection every few seconds is no load.
 
 use std::fmt;
 use std::io::Read;
@@ -19,7 +19,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider};
 use super::settings::Settings;
 use crate::base::tls::system_roots;
 
-/// Of what a collector answers, which is nearly nothing.
+/// The most bytes read of a collector's response, which is nearly empty.
 const LARGEST: u64 = 64 << 10;
 
 pub struct SpanClient {
@@ -27,7 +27,7 @@ pub struct SpanClient {
     failure: Failure,
 }
 
-/// Why the last attempt failed, in words: what the SDK tells of it is less.
+/// Why the last attempt failed. The SDK reports less.
 #[derive(Clone, Debug, Default)]
 pub struct Failure(Arc<Mutex<Option<String>>>);
 
@@ -49,7 +49,7 @@ impl SpanClient {
             .tls_config(tls(settings)?)
             .timeout_global(Some(settings.timeout))
             .max_idle_connections(0)
-            // A redirect leads to a place that nobody named.
+            // A redirect would lead to an address that nobody configured.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .http_status_as_error(false)

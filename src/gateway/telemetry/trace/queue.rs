@@ -1,7 +1,7 @@
-//! Holds spans until they are sent, as many as fit: who adds one never waits, and what does not fit is counted.
+//! Holds spans until they are sent, in bounded memory: adding one never blocks, and what does not fit is counted.
 //!
-//! The SDK's queue and its thread do the work. It does not tell when it drops a span, so none is given to it for which
-//! there may be no room.
+//! The SDK's queue and its thread do the work. The SDK does not report a span that it drops, so it is given only spans
+//! for which there is room.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// `waiting` counts down in the exporter, when spans leave the queue.
+    /// The exporter decrements `waiting` when spans leave the queue.
     pub fn new(settings: &Settings, exporter: Exporter, waiting: Arc<AtomicUsize>, full: Counter) -> Queue {
         let config = BatchConfigBuilder::default()
             .with_max_queue_size(settings.queue)
@@ -41,19 +41,19 @@ impl Queue {
         self.processor.on_end(span);
     }
 
-    /// How many have not been taken out of it.
+    /// How many spans are in the queue.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Sends what waits, and blocks until that is done or has failed.
+    /// Sends the queued spans, and blocks until that is done or has failed.
     pub fn flush(&self) {
-        // It has been counted, and told.
+        // The exporter has counted and logged a failure.
         let _ = self.processor.force_flush();
     }
 
-    /// The same, and nothing after it; whether it came to an end in time.
-    pub fn finish(&self, patience: Duration) -> bool {
-        self.processor.shutdown_with_timeout(patience).is_ok()
+    /// Sends the queued spans and accepts no more. Returns whether that was done in time.
+    pub fn finish(&self, timeout: Duration) -> bool {
+        self.processor.shutdown_with_timeout(timeout).is_ok()
     }
 }

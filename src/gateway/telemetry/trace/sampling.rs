@@ -1,7 +1,7 @@
-//! Chooses which requests are traced, before anything is done for one that is not.
+//! Chooses which requests are traced, before any work is done for one that is not.
 //!
-//! A client can set the flag of its `traceparent`, and choose a trace's number so that any ratio takes it. So what is
-//! traced for a number that came from outside is bounded per second, unless everything is traced anyway.
+//! A client can set the sampled flag of its `traceparent`, and choose a trace id that passes any ratio. So the number
+//! of traces per second with an id from outside is bounded, unless everything is traced anyway.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,33 +11,33 @@ use opentelemetry::TraceId;
 use opentelemetry::trace::SpanKind;
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample};
 
-use super::traceparent::{Parent, Sampled};
+use super::traceparent::{Parent, SampledFlag};
 use crate::base::time::Timestamp;
 
-/// What decides for a request that has a caller.
+/// What decides about a request that has a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
-    /// What the caller does.
+    /// The caller's sampled flag.
     Caller,
-    /// The same as for one that has none.
+    /// The same as for a request without a caller.
     Own,
 }
 
-/// As the environment says it.
+/// As the environment says.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct SamplingSettings {
     pub basis: Basis,
-    /// Of those that have no caller, 0 to 1.
+    /// Of requests without a caller, 0 to 1.
     pub ratio: f64,
-    /// The most traces a second that are begun for a number that came from outside.
+    /// How many traces per second may begin with an id from outside.
     pub from_clients: u32,
 }
 
 #[derive(Debug)]
 pub struct Sampling {
-    settings: Settings,
+    settings: SamplingSettings,
     own: Sampler,
-    /// Of those that came from outside: the second, and how many have been taken over in it.
+    /// Traces with an id from outside: the current second, and how many have begun in it.
     taken_over: AtomicU64,
 }
 
@@ -48,23 +48,23 @@ pub struct Beginning {
     pub parent: Option<u64>,
 }
 
-/// Bits of the count beside a second.
+/// How many low bits hold the count; the others hold the second.
 const COUNT: u32 = 24;
-pub const MOST_FROM_CLIENTS: u32 = (1 << COUNT) - 1;
+pub const MAX_FROM_CLIENTS: u32 = (1 << COUNT) - 1;
 
 impl Sampling {
-    pub fn new(settings: Settings) -> Sampling {
+    pub fn new(settings: SamplingSettings) -> Sampling {
         Sampling { settings, own: Sampler::TraceIdRatioBased(settings.ratio), taken_over: AtomicU64::new(0) }
     }
 
-    /// `declined` counts those that were not taken over for there being too many.
+    /// `declined` counts the requests that were not traced because there were too many.
     pub fn begin(&self, headers: &HeaderMap, now: Timestamp, declined: &Counter) -> Option<Beginning> {
         let Some(parent) = Parent::of(headers) else {
             let trace = random();
             return self.takes(trace).then_some(Beginning { trace, parent: None });
         };
         let wanted = match self.settings.basis {
-            Basis::Caller => parent.sampling == Sampled::Yes,
+            Basis::Caller => parent.sampling == SampledFlag::Yes,
             Basis::Own => self.takes(parent.trace),
         };
         if !wanted {
@@ -84,23 +84,23 @@ impl Sampling {
     }
 
     fn has_room(&self, now: Timestamp) -> bool {
-        let (second, most) = (now.0 / 1_000_000, u64::from(self.settings.from_clients.min(MOST_FROM_CLIENTS)));
+        let (second, most) = (now.0 / 1_000_000, u64::from(self.settings.from_clients.min(MAX_FROM_CLIENTS)));
         let next = |before: u64| {
-            // A request may be counted after one that came later: what has begun does not begin again.
+            // A request may be counted after one that arrived later: a second that is over does not begin again.
             let current = second.max(before >> COUNT);
-            let count = if before >> COUNT == current { before & u64::from(MOST_FROM_CLIENTS) } else { 0 };
+            let count = if before >> COUNT == current { before & u64::from(MAX_FROM_CLIENTS) } else { 0 };
             (count < most).then_some((current << COUNT) | (count + 1))
         };
         self.taken_over.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
     }
 }
 
-/// A number that is not 0, which stands for none.
+/// A random id. 0 is not a valid one.
 fn random() -> u128 {
     fastrand::u128(..).max(1)
 }
 
-/// The same for a span.
+/// A random id of a span.
 pub fn random_span() -> u64 {
     fastrand::u64(..).max(1)
 }
@@ -111,7 +111,7 @@ mod tests {
     use http::HeaderValue;
 
     fn sampling(basis: Basis, ratio: f64, from_clients: u32) -> Sampling {
-        Sampling::new(Settings { basis, ratio, from_clients })
+        Sampling::new(SamplingSettings { basis, ratio, from_clients })
     }
 
     fn caller(trace: u128, flags: u8) -> HeaderMap {

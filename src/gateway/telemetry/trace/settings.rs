@@ -1,7 +1,7 @@
-//! Reads what the environment asks for: the variables that OpenTelemetry names, and one of ours.
+//! Reads the settings of traces from the environment: the variables that OpenTelemetry defines, and one of ours.
 //!
-//! The SDK passes over what it cannot read, and then traces something else than was wanted. So each variable is checked
-//! here first, and a wrong one is a reason not to start.
+//! The SDK ignores what it cannot read, and then traces something else than was wanted. So every variable is checked
+//! here first, and the gateway does not start with an invalid one.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -12,32 +12,31 @@ use http::{HeaderName, Uri};
 
 use super::endpoint::ENDPOINTS;
 use super::env::{Variable, Variables};
-use super::sampling;
-use super::sampling::{Basis, MOST_FROM_CLIENTS};
+use super::sampling::{Basis, MAX_FROM_CLIENTS, SamplingSettings};
 
-/// Of those that have no caller, where nothing is said of it: a gateway sees every request there is.
+/// The default share of requests without a caller: a gateway sees every request there is.
 const RATIO: f64 = 0.01;
 const FROM_CLIENTS: u32 = 100;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const DELAY: Duration = Duration::from_secs(5);
 const TIMES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
 
-/// What is to be traced, and where that goes.
+/// What is traced, and where spans are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     pub endpoint: String,
     pub timeout: Duration,
-    /// Who is trusted to vouch for the collector; none: whom the machine trusts.
+    /// The certificate authorities for the collector; `None`: those of the operating system.
     pub authorities: Option<PathBuf>,
-    pub sampling: sampling::Settings,
+    pub sampling: SamplingSettings,
     pub queue: usize,
     pub batch: usize,
     pub delay: Duration,
-    /// None: somebody has named us.
+    /// `None`: the environment names the service.
     pub service: Option<&'static str>,
 }
 
-/// What the environment asks for; none: no traces.
+/// What the environment asks for; with `None` inside, no traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSettings(pub Option<Settings>);
 
@@ -49,7 +48,7 @@ impl TraceSettings {
 
 fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, String> {
     let mut variables = Variables::new(variable);
-    // What others are told by the same environment is not ours to judge.
+    // Without an endpoint the variables are meant for other programs, and are not checked.
     let Some(endpoint) = variables.first(&ENDPOINTS) else { return variables.done(None) };
     let disabled = variables.read(&["OTEL_SDK_DISABLED"], "must be true or false", boolean);
     let exporter = variables.read(&["OTEL_TRACES_EXPORTER"], "must be otlp or none", |text| match text {
@@ -64,7 +63,7 @@ fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>,
     let must = "must be a URL with http or https and a host, and no user in it";
     match is_collector(&endpoint.text) {
         true => {}
-        // Behind a user stands a password.
+        // The user part of a URL includes a password.
         false if endpoint.text.contains('@') => variables.add_secret(&endpoint, must),
         false => variables.add(&endpoint, must),
     }
@@ -87,7 +86,7 @@ fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>,
     let timeouts = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
     let timeout = variables.duration(&timeouts, TIMES, TIMEOUT);
     let delay = variables.duration(&["OTEL_BSP_SCHEDULE_DELAY"], TIMES, DELAY);
-    // Looked at only to say that it is wrong: a call is bounded by the timeout above.
+    // Checked but not used: a call is bounded by the timeout above.
     variables.duration(&["OTEL_BSP_EXPORT_TIMEOUT"], TIMES, TIMEOUT);
     let queue = variables.number(&["OTEL_BSP_MAX_QUEUE_SIZE"], 1..=1_000_000, 2_048);
     let batch = variables.number(&["OTEL_BSP_MAX_EXPORT_BATCH_SIZE"], 1..=queue, queue.min(512));
@@ -104,7 +103,7 @@ fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>,
     }))
 }
 
-fn sampling(variables: &mut Variables<'_>) -> sampling::Settings {
+fn sampling(variables: &mut Variables<'_>) -> SamplingSettings {
     let must = "must be always_on, always_off, traceidratio, or one of these behind parentbased_";
     let chosen = variables.read(&["OTEL_TRACES_SAMPLER"], must, |text| {
         let (basis, own) = match text.strip_prefix("parentbased_") {
@@ -127,15 +126,15 @@ fn sampling(variables: &mut Variables<'_>) -> sampling::Settings {
         Some(ratio) => ratio,
         None => variables.number(&["OTEL_TRACES_SAMPLER_ARG"], 0.0..=1.0, otherwise),
     };
-    let from_clients = variables.number(&["TOLLGATE_TRACES_FROM_CLIENTS"], 0..=MOST_FROM_CLIENTS, FROM_CLIENTS);
-    sampling::Settings { basis, ratio, from_clients }
+    let from_clients = variables.number(&["TOLLGATE_TRACES_FROM_CLIENTS"], 0..=MAX_FROM_CLIENTS, FROM_CLIENTS);
+    SamplingSettings { basis, ratio, from_clients }
 }
 
 fn boolean(text: &str) -> Option<bool> {
     text.to_ascii_lowercase().parse().ok()
 }
 
-/// The second of the names is that of all signals, to which the path of this one is added.
+/// The second variable is for all signals, and the path of traces is added to it.
 fn whole(endpoint: &Variable) -> String {
     match endpoint.name == ENDPOINTS[0] {
         true => endpoint.text.clone(),
@@ -150,7 +149,7 @@ fn is_collector(text: &str) -> bool {
     schemed && plain && uri.host().is_some_and(|host| !host.is_empty())
 }
 
-/// None stands for what is no pair. A comma behind the last is no mistake.
+/// `None` stands for an entry without `=`. A trailing comma is allowed.
 fn pairs(text: &str) -> impl Iterator<Item = Option<(&str, &str)>> {
     text.split_terminator(',').map(|entry| entry.split_once('=').map(|(name, value)| (name.trim(), value.trim())))
 }
@@ -183,11 +182,11 @@ mod tests {
     #[test]
     fn where_nothing_is_said_a_hundredth_is_traced_and_so_many_for_clients() {
         let plain = named(&[]);
-        let sampling = sampling::Settings { basis: Basis::Caller, ratio: 0.01, from_clients: 100 };
+        let sampling = SamplingSettings { basis: Basis::Caller, ratio: 0.01, from_clients: 100 };
         assert_eq!(plain.sampling, sampling);
         assert_eq!((plain.timeout, plain.delay), (Duration::from_secs(10), Duration::from_secs(5)));
         assert_eq!((plain.queue, plain.batch, plain.service), (2048, 512, Some("tollgate")));
-        // A small queue has smaller batches, unless somebody says so.
+        // A small queue has smaller batches, unless the environment says otherwise.
         assert_eq!(named(&[("OTEL_BSP_MAX_QUEUE_SIZE", "100")]).batch, 100);
     }
 

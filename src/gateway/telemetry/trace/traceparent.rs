@@ -1,7 +1,7 @@
-//! Reads who called, and writes who calls: the field `traceparent` (W3C Trace Context, section 3.2).
+//! Reads and writes the field `traceparent` (W3C Trace Context, section 3.2).
 //!
-//! Read here and not by the SDK's propagator: that allocates, for every request that has the field, also where nothing
-//! is traced.
+//! It is not read by the SDK's propagator, which allocates for every request that has the field, even where nothing is
+//! traced.
 
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
@@ -10,27 +10,27 @@ use std::ops::Range;
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// The span of another program from which a request came.
+/// The span of another program that sent a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
     pub trace: u128,
     pub span: u64,
-    pub sampling: Sampled,
+    pub sampling: SampledFlag,
 }
 
-/// Whether that program keeps its part of the trace.
+/// Whether that program records its part of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sampled {
+pub enum SampledFlag {
     Yes,
     No,
 }
 
 impl Parent {
-    /// None also where what was sent is none: then the request has no caller that we know of.
+    /// `None` also if the field is invalid: then the request has no known caller.
     pub fn of(headers: &HeaderMap) -> Option<Parent> {
         let mut lines = headers.get_all(&TRACEPARENT).iter();
         let line = lines.next()?;
-        // Two of them name two callers.
+        // Two fields name two callers.
         if lines.next().is_some() { None } else { parse(line.as_bytes()) }
     }
 }
@@ -40,7 +40,7 @@ fn parse(text: &[u8]) -> Option<Parent> {
     let part = |places: Range<usize>| known.get(places).and_then(hexadecimal);
     let dashes = [2, 35, 52].into_iter().all(|place| known.get(place) == Some(&b'-'));
     let version = part(0..2)?;
-    // A later version may go on behind another dash; 255 is none.
+    // A later version may continue after another dash; 255 is invalid.
     let whole = match version {
         0 => rest.is_empty(),
         255 => false,
@@ -51,11 +51,11 @@ fn parse(text: &[u8]) -> Option<Parent> {
     }
     let trace = part(3..35).filter(|trace| *trace != 0)?;
     let span = part(36..52).and_then(|span| u64::try_from(span).ok()).filter(|span| *span != 0)?;
-    let sampling = if part(53..55)? & 1 == 1 { Sampled::Yes } else { Sampled::No };
+    let sampling = if part(53..55)? & 1 == 1 { SampledFlag::Yes } else { SampledFlag::No };
     Some(Parent { trace, span, sampling })
 }
 
-/// Of digits in lower case alone, 32 at most.
+/// Parses at most 32 digits, in lower case only.
 fn hexadecimal(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |number, digit| {
         let digit = match digit {
@@ -67,8 +67,8 @@ fn hexadecimal(digits: &[u8]) -> Option<u128> {
     })
 }
 
-/// Makes us the caller of whoever gets these fields, in a trace that is kept. `known` is who called us: without one, what
-/// else was said of a trace belongs to none.
+/// Makes our span the parent of the next one, in a trace that is recorded. `known` is our own parent: without one,
+/// `tracestate` belongs to no known trace and is removed.
 pub fn write(headers: &mut HeaderMap, trace: u128, span: u64, known: Option<u64>) {
     let Ok(value) = HeaderValue::try_from(format!("00-{trace:032x}-{span:016x}-01")) else { return };
     headers.insert(TRACEPARENT, value);
@@ -91,13 +91,14 @@ mod tests {
     fn a_caller_is_read_and_whatever_is_none_is_none() {
         let parent = Parent::of(&sent(&[GOOD])).unwrap();
         assert_eq!((parent.trace, parent.span), (0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, 0xb7ad_6b71_6920_3331));
-        assert_eq!(parent.sampling, Sampled::Yes);
-        for (flags, sampling) in [("00", Sampled::No), ("02", Sampled::No), ("03", Sampled::Yes), ("ff", Sampled::Yes)]
+        assert_eq!(parent.sampling, SampledFlag::Yes);
+        for (flags, sampling) in
+            [("00", SampledFlag::No), ("02", SampledFlag::No), ("03", SampledFlag::Yes), ("ff", SampledFlag::Yes)]
         {
             let line = format!("{}{flags}", GOOD.get(..53).unwrap());
             assert_eq!(Parent::of(&sent(&[&line])).unwrap().sampling, sampling, "{line}");
         }
-        // Of a later version what is known of this one counts.
+        // Of a later version, the part that this version knows counts.
         for later in [GOOD.replacen("00", "01", 1), GOOD.replacen("00", "cc", 1) + "-more"] {
             assert_eq!(Parent::of(&sent(&[&later])), Some(parent), "{later}");
         }
@@ -131,7 +132,7 @@ mod tests {
             let mut headers = sent(&[GOOD, GOOD]);
             headers.insert(TRACESTATE, state.clone());
             write(&mut headers, 0xab, 0xcd, known);
-            assert_eq!(Parent::of(&headers), Some(Parent { trace: 0xab, span: 0xcd, sampling: Sampled::Yes }));
+            assert_eq!(Parent::of(&headers), Some(Parent { trace: 0xab, span: 0xcd, sampling: SampledFlag::Yes }));
             assert_eq!(headers.get(TRACESTATE), known.map(|_| &state));
         }
     }

@@ -1,4 +1,4 @@
-//! Holds what the tracing of all requests shares: the sampling, the queue of spans and the counters.
+//! Holds what the traces of all requests share: the sampling, the queue of spans and the counters.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -24,10 +24,10 @@ use crate::store::Event;
 
 /// The tracer of a process; with `None` inside, no collector is configured.
 #[derive(Clone, Debug)]
-pub struct Tracer(Option<Arc<Tracing>>);
+pub struct Tracer(Option<Arc<TracerInner>>);
 
 #[derive(Debug)]
-struct Tracing {
+struct TracerInner {
     sampling: Sampling,
     queue: Queue,
     declined: Counter,
@@ -49,7 +49,7 @@ impl Tracer {
         let collector = settings.endpoint.split('?').next().unwrap_or_default();
         let sampling = settings.sampling;
         log::info!(collector, ratio = sampling.ratio, from_clients = sampling.from_clients; "requests are traced");
-        Ok(Tracer(Some(Arc::new(Tracing {
+        Ok(Tracer(Some(Arc::new(TracerInner {
             sampling: Sampling::new(sampling),
             queue: Queue::new(&settings, exporter, waiting, dropped("queue_full")),
             declined: registry.counter("tollgate_traces_declined_total", &[]),
@@ -61,8 +61,8 @@ impl Tracer {
 
     /// Chooses whether to trace a request that arrived at this moment.
     pub fn begin(&self, headers: &HeaderMap, at: Timestamp) -> RequestTrace {
-        let Some(tracing) = &self.0 else { return RequestTrace::NONE };
-        let beginning = tracing.sampling.begin(headers, at, &tracing.declined);
+        let Some(inner) = &self.0 else { return RequestTrace::NONE };
+        let beginning = inner.sampling.begin(headers, at, &inner.declined);
         beginning.map_or(RequestTrace::NONE, RequestTrace::new)
     }
 
@@ -83,32 +83,32 @@ impl Tracer {
 
     /// Sends the span of a store call that served a traced request.
     pub fn store_event(&self, event: &Event) {
-        let (Some(tracing), Event::CallEnded(called)) = (&self.0, event) else { return };
+        let (Some(inner), Event::CallEnded(called)) = (&self.0, event) else { return };
         if !called.span_links.decisions.is_empty()
-            && let Some(server) = &tracing.server
+            && let Some(server) = &inner.server
         {
-            self.add(|scope| server.span(called, tracing.clock.wall(), scope));
+            self.add(|scope| server.span(called, inner.clock.wall(), scope));
         }
     }
 
     fn add(&self, span: impl FnOnce(InstrumentationScope) -> SpanData) {
-        if let Some(tracing) = &self.0 {
-            tracing.queue.add(span(tracing.scope.clone()));
+        if let Some(inner) = &self.0 {
+            inner.queue.add(span(inner.scope.clone()));
         }
     }
 
     /// Starts to send the spans in the queue, and does not wait: the process will exit soon.
     pub fn flush_soon(&self) {
-        if let Some(tracing) = self.0.clone() {
-            tokio::task::spawn_blocking(move || tracing.queue.flush());
+        if let Some(inner) = self.0.clone() {
+            tokio::task::spawn_blocking(move || inner.queue.flush());
         }
     }
 
     /// Sends the spans in the queue, and waits for that as long as `timeout`. To be called last.
     pub async fn finish(&self, timeout: Duration) {
-        let Some(tracing) = self.0.clone() else { return };
-        let spans = tracing.queue.waiting();
-        let done = tokio::task::spawn_blocking(move || tracing.queue.finish(timeout));
+        let Some(inner) = self.0.clone() else { return };
+        let spans = inner.queue.waiting();
+        let done = tokio::task::spawn_blocking(move || inner.queue.finish(timeout));
         if !done.await.unwrap_or(false) {
             log::warn!(spans; "traces not all sent");
         }
