@@ -3,7 +3,7 @@
 use super::location::Location;
 use crate::config::settings::Config;
 use crate::config::tree::Node;
-use crate::limit::rule::{Condition, Mode, Policy, Rule};
+use crate::limit::rule::{Condition, Limit, Mode, Policy, Rule};
 
 /// A file without a problem.
 #[derive(Debug)]
@@ -49,7 +49,15 @@ impl<'f> File<'f> {
     }
 }
 
-impl LocatedRule<'_> {
+impl<'f> LocatedRule<'f> {
+    /// The location of the numbers of one of its limits.
+    pub fn numbers(&self, limit: &Limit) -> Location<'f> {
+        match &*limit.name {
+            "" => self.location.key("algorithm_config"),
+            name => self.location.key("limits").key(name),
+        }
+    }
+
     /// Whether neither the rule nor its policy is a shadow.
     pub fn is_enforced(&self) -> bool {
         self.policy.mode == Mode::Enforce && self.rule.mode == Mode::Enforce

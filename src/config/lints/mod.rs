@@ -1,22 +1,22 @@
-//! Lints: find what is valid but unwise in a file, such as limits that a client can evade and rules without effect.
+//! Finds what is valid but unwise in a file, such as limits that a client can evade and rules without effect.
 //!
 //! A lint is a name and a function, in [`LINTS`]; docs/warnings.md explains each. Lints examine files without problems, and
 //! report only what is certain: a wrong warning teaches people to ignore the right ones.
 
 mod access;
+mod client_chosen_cost;
 mod constraints;
-mod cost;
+mod double_first_period;
 mod example;
-mod expired;
+mod expired_rule;
 mod file;
-mod impossible;
-mod keys;
+mod impossible_value;
 mod location;
-mod open;
-mod order;
+mod open_policy;
 mod proxies;
-mod quota;
+mod rule_order;
 mod texts;
+mod unverified_key;
 
 use super::settings::Config;
 use super::tree::Node;
@@ -28,14 +28,14 @@ type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
 pub const LINTS: [(&str, Lint); 12] = [
-    ("unverified_key", keys::unverified_key),
-    ("open_policy", open::open_policy),
-    ("unreachable_rule", order::unreachable_rule),
-    ("late_deny", order::late_deny),
-    ("impossible_value", impossible::impossible_value),
-    ("client_chosen_cost", cost::client_chosen_cost),
-    ("double_first_period", quota::double_first_period),
-    ("expired_rule", expired::expired_rule),
+    ("unverified_key", unverified_key::unverified_key),
+    ("open_policy", open_policy::open_policy),
+    ("unreachable_rule", rule_order::unreachable_rule),
+    ("late_deny", rule_order::late_deny),
+    ("impossible_value", impossible_value::impossible_value),
+    ("client_chosen_cost", client_chosen_cost::client_chosen_cost),
+    ("double_first_period", double_first_period::double_first_period),
+    ("expired_rule", expired_rule::expired_rule),
     ("public_admin", access::public_admin),
     ("trust_everyone", proxies::trust_everyone),
     ("exempt_proxy", proxies::exempt_proxy),

@@ -1,8 +1,8 @@
 //! Finds costs that the client names itself, without the bounds that would prevent abuse.
 
 use super::file::File;
-use super::location::{Finding, Location};
-use crate::limit::rule::{Action, Limit, Price};
+use super::location::Finding;
+use crate::limit::rule::{Action, Price};
 
 /// A request may claim to cost next to nothing, or a whole bucket.
 pub fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
@@ -10,7 +10,7 @@ pub fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
     for located in file.rules().filter(|located| located.is_enforced()) {
         let Action::Charge(limits) = &located.rule.action else { continue };
         for limit in limits {
-            let location = numbers(&located.location, limit);
+            let location = located.numbers(limit);
             let Price::Asked { attribute, default, min, max } = &limit.price else { continue };
             if min < default {
                 let what = format!("with {attribute} a request pays as little as {min}, and {default} without it");
@@ -27,12 +27,4 @@ pub fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
         }
     }
     found
-}
-
-/// The location of the numbers of a limit.
-pub fn numbers<'t>(rule: &Location<'t>, limit: &Limit) -> Location<'t> {
-    match &*limit.name {
-        "" => rule.key("algorithm_config"),
-        name => rule.key("limits").key(name),
-    }
 }

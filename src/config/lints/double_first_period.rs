@@ -1,6 +1,5 @@
 //! Finds token buckets that are mistaken for a quota.
 
-use super::cost::numbers;
 use super::file::File;
 use super::location::Finding;
 use crate::base::time::Micros;
@@ -18,7 +17,7 @@ pub fn double_first_period(file: &File<'_>) -> Vec<Finding> {
         let Action::Charge(limits) = &located.rule.action else { return Vec::new() };
         let doubled = |limit: &Limit| {
             let Algorithm::TokenBucket(bucket) = limit.algorithm;
-            let location = numbers(&located.location, limit).key("rate");
+            let location = located.numbers(limit).key("rate");
             let rate =
                 parse_rate(location.text()?).filter(|rate| rate.period >= QUOTA && bucket.burst() >= rate.amount)?;
             let most = bucket.burst().whole().saturating_add(rate.amount.whole());
