@@ -1,4 +1,4 @@
-//! Upstreams that answer before they were asked all, speak out of turn, or do not take what they are sent.
+//! Upstreams that respond before they have read the request, send unsolicited responses, or do not read what they are sent.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,17 +9,17 @@ use socket2::{Domain, Socket, Type};
 
 use crate::support::{Gateway, Upstream, now};
 
-/// The request lines that came.
+/// The request lines that arrived.
 type Lines = Arc<Mutex<Vec<String>>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
+enum AfterResponse {
     Closes,
-    Goes,
+    Continues,
 }
 
-/// Answers `ok` to each head at once, and reads its body only then.
-fn hasty(then: Then) -> (SocketAddr, Lines) {
+/// Responds `ok` to each head at once, and reads its body only then.
+fn early_upstream(then: AfterResponse) -> (SocketAddr, Lines) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, lines) = (listener.local_addr().unwrap(), Lines::default());
     let all = Arc::clone(&lines);
@@ -32,7 +32,7 @@ fn hasty(then: Then) -> (SocketAddr, Lines) {
     (address, lines)
 }
 
-fn serve(mut stream: TcpStream, then: Then, lines: &Lines) {
+fn serve(mut stream: TcpStream, then: AfterResponse, lines: &Lines) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     loop {
         let mut head = String::new();
@@ -43,7 +43,7 @@ fn serve(mut stream: TcpStream, then: Then, lines: &Lines) {
         }
         lines.lock().unwrap().push(head.lines().next().unwrap().to_owned());
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-        if then == Then::Closes {
+        if then == AfterResponse::Closes {
             let _ = stream.shutdown(Shutdown::Write);
         }
         let length = head.to_ascii_lowercase();
@@ -56,17 +56,17 @@ fn serve(mut stream: TcpStream, then: Then, lines: &Lines) {
 }
 
 #[test]
-fn the_rest_of_a_body_that_was_answered_early_is_never_a_request() {
+fn the_rest_of_a_body_with_an_early_response_is_never_a_request() {
     let smuggled = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n".repeat(140);
     let body = &smuggled[..4900];
-    for then in [Then::Closes, Then::Goes] {
-        let (address, lines) = hasty(then);
+    for then in [AfterResponse::Closes, AfterResponse::Continues] {
+        let (address, lines) = early_upstream(then);
         let gateway = Gateway::start_for(&format!("http://{address}"), "upstream_timeouts: {read: 2s, write: 2s}");
         let mut client = gateway.client();
         client.write(&format!("POST /first HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n{}", "x".repeat(100)));
         let early = client.response("POST").unwrap();
         assert_eq!((early.status, &*early.body), (200, "ok"), "{then:?}");
-        // It may be closed by now, and what is written refused.
+        // The connection may be closed by now, and the write fail.
         let _ = client.write_bytes(body);
         let _ = client.write_bytes(b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n");
         if let Ok(next) = client.response("GET") {
@@ -74,17 +74,17 @@ fn the_rest_of_a_body_that_was_answered_early_is_never_a_request() {
         }
         assert_eq!(gateway.client().get("/other", &[]).body, "ok", "{then:?}");
         let lines = lines.lock().unwrap();
-        let asked = ["POST /first HTTP/1.1", "GET /next HTTP/1.1", "GET /other HTTP/1.1"];
-        assert!(lines.iter().all(|line| asked.contains(&&**line)), "{then:?}: {lines:?}");
+        let sent = ["POST /first HTTP/1.1", "GET /next HTTP/1.1", "GET /other HTTP/1.1"];
+        assert!(lines.iter().all(|line| sent.contains(&&**line)), "{then:?}: {lines:?}");
         assert_eq!(
             (lines.first().map(String::as_str), lines.last().map(String::as_str)),
-            (Some(asked[0]), Some(asked[2]))
+            (Some(sent[0]), Some(sent[2]))
         );
     }
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_is_nobodys() {
+fn an_unsolicited_response_reaches_no_client() {
     let (sent, second) = mpsc::channel();
     let upstream = Upstream::answering(move |seen, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood");
@@ -98,7 +98,7 @@ fn an_answer_that_nobody_asked_for_is_nobodys() {
     for _ in 0..5 {
         let mut client = gateway.client();
         assert_eq!(client.get("/twice", &[]).body, "good");
-        // The connection is idle when the second comes.
+        // The connection is idle when the second response arrives.
         second.recv().unwrap();
         let next = client.get("/good", &[]);
         assert_eq!((next.status, &*next.body, next.field("x-smuggled")), (200, "good", None));
@@ -106,8 +106,8 @@ fn an_answer_that_nobody_asked_for_is_nobodys() {
 }
 
 #[test]
-fn an_upstream_that_does_not_take_connections_is_a_504() {
-    // Room for one that is not accepted, and it is taken.
+fn an_upstream_that_accepts_no_connection_is_a_504() {
+    // The backlog has room for one connection, and it is used up.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     socket.listen(0).unwrap();
@@ -124,7 +124,7 @@ fn an_upstream_that_does_not_take_connections_is_a_504() {
 }
 
 #[test]
-fn an_upstream_that_takes_no_body_is_a_504() {
+fn an_upstream_that_reads_no_body_is_a_504() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let holding = std::thread::spawn(move || {
@@ -136,7 +136,7 @@ fn an_upstream_that_takes_no_body_is_a_504() {
     let mut client = gateway.client();
     let start = now();
     client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50000000\r\n\r\n");
-    // More than the kernel takes on its way. It ends where the gateway takes no more.
+    // More than the kernel buffers. Writing ends where the gateway reads no more.
     let _ = client.write_bytes(&vec![b'x'; 50_000_000]);
     assert_eq!(client.response("POST").unwrap().status, 504);
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());

@@ -1,4 +1,4 @@
-//! Files run out, and come back: nothing spins, nothing ends, and who comes then is served.
+//! Files run out and become free again: nothing spins or ends, and clients that connect then are served.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::support::{Gateway, Upstream, eventually, now};
 
-/// Opens so many connections, on which nothing is said.
+/// Opens this many connections, and sends nothing on them.
 fn open(address: SocketAddr, number: usize) -> Vec<TcpStream> {
     (0..number).map(|_| TcpStream::connect(address).unwrap()).collect()
 }
 
-/// Whether this goes on without much to compute.
+/// Asserts that the gateway uses little CPU for a second.
 #[track_caller]
-fn rests(gateway: &Gateway) {
+fn check_idle(gateway: &Gateway) {
     let (start, before) = (now(), gateway.computed());
     std::thread::sleep(Duration::from_secs(1));
     let took = gateway.computed() - before;
@@ -21,55 +21,55 @@ fn rests(gateway: &Gateway) {
 }
 
 #[test]
-fn more_connections_than_files_are_cut_to_what_there_is_room_for() {
+fn the_open_file_limit_bounds_the_connections() {
     let upstream = Upstream::start();
     let limits = "limits: {connections: 1000, idle_timeout: 60s}";
     let gateway = Gateway::start_after(&upstream, limits, "ulimit -n 256");
-    let said = "WARN open files limit the connections wanted=1000 connections=72";
-    assert!(gateway.errors().contains(said), "{}", gateway.errors());
+    let line = "WARN open files limit the connections wanted=1000 connections=72";
+    assert!(gateway.errors().contains(line), "{}", gateway.errors());
     let mut first = gateway.client();
     assert_eq!(first.get("/", &[]).status, 200);
     let many = open(gateway.http, 400);
-    eventually("the rest is turned away", || gateway.has_logged("connections turned away"));
+    eventually("the rest is rejected", || gateway.has_logged("connections turned away"));
     gateway.expect("tollgate_http_connections", &[], 72.0);
-    rests(&gateway);
-    // There are files left for the way to the upstream.
+    check_idle(&gateway);
+    // Files are left for the connection to the upstream.
     assert_eq!(first.get("/", &[("Connection", "close")]).status, 200);
     let closed = now();
     drop(many);
-    eventually("the next is served", || gateway.client().get("/", &[]).status == 200);
+    eventually("the next client is served", || gateway.client().get("/", &[]).status == 200);
     assert!(closed.elapsed() < Duration::from_secs(2), "{:?}", closed.elapsed());
     let errors = gateway.errors();
-    // So many at once may take the last file before any was turned away, for a moment.
+    // This many at once may take the last file for a moment, before any is rejected.
     assert!(errors.matches("Too many open files").count() <= 4 && !errors.contains("panicked"), "{errors}");
 }
 
 #[test]
-fn there_is_room_for_all_files_before_anybody_comes() {
+fn the_table_of_files_is_large_enough_before_the_first_connection() {
     let upstream = Upstream::start();
     let gateway = Gateway::start_after(&upstream, "limits: {connections: 500}", "ulimit -n 2048");
     let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.id())).unwrap();
-    let room = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
-    assert!(room.trim().parse::<usize>().unwrap() > 2 * 500, "{room}");
+    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+    assert!(size.trim().parse::<usize>().unwrap() > 2 * 500, "{size}");
 }
 
 #[test]
-fn without_any_file_left_it_waits_and_says_so() {
+fn without_a_file_left_the_gateway_waits_and_logs_it() {
     let upstream = Upstream::start();
     let gateway = Gateway::start_after(&upstream, "", "ulimit -n 256");
     let mut first = gateway.client();
     assert_eq!(first.get("/", &[]).status, 200);
-    // Fewer files than there were when room was found for so many connections.
+    // Fewer files than there were when the limit of connections was derived from them.
     let files = std::fs::read_dir(format!("/proc/{}/fd", gateway.id())).unwrap().count() + 10;
     let limit = ["--pid", &gateway.id().to_string(), &format!("--nofile={files}:256")];
     assert!(Command::new("prlimit").args(limit).status().unwrap().success());
-    // Of those that wait, a thread takes as many as there are files for, and then rests for a second. So the wait at the end is
-    // as long as there were more of them, and here there are few.
+    // A thread accepts as many waiting connections as there are files for, and then pauses for a second. So the wait at the end
+    // grows with their number, and here there are few.
     let many = open(gateway.http, 16);
     eventually("files run out", || gateway.has_logged("Too many open files"));
     let beyond = open(gateway.http, 6);
-    rests(&gateway);
-    // What is open goes on.
+    check_idle(&gateway);
+    // Open connections are served.
     assert_eq!(first.get("/", &[]).status, 200);
     let closed = now();
     drop((many, beyond));

@@ -1,4 +1,4 @@
-//! Requests and answers on their way through.
+//! Requests and responses on their way through.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::{Client, Gateway, Upstream, eventually, now};
 
 #[test]
-fn a_request_arrives_as_it_was_sent_and_its_answer_returns() {
+fn a_request_and_its_response_arrive_as_they_were_sent() {
     let upstream = Upstream::answering(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 5\r\nX-Own: kept\r\n\r\nhello");
     });
@@ -24,7 +24,7 @@ fn a_request_arrives_as_it_was_sent_and_its_answer_returns() {
 }
 
 #[test]
-fn a_trace_goes_on_as_it_was_sent_and_none_is_begun() {
+fn a_trace_context_is_forwarded_as_it_was_sent_and_none_is_made() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "");
     let trace = [
@@ -49,7 +49,7 @@ fn a_trace_goes_on_as_it_was_sent_and_none_is_begun() {
 }
 
 #[test]
-fn an_untrusted_client_cannot_say_who_it_is() {
+fn an_untrusted_client_cannot_choose_its_address() {
     let upstream = Upstream::start();
     let gateway =
         Gateway::start(&upstream, "rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 2/day}}]");
@@ -89,7 +89,7 @@ fn an_untrusted_client_cannot_say_who_it_is() {
 }
 
 #[test]
-fn what_is_said_of_one_connection_is_not_said_of_the_next() {
+fn hop_by_hop_fields_of_a_request_are_not_forwarded() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "");
     let sent = [
@@ -111,7 +111,7 @@ fn what_is_said_of_one_connection_is_not_said_of_the_next() {
 }
 
 #[test]
-fn who_leaves_after_being_charged_has_paid() {
+fn a_client_that_leaves_after_being_charged_has_paid() {
     let upstream = Upstream::answering(|_, stream| {
         std::thread::sleep(Duration::from_millis(300));
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
@@ -127,7 +127,7 @@ fn who_leaves_after_being_charged_has_paid() {
 }
 
 #[test]
-fn a_trusted_proxy_says_on_whose_behalf_it_asks() {
+fn a_trusted_proxy_names_the_client() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
         &upstream,
@@ -149,7 +149,7 @@ rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 1/day}}]",
 }
 
 #[test]
-fn a_request_id_is_kept_or_made_sent_on_and_returned() {
+fn a_request_id_is_kept_or_made_forwarded_and_returned() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "");
     let mut client = gateway.client();
@@ -161,7 +161,7 @@ fn a_request_id_is_kept_or_made_sent_on_and_returned() {
 }
 
 #[test]
-fn connections_are_kept_on_both_sides() {
+fn connections_are_reused_on_both_sides() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "");
     let mut client = gateway.client();
@@ -228,7 +228,7 @@ fn a_large_body_arrives_whole_in_both_directions() {
 }
 
 #[test]
-fn an_upstream_that_is_not_there_is_a_502() {
+fn an_upstream_that_refuses_connections_is_a_502() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let gateway = Gateway::start_for(&format!("http://{gone}"), "");
     let response = gateway.client().get("/", &[]);
@@ -241,7 +241,7 @@ fn an_upstream_that_is_not_there_is_a_502() {
 }
 
 #[test]
-fn an_upstream_that_is_silent_is_a_504_in_time() {
+fn an_upstream_that_sends_nothing_is_a_504_in_time() {
     let upstream = Upstream::answering(|_, _| std::thread::sleep(Duration::from_secs(5)));
     let gateway = Gateway::start(&upstream, "upstream_timeouts: {read: 300ms}");
     let start = now();
@@ -252,7 +252,7 @@ fn an_upstream_that_is_silent_is_a_504_in_time() {
 }
 
 #[test]
-fn an_upstream_that_answers_nonsense_or_hangs_up_is_a_502() {
+fn an_upstream_that_sends_nonsense_or_closes_is_a_502() {
     let upstream = Upstream::answering(|seen, stream| {
         if seen.line.contains("nonsense") {
             let _ = stream.write_all(b"this is no HTTP\r\n\r\n");
@@ -289,7 +289,7 @@ fn a_failed_request_shows_what_it_was_charged_and_ends_its_connection() {
 }
 
 #[test]
-fn a_client_that_wants_to_leave_is_let_go() {
+fn a_client_that_wants_its_connection_closed_gets_that() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "");
     let mut client = gateway.client();
@@ -321,7 +321,7 @@ fn an_upgrade_is_charged_and_then_a_tunnel() {
 }
 
 #[test]
-fn an_upstream_that_fails_after_it_said_continue_is_a_502() {
+fn an_upstream_that_fails_after_100_continue_is_a_502() {
     let upstream = Upstream::answering(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
         let _ = stream.shutdown(std::net::Shutdown::Both);
@@ -334,7 +334,7 @@ fn an_upstream_that_fails_after_it_said_continue_is_a_502() {
 }
 
 #[test]
-fn a_repeatable_request_is_sent_once_more_when_its_pooled_connection_breaks_and_no_other() {
+fn an_idempotent_request_is_sent_once_more_when_its_pooled_connection_breaks_and_no_other() {
     let upstream = Upstream::answering(|seen, stream| {
         if seen.line.contains("/break") {
             let _ = stream.shutdown(std::net::Shutdown::Both);

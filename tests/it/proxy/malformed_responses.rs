@@ -1,4 +1,4 @@
-//! Upstreams that break the rules: a client gets a whole answer, a 502, or one that is seen to be cut, and all in time.
+//! Upstreams that violate HTTP: a client gets a complete response, a 502, or one that is visibly cut, and each in time.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::support::{Gateway, Upstream, now};
 
-/// What becomes of an answer.
+/// What the client gets of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     BadGateway,
-    /// It has begun, and its end is missing.
+    /// The beginning, without the end.
     Cut,
     Passed,
-    /// Passed when the connection is closed behind it, cut when it is not.
+    /// Passed if the connection is closed after it, cut if it is not.
     Closing,
 }
 
@@ -60,7 +60,7 @@ fn answers() -> Vec<(&'static str, &'static [u8], Fate)> {
 }
 
 #[test]
-fn what_is_no_answer_is_a_502_and_the_next_client_gets_its_own() {
+fn an_invalid_response_is_a_502_and_the_next_client_gets_its_own() {
     // Bytes behind an answer must not become the next one's: the connection is kept open here.
     for kept in [false, true] {
         let upstream = Upstream::answering(move |seen, stream| {
@@ -115,8 +115,8 @@ fn what_is_no_answer_is_a_502_and_the_next_client_gets_its_own() {
     }
 }
 
-/// Writes for as long as somebody takes it, and for 10 seconds at most.
-fn pour(stream: &mut TcpStream, first: &[u8], again: &[u8]) {
+/// Writes until the connection is closed, for 10 seconds at most.
+fn flood(stream: &mut TcpStream, first: &[u8], again: &[u8]) {
     let start = now();
     let mut sent = stream.write_all(first).is_ok();
     while sent && start.elapsed() < Duration::from_secs(10) {
@@ -125,14 +125,14 @@ fn pour(stream: &mut TcpStream, first: &[u8], again: &[u8]) {
 }
 
 #[test]
-fn an_answer_without_an_end_is_neither_held_nor_waited_for() {
+fn a_response_without_an_end_is_neither_buffered_nor_waited_for() {
     let upstream = Upstream::answering(|seen, stream| match seen.line.split(' ').nth(1) {
-        Some("/line") => pour(stream, b"HTTP/1.1 200 ", &[b'x'; 16 << 10]),
-        Some("/field") => pour(stream, b"HTTP/1.1 200 OK\r\nX: ", &[b'x'; 16 << 10]),
-        Some("/fields") => pour(stream, b"HTTP/1.1 200 OK\r\n", &b"X: y\r\n".repeat(2000)),
-        Some("/hints") => pour(stream, b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
-        Some("/continue") => pour(stream, b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-        Some("/chunk") => pour(stream, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", &[b'1'; 16 << 10]),
+        Some("/line") => flood(stream, b"HTTP/1.1 200 ", &[b'x'; 16 << 10]),
+        Some("/field") => flood(stream, b"HTTP/1.1 200 OK\r\nX: ", &[b'x'; 16 << 10]),
+        Some("/fields") => flood(stream, b"HTTP/1.1 200 OK\r\n", &b"X: y\r\n".repeat(2000)),
+        Some("/hints") => flood(stream, b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
+        Some("/continue") => flood(stream, b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        Some("/chunk") => flood(stream, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", &[b'1'; 16 << 10]),
         _ => drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")),
     });
     let gateway = Gateway::start(&upstream, "upstream_timeouts: {read: 1s}");

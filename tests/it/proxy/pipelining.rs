@@ -1,4 +1,4 @@
-//! Requests behind one another on one connection: each is answered, and none sees a byte of another.
+//! Pipelined requests on one connection: each is answered, and none gets a byte of another.
 
 use std::io::Write;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl Message {
     }
 }
 
-/// Bodies that would be requests, if somebody took them for one.
+/// Bodies that would be requests if they were parsed as such.
 fn body() -> impl Strategy<Value = Vec<u8>> {
     let smuggled = prop::sample::select(vec![
         &b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"[..],
@@ -131,7 +131,7 @@ proptest! {
 }
 
 #[test]
-fn a_hundred_at_once_are_answered_in_their_order() {
+fn a_hundred_pipelined_requests_are_answered_in_their_order() {
     let upstream = Upstream::answering(|seen, stream| {
         let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", seen.line.len(), seen.line);
     });
@@ -145,7 +145,7 @@ fn a_hundred_at_once_are_answered_in_their_order() {
 }
 
 #[test]
-fn a_request_that_comes_while_another_is_under_way_waits_for_it() {
+fn a_request_that_arrives_while_another_is_served_waits_for_it() {
     let upstream = Upstream::answering(|_, stream| {
         std::thread::sleep(Duration::from_millis(300));
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
@@ -163,7 +163,7 @@ fn a_request_that_comes_while_another_is_under_way_waits_for_it() {
 }
 
 #[test]
-fn nothing_behind_a_bad_head_is_a_request() {
+fn nothing_after_an_invalid_head_is_a_request() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "");
     let mut client = gateway.client();
@@ -175,7 +175,7 @@ fn nothing_behind_a_bad_head_is_a_request() {
 }
 
 #[test]
-fn refusals_between_others_take_exactly_their_own_bodies() {
+fn refused_requests_between_others_consume_exactly_their_own_bodies() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "rules: [{name: no, match: {path: /no}, action: deny}]");
     let mut client = gateway.client();
@@ -194,7 +194,7 @@ fn refusals_between_others_take_exactly_their_own_bodies() {
 }
 
 #[test]
-fn a_broken_or_endless_body_is_answered_and_never_whole_for_the_upstream() {
+fn an_invalid_or_endless_body_is_answered_and_never_complete_for_the_upstream() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "limits: {body_bytes: 1KiB}");
     let big = format!("400\r\n{}\r\n1\r\nx\r\n0\r\n\r\n", "x".repeat(1024));
@@ -253,7 +253,7 @@ fn what_follows_an_upgrade_is_never_a_request() {
 }
 
 #[test]
-fn a_tunnel_carries_what_came_before_it_was_there() {
+fn a_tunnel_carries_what_arrived_before_it_was_open() {
     let upstream = Upstream::answering(|_, stream| {
         let _ =
             stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
@@ -271,7 +271,7 @@ fn a_tunnel_carries_what_came_before_it_was_there() {
 }
 
 #[test]
-fn a_client_that_asks_first_is_told_to_continue_and_then_sends() {
+fn a_client_that_expects_100_continue_gets_it_and_then_sends() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let gateway = Gateway::start_for(&format!("http://{}", listener.local_addr().unwrap()), "");
     let mut client = gateway.client();
@@ -287,7 +287,7 @@ fn a_client_that_asks_first_is_told_to_continue_and_then_sends() {
 }
 
 #[test]
-fn a_refusal_in_front_of_a_body_is_read_and_the_body_never_is_a_request() {
+fn a_refusal_before_a_body_reaches_the_client_and_the_body_is_never_a_request() {
     let upstream = Upstream::start();
     let gateway =
         Gateway::start(&upstream, "rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 1/day}}]");
@@ -315,7 +315,7 @@ fn a_refusal_in_front_of_a_body_is_read_and_the_body_never_is_a_request() {
 }
 
 #[test]
-fn whatever_asks_for_an_upgrade_pays_like_any_other() {
+fn a_request_for_an_upgrade_is_charged_like_any_other() {
     let upstream = Upstream::start();
     let rules = "rules: [{name: user, limit_keys: [header:x-user], algorithm_config: {rate: 1/day}}]";
     let gateway = Gateway::start(&upstream, rules);

@@ -1,10 +1,10 @@
-//! What is no head, and what is one: bytes on a socket, split in every way.
+//! Invalid and valid heads as bytes on a socket, split in every way.
 
 use std::time::Duration;
 
 use crate::support::{Client, Gateway, Response, Upstream};
 
-/// Each by name, with the status that answers it.
+/// Invalid heads by name, with the status of the response to each.
 fn bad_heads() -> Vec<(&'static str, Vec<u8>, u16)> {
     let lines = include_str!("../../heads.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let head = |line: &'static str| {
@@ -15,7 +15,7 @@ fn bad_heads() -> Vec<(&'static str, Vec<u8>, u16)> {
     lines.map(head).collect()
 }
 
-/// The bytes that a line of heads.txt means.
+/// The bytes that a line of heads.txt stands for.
 fn unescaped(text: &str) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::new(), text);
     while let Some((before, escape)) = rest.split_once('\\') {
@@ -45,7 +45,7 @@ fn unescaped(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// How bytes are written: in parts of so many.
+/// In parts of which size bytes are written.
 #[derive(Clone, Copy, Debug)]
 enum Split {
     Whole,
@@ -53,7 +53,7 @@ enum Split {
     Random,
 }
 
-/// Writes as long as the other side takes it.
+/// Writes until it fails because the other side has closed.
 fn send(client: &mut Client, bytes: &[u8], split: Split, random: &mut fastrand::Rng) {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -76,7 +76,7 @@ fn send(client: &mut Client, bytes: &[u8], split: Split, random: &mut fastrand::
 
 const SPLITS: [Split; 3] = [Split::Whole, Split::Bytes, Split::Random];
 
-/// Whether it says what every refusal of a head does.
+/// Whether a response has what every rejection of a head has.
 fn is_refusal(response: &Response, status: u16) -> bool {
     let fields =
         ["content-type", "x-tollgate-reason", "connection", "cache-control"].map(|field| response.field(field));
@@ -93,7 +93,7 @@ fn check(name: &str, response: &Response, status: u16) {
 }
 
 #[test]
-fn what_is_no_head_is_answered_and_never_a_request_however_it_is_split() {
+fn an_invalid_head_is_answered_and_never_forwarded_however_it_is_split() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "");
     let mut random = fastrand::Rng::with_seed(7);
@@ -124,7 +124,7 @@ fn what_is_no_head_is_answered_and_never_a_request_however_it_is_split() {
 }
 
 #[test]
-fn what_is_a_head_passes_however_it_is_split() {
+fn a_valid_head_is_forwarded_however_it_is_split() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "");
     let mut random = fastrand::Rng::with_seed(7);
@@ -176,7 +176,7 @@ fn what_is_a_head_passes_however_it_is_split() {
 }
 
 #[test]
-fn a_refused_head_keeps_its_id_and_says_what_its_status_wants() {
+fn a_rejected_head_keeps_its_id_and_has_the_fields_that_its_status_requires() {
     let gateway = Gateway::start(&Upstream::start(), "log: {level: debug}");
     let ask = |head: &str, method: &str| {
         let mut client = gateway.client();
@@ -196,7 +196,7 @@ fn a_refused_head_keeps_its_id_and_says_what_its_status_wants() {
 }
 
 #[test]
-fn bounds_are_those_of_the_file() {
+fn limits_are_those_of_the_configuration() {
     let upstream = Upstream::start();
     let gateway =
         Gateway::start(&upstream, "limits: {header_bytes: 1KiB, headers: 3, target_bytes: 64B, body_bytes: 10B}");
@@ -223,7 +223,7 @@ fn bounds_are_those_of_the_file() {
 }
 
 #[test]
-fn what_is_refused_for_its_head_has_paid_nothing() {
+fn a_request_that_is_rejected_for_its_head_is_not_charged() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
         &upstream,
@@ -250,7 +250,7 @@ rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 2/day}}]",
 }
 
 #[test]
-fn a_client_that_sends_on_can_still_read_that_it_was_refused() {
+fn a_client_that_goes_on_sending_can_still_read_that_it_was_rejected() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "limits: {body_bytes: 1MiB}");
     let body = vec![b'x'; 20 << 20];

@@ -1,4 +1,4 @@
-//! What clients are told.
+//! The fields and bodies of the responses that clients get.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ rules:
   - {name: free, limit_keys: [ip:address], algorithm_config: {rate: 2/day}}";
 
 #[test]
-fn what_the_upstream_says_of_its_own_connection_goes_no_further() {
+fn hop_by_hop_fields_of_a_response_are_not_forwarded() {
     let upstream = Upstream::answering(|seen, stream| {
         let fields: &[u8] = match seen.line.split(' ').nth(1) {
             Some("/plain") => b"Connection: keep-alive\r\nKeep-Alive: timeout=1\r\nContent-Length: 2\r\n\r\nok",
@@ -48,7 +48,7 @@ fn a_granted_request_shows_its_limit() {
 }
 
 #[test]
-fn a_refusal_says_what_why_and_when() {
+fn a_refusal_names_the_limit_the_reason_and_the_wait() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, &format!("{ONE_A_DAY}\nretry_after_jitter: {{share: 0.5, max: 30s}}"));
     let mut client = gateway.client();
@@ -105,7 +105,7 @@ rules:
 }
 
 #[test]
-fn formats_are_chosen_in_the_file() {
+fn the_configuration_chooses_the_formats() {
     let upstream = Upstream::start();
     let names = |headers: &str| {
         let gateway = Gateway::start(&upstream, &format!("{ONE_A_DAY}\nheaders: {headers}"));
@@ -123,7 +123,7 @@ fn formats_are_chosen_in_the_file() {
 }
 
 #[test]
-fn what_the_upstream_says_of_its_own_limits_is_never_loosened() {
+fn the_upstreams_own_limits_are_never_loosened() {
     let upstream = Upstream::answering(|seen, stream| {
         let remaining = seen.field("x-theirs").unwrap();
         let _ = write!(
@@ -152,7 +152,7 @@ rules:
 }
 
 #[test]
-fn a_limit_for_everybody_is_hidden_and_a_shared_ceiling_is_no_ones_fault() {
+fn a_limit_that_is_not_exposed_is_hidden_and_a_shared_one_is_a_503() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
         &upstream,
@@ -229,7 +229,7 @@ fn a_refusal_keeps_the_connection_also_with_an_unread_body() {
 }
 
 #[test]
-fn a_client_that_waits_to_continue_is_refused_at_once_and_closed() {
+fn a_client_that_expects_100_continue_is_refused_at_once_and_closed() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "rules: [{name: no, match: {method: POST}, action: deny}]");
     let mut client = gateway.client();

@@ -1,4 +1,4 @@
-//! Clients that take their time: they are given up in time, and cost nobody else any.
+//! Slow clients: they are given up in time, and do not slow others.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::{Client, Gateway, Upstream, eventually, now, tell};
 
-/// Sends bytes at this pace for as long as somebody takes them, and returns what was answered.
+/// Sends bytes at this pace until a response arrives or the write fails, and returns the status of the response.
 fn drip(client: &mut Client, bytes: &[u8], pace: Duration) -> u16 {
     for byte in bytes {
         if client.has_answer(pace) || client.write_bytes(&[*byte]).is_err() {
@@ -19,7 +19,7 @@ fn drip(client: &mut Client, bytes: &[u8], pace: Duration) -> u16 {
 }
 
 #[test]
-fn a_head_has_one_deadline_however_steadily_it_comes() {
+fn a_head_has_one_deadline_however_steadily_it_arrives() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "limits: {header_timeout: 500ms, idle_timeout: 60s}");
     let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(500));
@@ -40,7 +40,7 @@ fn a_head_has_one_deadline_however_steadily_it_comes() {
 }
 
 #[test]
-fn a_refusal_does_not_wait_for_a_body_that_never_comes() {
+fn a_refusal_does_not_wait_for_a_body_that_never_arrives() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "limits: {body_timeout: 60s}\nrules: [{name: no, action: deny}]");
     let half = ["Content-Length: 100\r\n\r\nten bytes.", "Transfer-Encoding: chunked\r\n\r\n64\r\nten bytes."];
@@ -51,7 +51,7 @@ fn a_refusal_does_not_wait_for_a_body_that_never_comes() {
         assert_eq!(client.response("POST").unwrap().status, 403, "{fields}");
         assert!(start.elapsed() < Duration::from_secs(1), "{fields}: {:?}", start.elapsed());
     }
-    // What it still sends is read for two seconds.
+    // What the client still sends is read for two seconds.
     let mut client = gateway.client();
     client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nten bytes.");
     let start = now();
@@ -63,9 +63,9 @@ fn a_refusal_does_not_wait_for_a_body_that_never_comes() {
 }
 
 #[test]
-fn an_idle_connection_is_closed_without_a_word() {
+fn an_idle_connection_is_closed_without_a_response() {
     let gateway = Gateway::start(&Upstream::start(), "limits: {idle_timeout: 300ms, header_timeout: 60s}");
-    // Untouched, kept, and with an empty line behind what was asked.
+    // Unused, kept alive, and with an empty line after the request.
     for text in ["", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n\r\n"] {
         let mut client = gateway.client();
         if !text.is_empty() {
@@ -106,7 +106,7 @@ fn a_body_that_stalls_is_a_408_whoever_notices() {
 }
 
 #[test]
-fn a_body_may_come_slowly_but_steadily() {
+fn a_body_may_arrive_slowly_but_steadily() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "limits: {body_timeout: 300ms, header_timeout: 300ms}");
     let mut client = gateway.client();
@@ -116,7 +116,7 @@ fn a_body_may_come_slowly_but_steadily() {
 }
 
 #[test]
-fn who_takes_nothing_of_an_answer_is_given_up() {
+fn a_client_that_reads_nothing_of_its_response_is_given_up() {
     let sent = Arc::new(AtomicUsize::new(0));
     let sending = Arc::clone(&sent);
     let upstream = Upstream::answering(move |_, stream| {
@@ -129,14 +129,14 @@ fn who_takes_nothing_of_an_answer_is_given_up() {
     let gateway = Gateway::start(&upstream, "limits: {body_timeout: 500ms}");
     let mut client = gateway.client();
     client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    eventually("something is sent", || sent.load(Ordering::Relaxed) > 0);
+    eventually("the upstream has sent something", || sent.load(Ordering::Relaxed) > 0);
     let start = now();
-    eventually("the upstream is let go", || sent.load(Ordering::Relaxed) == 0);
+    eventually("the upstream's connection is closed", || sent.load(Ordering::Relaxed) == 0);
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     gateway.expect("tollgate_http_connections", &[], 0.0);
 }
 
-/// What the kernel holds of answers that clients have not acknowledged, by their ports.
+/// How many bytes the kernel holds of responses that clients have not acknowledged, by the port of the client.
 fn unacknowledged(gateway: &Gateway) -> HashMap<u16, u64> {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let from = format!(":{:04X}", gateway.http.port());
@@ -151,7 +151,7 @@ fn unacknowledged(gateway: &Gateway) -> HashMap<u16, u64> {
 }
 
 #[test]
-fn what_nobody_takes_is_held_in_kilobytes() {
+fn responses_that_no_client_reads_take_kilobytes() {
     let upstream = Upstream::answering(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
         while stream.write_all(&[b'x'; 64 << 10]).is_ok() {}
@@ -166,9 +166,9 @@ fn what_nobody_takes_is_held_in_kilobytes() {
                 client
             })
             .collect();
-        // It has read what it will, once it rests.
+        // Once the gateway is idle, it reads no more.
         let mut before = gateway.computed();
-        eventually("it rests", || {
+        eventually("the gateway is idle", || {
             std::thread::sleep(Duration::from_millis(300));
             std::mem::replace(&mut before, gateway.computed()) == before
         });
@@ -178,7 +178,7 @@ fn what_nobody_takes_is_held_in_kilobytes() {
     let before = gateway.resident();
     let more = ask(200);
     let each = (gateway.resident() - before) / 200;
-    tell(&format!("{} KiB held for each answer that nobody takes", each >> 10));
+    tell(&format!("{} KiB held for each response that no client reads", each >> 10));
     assert!(each < 192 << 10, "{each} bytes held for each");
     let held = unacknowledged(&gateway);
     for client in first.iter().chain(&more) {
@@ -187,7 +187,7 @@ fn what_nobody_takes_is_held_in_kilobytes() {
 }
 
 #[test]
-fn connections_beyond_the_bound_are_told_and_others_served() {
+fn connections_beyond_the_limit_are_answered_503_and_others_are_served() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "limits: {connections: 3}");
     let mut clients: Vec<_> = (0..3).map(|_| gateway.client()).collect();
@@ -195,11 +195,11 @@ fn connections_beyond_the_bound_are_told_and_others_served() {
         assert_eq!(client.get("/", &[]).status, 200);
     }
     let mut beyond = gateway.client();
-    let told = beyond.response("GET").unwrap();
-    assert_eq!((told.status, told.field("x-tollgate-reason")), (503, None));
-    assert_eq!(told.json()["type"], "about:blank");
+    let response = beyond.response("GET").unwrap();
+    assert_eq!((response.status, response.field("x-tollgate-reason")), (503, None));
+    assert_eq!(response.json()["type"], "about:blank");
     assert!(beyond.is_closed());
-    eventually("it says so", || gateway.has_logged("connections turned away"));
+    eventually("the rejection is logged", || gateway.has_logged("connections turned away"));
     gateway.expect("tollgate_http_requests_total", &["code=\"503\"", "origin=\"gateway\""], 1.0);
     assert_eq!(clients[0].get("/", &[]).status, 200);
     drop((beyond, clients.pop()));
@@ -210,7 +210,7 @@ fn connections_beyond_the_bound_are_told_and_others_served() {
 #[test]
 fn hundreds_of_slow_clients_cost_the_others_nothing() {
     let gateway = Gateway::start(&Upstream::start(), "");
-    // The slowest of a hundred that is not the very slowest.
+    // The 99th percentile.
     let p99 = || {
         let mut client = gateway.client();
         let mut took: Vec<_> = (0..300)
@@ -234,7 +234,7 @@ fn hundreds_of_slow_clients_cost_the_others_nothing() {
         })
         .collect();
     gateway.expect("tollgate_http_connections", &[], 400.0);
-    // A machine that does other things as well is no reason to fail; a gateway that waits for one of them fails each time.
+    // A busy machine is no reason to fail; a gateway that waits for one of the slow clients fails each time.
     let among: Vec<_> = (0..5).map(|_| p99()).collect();
     assert!(among.iter().any(|among| *among < 2 * alone + Duration::from_millis(2)), "{among:?}, {alone:?} alone");
     for client in &mut slow {

@@ -1,4 +1,5 @@
-//! Upstreams that say nothing, or nothing more: given up in time, wherever it happens and whoever keeps the time.
+//! Upstreams that send nothing, or nothing more: they are given up in time, at whatever point that happens, and whether the
+//! client's connection or Pingora enforces the timeout.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,35 +13,35 @@ const REQUESTS: [(&str, &str); 3] = [
     ("GET", "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"),
 ];
 
-/// Says this, and nothing more until it is let go.
-fn saying(words: &'static [u8]) -> Upstream {
+/// Sends these bytes, and nothing more until its connection is closed.
+fn sending(bytes: &'static [u8]) -> Upstream {
     Upstream::answering(move |_, stream| {
-        let _ = stream.write_all(words);
+        let _ = stream.write_all(bytes);
         let _ = stream.read(&mut [0]);
     })
 }
 
 #[test]
-fn an_upstream_that_falls_silent_is_given_up_wherever_it_does() {
-    let silences: [(&[u8], Option<u16>); 5] = [
+fn an_upstream_that_stops_sending_is_given_up_wherever_it_does() {
+    let beginnings: [(&[u8], Option<u16>); 5] = [
         (b"", Some(504)),
         (b"HTTP/1.1 200 OK\r\nContent-Le", Some(504)),
         (b"HTTP/1.1 103 Early Hints\r\n\r\n", Some(504)),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", None),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", None),
     ];
-    for (words, status) in silences {
-        let upstream = saying(words);
+    for (bytes, status) in beginnings {
+        let upstream = sending(bytes);
         let gateway = Gateway::start(&upstream, "upstream_timeouts: {read: 300ms}");
         for (method, request) in REQUESTS {
-            let told = format!("{request:?} {:?}", String::from_utf8_lossy(words));
+            let case = format!("{request:?} {:?}", String::from_utf8_lossy(bytes));
             let mut client = gateway.client();
             let start = now();
             client.write(request);
             let response = client.response(method);
             let took = start.elapsed();
-            assert_eq!(response.ok().map(|response| response.status), status, "{told}");
-            assert!((Duration::from_millis(250)..Duration::from_secs(2)).contains(&took), "{told}: {took:?}");
+            assert_eq!(response.ok().map(|response| response.status), status, "{case}");
+            assert!((Duration::from_millis(250)..Duration::from_secs(2)).contains(&took), "{case}: {took:?}");
         }
         gateway.expect("tollgate_upstream_errors_total", &["read_timeout"], 3.0);
         gateway.expect("tollgate_http_connections", &[], 0.0);
@@ -48,7 +49,7 @@ fn an_upstream_that_falls_silent_is_given_up_wherever_it_does() {
 }
 
 #[test]
-fn every_request_and_every_part_of_an_answer_has_all_of_the_time() {
+fn every_request_and_every_part_of_a_response_has_the_whole_timeout() {
     let upstream = Upstream::answering(|_, stream: &mut TcpStream| {
         for part in ["", "HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", "ha", "lf"]
         {
@@ -56,7 +57,7 @@ fn every_request_and_every_part_of_an_answer_has_all_of_the_time() {
             std::thread::sleep(Duration::from_millis(400));
         }
     });
-    // Less than all parts together take, and far more than each: on a machine that does other things they come late.
+    // Less than all parts together take, and far more than each: on a busy machine they arrive late.
     let gateway = Gateway::start(&upstream, "upstream_timeouts: {read: 1200ms}");
     for (method, request) in REQUESTS {
         let mut client = gateway.client();
@@ -73,7 +74,7 @@ fn every_request_and_every_part_of_an_answer_has_all_of_the_time() {
 }
 
 #[test]
-fn a_head_has_to_be_there_in_time_however_it_trickles() {
+fn the_head_of_a_response_has_to_be_complete_in_time_however_it_trickles() {
     let upstream = Upstream::answering(|_, stream| {
         for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" {
             if stream.write_all(&[*byte]).is_err() {
