@@ -12,7 +12,7 @@ use super::admin::status::Status;
 use super::process::reload::{Reload, Relog};
 use super::process::upgrade::{InheritedSockets, Upgrade};
 use super::runtime::fd_limit::FdBudget;
-use super::server::listener::ListeningSockets;
+use super::server::listener::{BindError, ListeningSockets};
 use super::state::GatewayState;
 use super::state::lifecycle::Lifecycle;
 use super::state::snapshot::Snapshot;
@@ -51,10 +51,7 @@ pub struct Listening {
 /// Why a gateway could not start.
 #[derive(Debug)]
 pub enum StartError {
-    Bind {
-        address: SocketAddr,
-        error: io::Error,
-    },
+    Bind(BindError),
     Upgrade(io::Error),
     AccessLog {
         file: PathBuf,
@@ -67,7 +64,7 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StartError::Bind { address, error } => write!(f, "{address}: cannot listen: {error}"),
+            StartError::Bind(error) => write!(f, "{error}"),
             StartError::Upgrade(error) => write!(f, "sockets cannot be handed over: {error}"),
             StartError::AccessLog { file, error } => {
                 write!(f, "{}: cannot be opened for the access log: {error}", file.display())
@@ -111,10 +108,8 @@ type Sockets = (Vec<(ListeningSockets, Listener)>, Option<ListeningSockets>);
 
 /// The sockets of the HTTP listeners, one for each thread, and that of the admin listener.
 fn bind(config: &Config, threads: usize, inherited: &mut InheritedSockets) -> Result<Sockets, StartError> {
-    let mut bind = |address, count| {
-        ListeningSockets::bind(address, count, inherited.take(address))
-            .map_err(|error| StartError::Bind { address, error })
-    };
+    let mut bind =
+        |address, count| ListeningSockets::bind(address, count, inherited.take(address)).map_err(StartError::Bind);
     let listeners = config.listeners.iter();
     let http = listeners.map(|listener| Ok((bind(listener.address, threads)?, *listener)));
     let http = http.collect::<Result<_, _>>()?;

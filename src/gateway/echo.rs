@@ -12,8 +12,7 @@ use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::bootstrap::StartError;
-use super::server::listener::ListeningSockets;
+use super::server::listener::{BindError, ListeningSockets};
 
 /// An echo server whose socket is bound, and which is not started yet.
 #[derive(Debug)]
@@ -22,10 +21,10 @@ pub struct Echo {
 }
 
 impl Echo {
-    pub fn bind(address: SocketAddr) -> Result<Echo, StartError> {
-        let sockets =
-            ListeningSockets::bind(address, 1, Vec::new()).map_err(|error| StartError::Bind { address, error })?;
-        Ok(Echo { sockets })
+    /// # Errors
+    /// If the address cannot be listened on.
+    pub fn bind(address: SocketAddr) -> Result<Echo, BindError> {
+        Ok(Echo { sockets: ListeningSockets::bind(address, 1, Vec::new())? })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -72,8 +71,8 @@ impl ServeHttp for EchoRequest {
         const MOST: usize = 64 << 10;
         let mut body = Vec::new();
         while let Ok(Some(part)) = session.read_request_body().await {
-            let room = MOST.saturating_sub(body.len());
-            body.extend(part.iter().take(room));
+            let rest = MOST.saturating_sub(body.len());
+            body.extend(part.iter().take(rest));
         }
         let head = session.req_header();
         let target = head.uri.path_and_query().map_or("*", |target| target.as_str());

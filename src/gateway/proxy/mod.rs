@@ -17,7 +17,6 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::StatusCode;
-use http::request::Parts;
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
 use pingora::protocols::Digest;
@@ -92,7 +91,7 @@ impl ProxyHttp for Proxy {
             session.set_keepalive(None);
         }
         if exchange.connection.is_some() {
-            // The stream behind the session enforces the timeout of the request's body.
+            // The stream of the session enforces the timeout of the request's body.
             session.set_read_timeout(None);
         }
         Ok(())
@@ -236,24 +235,12 @@ impl ProxyHttp for Proxy {
         request: &mut RequestHeader,
         exchange: &mut Exchange,
     ) -> Result<()> {
-        // Split into parts and put together again: header names are sent in lower case, as Envoy and HAProxy send them, and
-        // three quarters of the cost of keeping their case are saved. A target that differs from the text of its URI
-        // (absolute, or not UTF-8) is not in the parts, and has to be copied.
-        let is_in_uri =
-            request.uri.path_and_query().map(|target| target.as_str().as_bytes()) == Some(request.raw_path());
-        let target = (!is_in_uri).then(|| request.raw_path().to_vec());
-        let mut parts =
-            Parts::from(std::mem::replace(request, RequestHeader::from(http::Request::new(()).into_parts().0)));
         let scheme = exchange.scheme(session);
         let Exchange { peer, trusted_peer, ref request_id, .. } = *exchange;
-        let client = Client { peer, trusted_peer, scheme, request_id };
-        forwarded_headers::apply(&mut parts.headers, client);
-        exchange.trace.inject(&mut parts.headers);
-        *request = RequestHeader::from(parts);
-        match target {
-            Some(target) => request.set_raw_path(&target),
-            None => Ok(()),
-        }
+        forwarded_headers::edit(request, |headers| {
+            forwarded_headers::apply(headers, Client { peer, trusted_peer, scheme, request_id });
+            exchange.trace.inject(headers);
+        })
     }
 
     async fn response_filter(

@@ -1,5 +1,6 @@
 //! The gateway's own responses and the header fields it adds to every response.
 
+pub mod field_writer;
 pub mod pending_fields;
 pub mod problem;
 pub mod ratelimit_fields;

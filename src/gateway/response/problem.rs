@@ -12,9 +12,10 @@ use pingora::http::ResponseHeader;
 use pingora::protocols::http::date::get_cached_date;
 use pingora::proxy::Session;
 
+use super::field_writer::FieldWriter;
 use super::pending_fields::PendingFields;
 use super::ratelimit_fields::RateLimitFields;
-use super::response_fields::{FieldWriter, ProblemFields, ResponseFields};
+use super::response_fields::{ProblemFields, ResponseFields};
 use crate::decision::reason::Reason;
 use crate::decision::refusal::{ProblemType, Refusal};
 
@@ -94,7 +95,7 @@ impl<'a> ProblemResponse<'a> {
     /// after it.
     ///
     /// # Errors
-    /// If the status is none of HTTP.
+    /// If the status is not one of HTTP.
     pub fn to_http1(self, method: &str, request_id: &HeaderValue) -> io::Result<Vec<u8>> {
         let (header, body) = self.plain(request_id).map_err(io::Error::other)?;
         let mut fields = self.response_fields(request_id).to_http1();

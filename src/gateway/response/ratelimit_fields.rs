@@ -6,7 +6,7 @@
 use http::{HeaderName, HeaderValue};
 use pingora::http::ResponseHeader;
 
-use super::response_fields::FieldWriter;
+use super::field_writer::FieldWriter;
 use crate::config::HeaderFormat;
 use crate::decision::quotas;
 use crate::decision::quotas::{LevelNumbers, PolicyNumbers, Triple};
@@ -110,7 +110,7 @@ const X_RATELIMIT: TripleNames = ["X-RateLimit-Limit", "X-RateLimit-Remaining", 
 
 impl MergedRateLimitFields<'_> {
     /// # Errors
-    /// If the writer takes no more fields.
+    /// If the writer has no room for them.
     pub fn write<W: FieldWriter>(&self, writer: &mut W) -> Result<(), W::Error> {
         for (triple, names) in [(self.legacy, LEGACY), (self.x_ratelimit, X_RATELIMIT)] {
             let Some(Triple { limit, remaining, reset }) = triple else { continue };

@@ -7,11 +7,10 @@
 //!
 //! One of the two always takes them. What cannot be written is an error, and the response is not sent without it.
 
-use std::convert::Infallible;
-
 use http::HeaderValue;
 use pingora::http::ResponseHeader;
 
+use super::field_writer::FieldWriter;
 use super::pending_fields::{PendingFields, RawFields};
 use super::ratelimit_fields::MergedRateLimitFields;
 use crate::decision::reason::Reason;
@@ -25,7 +24,7 @@ pub struct ResponseFields<'a> {
     pub rate_limits: Option<MergedRateLimitFields<'a>>,
 }
 
-/// What a response of the gateway itself says in fields.
+/// What the fields of a response of the gateway itself report.
 #[derive(Clone, Copy, Debug)]
 pub struct ProblemFields {
     pub status: u16,
@@ -35,20 +34,11 @@ pub struct ProblemFields {
     pub retry_after: Option<u64>,
 }
 
-/// Where fields are written. Names are from our sources, and a value was checked when it became one: neither has a line end.
-pub trait FieldWriter {
-    type Error;
-
-    fn field(&mut self, name: &'static str, value: &HeaderValue) -> Result<(), Self::Error>;
-
-    fn number(&mut self, name: &'static str, number: u64) -> Result<(), Self::Error>;
-}
-
 impl ResponseFields<'_> {
     /// Adds the fields to a response: as text that is `pending` for its head, or to `header` where nothing writes text.
     ///
     /// # Errors
-    /// If the header has no room for them.
+    /// If the header has too many fields already.
     pub fn add(&self, header: &mut ResponseHeader, pending: Option<&PendingFields>) -> pingora::Result<()> {
         match pending {
             Some(pending) => {
@@ -109,33 +99,6 @@ fn challenge(reason: Reason) -> Option<&'static str> {
         Reason::TokenMissing => Some("Bearer"),
         Reason::KeyInvalid => Some("ApiKey"),
         _ => None,
-    }
-}
-
-impl FieldWriter for RawFields {
-    type Error = Infallible;
-
-    fn field(&mut self, name: &'static str, value: &HeaderValue) -> Result<(), Infallible> {
-        self.push(name, value.as_bytes());
-        Ok(())
-    }
-
-    fn number(&mut self, name: &'static str, number: u64) -> Result<(), Infallible> {
-        self.push(name, itoa::Buffer::new().format(number).as_bytes());
-        Ok(())
-    }
-}
-
-/// Appends, as text does: a list field of the upstream's stays beside ours.
-impl FieldWriter for ResponseHeader {
-    type Error = pingora::BError;
-
-    fn field(&mut self, name: &'static str, value: &HeaderValue) -> pingora::Result<()> {
-        self.append_header(name, value.clone()).map(drop)
-    }
-
-    fn number(&mut self, name: &'static str, number: u64) -> pingora::Result<()> {
-        self.append_header(name, HeaderValue::from(number)).map(drop)
     }
 }
 

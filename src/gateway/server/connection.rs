@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | accept | [`ConnectionLimits`] | counts the connection, or answers 503 because there are too many |
 //! | PROXY protocol | [`ProxyProtocol`] | replaces the peer's address by the client's, where the listener expects a header |
-//! | client | [`ConnectionLimits`] | counts the connection as its client's, which only the header before has made known |
-//! | TLS | | none yet: it belongs here, before anything that reads HTTP |
+//! | client | [`ConnectionLimits`] | counts the connection as its client's, or answers 503 because that has too many |
+//! | TLS | | does not exist yet; its place is here, before anything that reads HTTP |
 //! | HTTP | [`Http1Server`] | serves the requests; HTTP/2 will be its sibling, chosen by what TLS negotiated (ALPN) |
 //!
 //! Every stage takes a stream and hands on a stream. The one that closes a connection ends the list.
@@ -68,7 +68,7 @@ impl<A> ConnectionServer<A> {
         self.limits.accept(&self.gauge, &self.gateway.snapshot.load().config.bounds)
     }
 
-    /// A connection whose peer is not known, which no socket of ours has, is nobody's.
+    /// A connection without a peer address, which no socket of ours is, counts for no client.
     fn count_client(&self, stream: &Stream, guard: &mut ConnectionGuard) -> Result<(), ConnectionLimit> {
         let digest = stream.get_socket_digest();
         let peer = digest.as_ref().and_then(|digest| Some(digest.peer_addr()?.as_inet()?.ip()));

@@ -46,7 +46,7 @@ impl ConnectionLimits {
         }
     }
 
-    /// The number of open connections, for those who wait for them to end.
+    /// The number of open connections, which draining waits for.
     pub fn open(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.open)
     }

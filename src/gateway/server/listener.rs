@@ -3,6 +3,7 @@
 //! Every thread has a socket of its own on each address (SO_REUSEPORT): the kernel distributes connections, and none ever
 //! changes its thread. Sockets are bound before anything else is started, so a busy port is an error at once.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;
@@ -32,8 +33,12 @@ impl ListeningSockets {
     /// Binds an address `count` times, less the sockets that were inherited.
     ///
     /// # Errors
-    /// If the address cannot be bound, because another process uses it, say.
-    pub fn bind(address: SocketAddr, count: usize, inherited: Vec<TcpListener>) -> io::Result<ListeningSockets> {
+    /// If the address cannot be bound, for example because another process uses it.
+    pub fn bind(address: SocketAddr, count: usize, inherited: Vec<TcpListener>) -> Result<ListeningSockets, BindError> {
+        ListeningSockets::open(address, count, inherited).map_err(|error| BindError { address, error })
+    }
+
+    fn open(address: SocketAddr, count: usize, inherited: Vec<TcpListener>) -> io::Result<ListeningSockets> {
         if let Some(first) = inherited.first() {
             // All of them, even if they are more than wanted: connections are waiting in each.
             let address = first.local_addr()?;
@@ -76,6 +81,21 @@ impl ListeningSockets {
         (0..).zip(self.sockets).map(service).collect::<Vec<_>>()
     }
 }
+
+/// Why an address cannot be listened on.
+#[derive(Debug)]
+pub struct BindError {
+    address: SocketAddr,
+    error: io::Error,
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: cannot listen: {}", self.address, self.error)
+    }
+}
+
+impl std::error::Error for BindError {}
 
 /// How much of a response may wait in the kernel beyond what the client's receive window admits. What is in flight is not
 /// bounded by it, so it slows no client; without it a socket takes megabytes of a response that is not read.

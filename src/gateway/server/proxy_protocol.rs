@@ -2,7 +2,7 @@
 //!
 //! Exactly the header is read, and what follows stays unread: the same stream goes on, which from then on has the client's
 //! address instead of its peer's. A connection without a valid header is closed without a response, because it is not known
-//! who would get it.
+//! which client would get it.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Decides who enforces the read timeout of an upstream (`upstream.timeouts.read`) for one request: exactly one does.
+//! Decides which connection enforces the upstream read timeout (`upstream_timeouts.read`) of a request: exactly one does.
 //!
 //! The timeout is the proxy's. Pingora's own timer at the connection to the upstream enforces it, for every protocol that
 //! the client may speak; but it is made again each time that the proxy begins to wait, one and a half times for a request. A

@@ -46,7 +46,7 @@ impl fmt::Display for BodyError {
 
 impl std::error::Error for BodyError {}
 
-/// What is still to come of a request behind its head.
+/// What is left of a request after its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
     Nothing,

@@ -43,8 +43,8 @@ pub struct DownstreamStream {
     /// What has been read and belongs to no request yet.
     unparsed: BytesMut,
     /// What is left of the request's body.
-    framing: BodyFraming,
-    end: Option<End>,
+    pub(super) framing: BodyFraming,
+    pub(super) end: Option<End>,
     /// How long a client may neither send nor read anything.
     client_timeout: Duration,
     handle: ConnectionHandle,
@@ -61,7 +61,7 @@ pub struct DownstreamStream {
 
 /// Why nothing more can be read from or written to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     /// The client has closed it, or its side of it.
     Closed,
     /// The client has sent an invalid body.
@@ -155,7 +155,7 @@ impl DownstreamStream {
         }
     }
 
-    fn poll_body(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_body(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let readable = self.framing.readable(buf.remaining());
         if !self.unparsed.is_empty() {
             let bytes = self.unparsed.get(..readable).unwrap_or(&self.unparsed);
@@ -209,7 +209,7 @@ impl DownstreamStream {
 
     /// Ready once the client has closed the connection, for which Pingora polls while it waits for the upstream; or once the
     /// upstream has been waited for too long, if the proxy has delegated that. Bytes that arrive are kept.
-    fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Nothing more is read once something is there: nothing else bounds how far a client sends ahead. What wakes the
         // session then is the upstream.
         if self.unparsed.is_empty()
@@ -232,7 +232,7 @@ impl DownstreamStream {
 
     /// Writes the head that `bytes` are, with the fields that join it; `None` if `bytes` are to be written as they are. They
     /// count as written when all of the head is: a caller that has to wait polls again with the same bytes.
-    fn poll_head(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Option<Poll<io::Result<usize>>> {
+    pub(super) fn poll_head(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Option<Poll<io::Result<usize>>> {
         if self.head.is_empty() {
             if self.head_done {
                 return None;
@@ -264,7 +264,11 @@ impl DownstreamStream {
     }
 
     /// Gives up a client that reads nothing for its timeout.
-    fn poll_written<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+    pub(super) fn poll_written<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.write_stall = None;
             self.upstream_timer.restart();
@@ -285,7 +289,7 @@ impl Drop for DownstreamStream {
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.is_interrupted() {
-            // Some stream has to take its place; this one is connected to nothing.
+            // A placeholder, connected to nothing.
             let (placeholder, _) = tokio::io::duplex(1);
             let stream = std::mem::replace(&mut self.inner, Box::new(placeholder));
             let slot = self.slot.take();
@@ -294,60 +298,6 @@ impl Drop for DownstreamStream {
                 drop(slot);
             });
         }
-    }
-}
-
-impl AsyncRead for DownstreamStream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        match this.end {
-            Some(End::Invalid(error)) => Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error))),
-            Some(End::Closed | End::Stalled) => Poll::Ready(Ok(())),
-            Some(End::UpstreamTimedOut) => Poll::Ready(Err(UpstreamTimedOut.into())),
-            None if this.framing == BodyFraming::Nothing => this.poll_closed(cx),
-            None => this.poll_body(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for DownstreamStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if let Some(written) = this.poll_head(bytes, cx) {
-            return written;
-        }
-        let written = Pin::new(&mut this.inner).poll_write(cx, bytes);
-        this.poll_written(written, cx)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let first = parts.iter().find(|part| !part.is_empty());
-        if let Some(written) = first.and_then(|first| this.poll_head(first, cx)) {
-            return written;
-        }
-        let written = Pin::new(&mut this.inner).poll_write_vectored(cx, parts);
-        this.poll_written(written, cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.inner).poll_flush(cx);
-        this.poll_written(written, cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.inner).poll_shutdown(cx);
-        this.poll_written(written, cx)
     }
 }
 

@@ -55,9 +55,9 @@ impl<A: HttpServerApp> Http1Server<A> {
             ConnectionHandle::new(scheme),
             self.gateway.clock.clone(),
         ));
-        let mut leaving = shutdown.clone();
-        let leaving = pin!(async { drop(leaving.wait_for(|leaving| *leaving).await) });
-        let mut idle_timeout = IdleTimeout::new(leaving);
+        let mut watch = shutdown.clone();
+        let leave = pin!(async { drop(watch.wait_for(|leave| *leave).await) });
+        let mut idle_timeout = IdleTimeout::new(leave);
         loop {
             if !wait_for_first_byte(&mut stream, &mut idle_timeout, &self.gateway).await {
                 return;

@@ -101,11 +101,11 @@ proptest! {
             // A target that Pingora has rewritten would not be found in the head.
             let target = request.raw_path().to_vec();
             prop_assert!(head.windows(target.len()).any(|window| window == target));
-            let framed = ["content-length", "transfer-encoding"].map(|name| request.headers.get(name).cloned());
+            let lengths = ["content-length", "transfer-encoding"].map(|name| request.headers.get(name).cloned());
             match body {
                 Body::Nothing | Body::Tunnel => prop_assert!(session.is_body_empty()),
-                Body::Length(length) => prop_assert_eq!(framed, [Some(length.into()), None]),
-                Body::Chunked => prop_assert!(framed[0].is_none() && framed[1].is_some()),
+                Body::Length(length) => prop_assert_eq!(lengths, [Some(length.into()), None]),
+                Body::Chunked => prop_assert!(lengths[0].is_none() && lengths[1].is_some()),
             }
             Ok(())
         })?;

@@ -1,6 +1,10 @@
-//! Implements the traits that Pingora wants of a stream, beyond reading and writing, by those of the stream inside.
+//! Implements the traits that Pingora requires of a stream: reading and writing by the rules of [`DownstreamStream`], all
+//! others by those of the stream inside.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,8 +14,65 @@ use pingora::protocols::{
     ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, TimingDigest, UniqueID,
     UniqueIDType,
 };
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::downstream_stream::DownstreamStream;
+use super::body_framing::BodyFraming;
+use super::downstream_stream::{DownstreamStream, End};
+use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
+
+impl AsyncRead for DownstreamStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        match this.end {
+            Some(End::Invalid(error)) => Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error))),
+            Some(End::Closed | End::Stalled) => Poll::Ready(Ok(())),
+            Some(End::UpstreamTimedOut) => Poll::Ready(Err(UpstreamTimedOut.into())),
+            None if this.framing == BodyFraming::Nothing => this.poll_closed(cx),
+            None => this.poll_body(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for DownstreamStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if let Some(written) = this.poll_head(bytes, cx) {
+            return written;
+        }
+        let written = Pin::new(&mut this.inner).poll_write(cx, bytes);
+        this.poll_written(written, cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let first = parts.iter().find(|part| !part.is_empty());
+        if let Some(written) = first.and_then(|first| this.poll_head(first, cx)) {
+            return written;
+        }
+        let written = Pin::new(&mut this.inner).poll_write_vectored(cx, parts);
+        this.poll_written(written, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.inner).poll_flush(cx);
+        this.poll_written(written, cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.inner).poll_shutdown(cx);
+        this.poll_written(written, cx)
+    }
+}
 
 #[async_trait]
 impl Shutdown for DownstreamStream {

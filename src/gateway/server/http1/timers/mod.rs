@@ -14,7 +14,7 @@
 //! Of those are made:
 //!
 //! - [`idle_timeout`]: between two requests, together with the shutdown of the process (`limits.idle_timeout`).
-//! - [`upstream_read_timer`]: while the upstream's response is waited for (`upstream.timeouts.read`), if the proxy delegates that.
+//! - [`upstream_read_timer`]: while the upstream's response is waited for (`upstream_timeouts.read`), if the proxy delegates that.
 //!
 //! What happens at most once in most connections' lives has plain timeouts: the rest of a head that arrives in parts, a
 //! request body or a response that stalls, PROXY protocol headers, lingering close.
