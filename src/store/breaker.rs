@@ -1,7 +1,7 @@
 //! Keeps requests from waiting for a store that does not answer.
 //!
-//! After so many failures in a row, or when half of the last hundred calls failed, nobody asks any more: the breaker is
-//! open. After a pause one request is let through; if it is answered the breaker closes, if not the pause doubles. The
+//! After so many failed calls in a row, or when half of the last hundred calls failed, the store is not called any more: the
+//! breaker is open. After a pause one request is let through; if it is answered the breaker closes, if not the pause doubles. The
 //! pause is spread, so that gateways do not try together.
 
 use std::collections::VecDeque;
@@ -138,6 +138,11 @@ impl Breaker {
         };
         self.troubled.store(state.is_troubled(), Ordering::Release);
         change
+    }
+
+    /// A reply came, whose lateness has been recorded: the row of failures ends.
+    pub fn end_row(&self) {
+        self.state.lock().in_a_row = 0;
     }
 
     /// A request with permit never asked, or its client has gone: nothing is known, and the next one may see.

@@ -4,6 +4,7 @@
 //! or counts: it returns what happened to those who asked, and reports what happens beside them.
 
 pub mod breaker;
+mod call_timer;
 mod caller;
 mod error;
 mod events;

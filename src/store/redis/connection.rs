@@ -23,7 +23,8 @@ use super::script;
 use super::settings::Settings;
 use crate::base::time;
 use crate::base::time::{Clock, Micros, Timestamp, timeout};
-use crate::store::breaker::{Breaker, Change};
+use crate::store::breaker::{Breaker, CallResult, Change};
+use crate::store::call_timer::CallTimer;
 use crate::store::error::{Fault, StoreError};
 use crate::store::events::{CallReport, Event, EventSink, RunningGateway};
 use crate::store::fallback::FallbackShare;
@@ -140,9 +141,7 @@ impl Connection {
             *self.down.lock() = connected.as_ref().err().map(|fault| fault.error);
             if up {
                 self.shared.deny_cache.invalidate();
-                if self.shared.breaker.reset() == Change::Closed {
-                    self.events.send(Event::BreakerClosed);
-                }
+                self.publish(self.shared.breaker.reset());
                 self.events.send(Event::Up(self.worker));
             }
             if std::mem::take(&mut first) {
@@ -240,12 +239,17 @@ impl Connection {
         let (plans, asked): (Vec<_>, Vec<_>) =
             batch.iter_mut().map(|PendingTake { plan, answer, since, .. }| (&**plan, (*since, answer))).unzip();
         let call = Call::new(plans);
+        let timer = CallTimer::new(started, self.settings.timeout);
         let outcome = tokio::select! {
             biased;
             outcome = self.exchange(&call, connection, sha) => outcome,
-            never = self.watch(started, asked, queue) => match never {},
+            never = self.watch(&timer, started, asked, queue) => match never {},
         };
-        let took = self.clock.now().since(started);
+        let ended = self.clock.now();
+        let took = ended.since(started);
+        let result = if outcome.is_ok() { CallResult::Success } else { CallResult::Failure };
+        self.publish(timer.check(&self.shared.breaker, ended));
+        self.publish(timer.end(&self.shared.breaker, result, ended));
         let (healed, fault) = match &outcome {
             Ok(reply) if took > self.settings.timeout => {
                 (reply.healed, Some(Fault::new(StoreError::Timeout, "the answer came when nobody waited for it")))
@@ -284,6 +288,7 @@ impl Connection {
     /// Nobody else waits for long. A timer for all of them, as one for each costs half a microsecond.
     async fn watch(
         &self,
+        timer: &CallTimer,
         mut now: Timestamp,
         mut asked: Vec<(Timestamp, &mut ReplySender)>,
         queue: &FairMutex<&mut Queue>,
@@ -295,8 +300,9 @@ impl Connection {
         };
         let mut pause = left(asked.iter().map(|(since, _)| *since).min(), now);
         loop {
-            time::sleep_precisely(pause.into()).await;
+            time::sleep_precisely(pause.min(timer.next_check(now)).into()).await;
             now = self.clock.now();
+            self.publish(timer.check(&self.shared.breaker, now));
             asked.retain_mut(|(since, answer)| {
                 let late = now.since(*since) >= most;
                 if late {
@@ -316,6 +322,14 @@ impl Connection {
                 }
             };
             pause = left(asked.iter().map(|(since, _)| *since).min().or(first), now);
+        }
+    }
+
+    fn publish(&self, change: Change) {
+        match change {
+            Change::Opened => self.events.send(Event::BreakerOpened),
+            Change::Closed => self.events.send(Event::BreakerClosed),
+            Change::None => {}
         }
     }
 

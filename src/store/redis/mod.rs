@@ -158,8 +158,8 @@ impl Pending<'_> {
     fn done(mut self, result: CallResult) {
         self.answered = true;
         let Redis { breaker, clock, .. } = self.redis;
-        // As long as nothing has failed, nothing is to be told, and no clock to be read.
-        if result == CallResult::Failure || breaker.is_troubled() {
+        // Calls are recorded by the connection; a request only as the probe of an open breaker.
+        if self.permit == Permit::Probe {
             self.redis.publish(breaker.record(self.permit, result, clock.now()));
         }
     }

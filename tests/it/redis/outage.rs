@@ -302,3 +302,30 @@ fn an_answer_that_never_ends_is_not_held() {
     let grown = gateway.metric("process_resident_memory_bytes", &[]) - before;
     assert!(grown < 32e6, "{grown} bytes more");
 }
+
+#[test]
+fn one_late_call_with_many_requests_in_it_does_not_open_the_breaker() {
+    let redis = Redis::start();
+    let upstream = Upstream::start();
+    // Long enough that a busy machine alone makes no call late.
+    let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{}\", timeout: 200ms}}}}", redis.port);
+    let gateway = Gateway::start(&upstream, &format!("{store}\non_store_failure: deny\n{RULES}"));
+    let end = now() + Duration::from_secs(1);
+    std::thread::scope(|scope| {
+        for _ in 0..32 {
+            scope.spawn(|| {
+                let mut client = gateway.client();
+                while now() < end {
+                    client.get("/", &[("X-User", "a")]);
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        redis.command::<()>(&["CLIENT", "PAUSE", "300", "ALL"]);
+    });
+    let by_cause = |cause: &str| {
+        gateway.metric("rate_limiter_fallback_decisions_total", &["rule=\"one\"", &format!("cause=\"{cause}\"")])
+    };
+    assert!(by_cause("timeout") > 0.0, "nobody noticed the pause");
+    assert_eq!(by_cause("breaker_open"), 0.0);
+}

@@ -1,0 +1,112 @@
+//! Reports a call to the breaker: as one failure when it stays unanswered for `timeout`, and as one more for every further
+//! `timeout`, however many requests travel in it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::breaker::{Breaker, CallResult, Change, Permit};
+use crate::base::time::{Micros, Timestamp};
+
+/// One call under way. Shared by the task that waits for the reply and the one that watches deadlines.
+#[derive(Debug)]
+pub struct CallTimer {
+    started: Timestamp,
+    timeout: Micros,
+    /// How many failures have been reported.
+    failures: AtomicU64,
+}
+
+impl CallTimer {
+    pub fn new(started: Timestamp, timeout: Micros) -> CallTimer {
+        CallTimer { started, timeout, failures: AtomicU64::new(0) }
+    }
+
+    /// Reports the failures that are due at `now`.
+    pub fn check(&self, breaker: &Breaker, now: Timestamp) -> Change {
+        let due = now.since(self.started).0 / self.timeout.0.max(1);
+        let reported = self.failures.fetch_max(due, Ordering::Relaxed);
+        let reports = (reported..due).map(|_| breaker.record(Permit::Granted, CallResult::Failure, now));
+        reports.fold(Change::None, |all, change| if change == Change::None { all } else { change })
+    }
+
+    /// How long until the next failure is due, counted from `now`.
+    pub fn next_check(&self, now: Timestamp) -> Micros {
+        let timeout = self.timeout.0.max(1);
+        Micros(timeout - now.since(self.started).0 % timeout)
+    }
+
+    /// Reports how the call ended. A reply that comes late has been reported as a failure; it only ends the row of them.
+    pub fn end(&self, breaker: &Breaker, result: CallResult, now: Timestamp) -> Change {
+        match (self.failures.load(Ordering::Relaxed), result) {
+            (0, CallResult::Success) if !breaker.is_troubled() => Change::None,
+            (0, result) => breaker.record(Permit::Granted, result, now),
+            (_, CallResult::Success) => {
+                breaker.end_row();
+                Change::None
+            }
+            (_, CallResult::Failure) => Change::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::breaker::Settings;
+
+    const TIMEOUT: Micros = Micros(50_000);
+
+    fn at(milliseconds: u64) -> Timestamp {
+        Timestamp(1_000_000_000 + milliseconds * 1_000)
+    }
+
+    /// A breaker that opens after five failures, and a call that begins at 0 ms.
+    fn started() -> (Breaker, CallTimer) {
+        (Breaker::new(Settings::default()), CallTimer::new(at(0), TIMEOUT))
+    }
+
+    #[test]
+    fn a_call_that_stays_unanswered_is_one_failure_for_each_timeout() {
+        let (breaker, call) = started();
+        assert_eq!(call.check(&breaker, at(49)), Change::None);
+        assert_eq!(call.next_check(at(49)), Micros(1_000));
+        assert_eq!(call.check(&breaker, at(50)), Change::None);
+        assert_eq!(call.check(&breaker, at(99)), Change::None);
+        assert_eq!(call.check(&breaker, at(249)), Change::None);
+        assert_eq!(call.check(&breaker, at(250)), Change::Opened);
+    }
+
+    #[test]
+    fn a_late_reply_ends_the_row_of_failures() {
+        let (breaker, call) = started();
+        assert_eq!(call.check(&breaker, at(220)), Change::None);
+        assert_eq!(call.end(&breaker, CallResult::Success, at(220)), Change::None);
+        let next = CallTimer::new(at(220), TIMEOUT);
+        assert_eq!(next.check(&breaker, at(300)), Change::None);
+        assert_eq!(breaker.acquire(at(300)), Permit::Granted);
+    }
+
+    #[test]
+    fn five_calls_that_fail_at_once_open_the_breaker() {
+        let (breaker, _) = started();
+        for number in 0..5 {
+            let call = CallTimer::new(at(number), TIMEOUT);
+            let expected = if number < 4 { Change::None } else { Change::Opened };
+            assert_eq!(call.end(&breaker, CallResult::Failure, at(number + 1)), expected);
+        }
+    }
+
+    #[test]
+    fn half_of_the_last_hundred_calls_open_the_breaker_and_fewer_do_not() {
+        let failing = |one_in: u64| {
+            let (breaker, _) = started();
+            let call = |number| {
+                let failed = number % one_in == 0;
+                let result = if failed { CallResult::Failure } else { CallResult::Success };
+                CallTimer::new(at(number), TIMEOUT).end(&breaker, result, at(number + 1))
+            };
+            (0..300).map(call).any(|change| change == Change::Opened)
+        };
+        assert!(failing(2));
+        assert!(!failing(3));
+    }
+}
