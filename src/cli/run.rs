@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         // After an upgrade this process is another one than systemd has started.
         if let Err(error) = sd_notify::notify(&[NotifyState::Ready, NotifyState::MainPid(std::process::id())]) {
-            log::warn!(error:% = error; "systemd cannot be told that this is ready");
+            log::warn!(error:% = error; "systemd is not notified");
         }
     });
     Ok(())
