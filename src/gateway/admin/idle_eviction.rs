@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::base::time::{Micros, Timestamp};
 
 /// How much longer a connection whose response is being sent is kept than one that waits for a request.
-const AHEAD: Micros = Micros(1_000_000);
+const HEAD_START: Micros = Micros(1_000_000);
 
 /// What a connection does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,18 +67,18 @@ impl ConnectionSlots {
             evicted.notify_one();
             admission = Admission::Evicted;
         }
-        let (idle_since, evicted) = (occupied.idle_since(now, Activity::Waiting), Arc::new(Notify::new()));
+        let (idle_since, evicted) = (occupied.next_idle_since(now, Activity::Waiting), Arc::new(Notify::new()));
         occupied.by_idle_time.insert(idle_since, Arc::clone(&evicted));
         (AdminSlot { slots: self, idle_since: Mutex::new(idle_since), evicted }, admission)
     }
 }
 
 impl Occupancy {
-    fn idle_since(&mut self, now: Timestamp, activity: Activity) -> IdleSince {
+    fn next_idle_since(&mut self, now: Timestamp, activity: Activity) -> IdleSince {
         self.last += 1;
         let since = match activity {
             Activity::Waiting => now,
-            Activity::Answering => now.plus(AHEAD),
+            Activity::Answering => now.plus(HEAD_START),
         };
         (since, self.last)
     }
@@ -90,7 +90,7 @@ impl AdminSlot<'_> {
         let mut occupied = self.slots.occupied.lock();
         let mut idle_since = self.idle_since.lock();
         if let Some(evicted) = occupied.by_idle_time.remove(&idle_since) {
-            *idle_since = occupied.idle_since(now, activity);
+            *idle_since = occupied.next_idle_since(now, activity);
             occupied.by_idle_time.insert(*idle_since, evicted);
         }
     }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_kept_still_longest_gets_up_whatever_it_waits_for() {
+    fn the_longest_idle_connection_is_evicted_whatever_it_waits_for() {
         let slots = ConnectionSlots::new(3);
         let [unread, silent, kept] = [0, 1, 2].map(|second| slots.take(at(second)).0);
         unread.begin(Activity::Answering, at(3));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_silent_connections_does_not_cut_off_an_answer() {
+    fn a_flood_of_silent_connections_does_not_cut_off_a_response() {
         let slots = ConnectionSlots::new(4);
         let (asks, _) = slots.take(at(10));
         asks.begin(Activity::Answering, at(10));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_to_go_as_its_request_comes_leaves_no_seat_for_two() {
+    fn an_eviction_during_a_request_frees_one_slot_only() {
         let slots = ConnectionSlots::new(2);
         let [told, other] = [1, 2].map(|second| slots.take(at(second)).0);
         let (third, admission) = slots.take(at(3));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_is_free_as_soon_as_its_connection_ends() {
+    fn a_slot_is_free_as_soon_as_its_connection_ends() {
         let slots = ConnectionSlots::new(1);
         for second in 0..10 {
             let (slot, admission) = slots.take(at(second));

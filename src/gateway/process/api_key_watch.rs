@@ -59,8 +59,8 @@ impl ApiKeyWatch {
         // A file that is read before it has settled may be written again within the resolution of its timestamps.
         self.last_read = settled.then_some(fingerprint);
         let hash = bytes.as_ref().ok().map(|bytes| Sha256::digest(bytes).into());
-        let news = std::mem::replace(&mut self.hash, hash) != hash;
-        (news || trigger == Trigger::Operator).then(|| self.put_in_force(bytes))
+        let is_new = std::mem::replace(&mut self.hash, hash) != hash;
+        (is_new || trigger == Trigger::Operator).then(|| self.put_in_force(bytes))
     }
 
     fn put_in_force(&self, bytes: io::Result<Vec<u8>>) -> Result<usize, InvalidKeyFile> {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_only_touched_is_no_news() {
+    fn a_touched_file_is_not_reported() {
         let folder = tempfile::tempdir().unwrap();
         let mut watched = watched(folder.path());
         let file = watched.api_keys.file.clone();
@@ -131,12 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_once_and_changes_nothing() {
+    fn an_invalid_file_is_reported_once_and_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let mut watched = watched(folder.path());
         let file = watched.api_keys.file.clone();
         let before = watched.api_keys.keys().source();
-        let mut said = |wrong: &str| {
+        let mut reported = |wrong: &str| {
             let found: Vec<_> = (0..4).filter_map(|_| watched.check(Trigger::Interval)).collect();
             let [Err(invalid)] = &found[..] else { panic!("{found:?}") };
             assert!(invalid.detail.contains(wrong), "{invalid:?}");
@@ -144,9 +144,9 @@ mod tests {
             invalid.problems
         };
         std::fs::write(&file, "a-real-key acme gold\n".repeat(12)).unwrap();
-        assert_eq!(said("10:1: hash: must be"), 12);
+        assert_eq!(reported("10:1: hash: must be"), 12);
         std::fs::remove_file(&file).unwrap();
-        assert_eq!(said("must be a readable file: "), 1);
+        assert_eq!(reported("must be a readable file: "), 1);
         std::fs::create_dir(&file).unwrap();
         // Still not readable, for another reason: there is nothing new to report.
         assert_eq!((0..4).find_map(|_| watched.check(Trigger::Interval)), None);

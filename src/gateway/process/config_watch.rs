@@ -72,11 +72,11 @@ impl ConfigWatch {
         // A file that was not named before has no fingerprint from before it was read.
         let same_files = loaded.sources.iter().map(|source| &source.path).eq(self.sources.iter().map(|old| &old.path));
         self.last_read = (settled && same_files).then_some(fingerprints);
-        let news = loaded.sources != self.sources || trigger == Trigger::Operator;
+        let is_new = loaded.sources != self.sources || trigger == Trigger::Operator;
         self.sources = loaded.sources;
         match loaded.config {
-            Err(problems) => news.then_some(ConfigChange::Invalid(problems)),
-            Ok(_) if self.sources == self.in_force => news.then_some(ConfigChange::Unchanged),
+            Err(problems) => is_new.then_some(ConfigChange::Invalid(problems)),
+            Ok(_) if self.sources == self.in_force => is_new.then_some(ConfigChange::Unchanged),
             Ok(config) => {
                 self.in_force.clone_from(&self.sources);
                 Some(ConfigChange::Changed(Box::new(config)))
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_found_once_and_so_is_what_is_right_again() {
+    fn an_invalid_file_is_found_once_and_so_is_its_repair() {
         let folder = tempfile::tempdir().unwrap();
         let (mut watch, file) = watched(folder.path(), "");
         let right = std::fs::read(&file).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_named_is_watched_also_before_it_is_there() {
+    fn a_named_file_is_watched_before_it_exists() {
         let folder = tempfile::tempdir().unwrap();
         let (mut watch, file) = watched(folder.path(), "");
         let secret = folder.path().join("secret");

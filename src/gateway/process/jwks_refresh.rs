@@ -11,7 +11,7 @@ use crate::gateway::telemetry::events::EventKind;
 /// Keeps one issuer's keys fresh. A failure is reported once, until the keys can be fetched again.
 pub async fn keep_fresh(gateway: Arc<GatewayState>, remote: Arc<RemoteKeySet>) {
     let failing = AtomicBool::new(false);
-    let told = |issuer: &str, fetched: Result<usize, FetchError>| match fetched {
+    let report = |issuer: &str, fetched: Result<usize, FetchError>| match fetched {
         Ok(keys) => {
             gateway.metrics.tokens.keys_fetched(issuer, gateway.clock.wall().since(Timestamp(0)).seconds());
             if failing.swap(false, Ordering::Relaxed) {
@@ -26,5 +26,5 @@ pub async fn keep_fresh(gateway: Arc<GatewayState>, remote: Arc<RemoteKeySet>) {
             }
         }
     };
-    remote.keep_fresh(told).await;
+    remote.keep_fresh(report).await;
 }

@@ -79,12 +79,12 @@ impl Reload {
         let Some(mut watch) = self.config.take() else { return };
         // A large file takes time to read, and one on a network file system may block.
         let look = tokio::task::spawn_blocking(move || {
-            let found = watch.check(trigger);
-            (watch, found)
+            let change = watch.check(trigger);
+            (watch, change)
         });
-        let Ok((back, found)) = look.await else { return };
-        self.config = Some(back);
-        match found {
+        let Ok((watch, change)) = look.await else { return };
+        self.config = Some(watch);
+        match change {
             None => {}
             Some(ConfigChange::Changed(config)) => self.put_in_force(config).await,
             Some(ConfigChange::Unchanged) => {
@@ -104,31 +104,31 @@ impl Reload {
         let before = self.gateway.snapshot.load_full();
         let before_bounds = before.config.bounds;
         let gateway = Arc::clone(&self.gateway);
-        let made = tokio::task::spawn_blocking(move || {
-            let (config, late) = config.as_reload_of(&before.config);
+        let built = tokio::task::spawn_blocking(move || {
+            let (config, restart_keys) = config.as_reload_of(&before.config);
             let resets = config.reset_buckets(&before.config);
             let relog = (config.log != before.config.log).then_some(config.log);
             let now = gateway.clock.wall();
             let warnings = config.warnings.at(now).beyond(&before.config.warnings.at(now));
             (
                 Snapshot::after(&before, config, &gateway.metrics, &gateway.access_logs, &gateway.clock),
-                late,
+                restart_keys,
                 resets,
                 relog,
                 warnings,
             )
         });
-        let Ok((snapshot, late, resets, relog, warnings)) = made.await else { return };
+        let Ok((snapshot, restart_keys, resets, relog, warnings)) = built.await else { return };
         let snapshot = Arc::new(snapshot);
         let new = self.start_background_tasks(&snapshot);
-        let tried = async {
+        let attempted = async {
             for remote in &new {
                 remote.first_attempt().await;
             }
         };
         // A missing issuer must not keep the rest of the configuration out, so it comes into force even without its
         // keys.
-        let _ = tokio::time::timeout(FIRST_KEYS, tried).await;
+        let _ = tokio::time::timeout(FIRST_KEYS, attempted).await;
         self.retired.push(self.gateway.snapshot.swap(Arc::clone(&snapshot)));
         self.gateway.store.invalidate();
         if let Some(log) = relog {
@@ -145,9 +145,9 @@ impl Reload {
         self.gateway.store.announce(&config.hash);
         self.gateway.events.note(EventKind::Reloaded, &config.hash);
         log::info!(hash = config.hash, limits = config.rules.limits().len(); "configuration reloaded");
-        if !late.is_empty() {
-            self.gateway.events.note(EventKind::NeedsRestart, &late.join(", "));
-            log::warn!(keys = late.join(", "); "these keys take effect only after a restart");
+        if !restart_keys.is_empty() {
+            self.gateway.events.note(EventKind::NeedsRestart, &restart_keys.join(", "));
+            log::warn!(keys = restart_keys.join(", "); "these keys take effect only after a restart");
         }
         if !resets.is_empty() {
             let which = list(resets.iter().map(Reset::to_string));
@@ -180,12 +180,12 @@ impl Reload {
     async fn reload_api_keys(&mut self, trigger: Trigger) {
         let Some(mut watch) = self.keys.take() else { return };
         let look = tokio::task::spawn_blocking(move || {
-            let found = watch.check(trigger);
-            (watch, found)
+            let change = watch.check(trigger);
+            (watch, change)
         });
-        let Ok((back, found)) = look.await else { return };
-        let file = back.api_keys.file.display();
-        match found {
+        let Ok((watch, change)) = look.await else { return };
+        let file = watch.api_keys.file.display();
+        match change {
             None => {}
             Some(Ok(keys)) => {
                 self.gateway.metrics.config.reloaded(File::ApiKeys);
@@ -198,7 +198,7 @@ impl Reload {
                 log::warn!(file:%, problems, detail; "API keys rejected, the previous ones stay in force");
             }
         }
-        self.keys = Some(back);
+        self.keys = Some(watch);
     }
 }
 

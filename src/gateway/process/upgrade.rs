@@ -27,12 +27,12 @@ use crate::gateway::server::listener::ListeningSockets;
 const VARIABLE: &str = "TOLLGATE_HANDOVER";
 
 /// Sockets in one message; the kernel allows 253.
-const AT_ONCE: usize = 64;
+const MAX_IN_MESSAGE: usize = 64;
 
 /// Precedes sockets.
 const SOCKETS: u8 = b's';
 /// Follows the last of them.
-const THAT_IS_ALL: u8 = b'e';
+const END: u8 = b'e';
 /// What the next process reports.
 const READY: u8 = b'r';
 
@@ -40,7 +40,7 @@ const READY: u8 = b'r';
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
     sockets: Vec<(SocketAddr, TcpListener)>,
-    before: Option<UnixStream>,
+    previous: Option<UnixStream>,
 }
 
 impl InheritedSockets {
@@ -56,20 +56,20 @@ impl InheritedSockets {
         let mut sockets = Vec::new();
         loop {
             let mut kind = [0];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(AT_ONCE))];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_IN_MESSAGE))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
             let received =
                 recvmsg(&stream, &mut [IoSliceMut::new(&mut kind)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-            let came = ancillary.drain().filter_map(|message| match message {
+            let received_sockets = ancillary.drain().filter_map(|message| match message {
                 RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
                 _ => None,
             });
-            sockets.extend(came.flatten());
+            sockets.extend(received_sockets.flatten());
             match (received.bytes, kind[0]) {
                 (1, SOCKETS) => {}
-                (1, THAT_IS_ALL) => break,
-                (0, _) => return Err(io::Error::other("the process before this one ended")),
-                _ => return Err(io::Error::other("the process before this one hands over in another way")),
+                (1, END) => break,
+                (0, _) => return Err(io::Error::other("the previous process ended")),
+                _ => return Err(io::Error::other("the previous process hands over in another way")),
             }
         }
         let named = |socket: OwnedFd| {
@@ -77,7 +77,7 @@ impl InheritedSockets {
             Ok((socket.local_addr()?, socket))
         };
         let sockets = sockets.into_iter().map(named).collect::<io::Result<_>>()?;
-        Ok(InheritedSockets { sockets, before: Some(stream) })
+        Ok(InheritedSockets { sockets, previous: Some(stream) })
     }
 
     /// Removes and returns the sockets of one address. Port 0 matches whatever port was chosen before.
@@ -95,8 +95,8 @@ impl InheritedSockets {
     /// # Errors
     /// The previous process has ended.
     pub fn ready(self) -> io::Result<()> {
-        match self.before {
-            Some(mut before) => before.write_all(&[READY]),
+        match self.previous {
+            Some(mut previous) => previous.write_all(&[READY]),
             None => Ok(()),
         }
     }
@@ -134,24 +134,24 @@ impl Upgrade {
     /// # Errors
     /// The program cannot be started, or ends before it has received the sockets.
     pub fn begin(&self) -> io::Result<NextProcess> {
-        let program = self.program.as_ref().ok_or_else(|| io::Error::other("where the program stands is not known"))?;
+        let program = self.program.as_ref().ok_or_else(|| io::Error::other("the path of the program is not known"))?;
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(program);
         command.args(&self.arguments).env(VARIABLE, "1").stdin(Stdio::from(OwnedFd::from(theirs)));
         let child = command.spawn()?;
         let sockets = self.sockets.lock();
-        for some in sockets.chunks(AT_ONCE) {
+        for some in sockets.chunks(MAX_IN_MESSAGE) {
             let descriptors: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
             send(&ours, SOCKETS, &descriptors)?;
         }
-        send(&ours, THAT_IS_ALL, &[])?;
+        send(&ours, END, &[])?;
         ours.set_nonblocking(true)?;
         Ok(NextProcess { child, stream: tokio::net::UnixStream::from_std(ours)? })
     }
 }
 
 fn send(stream: &UnixStream, kind: u8, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(AT_ONCE))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_IN_MESSAGE))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::other("too many sockets for one message"));

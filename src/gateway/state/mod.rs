@@ -1,4 +1,4 @@
-//! What all threads share: the configuration in force, the store, and the handles of what is counted and recorded.
+//! Holds what all threads share: the configuration in force, the store, and the handles of telemetry.
 
 pub mod lifecycle;
 pub mod snapshot;

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_stand_first_and_the_oldest_go() {
+    fn the_newest_come_first_and_the_oldest_are_dropped() {
         let (events, _) = events();
         for number in 0..200 {
             events.note(EventKind::Reloaded, &number.to_string());
@@ -158,16 +158,16 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_is_two_events_and_leaves_the_others_be() {
+    fn a_flapping_state_is_two_events_and_keeps_the_others() {
         let (events, clock) = events();
         events.note(EventKind::Started, "");
         for second in 0..500 {
             clock.set(Timestamp((1_000 + second) * SECOND));
             events.note(if second % 2 == 0 { EventKind::StoreDown } else { EventKind::StoreUp }, "");
         }
-        let told: Vec<_> = events.all().iter().map(|event| (event.what, event.times, event.first, event.at)).collect();
+        let noted: Vec<_> = events.all().iter().map(|event| (event.what, event.times, event.first, event.at)).collect();
         assert_eq!(
-            told,
+            noted,
             [
                 ("store is up", 250, 1001.0, 1499.0),
                 ("store is down", 250, 1000.0, 1498.0),

@@ -37,9 +37,15 @@ struct Links {
 }
 
 impl StoreHealth {
-    pub fn new(settings: &Settings, lanes: usize, metrics: &Metrics, clock: Clock, events: Arc<Events>) -> StoreHealth {
+    pub fn new(
+        settings: &Settings,
+        workers: usize,
+        metrics: &Metrics,
+        clock: Clock,
+        events: Arc<Events>,
+    ) -> StoreHealth {
         // The embedded store has no connection.
-        let down = if settings.is_shared() { vec![Some(StoreError::Unreachable); lanes] } else { Vec::new() };
+        let down = if settings.is_shared() { vec![Some(StoreError::Unreachable); workers] } else { Vec::new() };
         let metrics = StoreMetrics::new(settings.name(), &metrics.registry);
         metrics.gateways.set(float(settings.gateways()));
         metrics.up.set(if down.is_empty() { 1.0 } else { 0.0 });
@@ -120,9 +126,9 @@ impl StoreHealth {
 
     /// Every thread has a connection, and they mostly fail and recover together: only a change of the whole is
     /// reported.
-    fn record_change(&self, lane: usize, now: Result<(), StoreError>, detail: &str) {
+    fn record_change(&self, worker: usize, now: Result<(), StoreError>, detail: &str) {
         let mut links = self.links.lock();
-        if let Some(link) = links.down.get_mut(lane) {
+        if let Some(link) = links.down.get_mut(worker) {
             *link = now.err();
         }
         let up = links.down.iter().all(Option::is_none);
@@ -153,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_are_forgotten_when_nothing_has_been_heard_for_seven_seconds() {
+    fn other_gateways_are_forgotten_after_seven_seconds_without_an_announcement() {
         let at = |seconds: u64| Timestamp((1_000 + seconds) * 1_000_000);
         let clock = Clock::manual(at(0));
         let (metrics, events) = (Metrics::default(), Arc::new(Events::new(clock.clone())));

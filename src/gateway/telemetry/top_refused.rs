@@ -55,13 +55,13 @@ pub struct Top {
 }
 
 impl TopRefused {
-    pub fn new(lanes: usize) -> TopRefused {
-        TopRefused { windows: (0..lanes).map(|_| Mutex::default()).collect(), skipped: AtomicU64::new(0) }
+    pub fn new(workers: usize) -> TopRefused {
+        TopRefused { windows: (0..workers).map(|_| Mutex::default()).collect(), skipped: AtomicU64::new(0) }
     }
 
     /// Counts each bucket of a refused plan that could not pay.
-    pub fn count(&self, lane: Worker, at: Timestamp, configuration: u32, plan: &Plan, settlement: &Settlement) {
-        let Some(windows) = self.windows.get(lane.0) else { return };
+    pub fn count(&self, worker: Worker, at: Timestamp, configuration: u32, plan: &Plan, settlement: &Settlement) {
+        let Some(windows) = self.windows.get(worker.0) else { return };
         let Some(mut windows) = windows.try_lock() else {
             self.skipped.fetch_add(1, Ordering::Relaxed);
             return;
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_added_up_and_the_most_stand_first() {
+    fn threads_are_added_up_and_the_most_come_first() {
         let refused = TopRefused::new(2);
         for (lane, bucket, times) in [(0, 1, 3), (0, 2, 5), (1, 1, 4), (1, 3, 1), (0, 4, 1)] {
             (0..times).for_each(|_| refuse(&refused, lane, 60, bucket));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_plan_only_those_count_that_could_not_pay() {
+    fn only_buckets_that_could_not_pay_are_counted() {
         let refused = TopRefused::new(1);
         let (plan, settlement) = plan(&[(1, Verdict::Allow), (2, Verdict::Deny), (3, Verdict::Unasked)]);
         refused.count(Worker(0), Timestamp(SECOND), 1, &plan, &settlement);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_a_minute_is_forgotten() {
+    fn refusals_older_than_a_minute_are_forgotten() {
         let refused = TopRefused::new(1);
         refuse(&refused, 0, 60, 1);
         refuse(&refused, 0, 95, 2);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_reader_and_what_is_skipped_is_counted() {
+    fn a_reader_blocks_no_one_and_skipped_refusals_are_counted() {
         let refused = TopRefused::new(1);
         let reading = refused.windows[0].lock();
         refuse(&refused, 0, 60, 1);

@@ -56,7 +56,7 @@ fn a_thousand_silent_connections_neither_take_its_files_nor_keep_others_out() {
     let silent: Vec<TcpStream> = (0..1000).map(|_| TcpStream::connect(gateway.admin).unwrap()).collect();
     gateway.expect(CLOSED, &[], 1000.0 - 64.0 + 1.0);
     eventually("no more than 64 are open", || files() <= before + 64 + 2);
-    // Whoever has something to ask is answered, every time.
+    // A client that sends a request is answered, every time.
     for target in ["/livez", "/readyz", "/metrics", "/status.json"] {
         assert_eq!(Client::connect(gateway.admin).get(target, &[]).status, 200, "{target}");
     }

@@ -1,4 +1,4 @@
-//! What befalls a process: signals, panics, a kill, a log that nobody takes.
+//! Tests faults of the process: signals, panics, a kill, a log that is not read.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

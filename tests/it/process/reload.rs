@@ -204,7 +204,7 @@ fn what_was_spent_stays_spent_when_numbers_change() {
         // A refusal that was known here without asking does not outlive its numbers.
         gateway.reload(&upstream, &with(burst(6)));
         assert_eq!(remaining(&gateway, "/?u=a"), 1);
-        assert_eq!(said(&gateway, "start anew"), 0);
+        assert_eq!(said(&gateway, "buckets are reset"), 0);
     });
 }
 
@@ -223,14 +223,14 @@ fn after_a_reload_redis_is_asked_again_about_what_was_known_to_be_short() {
 }
 
 #[test]
-fn buckets_that_start_anew_are_named() {
+fn buckets_that_are_reset_are_named() {
     on_both_stores(|store| {
         let upstream = Upstream::start();
         let gateway = Gateway::start(&upstream, &format!("{store}{}", burst(10)));
         assert_eq!(remaining(&gateway, "/?u=a"), 9);
         gateway.reload(&upstream, &format!("{store}{}", burst(10).replace("name: r", "name: s")));
         assert_eq!(remaining(&gateway, "/?u=a"), 9);
-        eventually("it is said", || said(&gateway, "start anew") == 1);
+        eventually("it is said", || said(&gateway, "buckets are reset") == 1);
         let errors = gateway.errors();
         let line = "WARN buckets are reset limits=1 which=\"policy default, limit s: it was not there before\"";
         assert!(errors.contains(line), "{errors}");
@@ -426,7 +426,7 @@ fn reloads_under_load_fail_no_request_leak_nothing_and_grant_no_more() {
 }
 
 #[test]
-fn check_names_the_buckets_that_start_anew() {
+fn check_names_the_buckets_that_are_reset() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, rest: &str| {
         let file = folder.path().join(name);

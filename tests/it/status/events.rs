@@ -1,4 +1,4 @@
-//! What has happened to a gateway, as its status page tells it.
+//! Tests the events that the status page shows.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};

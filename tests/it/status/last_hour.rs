@@ -43,7 +43,7 @@ fn a_page_that_is_opened_later_is_told_what_came_before() {
     for column in ["seconds", "requests", "refused", "errors", "decision_p99"] {
         assert_eq!(told[column].as_array().unwrap().len(), points, "{column}");
     }
-    // Whoever was not asked has no line, and nobody is named.
+    // A limit without requests has no line, and no client is named.
     assert!(told["limits"].get("plans/several.s enforce").is_none());
     assert!(!told.to_string().contains("the-name-of-a-client"));
 }
@@ -66,7 +66,7 @@ fn rules_that_stay_keep_their_hour_over_a_reload_and_those_that_go_drop_it() {
     let told = eventually_kept(&gateway, "one more is kept", |told| sum(&told["requests"]) == 9);
     assert_eq!(told["limits"].as_object().unwrap().keys().collect::<Vec<_>>(), ["default/stays enforce"]);
     assert_eq!(sum(&told["limits"]["default/stays enforce"][0]), 5);
-    // A restart begins anew.
+    // A restart begins with an empty history.
     let anew = Gateway::start(&upstream, &format!("rules:{}", rule("stays")));
     assert_eq!((sum(&hour(&anew)["requests"]), &hour(&anew)["limits"]), (0, &json!({})));
 }

@@ -43,7 +43,7 @@ fn a_gateway_that_runs_another_file_is_named_until_it_runs_the_same_or_goes() {
     nobody_is_shown(&one);
 }
 
-/// In the end: who has told just now counts for seven seconds.
+/// In the end: an announcement counts for seven seconds.
 fn nobody_is_shown(gateway: &Gateway) {
     let deadline = now() + Duration::from_secs(15);
     while !others(&document(gateway)).is_empty() {

@@ -1,4 +1,4 @@
-//! What a browser makes of the status page.
+//! Runs the status page in a script engine, and tests what it shows.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -68,7 +68,7 @@ fn played(gateway: &Gateway, documents: Vec<Option<Value>>) -> Upstream {
     played_with(gateway, documents, None, "")
 }
 
-/// The same with this last hour, and something behind the page that acts as whoever looks at it would.
+/// The same with this last hour, and a script after the page that acts as its reader would.
 pub fn played_with(gateway: &Gateway, documents: Vec<Option<Value>>, hour: Option<Value>, acts: &str) -> Upstream {
     let page = ask(gateway, "/", &[BROWSER]);
     let policy = page.field("content-security-policy").unwrap();
@@ -173,7 +173,7 @@ fn a_gateway_that_no_longer_answers_is_named_above_its_last_numbers() {
     let documents = vec![Some(at(&first, 10.0, 0, 0)), Some(at(&first, 11.0, 70, 0)), None];
     let Some(page) = shown(played(&gateway, documents).address) else { return };
     assert!(page.is_silent());
-    page.says("NO ANSWER from the gateway (it answers 503). What stands below is from ");
+    page.says("NO ANSWER from the gateway (it answers 503). The numbers below are from ");
     assert_eq!(page.row("plans/user")[2], "70");
     // And one that answers again is not.
     let documents = vec![Some(at(&first, 10.0, 0, 0)), None, Some(at(&first, 12.0, 70, 0))];
@@ -197,7 +197,7 @@ fn what_needs_attention_is_said_in_words() {
     let Some(page) = shown(played(&gateway, vec![Some(bad)]).address) else { return };
     for words in [
         "DRAINING: /readyz answers 503",
-        "WRONG FILE",
+        "INVALID FILE",
         "DOWN: store redis",
         "BREAKER OPEN",
         "NO KEYS of https://issuer.example/&lt;b&gt;",

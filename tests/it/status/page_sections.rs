@@ -1,4 +1,4 @@
-//! What a browser makes of the last hour, the buckets that refused most, events, and other gateways.
+//! Tests the sections of the status page: the last hour, the top refused buckets, events, other gateways.
 
 use serde_json::json;
 
@@ -54,7 +54,7 @@ fn the_button_beside_a_bucket_gives_its_command() {
     page.says(&format!(": {command}"));
     first["top_refused"]["buckets"] = json!([]);
     let Some(page) = shown(played_with(&gateway, vec![Some(first)], None, "").address) else { return };
-    page.says("no bucket refused anybody");
+    page.says("no bucket has refused a request");
 }
 
 #[test]
@@ -82,6 +82,6 @@ fn a_file_without_rules_is_said_to_limit_nothing() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "");
     let Some(page) = shown(gateway.admin) else { return };
-    page.says("the file has no rules: nothing is limited");
+    page.says("the configuration has no rules: nothing is limited");
     assert_eq!(page.rows().len(), 0);
 }

@@ -1,4 +1,4 @@
-//! What the access log says: one line for each request, of the kinds that are asked for, without a word of its client's.
+//! Tests the lines of the access log: one for each request of the configured kinds, with nothing that the client sent.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -21,7 +21,7 @@ pub fn lines(gateway: &Gateway) -> Vec<Value> {
     read(&gateway.file("access.jsonl"))
 }
 
-/// Whoever reads while it is being written may see the beginning of a line, up to the end of a page, and soon its end.
+/// A reader may see the beginning of a line that is being written, up to the end of a page, and soon its end.
 #[track_caller]
 pub fn read(file: &std::path::Path) -> Vec<Value> {
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Where the access log goes, and that no request waits for it: blocked, closed, full, renamed, under load.
+//! Tests the destinations of the access log, on which no request waits: blocked, closed, full, renamed, under load.
 
 use std::io::{BufRead, Read};
 use std::os::unix::fs::MetadataExt;
@@ -130,7 +130,7 @@ fn a_file_that_is_renamed_or_deleted_is_made_anew() {
 #[test]
 fn a_full_disk_costs_lines_and_a_torn_one_is_ended_when_there_is_room() {
     let upstream = Upstream::start();
-    // A file may have so many blocks: whoever writes more is told so, as by a full disk.
+    // A file may have this many blocks: a longer write fails as on a full disk.
     let gateway = Gateway::start_after(&upstream, "access_log: {to: access.jsonl}", "trap '' XFSZ; ulimit -S -f 9");
     let mut asked = 0;
     while dropped(&gateway) == 0 {
@@ -281,7 +281,7 @@ policies:
     let allowed: Vec<_> = lines.iter().filter(|line| line["kind"] == "allowed").collect();
     assert_eq!(allowed.len(), upstream.count());
     assert_eq!(allowed.len(), 4 * 300);
-    // What is left of a bucket is told exactly: each of 300 levels once, whoever asked.
+    // The lines have the exact level of a bucket: each of 300 levels once, for any client.
     for user in 0..4 {
         let mine = |line: &&&Value| {
             line["request_id"].as_str().unwrap().split('.').next().unwrap().parse::<usize>().unwrap() % 4 == user

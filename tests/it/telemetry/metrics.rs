@@ -1,4 +1,4 @@
-//! What is counted.
+//! Tests the metrics.
 
 use std::io::Write;
 use std::time::Duration;

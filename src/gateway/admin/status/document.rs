@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use super::Status;
 use super::readings::{Histogram, LimitName, Readings};
-use super::top_refused::TopRefusedDocument;
+use super::top_refused::{CommandOptions, TopRefusedDocument};
 use crate::base::time::Timestamp;
 use crate::config::warning::Warning;
 use crate::gateway::state::GatewayState;
@@ -24,6 +23,17 @@ use crate::store::memory::Memory;
 const MAX_ROWS: usize = 2000;
 /// `check` reports all of them.
 const MAX_WARNINGS: usize = 20;
+
+/// What the page says about this process itself.
+#[derive(Debug)]
+pub struct Instance {
+    /// The name of this machine.
+    pub host: String,
+    pub started: Timestamp,
+    /// By the wall clock.
+    pub started_at: Timestamp,
+    pub command_options: CommandOptions,
+}
 
 #[derive(Debug, Serialize)]
 struct Document<'d> {
@@ -155,19 +165,19 @@ struct LimitCounts {
 type Counts = HashMap<LimitName, u64>;
 
 /// The whole document, as JSON.
-pub fn make(gateway: &GatewayState, status: &Status) -> Vec<u8> {
+pub fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
     let snapshot = gateway.snapshot.load_full();
     let (now, wall) = (gateway.clock.now(), gateway.clock.wall());
     let readings = Readings(&gateway.metrics.registry);
     let (rows, rows_left_out) = busiest(rows(&snapshot, readings));
     let warnings = snapshot.config.warnings.at(wall).warnings;
     let document = Document {
-        host: &status.host,
+        host: &instance.host,
         version: env!("CARGO_PKG_VERSION"),
         status: gateway.readiness().name(),
         now: date(wall),
-        started: date(status.started_at),
-        uptime: now.since(status.started).seconds(),
+        started: date(instance.started_at),
+        uptime: now.since(instance.started).seconds(),
         config: ConfigInForce {
             hash: &snapshot.config.hash,
             loaded: readings.level("tollgate_config_loaded_timestamp_seconds"),
@@ -187,10 +197,10 @@ pub fn make(gateway: &GatewayState, status: &Status) -> Vec<u8> {
         issuers: issuers(&snapshot, readings),
         top_refused: TopRefusedDocument::of(
             gateway,
-            &status.command_options,
+            &instance.command_options,
             &snapshot,
             now,
-            now.since(status.started),
+            now.since(instance.started),
         ),
         events: gateway.events.all(),
         warnings: warnings.iter().take(MAX_WARNINGS).map(warning_row).collect(),

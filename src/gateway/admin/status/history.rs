@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_is_what_came_since_the_one_before_and_the_last_is_not_over() {
+    fn a_point_counts_since_the_previous_one_and_the_last_is_unfinished() {
         let config = rules(&["one".into()]);
         let registry = Registry::new();
         let history = History::new(at(1000));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_goes_takes_its_hour_along_and_does_not_bring_it_back() {
+    fn a_removed_rule_loses_its_history_and_does_not_bring_it_back() {
         let (both, one) = (rules(&["one".into(), "two".into()]), rules(&["one".into()]));
         let registry = Registry::new();
         let history = History::new(at(0));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_is_kept_of_so_many_limits_and_no_more() {
+    fn the_number_of_limits_with_a_history_is_bounded() {
         let names: Vec<String> = (0..MAX_RINGS + 200).map(|number| format!("r{number}")).collect();
         let config = rules(&names);
         let registry = Registry::new();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_was_not_asked_for_an_hour_makes_room() {
+    fn a_limit_without_requests_for_an_hour_makes_room() {
         let config = rules(&["one".into()]);
         let registry = Registry::new();
         let history = History::new(at(0));

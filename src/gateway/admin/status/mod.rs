@@ -26,6 +26,7 @@ use tokio::time::MissedTickBehavior;
 use crate::base::host_name::host_name;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::gateway::state::GatewayState;
+use document::Instance;
 use history::History;
 use readings::Readings;
 use top_refused::CommandOptions;
@@ -47,11 +48,7 @@ const MAX_AGE: Micros = Micros(500_000);
 /// What is shown and not counted anywhere.
 #[derive(Debug)]
 pub struct Status {
-    host: String,
-    started: Timestamp,
-    /// By the wall clock.
-    started_at: Timestamp,
-    command_options: CommandOptions,
+    instance: Instance,
     history: History,
     now: Mutex<Option<CachedDocument>>,
     hour: Mutex<Option<CachedDocument>>,
@@ -77,10 +74,12 @@ impl Status {
     pub fn new(clock: &Clock, file: Option<&Path>, admin: Option<SocketAddr>) -> Status {
         let started = clock.now();
         Status {
-            host: host_name(),
-            started,
-            started_at: clock.wall(),
-            command_options: CommandOptions::new(file, admin),
+            instance: Instance {
+                host: host_name(),
+                started,
+                started_at: clock.wall(),
+                command_options: CommandOptions::new(file, admin),
+            },
             history: History::new(started),
             now: Mutex::default(),
             hour: Mutex::default(),
@@ -89,7 +88,7 @@ impl Status {
 
     /// The name of this machine.
     pub fn host(&self) -> &str {
-        &self.host
+        &self.instance.host
     }
 
     /// Adds the counters' values to the history every half minute, for as long as the process runs.
@@ -136,7 +135,7 @@ impl Status {
                 let (status, state) = (Arc::clone(self), Arc::clone(gateway));
                 // On another thread, so that the listener can go on to answer liveness probes.
                 let document = tokio::task::spawn_blocking(move || match kind {
-                    Document::Status => document::make(&state, &status),
+                    Document::Status => document::make(&state, &status.instance),
                     Document::History => status.hour(&state),
                 });
                 let document = document.await.ok()?;
@@ -188,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_goes_to_those_who_ask_for_html_and_to_no_other() {
+    fn only_clients_that_accept_html_get_the_page() {
         let wants = |accept: &'static str| {
             is_browser(&HeaderMap::from_iter([(header::ACCEPT, http::HeaderValue::from_static(accept))]))
         };
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_holds_one_script_and_one_style_and_asks_nobody_else() {
+    fn the_page_has_one_script_and_one_style_and_loads_nothing_else() {
         for element in ["script", "style"] {
             assert_eq!(PAGE.matches(&format!("<{element}")).count(), 1);
             assert_eq!(PAGE.matches(&format!("<{element}>")).count(), 1);

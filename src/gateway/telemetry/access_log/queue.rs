@@ -17,7 +17,7 @@ pub struct Queue {
     /// Wakes the writer.
     work: Condvar,
     /// Wakes those who wait until everything is written.
-    rest: Condvar,
+    written: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ struct QueueState {
     writing: bool,
     reopen: bool,
     /// Whether a caller of `finish` is waiting.
-    hurry: bool,
+    finishing: bool,
     closed: bool,
 }
 
@@ -53,7 +53,7 @@ impl Queue {
     pub fn next(&self, lines: &mut Vec<u8>) -> Option<bool> {
         let mut waiting = self.waiting.lock();
         waiting.writing = false;
-        self.rest.notify_all();
+        self.written.notify_all();
         self.work.wait_while(&mut waiting, |waiting| waiting.lines.is_empty() && !waiting.reopen && !waiting.closed);
         if waiting.lines.is_empty() && !waiting.reopen {
             return None;
@@ -61,7 +61,7 @@ impl Queue {
         let few = |waiting: &mut QueueState| waiting.lines.len() < BATCH;
         self.work.wait_while_for(
             &mut waiting,
-            |waiting| few(waiting) && !waiting.reopen && !waiting.hurry && !waiting.closed,
+            |waiting| few(waiting) && !waiting.reopen && !waiting.finishing && !waiting.closed,
             BATCH_DELAY,
         );
         std::mem::swap(&mut waiting.lines, lines);
@@ -78,11 +78,11 @@ impl Queue {
     /// Waits until everything is written, at most this long.
     pub fn finish(&self, timeout: Duration) {
         let mut waiting = self.waiting.lock();
-        waiting.hurry = true;
+        waiting.finishing = true;
         self.work.notify_one();
         let unfinished = |waiting: &mut QueueState| waiting.writing || !waiting.lines.is_empty();
-        self.rest.wait_while_for(&mut waiting, unfinished, timeout);
-        waiting.hurry = false;
+        self.written.wait_while_for(&mut waiting, unfinished, timeout);
+        waiting.finishing = false;
     }
 
     /// Announces that no more lines will follow.
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_out_as_they_went_in_and_what_does_not_fit_is_refused() {
+    fn lines_keep_their_order_and_what_does_not_fit_is_rejected() {
         let queue = Queue::default();
         assert!(queue.add(b"a\n") && queue.add(b"b\n"));
         let mut lines = Vec::new();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_the_end_waits_until_all_is_written_or_is_tired_of_it() {
+    fn finish_waits_until_everything_is_written_or_the_timeout() {
         let queue = Queue::default();
         queue.finish(Duration::from_secs(60));
         queue.add(b"a\n");

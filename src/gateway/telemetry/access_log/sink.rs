@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_appended_to_and_made_for_few_eyes() {
+    fn a_file_is_appended_to_and_created_for_owner_and_group() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.jsonl");
         let mut sink = Sink::new(Destination::File(path.clone()));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_renamed_or_deleted_is_made_anew() {
+    fn a_file_that_was_renamed_or_deleted_is_created_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.jsonl");
         let mut sink = Sink::new(Destination::File(path.clone()));
@@ -188,14 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_disk_does_not_take_is_counted() {
+    fn lines_that_do_not_fit_on_a_full_disk_are_counted() {
         let mut sink = Sink::new(Destination::File("/dev/full".into()));
         let unwritten = sink.write(b"a\nb\nc\n").unwrap_err();
         assert_eq!((unwritten.lines, unwritten.error.kind()), (3, io::ErrorKind::StorageFull));
     }
 
     #[test]
-    fn a_torn_line_is_ended_where_it_was_torn_and_nowhere_else() {
+    fn a_torn_line_is_completed_in_its_own_file_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.jsonl");
         let torn = |length| Some(TornLine { rest: b"n\n".to_vec(), length });
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_without_a_reader_keeps_nobody() {
+    fn a_pipe_without_a_reader_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());

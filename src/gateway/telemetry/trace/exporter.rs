@@ -19,7 +19,7 @@ pub struct Exporter {
     otlp: opentelemetry_otlp::SpanExporter,
     failure: Failure,
     /// Whether the last batch was not accepted.
-    away: AtomicBool,
+    failing: AtomicBool,
     /// Spans in the queue.
     waiting: Arc<AtomicUsize>,
     sent: Counter,
@@ -48,16 +48,16 @@ impl Exporter {
             .with_timeout(settings.timeout);
         let mut otlp = builder.build().map_err(|error| error.to_string())?;
         otlp.set_resource(&resource(settings));
-        Ok(Exporter { otlp, failure, away: AtomicBool::new(false), waiting, sent, lost })
+        Ok(Exporter { otlp, failure, failing: AtomicBool::new(false), waiting, sent, lost })
     }
 
     /// Logs the first failure, and then the next success: a batch is sent every few seconds, however long a collector
-    /// is away.
+    /// is unavailable.
     fn log(&self, outcome: &OTelSdkResult) {
         let failure = self.failure.take();
         match outcome {
-            Ok(()) if self.away.swap(false, Ordering::Relaxed) => log::info!("traces are sent again"),
-            Err(error) if !self.away.swap(true, Ordering::Relaxed) => {
+            Ok(()) if self.failing.swap(false, Ordering::Relaxed) => log::info!("traces are sent again"),
+            Err(error) if !self.failing.swap(true, Ordering::Relaxed) => {
                 // If there was no attempt, there is only the error of the SDK.
                 let error = failure.unwrap_or_else(|| error.to_string());
                 log::warn!(error; "traces not sent");

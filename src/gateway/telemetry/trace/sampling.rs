@@ -38,7 +38,7 @@ pub struct Sampling {
     settings: SamplingSettings,
     own: Sampler,
     /// Traces with an id from outside: the current second, and how many have begun in it.
-    taken_over: AtomicU64,
+    from_outside: AtomicU64,
 }
 
 /// A trace that begins here.
@@ -54,7 +54,7 @@ pub const MAX_FROM_CLIENTS: u32 = (1 << COUNT) - 1;
 
 impl Sampling {
     pub fn new(settings: SamplingSettings) -> Sampling {
-        Sampling { settings, own: Sampler::TraceIdRatioBased(settings.ratio), taken_over: AtomicU64::new(0) }
+        Sampling { settings, own: Sampler::TraceIdRatioBased(settings.ratio), from_outside: AtomicU64::new(0) }
     }
 
     /// `declined` counts the requests that were not traced because there were too many.
@@ -70,7 +70,7 @@ impl Sampling {
         if !wanted {
             return None;
         }
-        if self.settings.ratio < 1.0 && !self.has_room(now) {
+        if self.settings.ratio < 1.0 && !self.is_below_bound(now) {
             declined.increment(1);
             return None;
         }
@@ -83,7 +83,7 @@ impl Sampling {
         result.decision == SamplingDecision::RecordAndSample
     }
 
-    fn has_room(&self, now: Timestamp) -> bool {
+    fn is_below_bound(&self, now: Timestamp) -> bool {
         let (second, most) = (now.0 / 1_000_000, u64::from(self.settings.from_clients.min(MAX_FROM_CLIENTS)));
         let next = |before: u64| {
             // A request may be counted after one that arrived later: a second that is over does not begin again.
@@ -91,7 +91,7 @@ impl Sampling {
             let count = if before >> COUNT == current { before & u64::from(MAX_FROM_CLIENTS) } else { 0 };
             (count < most).then_some((current << COUNT) | (count + 1))
         };
-        self.taken_over.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+        self.from_outside.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_a_second_are_taken_over_from_clients_and_no_more() {
+    fn traces_from_clients_are_bounded_per_second() {
         let sampling = sampling(Basis::Caller, 0.0, 3);
         for second in [5, 6, 9] {
             let taken = (0..100).filter(|_| begins(&sampling, &caller(7, 1), second)).count();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_turn_of_a_second_those_that_are_counted_late_get_no_more() {
+    fn late_requests_of_a_past_second_do_not_raise_the_bound() {
         let sampling = sampling(Basis::Caller, 0.0, 3);
         let taken =
             |seconds: [u64; 2]| (0..100).filter(|turn| begins(&sampling, &caller(7, 1), seconds[turn % 2])).count();
@@ -145,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_every_ratio_takes_does_not_get_a_client_more() {
+    fn a_trace_id_that_passes_every_ratio_is_bounded_too() {
         let sampling = sampling(Basis::Own, 0.000_001, 3);
         assert_eq!((0..100).filter(|_| begins(&sampling, &caller(1, 0), 5)).count(), 3);
         assert!(!begins(&sampling, &caller(u128::MAX, 1), 6), "the flag does not count");
     }
 
     #[test]
-    fn where_all_is_traced_nobody_is_left_out() {
+    fn where_everything_is_traced_there_is_no_bound() {
         for basis in [Basis::Caller, Basis::Own] {
             let sampling = sampling(basis, 1.0, 3);
             assert_eq!((0..100).filter(|_| begins(&sampling, &caller(7, 1), 5)).count(), 100);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_without_a_caller_a_share_is_traced_each_under_a_number_of_its_own() {
+    fn of_requests_without_a_caller_a_share_is_traced_each_with_its_own_id() {
         let sampling = sampling(Basis::Caller, 0.1, 0);
         let begun = (0..20_000).filter_map(|_| sampling.begin(&HeaderMap::new(), Timestamp(0), &Counter::noop()));
         let traces: std::collections::HashSet<u128> = begun.map(|beginning| beginning.trace).collect();

@@ -92,7 +92,7 @@ fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>,
     let batch = variables.number(&["OTEL_BSP_MAX_EXPORT_BATCH_SIZE"], 1..=queue, queue.min(512));
     let sampling = sampling(&mut variables);
     variables.done(Some(Settings {
-        endpoint: whole(&endpoint),
+        endpoint: with_path(&endpoint),
         timeout,
         authorities,
         sampling,
@@ -135,7 +135,7 @@ fn boolean(text: &str) -> Option<bool> {
 }
 
 /// The second variable is for all signals, and the path of traces is added to it.
-fn whole(endpoint: &Variable) -> String {
+fn with_path(endpoint: &Variable) -> String {
     match endpoint.name == ENDPOINTS[0] {
         true => endpoint.text.clone(),
         false => format!("{}/v1/traces", endpoint.text.trim_end_matches('/')),
@@ -174,13 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_collector_nothing_is_wanted() {
+    fn without_a_collector_there_are_no_settings() {
         assert_eq!(settings(&[]), Ok(None));
         assert_eq!(settings(&[("OTEL_TRACES_SAMPLER", "xray"), ("OTEL_TRACES_EXPORTER", "zipkin")]), Ok(None));
     }
 
     #[test]
-    fn where_nothing_is_said_a_hundredth_is_traced_and_so_many_for_clients() {
+    fn the_default_is_a_hundredth_and_a_bound_for_clients() {
         let plain = named(&[]);
         let sampling = SamplingSettings { basis: Basis::Caller, ratio: 0.01, from_clients: 100 };
         assert_eq!(plain.sampling, sampling);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_endpoint_of_traces_is_whole_and_that_of_all_signals_has_a_path_added() {
+    fn only_the_endpoint_of_all_signals_gets_a_path_added() {
         for (endpoint, whole) in [
             ("http://collector:4318", "http://collector:4318/v1/traces"),
             ("http://collector:4318/", "http://collector:4318/v1/traces"),

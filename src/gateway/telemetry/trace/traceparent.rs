@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_is_read_and_whatever_is_none_is_none() {
+    fn a_valid_caller_is_read_and_an_invalid_one_is_none() {
         let parent = Parent::of(&sent(&[GOOD])).unwrap();
         assert_eq!((parent.trace, parent.span), (0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, 0xb7ad_6b71_6920_3331));
         assert_eq!(parent.sampling, SampledFlag::Yes);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_a_state_stays_with_its_trace() {
+    fn a_written_field_is_read_and_tracestate_stays_with_its_trace() {
         let state = HeaderValue::from_static("vendor=1");
         for known in [Some(7), None] {
             let mut headers = sent(&[GOOD, GOOD]);

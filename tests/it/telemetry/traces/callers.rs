@@ -1,4 +1,4 @@
-//! Who is traced, and what the upstream is told of it.
+//! Tests which requests are traced, and the trace context that the upstream gets.
 
 use super::{ALL, CALLERS, TRACE, caller, start, the};
 use crate::support::collector::Collector;

@@ -1,4 +1,4 @@
-//! What a trace holds, and what it never does.
+//! Tests the content of spans, and what they never contain.
 
 use std::time::Duration;
 

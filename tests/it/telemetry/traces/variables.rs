@@ -1,4 +1,4 @@
-//! What the environment says of traces, and what is wrong in it.
+//! Tests the environment variables of traces, valid and invalid.
 
 use std::process::Stdio;
 
