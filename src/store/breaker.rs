@@ -1,8 +1,8 @@
-//! Keeps requests from waiting for a store that does not answer.
+//! A circuit breaker: keeps requests from waiting for a store that does not answer.
 //!
-//! After so many failed calls in a row, or when half of the last hundred calls failed, the store is not called any more: the
-//! breaker is open. After a pause one request is let through; if it is answered the breaker closes, if not the pause doubles. The
-//! pause is spread, so that gateways do not try together.
+//! The breaker opens after a number of consecutive failed calls, or when half of the last hundred calls failed; then no calls are
+//! made. After a cool-down one request is let through as a probe: if it is answered the breaker closes, otherwise the
+//! cool-down doubles. The cool-down is jittered, so that gateways do not probe at the same time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use crate::base::time::{Micros, Timestamp};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// So many in a row open it.
+    /// The number of consecutive failures that opens it.
     pub failures: u32,
     pub cooldown: Micros,
     pub max_cooldown: Micros,
@@ -25,7 +25,7 @@ impl Default for Settings {
     }
 }
 
-/// How many calls are looked back on, and for how long.
+/// The number of recent calls that count, and for how long each does.
 const WINDOW: usize = 100;
 const SPAN: Micros = Micros(10_000_000);
 
@@ -33,7 +33,7 @@ const SPAN: Micros = Micros(10_000_000);
 #[derive(Debug)]
 pub struct Breaker {
     settings: Settings,
-    /// Whether anything has failed lately. As long as nothing has, there is nothing to know.
+    /// Whether anything has failed recently; otherwise the state need not be locked.
     troubled: AtomicBool,
     state: Mutex<State>,
 }
@@ -41,7 +41,7 @@ pub struct Breaker {
 #[derive(Debug)]
 struct State {
     in_a_row: u32,
-    /// The last calls, oldest first: when each was answered, and whether it failed.
+    /// The recent calls, oldest first: when each ended, and how.
     calls: VecDeque<(Timestamp, CallResult)>,
     failed: usize,
     open: Option<Open>,
@@ -50,17 +50,17 @@ struct State {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     until: Timestamp,
-    /// What the pause was, before it was spread.
+    /// The cool-down before jitter.
     cooldown: Micros,
-    /// Whether a request is out to see.
+    /// Whether a probe is under way.
     probing: bool,
 }
 
-/// Whether a request may ask.
+/// Whether a request may call the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permit {
     Granted,
-    /// As the one that sees whether the store is back.
+    /// As the probe that finds out whether the store is back.
     Probe,
     Refused,
 }
@@ -72,7 +72,7 @@ pub enum CallResult {
     Failure,
 }
 
-/// What a report did to the breaker.
+/// How a result changed the breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Opened,
@@ -102,12 +102,12 @@ impl Breaker {
         }
     }
 
-    /// Whether anything has failed lately: if not, what goes well need not be told.
+    /// Whether anything has failed recently; if not, successes need not be recorded.
     pub fn is_troubled(&self) -> bool {
         self.troubled.load(Ordering::Acquire)
     }
 
-    /// What came of a request that was given permit.
+    /// Records the result of a request that had a permit.
     pub fn record(&self, permit: Permit, result: CallResult, now: Timestamp) -> Change {
         if result == CallResult::Success && !self.is_troubled() {
             return Change::None;
@@ -123,7 +123,7 @@ impl Breaker {
                 state.open(cooldown, now);
                 Change::None
             }
-            // It was on its way when the breaker opened: what it says is old.
+            // The call was under way when the breaker opened: its result is outdated.
             (Some(_), _) => Change::None,
             (None, _) => {
                 state.count(result, now);
@@ -140,19 +140,19 @@ impl Breaker {
         change
     }
 
-    /// A reply came, whose lateness has been recorded: the row of failures ends.
+    /// Ends the row of consecutive failures, because a reply came whose lateness has been recorded.
     pub fn end_row(&self) {
         self.state.lock().in_a_row = 0;
     }
 
-    /// A request with permit never asked, or its client has gone: nothing is known, and the next one may see.
+    /// Returns the permit of a request that made no call or whose client has disconnected, so that another may probe.
     pub fn release(&self, permit: Permit) {
         if let (Permit::Probe, Some(open)) = (permit, &mut self.state.lock().open) {
             open.probing = false;
         }
     }
 
-    /// A new connection has been shown to work.
+    /// Closes the breaker, because a new connection has been shown to work.
     pub fn reset(&self) -> Change {
         let mut state = self.state.lock();
         let was_open = state.open.is_some();
@@ -184,7 +184,7 @@ impl State {
     }
 
     fn open(&mut self, cooldown: Micros, now: Timestamp) {
-        // From three quarters to one and a quarter of it.
+        // Jitter: between 3/4 and 5/4 of the cool-down.
         let spread = cooldown.0 / 4 * 3 + fastrand::u64(0..=cooldown.0 / 2);
         self.open = Some(Open { until: now.plus(Micros(spread)), cooldown, probing: false });
     }
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(breaker.acquire(now.plus(Micros(SECOND * 3 / 4 - 1))), Permit::Refused);
         let later = now.plus(Micros(SECOND * 5 / 4));
         assert_eq!(breaker.acquire(later), Permit::Probe);
-        // One at a time; and what comes in late does not count.
+        // One probe at a time; late results do not count.
         assert_eq!(breaker.acquire(later), Permit::Refused);
         assert_eq!(breaker.record(Permit::Granted, CallResult::Success, later), Change::None);
         assert_eq!(breaker.acquire(later), Permit::Refused);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_whose_client_has_gone_says_nothing_and_holds_nobody_up() {
+    fn a_probe_whose_client_disconnects_leaves_the_next_request_to_probe() {
         let breaker = breaker();
         let now = Timestamp(1_000 * SECOND);
         for _ in 0..5 {
@@ -271,7 +271,7 @@ mod tests {
     fn half_of_a_hundred_calls_open_it_within_ten_seconds() {
         let (often, seldom) = (breaker(), breaker());
         let mut opened = false;
-        // One more: what was good before anything failed is not counted.
+        // One more: successes before the first failure are not recorded.
         for number in 0..101 {
             let now = Timestamp(1_000 * SECOND + number * SECOND / 20);
             opened |= often.record(Permit::Granted, alternating(number), now) == Change::Opened;

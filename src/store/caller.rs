@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-/// Who asked, as far as a store has to know.
+/// The request behind a call, as far as a store has to know it.
 pub trait Caller: fmt::Debug + Send + Sync {
-    /// Whether nobody waits for the answer any more.
+    /// Whether the client has disconnected, so that no answer is needed.
     fn has_left(&self) -> bool;
 
-    /// What a trace calls the decision that asked; none where it is not traced.
+    /// The span of the decision, to link the call to; `None` where the request is not traced.
     #[cfg(feature = "opentelemetry")]
     fn span_link(&self) -> Option<SpanLink> {
         None
     }
 }
 
-/// Which decision asked, in the words of W3C Trace Context.
+/// The span of a decision, in the terms of W3C Trace Context.
 #[cfg(feature = "opentelemetry")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanLink {

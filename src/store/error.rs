@@ -9,25 +9,25 @@ pub enum StoreError {
     Unauthorized,
     /// The user lacks a permission.
     Forbidden,
-    /// It is not the one that may be written to.
+    /// The server is a replica, which accepts no writes.
     Replica,
-    /// It is still reading its data.
+    /// The server is still loading its data.
     Loading,
-    /// It may not keep more than it does.
+    /// The server has reached its memory limit.
     OutOfMemory,
-    /// It is kept by a script of somebody else's.
+    /// The server is busy running another script.
     Busy,
-    /// It refused for a reason of its own.
+    /// The server returned any other error.
     Refused,
-    /// No answer in time. Whether it took the charge is not known.
+    /// No answer in time. Whether the plan was charged is unknown.
     Timeout,
-    /// The connection ended before the answer came. Whether it took the charge is not known.
+    /// The connection ended before the answer came. Whether the plan was charged is unknown.
     Closed,
-    /// More requests wait for it than it can answer in time. It has not been asked.
+    /// More requests are queued than can be answered in time. Nothing was sent.
     Backlog,
-    /// It answered something else than what was asked.
+    /// The reply is not one that the call can have.
     UnexpectedReply,
-    /// It has failed so often that it is not asked for a while.
+    /// The circuit breaker is open after repeated errors. Nothing was sent.
     BreakerOpen,
 }
 
@@ -48,7 +48,7 @@ impl StoreError {
         StoreError::BreakerOpen,
     ];
 
-    /// The word in metrics.
+    /// The label in metrics.
     pub fn name(self) -> &'static str {
         match self {
             StoreError::Unreachable => "unreachable",
@@ -68,7 +68,7 @@ impl StoreError {
     }
 }
 
-/// What went wrong: what is counted, and what an operator is told.
+/// An error with its detail: the first is counted, the second is logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub error: StoreError,

@@ -1,4 +1,4 @@
-//! What a store reports beside its answers.
+//! Events that a store reports besides its answers: calls, connections, the breaker, other gateways.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,46 +19,46 @@ pub fn gateway_ttl() -> Micros {
     Micros::from(fixed_interval("gateway_ttl", GATEWAY_TTL))
 }
 
-/// What happens to a store beside the answers that it gives.
+/// Something that happened to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// One call has ended, however it did.
+    /// A call has ended, successfully or not.
     CallEnded(CallReport),
-    /// A worker's link can be asked.
+    /// A worker's connection is ready.
     Up(Worker),
-    /// Nobody asks for a while.
+    /// The circuit breaker has opened: no calls for a while.
     BreakerOpened,
-    /// Everybody asks again.
+    /// The circuit breaker has closed: calls are made again.
     BreakerClosed,
-    /// A worker's link could not be made, or was lost.
+    /// A worker's connection could not be made, or was lost.
     Down { worker: Worker, fault: Fault },
-    /// So many gateways share the limits, and of these others it is known what they run.
+    /// How many gateways share the limits, and the others that announced their configuration.
     Gateways { alive: u64, others: Vec<RunningGateway> },
-    /// How many there are could not be heard.
+    /// The heartbeat was refused, so the number of gateways is unknown.
     HeartbeatError(Fault),
 }
 
-/// A gateway, as it tells the others of itself.
+/// A gateway, as it announces itself to the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunningGateway {
-    /// What its machine is called.
+    /// The name of its machine.
     pub host: String,
     /// The hash of its gateway.yaml.
     pub configuration: String,
 }
 
-/// One call of a store that is elsewhere.
+/// A finished call to a remote store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallReport {
     pub requests: usize,
     pub took: Micros,
-    /// Buckets that held something else than a state, and now have nothing left.
+    /// Buckets whose value was not a valid state; they were set to empty.
     pub healed: u64,
     pub fault: Option<Fault>,
     pub span_links: SpanLinks,
 }
 
-/// Who is told of events, on whichever thread they happen.
+/// Receives events, on whichever thread they happen.
 #[derive(Clone)]
 pub struct EventSink(Arc<dyn Fn(Event) + Send + Sync>);
 

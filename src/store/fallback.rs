@@ -1,8 +1,8 @@
 //! Decides while the store gives no answer: by this gateway's share of each limit, in memory.
 //!
-//! A share is the limit divided by the gateways that are alive, as far as they were heard of through the store before it
-//! went away. A bucket begins with its part of what the store last showed, so that an outage is no refill; what it
-//! paid here is not forgotten when the next outage comes.
+//! A share is the limit divided by the number of live gateways, as last reported through the store. A bucket starts with its
+//! part of the level that the store last showed, so an outage is no refill; what is spent here is remembered until the next
+//! outage.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,9 +17,9 @@ use crate::limit::charge::{Charge, Plan};
 use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
 
-/// The most buckets of which it is known what the store last showed.
+/// The maximum number of buckets whose last level is remembered.
 const MAX_OBSERVED: usize = 65_536;
-/// A bucket that is full again so soon need not be known.
+/// A bucket that is full again this soon need not be remembered.
 const SOON: Micros = Micros(10_000);
 
 #[derive(Debug)]
@@ -27,12 +27,12 @@ pub struct FallbackShare {
     clock: Clock,
     memory: Memory,
     observed: Cache<BucketKey, Observation>,
-    /// How many share the limits: what the file says, or more when more were heard of.
+    /// The number of gateways from the file; more if more are alive.
     at_least: u64,
     gateways: AtomicU64,
 }
 
-/// A bucket as the store showed it.
+/// A bucket's level as the store last showed it.
 #[derive(Clone, Debug)]
 struct Observation {
     state: State,
@@ -57,7 +57,7 @@ impl FallbackShare {
         }
     }
 
-    /// So many gateways are alive. What was last heard holds until something else is.
+    /// Sets the number of live gateways, at least the one from the file, which it returns. It holds until the next call.
     pub fn set_gateways(&self, gateways: u64) -> u64 {
         let gateways = gateways.max(self.at_least);
         self.gateways.store(gateways, Ordering::Relaxed);
@@ -68,14 +68,14 @@ impl FallbackShare {
         self.gateways.load(Ordering::Relaxed)
     }
 
-    /// Remembers what the store has shown of a bucket that is full again after so long.
+    /// Remembers the level of a bucket, which is full again after `reset_after`.
     pub fn observe(&self, key: BucketKey, state: State, decided: Timestamp, reset_after: Micros, at: Timestamp) {
         if reset_after >= SOON {
             self.observed.insert(key, Observation { state, decided, at });
         }
     }
 
-    /// Decides a plan by the shares of this gateway. What is told of each bucket is what its share holds.
+    /// Decides a plan by this gateway's shares. The levels in the answer are those of the shares.
     pub fn take(&self, plan: &Plan) -> TakeReply {
         let gateways = self.gateways();
         let share = |charge: &Charge| {
@@ -95,7 +95,7 @@ impl FallbackShare {
         TakeReply { source: Source::Fallback, ..taken }
     }
 
-    /// A share holds no more than its part of what the store last showed, and of what has come back since.
+    /// Lowers a share to its part of the last known level, plus what has been refilled since.
     fn begin(&self, charge: &Charge, share: &Charge) {
         let Some(observed) = self.observed.get(&charge.key) else { return };
         let now = observed.decided.plus(self.clock.now().since(observed.at));

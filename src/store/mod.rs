@@ -1,7 +1,7 @@
-//! WHERE BUCKETS LIVE: takes plans, all or nothing, in one act.
+//! Stores of buckets: each takes a plan atomically, all of its charges or none.
 //!
-//! Every store answers with the time that it decided by and the level of every bucket that was asked. A store never logs
-//! or counts: it returns what happened to those who asked, and reports what happens beside them.
+//! Every store answers with the time of its decision and the level of every bucket in the plan. A store never logs or counts:
+//! it returns the result of a call to the caller, and sends everything else as an [`Event`].
 
 pub mod breaker;
 mod call_timer;
@@ -29,7 +29,7 @@ pub use reply::{Source, TakeReply};
 pub use settings::{Endpoint, Settings};
 pub use worker::Worker;
 
-/// The stores. To add one: its file, and an arm in each `match` here.
+/// The list of stores. A new one needs its file, a variant here and in [`Settings`], and an arm in each `match` of the two.
 #[derive(Debug)]
 pub enum Store {
     Memory(Memory),
@@ -37,7 +37,7 @@ pub enum Store {
 }
 
 impl Store {
-    /// Opens a store for so many workers. One that is elsewhere is not asked for yet: that is for [`Store::run`].
+    /// Opens a store for this number of workers. A remote store is not connected to yet: [`Store::run`] does that.
     pub fn open(settings: &Settings, workers: usize, clock: Clock, events: EventSink) -> Store {
         match settings {
             Settings::Memory(settings) => Store::Memory(Memory::new(settings, clock)),
@@ -45,7 +45,7 @@ impl Store {
         }
     }
 
-    /// Keeps a worker's link up, for ever. To be run on the worker's own thread, once.
+    /// Keeps a worker's connection up, forever. Must run once, on the worker's own thread.
     pub async fn run(&self, worker: Worker) {
         match self {
             Store::Memory(_) => {}
@@ -53,7 +53,7 @@ impl Store {
         }
     }
 
-    /// Waits until every worker has been tried once, whatever came of it.
+    /// Waits until every worker's connection has been attempted once, successfully or not.
     pub async fn first_attempt(&self) {
         match self {
             Store::Memory(_) => {}
@@ -61,7 +61,11 @@ impl Store {
         }
     }
 
-    /// Decides a plan, all or nothing. None when the caller had gone before the store was asked: then it spends nothing.
+    /// Decides a plan, all or nothing. `None` when the client had disconnected before the store was called: nothing is spent.
+    ///
+    /// # Errors
+    ///
+    /// When the store gave no answer; [`StoreError`] says for each cause whether the plan may have been charged.
     pub async fn take(
         &self,
         worker: Worker,
@@ -74,7 +78,7 @@ impl Store {
         }
     }
 
-    /// Decides a plan when [`Store::take`] has given no answer, by this gateway's share.
+    /// Decides a plan by this gateway's share of each limit, for when [`Store::take`] returned an error.
     pub fn take_fallback(&self, plan: &Plan) -> TakeReply {
         match self {
             Store::Memory(memory) => memory.take(plan),
@@ -82,7 +86,7 @@ impl Store {
         }
     }
 
-    /// From here on this gateway runs the configuration with this hash, and tells the others.
+    /// Sets the hash of the configuration in force, which is announced to the other gateways.
     pub fn announce(&self, configuration: &str) {
         match self {
             Store::Memory(_) => {}
@@ -90,7 +94,7 @@ impl Store {
         }
     }
 
-    /// Forgets what it knows without asking: other numbers hold from here on. What was spent stays spent.
+    /// Drops cached levels, because the limits' numbers have changed. What was spent stays spent.
     pub fn invalidate(&self) {
         match self {
             Store::Memory(_) => {}
@@ -98,7 +102,7 @@ impl Store {
         }
     }
 
-    /// Frees what need not be kept any more. To be called every second or so.
+    /// Frees the buckets that are full again. Should be called about once a second.
     pub fn sweep(&self) {
         match self {
             Store::Memory(memory) => memory.sweep(),
@@ -119,7 +123,7 @@ impl Store {
         self.local_buckets().is_none()
     }
 
-    /// How many buckets are kept here.
+    /// How many buckets this process holds.
     pub fn buckets(&self) -> usize {
         match self {
             Store::Memory(memory) => memory.buckets(),
@@ -127,7 +131,7 @@ impl Store {
         }
     }
 
-    /// Its name in gateway.yaml and in metrics.
+    /// The store's name in gateway.yaml and in metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Store::Memory(_) => "memory",

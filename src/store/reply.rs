@@ -3,23 +3,23 @@
 use crate::base::time::Timestamp;
 use crate::limit::charge::Settlement;
 
-/// What a store did with a plan.
+/// A store's answer to a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakeReply {
-    /// The store's own clock, when it decided.
+    /// The time of the decision, on the store's own clock.
     pub now: Timestamp,
     pub settlement: Settlement,
-    /// Buckets that had to be forgotten to make room, although something was still spent.
+    /// How many buckets were evicted to make room although they were not full again.
     pub evicted: u64,
     pub source: Source,
 }
 
-/// Where an answer comes from.
+/// Where an answer comes from, by which metrics and the access log distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Store,
-    /// From what the store has shown before: it would have said the same.
+    /// From levels seen earlier; the store would have refused too.
     Cached,
-    /// From this gateway's share: the store gave no answer.
+    /// From this gateway's share of the limits: the store gave no answer.
     Fallback,
 }

@@ -1,5 +1,5 @@
-//! Names the gateway's threads.
+//! Identifies the gateway's worker threads.
 
-/// One of the gateway's threads. A store that is elsewhere has a link for each, driven on the thread that asks on it.
+/// The index of one of the gateway's worker threads. A remote store has a connection for each, driven on that thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Worker(pub usize);

@@ -1,10 +1,10 @@
-//! Keeps buckets in this process: the default store.
+//! Stores buckets in the memory of this process: the default store.
 //!
 //! Buckets are spread over shards, each with a lock of its own. A [`Shard`] knows which of its buckets can be freed, and
 //! at the bound which one is evicted.
 //!
 //! Invariants: a plan holds the locks of all its shards at once, taken in their order; below `max_buckets` nothing that
-//! is still spent is forgotten.
+//! is not full again is evicted.
 
 mod shard;
 
@@ -24,7 +24,7 @@ use shard::{Evicted, Put, Shard, SpentClass};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How many buckets are kept at most.
+    /// The maximum number of buckets.
     pub max_buckets: usize,
 }
 
@@ -39,17 +39,17 @@ pub struct Memory {
     clock: Clock,
     max_buckets: usize,
     buckets: AtomicUsize,
-    /// Keyed at random: no client can choose values whose buckets crowd one shard.
+    /// Randomly keyed, so that no client can choose values whose buckets fill one shard.
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
 }
 
-/// The locks that one plan holds, by the number of their shard.
+/// The locks that a plan holds, each with the index of its shard.
 type LockedShards<'m> = SmallVec<[(usize, MutexGuard<'m, Shard>); 2]>;
 
 impl Memory {
     pub fn new(settings: &Settings, clock: Clock) -> Memory {
-        // A shard gets so many buckets that one without any is out of the question at the bound.
+        // At least 1024 buckets per shard, so that none is empty at the bound.
         let shards = (settings.max_buckets / 1024).clamp(1, 16);
         Memory {
             clock,
@@ -60,7 +60,7 @@ impl Memory {
         }
     }
 
-    /// A plan is decided at one instant, while the locks of all its shards are held.
+    /// Decides a plan at one instant, with the locks of all its shards held.
     pub fn take(&self, plan: &Plan) -> TakeReply {
         let mut held = self.lock(plan);
         // Read under the locks: the times of one bucket's charges never step back.
@@ -69,7 +69,7 @@ impl Memory {
         TakeReply { now, settlement, evicted, source: Source::Store }
     }
 
-    /// What a plan would come to, without taking it.
+    /// The result that a plan would have, without charging it.
     pub fn peek(&self, plan: &Plan) -> Settlement {
         let held = self.lock(plan);
         let now = self.clock.now();
@@ -77,15 +77,15 @@ impl Memory {
         settle(plan, &states, now).0
     }
 
-    /// What is kept of these buckets, one after the other.
+    /// The states of these buckets, read one after another.
     pub fn states_of(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
         let state = |key| self.shard(self.shard_of(key)).lock().get(key).cloned();
         let states = keys.iter().map(state).collect();
-        // Read behind them: no state lies ahead of it.
+        // Read after the states, so that none of them is later than it.
         (self.clock.now(), states)
     }
 
-    /// The same, and from then on nothing is kept of them: they are full.
+    /// Removes these buckets, which makes them full, and returns their states.
     pub fn remove(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
         let forget = |key| {
             let state = self.shard(self.shard_of(key)).lock().remove(key)?;
@@ -96,7 +96,7 @@ impl Memory {
         (self.clock.now(), states)
     }
 
-    /// The keys of all buckets, shard by shard: no lock is held while they are looked at.
+    /// The keys of all buckets, shard by shard; no lock is held while the caller iterates.
     pub fn keys(&self) -> impl Iterator<Item = Vec<BucketKey>> {
         self.shards.iter().map(|shard| shard.lock().keys().copied().collect())
     }
@@ -115,11 +115,11 @@ impl Memory {
         }
     }
 
-    /// Forgets the buckets that are full again, and returns the memory that a crowd of them held.
+    /// Removes the buckets that are full again, and shrinks the shards that were much larger.
     pub fn sweep(&self) {
         let now = self.clock.now();
         for shard in &self.shards {
-            // In small bites, so that no request waits long for the lock.
+            // In small batches, so that no request waits long for the lock.
             while self.free_some(&mut shard.lock(), now) {}
         }
     }
@@ -134,7 +134,7 @@ impl Memory {
         usize::try_from(hash % self.shards.len() as u64).unwrap_or(0)
     }
 
-    #[allow(clippy::indexing_slicing, reason = "all numbers are of `shard_of`")]
+    #[allow(clippy::indexing_slicing, reason = "every number comes from `shard_of`")]
     fn shard(&self, number: usize) -> &Mutex<Shard> {
         &self.shards[number]
     }
@@ -147,7 +147,7 @@ impl Memory {
         numbers.into_iter().map(|number| (number, self.shard(number).lock())).collect()
     }
 
-    #[allow(clippy::indexing_slicing, reason = "indices are of `index_of`, among what is held")]
+    #[allow(clippy::indexing_slicing, reason = "the indices come from `index_of`, within the held locks")]
     fn settle(&self, plan: &Plan, held: &mut LockedShards<'_>, now: Timestamp) -> (Settlement, u64) {
         let (indices, states) = self.states(plan, held);
         let (settlement, entries) = settle(plan, &states, now);
@@ -162,7 +162,7 @@ impl Memory {
         (settlement, evicted)
     }
 
-    /// Where each charge's bucket is among the held shards, and what is remembered of it.
+    /// For each charge, the index of its shard among the held ones, and the state of its bucket.
     #[allow(
         clippy::indexing_slicing,
         reason = "indices are of `index_of`; a bucket that is not looked up would be a full one"
@@ -174,7 +174,7 @@ impl Memory {
         (indices, states)
     }
 
-    /// Which of the held locks guards this bucket.
+    /// The index of the lock that guards this bucket.
     fn index_of(&self, held: &LockedShards<'_>, key: &BucketKey) -> usize {
         match held.len() {
             1 => 0,
@@ -193,15 +193,15 @@ impl Memory {
         u64::from(shard.evict(now) == Some(Evicted::Spent))
     }
 
-    /// Frees up to a bite of buckets; says whether there may be more.
+    /// Frees up to `BATCH` full buckets; returns whether there may be more.
     fn free_some(&self, shard: &mut Shard, now: Timestamp) -> bool {
-        const BITE: usize = 256;
-        let freed = shard.free_full(now, BITE);
+        const BATCH: usize = 256;
+        let freed = shard.free_full(now, BATCH);
         self.buckets.fetch_sub(freed, Ordering::Relaxed);
-        if freed < BITE {
+        if freed < BATCH {
             shard.shrink();
         }
-        freed == BITE
+        freed == BATCH
     }
 }
 

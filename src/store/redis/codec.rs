@@ -1,8 +1,8 @@
-//! Writes many plans as one call of the script, and reads its reply back into one settlement for each.
+//! Encodes many plans as one call of the script, and decodes its reply into one settlement for each.
 //!
-//! The script says which requests it granted and how it found each bucket. What each bucket is worth to each request is
-//! worked out here, by the same step that every store uses: a reply that does not agree with it is none. So a reply is
-//! short, and a broken server cannot grant one request what it took for another.
+//! The reply says which requests were granted and the state of each bucket before the call. The level of each bucket for each
+//! request is computed here, by the same step that every store uses; a reply that disagrees with it is rejected. So a reply
+//! is short, and a broken server cannot grant one request what it took for another.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -17,43 +17,43 @@ use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
 use crate::store::error::StoreError;
 
-/// The largest integer that the script can hold.
+/// The largest integer that a Lua number represents exactly.
 const EXACT: u64 = (1 << 53) - 1;
 
-/// One call: what is in flight together.
+/// One call: the requests that are sent together.
 #[derive(Debug)]
 pub struct Call<'p> {
     runs: Vec<Run<'p>>,
     tables: Tables,
-    /// As `take.lua` describes it.
+    /// In the encoding that `take.lua` describes.
     requests: Vec<u8>,
 }
 
-/// Equal requests, one behind the other.
+/// A run of consecutive equal requests.
 #[derive(Debug)]
 struct Run<'p> {
     plan: &'p Plan,
-    /// Where each charge's bucket stands among the keys.
+    /// The index of each charge's bucket among the keys.
     indices: SmallVec<[usize; 2]>,
     times: usize,
 }
 
-/// What a call came to.
+/// The decoded reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     pub now: Timestamp,
     pub healed: u64,
-    /// One for each plan, in their order.
+    /// One for each plan, in the order of the plans.
     pub settlements: Vec<Settlement>,
     pub left: Vec<BucketAfterCall>,
 }
 
-/// A bucket as a call left it.
+/// The state of a bucket after a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketAfterCall {
     pub key: BucketKey,
     pub state: State,
-    /// Whether it could not pay what it was last asked for, or could not pay it again.
+    /// Whether it could not pay its last charge, or could not pay it again.
     pub short: bool,
     pub reset_after: Micros,
 }
@@ -83,7 +83,8 @@ impl<'p> Call<'p> {
         Call { runs, tables, requests }
     }
 
-    /// `sha` names the script, which the server has. `now` is for the tests that are built with `test-hooks`.
+    /// The Redis command. `sha` names the script, which the server has loaded. `now` is used only in builds with
+    /// `test-hooks`.
     pub fn command(&self, sha: &str, prefix: &str, now: Option<Timestamp>) -> Cmd {
         let Tables { keys, limits, costs, .. } = &self.tables;
         let numbers = 2 + 4 * limits.len() + costs.len();
@@ -107,7 +108,11 @@ impl<'p> Call<'p> {
         command
     }
 
-    /// Reads what the script answered.
+    /// Decodes the reply of the script.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::UnexpectedReply`] for a reply that the script cannot have given to this call.
     #[allow(clippy::indexing_slicing, reason = "a run's indices are ours, in tables as long as what is indexed")]
     pub fn settle(&self, reply: &Value) -> Result<Reply, StoreError> {
         let Value::Array(parts) = reply else { return Err(StoreError::UnexpectedReply) };
@@ -158,7 +163,7 @@ impl<'p> Call<'p> {
     }
 }
 
-/// The prefix, and the sixteen bytes as they are.
+/// The key of a bucket in Redis: the prefix, `:`, and the 16 raw bytes.
 pub fn key_name(prefix: &str, key: &BucketKey) -> Vec<u8> {
     let mut name = Vec::with_capacity(prefix.len() + 17);
     name.extend_from_slice(prefix.as_bytes());
@@ -167,12 +172,12 @@ pub fn key_name(prefix: &str, key: &BucketKey) -> Vec<u8> {
     name
 }
 
-/// What the requests of a call have in common, each once.
+/// The keys, limits and costs of a call, each listed once.
 #[derive(Debug, Default)]
 struct Tables {
     keys: Vec<BucketKey>,
     indices: HashMap<BucketKey, usize, BuildHasherDefault<FirstBytes>>,
-    /// More than one for a bucket whose numbers have just changed in the file.
+    /// A bucket has more than one while the numbers of its limit are being changed by a reload.
     limits: Vec<Algorithm>,
     costs: Vec<Cost>,
 }
@@ -194,7 +199,7 @@ impl Tables {
     }
 }
 
-/// Where it stands in a list that is short.
+/// The index of an item in a short list, to which it is added if missing.
 fn index_in<T: Clone + PartialEq>(list: &mut Vec<T>, one: &T) -> usize {
     list.iter().position(|other| other == one).unwrap_or_else(|| {
         list.push(one.clone());
@@ -202,7 +207,7 @@ fn index_in<T: Clone + PartialEq>(list: &mut Vec<T>, one: &T) -> usize {
     })
 }
 
-/// A key is a hash already.
+/// Hashes a bucket key by its first bytes: a key is already a hash.
 #[derive(Debug, Default)]
 struct FirstBytes(u64);
 
@@ -220,14 +225,15 @@ impl Hasher for FirstBytes {
     }
 }
 
-/// Whether two requests ask the same of the same buckets.
+/// Whether two plans charge the same costs to the same buckets.
 pub fn is_same_take(one: &Plan, other: &Plan) -> bool {
     let same = |(a, b): (&Charge, &Charge)| (a.key, a.cost) == (b.key, b.cost) && a.algorithm == b.algorithm;
     (one.enforced.len(), one.shadow.len()) == (other.enforced.len(), other.shadow.len())
         && one.charges().zip(other.charges()).all(same)
 }
 
-/// A call has fewer of everything; were it not so, the script would find nothing under this number, and fail.
+/// Encodes a number in two bytes. No list of a call is that long; if one were, the script would find no such entry and end
+/// with an error.
 fn short(number: usize) -> [u8; 2] {
     u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes()
 }
@@ -239,7 +245,7 @@ fn integer(value: &Value) -> Result<u64, StoreError> {
     }
 }
 
-/// A state, packed as integers of eight bytes.
+/// Decodes a state: integers of eight bytes, little-endian; `None` for a full bucket, which is not stored.
 pub fn state(value: &Value) -> Result<Option<State>, StoreError> {
     let packed = match value {
         Value::Nil => return Ok(None),

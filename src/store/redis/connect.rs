@@ -1,4 +1,4 @@
-//! Makes a connection that can be asked: TCP, TLS, the user, the role, the scripts, and whether the user may run them.
+//! Connects to Redis: TCP, TLS, login, the role, the scripts, and whether the user may run them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,12 +25,12 @@ const STEP: Duration = Duration::from_millis(600);
 /// How long sent bytes may stay unacknowledged before the system gives the connection up.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
 
-/// A connection that has been shown to work.
+/// A connection that has been tested.
 pub struct Connected {
     pub connection: MultiplexedConnection,
-    /// Moves the bytes; ends when the connection does.
+    /// Drives the connection; completes when it ends.
     pub driver: Driver,
-    /// The name of the script on the server; empty where none was asked for.
+    /// The SHA-1 that names the script on the server; empty if none was loaded.
     pub sha: String,
 }
 
@@ -42,13 +42,16 @@ impl From<RedisError> for Fault {
     }
 }
 
-/// For a gateway, which will take with this script. Each step of the way gets [`STEP`]; all of them together are what a
-/// start waits for at most.
+/// Connects for a gateway, which will run this script. Each step may take [`STEP`]; a start waits for all of them at most.
+///
+/// # Errors
+///
+/// When a step is refused or takes too long, the server is a replica, or the user lacks a permission.
 pub async fn connect(settings: &Settings, text: &str) -> Result<Connected, Fault> {
     reach(settings, Some(text)).await
 }
 
-/// Without a script, nothing is tried out.
+/// As [`connect`]; without a script, role and permissions are not checked.
 pub async fn reach(settings: &Settings, text: Option<&str>) -> Result<Connected, Fault> {
     let unreachable = |error: std::io::Error| Fault::new(StoreError::Unreachable, error.to_string());
     let address = (&*settings.host, settings.port);
@@ -56,7 +59,7 @@ pub async fn reach(settings: &Settings, text: Option<&str>) -> Result<Connected,
     // A call is one small write: waiting for more to send with it would only delay it.
     stream.set_nodelay(true).map_err(unreachable)?;
     let socket = SockRef::from(&stream);
-    // A peer that has vanished is noticed, also by a link on which nothing is asked.
+    // A peer that has vanished is noticed even on an idle connection.
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
     socket.set_tcp_keepalive(&keepalive).map_err(unreachable)?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(unreachable)?;
@@ -85,11 +88,11 @@ async fn log_in(
     if let Some(username) = &settings.username {
         info = info.set_username(username);
     }
-    // A user without a password is one who needs none; to say who it is all the same takes an empty one.
+    // A user without a password still needs an empty one to log in by name.
     if settings.username.is_some() || settings.password.is_some() {
         info = info.set_password(settings.password.as_ref().map_or("", Secret::reveal));
     }
-    // Each answer's deadline is set where it is waited for.
+    // The deadline of each reply is set where it is awaited.
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     let (mut connection, driver) =
         MultiplexedConnection::new_with_config(&info, ReadLimit::new(stream), config).await?;
@@ -107,7 +110,7 @@ async fn log_in(
     Ok(Connected { connection, driver, sha })
 }
 
-/// Everything that could be found missing is, before the first request depends on it.
+/// Checks the role and the permissions, so that anything missing is found before the first request needs it.
 async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedConnection) -> Result<String, Fault> {
     let role = send(connection, Cmd::new().arg("ROLE")).await?;
     let Value::Array(role) = role else { return Err(unexpected_reply("ROLE")) };
@@ -117,7 +120,7 @@ async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedCo
         None => return Err(unexpected_reply("ROLE")),
     }
     let probe = load(connection, script::PROBE).await?;
-    // Nobody's bucket: a hash that comes out as nothing but zeros will not be seen.
+    // Not a real bucket: no hash will ever be all zeros.
     let key = key_name(&settings.prefix, &BucketKey([0; 16]));
     let refused = send(connection, Cmd::new().arg("EVALSHA").arg(probe).arg(1).arg(key)).await?;
     let Value::Array(refused) = refused else { return Err(unexpected_reply("EVALSHA")) };
@@ -132,13 +135,17 @@ async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedCo
     load(connection, text).await
 }
 
-/// SCRIPT LOAD, and the name that the server gave it. A loaded script is never evicted, as one that came by EVAL may be.
+/// Loads a script with SCRIPT LOAD and returns its name. Unlike a script sent by EVAL, it is never evicted.
 pub async fn load(connection: &mut MultiplexedConnection, text: &str) -> Result<String, Fault> {
     let sha = send(connection, Cmd::new().arg("SCRIPT").arg("LOAD").arg(text)).await?;
     word(&sha).ok_or_else(|| unexpected_reply("SCRIPT LOAD"))
 }
 
-/// One command and its answer; the server's error is an error here.
+/// Sends a command and returns the reply.
+///
+/// # Errors
+///
+/// When the connection ends, and when the reply is an error of the server.
 pub async fn send(connection: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, RedisError> {
     connection.send_packed_command(command).await?.extract_error()
 }
@@ -155,7 +162,7 @@ fn unexpected_reply(command: &str) -> Fault {
     Fault::new(StoreError::UnexpectedReply, format!("{command} was answered with something else"))
 }
 
-/// What an error of the server, or of the way to it, is counted as.
+/// The kind under which an error of the server or the connection is counted.
 fn kind(error: &RedisError) -> StoreError {
     match error.kind() {
         ErrorKind::AuthenticationFailed => StoreError::Unauthorized,
@@ -173,7 +180,7 @@ fn server_error(code: &str, text: &str) -> StoreError {
         "LOADING" => StoreError::Loading,
         "OOM" => StoreError::OutOfMemory,
         "BUSY" => StoreError::Busy,
-        // What a script may not do, or a SELECT on the way, is told without a code of its own.
+        // A command that a script may not run, or a refused SELECT, has no error code of its own.
         _ if text.contains("The user executing the script can't") || text.contains("no permissions") => {
             StoreError::Forbidden
         }

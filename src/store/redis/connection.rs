@@ -1,8 +1,8 @@
-//! Keeps one connection up, and sends what waits for it: one call at a time, everything that came meanwhile in the next.
-//! Where that is more than a call may carry, a second one does not wait for the first.
+//! Keeps one connection up and sends the queued requests: normally one call at a time, and everything that arrived meanwhile
+//! in the next. When more is queued than one call may carry, a second call is made without waiting for the first.
 //!
-//! A link is down until a connection has been shown to work; while it is down nobody waits. It is driven on its worker's
-//! own thread, so that no request's answer wakes another thread.
+//! A connection is down until it has been tested; while it is down no request waits for it. It is driven on its worker's own
+//! thread, so that no answer wakes another thread.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -32,20 +32,20 @@ use crate::store::reply::{Source, TakeReply};
 use crate::store::span_links::SpanLinks;
 use crate::store::worker::Worker;
 
-/// The most that wait for one link. Beyond it the last would not be answered in time anyway.
+/// The maximum length of the queue. The last requests of a longer one would not be answered in time anyway.
 const QUEUE: usize = 4096;
-/// The most charges of one call, with equal requests counted once: a script holds up everybody else who asks that server.
+/// The maximum number of charges in one call, with equal requests counted once: a script blocks the server's other clients.
 const CHARGES: usize = 128;
-/// The most requests of one call: they are answered together.
+/// The maximum number of requests in one call: they are answered together.
 const REQUESTS: usize = 512;
-/// How long an overdue answer is waited for, although nobody wants it any more, before the connection is given up.
+/// How long to wait for an overdue reply, although no request needs it any more, before the connection is closed.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// After which somebody else has taken from the queue.
+/// When to look at the queue again after the other call held it.
 const SOON: Micros = Micros(1_000);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What all links of a store have in common.
+/// What all connections of a store share.
 #[derive(Clone, Debug)]
 pub struct Shared {
     pub deny_cache: Arc<DenyCache>,
@@ -58,16 +58,16 @@ pub struct Shared {
 /// When a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// As soon as the one before is answered, and somebody waits.
+    /// As soon as the previous one is answered and a request is queued.
     Next,
-    /// Beside that one, when so many wait that they would not fit into the next.
+    /// At the same time as that one, when more requests are queued than fit into one call.
     Overflow,
 }
 
-/// What the calls on one connection share.
+/// State that the calls on one connection share.
 struct Session<'q> {
     queue: FairMutex<&'q mut Queue>,
-    /// Whether any was answered.
+    /// Whether any call was answered.
     answered: AtomicBool,
 }
 
@@ -79,14 +79,14 @@ pub struct Connection {
     clock: Clock,
     events: EventSink,
     shared: Shared,
-    /// One link tells of the gateway, for all of them.
+    /// Only the first connection of a gateway sends heartbeats.
     heartbeat: Option<Heartbeat>,
-    /// Why it cannot be asked.
+    /// Why it cannot be used; `None` while it is up.
     down: Mutex<Option<StoreError>>,
     queue: mpsc::Sender<PendingTake>,
-    /// So many wait that a call is worth it although one is under way.
+    /// Notified when the queue is long enough for a second call.
     overflow: Notify,
-    /// For whoever drives the link.
+    /// Taken by [`Connection::run`].
     waiting: Mutex<Option<Queue>>,
 }
 
@@ -114,24 +114,30 @@ impl Connection {
         }
     }
 
-    /// Why it cannot be asked, if it cannot.
+    /// # Errors
+    ///
+    /// Why the connection is down, if it is.
     pub fn usable(&self) -> Result<(), StoreError> {
         self.down.lock().map_or(Ok(()), Err)
     }
 
-    /// Puts a request in the queue, unless it would wait there in vain. Only for a link that is usable.
+    /// Queues a request. Only for a usable connection.
+    ///
+    /// # Errors
+    ///
+    /// When the queue is full, or the connection went down just now.
     pub fn ask(&self, waiting: PendingTake) -> Result<(), StoreError> {
         self.queue.try_send(waiting).map_err(|_| StoreError::Backlog)?;
         if self.queue.max_capacity() - self.queue.capacity() >= CHARGES {
             self.overflow.notify_one();
         }
-        // If it went down just now, the queue may have been emptied before this came.
+        // If the connection went down just now, the queue may have been drained before this request was added.
         self.usable()
     }
 
-    /// Drives the link for ever; `tried` gets a permit when it has been tried once.
+    /// Drives the connection, forever; `tried` gets a permit after the first attempt.
     pub async fn run(&self, tried: &Semaphore) {
-        // TakeReply once: a second driver would find nothing to do.
+        // A second driver would have nothing to do.
         let Some(mut queue) = self.waiting.lock().take() else { return };
         let mut pause = SHORTEST_PAUSE;
         let mut first = true;
@@ -152,12 +158,12 @@ impl Connection {
                 Ok(connected) => self.serve(connected, &mut queue, &mut pause).await,
                 Err(fault) => fault,
             };
-            // One that lasted was good, also if nobody asked on it: whoever cut it is not to be waited for.
+            // A connection that lasted was good even if it was not used, so there is no reason to back off.
             if up && Duration::from(self.clock.now().since(since)) > LONGEST_PAUSE {
                 pause = SHORTEST_PAUSE;
             }
             self.went_down(fault, &mut queue);
-            // Spread out, so that gateways which lost their server together do not return together.
+            // Jittered, so that gateways that lost their server together do not reconnect at the same time.
             tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -165,14 +171,14 @@ impl Connection {
 
     fn went_down(&self, fault: Fault, queue: &mut Queue) {
         *self.down.lock() = Some(fault.error);
-        // What was not sent has not run, and need not wait until its deadline to be told.
+        // A request that was not sent has not run, and need not wait for its deadline.
         while let Some(mut waiting) = queue.try_next() {
             waiting.answer.send(Err(fault.error));
         }
         self.events.send(Event::Down { worker: self.worker, fault });
     }
 
-    /// Answers until the connection is of no use any more.
+    /// Makes calls until the connection is no longer usable.
     async fn serve(&self, connected: Connected, queue: &mut Queue, pause: &mut Duration) -> Fault {
         let Connected { connection, mut driver, sha } = connected;
         let heartbeat = async {
@@ -183,7 +189,7 @@ impl Connection {
         };
         let session = Session { queue: FairMutex::new(queue), answered: AtomicBool::new(false) };
         let calls = |turn| self.calls(turn, &session, connection.clone(), sha.clone());
-        // In this order: what is answered first writes, and then the driver carries it out in the same turn.
+        // In this order: calls write first, and the driver then sends it in the same poll.
         let fault = tokio::select! {
             biased;
             fault = calls(Turn::Next) => fault,
@@ -197,7 +203,7 @@ impl Connection {
         fault
     }
 
-    /// Makes one call after the other, when it is its turn.
+    /// Makes one call after another, each when its turn comes.
     async fn calls(
         &self,
         turn: Turn,
@@ -225,7 +231,11 @@ impl Connection {
         }
     }
 
-    /// One call, from the requests that wait to their answers. An error is one that ends the link.
+    /// Makes one call, from the queued requests to their answers.
+    ///
+    /// # Errors
+    ///
+    /// Only an error that ends the connection.
     async fn call(
         &self,
         batch: &mut Vec<PendingTake>,
@@ -255,7 +265,7 @@ impl Connection {
                 (reply.healed, Some(Fault::new(StoreError::Timeout, "the answer came when nobody waited for it")))
             }
             Ok(reply) => (reply.healed, None),
-            // What ends the link is told when it ends.
+            // An error that ends the connection is reported when it ends.
             Err(fault) => (0, outlived(fault.error).then(|| fault.clone())),
         };
         let callers = batch.iter().filter_map(|waiting| waiting.caller.as_deref());
@@ -284,8 +294,8 @@ impl Connection {
         }
     }
 
-    /// Tells those who have waited for as long as anybody may: of a call that was made at `now`, and in the queue behind it.
-    /// Nobody else waits for long. A timer for all of them, as one for each costs half a microsecond.
+    /// Answers the requests whose deadline has passed: those of a call made at `now`, and those queued after it. One timer
+    /// serves all of them, because one for each costs half a microsecond.
     async fn watch(
         &self,
         timer: &CallTimer,
@@ -294,7 +304,7 @@ impl Connection {
         queue: &FairMutex<&mut Queue>,
     ) -> Infallible {
         let most = self.settings.timeout;
-        // Who comes later than now is not late before `most` has passed.
+        // A request that arrives later than now is not overdue before `most` has passed.
         let left = |oldest: Option<Timestamp>, now: Timestamp| {
             oldest.map_or(most, |since| Micros(most.0.saturating_sub(now.since(since).0)))
         };
@@ -310,7 +320,7 @@ impl Connection {
                 }
                 !late
             });
-            // Another call may be taking from it.
+            // The other call may be taking from the queue.
             let Ok(mut queue) = queue.try_lock() else {
                 pause = SOON;
                 continue;
@@ -344,7 +354,7 @@ impl Connection {
         let exchange = async {
             let command = |sha: &str| call.command(sha, &self.settings.prefix, self.shared.hooks.moment(&self.clock));
             let reply = match self.shared.hooks.send(connection, &command(sha)).await {
-                // It did not run: the server was restarted behind a proxy, or its scripts were flushed.
+                // The script did not run: the server was restarted behind a proxy, or its scripts were flushed.
                 Err(error) if error.code() == Some("NOSCRIPT") => {
                     *sha = load(connection, &self.script).await?;
                     self.shared.hooks.send(connection, &command(sha)).await
@@ -356,7 +366,7 @@ impl Connection {
         timeout(patience, exchange).await.map_err(overdue)?
     }
 
-    /// Waits for a request, and takes with it what else is there. Who has gone already is not asked for.
+    /// Waits for a request, and takes with it what else is queued. Requests whose clients have disconnected are left out.
     async fn fill(&self, batch: &mut Vec<PendingTake>, queue: &mut Queue) {
         let (mut charges, most) = (0, self.shared.hooks.requests(REQUESTS));
         let mut add = |batch: &mut Vec<PendingTake>, waiting: PendingTake, now: Timestamp| {
@@ -369,10 +379,10 @@ impl Connection {
             batch.len() < most && charges < CHARGES
         };
         while batch.is_empty() {
-            // The sender lives as long as the link.
+            // The sender lives as long as the connection.
             let Some(first) = queue.next().await else { return std::future::pending().await };
-            // Everybody else on this thread who can go on does so first: what they ask for travels along. No time passes
-            // where there is nobody.
+            // Every other task on this thread that is ready runs first, so that its request joins this call. Without such a
+            // task no time passes.
             tokio::task::yield_now().await;
             let now = self.clock.now();
             let mut more = add(batch, first, now);
@@ -383,7 +393,7 @@ impl Connection {
     }
 }
 
-/// Whether a link goes on after this: it is the server's own state, and another connection would find it the same.
+/// Whether the connection stays up after this error: it is the server's state, which a new connection would find unchanged.
 fn outlived(error: StoreError) -> bool {
     matches!(error, StoreError::OutOfMemory | StoreError::Busy | StoreError::Refused)
 }

@@ -1,11 +1,11 @@
-//! Knows what need not be asked: buckets that cannot pay yet, whatever others do.
+//! Caches buckets that cannot pay yet, so that requests for them are refused without a call.
 //!
-//! A reply tells what a bucket holds, and others can only take from it. So at any later moment it holds at most that and
-//! what has come back since the call was *sent*, which was before the script ran. A request that even this upper bound
-//! cannot pay is refused here, without a call: Redis would refuse it too.
+//! A reply contains the level of a bucket, and other gateways can only take from it. So at any later moment it holds at most
+//! that level plus what has been refilled since the call was *sent*, which was before the script ran. A request that even
+//! this upper bound cannot pay is refused here, without a call: Redis would refuse it too.
 //!
-//! Two clocks differ in rate by far less than the thousandth by which ours is taken to run ahead; and after a second Redis
-//! is asked again in any case. Losing an entry costs a call and nothing else, so there are only so many.
+//! The rates of two clocks differ by far less than the thousandth by which Redis' clock is assumed to run faster; and after
+//! a second Redis is asked again in any case. Losing an entry costs only a call, so the cache is bounded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,26 +18,26 @@ use crate::limit::charge::{Plan, Settlement};
 use crate::limit::key::BucketKey;
 use crate::limit::outcome::{Outcome, Verdict};
 
-/// The most buckets that are known to be short.
+/// The maximum number of entries.
 const MAX_BUCKETS: usize = 65_536;
-/// How long what was seen counts.
+/// How long an entry is valid.
 const MAX_AGE: Micros = Micros(1_000_000);
-/// One in so many: how much faster Redis' clock may run than ours.
+/// Redis' clock may run faster than ours by one in this many.
 const SKEW: u64 = 1_000;
 
-/// What Redis has shown of a bucket.
+/// The level of a bucket, as Redis last showed it.
 #[derive(Clone, Debug)]
 struct ShortBucket {
     state: State,
-    /// On Redis' clock: when it was so.
+    /// The time of that level, on Redis' clock.
     decided: Timestamp,
-    /// On ours: when the call that showed it was about to be sent.
+    /// The time just before that call was sent, on our clock.
     sent: Timestamp,
-    /// How often everything had been forgotten by then.
+    /// The epoch of the cache at that time.
     epoch: u64,
 }
 
-/// When a call was sent, and in which epoch.
+/// The time at which a call was sent, and the epoch of the cache.
 #[derive(Clone, Copy, Debug)]
 pub struct SendStamp {
     at: Timestamp,
@@ -48,7 +48,7 @@ pub struct SendStamp {
 #[derive(Debug)]
 pub struct DenyCache {
     short: Cache<BucketKey, ShortBucket>,
-    /// Counts how often everything was forgotten.
+    /// The number of invalidations.
     epoch: AtomicU64,
 }
 
@@ -57,23 +57,23 @@ impl DenyCache {
         DenyCache { short: Cache::new(MAX_BUCKETS), epoch: AtomicU64::new(0) }
     }
 
-    /// Forgets everything, also what calls under way will show: behind a new connection there may be another server with
-    /// other buckets, and a new configuration may have other numbers.
+    /// Drops all entries, and those that calls under way would add: a new connection may lead to another server with other
+    /// buckets, and a new configuration may have other numbers.
     pub fn invalidate(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// To be asked for before a call leaves; `at` is now, on our clock.
+    /// The stamp for a call that is about to be sent; `at` is now, on our clock.
     pub fn stamp(&self, at: Timestamp) -> SendStamp {
         SendStamp { at, epoch: self.epoch.load(Ordering::Acquire) }
     }
 
-    /// Remembers a bucket that could not pay what it was asked for, or could not pay it again.
+    /// Adds a bucket that could not pay its last charge, or could not pay it again.
     pub fn remember(&self, key: BucketKey, state: State, decided: Timestamp, sent: SendStamp) {
         self.short.insert(key, ShortBucket { state, decided, sent: sent.at, epoch: sent.epoch });
     }
 
-    /// Refuses a plan that Redis would refuse; none when it has to be asked. `now` is on our clock.
+    /// Refuses a plan that Redis would refuse; `None` when Redis has to be asked. `now` is on our clock.
     pub fn refuse(&self, plan: &Plan, now: Timestamp) -> Option<(Timestamp, Settlement)> {
         if self.short.is_empty() {
             return None;
@@ -109,7 +109,7 @@ impl DenyCache {
 }
 
 impl ShortBucket {
-    /// The state, and the latest that Redis' clock can show by now; none when it no longer counts.
+    /// The state, and the latest time that Redis' clock can show by now; `None` when the entry is no longer valid.
     fn at_most(self, epoch: u64, now: Timestamp) -> Option<(State, Timestamp)> {
         let passed = now.since(self.sent);
         let counts = self.epoch == epoch && passed <= MAX_AGE;

@@ -1,6 +1,6 @@
-//! Changes how calls are made, for the tests that show what a mistake here would do; a plain build has nothing to choose.
+//! Injects faults into calls, for the tests that show what a bug here would do; without `test-hooks` there are none.
 //!
-//! Each function ends with what a release does.
+//! Each function ends with what a release build does.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
@@ -12,7 +12,7 @@ use crate::base::time::{Clock, Timestamp};
 #[cfg(feature = "test-hooks")]
 pub use flaw::{Combining, Flaw, Refusals};
 
-/// What a test has chosen for one store.
+/// The faults that a test injects into one store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hooks {
     #[cfg(feature = "test-hooks")]
@@ -24,7 +24,7 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// The script that takes.
+    /// The text of the script.
     pub fn script(&self, text: String) -> String {
         #[cfg(feature = "test-hooks")]
         if let Some(flaw) = self.flaw {
@@ -33,7 +33,7 @@ impl Hooks {
         text
     }
 
-    /// How many requests travel together at most.
+    /// The maximum number of requests in one call.
     pub fn requests(&self, most: usize) -> usize {
         #[cfg(feature = "test-hooks")]
         if self.combining == Combining::Off {
@@ -42,7 +42,7 @@ impl Hooks {
         most
     }
 
-    /// What is about to travel.
+    /// The batch that is about to be sent.
     pub fn gather(&self, batch: Vec<PendingTake>) -> Vec<PendingTake> {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::SummedCosts) = self.flaw {
@@ -51,7 +51,7 @@ impl Hooks {
         batch
     }
 
-    /// The moment that the call names; none where the server's clock counts.
+    /// The time that the call passes to the script; `None` where the server's clock is used.
     pub fn moment(&self, clock: &Clock) -> Option<Timestamp> {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::ClientTime { ahead }) = self.flaw {
@@ -70,8 +70,8 @@ impl Hooks {
         send(connection, command).await
     }
 
-    /// From when the levels of a reply count, for what is refused without a call; none: they do not. `received` is the
-    /// moment at which it came.
+    /// The stamp under which the levels of a reply enter the deny cache; `None`: they do not. `received` is the time at which
+    /// the reply came.
     pub fn known_since(&self, sent: SendStamp, received: impl FnOnce() -> SendStamp) -> Option<SendStamp> {
         #[cfg(feature = "test-hooks")]
         match (self.refusals, self.flaw) {
@@ -84,7 +84,7 @@ impl Hooks {
     }
 }
 
-/// The mistakes, each of which another rate limiter has made.
+/// The bugs, each of which another rate limiter has had.
 #[cfg(feature = "test-hooks")]
 mod flaw {
     use super::super::queue::{PendingTake, ReplySender};
@@ -92,7 +92,7 @@ mod flaw {
     use crate::limit::charge::Charge;
     use crate::limit::cost::Cost;
 
-    /// Whether requests travel together.
+    /// Whether requests are combined into one call.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Combining {
         #[default]
@@ -100,33 +100,33 @@ mod flaw {
         Off,
     }
 
-    /// Where requests are refused that cannot be paid yet.
+    /// Where requests that cannot be paid yet are refused.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Refusals {
-        /// Here, as far as it is known here.
+        /// In this process, as far as the deny cache knows.
         #[default]
         Local,
-        /// Redis is asked every time.
+        /// By Redis, every time.
         Asked,
     }
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Flaw {
-        /// The moment is the gateway's, whose clock is ahead by this much, and a bucket's moment may go back.
+        /// The time is the gateway's, whose clock is ahead by this much, and a bucket's time may go back.
         ClientTime { ahead: Micros },
         /// Every bucket is kept for a second after it was charged.
         FixedExpiry,
-        /// A refused request writes the bucket, with what came back rounded up to whole tokens.
+        /// A refused request writes the bucket, with the refill rounded up to whole tokens.
         WriteOnRefusal,
-        /// A call that is not answered within this time is sent again.
+        /// A call without a reply within this time is sent again.
         Retry { after: Micros },
-        /// What is refused without a call goes by the time since the reply came, not since the call was sent.
+        /// The deny cache counts from when the reply came, not from when the call was sent.
         LateBound,
-        /// Requests for the same buckets are granted or refused as one, for the sum of what they cost.
+        /// Requests for the same buckets are granted or refused together, for the sum of their costs.
         SummedCosts,
     }
 
-    /// Pieces of the script, and what stands there instead.
+    /// Pieces of the script, and their replacements.
     type Edits = &'static [(&'static str, &'static str)];
 
     const CLIENT_TIME: Edits = &[(
@@ -169,7 +169,7 @@ mod flaw {
         }
     }
 
-    /// Those that ask the buckets of the first become one request; its answer is theirs.
+    /// Combines the requests for the same buckets as the first into one; its answer is sent to all of them.
     pub fn summed(batch: Vec<PendingTake>) -> Vec<PendingTake> {
         let keys = |waiting: &PendingTake| waiting.plan.charges().map(|charge| charge.key).collect::<Vec<_>>();
         let first = batch.first().map(keys).unwrap_or_default();

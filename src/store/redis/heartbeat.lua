@@ -1,15 +1,16 @@
--- Says that a gateway is alive, and what it runs; counts those that are, on the server's clock.
--- KEYS[1] is their list, 16 bytes for each: who, and when last heard. KEYS[2] is what they run: the same 16 bytes, then, each
--- behind a byte with its length, the host's name and the configuration's hash. ARGV: who says so (8 bytes), for how many
--- microseconds that counts, and its name and hash, each behind its length. The reply is how many are alive, and what the
--- others run. The first list stands alone, so that a gateway that knows only that one goes on being counted.
+-- Records the heartbeat of a gateway and counts the live ones, on the server's clock.
+-- KEYS[1] is the list of gateways, 16 bytes for each: its id, and the time of its last heartbeat. KEYS[2] lists what they run:
+-- the same 16 bytes, then the host name and the hash of the configuration, each after a byte with its length. ARGV: the id of
+-- this gateway (8 bytes), for how many microseconds a heartbeat counts, and its host name and hash, each after its length.
+-- The reply is how many gateways are alive, and what the others run. The lists are separate, so that an older gateway that
+-- knows only the first one is still counted.
 
 local time = redis.call('TIME')
 local now, counts = time[1] * 1000000 + time[2], tonumber(ARGV[2])
 local me = ARGV[1] .. struct.pack('<I8', now)
 local lasts = string.format('%.0f', counts / 1000)
 
--- Whatever else this was, and more gateways than anybody has: the list begins anew.
+-- A value of another type, or a list longer than any real one, is replaced by an empty list.
 local function read(key)
   local list = redis.pcall('GET', key)
   if type(list) ~= 'string' or #list > 65536 then return '' end

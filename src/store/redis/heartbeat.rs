@@ -1,6 +1,6 @@
-//! Tells the other gateways that this one is alive, through Redis, and hears how many there are.
+//! Announces this gateway to the others through Redis, and learns how many gateways are alive.
 //!
-//! Nothing that Redis decides depends on it: it is for when Redis gives no answer, and each gateway grants its share.
+//! No decision of Redis depends on it: it is needed when Redis gives no answer and each gateway grants its share.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use crate::store::fallback::FallbackShare;
 
 const SCRIPT: &str = include_str!("heartbeat.lua");
 
-/// How often it is told. The others divide by one more as soon as they have told once themselves.
+/// Heartbeat interval. Other gateways take a new one into account at their own next heartbeat.
 const BEAT: Duration = Duration::from_secs(2);
-/// Of a name or a hash, in bytes.
+/// The maximum length of a host name or a hash, in bytes.
 const MAX_LENGTH: usize = 64;
-/// How long an answer is waited for.
+/// How long to wait for a reply.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// One gateway among those that share a Redis.
 #[derive(Debug)]
 pub struct Heartbeat {
-    /// Drawn by lot: nobody has to give it a name.
+    /// Random, so that no operator has to name gateways.
     name: [u8; 8],
     keys: [Vec<u8>; 2],
     this_gateway: Arc<Mutex<RunningGateway>>,
@@ -51,7 +51,8 @@ impl Heartbeat {
         Heartbeat { name, keys, this_gateway, fallback, events }
     }
 
-    /// Tells and hears, for as long as the connection lasts. What goes wrong is left to those who ask for more.
+    /// Sends heartbeats for as long as the connection lasts. A timeout is not reported: takes on the same connection report
+    /// it.
     pub async fn keep(&self, mut connection: MultiplexedConnection) {
         let mut sha = String::new();
         loop {
@@ -62,12 +63,13 @@ impl Heartbeat {
                 Ok(Err(fault)) => self.events.send(Event::HeartbeatError(fault)),
                 Ok(Ok(None)) | Err(_) => {}
             }
-            // Spread out, so that gateways which lost their server together do not tell together.
+            // Jittered, so that gateways that lost their server together do not send at the same time.
             time::sleep(fixed_interval("heartbeat", BEAT).mul_f64(0.75 + fastrand::f64() / 2.0)).await;
         }
     }
 
-    /// How many are alive, and what the others run. None: it could not be told this time.
+    /// Sends one heartbeat. Returns the number of live gateways and the others; `None` when the script has to be loaded
+    /// again.
     async fn exchange(&self, connection: &mut MultiplexedConnection, sha: &mut String) -> Result<ExchangeReply, Fault> {
         let running = encode(&self.this_gateway.lock());
         let [list, runs] = &self.keys;
@@ -85,7 +87,7 @@ impl Heartbeat {
             command
         };
         let reply = match send(connection, &command(sha)).await {
-            // The first time, and when scripts were flushed.
+            // At the first heartbeat, and after the scripts were flushed.
             Err(error) if error.code() == Some("NOSCRIPT") => {
                 *sha = load(connection, SCRIPT).await?;
                 send(connection, &command(sha)).await
@@ -93,7 +95,7 @@ impl Heartbeat {
             reply => reply,
         };
         match reply {
-            // Flushed again in between: the next time will do.
+            // Flushed again in between: the next heartbeat loads it.
             Err(error) if error.code() == Some("NOSCRIPT") => Ok(None),
             Ok(Value::Array(parts)) => match &parts[..] {
                 [Value::Int(alive @ 1..), Value::BulkString(others)] => {
@@ -109,14 +111,15 @@ impl Heartbeat {
 
 type ExchangeReply = Option<(u64, Vec<RunningGateway>)>;
 
-/// Each part behind its length.
+/// Each part is preceded by a byte with its length.
 fn encode(running: &RunningGateway) -> Vec<u8> {
     let parts = [&running.host, &running.configuration]
         .map(|part| part.as_bytes().get(..MAX_LENGTH).unwrap_or(part.as_bytes()));
     parts.iter().flat_map(|part| [&[u8::try_from(part.len()).unwrap_or(0)][..], *part].concat()).collect()
 }
 
-/// Those that tell what they run, in words that a gateway would use: whoever may write to Redis can write anything.
+/// The gateways that announced a configuration. Entries that no gateway would write are left out, because anybody with access
+/// to Redis can write the list.
 fn decode(others: &[u8]) -> Vec<RunningGateway> {
     let mut rest = others;
     let mut read = Vec::new();

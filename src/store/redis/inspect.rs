@@ -1,7 +1,7 @@
-//! Looks at buckets from outside of any gateway, for an operator: reads them, finds them by their keys, forgets them.
+//! Reads, finds and removes buckets in Redis for an operator, without a gateway.
 //!
-//! A connection of its own, with plain commands: it needs no script, and no more than GET and TIME to look. No gateway
-//! hears of it; one that remembers a bucket as short asks for it again after a second at the latest.
+//! It has its own connection and uses plain commands: reading needs only GET and TIME, and no script. Gateways are not
+//! notified; one that has cached a bucket as empty asks Redis again after a second at the latest.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::limit::algorithm::State;
 use crate::limit::key::BucketKey;
 use crate::store::error::{Fault, StoreError};
 
-/// How long one command may take: an operator waits longer than a request does.
+/// How long one command may take; longer than for a request, because an operator waits.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many keys Redis looks at for each SCAN: it answers nobody else meanwhile.
-const BITE: usize = 1_000;
+/// How many keys Redis visits for each SCAN, during which it answers no other client.
+const SCAN_COUNT: usize = 1_000;
 
-/// A connection that looks.
+/// A connection for inspecting buckets.
 pub struct Inspector {
     connection: MultiplexedConnection,
     prefix: String,
@@ -34,19 +34,31 @@ impl std::fmt::Debug for Inspector {
 }
 
 impl Inspector {
-    /// To be called on a runtime: that moves the bytes.
+    /// Must be called on a tokio runtime, which drives the connection.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be reached, or rejects the login.
     pub async fn open(settings: &Settings) -> Result<Inspector, Fault> {
         let connected = reach(settings, None).await?;
         tokio::spawn(connected.driver);
         Ok(Inspector { connection: connected.connection, prefix: settings.prefix.clone() })
     }
 
-    /// What is kept of these buckets, in their order, and a moment at which it was so.
+    /// The states of these buckets, in the order of the keys, and the time at which they were read; `None` for a full bucket.
+    ///
+    /// # Errors
+    ///
+    /// When Redis gives no answer, or refuses a command.
     pub async fn states(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         self.each(keys, &[]).await
     }
 
-    /// The same, and from then on nothing is kept of them: they are full.
+    /// Removes these buckets, which makes them full, and returns their states as [`Inspector::states`] does.
+    ///
+    /// # Errors
+    ///
+    /// When Redis gives no answer, or refuses a command.
     pub async fn remove(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         let forget = |key: &BucketKey| {
             let mut command = Cmd::new();
@@ -57,32 +69,42 @@ impl Inspector {
         self.each(keys, &commands).await
     }
 
-    /// The keys of all buckets that `is` is true of. `told` hears how many have been looked at so far.
+    /// The keys of all buckets for which `is` returns true. `progress` is called with the number visited so far.
+    ///
+    /// # Errors
+    ///
+    /// When Redis gives no answer, or refuses a command.
     pub async fn find(
         &mut self,
         is: &dyn Fn(&BucketKey) -> bool,
-        told: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<BucketKey>, Fault> {
         let mut found = Vec::new();
         let (mut cursor, mut seen) = (b"0".to_vec(), 0);
         loop {
             let mut command = Cmd::new();
-            command.arg("SCAN").arg(&cursor).arg("MATCH").arg(format!("{}:*", self.prefix)).arg("COUNT").arg(BITE);
+            command
+                .arg("SCAN")
+                .arg(&cursor)
+                .arg("MATCH")
+                .arg(format!("{}:*", self.prefix))
+                .arg("COUNT")
+                .arg(SCAN_COUNT);
             let Value::Array(mut parts) = self.one(&command).await? else { return Err(unexpected_reply("SCAN")) };
             let (Some(Value::Array(names)), Some(Value::BulkString(next))) = (parts.pop(), parts.pop()) else {
                 return Err(unexpected_reply("SCAN"));
             };
             for name in names {
                 let Value::BulkString(name) = name else { return Err(unexpected_reply("SCAN")) };
-                // What is longer or shorter is no bucket, such as the list of gateways.
+                // A key of another length is not a bucket, such as the list of gateways.
                 let key = name.get(self.prefix.len() + 1..).and_then(|key| key.try_into().ok()).map(BucketKey);
-                // Redis may tell a key twice.
+                // SCAN may return a key twice.
                 if let Some(key) = key.filter(|key| is(key) && !found.contains(key)) {
                     found.push(key);
                 }
                 seen += 1;
             }
-            told(seen);
+            progress(seen);
             if next == b"0" {
                 return Ok(found);
             }
@@ -114,7 +136,7 @@ impl Inspector {
         Ok(answer.map_err(|_| overdue())??)
     }
 
-    /// In one go, though another's charge may come between.
+    /// Sends all commands in one pipeline; other clients' commands may run in between.
     async fn all(&mut self, commands: &[Cmd]) -> Result<Vec<Result<Value, Fault>>, Fault> {
         let mut pipeline = Pipeline::with_capacity(commands.len());
         for command in commands {
@@ -129,7 +151,7 @@ impl Inspector {
     }
 }
 
-/// What is no state is a bucket with nothing left, as it is to those who charge it.
+/// An invalid state is an empty bucket, as it is for the script.
 fn read(answer: Result<Value, Fault>) -> Result<Option<State>, Fault> {
     match answer {
         Ok(value) => Ok(state(&value).unwrap_or_else(|_| Some(State::new()))),

@@ -1,12 +1,12 @@
-//! Keeps buckets in Redis, where many gateways share them.
+//! Stores buckets in Redis, where many gateways share them.
 //!
-//! One script does all buckets of many requests in one act, on the server's clock; nothing is granted here, and nothing
-//! is held that another gateway could want. What cannot be paid yet in any case is refused without asking. Each worker
-//! has one connection and one queue: what arrives while a call is under way travels together in the next one, so no request
-//! waits for a timer.
+//! One script takes from all buckets of many requests atomically, on the server's clock; this process grants nothing itself
+//! and reserves nothing that another gateway could need. A request that cannot be paid in any case is refused without a
+//! call. Each worker has one connection and one queue: requests that arrive during a call are sent together in the next one,
+//! so no request waits for a timer.
 //!
-//! Invariants: a call whose bytes may have left is never sent again, except once on an answer that proves that it did
-//! not run; no decision waits longer than `timeout`; one that was given up before its bytes were written costs nothing.
+//! Invariants: a call whose bytes may have been sent is never repeated, except once after a reply that proves that it did not
+//! run; no decision waits longer than `timeout`; a request that was abandoned before its bytes were written costs nothing.
 
 pub mod codec;
 mod connect;
@@ -45,12 +45,12 @@ pub use url::Url;
 
 #[derive(Debug)]
 pub struct Redis {
-    /// What decides while Redis gives no answer.
+    /// Decides while Redis gives no answer.
     pub fallback: Arc<FallbackShare>,
     connections: Box<[Connection]>,
-    /// One permit for each worker that has been first_attempts.
+    /// One permit for each worker whose connection has been attempted.
     first_attempts: Semaphore,
-    /// What the others are told that this gateway runs.
+    /// What is announced of this gateway to the others.
     this_gateway: Arc<Mutex<RunningGateway>>,
     deny_cache: Arc<DenyCache>,
     breaker: Arc<Breaker>,
@@ -63,7 +63,7 @@ impl Redis {
         Redis::with(Hooks::default(), settings, workers, clock, events)
     }
 
-    /// As a test chooses.
+    /// With the faults that a test injects.
     pub fn with(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Redis {
         let shared = Shared {
             deny_cache: Arc::new(DenyCache::new()),
@@ -107,7 +107,7 @@ impl Redis {
         caller: Option<Arc<dyn Caller>>,
     ) -> Result<Option<TakeReply>, StoreError> {
         let connection = self.connections.get(worker.0).ok_or(StoreError::Unreachable)?;
-        // A connection that is down knows nothing any more, and nobody waits for it: that is not the breaker's business.
+        // While the connection is down nothing cached is valid and nobody waits, so the breaker is not involved.
         connection.usable()?;
         let now = self.clock.now();
         if let Some((now, settlement)) = self.deny_cache.refuse(plan, now) {
@@ -120,9 +120,9 @@ impl Redis {
         let pending = Pending { redis: self, permit, answered: false };
         let (answer, answered) = ReplySender::new();
         connection.ask(PendingTake { plan: Box::new(plan.clone()), answer, caller, since: now })?;
-        // The connection says so when it takes too long. If it says nothing, it was lost with the call on its way.
+        // The connection reports a timeout itself. Without any report it was lost while the call was under way.
         let taken = answered.await.unwrap_or(Err(StoreError::Closed));
-        // Nothing was learnt from one that was not pending for any more.
+        // A request that was not sent, because its client had disconnected, says nothing about the store.
         if !matches!(taken, Ok(None)) {
             pending.done(if taken.is_ok() { CallResult::Success } else { CallResult::Failure });
         }
@@ -133,7 +133,7 @@ impl Redis {
         configuration.clone_into(&mut self.this_gateway.lock().configuration);
     }
 
-    /// From here on every bucket is pending for again.
+    /// Drops the cached levels: Redis is asked about every bucket again.
     pub fn invalidate(&self) {
         self.deny_cache.invalidate();
     }
@@ -147,7 +147,7 @@ impl Redis {
     }
 }
 
-/// A request that was given a permit, and gives it back if it never comes to an answer: its client may go away.
+/// A request that holds the breaker's permit, and returns it if dropped without an answer: its client may disconnect.
 struct Pending<'r> {
     redis: &'r Redis,
     permit: Permit,

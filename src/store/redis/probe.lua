@@ -1,4 +1,4 @@
--- Tries what take.lua does, on a key that is nobody's bucket, and names what is refused.
+-- Tries the commands of take.lua on a key that is not a bucket, and returns the refused ones.
 local refused = {}
 for _, command in ipairs({{'TIME'}, {'GET', KEYS[1]}, {'SET', KEYS[1], '', 'PX', '1'}}) do
   local reply = redis.pcall(unpack(command))

@@ -1,4 +1,4 @@
-//! Requests that wait for an answer: in a link's queue, or in a call that is under way.
+//! Requests that wait for an answer: in a connection's queue, or in a call that is under way.
 
 use std::sync::Arc;
 
@@ -10,37 +10,37 @@ use crate::store::caller::Caller;
 use crate::store::error::StoreError;
 use crate::store::reply::TakeReply;
 
-/// Who has waited for longer may have gone, and is looked after.
+/// After this long in the queue, check whether the client is still connected.
 const LONG: Micros = Micros(1_000);
 
-/// None for one whose caller had gone before it was sent.
+/// `None` for a request whose client had disconnected before it was sent.
 pub type Answered = Result<Option<TakeReply>, StoreError>;
 
 /// A request on its way.
 #[derive(Debug)]
 pub struct PendingTake {
-    /// On the heap: it is handed on a few times.
+    /// On the heap, because it is moved several times.
     pub plan: Box<Plan>,
     pub answer: ReplySender,
     pub caller: Option<Arc<dyn Caller>>,
     pub since: Timestamp,
 }
 
-/// Whom to tell. What is said first counts.
+/// Sends the answer to a request. Only the first answer counts.
 #[derive(Debug)]
 pub struct ReplySender(Option<oneshot::Sender<Answered>>);
 
-/// What no call has taken yet, in the order in which it came.
+/// The requests that are not part of a call yet, in the order of arrival.
 #[derive(Debug)]
 pub struct Queue {
     receiver: mpsc::Receiver<PendingTake>,
-    /// Has been looked at.
+    /// Already received, and put back.
     first: Option<PendingTake>,
 }
 
 impl PendingTake {
-    /// Itself, unless nobody waits for the answer any more, or has waited for as long as anybody may. A client's connection
-    /// is looked at only when it has had time to go.
+    /// Returns the request, unless nobody waits for its answer any more or its deadline has passed. The client's connection
+    /// is checked only if the request has waited long enough for a client to disconnect.
     pub fn still_there(mut self, now: Timestamp, most: Micros) -> Option<PendingTake> {
         if self.answer.is_closed() {
             return None;
@@ -65,7 +65,7 @@ impl ReplySender {
 
     pub fn send(&mut self, answered: Answered) {
         if let Some(sender) = self.0.take() {
-            // Who has gone meanwhile has been charged: the call was on its way.
+            // A client that disconnected meanwhile has been charged: the call was already under way.
             let _ = sender.send(answered);
         }
     }
@@ -84,7 +84,7 @@ impl Queue {
         self.receiver.len() + usize::from(self.first.is_some())
     }
 
-    /// None when nobody can come any more.
+    /// `None` when the sender is gone.
     pub async fn next(&mut self) -> Option<PendingTake> {
         match self.first.take() {
             Some(first) => Some(first),
@@ -92,12 +92,13 @@ impl Queue {
         }
     }
 
-    /// None when nobody is there.
+    /// `None` when the queue is empty.
     pub fn try_next(&mut self) -> Option<PendingTake> {
         self.first.take().or_else(|| self.receiver.try_recv().ok())
     }
 
-    /// Takes the first out if it has waited for as long as that; if it has not, says since when it waits.
+    /// Removes the first request if it has waited for `most`; otherwise returns since when it has been waiting, `None` if the
+    /// queue is empty.
     pub fn overdue(&mut self, now: Timestamp, most: Micros) -> Result<PendingTake, Option<Timestamp>> {
         let first = self.try_next().ok_or(None)?;
         if now.since(first.since) >= most {

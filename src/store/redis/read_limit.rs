@@ -1,6 +1,7 @@
-//! Bounds what a server can make us hold: an answer that never ends ends the connection.
+//! Limits how much a server can make this process buffer: a reply that never ends closes the connection.
 //!
-//! Counted is what comes in after the last thing that was sent: one call is under way at a time, so that is its answer.
+//! The bytes received since the last write are counted. At most two calls and a heartbeat are under way at a time, so these
+//! are their replies, which together are far below the limit.
 
 use std::io;
 use std::pin::Pin;
@@ -8,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Far more than an answer to the largest call takes.
+/// In bytes: far more than the replies to the largest calls take.
 const LARGEST: usize = 1 << 20;
 
 #[derive(Debug)]

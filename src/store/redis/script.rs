@@ -1,4 +1,4 @@
-//! Puts together the script that takes: the Lua twins of all algorithms, the moment, and the frame around them.
+//! Assembles the script that takes: the Lua twins of all algorithms, the time, and `take.lua` around them.
 
 use std::fmt::Write;
 
@@ -6,18 +6,18 @@ use crate::limit::algorithm::TWINS;
 
 const FRAME: &str = include_str!("take.lua");
 
-/// Tries every command that the script uses, and names what is refused.
+/// Tries every command that the script uses, and returns the refused ones.
 pub const PROBE: &str = include_str!("probe.lua");
 
-/// The server's own clock: no gateway's clock ever counts.
+/// Reads the server's own clock: a gateway's clock is never used.
 #[cfg(not(feature = "test-hooks"))]
 const MOMENT: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 ";
 
-/// As above, unless a test names the moment in one more argument. Then nothing expires: the server's clock, by which it
-/// would, is not the one that counts.
+/// As above, unless a test passes the time as one more argument. Then nothing expires, because expiry would follow the
+/// server's clock.
 #[cfg(feature = "test-hooks")]
 const MOMENT: &str = "
 -- tollgate test-hooks: the moment can be an argument
@@ -32,11 +32,11 @@ else
 end
 ";
 
-/// The whole text.
+/// The complete script.
 pub fn take() -> String {
     let mut text = "local twins = {\n".to_owned();
     for twin in TWINS {
-        // Each in a function of its own: what is local to one twin is not seen by another.
+        // Each in its own function, so that local variables are not shared.
         let _ = write!(text, "(function()\n{twin}\nend)(),\n");
     }
     text + "}\n" + MOMENT + FRAME

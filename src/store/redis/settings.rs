@@ -9,7 +9,7 @@ use crate::base::secret::Secret;
 use crate::base::time::Micros;
 use crate::store::breaker;
 
-/// The longest prefix: with it and what stands behind it, a key fills an allocation of 32 bytes.
+/// The longest prefix, in bytes: with a separator and the 16 bytes of the bucket, a key fits an allocation of 32 bytes.
 pub const LONGEST_PREFIX: usize = 11;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,21 +20,21 @@ pub struct Settings {
     pub username: Option<String>,
     pub password: Option<Secret>,
     pub tls: Option<Tls>,
-    /// The most that a decision waits for.
+    /// The longest that a decision waits.
     pub timeout: Micros,
-    /// What every key begins with.
+    /// The prefix of every key.
     pub prefix: String,
     pub breaker: breaker::Settings,
-    /// How many gateways share the limits, at least.
+    /// The least number of gateways that share the limits.
     pub gateways: u64,
 }
 
-/// TLS towards Redis: how to verify it, and under which name.
+/// TLS to Redis: how to verify the server, and its name.
 #[derive(Clone, Debug)]
 pub struct Tls {
     pub config: Arc<ClientConfig>,
     pub name: ServerName<'static>,
-    /// Tells the files apart that the configuration was made of: a hash of what is in them.
+    /// A hash of the files that the configuration was made from, by which two are compared.
     pub source: Box<[u8; 32]>,
 }
 

@@ -1,9 +1,9 @@
--- Takes the charges of many requests from many buckets, in one act, on the server's clock. Knows no algorithm: the list
--- `twins` and the moment `now` stand before this text.
+-- Takes the charges of many requests from many buckets, atomically, on the server's clock. Contains no algorithm: the list
+-- `twins` and the time `now` are defined before this text.
 --
 -- KEYS are the buckets. ARGV[1] is the requests, in integers of two bytes, the low one first: runs of equal requests, each
--- how many times, how many enforced charges, how many shadow charges; then for each charge its bucket's place in KEYS,
--- its limit, and its cost among the costs. ARGV[2] is how many limits there are; for each follow the place of its
+-- how many times, how many enforced charges, how many shadow charges; then for each charge its bucket's index in KEYS,
+-- its limit, and its cost among the costs. ARGV[2] is how many limits there are; for each follow the index of its
 -- algorithm in `twins`, and three numbers; then the costs, in thousandths.
 -- The reply is `now`, how many buckets had to be healed, how many requests of each run were granted (the first ones),
 -- and each bucket's value as it was found; nil for a bucket that is full.
@@ -20,7 +20,7 @@ for number = 1, known do
 end
 for at = 4 * known + 3, #ARGV do costs[at - 4 * known - 2] = tonumber(ARGV[at]) end
 
--- By bucket: its value, what it is worth, by which limit that is told, and whether it is to be written.
+-- By bucket: its value, its level, the limit by which that is computed, and whether it must be written.
 local found, buckets, holders, changed = {}, {}, {}, {}
 local healed = 0
 
@@ -33,7 +33,7 @@ local function first(key, limit)
   else
     bucket = twin.open(limit, value, now)
     if not bucket then
-      -- Whatever this was, it is no reason for a free refill.
+      -- An invalid value must not become a free refill.
       bucket = twin.empty(limit, now)
       value, changed[key], healed = twin.close(limit, bucket), true, healed + 1
     end
@@ -41,8 +41,8 @@ local function first(key, limit)
   found[key], buckets[key], holders[key] = value, bucket, limit
 end
 
--- What a bucket is worth to this limit. One under two sets of numbers, in the moment in which they change in the file, is
--- read as the limit that charged it last left it.
+-- The level of a bucket for this limit. While a reload changes the numbers of a limit, a bucket can be charged under two
+-- sets; it is then read as the limit that charged it last left it.
 local function worth(key, limit)
   local holder = holders[key]
   if holder == limit then return buckets[key] end

@@ -1,4 +1,4 @@
-//! Reads the address of a Redis: `redis://user:password@host:port/database`, or `rediss://` for TLS.
+//! Parses the URL of a Redis server: `redis://user:password@host:port/database`, or `rediss://` for TLS.
 
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
@@ -15,7 +15,7 @@ pub struct Url {
 }
 
 impl Url {
-    /// None when it is not one; why cannot be told without showing a password.
+    /// `None` for an invalid URL; the reason is not returned, because it could contain the password.
     pub fn parse(text: &str) -> Option<Url> {
         let (scheme, rest) = text.split_once("://")?;
         let tls = match scheme {
@@ -23,7 +23,7 @@ impl Url {
             "rediss" => true,
             _ => return None,
         };
-        // What could follow has keys of its own in the file, or would turn verification off.
+        // Parameters have keys of their own in the file, or would turn verification off.
         if rest.contains(['?', '#']) {
             return None;
         }
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_says_where_and_as_whom() {
+    fn a_url_names_the_server_and_the_user() {
         check("redis://127.0.0.1:6379", false, ("127.0.0.1", 6379, 0), (None, None));
         check("redis://redis.internal", false, ("redis.internal", 6379, 0), (None, None));
         check("rediss://[::1]:6380/3", true, ("::1", 6380, 3), (None, None));

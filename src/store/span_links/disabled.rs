@@ -1,4 +1,4 @@
-//! Stands in for span_links where there are no traces: it takes no room, and nobody who asked is looked at.
+//! The zero-sized stand-in for span links in a build without traces: callers are not looked at.
 
 use crate::store::caller::Caller;
 use crate::store::error::StoreError;

@@ -1,6 +1,6 @@
-//! Knows whose requests travelled in a call, in a build that has traces; in any other it is nothing at all.
+//! The spans of the decisions that a call served: recorded in a build with traces, a zero-sized type in any other.
 //!
-//! A store does not know what a mark means: it takes it from who asks and gives it back with the call.
+//! A store does not interpret a link: it takes it from the [`Caller`](super::Caller) and returns it with the call.
 
 #[cfg(not(feature = "opentelemetry"))]
 mod disabled;
