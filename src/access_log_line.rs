@@ -1,7 +1,7 @@
-//! Writes and reads one line of the access log: what became of a request, without a word of its client's.
+//! Writes and parses one line of the access log: the result of a request, without values that the client sent.
 //!
-//! A client's values stand here only by their names (`hash_key`), but for the request's id, whose letters have been
-//! checked. What is absent is left out; who reads passes over what it does not know.
+//! A client's values appear only as pseudonyms (`hash_key`), except the request id, whose characters have been checked.
+//! Absent fields are omitted; a reader ignores unknown ones.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use crate::limit::rule::Mode;
 /// One request, in the order in which its fields are written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line<'a> {
-    /// When its head had come.
+    /// When the head had been received.
     #[serde(with = "moment")]
     pub time: Timestamp,
     #[serde(borrow)]
@@ -25,58 +25,58 @@ pub struct Line<'a> {
     pub kind: Kind,
     #[serde(borrow)]
     pub route: Cow<'a, str>,
-    /// One of those that are known, or `OTHER`.
+    /// A known method, or `OTHER`.
     #[serde(borrow)]
     pub method: Cow<'a, str>,
     pub code: u16,
     pub origin: Origin,
-    /// Until the answer had gone out.
+    /// Until the answer had been sent.
     pub duration_us: Micros,
-    /// None: it was answered before anything was decided.
+    /// `None`: it was answered before a decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision_us: Option<Micros>,
-    /// From being sent on; none for what never was.
+    /// The time at the upstream; `None` for a request that was not forwarded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_us: Option<Micros>,
-    /// Of its body, as far as it was read.
+    /// Bytes of its body that were read.
     pub request_bytes: u64,
-    /// Of the answer's body, as far as it was written.
+    /// Bytes of the answer's body that were written.
     pub response_bytes: u64,
-    /// The word in `X-Tollgate-Reason`.
+    /// The value of `X-Tollgate-Reason`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Cow<'a, str>>,
-    /// From here on of the most restrictive of the enforced limits that were asked.
+    /// This and the following fields: the most restrictive of the enforced limits that were checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Cow<'a, str>>,
-    /// As shown: `free.second` where a rule has several limits.
+    /// The displayed name: `free.second` where a rule has several limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-    /// None: its level is not known.
+    /// `None`: its level is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Cost>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bucket: Option<Pseudonym>,
-    /// In seconds, as the client was told.
+    /// In seconds, as sent to the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
-    /// None: nothing was asked.
+    /// `None`: no limit was checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// Every limit that was asked; empty where that is one, and it is the one above.
+    /// All limits that were checked; empty if there is one, which is the one above.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<Asked<'a>>,
-    /// Those that the file lists, with the names of the values that they had.
+    /// The attributes that the file lists, with the pseudonyms of their values.
     #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<(Cow<'a, str>, Pseudonym)>,
 }
 
-/// What became of a request: every answer is exactly one of these.
+/// The result of a request: every answer has exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// It was let through, and the upstream's answer went out whole, whatever it was.
+    /// It was allowed, and the upstream's complete answer was sent, whatever its status.
     Allowed,
     /// We answered with a reason.
     Refused,
@@ -101,7 +101,7 @@ pub enum Origin {
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     Store,
-    /// From what the store had shown before.
+    /// From levels that the store had returned before.
     Cached,
     /// Without the store, which gave no answer.
     Fallback,
@@ -124,7 +124,7 @@ pub struct Asked<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Reads a line, with or without its end.
+    /// Parses a line, with or without its line end.
     pub fn read(line: &'a [u8]) -> Result<Line<'a>, serde_json::Error> {
         serde_json::from_slice(line)
     }

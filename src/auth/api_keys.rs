@@ -1,8 +1,7 @@
-//! Knows whose an API key is.
+//! Looks up the owner of an API key.
 //!
-//! A key itself is never held, only SHA-256 of it. A plain hash is enough, without salt or slowness, because a key is
-//! random and not chosen: of 128 random bits nothing can be guessed. A set of keys is replaced as a whole, while
-//! requests ask it.
+//! Only the SHA-256 of a key is held, never the key. A plain hash without salt or key stretching is enough, because keys are
+//! random: 128 random bits cannot be guessed. A set of keys is replaced as a whole, while requests read it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,21 +18,21 @@ use crate::limit::attribute::Attribute;
 use crate::limit::identity::KnownKey;
 use crate::limit::request::Request;
 
-/// In bytes. A longer key is not known, and not worth hashing.
+/// In bytes. A longer key is unknown, and is not hashed.
 pub const LONGEST_KEY: usize = 1024;
 
-/// Where requests carry a key, which keys there are, and what becomes of others.
+/// Where requests carry a key, which keys are known, and how requests with an unknown key are treated.
 #[derive(Debug)]
 pub struct ApiKeys {
     /// A header, query parameter or cookie.
     pub from: Attribute,
     pub on_invalid: OnInvalid,
-    /// Where the keys were read, as it can be opened.
+    /// The file that the keys were read from, as a path that can be opened.
     pub file: PathBuf,
     known: ArcSwap<ApiKeySet>,
 }
 
-/// What a request shows for itself.
+/// The result of looking up the API key of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiKeyLookup {
     Absent,
@@ -46,7 +45,7 @@ impl ApiKeys {
         ApiKeys { from, on_invalid, file, known: ArcSwap::from_pointee(keys) }
     }
 
-    /// Whose key this request has. That it has only one has been seen to before.
+    /// Looks up the key of a request. Requests with more than one key have been rejected before.
     pub fn find(&self, request: &Request<'_>) -> ApiKeyLookup {
         match self.from.resolve(request) {
             None => ApiKeyLookup::Absent,
@@ -55,12 +54,12 @@ impl ApiKeys {
         }
     }
 
-    /// From here on these keys are known, and no others.
+    /// Replaces all known keys by these.
     pub fn replace(&self, keys: ApiKeySet) {
         self.known.store(Arc::new(keys));
     }
 
-    /// The keys that are known now.
+    /// The current keys.
     pub fn keys(&self) -> Arc<ApiKeySet> {
         self.known.load_full()
     }
@@ -75,17 +74,17 @@ pub struct ApiKeySet {
 
 struct Entry {
     key: Arc<KnownKey>,
-    /// Where it stands in its file.
+    /// The line of the file that lists it.
     line: usize,
 }
 
 impl ApiKeySet {
-    /// A set that is yet to be filled, from this text.
+    /// An empty set, to be filled from this text.
     pub fn of(source: &[u8]) -> ApiKeySet {
         ApiKeySet { known: HashMap::new(), source: Sha256::digest(source).into() }
     }
 
-    /// Tells texts apart: a hash of the one that these keys were read from.
+    /// A hash of the text that these keys were read from, by which two texts are compared.
     pub fn source(&self) -> [u8; 32] {
         self.source
     }
@@ -98,7 +97,11 @@ impl ApiKeySet {
         self.known.is_empty()
     }
 
-    /// Adds a key that stands in this line; when it is there already, that line instead.
+    /// Adds a key from this line.
+    ///
+    /// # Errors
+    ///
+    /// When the key is listed already: the line that lists it.
     pub fn add(&mut self, fingerprint: Fingerprint, key: KnownKey, line: usize) -> Result<(), usize> {
         if let Some(entry) = self.known.get(&fingerprint) {
             return Err(entry.line);
@@ -112,14 +115,14 @@ impl ApiKeySet {
     }
 }
 
-/// Shows how many there are, and none of them.
+/// Shows the number of keys, and no key.
 impl fmt::Debug for ApiKeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ApiKeySet({})", self.known.len())
     }
 }
 
-/// SHA-256 of a key. Debugging shows nothing of it; `Display` writes it as it stands in a file.
+/// SHA-256 of a key. `Debug` hides it; `Display` writes it as in the file.
 #[derive(Clone, Copy, Eq)]
 pub struct Fingerprint([u8; 32]);
 
@@ -140,8 +143,8 @@ impl Fingerprint {
     }
 }
 
-/// In constant time. What the map does around it depends on the fingerprint alone, under a secret of this process, and
-/// who sends a key cannot steer its fingerprint: the time that a lookup takes says nothing of the keys that there are.
+/// Compares in constant time. The map's own work depends only on the fingerprint, under a secret of this process, and a
+/// client cannot choose the fingerprint of its key: the duration of a lookup reveals nothing about the known keys.
 impl PartialEq for Fingerprint {
     fn eq(&self, other: &Fingerprint) -> bool {
         self.0.ct_eq(&other.0).into()

@@ -1,4 +1,4 @@
-//! Finds the client's address: the TCP peer, unless that is a proxy which we trust to say on whose behalf it asks.
+//! Finds the client's address: the TCP peer, unless that is a trusted proxy; then the address that it forwards.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use crate::limit::request::ClientAddress;
 
-/// Whose word counts, and how much of an IPv6 address is one client.
+/// The trusted proxies, and the length of the IPv6 prefix that is one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub trusted_proxies: Vec<IpNet>,
@@ -30,8 +30,8 @@ impl Settings {
     }
 
     /// From a trusted peer, the right-most address in `X-Forwarded-For` that is not itself trusted. Every hop was written
-    /// by the one to its right, so what stands left of something that is no address, or beyond 32 hops, is hearsay: then
-    /// it is the last trusted hop that asks.
+    /// by the one to its right, so anything to the left of an invalid address, or beyond 32 hops, cannot be trusted: then the
+    /// client is the last trusted hop.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         ClientAddress::new(self.find(peer, headers), self.ipv6_prefix)
     }
@@ -56,11 +56,11 @@ impl Settings {
 
 /// `203.0.113.7`, `203.0.113.7:1234`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:1234`.
 ///
-/// An empty hop is none of them, although a list may have empty members (RFC 9110, section 5.6.1), and nginx passes over
-/// them: a proxy that has no address to add, and adds an empty one, does not vouch for what stands left of it.
+/// An empty hop is invalid, although a list may have empty members (RFC 9110, section 5.6.1) and nginx skips them: a proxy
+/// that adds an empty address does not vouch for the addresses to its left.
 fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(hop.trim_ascii()).ok()?;
-    // A zone has a meaning on one machine only.
+    // A zone is meaningful on one machine only.
     if text.contains('%') {
         return None;
     }
@@ -74,7 +74,7 @@ fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    /// Who asks, when 10.0.0.0/8 and fd00::/8 are trusted.
+    /// Checks the client's address, with 10.0.0.0/8 and fd00::/8 trusted.
     #[track_caller]
     fn check(peer: &str, forwarded: &[&str], client: &str) {
         let trusted_proxies = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_untrusted_peer_speaks_for_itself_only() {
+    fn an_untrusted_peer_is_the_client_whatever_it_forwards() {
         check("203.0.113.7", &[], "203.0.113.7");
         check("203.0.113.7", &["198.51.100.1"], "203.0.113.7");
         check("203.0.113.7", &["198.51.100.1, 10.0.0.1"], "203.0.113.7");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_right_most_untrusted_hop_asks() {
+    fn the_right_most_untrusted_hop_is_the_client() {
         check("10.0.0.1", &["198.51.100.1"], "198.51.100.1");
         check("10.0.0.1", &["1.1.1.1, 198.51.100.1"], "198.51.100.1");
         check("10.0.0.1", &["1.1.1.1, 198.51.100.1, 10.0.0.2"], "198.51.100.1");

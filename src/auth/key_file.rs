@@ -1,7 +1,7 @@
 //! Reads and writes the file of API keys: lines of `SHA256-HEX-OF-KEY ID PLAN`.
 //!
-//! Blank lines count for nothing, nor does what stands behind a `#`. A fault never repeats what was found: in a file that
-//! is wrong, it may well be a key.
+//! Blank lines and everything after a `#` are ignored. A fault never repeats what was found, because in an invalid file it
+//! may be a key.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ pub const MAX_BYTES: usize = 64 << 20;
 const MAX_LINES: usize = 1_000_000;
 const LONGEST_NAME: usize = 128;
 
-/// What an id and a plan must be.
+/// The rule for an id and a plan, for messages.
 pub const NAME: &str = "must be 1 to 128 of letters, digits, `_`, `.`, `@` and `-`";
 
-/// What is wrong with a file, and where.
+/// A fault in a file, and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// `None` for the file as a whole.
@@ -34,7 +34,7 @@ pub enum FaultKind {
     Hash,
     Id,
     Plan,
-    /// The hash stands in this line already.
+    /// The hash is already listed in this line.
     Duplicate(usize),
 }
 
@@ -68,11 +68,15 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Reads a whole file, or says all that is wrong with it.
+/// Parses a whole file.
+///
+/// # Errors
+///
+/// All faults of the file, in their order.
 pub fn parse(bytes: &[u8]) -> Result<ApiKeySet, Vec<Fault>> {
     let whole = |kind| Err(vec![Fault { position: None, kind }]);
     if bytes.is_empty() {
-        // More likely a writer that failed than a wish to know nobody.
+        // More likely an interrupted write than the intention to know no keys.
         return whole(FaultKind::Empty);
     }
     if bytes.len() > MAX_BYTES {
@@ -127,7 +131,7 @@ fn read_line(line: &[u8], number: usize, keys: &mut ApiKeySet, faults: &mut Vec<
     }
 }
 
-/// The words before a comment, each with its place in bytes.
+/// The words before a comment, each with its offset in bytes.
 fn words(line: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut next = 0;
     let placed = line.split(|letter: char| letter.is_ascii_whitespace()).map(move |word| {
@@ -138,7 +142,7 @@ fn words(line: &str) -> impl Iterator<Item = (usize, &str)> {
     placed.filter(|(_, word)| !word.is_empty()).take_while(|(_, word)| !word.starts_with('#'))
 }
 
-/// Whether an id or a plan may be called this.
+/// Whether this is a valid id or plan.
 pub fn is_name(text: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'@' | b'-');
     (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(letter)

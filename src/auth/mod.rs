@@ -1,4 +1,4 @@
-//! WHO ASKS: the client behind a request, and what its credentials prove.
+//! Authentication: the address of the client, and the identity that its API key or token proves.
 
 pub mod api_keys;
 pub mod client_ip;

@@ -1,30 +1,30 @@
-//! Reads the header of a PROXY protocol connection, version 1 or 2: who opened it, in the words of the load balancer.
+//! Parses the PROXY protocol header, version 1 or 2, in which a load balancer states the client's address.
 //!
-//! <https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>. Bytes in, and out comes a header, how many more bytes it
-//! has at least, or that it is none. A caller who reads no more than it is told to never takes a byte of what follows.
+//! <https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>. The result is a header, the least
+//! number of bytes that are still missing, or an error. A caller that reads only that many never reads past the header.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// What the bytes of a connection so far amount to.
+/// The result of parsing the first bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The beginning of a header, of which at least so many bytes are missing: never 0.
+    /// An incomplete header that lacks at least this many bytes, never 0.
     More(usize),
     /// The first `length` bytes are the header.
     Whole { length: usize, source: Source },
 }
 
-/// Who opened the connection to the load balancer.
+/// The peer of the load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// This client. An IPv4-mapped address is held as IPv4.
+    /// This client. An IPv4-mapped address is converted to IPv4.
     Client(SocketAddr),
-    /// The load balancer itself, for a health check, or somebody without an Internet address: the TCP peer counts.
+    /// The load balancer itself, for a health check, or a peer without an IP address: the TCP peer is the client.
     Peer,
 }
 
-/// Why bytes are no header.
+/// The bytes are not a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -40,7 +40,11 @@ const V2_FIXED: usize = 16;
 /// Of the rest: addresses, and what else a load balancer adds. The format allows 65535; honest ones add some hundred.
 const V2_LONGEST_REST: usize = 4096;
 
-/// Bytes behind the header do not matter.
+/// Parses a header. Bytes after it are ignored.
+///
+/// # Errors
+///
+/// When the bytes are not the beginning of any header.
 pub fn parse(bytes: &[u8]) -> Result<Progress, Malformed> {
     if is_beginning(bytes, V1) {
         parse_v1(bytes)
@@ -51,7 +55,7 @@ pub fn parse(bytes: &[u8]) -> Result<Progress, Malformed> {
     }
 }
 
-/// Whether bytes begin with `whole`, or are the beginning of it.
+/// Whether one of the two is a prefix of the other.
 fn is_beginning(bytes: &[u8], whole: &[u8]) -> bool {
     bytes.iter().zip(whole).all(|(byte, expected)| byte == expected)
 }
@@ -75,7 +79,7 @@ fn parse_v1(bytes: &[u8]) -> Result<Progress, Malformed> {
 
 fn source_v1(line: &[u8]) -> Option<Source> {
     let line = line.strip_prefix(V1)?;
-    // Whatever else stands on such a line is to be ignored, and need not be text.
+    // The rest of such a line must be ignored, and need not be text.
     if line == b"UNKNOWN" || line.starts_with(b"UNKNOWN ") {
         return Some(Source::Peer);
     }
@@ -122,7 +126,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Progress, Malformed> {
     let length = V2_FIXED + rest;
     match bytes.get(V2_FIXED..length) {
         None => Ok(Progress::More(length - bytes.len())),
-        // Of a connection of the load balancer's own, nothing else is looked at (section 2.2).
+        // For the load balancer's own connection the rest is ignored (section 2.2).
         Some(_) if local => Ok(Progress::Whole { length, source: Source::Peer }),
         Some(rest) => {
             let source = source_v2(family, rest).ok_or(Malformed("version 2: no such family, or too short for it"))?;
@@ -131,7 +135,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Progress, Malformed> {
     }
 }
 
-/// What stands behind the addresses is skipped.
+/// Anything after the addresses is skipped.
 fn source_v2(family: u8, rest: &[u8]) -> Option<Source> {
     let (family, transport) = (family >> 4, family & 15);
     // Unspecified, stream, datagram; an HTTP client speaks none but the second.

@@ -1,4 +1,4 @@
-//! A set of bytes, made when the program is built: whether a byte is in it is one look into a table.
+//! A set of bytes, built at compile time; a lookup is one table access.
 
 #[derive(Clone, Copy, Debug)]
 pub struct ByteSet([bool; 256]);
@@ -21,7 +21,7 @@ impl ByteSet {
         ByteSet(table)
     }
 
-    /// With all that are no ASCII.
+    /// Adds all bytes that are not ASCII.
     #[allow(clippy::indexing_slicing, reason = "a place beyond the end would not compile where it is a constant")]
     pub const fn and_beyond_ascii(self) -> ByteSet {
         let mut table = self.0;
@@ -33,7 +33,7 @@ impl ByteSet {
         ByteSet(table)
     }
 
-    /// Asks for no bound: the compiler knows that every byte has its place.
+    /// Without a bounds check: the table has an entry for every byte.
     pub fn has(&self, byte: u8) -> bool {
         self.0.get(usize::from(byte)).copied().unwrap_or_default()
     }

@@ -1,6 +1,6 @@
-//! Asks what this machine is called.
+//! Reads the name of this machine.
 
-/// As the kernel has it, so that whatever tells it to others tells the same.
+/// The host name in the kernel, so that every user of it reports the same.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! Says where in a file something stands.
+//! A position in a file, as line and column.
 
 /// Both count from 1, columns in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,7 +1,7 @@
-//! Names what must not be told: a keyed hash stands for a bucket or a client's value, the same wherever the key is.
+//! Pseudonyms for buckets and clients' values: a keyed hash, equal wherever the key is the same.
 //!
-//! Logs and reports tell buckets and clients apart by these names, and an operator finds a bucket by its name. Who has the
-//! key can test a guess; without a key of the operator's own everybody can, so that one address can be found in a log.
+//! Logs and reports identify buckets and clients by these names, and an operator finds a bucket by its name. Anybody with the
+//! key can test a guess; with the public default key everybody can, so that one address can be found in a log.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,17 +9,17 @@ use std::str::FromStr;
 use ring::hmac;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Holds when the file names no key: it makes names equal everywhere, and hides nothing from a guess.
+/// The key when the file sets none: names are the same everywhere, and anybody can test a guess.
 const PUBLIC: &[u8] = b"tollgate/1 names";
 
-/// What names are made with.
+/// The key from which names are derived.
 #[derive(Clone)]
 pub struct PseudonymKey {
     key: hmac::Key,
     origin: KeyOrigin,
 }
 
-/// Whether anybody but the operator knows the key.
+/// Whether the key is the public default or the operator's secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyOrigin {
     Public,
@@ -27,15 +27,15 @@ enum KeyOrigin {
 }
 
 impl PseudonymKey {
-    /// In bytes: fewer could be guessed.
+    /// In bytes; a shorter key could be guessed.
     pub const SHORTEST: usize = 16;
 
-    /// Of the operator's own.
+    /// A key of the operator's own.
     pub fn secret(secret: &[u8]) -> PseudonymKey {
         PseudonymKey { key: hmac::Key::new(hmac::HMAC_SHA256, secret), origin: KeyOrigin::Secret }
     }
 
-    /// Whether names made with this key can be undone by whoever guesses what they stand for.
+    /// Whether anybody can test which value a name belongs to.
     pub fn is_public(&self) -> bool {
         self.origin == KeyOrigin::Public
     }
@@ -52,7 +52,7 @@ impl PseudonymKey {
 
     fn name(&self, kind: &str, value: &[u8]) -> Pseudonym {
         let mut mac = hmac::Context::with_key(&self.key);
-        // No attribute's name holds a zero byte.
+        // No attribute name contains a zero byte.
         mac.update(kind.as_bytes());
         mac.update(&[0]);
         mac.update(value);
@@ -91,7 +91,7 @@ impl fmt::Debug for Pseudonym {
     }
 }
 
-/// That a text is no name: it is not sixteen hexadecimal digits in lower case.
+/// The text is not a pseudonym: sixteen hexadecimal digits in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidPseudonym;
 
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_hangs_on_the_key_the_attribute_and_the_value() {
+    fn a_name_depends_on_the_key_the_attribute_and_the_value() {
         let key = PseudonymKey::secret(b"0123456789abcdef");
         let name = key.value("jwt:sub", b"ann").to_string();
         assert_eq!(name.len(), 16);

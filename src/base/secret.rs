@@ -1,8 +1,8 @@
-//! Holds what must never be printed: passwords and keys, wherever a value is shown for debugging.
+//! Passwords and keys, which `Debug` never prints.
 
 use std::fmt;
 
-/// A text that prints as nothing but that it is there.
+/// A text whose `Debug` output hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -11,7 +11,7 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// The text itself, for whoever has to send or compare it.
+    /// The text itself, to send or compare it.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -1,11 +1,11 @@
 //! Splits bytes at a separator, as `str` does with text.
 
-/// What stands before the first separator, and what behind it.
+/// The parts before and after the first separator; `None` without one.
 pub fn split_once(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
     around(bytes, memchr::memchr(separator, bytes)?)
 }
 
-/// What stands before the last separator, and what behind it.
+/// The parts before and after the last separator; `None` without one.
 pub fn rsplit_once(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
     around(bytes, memchr::memrchr(separator, bytes)?)
 }
@@ -16,9 +16,9 @@ pub fn split_once_at<'b>(bytes: &'b [u8], separator: &[u8]) -> Option<(&'b [u8],
     Some((before, rest.get(separator.len()..)?))
 }
 
-/// What stands before this place, and what behind it.
-pub fn around(bytes: &[u8], place: usize) -> Option<(&[u8], &[u8])> {
-    let (before, rest) = bytes.split_at_checked(place)?;
+/// The parts before and after this index; `None` beyond the end.
+pub fn around(bytes: &[u8], index: usize) -> Option<(&[u8], &[u8])> {
+    let (before, rest) = bytes.split_at_checked(index)?;
     Some((before, rest.get(1..)?))
 }
 

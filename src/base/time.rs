@@ -1,11 +1,11 @@
-//! Tells the time: the only file that reads a clock. And the timers for what runs on a request's thread.
+//! Clocks, and timers for a request's thread. The only file that reads a clock.
 //!
-//! Everything that decides takes a [`Timestamp`] as an argument; whoever needs the present asks a [`Clock`], which a
-//! test replaces by one that it moves by hand. Timestamps are microseconds since the Unix epoch, so that windows can be
+//! Everything that decides takes a [`Timestamp`] as an argument; code that needs the present time has a [`Clock`], which
+//! a test replaces by one that it sets itself. Timestamps are microseconds since the Unix epoch, so that windows can be
 //! aligned to it, but they advance with the monotonic clock: setting the wall clock never refills a bucket.
 
-/// Timers that ring from a thread of their own, up to 20 ms late. A timer of the request thread's own runtime would have the
-/// kernel set an alarm whenever that thread has nothing to do, which is once in three requests.
+/// Timers driven by a thread of their own, up to 20 ms late. A timer of the request thread's own runtime would make the
+/// kernel set an alarm whenever that thread becomes idle, which is once in three requests.
 pub use pingora_timeout::{sleep, timeout};
 
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-/// They are rounded up to 10 ms, and looked at every 10 ms.
+/// They are rounded up to 10 ms, and checked every 10 ms.
 const LATE: Duration = Duration::from_millis(20);
 
-/// As [`sleep`], but late by no more than a timer of the request thread's own. That has a part in it only at the end.
+/// As [`sleep`], but as precise as a timer of the request thread's own runtime, which is used only for the end of the span.
 pub async fn sleep_precisely(span: Duration) {
     let end = tokio::time::Instant::now() + span;
-    // A timer from afar that rang as soon as it was set might not be heard.
+    // A timer of the other thread that fires as soon as it is set might be missed.
     if let Some(most) = span.checked_sub(LATE).filter(|most| *most >= LATE) {
         sleep(most).await;
     }
@@ -32,7 +32,7 @@ pub async fn sleep_precisely(span: Duration) {
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// The time from `earlier` to `self`; nothing when `earlier` is later.
+    /// The time from `earlier` to `self`; zero when `earlier` is later.
     pub fn since(self, earlier: Timestamp) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
     }
@@ -51,13 +51,13 @@ impl Micros {
         Micros(self.0.saturating_add(other.0))
     }
 
-    /// As metrics count; a float's rounding is far below what a clock can tell.
+    /// The unit of metrics; the rounding of the float is far below the resolution of a clock.
     #[expect(clippy::cast_precision_loss, reason = "a duration beyond 2^53 µs is 285 years")]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// Whole seconds, rounded up: the unit that clients are told.
+    /// Whole seconds, rounded up: the unit of response fields.
     pub fn ceil_seconds(self) -> u64 {
         self.0.div_ceil(1_000_000)
     }
@@ -75,7 +75,7 @@ impl From<Micros> for Duration {
     }
 }
 
-/// Where the present comes from.
+/// The source of the present time.
 #[derive(Clone, Debug)]
 pub enum Clock {
     System {
@@ -107,8 +107,8 @@ impl Clock {
         }
     }
 
-    /// The time of day, as the machine's wall clock tells it: what a token's times are compared with. It may be set, and it
-    /// goes on while the machine sleeps.
+    /// The machine's wall clock, with which the times in tokens are compared. It may be set, and it advances while the
+    /// machine is suspended.
     #[expect(clippy::disallowed_methods, reason = "this file is where clocks are read")]
     pub fn wall(&self) -> Timestamp {
         match self {

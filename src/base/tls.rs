@@ -1,4 +1,4 @@
-//! Makes the TLS settings by which we verify a server and, where it asks for that, show who we are.
+//! TLS client settings: how to verify a server, and the certificate to present to it.
 //!
 //! Everything is read and checked when a configuration is loaded: a bad file is a problem of the file, not of the first
 //! connection. Certificates are always verified; there is no way to turn that off.
@@ -10,16 +10,16 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-/// Who is trusted to vouch for a server.
+/// The certificate authorities that are trusted.
 #[derive(Clone, Copy, Debug)]
 pub enum Roots<'a> {
     /// The authorities that this machine trusts.
     System,
-    /// These alone, as PEM.
+    /// Only these, as PEM.
     Pem(&'a [u8]),
 }
 
-/// Who we are, as PEM: a certificate with its chain, and its key.
+/// A client certificate with its chain, and its key, as PEM.
 #[derive(Clone, Copy)]
 pub struct ClientCertificate<'a> {
     pub certificate: &'a [u8],
@@ -32,7 +32,7 @@ impl fmt::Debug for ClientCertificate<'_> {
     }
 }
 
-/// Which of the inputs cannot be used, and why.
+/// The input that cannot be used, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputError {
     Roots(String),
@@ -40,7 +40,11 @@ pub enum InputError {
     Key(String),
 }
 
-/// TLS 1.2 and 1.3, with ring, which Pingora's TLS uses as well: one crypto library in the process.
+/// Settings for TLS 1.2 and 1.3, with ring, which Pingora's TLS also uses: one crypto library in the process.
+///
+/// # Errors
+///
+/// When a certificate or key cannot be parsed, or there is no trusted authority.
 pub fn client(roots: Roots<'_>, identity: Option<ClientCertificate<'_>>) -> Result<Arc<ClientConfig>, InputError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)

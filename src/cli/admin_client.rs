@@ -1,4 +1,4 @@
-//! Asks a gateway's admin listener.
+//! A small HTTP client for the admin listener of a gateway.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -11,19 +11,19 @@ use crate::base::split::split_once_at;
 use crate::gateway::buckets::OPERATOR_FIELD;
 
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// For an answer that takes a search.
+/// The timeout, long enough for a search.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Of an answer, in bytes.
+/// The largest answer, in bytes.
 const LARGEST: u64 = 1 << 20;
 
-/// What is asked to be done.
+/// The HTTP method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     Get,
     Delete,
 }
 
-/// A listener on every address is asked on the loopback one.
+/// A listener on all addresses is reached on the loopback address.
 pub fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -33,7 +33,11 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Whether it answers 200, and with what else.
+/// The status code of an answer.
+///
+/// # Errors
+///
+/// When the listener cannot be reached, or the answer is not HTTP.
 pub fn status(address: SocketAddr, path: &str) -> std::io::Result<u16> {
     let mut stream = send(address, &format!("GET {path}"), "", TIMEOUT)?;
     let mut start = [0; 12];

@@ -1,4 +1,4 @@
-//! `tollgate bucket show|reset`: what a client's bucket holds now, and how to make it full.
+//! `tollgate bucket show|reset`: shows the level of a client's bucket, or resets it to full.
 
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::limit::partial::Knowledge;
 use crate::limit::rule::Mode;
 
 const EXAMPLE: &str = "\
-Example: what is left to a client by the rule `free`, make it full, and a bucket by its name in the access log.
+Example: show what a client has left under the rule `free`, reset it, and show a bucket by its name in the access log.
 
   tollgate bucket show free jwt:sub=acme
   tollgate bucket reset free jwt:sub=acme
@@ -33,9 +33,9 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Act {
-    /// Say what it holds; nothing is changed
+    /// Show the level; change nothing
     Show(Which),
-    /// Make it full, and say what it held
+    /// Reset it to full, and show what it held
     Reset(Which),
 }
 
@@ -46,19 +46,19 @@ struct Which {
     /// The rule: `free`, `plan/free`, or `free.second` for one of several limits
     #[arg(value_name = "RULE", required_unless_present = "hash")]
     rule: Option<String>,
-    /// What the rule counts by: a value for each of its limit keys
+    /// A value for each limit key of the rule
     #[arg(value_name = "KEY=VALUE", conflicts_with = "hash")]
     keys: Vec<String>,
-    /// The bucket's name in the access log, or the first 8 of its digits and more
+    /// The bucket's name in the access log, or at least its first 8 digits
     #[arg(long, value_name = "NAME", value_parser = name)]
     hash: Option<String>,
-    /// Who issued the tokens, where the file trusts several issuers
+    /// The issuer of the tokens, where the file trusts several
     #[arg(long, value_name = "ISSUER")]
     issuer: Option<String>,
-    /// The admin listener to ask for buckets in memory, when it is not the file's
+    /// The admin listener to query for buckets in memory, instead of the one in the file
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
-    /// One JSON document instead of text
+    /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
 }
@@ -116,7 +116,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The one bucket whose name begins so; none when it is not kept.
+/// The only bucket whose name starts with `begin`; `None` when no bucket does, because full buckets are not stored.
 pub fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<BucketKey>, Failure> {
     const TOLD: u64 = 100_000;
     let watched = std::io::stderr().is_terminal();

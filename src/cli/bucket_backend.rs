@@ -1,6 +1,6 @@
-//! Looks at buckets where they live: in Redis itself, or in the memory of a running gateway, by its admin listener.
+//! Reads buckets where they are stored: in Redis, or in the memory of a running gateway through its admin listener.
 //!
-//! Looking changes nothing. What a bucket holds is worked out from its state by the same step that every store uses.
+//! Reading changes nothing. The level of a bucket is computed from its state by the same step that every store uses.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,25 +29,25 @@ pub enum Backend {
     Gateway(SocketAddr),
 }
 
-/// Some buckets, all at one moment.
+/// The states of some buckets, all at one time.
 #[derive(Debug)]
 pub struct Levels {
-    /// On the clock that decides.
+    /// On the clock of the store.
     pub now: Timestamp,
     pub from: String,
     states: HashMap<BucketKey, State>,
 }
 
-/// One bucket, as it is found.
+/// The level of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     pub untouched: Level,
-    /// Until it can pay; zero when it can, none when it never will.
+    /// Until it can pay; zero when it can now, `None` when it never can.
     pub wait: Option<Micros>,
 }
 
 impl Levels {
-    /// None: it is full, and so nothing is kept of it.
+    /// `None`: it is full, and so it is not stored.
     pub fn state(&self, key: &BucketKey) -> Option<State> {
         self.states.get(key).cloned()
     }
@@ -73,7 +73,11 @@ impl fmt::Display for Backend {
 }
 
 impl Backend {
-    /// `admin` is the admin listener where it is not the file's.
+    /// `admin` overrides the admin listener of the file.
+    ///
+    /// # Errors
+    ///
+    /// When the buckets are in memory and no admin listener with a known port is given.
     pub fn of(config: &Config, file: &Path, admin: Option<SocketAddr>) -> Result<Backend, Failure> {
         if config.store.is_shared() {
             return Ok(Backend::Shared(Box::new(config.store.clone())));
@@ -102,7 +106,7 @@ impl Backend {
         Ok(self.levels(now, keys, states))
     }
 
-    /// Makes buckets full, and says what they held.
+    /// Resets buckets to full, and returns what they held.
     pub fn reset(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
         let (now, states) = match self {
             Backend::Shared(settings) => self.inspect(settings, async |look| look.remove(keys).await)?,
@@ -111,17 +115,17 @@ impl Backend {
         Ok(self.levels(now, keys, states))
     }
 
-    /// The buckets whose names begin so. `told` hears how many have been looked at.
+    /// The buckets whose names start with `begin`. `progress` is called with the number visited so far.
     pub fn find(
         &self,
         begin: &str,
         names: &PseudonymKey,
-        told: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<BucketKey>, Failure> {
         match self {
             Backend::Shared(settings) => {
                 let is = |key: &BucketKey| names.bucket(&key.0).to_string().starts_with(begin);
-                self.inspect(settings, async |look| look.find(&is, told).await)
+                self.inspect(settings, async |look| look.find(&is, progress).await)
             }
             Backend::Gateway(address) => {
                 let answer = admin_client::ask(*address, Method::Get, &format!("/buckets?name={begin}"))?;

@@ -1,4 +1,4 @@
-//! Finds the buckets that an operator means: a rule by its name, and a value for each of its limit keys.
+//! Finds buckets by the name of a rule and a value for each of its limit keys.
 
 use std::net::IpAddr;
 
@@ -15,13 +15,13 @@ use crate::limit::path;
 use crate::limit::request::ClientAddress;
 use crate::limit::rule::{Action, Fold, KeyPart, LimitKey, Mode, Policy, Rule};
 
-/// A bucket, and what is known of its limit.
+/// A bucket and its limit.
 #[derive(Debug)]
 pub struct BucketSelection {
     pub key: BucketKey,
-    /// None: only its key is known.
+    /// `None`: only its key is known.
     pub limit: Option<Limit>,
-    /// The values, as they were given.
+    /// The values from the command line.
     pub of: Option<String>,
 }
 
@@ -32,12 +32,16 @@ pub struct Limit {
     pub name: String,
     pub mode: Mode,
     pub algorithm: Algorithm,
-    /// What a request pays that names no cost.
+    /// The cost of a request that names none.
     pub cost: Cost,
     pub overridden: bool,
 }
 
-/// The buckets of everybody who has these values.
+/// The buckets of the clients with these values.
+///
+/// # Errors
+///
+/// When the rule does not exist or charges no bucket, or a value is missing, invalid or superfluous.
 pub fn by_values(
     config: &Config,
     name: &str,

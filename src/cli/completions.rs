@@ -1,4 +1,4 @@
-//! `tollgate completions`: what completes commands and flags in a shell.
+//! `tollgate completions`: prints a completion script for a shell.
 
 use clap::Command;
 use clap_complete::aot::Shell;
@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::output::print_long;
 
 const EXAMPLE: &str = "\
-Example: for everybody on this machine, from the next shell on.
+Example: install it for all users, effective in the next shell.
 
   tollgate completions bash > /etc/bash_completion.d/tollgate
   tollgate completions zsh > /usr/share/zsh/site-functions/_tollgate
@@ -16,12 +16,12 @@ Example: for everybody on this machine, from the next shell on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub struct Arguments {
-    /// For which shell
+    /// The shell
     #[arg(value_name = "SHELL")]
     shell: SupportedShell,
 }
 
-/// Those for which it is tested.
+/// The shells for which the script is tested.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum SupportedShell {
     Bash,

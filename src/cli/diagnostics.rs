@@ -1,4 +1,4 @@
-//! Sets up diagnostics: to standard error, as text or as JSON, one line each.
+//! Sets up the log: one line per record on standard error, as text or as JSON.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::nonblocking_stderr::NonblockingStderr;
 use crate::base::time::Clock;
 use crate::config::{Log, LogFormat};
 
-/// What writes them, until it is changed for another.
+/// The current logger, which a reload may replace.
 #[derive(Clone)]
 pub struct Diagnostics {
     logger: Arc<ArcSwap<Logger>>,
@@ -58,14 +58,14 @@ fn logger(log: Log, lines: &NonblockingStderr) -> Logger {
     let mut builder = env_logger::Builder::new();
     builder.filter_level(log.level).target(Target::Pipe(Box::new(lines.clone())));
     if log.level < LevelFilter::Debug {
-        // Pingora reports clients that went away as errors, and every step of its own as news.
+        // Pingora logs disconnected clients as errors, and each of its own steps as info.
         for (module, level) in [("pingora_proxy", LevelFilter::Off), ("pingora_core", LevelFilter::Error)] {
             builder.filter_module(module, level.min(log.level));
         }
         builder.filter_module("pingora", LevelFilter::Error.min(log.level));
     }
     if log.level >= LevelFilter::Debug {
-        // Here whole requests and answers would be written, with the credentials that are in them.
+        // These modules would log whole requests and answers, with their credentials.
         for module in ["pingora_proxy", "pingora_core::protocols::http", "pingora_core::apps"] {
             builder.filter_module(module, LevelFilter::Info);
         }
@@ -121,7 +121,7 @@ impl<'kvs> VisitSource<'kvs> for Fields {
     }
 }
 
-/// Seconds since the epoch as a date and time in UTC.
+/// Formats seconds since the epoch as a date and time in UTC.
 fn rfc3339(seconds: u64) -> String {
     let time = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
     time.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Secs, true)

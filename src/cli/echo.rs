@@ -1,4 +1,4 @@
-//! `tollgate echo`: an upstream that answers with the request it saw, to try a gateway on.
+//! `tollgate echo`: a test upstream that answers with the request that it received.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ Example: see what an upstream would see.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub struct Arguments {
-    /// Where to listen
+    /// The address to listen on
     #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]
     listen: SocketAddr,
 }

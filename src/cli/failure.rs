@@ -1,4 +1,4 @@
 //! Why a command ends with exit code 1.
 
-/// What went wrong, for standard error.
+/// The error of a command, printed to standard error.
 pub type Failure = Box<dyn std::error::Error>;

@@ -1,4 +1,4 @@
-//! `tollgate healthcheck`: asks the admin listener, for containers that have no curl.
+//! `tollgate healthcheck`: queries the admin listener, for containers without curl.
 
 use std::net::SocketAddr;
 
@@ -17,10 +17,10 @@ Example: in a container, ask whether the gateway of this file takes requests.
 pub struct Arguments {
     #[command(flatten)]
     file: ConfigFile,
-    /// Ask whether it takes requests, not only whether it lives
+    /// Ask whether it accepts requests, not only whether it is running
     #[arg(long)]
     ready: bool,
-    /// The admin listener's address, when it is not the file's (or its port is 0)
+    /// The address of the admin listener, instead of the one in the file (needed if its port is 0)
     #[arg(long, value_name = "ADDRESS")]
     address: Option<SocketAddr>,
 }

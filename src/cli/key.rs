@@ -1,4 +1,4 @@
-//! `tollgate key`: the line by which a key is known, for the file of API keys.
+//! `tollgate key`: prints the line of the API key file for a key.
 
 use std::io::BufRead;
 
@@ -7,7 +7,7 @@ use crate::auth::api_keys::LONGEST_KEY;
 use crate::auth::key_file;
 use crate::limit::identity::KnownKey;
 
-/// In characters: fewer cannot hold 128 random bits in any usual spelling that a person would not have chosen.
+/// In characters: fewer cannot contain 128 random bits in any usual encoding.
 const SHORTEST_KEY: usize = 16;
 
 const EXAMPLE: &str = "\
@@ -22,10 +22,10 @@ it, and keep no copy.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub struct Arguments {
-    /// Who holds the key: the attribute key:id. Several keys may have one id
+    /// The owner of the key, the attribute key:id. Several keys may share an id
     #[arg(value_name = "ID")]
     id: String,
-    /// Under which plan: the attribute key:plan
+    /// The plan of the key, the attribute key:plan
     #[arg(value_name = "PLAN")]
     plan: String,
 }
@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The first line, if it can be a key. What it is is never shown.
+/// Reads the first line, if it can be a key. The key is never printed.
 fn read(input: impl BufRead) -> Result<Vec<u8>, Failure> {
     let mut key = Vec::new();
     // A line end may be two bytes.

@@ -1,4 +1,4 @@
-//! `tollgate man`: the manual page, made of what `-h` says.
+//! `tollgate man`: prints the manual page, generated from the help texts.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::failure::Failure;
 use super::output::print_long;
 
 const EXAMPLE: &str = "\
-Example: read it, or keep it where man looks.
+Example: read it, or install it.
 
   tollgate man | man -l -
   tollgate man > /usr/local/share/man/man1/tollgate.1";

@@ -1,8 +1,8 @@
-//! HOW A PERSON ASKS: the commands. The only room that writes to the terminal.
+//! The command line: one file per command. The only room that writes to the terminal.
 //!
-//! Exit codes: 0 fine, 1 a problem with what was given or found, 2 wrong usage (clap's own).
+//! Exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage (from clap).
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this room is the one that speaks")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "only this room writes to the terminal")]
 
 mod admin_client;
 mod bucket;
@@ -30,13 +30,13 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 const EXAMPLE: &str = "\
-Example: see what a file says, then proxy by it.
+Example: check a file, then run the proxy with it.
 
   tollgate check gateway.yaml
   tollgate run -c gateway.yaml
 
 `tollgate COMMAND -h` explains a command.
-Exit codes: 0 fine, 1 a problem with what was given or found, 2 wrong usage.";
+Exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage.";
 
 /// A rate-limiting reverse proxy: plans and limits as rules in one file
 #[derive(Debug, Parser)]
@@ -50,25 +50,25 @@ pub struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Proxy and enforce; what happens without a command
+    /// Run the proxy and enforce the limits; the default without a command
     Run(run::Arguments),
-    /// Report every problem of a file, and what is unwise in it; change nothing
+    /// Report all problems of a file, and warnings; change nothing
     Check(check::Arguments),
-    /// Say what a file makes of a request, rule by rule, and why
+    /// Explain how a file decides a request, rule by rule
     Explain(Box<explain::Arguments>),
-    /// Show what a client's bucket holds, or make it full
+    /// Show the level of a client's bucket, or reset it to full
     Bucket(Box<bucket::Arguments>),
-    /// Run access logs through the rules: who would be refused
+    /// Apply the rules to access logs and show which requests would be refused
     Replay(replay::Arguments),
-    /// Ask a running gateway's admin listener whether it is well (for containers)
+    /// Ask the admin listener of a running gateway whether it is healthy (for containers)
     Healthcheck(healthcheck::Arguments),
-    /// Print the line of `api_keys.file` for a key that stands on standard input
+    /// Print the line of `api_keys.file` for a key read from standard input
     Key(key::Arguments),
-    /// Answer every request with what it said: an upstream to try things on
+    /// Run a test upstream that answers every request with the request itself
     Echo(echo::Arguments),
     /// Print the JSON Schema of the configuration, for editors
     Schema(schema::Arguments),
-    /// Print what completes commands and flags in a shell
+    /// Print a completion script for a shell
     Completions(completions::Arguments),
     /// Print the manual page
     Man(man::Arguments),

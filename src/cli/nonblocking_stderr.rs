@@ -1,7 +1,7 @@
-//! Writes diagnostics on a thread of its own: who serves never waits for who reads them.
+//! Writes diagnostics on a thread of its own, so that no request waits for standard error.
 //!
-//! Where standard error is a pipe that nobody empties, or a disk that is full, lines are dropped and counted; when it takes
-//! lines again, one of them says how many.
+//! When standard error is a full pipe or disk, lines are dropped and counted; once writing succeeds again, one line says how
+//! many were dropped.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-/// How many may wait.
+/// The maximum number of queued lines.
 const MOST: usize = 1024;
 /// How long the end of the process may wait for the last of them, in steps.
 const LAST: (u32, Duration) = (100, Duration::from_millis(2));
@@ -28,7 +28,7 @@ impl NonblockingStderr {
         let (unwritten, dropped) = (Arc::clone(&new.unwritten), Arc::clone(&new.dropped));
         std::thread::Builder::new().name("log".to_owned()).spawn(move || {
             for line in lines {
-                // There is nobody to be told that a line cannot be written.
+                // An error cannot be reported anywhere.
                 let taken = target.write_all(&line).is_ok();
                 unwritten.fetch_sub(1, Ordering::Release);
                 let lines = if taken { dropped.swap(0, Ordering::Relaxed) } else { 0 };
@@ -40,7 +40,7 @@ impl NonblockingStderr {
         Ok(new)
     }
 
-    /// Waits a little for what was said last.
+    /// Waits a little until the queued lines are written.
     pub fn finish(&self) {
         let (steps, step) = LAST;
         for _ in 0..steps {
@@ -53,7 +53,7 @@ impl NonblockingStderr {
 }
 
 impl Write for NonblockingStderr {
-    /// A whole line at a time: that is how they come.
+    /// Each call passes a whole line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.unwritten.fetch_add(1, Ordering::Relaxed);
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.waiting.try_send(line.to_vec()) {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_never_waits_and_what_does_not_fit_is_counted() {
+    fn a_writer_never_waits_and_lines_that_do_not_fit_are_counted() {
         let (go, slow) = channel();
         let mut lines = NonblockingStderr::to(Slow(slow)).unwrap();
         for _ in 0..MOST + 100 {

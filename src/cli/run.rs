@@ -1,4 +1,4 @@
-//! `tollgate run`: reads the file, binds, announces, proxies.
+//! `tollgate run`: reads the file, binds the listeners, announces them, and runs the proxy.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use crate::config::LoadedConfig;
 use crate::gateway;
 
 const EXAMPLE: &str = "\
-Example: proxy by a file that stands somewhere else. It prints `ready` when all is bound.
+Example: run with another file. Prints `ready` when all listeners are bound.
 
   tollgate run -c /etc/tollgate/gateway.yaml";
 
@@ -30,7 +30,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let diagnostics = diagnostics::start(config.log)?;
     let (version, hash, limits) = (env!("CARGO_PKG_VERSION"), &config.hash, config.rules.limits().len());
     log::info!(version, hash, limits, store = config.store.name(); "starts");
-    // Its message may hold what a client sent; the place says enough.
+    // The message may contain what a client sent; the location is enough.
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         log::error!(place; "panicked, which is a bug");
@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Ok(files) => log::debug!(files; "open-file limit"),
         Err(error) => log::warn!(error:% = error; "open-file limit not raised"),
     }
-    // In pages of 2 MiB, what is held for each of thousands of slow clients would be twice as much.
+    // With pages of 2 MiB, the memory held for thousands of slow clients would be twice as much.
     if let Err(error) = nix::sys::prctl::set_thp_disable(true) {
         log::debug!(error:% = error; "huge pages not turned off");
     }
@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let listening = bootstrapped.listening();
     bootstrapped.run(move || {
         let mut out = std::io::stdout().lock();
-        // Whoever started us may not listen: that is no reason not to run.
+        // Standard output may be closed, which is no reason to stop.
         let announced = listening
             .iter()
             .try_for_each(|listening| writeln!(out, "listening {} {}", listening.name, listening.address))
@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         if let Err(error) = announced {
             log::debug!(error:% = error; "standard output is closed");
         }
-        // After an upgrade this process is another one than systemd has started.
+        // After an upgrade this is not the process that systemd started.
         if let Err(error) = sd_notify::notify(&[NotifyState::Ready, NotifyState::MainPid(std::process::id())]) {
             log::warn!(error:% = error; "systemd is not notified");
         }

@@ -1,4 +1,4 @@
-//! `tollgate schema`: what an editor can know of the configuration.
+//! `tollgate schema`: prints the JSON Schema of the configuration, for editors.
 
 use super::failure::Failure;
 use super::output::print_long;

@@ -1,4 +1,4 @@
-//! Says at the start what an operator would not want, and does not need.
+//! Warns at startup about unnecessary privileges and unprotected files.
 
 use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt;
@@ -8,13 +8,13 @@ use crate::config::{Source, read_file};
 const WRITABLE_BY_OTHERS: u32 = 0o002;
 const READABLE_BY_OTHERS: u32 = 0o004;
 
-/// Of the process, and of the files that it has read.
+/// Checks the process and the files that it has read.
 pub fn warn(sources: &[Source]) {
     if nix::unistd::geteuid().is_root() {
         log::warn!("runs as root, which it does not need");
     }
     for (place, source) in sources.iter().enumerate() {
-        // A pipe can be read once only, and has been.
+        // A pipe can be read only once, and has been.
         let Some(metadata) = std::fs::metadata(&source.path).ok().filter(Metadata::is_file) else { continue };
         let (file, mode) = (source.path.display(), metadata.permissions().mode());
         if mode & WRITABLE_BY_OTHERS != 0 {

@@ -1,7 +1,7 @@
-//! Remembers what has been verified, so that a client that comes again costs a hash and a look-up.
+//! Caches verified tokens, so that a repeated token costs a hash and a lookup.
 //!
-//! An entry is found by a hash of the whole token under a key of this process: nothing but that very token finds it. It
-//! counts only while the token would verify again: within its time, and while its key is one of the issuer's.
+//! An entry is found by a hash of the whole token under a secret of this process: only the same token finds it. It is used
+//! only while the token would verify again: within its validity, and while its key is one of the issuer's.
 
 use std::sync::{Arc, Weak};
 
@@ -22,7 +22,7 @@ const CAPACITY: u64 = 32 << 20;
 pub struct CachedToken {
     pub claims: Arc<Claims>,
     pub validity: Validity,
-    /// Gone as soon as its set no longer has it.
+    /// Dangling as soon as the key set no longer contains it.
     pub key: Weak<Key>,
 }
 
@@ -39,7 +39,7 @@ struct BySize;
 
 impl Weighter<Name, CachedToken> for BySize {
     fn weight(&self, _: &Name, verified: &CachedToken) -> u64 {
-        // Asked for whenever an entry moves, but claims are few.
+        // Called whenever an entry moves, but a token has few claims.
         verified.claims.size() as u64 + 256
     }
 }
@@ -47,7 +47,7 @@ impl Weighter<Name, CachedToken> for BySize {
 impl Cache {
     pub fn new() -> Cache {
         let mut secret = [0; 32];
-        // Without randomness the names are no secret, and still those of these very tokens.
+        // Without randomness the hashes are not secret, but still identify the tokens.
         let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut secret);
         let typical = CAPACITY / 4096;
         Cache {
@@ -57,7 +57,7 @@ impl Cache {
     }
 
     pub fn get(&self, token: &[u8], now: Timestamp) -> Option<Arc<Claims>> {
-        // Longer ones are none, and not worth a hash.
+        // Longer ones are invalid and not worth hashing.
         if token.len() > LARGEST {
             return None;
         }

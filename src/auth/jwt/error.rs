@@ -1,6 +1,6 @@
 //! Why a token is not accepted.
 
-/// Why a token is none.
+/// Why a token is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
     Malformed,
@@ -25,7 +25,7 @@ impl Invalid {
         Invalid::Signature,
     ];
 
-    /// The word in metrics. Clients are not told which.
+    /// The label in metrics. It is not sent to clients.
     pub fn name(self) -> &'static str {
         match self {
             Invalid::Malformed => "malformed",
@@ -44,6 +44,6 @@ impl Invalid {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenError {
     Invalid(Invalid),
-    /// The issuer's keys have never been fetched: nothing can be said of the token.
+    /// The issuer's keys have never been fetched: the token cannot be verified.
     KeysUnavailable,
 }

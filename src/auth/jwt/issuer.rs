@@ -11,15 +11,15 @@ use super::settings::{Issuer, KeySource};
 use super::token::UnverifiedToken;
 use crate::base::time::Timestamp;
 
-/// An issuer with its keys, as they are now.
+/// An issuer with its current keys.
 #[derive(Debug)]
 pub struct TrustedIssuer {
     pub issuer: Issuer,
-    /// None while its keys are fixed.
+    /// `None` where the keys are fixed.
     pub remote: Option<Arc<RemoteKeySet>>,
 }
 
-/// When a token is good: from the first moment on, and before the second.
+/// The validity of a token: `from` inclusive, `until` exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     pub from: Timestamp,
@@ -27,7 +27,11 @@ pub struct Validity {
 }
 
 impl TrustedIssuer {
-    /// Everything but the signature: it costs little, and what fails here needs no more.
+    /// Checks everything but the signature, which is the expensive part.
+    ///
+    /// # Errors
+    ///
+    /// The first requirement that the token does not meet.
     pub fn check(&self, unverified: &UnverifiedToken<'_>, now: Timestamp) -> Result<Validity, Invalid> {
         let Issuer { audience, algorithms, leeway, .. } = &self.issuer;
         if !algorithms.contains(&unverified.algorithm) {
@@ -55,7 +59,11 @@ impl TrustedIssuer {
         Ok(Validity { from, until })
     }
 
-    /// The key that signed it.
+    /// Finds the key that signed the token.
+    ///
+    /// # Errors
+    ///
+    /// When no key fits or verifies, or the keys were never fetched.
     pub fn verify_signature(&self, unverified: &UnverifiedToken<'_>) -> Result<Weak<Key>, TokenError> {
         let fetched;
         let set = match (&self.issuer.keys, &self.remote) {
@@ -72,7 +80,7 @@ impl TrustedIssuer {
             if key.verifies(unverified.algorithm, unverified.message, &unverified.signature) {
                 return Ok(Arc::downgrade(key));
             }
-            // A key without a name may be any; that it is not the one says nothing of the one that was named.
+            // A key without an id may be any key; that it does not verify says nothing about the key that was named.
             if id.is_none() || key.is_named(id) {
                 refused = Invalid::Signature;
             }
@@ -81,7 +89,7 @@ impl TrustedIssuer {
     }
 }
 
-/// `aud` is a text or a list of texts (RFC 7519, section 4.1.3).
+/// `aud` is a string or an array of strings (RFC 7519, section 4.1.3).
 fn audience_matches(found: Option<&Value>, audience: &[String]) -> bool {
     let ours = |text: &str| audience.iter().any(|name| name == text);
     match found {
@@ -93,7 +101,7 @@ fn audience_matches(found: Option<&Value>, audience: &[String]) -> bool {
     }
 }
 
-/// Seconds since the epoch, also with a fraction (RFC 7519, section 2, NumericDate); before the epoch is at it.
+/// Seconds since the epoch, possibly with a fraction (RFC 7519, section 2, NumericDate); earlier times become the epoch.
 fn numeric_date(value: &Value) -> Option<Timestamp> {
     let number = value.as_number()?;
     if let Some(seconds) = number.as_u64() {

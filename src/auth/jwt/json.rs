@@ -1,7 +1,7 @@
-//! Reads JSON that has one meaning: an object in which no name stands twice, at any depth.
+//! Parses a JSON object strictly: no name may occur twice in an object, at any depth.
 //!
-//! RFC 8259 leaves it open which of two equal names counts. A verifier and an application that choose differently see two
-//! different tokens, so such a token is none (RFC 7519, section 4).
+//! RFC 8259 does not define which of two equal names counts. A verifier and an application that choose differently see two
+//! different tokens, so such a token is invalid (RFC 7519, section 4).
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Number, Value};
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// An object, and nothing behind it.
+/// Parses an object; `None` for anything else, or if anything follows it.
 pub fn object(bytes: &[u8]) -> Option<Map<String, Value>> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = Strict.deserialize(&mut reader).ok()?;

@@ -1,8 +1,8 @@
-//! Keeps the keys of an issuer that publishes them under a URL.
+//! Fetches the JWK set of an issuer from a URL and keeps it fresh.
 //!
-//! Fetched in the background, bounded in time and size, and kept until a good set replaces them: an issuer that is away, or
-//! lies, changes nothing. A token with a key that is not known has the set fetched anew, but not more often than every
-//! ten seconds whatever comes of it, so a flood of such tokens costs the issuer nothing.
+//! Fetches run in the background, limited in time and size. A set is kept until a valid one replaces it: an issuer that is
+//! down, or sends garbage, changes nothing. A token with an unknown key triggers a fetch, but at most every ten seconds
+//! whatever the result, so a flood of such tokens does not reach the issuer.
 
 use std::fmt;
 use std::io::Read;
@@ -24,19 +24,19 @@ use crate::base::tls::system_roots;
 const DEADLINE: Duration = Duration::from_secs(3);
 const LARGEST: u64 = 1 << 20;
 const REFRESH: Duration = Duration::from_secs(300);
-/// Between two fetches that unknown keys ask for.
+/// The least time between two fetches that unknown keys trigger.
 const COOLDOWN: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// For logs and metrics: whose keys they are.
+    /// The name of the issuer, for logs and metrics.
     pub issuer: String,
     pub url: String,
 }
 
-/// Whether keys may come from there: https, or http from this very machine.
+/// Whether keys may be fetched from this URL: https, or http on the loopback interface.
 pub fn is_acceptable(url: &str) -> bool {
     let Ok(uri) = url.parse::<http::Uri>() else { return false };
     let Some(host) = uri.host().filter(|host| !host.is_empty()) else { return false };
@@ -50,7 +50,7 @@ pub fn is_acceptable(url: &str) -> bool {
     }
 }
 
-/// Why a set could not be had.
+/// Why a set could not be fetched.
 #[derive(Debug)]
 pub enum FetchError {
     Fetch(String),
@@ -70,7 +70,7 @@ impl fmt::Display for FetchError {
     }
 }
 
-/// One issuer's keys, as they were last seen.
+/// One issuer's keys, as last fetched.
 #[derive(Debug)]
 pub struct RemoteKeySet {
     settings: Settings,
@@ -79,7 +79,7 @@ pub struct RemoteKeySet {
     set: ArcSwapOption<KeySet>,
     /// When the last fetch began.
     began: AtomicU64,
-    /// A fetch is wanted, or under way.
+    /// A fetch is requested or under way.
     pending: AtomicBool,
     wanted: Notify,
     /// How many fetches have ended.
@@ -108,26 +108,26 @@ impl RemoteKeySet {
         &self.settings.issuer
     }
 
-    /// None until a first good set was fetched.
+    /// `None` until the first valid set has been fetched.
     pub fn current(&self) -> Option<Arc<KeySet>> {
         self.set.load_full()
     }
 
-    /// Waits until it has been tried to fetch the set once.
+    /// Waits until the first fetch has ended, successfully or not.
     pub async fn first_attempt(&self) {
         let _ = self.ended.subscribe().wait_for(|ended| *ended > 0).await;
     }
 
-    /// Keeps the set fresh, for ever; `told` hears of every fetch, and how many keys there are.
-    pub async fn keep_fresh(self: &Arc<RemoteKeySet>, told: impl Fn(&str, Result<usize, FetchError>)) {
+    /// Keeps the set fresh, forever; `report` is called after every fetch, with the number of keys.
+    pub async fn keep_fresh(self: &Arc<RemoteKeySet>, report: impl Fn(&str, Result<usize, FetchError>)) {
         let mut pause = FIRST_PAUSE;
         loop {
             let outcome = self.fetch().await;
             let good = outcome.is_ok();
-            told(self.issuer(), outcome);
+            report(self.issuer(), outcome);
             let wait = if good { REFRESH } else { pause };
             pause = if good { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
-            // Spread out, so that gateways do not ask together.
+            // Jittered, so that gateways do not fetch at the same time.
             let waited = tokio::time::sleep(wait.mul_f64(0.8 + fastrand::f64() / 5.0));
             tokio::select! {
                 () = waited => {}
@@ -136,7 +136,7 @@ impl RemoteKeySet {
         }
     }
 
-    /// A wake-up whose wish a fetch has fulfilled meanwhile is none.
+    /// Waits for a request to fetch; ignores a wake-up whose request has been served meanwhile.
     async fn fetch_requested(&self) {
         loop {
             self.wanted.notified().await;
@@ -146,13 +146,13 @@ impl RemoteKeySet {
         }
     }
 
-    /// Has the set fetched anew because an operator says so.
+    /// Fetches the set now, because an operator asked for it.
     pub fn fetch_now(&self) {
         self.pending.store(true, Ordering::Release);
         self.wanted.notify_one();
     }
 
-    /// Has the set fetched anew for a key that it lacks; says whether that was done, and so whether to look again.
+    /// Fetches the set for a key that it lacks; returns whether it was fetched, so that the key may be there now.
     pub async fn refetch(&self) -> bool {
         let mut ended = self.ended.subscribe();
         if !self.pending.load(Ordering::Acquire) {
@@ -160,7 +160,7 @@ impl RemoteKeySet {
             if Duration::from(now.since(Timestamp(began))) < self.cooldown {
                 return false;
             }
-            // Of all that find so, one has it fetched.
+            // Of several callers, only one triggers the fetch.
             if self.began.compare_exchange(began, now.0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 self.fetch_now();
             }
@@ -174,7 +174,7 @@ impl RemoteKeySet {
         self.began.store(self.clock.now().0, Ordering::Release);
         self.pending.store(true, Ordering::Release);
         let (url, old) = (self.settings.url.clone(), self.current().unwrap_or_default());
-        // The client blocks, and a large set takes its time: on a thread of its own, nothing waits for it.
+        // The HTTP client blocks, and parsing a large set takes time: on a thread of its own it delays no request.
         let fetched = tokio::task::spawn_blocking(move || {
             let set = KeySet::jwks(&get(&url)?, Origin::Fetched).map_err(FetchError::Key)?;
             Ok(set.replacing(&old))
@@ -207,7 +207,7 @@ fn get(url: &str) -> Result<Vec<u8>, FetchError> {
         ureq::Agent::config_builder()
             .tls_config(tls)
             .timeout_global(Some(DEADLINE))
-            // A redirect leads to keys that nobody named.
+            // A redirect could lead to keys that the file does not name.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .http_status_as_error(false)

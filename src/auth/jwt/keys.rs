@@ -1,4 +1,4 @@
-//! Reads keys, refuses weak ones, and checks signatures with them.
+//! Parses keys, rejects weak ones, and verifies signatures.
 //!
 //! Which algorithms a key can be used with follows from the key, never from a token (RFC 8725, sections 3.1 and 3.2): an
 //! RSA key verifies no HMAC, whatever a header says.
@@ -19,14 +19,14 @@ use super::token::ALGORITHMS;
 /// The shortest secret: as long as the shortest of the hashes (RFC 8725, section 3.5).
 pub const SHORTEST_SECRET: usize = 32;
 const SHORTEST_MODULUS: usize = 2048 / 8;
-/// What signatures can be checked with here.
+/// The longest modulus with which signatures can be verified.
 const LONGEST_MODULUS: usize = 8192 / 8;
-/// The most keys of a set.
+/// The maximum number of keys in a set.
 const MOST: usize = 256;
-/// The most keys that are tried for a token that names none.
+/// The maximum number of keys that are tried for a token without a key id.
 const TRIED: usize = 4;
 
-/// One key, and what it may verify.
+/// A key, and the algorithms that it may verify.
 #[derive(Debug)]
 pub struct Key {
     id: Option<String>,
@@ -38,18 +38,18 @@ pub struct Key {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeySet(Vec<Arc<Key>>);
 
-/// Why a key is none.
+/// Why a key cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
     ShortSecret(usize),
     ShortModulus(usize),
     NotPem,
     NotJwks,
-    /// Of a kind that no algorithm here uses, or broken.
+    /// Of a type that no supported algorithm uses, or invalid.
     Unusable,
-    /// Meant for something else than verifying.
+    /// Not meant for verifying signatures.
     OtherUse,
-    /// A secret where anybody can read it.
+    /// A secret in a public set.
     PublicSecret,
     NoKeys,
     TooMany,
@@ -73,7 +73,7 @@ impl fmt::Display for KeyError {
     }
 }
 
-/// Where a set comes from: a secret that is fetched is none.
+/// Where a set comes from: a fetched set may contain no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     File,
@@ -106,7 +106,7 @@ impl Key {
         }
         let key = DecodingKey::from_jwk(jwk).map_err(|_| KeyError::Unusable)?;
         let key = Key::new(common.key_id.clone(), key)?;
-        // A key that names its algorithm is for that alone.
+        // A key that names its algorithm is used for that one only.
         let Some(declared) = common.key_algorithm else { return Ok(key) };
         let algorithms: Vec<_> =
             key.algorithms.iter().copied().filter(|own| KeyAlgorithm::from(*own) == declared).collect();
@@ -115,7 +115,7 @@ impl Key {
 
     fn new(id: Option<String>, key: DecodingKey) -> Result<Key, KeyError> {
         let key = match key.kind() {
-            // Some write a modulus with a sign byte before it.
+            // Some issuers write the modulus with a leading sign byte.
             DecodingKeyKind::RsaModulusExponent { n, e } => {
                 DecodingKey::from_rsa_raw_components(unpadded(n), unpadded(e))
             }
@@ -228,7 +228,7 @@ fn der_numbers(der: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((number(0)?, number(1)?))
 }
 
-/// Agreeing on a secret with a point checks that it is one of the curve's.
+/// Checks that a point is on the curve, by a key agreement with it.
 fn is_on_curve(curve: &'static agreement::Algorithm, point: &[u8]) -> bool {
     let Ok(own) = EphemeralPrivateKey::generate(curve, &SystemRandom::new()) else { return false };
     agree_ephemeral(own, &agreement::UnparsedPublicKey::new(curve, point), |_| ()).is_ok()

@@ -1,7 +1,7 @@
-//! Verifies tokens: JSON Web Tokens (RFC 7519), signed, in the way that RFC 8725 asks for.
+//! Verifies signed JSON Web Tokens (RFC 7519), as RFC 8725 recommends.
 //!
-//! A file says which algorithms, keys, issuers and audiences are accepted; a token only says which of them it claims. What
-//! verifies is remembered for as long as it would verify again: until it expires, or its key is gone.
+//! The configuration decides which algorithms, keys, issuers and audiences are accepted; a token only claims one of them.
+//! Verified tokens are cached for as long as they would verify again: until they expire, or their key is removed.
 
 mod cache;
 mod error;
@@ -45,7 +45,7 @@ impl Verifier {
         Verifier::after(None, settings, clock)
     }
 
-    /// In the place of `before`, whose fetched sets are kept where they are still wanted.
+    /// Replaces `before`, whose fetched sets are kept if the new settings still use them.
     pub fn after(before: Option<&Verifier>, settings: &Settings, clock: Clock) -> Verifier {
         let known = |wanted: &jwks::Settings| {
             before.and_then(|before| before.remotes().find(|remote| remote.settings() == wanted)).cloned()
@@ -68,12 +68,12 @@ impl Verifier {
         }
     }
 
-    /// The sets that are fetched, to be kept fresh by whoever runs this.
+    /// The fetched sets, which the caller must keep fresh.
     pub fn remotes(&self) -> impl Iterator<Item = &Arc<RemoteKeySet>> {
         self.issuers.iter().filter_map(|trusted| trusted.remote.as_ref())
     }
 
-    /// What a request has in the place of a token: it has not been looked at.
+    /// The token of a request, not yet parsed.
     pub fn find<'r>(&self, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
         self.token_from.iter().find_map(|source| match source {
             Attribute::Header(name) => in_header(request.head, name).map(Cow::Borrowed),
@@ -81,26 +81,30 @@ impl Verifier {
         })
     }
 
-    /// The claims of a token that was verified before, and would be again.
+    /// The claims of a token that was verified before and is still valid.
     pub fn cached(&self, token: &[u8]) -> Option<Arc<Claims>> {
         self.cache.get(token, self.clock.wall())
     }
 
-    /// Verifies a token with the keys that are known.
+    /// Verifies a token with the current keys.
+    ///
+    /// # Errors
+    ///
+    /// When the token is invalid, or the keys of its issuer have never been fetched.
     pub fn verify(&self, token: &[u8]) -> Result<Arc<Claims>, TokenError> {
         let unverified = UnverifiedToken::parse(token).map_err(TokenError::Invalid)?;
         let trusted = self.issuer_of(&unverified.claims).map_err(TokenError::Invalid)?;
         let validity = trusted.check(&unverified, self.clock.wall()).map_err(TokenError::Invalid)?;
         let key = trusted.verify_signature(&unverified)?;
-        // The issuer is a part of what is counted where it would not be the same for all.
+        // The issuer is part of the identity where several are trusted.
         let issuer = trusted.issuer.name.clone().filter(|_| self.issuers.len() > 1);
         let claims = Arc::new(Claims::new(unverified.claims, issuer));
         self.cache.insert(token, CachedToken { claims: Arc::clone(&claims), validity, key });
         Ok(claims)
     }
 
-    /// Has the keys of a token's issuer fetched anew, because they lack the token's, and waits for that; says whether it
-    /// was done.
+    /// Fetches the keys of a token's issuer again, because the token's key is unknown, and waits; returns whether they were
+    /// fetched.
     pub async fn refetch_keys_for(&self, token: &[u8]) -> bool {
         let Ok(unverified) = UnverifiedToken::parse(token) else { return false };
         match self.issuer_of(&unverified.claims).map(|trusted| &trusted.remote) {
@@ -109,7 +113,7 @@ impl Verifier {
         }
     }
 
-    /// The token's `iss` chooses among several issuers; of one it must be the name, if that is set.
+    /// The issuer that the token names in `iss`; an issuer without a name accepts any.
     fn issuer_of(&self, claims: &Map<String, Value>) -> Result<&TrustedIssuer, Invalid> {
         let named = |trusted: &&TrustedIssuer| match &trusted.issuer.name {
             Some(name) => claims.get("iss").and_then(Value::as_str) == Some(name),
@@ -119,14 +123,14 @@ impl Verifier {
     }
 }
 
-/// In `Authorization` behind `Bearer`, in any case (RFC 6750, section 2.1); any other scheme is no token. In another
-/// field with or without it.
+/// In `Authorization`, the value after `Bearer` in any case (RFC 6750, section 2.1); another scheme has no token. In any
+/// other field `Bearer` is optional.
 fn in_header<'r>(head: &'r Parts, name: &HeaderName) -> Option<&'r [u8]> {
     const BEARER: &[u8] = b"bearer";
     let value = head.headers.get(name)?.as_bytes().trim_ascii();
     let scheme = value.split(|byte| matches!(byte, b' ' | b'\t')).next().unwrap_or_default();
     if scheme.eq_ignore_ascii_case(BEARER) {
-        // Nothing behind it, or a tab before it, makes a token that does not verify, not the absence of one.
+        // `Bearer` followed by nothing, or by a tab, is an invalid token, not a missing one.
         return Some(value.get(scheme.len()..)?.trim_ascii_start());
     }
     (*name != header::AUTHORIZATION && !value.is_empty()).then_some(value)

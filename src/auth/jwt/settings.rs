@@ -1,4 +1,4 @@
-//! What gateway.yaml says of tokens: issuers, their keys and audiences, and where a token is looked for.
+//! The settings of `jwt`: issuers, their keys and audiences, and where requests carry a token.
 
 use jsonwebtoken::Algorithm;
 
@@ -12,33 +12,33 @@ use crate::limit::attribute::Attribute;
 /// How tokens are found and verified.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// One, or several that the token's `iss` chooses from.
+    /// One issuer, or several among which the token's `iss` chooses.
     pub issuers: Vec<Issuer>,
-    /// Where a token is looked for: the first place that has one counts.
+    /// Where a token is looked for, in this order; the first one found counts.
     pub token_from: Vec<Attribute>,
     pub on_invalid: OnInvalid,
     pub on_missing: OnMissing,
-    /// For each client address: how many tokens that do not verify are looked at.
+    /// For each client address, how many invalid tokens are verified before further tokens are refused.
     pub invalid_limit: TokenBucket,
 }
 
-/// What becomes of a request without a token.
+/// How a request without a token is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnMissing {
     Anonymous,
     Reject,
 }
 
-/// Whose tokens are believed.
+/// A trusted issuer of tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Issuer {
-    /// What `iss` must be; when it is not set, `iss` is not looked at.
+    /// The required `iss`; `None`: `iss` is not checked.
     pub name: Option<String>,
-    /// What `aud` must hold one of; when it is empty, `aud` is not looked at.
+    /// `aud` must contain one of these; empty: `aud` is not checked.
     pub audience: Vec<String>,
     pub algorithms: Vec<Algorithm>,
     pub keys: KeySource,
-    /// How far two clocks may differ.
+    /// The tolerated difference of two clocks.
     pub leeway: Micros,
 }
 

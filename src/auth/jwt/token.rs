@@ -1,7 +1,7 @@
-//! Takes a token apart, without believing any of it yet.
+//! Parses a token, without trusting any of it yet.
 //!
-//! Only the compact form of a signed token is one (RFC 7515, section 7.1): three parts in base64url without padding, the
-//! first two of them JSON objects. What cannot be ours is refused here, before any signature is looked at.
+//! Only the compact form of a signed token is accepted (RFC 7515, section 7.1): three parts in base64url without padding, the
+//! first two of them JSON objects. Everything else is rejected here, before any signature is verified.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,10 +11,10 @@ use serde_json::{Map, Value};
 use super::error::Invalid;
 use super::json;
 
-/// The largest token that is looked at.
+/// The largest token that is parsed, in bytes.
 pub const LARGEST: usize = 8 << 10;
 
-/// The longest name of a key.
+/// The longest key id, in bytes.
 const LONGEST_KEY_ID: usize = 256;
 
 /// The algorithms that a file may list, by their names in it and in tokens (RFC 7518; EdDSA in RFC 8037).
@@ -33,13 +33,13 @@ pub const ALGORITHMS: [(&str, Algorithm); 12] = [
     ("EdDSA", Algorithm::EdDSA),
 ];
 
-/// What a token says of itself.
+/// A parsed token, whose signature has not been verified.
 #[derive(Debug)]
 pub struct UnverifiedToken<'t> {
     pub algorithm: Algorithm,
     pub key_id: Option<String>,
     pub claims: Map<String, Value>,
-    /// What was signed.
+    /// The signed bytes.
     pub message: &'t [u8],
     pub signature: Vec<u8>,
 }
@@ -57,7 +57,7 @@ impl<'t> UnverifiedToken<'t> {
         };
         let message = token.get(..header.len() + 1 + claims.len()).ok_or(Invalid::Malformed)?;
         let header = json::object(&decode(header)?).ok_or(Invalid::Malformed)?;
-        // An extension that must be understood, and is not (RFC 7515, section 4.1.11).
+        // A critical extension that is not supported (RFC 7515, section 4.1.11).
         if header.contains_key("crit") {
             return Err(Invalid::Malformed);
         }

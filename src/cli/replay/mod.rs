@@ -40,13 +40,13 @@ pub struct Arguments {
     /// Another file: say what it changes. -c is then the one in force, under which the log was written
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
-    /// How the lines are written; by default found by what each begins with
+    /// The format of the lines; by default detected for each line
     #[arg(long, value_enum)]
     format: Option<LogFormat>,
-    /// Which fields of JSON lines are which attributes, and the time; dots descend: time=ts,jwt:sub=user.id
+    /// Map fields of JSON lines to attributes and the time; dots select nested fields: time=ts,jwt:sub=user.id
     #[arg(long, value_name = "ATTRIBUTE=FIELD", value_delimiter = ',', value_parser = FieldMapping::parse)]
     map: Vec<FieldMapping>,
-    /// Take an attribute as missing where the log does not tell it: jwt:plan
+    /// Treat an attribute that the log lacks as missing from the request: jwt:plan
     #[arg(long, value_name = "ATTRIBUTE", value_delimiter = ',', value_parser = attribute)]
     absent: Vec<Attribute>,
     /// Print JSON
@@ -55,10 +55,10 @@ pub struct Arguments {
     /// Exit with 1 when more than this share of the decided requests is refused: 1%
     #[arg(long, value_name = "SHARE", value_parser = Share::parse)]
     fail_above: Option<Share>,
-    /// Draw allowed against refused over time, as SVG
+    /// Write a chart of allowed and refused requests over time, as SVG
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
-    /// Access logs, also gzipped; - is standard input
+    /// Access logs, may be gzipped; - is standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<String>,
 }
@@ -66,9 +66,9 @@ pub struct Arguments {
 /// How lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
-    /// As this gateway writes them
+    /// The access log of this gateway
     Tollgate,
-    /// As nginx and Apache do: combined, common, main
+    /// The formats of nginx and Apache: combined, common, main
     Combined,
     /// JSON, with --map
     Json,

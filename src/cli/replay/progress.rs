@@ -1,4 +1,4 @@
-//! Shows how far a replay is, to whoever sits at a terminal.
+//! Shows the progress of a replay on a terminal.
 
 use std::io::{IsTerminal, Write, stderr};
 

@@ -1,4 +1,4 @@
-//! Reads and writes shares of requests.
+//! Parses and formats shares of requests.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Writes a replay's report for people.
+//! Formats the report of a replay as a table.
 
 use std::fmt::Write;
 
