@@ -34,7 +34,7 @@ pub struct PendingFields(Mutex<RawFields>);
 
 /// What the first bytes of a response were.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Joined {
+pub enum ResponseStart {
     /// The head of a 1xx response, after which another head follows: the fields stay pending.
     Interim,
     /// The response's head, for which no fields were pending.
@@ -57,15 +57,15 @@ impl PendingFields {
     ///
     /// # Errors
     /// If there are fields, and these bytes do not end as a head does: nothing else could carry them.
-    pub fn join(&self, head: &[u8]) -> Result<Joined, FieldsLost> {
+    pub fn join(&self, head: &[u8]) -> Result<ResponseStart, FieldsLost> {
         let fields = head.strip_suffix(END).filter(|_| head.starts_with(HEAD));
         if fields.is_some() && is_interim(head) {
-            return Ok(Joined::Interim);
+            return Ok(ResponseStart::Interim);
         }
         let RawFields(pending) = std::mem::take(&mut *self.0.lock());
         match fields {
-            _ if pending.is_empty() => Ok(Joined::Unchanged),
-            Some(fields) => Ok(Joined::Head([fields, b"\r\n", &pending, b"\r\n"].concat().into())),
+            _ if pending.is_empty() => Ok(ResponseStart::Unchanged),
+            Some(fields) => Ok(ResponseStart::Head([fields, b"\r\n", &pending, b"\r\n"].concat().into())),
             None => Err(FieldsLost),
         }
     }
@@ -95,10 +95,10 @@ impl std::error::Error for FieldsLost {}
 mod tests {
     use super::*;
 
-    impl Joined {
+    impl ResponseStart {
         /// Panics if no fields were joined.
         pub fn into_text(self) -> String {
-            let Joined::Head(head) = self else { panic!("{self:?}") };
+            let ResponseStart::Head(head) = self else { panic!("{self:?}") };
             String::from_utf8(head.to_vec()).unwrap()
         }
     }
@@ -121,7 +121,7 @@ mod tests {
         {
             let (pending, head) = (pending(), format!("{begin}\r\n"));
             assert_eq!(pending.join(head.as_bytes()).unwrap().into_text(), format!("{begin}{LINES}\r\n"));
-            assert_eq!(pending.join(head.as_bytes()), Ok(Joined::Unchanged));
+            assert_eq!(pending.join(head.as_bytes()), Ok(ResponseStart::Unchanged));
         }
     }
 
@@ -129,16 +129,16 @@ mod tests {
     fn fields_stay_pending_while_an_interim_response_is_written() {
         let pending = pending();
         for interim in ["HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", "HTTP/1.1 100 Continue\r\n\r\n"] {
-            assert_eq!(pending.join(interim.as_bytes()), Ok(Joined::Interim), "{interim:?}");
+            assert_eq!(pending.join(interim.as_bytes()), Ok(ResponseStart::Interim), "{interim:?}");
         }
-        assert!(matches!(pending.join(b"HTTP/1.1 200 OK\r\n\r\n"), Ok(Joined::Head(_))));
+        assert!(matches!(pending.join(b"HTTP/1.1 200 OK\r\n\r\n"), Ok(ResponseStart::Head(_))));
     }
 
     #[test]
     fn bytes_that_are_no_complete_head_are_an_error_if_fields_are_pending() {
         for other in ["", "HTTP/1.", "HTTP/1.1 200 OK\r\n", "ok\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n", "{}"] {
             assert_eq!(pending().join(other.as_bytes()), Err(FieldsLost), "{other:?}");
-            assert_eq!(PendingFields::default().join(other.as_bytes()), Ok(Joined::Unchanged), "{other:?}");
+            assert_eq!(PendingFields::default().join(other.as_bytes()), Ok(ResponseStart::Unchanged), "{other:?}");
         }
     }
 

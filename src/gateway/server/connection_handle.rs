@@ -1,4 +1,4 @@
-//! What a server hands the application about the connection of a request, with every request.
+//! The handle to a connection that a server gives the application with every request.
 //!
 //! Pingora carries it as the connection's user context, which it does for HTTP/1 only. A server of HTTP/2 will hand its
 //! own on in another way, without text for fields and without an offer to enforce the read timeout. A session without any

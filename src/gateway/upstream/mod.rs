@@ -37,7 +37,7 @@ pub enum Window {
 pub struct Upstream {
     settings: config::Upstream,
     timeouts: config::UpstreamTimeouts,
-    resolved: ArcSwap<Resolved>,
+    resolved: ArcSwap<Addresses>,
     /// Counts up; its remainder by the number of addresses is the index of the one in use.
     preferred: AtomicUsize,
     /// Whether the first look-up has ended, successfully or not.
@@ -47,7 +47,7 @@ pub struct Upstream {
 }
 
 #[derive(Debug, Default)]
-struct Resolved {
+struct Addresses {
     addresses: Vec<SocketAddr>,
     /// For each address: a peer, and the same with narrow connections.
     peers: Vec<(HttpPeer, HttpPeer)>,
@@ -168,7 +168,7 @@ impl Upstream {
             (peer, narrow)
         };
         let peers = addresses.iter().map(peer).collect();
-        self.resolved.store(Arc::new(Resolved { addresses, peers }));
+        self.resolved.store(Arc::new(Addresses { addresses, peers }));
     }
 
     fn options(&self) -> PeerOptions {

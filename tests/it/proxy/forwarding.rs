@@ -43,7 +43,7 @@ fn a_trace_context_is_forwarded_as_it_was_sent_and_none_is_made() {
     };
     let expected = trace.map(|(name, value)| (name.to_owned(), value.to_owned()));
     assert_eq!(sent(&trace), expected);
-    // Also one that no tracer would take: what it means is not ours to judge.
+    // Also an invalid one: its meaning is for the upstream to decide.
     assert_eq!(sent(&[("traceparent", "00-0-0-00")]), [("traceparent".to_owned(), "00-0-0-00".to_owned())]);
     assert_eq!(sent(&[]), []);
 }
@@ -63,7 +63,7 @@ fn an_untrusted_client_cannot_choose_its_address() {
         ("X-Tollgate-Anything", "x"),
         ("RateLimit-Limit", "1"),
         ("RateLimit", "x"),
-        // Where names become those of variables, these are the same.
+        // Where names become variables, these are the same name.
         ("X_Forwarded_For", "198.51.100.1"),
         ("X-Forwarded_Proto", "https"),
         ("X.Forwarded.Host", "evil"),
@@ -266,7 +266,7 @@ fn an_upstream_that_sends_nonsense_or_closes_is_a_502() {
 
 #[test]
 fn a_name_is_resolved_in_the_background_and_every_address_tried() {
-    // `localhost` may be ::1 first, where nobody listens.
+    // `localhost` may resolve to ::1 first, on which nothing listens.
     let upstream = Upstream::start();
     let gateway = Gateway::start_for(&format!("http://localhost:{}", upstream.address.port()), "");
     let mut client = gateway.client();

@@ -8,17 +8,17 @@ use crate::support::{Gateway, Upstream, now};
 
 /// What the client gets of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum ClientResult {
     BadGateway,
     /// The beginning, without the end.
     Cut,
-    Passed,
-    /// Passed if the connection is closed after it, cut if it is not.
-    Closing,
+    Complete,
+    /// `Complete` if the connection is closed after it, `Cut` if it is not.
+    CompleteIfClosed,
 }
 
-fn answers() -> Vec<(&'static str, &'static [u8], Fate)> {
-    use Fate::{BadGateway, Closing, Cut, Passed};
+fn responses() -> Vec<(&'static str, &'static [u8], ClientResult)> {
+    use ClientResult::{BadGateway, Complete, CompleteIfClosed, Cut};
     vec![
         ("nothing", b"", BadGateway),
         ("an empty line", b"\r\n", BadGateway),
@@ -47,27 +47,27 @@ fn answers() -> Vec<(&'static str, &'static [u8], Fate)> {
         ("a chunk size that is none", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nok\r\n0\r\n\r\n", Cut),
         ("a negative chunk", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-2\r\nok\r\n0\r\n\r\n", Cut),
         ("a chunk beyond 64 bits", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000002\r\nok\r\n0\r\n\r\n", Cut),
-        ("until it closes", b"HTTP/1.1 200 OK\r\n\r\nok", Closing),
-        ("a body behind 204", b"HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\nok", Passed),
-        ("a body behind 304", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\nok", Passed),
-        ("more than its length", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Smuggled: 1\r\n\r\nevil", Passed),
-        ("an answer too many", b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Smuggled: 1\r\n\r\nevil", Passed),
-        // Passed on with the chunks alone (RFC 9112, section 6.3).
-        ("a length and chunks", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Passed),
-        ("chunks and a length", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 14\r\n\r\n2\r\nok\r\n0\r\n\r\n", Passed),
+        ("until it closes", b"HTTP/1.1 200 OK\r\n\r\nok", CompleteIfClosed),
+        ("a body behind 204", b"HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\nok", Complete),
+        ("a body behind 304", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\nok", Complete),
+        ("more than its length", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Smuggled: 1\r\n\r\nevil", Complete),
+        ("one response too many", b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Smuggled: 1\r\n\r\nevil", Complete),
+        // Forwarded with the chunks alone (RFC 9112, section 6.3).
+        ("a length and chunks", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Complete),
+        ("chunks and a length", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 14\r\n\r\n2\r\nok\r\n0\r\n\r\n", Complete),
         ("an upgrade that nobody asked for", b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nok", BadGateway),
     ]
 }
 
 #[test]
 fn an_invalid_response_is_a_502_and_the_next_client_gets_its_own() {
-    // Bytes behind an answer must not become the next one's: the connection is kept open here.
+    // Bytes after a response must not become the next one: the connection is kept open here.
     for kept in [false, true] {
         let upstream = Upstream::answering(move |seen, stream| {
             let number = seen.line.split('/').nth(1).and_then(|rest| rest.split(' ').next()?.parse::<usize>().ok());
             match number {
                 Some(number) => {
-                    let _ = stream.write_all(answers()[number].1);
+                    let _ = stream.write_all(responses()[number].1);
                     if !kept {
                         let _ = stream.shutdown(Shutdown::Both);
                     }
@@ -77,33 +77,28 @@ fn an_invalid_response_is_a_502_and_the_next_client_gets_its_own() {
         });
         let gateway = Gateway::start(&upstream, "upstream_timeouts: {read: 300ms}");
         let mut wrong = Vec::new();
-        for (number, (name, _, fate)) in answers().iter().enumerate() {
+        for (number, (name, _, expected)) in responses().iter().enumerate() {
             let start = now();
             let mut client = gateway.client();
             client.write(&format!("POST /{number} HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx"));
             let response = client.response("POST");
             let found = match &response {
-                Ok(response) if matches!(response.status, 502 | 504) => Fate::BadGateway,
-                Ok(_) => Fate::Passed,
-                Err(_) => Fate::Cut,
+                Ok(response) if matches!(response.status, 502 | 504) => ClientResult::BadGateway,
+                Ok(_) => ClientResult::Complete,
+                Err(_) => ClientResult::Cut,
             };
             if let Ok(response) = &response {
                 let framed = ["content-length", "transfer-encoding"].map(|field| response.field(field));
                 assert!(framed.iter().flatten().count() < 2, "{name}: {response:?}");
             }
             let smuggled = response.as_ref().is_ok_and(|response| response.field("x-smuggled").is_some());
-            let fate = match fate {
-                Fate::Closing => {
-                    if kept {
-                        Fate::Cut
-                    } else {
-                        Fate::Passed
-                    }
-                }
-                fate => *fate,
+            let expected = match expected {
+                ClientResult::CompleteIfClosed if kept => ClientResult::Cut,
+                ClientResult::CompleteIfClosed => ClientResult::Complete,
+                expected => *expected,
             };
-            if found != fate || smuggled || start.elapsed() > Duration::from_secs(3) {
-                wrong.push(format!("{name}, kept {kept}: {found:?} instead of {fate:?}: {response:?}"));
+            if found != expected || smuggled || start.elapsed() > Duration::from_secs(3) {
+                wrong.push(format!("{name}, kept {kept}: {found:?} instead of {expected:?}: {response:?}"));
             }
             let next = gateway.client().get("/good", &[]);
             if next.body != "good" {
@@ -144,7 +139,7 @@ fn a_response_without_an_end_is_neither_buffered_nor_waited_for() {
         client.write(&format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx"));
         match client.response("POST") {
             Ok(response) => assert_eq!(response.status, 502, "{target}"),
-            // It had begun.
+            // The response had begun.
             Err(_) => assert_eq!(target, "/chunk"),
         }
         assert!(start.elapsed() < Duration::from_secs(5), "{target}: {:?}", start.elapsed());

@@ -244,7 +244,7 @@ fn what_follows_an_upgrade_is_never_a_request() {
         assert_eq!(client.response("GET").unwrap().status, status);
         assert!(client.is_closed());
     }
-    // Where the upgrade was refused and nothing else came, the connection is good for another.
+    // If the upgrade is refused and nothing else was sent, the connection can be used for another request.
     let mut client = gateway.client();
     client.write(&upgrade("/no"));
     assert_eq!(client.response("GET").unwrap().status, 403);
@@ -264,7 +264,7 @@ fn a_tunnel_carries_what_arrived_before_it_was_open() {
     client.write("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nearly");
     assert_eq!(client.response("GET").unwrap().status, 101);
     client.until("early");
-    // A tunnel may keep still for longer than a body.
+    // A tunnel may be idle for longer than a body.
     std::thread::sleep(Duration::from_millis(500));
     client.write("late");
     client.until("late");
@@ -300,7 +300,7 @@ fn a_refusal_before_a_body_reaches_the_client_and_the_body_is_never_a_request() 
             .into_bytes();
         for (head, end) in [(length, &b""[..]), (chunked, b"\r\n0\r\n\r\n")] {
             let mut client = gateway.client();
-            // It may have had enough before all is written.
+            // The gateway may close before all is written.
             let written = client.write_bytes(&[&head[..], &body, end].concat());
             let response = client.response("POST").unwrap();
             assert_eq!(response.status, 429, "{repeated}");

@@ -57,7 +57,7 @@ enum Split {
 fn send(client: &mut Client, bytes: &[u8], split: Split, random: &mut fastrand::Rng) {
     let mut rest = bytes;
     while !rest.is_empty() {
-        // What is long would take long.
+        // Byte by byte, a long head would take too long.
         let most = match split {
             Split::Whole => rest.len(),
             Split::Bytes => 1 + bytes.len() / 500,
@@ -83,8 +83,11 @@ fn is_refusal(response: &Response, status: u16) -> bool {
     let expected = ["application/problem+json", "bad_request", "close", "no-store"].map(|value| Some(value.to_owned()));
     let id = response.field("x-request-id").unwrap_or_default();
     let body: serde_json::Value = serde_json::from_str(&response.body).unwrap_or_default();
-    let told = response.field("date").is_some() && response.field("server").is_none();
-    (response.status, fields) == (status, expected) && body["status"] == status && body["request_id"] == id && told
+    let has_date_only = response.field("date").is_some() && response.field("server").is_none();
+    (response.status, fields) == (status, expected)
+        && body["status"] == status
+        && body["request_id"] == id
+        && has_date_only
 }
 
 #[track_caller]

@@ -1,7 +1,7 @@
 //! Stands between a client connection and Pingora, and ends every request where its checked head says that it ends.
 //!
-//! What arrives after a request is kept for the next one, so no session ever sees a byte of another. The stream also keeps
-//! time: a client that sends nothing more of its body, or reads nothing more of its response, is given up.
+//! Bytes that arrive after a request are kept for the next one, so no session ever sees a byte of another. The stream also
+//! keeps time: a client that sends nothing more of its body, or reads nothing more of its response, is given up.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -19,7 +19,7 @@ use super::lingering_close::linger;
 use super::timers::poll_on_wake::PollOnWake;
 use super::timers::upstream_read_timer::UpstreamReadTimer;
 use crate::base::time::Clock;
-use crate::gateway::response::pending_fields::Joined;
+use crate::gateway::response::pending_fields::ResponseStart;
 use crate::gateway::runtime::stalled_writes::{StalledWrites, WriteStall};
 use crate::gateway::server::connection_guard::ConnectionSlot;
 use crate::gateway::server::connection_handle::ConnectionHandle;
@@ -239,12 +239,12 @@ impl DownstreamStream {
             }
             match self.handle.pending_fields().join(bytes) {
                 // Written whole too: its rest would not be recognised as part of a head.
-                Ok(Joined::Interim) => self.head = Bytes::copy_from_slice(bytes),
-                Ok(Joined::Unchanged) => {
+                Ok(ResponseStart::Interim) => self.head = Bytes::copy_from_slice(bytes),
+                Ok(ResponseStart::Unchanged) => {
                     self.head_done = true;
                     return None;
                 }
-                Ok(Joined::Head(head)) => (self.head, self.head_done) = (head, true),
+                Ok(ResponseStart::Head(head)) => (self.head, self.head_done) = (head, true),
                 Err(lost) => return Some(Poll::Ready(Err(lost.into()))),
             }
         }

@@ -15,7 +15,7 @@ use crate::config::Bounds;
 use crate::gateway::state::GatewayState;
 
 /// The result of waiting for a head.
-pub enum HeadRead {
+pub enum NextHead {
     Valid(Head),
     Rejected {
         rejection: HeadRejection,
@@ -60,7 +60,7 @@ pub async fn wait_for_first_byte(
 }
 
 /// Reads the rest of a head and checks it.
-pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, clock: &Clock) -> HeadRead {
+pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, clock: &Clock) -> NextHead {
     let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
     let mut parser = HeadParser::default();
     let parse = |parser: &mut HeadParser, stream: &mut DownstreamStream| match parser.parse(stream.unparsed(), &size) {
@@ -74,8 +74,8 @@ pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, clock: &C
     };
     // Mostly the whole head has arrived at once.
     match parse(&mut parser, stream) {
-        Some(Ok(head)) => return HeadRead::Valid(head),
-        Some(Err(rejection)) => return HeadRead::Rejected { rejection, duration: Micros(0) },
+        Some(Ok(head)) => return NextHead::Valid(head),
+        Some(Err(rejection)) => return NextHead::Rejected { rejection, duration: Micros(0) },
         None => {}
     }
     let started = clock.now();
@@ -93,8 +93,8 @@ pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, clock: &C
     let parsed = time::timeout(bounds.header_timeout.into(), rest).await;
     let duration = clock.now().since(started);
     match parsed.unwrap_or(Some(Err(HeadRejection::TimedOut))) {
-        Some(Ok(head)) => HeadRead::Valid(head),
-        Some(Err(rejection)) => HeadRead::Rejected { rejection, duration },
-        None => HeadRead::Closed,
+        Some(Ok(head)) => NextHead::Valid(head),
+        Some(Err(rejection)) => NextHead::Rejected { rejection, duration },
+        None => NextHead::Closed,
     }
 }

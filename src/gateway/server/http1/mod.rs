@@ -34,7 +34,7 @@ use crate::gateway::runtime::stalled_writes::StalledWrites;
 use crate::gateway::state::GatewayState;
 use body_framing::BodyFraming;
 use downstream_stream::DownstreamStream;
-use head_reader::{HeadRead, read_head, wait_for_first_byte};
+use head_reader::{NextHead, read_head, wait_for_first_byte};
 use timers::idle_timeout::IdleTimeout;
 
 /// Serves requests of HTTP/1.0 and HTTP/1.1 with the application `A`.
@@ -65,12 +65,12 @@ impl<A: HttpServerApp> Http1Server<A> {
             // Loaded only now: while the connection was idle, the configuration may have changed.
             let bounds = self.gateway.snapshot.load().config.bounds;
             let head = match read_head(&mut stream, &bounds, &self.gateway.clock).await {
-                HeadRead::Valid(head) => head,
-                HeadRead::Rejected { rejection, duration } => {
+                NextHead::Valid(head) => head,
+                NextHead::Rejected { rejection, duration } => {
                     // What is rare is on the heap, so that it does not enlarge every connection's task.
                     return Box::pin(early_response::reject_head(&self.gateway, stream, rejection, duration)).await;
                 }
-                HeadRead::Closed => return,
+                NextHead::Closed => return,
             };
             let framing = BodyFraming::of(head.body, bounds.body_bytes.unwrap_or(u64::MAX));
             let prefix = stream.begin(head.length, framing, bounds.body_timeout.into());

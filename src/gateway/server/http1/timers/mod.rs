@@ -16,7 +16,7 @@
 //! - [`idle_timeout`]: between two requests, together with the shutdown of the process (`limits.idle_timeout`).
 //! - [`upstream_read_timer`]: while the upstream's response is waited for (`upstream_timeouts.read`), if the proxy delegates that.
 //!
-//! What happens at most once in most connections' lives has plain timeouts: the rest of a head that arrives in parts, a
+//! Waits that most connections never begin have plain timeouts: the rest of a head that arrives in parts, a
 //! request body or a response that stalls, PROXY protocol headers, lingering close.
 
 pub mod idle_timeout;
