@@ -7,17 +7,17 @@ use ring::{hmac, signature};
 use serde_json::{Value, json};
 
 use crate::support::mint;
-use crate::support::mint::{Minted, Signer, encode, epoch, with, without};
+use crate::support::mint::{Signer, SigningKey, encode, epoch, with, without};
 use crate::support::{Gateway, Response, Upstream};
 
 const ISSUER: &str = "https://auth.example.com";
 
 /// The keys that the gateways trust, and one that nobody does.
 struct Keys {
-    ec: Minted,
-    rsa: Minted,
-    ed: Minted,
-    stranger: Minted,
+    ec: SigningKey,
+    rsa: SigningKey,
+    ed: SigningKey,
+    stranger: SigningKey,
 }
 
 impl Keys {

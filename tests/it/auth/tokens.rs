@@ -144,7 +144,7 @@ fn several_issuers_are_told_apart_in_keys_and_in_buckets() {
 #[test]
 fn every_algorithm_verifies_with_a_key_of_its_own() {
     let upstream = Upstream::start();
-    let check_pem = |name: &str, minted: &mint::Minted| {
+    let check_pem = |name: &str, minted: &mint::SigningKey| {
         let text = format!("jwt:\n  algorithms: [{name}]\n  keys: {{public_key_file: key.pem}}\n{RULES}");
         let gateway = Gateway::start_beside(&upstream, &text, &[("key.pem", &minted.pem)]);
         let token = minted.signer.token(&json!({"alg": name}), &claims("a", "enterprise"));
@@ -255,7 +255,7 @@ fn a_new_key_is_taken_up_when_the_first_token_names_it_and_an_old_one_goes_with_
     let issuer = Issuer::start(&set(&[old.jwk_as("old")]));
     let gateway = issuer.gateway(&upstream, "");
     let mut client = gateway.client();
-    let sign = |minted: &mint::Minted, id: &str, sub: &str| {
+    let sign = |minted: &mint::SigningKey, id: &str, sub: &str| {
         minted.signer.token(&json!({"alg": "ES256", "kid": id}), &claims(sub, "enterprise"))
     };
     let by_old = sign(&old, "old", "a");
@@ -411,7 +411,7 @@ fn a_key_that_is_named_is_found_behind_any_number_without_a_name() {
     let text = format!("jwt:\n  algorithms: [EdDSA]\n  keys: {{jwks_file: keys.json}}\n{RULES}");
     let gateway = Gateway::start_beside(&upstream, &text, &[("keys.json", &json!({"keys": keys}).to_string())]);
     let mut client = gateway.client();
-    let mut status = |minted: &mint::Minted, header: Value| {
+    let mut status = |minted: &mint::SigningKey, header: Value| {
         ask(&mut client, &minted.signer.token(&header, &claims("a", "enterprise"))).status
     };
     assert_eq!(status(&right, json!({"alg": "EdDSA", "kid": "right"})), 200);

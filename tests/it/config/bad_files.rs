@@ -47,7 +47,7 @@ KEY acme silver
 
 /// Reads a file as if all the files that it names existed.
 pub fn parse(bytes: &[u8]) -> Result<Config, Problems> {
-    let certificates = Certificates::get();
+    let certificates = Certificates::shared();
     let read = |path: &Path| match path.to_str() {
         Some("ca.pem") => Ok(certificates.authority.clone().into_bytes()),
         Some("gw.pem") => Ok(certificates.client.0.clone().into_bytes()),

@@ -7,7 +7,7 @@ use tollgate::store::redis::fault_injection::{Flaw, Hooks, Refusals};
 
 use super::history::gateways::{Gateways, PATIENT, Played};
 use super::history::{Answer, Findings, Kind, Numbers};
-use crate::support::{Answers, Redis, Relay, tell};
+use crate::support::{Answers, Redis, Relay, print_measured};
 
 /// Two gateways, and 24 callers who all ask one bucket for one token and never rest for long.
 fn gateways(numbers: Numbers) -> Gateways {
@@ -41,7 +41,7 @@ fn is_noticed(as_what: &[Kind], flaws: [Flaw; 2], gateways: Gateways, late: Dura
     let (requests, findings) = play([None; 2]);
     assert!(findings.is_empty() && requests > 50, "without it, in {requests} requests: {findings:?}");
     let (requests, findings) = play(flaws.map(Some));
-    tell(&format!("flaw: {:?}: {:?} in {requests} requests", flaws[0], findings.counts));
+    print_measured(&format!("flaw: {:?}: {:?} in {requests} requests", flaws[0], findings.counts));
     for kind in as_what {
         assert!(findings.of(*kind) > 0, "{flaws:?} in {requests} requests: {findings:?}");
     }

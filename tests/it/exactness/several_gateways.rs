@@ -8,7 +8,7 @@ use tollgate::store::redis::fault_injection::{Combining, Hooks, Refusals};
 
 use super::history::gateways::{Gateways, PATIENT, Played};
 use super::history::{Answer, Numbers};
-use crate::support::{Answers, Redis, Relay, short_or_long, tell};
+use crate::support::{Answers, Redis, Relay, print_measured, short_or_long};
 
 const GATEWAYS: usize = 3;
 
@@ -78,7 +78,7 @@ fn nothing_is_granted_too_much_or_withheld(combining: Combining, refusals: Refus
         let taken: i128 = granted.iter().map(|grant| history.buckets[0].price(grant.cost)).sum();
         let possible = history.buckets[0].capacity() + history.buckets[0].refill(first, last);
         let findings = history.judge();
-        tell(&format!(
+        print_measured(&format!(
             "history: combining {combining:?}, refusals {refusals:?}, load {load:?}: {requests} requests, {} granted, \
              {asked} decided in {calls} calls, {cached} refused without; {} ‰ of what was there; clocks ±{} µs; {findings:?}",
             granted.len(),
@@ -146,7 +146,7 @@ fn what_was_not_answered_was_charged_once_or_not_at_all() {
     });
     let unknown = history.count(|answer| matches!(answer, Answer::Unknown));
     let findings = history.judge();
-    tell(&format!(
+    print_measured(&format!(
         "history: answers lost for 300 ms, {losses} times: {} requests, {} granted, {unknown} not answered; {findings:?}",
         history.records.len(),
         history.grants(0).len()

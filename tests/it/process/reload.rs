@@ -10,7 +10,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::mint::Signer;
-use crate::support::{Client, Gateway, Redis, Upstream, eventually, mint, now, short_or_long, shortened_or_real, tell};
+use crate::support::{
+    Client, Gateway, Redis, Upstream, eventually, mint, now, print_measured, short_or_long, shortened_or_real,
+};
 
 /// One bucket for each `u`, with so much in it; nothing comes back while a test runs.
 fn burst(burst: u64) -> String {
@@ -145,7 +147,7 @@ fn a_wrong_file_changes_nothing_and_is_reported_once() {
     std::fs::write(&file, right).unwrap();
     eventually("it is back", || said(&gateway, "INFO configuration is unchanged") == 1);
     state(3.0, 1.0);
-    assert_eq!((gateway.times_taken_up(), said(&gateway, not)), (0, 3));
+    assert_eq!((gateway.successful_reloads(), said(&gateway, not)), (0, 3));
 }
 
 #[test]
@@ -172,7 +174,7 @@ fn what_needs_a_restart_is_named_and_the_rest_is_taken_up() {
     );
     std::fs::write(gateway.file("gateway.yaml"), text).unwrap();
     gateway.signal("HUP");
-    eventually("it is taken up", || gateway.times_taken_up() == 1);
+    eventually("it is taken up", || gateway.successful_reloads() == 1);
     let warning = "WARN these keys take effect only after a restart keys=\"listen, admin, threads, store\"";
     eventually("it is said", || said(&gateway, warning) == 1);
     assert_eq!(gateway.client().get("/?u=a", &[]).number("ratelimit-limit"), 11);
@@ -286,7 +288,7 @@ fn a_new_upstream_gets_the_next_request_and_the_old_one_finishes_its_own() {
     let text = Gateway::text(&format!("http://localhost:{}", new.address.port()), "");
     std::fs::write(gateway.file("gateway.yaml"), text).unwrap();
     gateway.signal("HUP");
-    eventually("it is taken up", || gateway.times_taken_up() == 3);
+    eventually("it is taken up", || gateway.successful_reloads() == 3);
     assert_eq!(gateway.client().get("/", &[]).body, "new");
 }
 
@@ -349,7 +351,7 @@ fn diagnostics_and_draining_follow_the_file() {
     let text = Gateway::text(&url(&upstream), "log: {format: json}\ndrain: {delay: 600ms}");
     std::fs::write(file, text).unwrap();
     gateway.signal("HUP");
-    eventually("it is said", || gateway.times_taken_up() == 1);
+    eventually("it is said", || gateway.successful_reloads() == 1);
     assert!(gateway.errors().starts_with('{'), "{}", gateway.errors());
     gateway.signal("TERM");
     let (status, took) = gateway.wait();
@@ -417,7 +419,9 @@ fn reloads_under_load_fail_no_request_leak_nothing_and_grant_no_more() {
         stop.store(true, Ordering::Relaxed);
     });
     let (granted, refused) = (granted.into_inner(), refused.into_inner());
-    tell(&format!("{rounds} reloads of {rules} rules: granted {granted}, refused {refused}, RSS {early} then {late}"));
+    print_measured(&format!(
+        "{rounds} reloads of {rules} rules: granted {granted}, refused {refused}, RSS {early} then {late}"
+    ));
     assert_eq!(granted, 500);
     gateway.expect("tollgate_config_reloads_total", &["success"], f64::from(u32::try_from(rounds).unwrap()));
     // Blocking threads come and go; those that proxy do not.

@@ -67,11 +67,11 @@ fn a_rolling_restart_under_load_loses_no_request() {
     let load = Load::on(move || asked.next());
     for restart in 0..short_or_long(3, 20) {
         let number = restart % gateways.len();
-        load.goes_on();
+        load.await_answers();
         gateways[number].signal("TERM");
         let (status, _) = gateways[number].wait();
         assert_eq!(status.code(), Some(0), "{}", gateways[number].errors());
-        load.goes_on();
+        load.await_answers();
         gateways[number].start_again();
         eventually("it is seen again", || checks.sees(number));
     }

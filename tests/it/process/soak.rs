@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::{Gateway, Upstream, eventually, now, short_or_long, tell};
+use crate::support::{Gateway, Upstream, eventually, now, print_measured, short_or_long};
 
 const CLIENTS: usize = 4;
 
@@ -63,7 +63,7 @@ fn mixed_traffic_and_reloads_leave_memory_and_files_as_they_are() {
         let (start, mut samples) = (now(), Vec::new());
         while start.elapsed() < lasting {
             gateway.reload(&upstream, &config(6 - samples.len() % 2));
-            samples.push(gateway.resident());
+            samples.push(gateway.resident_bytes());
         }
         drop(stop_when_dropped);
         samples
@@ -71,7 +71,9 @@ fn mixed_traffic_and_reloads_leave_memory_and_files_as_they_are() {
     let (early, late) = samples.split_at(samples.len() / 2);
     let [early, late] = [early, late].map(|samples| samples.iter().max().copied().unwrap());
     let (requests, reloads) = (50 * number.into_inner(), samples.len());
-    tell(&format!("soak: {requests} requests, {reloads} reloads, at most {early} bytes early and {late} late"));
+    print_measured(&format!(
+        "soak: {requests} requests, {reloads} reloads, at most {early} bytes early and {late} late"
+    ));
     assert!(late < early + (8 << 20), "{early} bytes, then {late}, after {requests} requests and {reloads} reloads");
     // Those to the upstream stay for a while.
     eventually("the files are closed", || open_files(&gateway) <= before + 4 * CLIENTS);

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{Client, Gateway, Home, Load, Orphan, Upstream, eventually};
+use crate::support::{Client, ConfigDirectory, Gateway, Load, Orphan, Upstream, eventually};
 
 #[test]
 fn an_upgrade_under_load_loses_no_request() {
@@ -12,18 +12,18 @@ fn an_upgrade_under_load_loses_no_request() {
     let mut gateway = Gateway::start(&upstream, "");
     let http = gateway.http;
     let load = Load::on(move || http);
-    load.goes_on();
+    load.await_answers();
     gateway.signal("USR2");
     let second = Orphan::of(&gateway, 1);
     let (status, _) = gateway.wait();
     assert_eq!(status.code(), Some(0), "{}", gateway.errors());
-    load.goes_on();
+    load.await_answers();
 
     // And once more: what was taken over can be handed over.
     second.signal("USR2");
     let third = Orphan::of(&gateway, 2);
     eventually("the second leaves", || !second.is_running());
-    load.goes_on();
+    load.await_answers();
     let answered = load.end();
     assert_eq!(upstream.seen().len(), answered);
     assert_eq!(Client::connect(gateway.admin).get("/readyz", &[]).status, 200);
@@ -66,7 +66,7 @@ fn a_next_process_that_cannot_start_changes_nothing() {
 #[test]
 fn systemd_is_told_which_process_is_the_main_one() {
     let upstream = Upstream::start();
-    let directory = Home::new();
+    let directory = ConfigDirectory::new();
     let (file, socket) = (directory.path().join("gateway.yaml"), directory.path().join("notify"));
     std::fs::write(&file, Gateway::text(&format!("http://{}", upstream.address), "")).unwrap();
     let notified = UnixDatagram::bind(&socket).unwrap();

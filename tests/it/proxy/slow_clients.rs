@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::{Client, Gateway, Upstream, eventually, now, tell};
+use crate::support::{Client, Gateway, Upstream, eventually, now, print_measured};
 
 /// Sends bytes at this pace until a response arrives or the write fails, and returns the status of the response.
 fn drip(client: &mut Client, bytes: &[u8], pace: Duration) -> u16 {
     for byte in bytes {
-        if client.has_answer(pace) || client.write_bytes(&[*byte]).is_err() {
+        if client.receives_within(pace) || client.write_bytes(&[*byte]).is_err() {
             break;
         }
     }
@@ -73,7 +73,7 @@ fn an_idle_connection_is_closed_without_a_response() {
             assert_eq!(client.response("GET").unwrap().status, 200);
         }
         let start = now();
-        assert!(client.ends_without_a_word(), "{text:?}");
+        assert!(client.is_closed_without_response(), "{text:?}");
         let took = start.elapsed();
         assert!((Duration::from_millis(250)..Duration::from_secs(2)).contains(&took), "{text:?}: {took:?}");
     }
@@ -162,23 +162,23 @@ fn responses_that_no_client_reads_take_kilobytes() {
             .map(|_| {
                 let mut client = gateway.client();
                 client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-                assert!(client.has_answer(Duration::from_secs(10)));
+                assert!(client.receives_within(Duration::from_secs(10)));
                 client
             })
             .collect();
         // Once the gateway is idle, it reads no more.
-        let mut before = gateway.computed();
+        let mut before = gateway.cpu_time();
         eventually("the gateway is idle", || {
             std::thread::sleep(Duration::from_millis(300));
-            std::mem::replace(&mut before, gateway.computed()) == before
+            std::mem::replace(&mut before, gateway.cpu_time()) == before
         });
         clients
     };
     let first = ask(100);
-    let before = gateway.resident();
+    let before = gateway.resident_bytes();
     let more = ask(200);
-    let each = (gateway.resident() - before) / 200;
-    tell(&format!("{} KiB held for each response that no client reads", each >> 10));
+    let each = (gateway.resident_bytes() - before) / 200;
+    print_measured(&format!("{} KiB held for each response that no client reads", each >> 10));
     assert!(each < 192 << 10, "{each} bytes held for each");
     let held = unacknowledged(&gateway);
     for client in first.iter().chain(&more) {

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::exactness::history::Numbers;
 use crate::exactness::history::windows::{Grant, excess};
-use crate::support::{Answers, Gateway, Redis, Relay, Upstream, eventually, free_port, now, short_or_long, tell};
+use crate::support::{
+    Answers, Gateway, Redis, Relay, Upstream, eventually, free_port, now, print_measured, short_or_long,
+};
 
 /// The limit of every client here.
 const RATE: u64 = 40;
@@ -112,7 +114,7 @@ fn survive(fault: &str, bound: Bound, redis: &mut Redis, port: u16, happens: imp
         Bound::Nothing => (i128::MIN, 0),
         Bound::Lost(tokens) => (1, tokens),
     };
-    tell(&format!(
+    print_measured(&format!(
         "fault: {fault}, {} requests, {} granted, {} unavailable, excess {}, bound {most}",
         denied.len(),
         grants.len(),

@@ -13,7 +13,7 @@ use tollgate::limit::cost::Cost;
 use tollgate::limit::key::BucketKey;
 use tollgate::store::redis::codec::Call;
 
-use crate::support::{Gateway, Upstream, now, play_redis};
+use crate::support::{Gateway, Upstream, now, serve_fake_redis};
 
 /// When the bucket of the request was found, in microseconds since 1970.
 const NOW: u64 = 1_763_672_400_123_456;
@@ -25,7 +25,7 @@ fn listen(lie: Vec<u8>) -> u16 {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let lie = Arc::clone(&lie);
-            std::thread::spawn(move || play_redis(stream, &lie));
+            std::thread::spawn(move || serve_fake_redis(stream, &lie));
         }
     });
     port
@@ -125,10 +125,10 @@ fn what_an_answer_cannot_justify_is_not_granted() {
     for (name, lie) in lies {
         let mut gateway = start(&upstream, listen(lie));
         let mut client = gateway.client();
-        let (start, before) = (now(), gateway.computed());
+        let (start, before) = (now(), gateway.cpu_time());
         // What a spent bucket has to refuse, it may refuse.
         let answers = [(); 3].map(|()| client.get("/", &[("X-User", "a")]).status);
-        let (took, computed) = (start.elapsed(), gateway.computed() - before);
+        let (took, computed) = (start.elapsed(), gateway.cpu_time() - before);
         // To read much takes its time, where others compute as well; to wait for more does not.
         let waited = took > Duration::from_millis(500) + 10 * computed || computed > Duration::from_secs(2);
         if waited || answers != [503; 3] {

@@ -233,7 +233,7 @@ fn a_server_that_says_something_else_is_not_believed() {
         for stream in listener.incoming() {
             let Ok(stream) = stream else { return };
             std::thread::spawn(move || {
-                crate::support::play_redis(stream, b"*4\r\n:1763672400123456\r\n:0\r\n:1\r\n:7\r\n")
+                crate::support::serve_fake_redis(stream, b"*4\r\n:1763672400123456\r\n:0\r\n:1\r\n:7\r\n")
             });
         }
     });
@@ -284,7 +284,7 @@ fn an_answer_that_never_ends_is_not_held() {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let endless = endless.clone();
-            std::thread::spawn(move || crate::support::play_redis(stream, endless.as_bytes()));
+            std::thread::spawn(move || crate::support::serve_fake_redis(stream, endless.as_bytes()));
         }
     });
     let upstream = Upstream::start();

@@ -47,7 +47,7 @@ pub fn whole(block: &str) -> String {
 /// What check says of a block of a page.
 fn checked(name: &str, block: &str) -> Result<Config, Problems> {
     let keys = serde_json::json!({"keys": [es256().jwk]}).to_string();
-    let certificates = Certificates::get();
+    let certificates = Certificates::shared();
     // Whatever files a block names, they are there.
     let read = |path: &Path| match path.extension().and_then(|extension| extension.to_str()) {
         Some("pem") => Ok(certificates.client.0.clone().into_bytes()),

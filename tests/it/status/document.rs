@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Gateway, Response, Upstream, eventually, now, tell};
+use crate::support::{Client, Gateway, Response, Upstream, eventually, now, print_measured};
 
 pub const BROWSER: (&str, &str) = ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8");
 
@@ -210,5 +210,5 @@ fn the_document_of_a_thousand_rules_is_bounded_and_made_seldom() {
     let asked: Vec<_> = (0..20).map(|_| client.get("/status.json", &[]).json()["uptime"].to_string()).collect();
     let made = asked.windows(2).filter(|pair| pair[0] != pair[1]).count();
     assert!(made as u128 <= start.elapsed().as_millis() / 500 + 1, "{made} within {:?}", start.elapsed());
-    tell(&format!("status.json, 1000 rules: {} bytes, made in {took:?}", first.body.len()));
+    print_measured(&format!("status.json, 1000 rules: {} bytes, made in {took:?}", first.body.len()));
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::document::{RULES, ask};
-use crate::support::{Gateway, Upstream, eventually, now, tell};
+use crate::support::{Gateway, Upstream, eventually, now, print_measured};
 
 fn hour(gateway: &Gateway) -> Value {
     let response = ask(gateway, "/history.json", &[]);
@@ -91,5 +91,9 @@ fn the_hour_of_a_thousand_rules_is_told_of_the_busiest() {
     let told = eventually_kept(&gateway, "all are kept", |told| sum(&told["requests"]) == 303);
     assert_eq!(told["limits"].as_object().unwrap().len(), 200);
     assert_eq!(sum(&told["limits"]["default/r999 enforce"][0]), 3);
-    tell(&format!("history.json, 1000 rules: {} bytes, within {:?}", told.to_string().len(), start.elapsed()));
+    print_measured(&format!(
+        "history.json, 1000 rules: {} bytes, within {:?}",
+        told.to_string().len(),
+        start.elapsed()
+    ));
 }

@@ -1,4 +1,4 @@
-//! An authority, and what it vouches for.
+//! Makes a certificate authority, and certificates that it has signed.
 
 use std::sync::LazyLock;
 
@@ -13,8 +13,8 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// The same ones for all who do not mind.
-    pub fn get() -> &'static Certificates {
+    /// One set, shared by all tests that need none of their own.
+    pub fn shared() -> &'static Certificates {
         static SHARED: LazyLock<Certificates> = LazyLock::new(Certificates::new);
         &SHARED
     }

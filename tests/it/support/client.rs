@@ -1,4 +1,4 @@
-//! A client that shows what really came over the wire.
+//! An HTTP/1.1 client over one connection, which returns a response as it was received.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -42,7 +42,7 @@ impl Client {
         Client::over(TcpStream::connect(address).unwrap())
     }
 
-    /// The other end of a connection that was accepted, when a test plays the upstream itself.
+    /// Takes an accepted connection, in a test that is the upstream itself.
     pub fn over(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -80,7 +80,7 @@ impl Client {
         self.stream.local_addr().unwrap().port()
     }
 
-    /// Says that nothing more will come.
+    /// Closes its side for writing.
     pub fn finish(&mut self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
@@ -124,7 +124,7 @@ impl Client {
         Ok(Response { status, fields, body: String::new() })
     }
 
-    /// What comes first, up to and with the first part of a body.
+    /// Reads the head of a response and the first part of its body.
     pub fn first_bytes(&mut self) -> String {
         while !self.read.windows(4).any(|bytes| bytes == b"\r\n\r\n") || self.read.ends_with(b"\r\n\r\n") {
             self.more().unwrap();
@@ -132,7 +132,7 @@ impl Client {
         String::from_utf8(self.read.clone()).unwrap()
     }
 
-    /// Everything up to and with this text.
+    /// Reads everything up to the end of this text.
     pub fn until(&mut self, text: &str) -> String {
         while !String::from_utf8_lossy(&self.read).contains(text) {
             self.more().unwrap();
@@ -140,18 +140,18 @@ impl Client {
         String::from_utf8(std::mem::take(&mut self.read)).unwrap()
     }
 
-    /// Whether the other side closes, within the time that a read may take.
+    /// Whether the peer closes the connection before the read timeout.
     pub fn is_closed(&mut self) -> bool {
         matches!(self.stream.read(&mut [0; 1]), Ok(0) | Err(_))
     }
 
-    /// Whether it closes without having sent anything, within the time that a read may take.
-    pub fn ends_without_a_word(&mut self) -> bool {
+    /// Whether the peer closes the connection before the read timeout, without having sent anything.
+    pub fn is_closed_without_response(&mut self) -> bool {
         self.read.is_empty() && matches!(self.stream.read(&mut [0; 1]), Ok(0))
     }
 
-    /// Waits for so long, or until something has come.
-    pub fn has_answer(&mut self, wait: Duration) -> bool {
+    /// Whether something is received within this time.
+    pub fn receives_within(&mut self, wait: Duration) -> bool {
         self.stream.set_read_timeout(Some(wait)).unwrap();
         let come = self.more().is_ok();
         self.stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();

@@ -1,4 +1,4 @@
-//! A collector of traces: it takes what OTLP posts, and reads it by the numbers of the protocol's own files.
+//! A collector of traces: it accepts OTLP over HTTP, and decodes it by the field numbers of the protocol's own files.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -138,17 +138,17 @@ impl Span {
         hexadecimal(&self.id)
     }
 
-    /// Empty for one that has none.
+    /// Empty if the span has none.
     pub fn parent(&self) -> String {
         hexadecimal(&self.parent)
     }
 
-    /// An attribute as text.
+    /// The value of an attribute as text.
     pub fn get(&self, key: &str) -> Option<String> {
         find(&self.attributes, key)
     }
 
-    /// Trace and span of each.
+    /// The trace and span of each link.
     pub fn links(&self) -> Vec<(String, String)> {
         self.links.iter().map(|link| (hexadecimal(&link.trace), hexadecimal(&link.span))).collect()
     }
@@ -157,7 +157,7 @@ impl Span {
         self.status.as_ref().is_some_and(|status| status.code == 2)
     }
 
-    /// What it is: the kinds of spans have different names, or are of different kinds.
+    /// The role of the span, by its name or its kind.
     pub fn role(&self) -> &'static str {
         match (self.kind, &*self.name) {
             (1, "decide") => "decision",
@@ -174,19 +174,19 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// One that takes everything.
+    /// A collector that accepts everything.
     pub fn start() -> Collector {
         Collector::on(TcpListener::bind("127.0.0.1:0").unwrap())
     }
 
-    /// The same, where it has to be.
+    /// As `start`, on a listener of the test.
     pub fn on(listener: TcpListener) -> Collector {
         Collector::over(Upstream::listening(listener, |_, stream| {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         }))
     }
 
-    /// One that answers as it likes.
+    /// A collector that answers as `upstream` does.
     pub fn over(posts: Upstream) -> Collector {
         Collector { posts }
     }
@@ -195,7 +195,7 @@ impl Collector {
         format!("http://{}", self.posts.address)
     }
 
-    pub fn posts(&self) -> Vec<super::upstream::Seen> {
+    pub fn posts(&self) -> Vec<super::upstream::ReceivedRequest> {
         self.posts.seen()
     }
 
@@ -208,12 +208,12 @@ impl Collector {
         self.posted().into_iter().flat_map(|resources| resources.scopes).flat_map(|scope| scope.spans).collect()
     }
 
-    /// Who sent, by an attribute of the first that came.
+    /// An attribute of the resource that sent the first spans.
     pub fn resource(&self, key: &str) -> Option<String> {
         find(&self.posted().first()?.resource.as_ref()?.attributes, key)
     }
 
-    /// Waits until so many spans of these roles have come, and no others.
+    /// Waits until a span of each of these roles has been received, and no others.
     #[track_caller]
     pub fn await_spans(&self, roles: &[&str]) -> Vec<Span> {
         eventually("spans come", || self.spans().len() >= roles.len());

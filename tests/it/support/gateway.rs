@@ -1,4 +1,4 @@
-//! The real binary, on free ports, ended when its test is.
+//! Runs the real binary on free ports, and kills it at the end of its test.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use super::{Client, Home, Upstream, eventually, now};
+use super::{Client, ConfigDirectory, Upstream, eventually, now};
 
-/// A file beside gateway.yaml with the authorities that the machine is to trust.
+/// A file next to gateway.yaml: the certificate authorities that the gateway takes for those of the system.
 pub const SYSTEM_ROOTS: &str = "system-roots.pem";
 
 pub struct Gateway {
     /// The first listener.
     pub http: SocketAddr,
-    /// All of them, in the order in which they are announced.
+    /// All listeners, in the order in which the gateway announces them.
     pub listeners: Vec<SocketAddr>,
     pub admin: SocketAddr,
     child: Child,
     output: Option<BufReader<ChildStdout>>,
-    directory: Home,
+    directory: ConfigDirectory,
 }
 
 impl Gateway {
@@ -53,9 +53,8 @@ impl Gateway {
     }
 
     #[track_caller]
-    pub(super) fn launch(mut command: Command, directory: Home) -> Gateway {
+    pub(super) fn launch(mut command: Command, directory: ConfigDirectory) -> Gateway {
         let errors = File::create(directory.path().join("stderr")).unwrap();
-        // The authorities that this machine is to trust, in a test that says which.
         let roots = directory.path().join(SYSTEM_ROOTS);
         if roots.exists() {
             command.env("SSL_CERT_FILE", roots);
@@ -76,27 +75,27 @@ impl Gateway {
         Gateway { http, listeners, admin, child, output: Some(output), directory }
     }
 
-    /// Starts it where it was, once it has left.
+    /// Starts it again after its exit, at the same addresses.
     #[track_caller]
     pub fn start_again(&mut self) {
         let file = self.file("gateway.yaml");
         let text = std::fs::read_to_string(&file).unwrap();
         let text = text.replace("listen: 127.0.0.1:0", &format!("listen: {}", self.http));
         std::fs::write(&file, text.replace("admin: 127.0.0.1:0", &format!("admin: {}", self.admin))).unwrap();
-        let directory = std::mem::replace(&mut self.directory, Home::new());
+        let directory = std::mem::replace(&mut self.directory, ConfigDirectory::new());
         *self = Gateway::launch(Gateway::command(&file), directory);
     }
 
-    /// What its gateway.yaml says.
+    /// The text of its gateway.yaml.
     pub fn text(upstream: &str, rest: &str) -> String {
         let listen = if rest.contains("listeners:") { "" } else { "listen: 127.0.0.1:0\n" };
         format!("{listen}admin: 127.0.0.1:0\nthreads: 2\nupstream: {upstream}\n{rest}\n")
     }
 
-    /// Replaces its gateway.yaml by one that says this, and has it taken up.
+    /// Replaces its gateway.yaml, sends SIGHUP, and waits until the new configuration is in force.
     #[track_caller]
     pub fn reload(&self, upstream: &Upstream, rest: &str) {
-        let before = self.times_taken_up();
+        let before = self.successful_reloads();
         let new = self.file("gateway.yaml.new");
         std::fs::write(&new, Gateway::text(&format!("http://{}", upstream.address), rest)).unwrap();
         std::fs::rename(new, self.file("gateway.yaml")).unwrap();
@@ -104,12 +103,12 @@ impl Gateway {
         let wrong = self.errors().matches("configuration rejected").count();
         eventually("the configuration is taken up", || {
             assert!(self.errors().matches("configuration rejected").count() == wrong, "{}", self.errors());
-            self.times_taken_up() > before
+            self.successful_reloads() > before
         });
     }
 
-    /// How many configurations it has taken up since it began.
-    pub fn times_taken_up(&self) -> usize {
+    /// How many changed configurations have come into force since the start.
+    pub fn successful_reloads(&self) -> usize {
         self.errors().matches("configuration reloaded").count()
     }
 
@@ -123,13 +122,13 @@ impl Gateway {
         Client::connect(self.http)
     }
 
-    /// A sum over the series of a metric whose labels contain all of these.
+    /// The sum of those series of a metric whose labels contain all of these.
     #[track_caller]
     pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         self.find_metric(name, labels).unwrap_or_else(|| panic!("there is no {name}"))
     }
 
-    /// None as long as the metric has no series at all.
+    /// `None` as long as the metric has no series at all.
     fn find_metric(&self, name: &str, labels: &[&str]) -> Option<f64> {
         let text = Client::connect(self.admin).get("/metrics", &[("Connection", "close")]).body;
         let of_metric = |line: &&str| line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} "));
@@ -139,7 +138,7 @@ impl Gateway {
         (!series.is_empty()).then_some(sum)
     }
 
-    /// Waits until a metric has this value: what is counted behind an answer may be a moment late.
+    /// Waits until a metric has this value: what is counted after a response may be a moment late.
     #[track_caller]
     pub fn expect(&self, name: &str, labels: &[&str], value: f64) {
         let deadline = now() + Duration::from_secs(5);
@@ -158,17 +157,17 @@ impl Gateway {
         assert!(done.success());
     }
 
-    /// How long it has computed so far.
-    pub fn computed(&self) -> Duration {
+    /// The CPU time that it has used so far.
+    pub fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        // Behind the name, which may hold anything: the 12th and 13th are what it took outside and inside of the kernel.
+        // After the name, which may contain anything: the 12th and 13th fields are user and system time in ticks.
         let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
         let ticks: u64 = fields[11..=12].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum();
         Duration::from_millis(ticks * 10)
     }
 
-    /// The memory that it holds, in bytes.
-    pub fn resident(&self) -> u64 {
+    /// Its resident memory in bytes.
+    pub fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
@@ -178,7 +177,7 @@ impl Gateway {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// How it left, and after how long.
+    /// Waits for its exit: the status, and how long that took.
     #[track_caller]
     pub fn wait(&mut self) -> (ExitStatus, Duration) {
         let start = now();
@@ -190,12 +189,12 @@ impl Gateway {
         (status.unwrap(), start.elapsed())
     }
 
-    /// A file beside its gateway.yaml.
+    /// A file next to its gateway.yaml.
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Its standard output, behind `ready`. Who drops it closes it.
+    /// Its standard output after `ready`. Dropping it closes the pipe.
     pub fn output(&mut self) -> BufReader<ChildStdout> {
         self.output.take().unwrap()
     }
@@ -210,7 +209,8 @@ impl Gateway {
         std::fs::read_to_string(self.directory.path().join("stderr")).unwrap().contains(text)
     }
 
-    /// What it has written to standard error so far. A thread of its own does that, so it may be a moment late.
+    /// What it has written to standard error so far. It writes on a thread of its own, so a line may be a moment late: this waits
+    /// until the text has stopped growing.
     pub fn errors(&self) -> String {
         let read = || std::fs::read_to_string(self.directory.path().join("stderr")).unwrap();
         let mut errors = read();

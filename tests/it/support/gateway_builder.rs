@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::proof::intervals_are_shortened;
-use super::{Gateway, Home, Upstream};
+use super::{ConfigDirectory, Gateway, Upstream};
 
 pub struct GatewayBuilder {
     upstream: String,
@@ -82,7 +82,7 @@ impl GatewayBuilder {
     /// Starts it, and waits until it is ready.
     #[track_caller]
     pub fn start(self) -> Gateway {
-        let directory = Home::new();
+        let directory = ConfigDirectory::new();
         for (name, text) in &self.files {
             std::fs::write(directory.path().join(name), text).unwrap();
         }

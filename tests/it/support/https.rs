@@ -1,4 +1,4 @@
-//! A server that answers every request over TLS with the same text.
+//! An HTTPS server that answers every request with the same text.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -10,7 +10,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::Certificates;
 
-/// Shows the server's certificate, which is for `localhost`.
+/// Uses the server's certificate, which is for `localhost`.
 pub fn serve(certificates: &Certificates, answer: String) -> SocketAddr {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let chain = CertificateDer::pem_slice_iter(certificates.server.0.as_bytes()).collect::<Result<_, _>>().unwrap();
@@ -35,7 +35,7 @@ pub fn serve(certificates: &Certificates, answer: String) -> SocketAddr {
     address
 }
 
-/// A request to its end: what is left unread when a connection is closed can take the answer with it.
+/// Reads a whole request: closing a connection with unread bytes can lose the answer.
 fn read_whole(stream: &mut impl Read) -> Option<()> {
     let mut request = Vec::new();
     loop {

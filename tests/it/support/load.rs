@@ -1,4 +1,4 @@
-//! Sends requests without a pause, and takes no answer but 200.
+//! Sends requests without pause, and panics on any answer but 200.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use super::{Client, eventually};
 
-/// Clients that keep their connections for as long as they may, until they are told to stop.
+/// Clients that keep their connections as long as the gateway does, until the load ends.
 pub struct Load {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicUsize>,
@@ -15,7 +15,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Each new connection goes where `to` says.
+    /// Opens each new connection to the address that `to` returns.
     pub fn on(to: impl Fn() -> SocketAddr + Send + Sync + 'static) -> Load {
         let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let to = Arc::new(to);
@@ -39,12 +39,12 @@ impl Load {
 
     /// Waits for a hundred more answers.
     #[track_caller]
-    pub fn goes_on(&self) {
+    pub fn await_answers(&self) {
         let before = self.answered.load(Ordering::Relaxed);
         eventually("a hundred more answers", || self.answered.load(Ordering::Relaxed) > before + 100);
     }
 
-    /// How many requests were answered; every one that was sent, or this panics.
+    /// Ends the load, and returns how many requests were answered: all that were sent. Panics if one was not.
     #[track_caller]
     pub fn end(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Mints tokens, good ones and all the others.
+//! Mints tokens, valid and invalid ones.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -17,12 +17,12 @@ pub enum Signer {
     Rsa(RsaKeyPair, &'static dyn signature::RsaEncoding),
     Ec(EcdsaKeyPair),
     Ed(Ed25519KeyPair),
-    /// Nothing at all.
+    /// Signs with an empty signature.
     Nobody,
 }
 
-/// A key, and how the world is told of its public half.
-pub struct Minted {
+/// A key that signs tokens, with its public half as PEM and as JWK.
+pub struct SigningKey {
     pub signer: Signer,
     pub pem: String,
     pub jwk: Value,
@@ -59,7 +59,7 @@ impl Signer {
         }
     }
 
-    /// Both parts exactly as they are written.
+    /// A token of a header and claims with exactly this text.
     pub fn token_of(&self, header: &str, claims: &str) -> String {
         let message = format!("{}.{}", encode(header), encode(claims));
         format!("{message}.{}", encode(self.sign(message.as_bytes())))
@@ -75,20 +75,20 @@ fn pem_file(name: &str) -> String {
 }
 
 /// The one RSA key of the tests: making one takes seconds.
-pub fn rsa(encoding: &'static dyn signature::RsaEncoding) -> Minted {
+pub fn rsa(encoding: &'static dyn signature::RsaEncoding) -> SigningKey {
     let private = pem_file("rsa.pem");
     let der = rcgen::KeyPair::from_pem(&private).unwrap().serialize_der();
     let key = RsaKeyPair::from_pkcs8(&der).unwrap();
     let components = signature::RsaPublicKeyComponents::<Vec<u8>>::from(key.public());
     let jwk = json!({"kty": "RSA", "n": encode(&components.n), "e": encode(&components.e)});
-    Minted { signer: Signer::Rsa(key, encoding), pem: pem_file("rsa.pub.pem"), jwk }
+    SigningKey { signer: Signer::Rsa(key, encoding), pem: pem_file("rsa.pub.pem"), jwk }
 }
 
-pub fn es256() -> Minted {
+pub fn es256() -> SigningKey {
     ec(&PKCS_ECDSA_P256_SHA256, &signature::ECDSA_P256_SHA256_FIXED_SIGNING, "P-256", 32)
 }
 
-pub fn es384() -> Minted {
+pub fn es384() -> SigningKey {
     ec(&PKCS_ECDSA_P384_SHA384, &signature::ECDSA_P384_SHA384_FIXED_SIGNING, "P-384", 48)
 }
 
@@ -97,22 +97,22 @@ fn ec(
     signing: &'static signature::EcdsaSigningAlgorithm,
     curve: &str,
     size: usize,
-) -> Minted {
+) -> SigningKey {
     let pair = rcgen::KeyPair::generate_for(kind).unwrap();
     let key = EcdsaKeyPair::from_pkcs8(signing, &pair.serialize_der(), &SystemRandom::new()).unwrap();
     let (x, y) = key.public_key().as_ref()[1..].split_at(size);
     let jwk = json!({"kty": "EC", "crv": curve, "x": encode(x), "y": encode(y)});
-    Minted { pem: pair.public_key_pem(), jwk, signer: Signer::Ec(key) }
+    SigningKey { pem: pair.public_key_pem(), jwk, signer: Signer::Ec(key) }
 }
 
-pub fn eddsa() -> Minted {
+pub fn eddsa() -> SigningKey {
     let pair = rcgen::KeyPair::generate_for(&PKCS_ED25519).unwrap();
     let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&pair.serialize_der()).unwrap();
     let jwk = json!({"kty": "OKP", "crv": "Ed25519", "x": encode(key.public_key())});
-    Minted { pem: pair.public_key_pem(), jwk, signer: Signer::Ed(key) }
+    SigningKey { pem: pair.public_key_pem(), jwk, signer: Signer::Ed(key) }
 }
 
-impl Minted {
+impl SigningKey {
     /// The key as a member of a set, under a name.
     pub fn jwk_as(&self, id: &str) -> Value {
         with(&self.jwk, "kid", json!(id))

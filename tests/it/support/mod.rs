@@ -1,15 +1,15 @@
-//! What makes a test three lines: a gateway, an upstream, a client.
+//! Helpers that keep a test short: a gateway, an upstream, a client, a redis-server and others.
 
 mod certificates;
 mod client;
 #[cfg(feature = "opentelemetry")]
 pub mod collector;
 mod command;
+mod config_directory;
+mod fake_redis;
 mod gateway;
 mod gateway_builder;
-mod home;
 pub mod https;
-mod liar;
 mod load;
 pub mod mint;
 mod orphan;
@@ -23,10 +23,10 @@ mod upstream;
 pub use certificates::Certificates;
 pub use client::{Client, Response};
 pub use command::tollgate;
+pub use config_directory::ConfigDirectory;
+pub use fake_redis::serve_fake_redis;
 pub use gateway::{Gateway, SYSTEM_ROOTS};
 pub use gateway_builder::GatewayBuilder;
-pub use home::Home;
-pub use liar::play_redis;
 pub use load::Load;
 pub use orphan::Orphan;
 pub use proof::{short_or_long, shortened_or_real};
@@ -39,7 +39,7 @@ pub use upstream::Upstream;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// Waits for something that happens by itself, soon.
+/// Waits until `holds`, for ten seconds at most.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = now() + Duration::from_secs(10);
@@ -49,9 +49,9 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Says what was measured: `cargo test -- --nocapture` shows it, and the documentation cites it.
+/// Prints what a test has measured. `cargo test -- --nocapture` shows it, and the documentation cites it.
 #[allow(clippy::print_stdout, reason = "a test's standard output is kept by cargo unless it is asked for")]
-pub fn tell(line: &str) {
+pub fn print_measured(line: &str) {
     println!("{line}");
 }
 
@@ -60,7 +60,7 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Says what could not be tested here. Straight to the terminal: cargo keeps what a test prints, unless it fails.
+/// Reports what could not be tested on this machine. It writes to the terminal: cargo hides the output of a test that passes.
 pub fn not_checked(why: &str) {
     let _ = writeln!(std::io::stderr(), "NOT CHECKED: {why}");
 }

@@ -1,4 +1,4 @@
-//! Follows a process that took over from a gateway, and is nobody's child any more. Its [`Home`](super::Home) ends it.
+//! Follows the next process after an upgrade, which is no child of the test. Its [`super::ConfigDirectory`] kills it.
 
 use std::process::Command;
 
@@ -7,12 +7,12 @@ use super::{Gateway, eventually};
 pub struct Orphan(String);
 
 impl Orphan {
-    /// By its process id.
+    /// The process with this id.
     pub fn new(id: String) -> Orphan {
         Orphan(id)
     }
 
-    /// The one that has taken over, by what the one before it says.
+    /// The process to which `gateway` has handed over, by the gateway's log.
     #[track_caller]
     pub fn of(gateway: &Gateway, handovers: usize) -> Orphan {
         eventually("it hands over", || gateway.errors().matches("handed over").count() == handovers);

@@ -1,4 +1,4 @@
-//! A real redis-server on a free port, ended when its test is.
+//! Runs a real redis-server on a free port, and kills it at the end of its test.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -23,7 +23,7 @@ impl Redis {
         Redis::start_with(&[])
     }
 
-    /// With more of redis.conf, as arguments.
+    /// With settings of redis.conf as arguments.
     #[track_caller]
     pub fn start_with(arguments: &[&str]) -> Redis {
         let port = free_port();
@@ -35,7 +35,7 @@ impl Redis {
         redis
     }
 
-    /// Speaks TLS to those whom the authority vouches for, on a port of its own.
+    /// Also listens with TLS, on the second port, and asks clients for a certificate of the authority.
     #[track_caller]
     pub fn start_tls(certificates: &Certificates) -> (Redis, u16) {
         let directory = TempDir::new().unwrap();
@@ -57,7 +57,7 @@ impl Redis {
         (redis, tls)
     }
 
-    /// The `store` section for a gateway, and what is to happen while this server is away.
+    /// The `store` section of a gateway.yaml, with an `on_store_failure`.
     pub fn store(&self, on_store_failure: &str) -> String {
         format!(
             "store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\non_store_failure: {on_store_failure}\n",
@@ -65,7 +65,7 @@ impl Redis {
         )
     }
 
-    /// The same, for a test that loads the machine: there a decision may wait for longer.
+    /// As [`Redis::store`], with a longer timeout, for a test that loads the machine.
     pub fn patient_store(&self) -> String {
         let url = format!("redis://127.0.0.1:{}", self.port);
         format!("store: {{redis: {{url: \"{url}\", timeout: 5s}}}}\non_store_failure: deny\n")
@@ -76,7 +76,7 @@ impl Redis {
         redis::Client::open(url).unwrap().get_connection_with_timeout(Duration::from_secs(5)).unwrap()
     }
 
-    /// Any command, in its own words.
+    /// Runs any command.
     #[track_caller]
     pub fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
         let mut command = Cmd::new();
@@ -88,7 +88,7 @@ impl Redis {
 
     pub fn keys(&self) -> Vec<Vec<u8>> {
         let mut keys: Vec<Vec<u8>> = self.command(&["KEYS", "*"]);
-        // Where gateways tell of each other: no bucket.
+        // The heartbeats of gateways are no buckets.
         keys.retain(|key| !key.ends_with(b":gateways") && !key.ends_with(b":running"));
         keys.sort();
         keys
@@ -99,13 +99,13 @@ impl Redis {
         assert!(done.success());
     }
 
-    /// As a crash does.
+    /// Kills it, as a crash does.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// On the same port, with nothing in it.
+    /// Starts it again on the same port, empty.
     #[track_caller]
     pub fn restart(&mut self) {
         self.child = launch(self.port, self.directory.path(), &self.arguments);
@@ -119,7 +119,7 @@ impl Redis {
             let Ok(mut connection) = client.get_connection() else { return false };
             match Cmd::new().arg("PING").query::<String>(&mut connection) {
                 Ok(_) => true,
-                // It is there, and wants a password first.
+                // It is ready, and wants a password first.
                 Err(error) => error.code() == Some("NOAUTH"),
             }
         });
@@ -141,7 +141,7 @@ fn launch(port: u16, directory: &Path, arguments: &[String]) -> Child {
     child.unwrap_or_else(|error| panic!("redis-server cannot be started ({error}): run scripts/need redis-server"))
 }
 
-/// Free a moment ago: redis-server cannot be asked to choose one.
+/// A port that was free a moment ago: redis-server cannot choose one itself.
 pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }

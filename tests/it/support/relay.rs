@@ -1,4 +1,4 @@
-//! Stands between a gateway and its Redis, passes every request on at once, and does with the answers what a test says.
+//! A relay between a gateway and its Redis: it passes requests on at once, and delays or drops answers as a test wants.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,9 +10,9 @@ use super::now;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
     Pass,
-    /// Each comes this much later, in order.
+    /// Each is delayed by this much; they stay in order.
     Late(Duration),
-    /// None arrives, and the connection stays.
+    /// All are dropped; the connection stays open.
     Lost,
 }
 
@@ -27,12 +27,12 @@ impl Relay {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let answers = Arc::new(Mutex::new(Answers::Pass));
-        let said = Arc::clone(&answers);
+        let chosen = Arc::clone(&answers);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // A server that is away is a connection that ends at once.
+                // If the server is down, the connection is closed at once.
                 if let Ok(server) = TcpStream::connect(("127.0.0.1", redis)) {
-                    pass(client, server, Arc::clone(&said));
+                    pass(client, server, Arc::clone(&chosen));
                 }
             }
         });

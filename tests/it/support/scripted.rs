@@ -1,4 +1,4 @@
-//! The script on a real redis-server, called as the gateway calls it, at moments that a test names.
+//! Calls the take script on a real redis-server as a gateway does, at moments that a test chooses.
 
 use redis::{Connection, ConnectionLike};
 use tollgate::base::time::Timestamp;
@@ -29,14 +29,14 @@ impl Scripted {
         call.settle(&reply).unwrap_or_else(|error| panic!("{error:?} at {now:?}: {reply:?}"))
     }
 
-    /// What stands under a bucket's key, as words; none when there is nothing.
+    /// The value of a bucket's key, as words; `None` if there is none.
     pub fn stored(&mut self, key: &BucketKey) -> Option<Vec<u64>> {
         let bytes: Option<Vec<u8>> = redis::cmd("GET").arg(key_name(PREFIX, key)).query(&mut self.connection).unwrap();
         let words = |bytes: Vec<u8>| bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         bytes.map(words)
     }
 
-    /// Puts something else there.
+    /// Replaces the value of a bucket's key.
     pub fn tamper(&mut self, key: &BucketKey, command: &str, rest: &[&[u8]]) {
         let name = key_name(PREFIX, key);
         redis::cmd("DEL").arg(&name).exec(&mut self.connection).unwrap();

@@ -1,31 +1,31 @@
-//! An upstream that remembers every request it saw, and answers as it is told.
+//! An HTTP/1.1 upstream that records every request, and answers as a test wants.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// One request, as it arrived.
+/// One request, as it was received.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ReceivedRequest {
     pub line: String,
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// Which connection it came over, counted from 0.
+    /// The number of its connection, counted from 0.
     pub connection: usize,
 }
 
-impl Seen {
+impl ReceivedRequest {
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
     }
 }
 
-type Answer = dyn Fn(&Seen, &mut TcpStream) + Send + Sync;
+type Answer = dyn Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync;
 
 #[derive(Clone)]
 pub struct Upstream {
     pub address: SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Upstream {
@@ -37,14 +37,14 @@ impl Upstream {
     }
 
     /// `answer` is called with each request, and writes to its connection.
-    pub fn answering(answer: impl Fn(&Seen, &mut TcpStream) + Send + Sync + 'static) -> Upstream {
+    pub fn answering(answer: impl Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync + 'static) -> Upstream {
         Upstream::listening(TcpListener::bind("127.0.0.1:0").unwrap(), answer)
     }
 
-    /// The same, where it has to be.
+    /// As [`Upstream::answering`], on a listener of the test.
     pub fn listening(
         listener: TcpListener,
-        answer: impl Fn(&Seen, &mut TcpStream) + Send + Sync + 'static,
+        answer: impl Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync + 'static,
     ) -> Upstream {
         let upstream = Upstream { address: listener.local_addr().unwrap(), seen: Arc::default() };
         let (seen, answer) = (Arc::clone(&upstream.seen), Arc::new(answer));
@@ -57,7 +57,7 @@ impl Upstream {
         upstream
     }
 
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<ReceivedRequest> {
         self.seen.lock().unwrap().clone()
     }
 
@@ -66,12 +66,12 @@ impl Upstream {
     }
 
     #[track_caller]
-    pub fn last(&self) -> Seen {
+    pub fn last(&self) -> ReceivedRequest {
         self.seen().pop().expect("the upstream saw no request")
     }
 }
 
-fn serve(stream: TcpStream, connection: usize, seen: &Mutex<Vec<Seen>>, answer: &Answer) {
+fn serve(stream: TcpStream, connection: usize, seen: &Mutex<Vec<ReceivedRequest>>, answer: &Answer) {
     // Without it, an answer that is written in parts waits 40 ms for an acknowledgement.
     stream.set_nodelay(true).unwrap();
     let mut writer = stream.try_clone().unwrap();
@@ -82,12 +82,13 @@ fn serve(stream: TcpStream, connection: usize, seen: &Mutex<Vec<Seen>>, answer: 
     }
 }
 
-fn read(reader: &mut impl BufRead, connection: usize) -> Option<Seen> {
+fn read(reader: &mut impl BufRead, connection: usize) -> Option<ReceivedRequest> {
     let line = read_line(reader)?;
     if line.is_empty() {
         return None;
     }
-    let mut seen = Seen { line: line.trim_end().to_owned(), fields: Vec::new(), body: Vec::new(), connection };
+    let mut seen =
+        ReceivedRequest { line: line.trim_end().to_owned(), fields: Vec::new(), body: Vec::new(), connection };
     loop {
         let line = read_line(reader)?;
         let Some((name, value)) = line.trim_end().split_once(':') else { break };

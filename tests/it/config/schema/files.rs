@@ -224,7 +224,7 @@ fn it_refuses_nothing_that_check_accepts() {
         Ok(())
     });
     let verdicts = verdicts.into_inner();
-    support::tell(&format!("schema: {verdicts:?}"));
+    support::print_measured(&format!("schema: {verdicts:?}"));
     done.unwrap();
     assert!(verdicts.right > 50 && verdicts.refused > verdicts.wrong / 2, "{verdicts:?}");
 }

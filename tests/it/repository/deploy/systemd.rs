@@ -5,7 +5,7 @@ use std::process::Command;
 use tollgate::config::{Config, Environment};
 
 use super::{read, root};
-use crate::support::{not_checked, tell};
+use crate::support::{not_checked, print_measured};
 
 const UNIT: &str = "deploy/systemd/tollgate.service";
 const PROGRAM: &str = "/usr/local/bin/tollgate";
@@ -65,6 +65,6 @@ fn systemd_finds_no_fault_with_the_unit_and_little_that_it_leaves_open() {
             return;
         }
         assert!(output.status.success() && !said.contains("Unknown"), "{arguments:?}: {said}");
-        tell(said.trim().lines().last().unwrap_or_default());
+        print_measured(said.trim().lines().last().unwrap_or_default());
     }
 }

@@ -9,7 +9,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use super::{read, root};
-use crate::support::{Client, Gateway, Redis, Upstream, mint, not_checked, tell};
+use crate::support::{Client, Gateway, Redis, Upstream, mint, not_checked, print_measured};
 
 const ALERTS: &str = "deploy/prometheus/alerts.yaml";
 const TESTS: &str = "deploy/prometheus/alerts.test.yaml";
@@ -235,7 +235,7 @@ fn promtool(arguments: &[&str], input: &str) {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "promtool {arguments:?}: {said}");
-    tell(&format!("promtool {arguments:?}: {}", said.trim()));
+    print_measured(&format!("promtool {arguments:?}: {}", said.trim()));
 }
 
 #[test]

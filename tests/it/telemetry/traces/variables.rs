@@ -38,7 +38,7 @@ fn the_collector_gets_what_the_environment_says() {
 
 #[test]
 fn a_collector_behind_tls_has_to_be_vouched_for() {
-    let (certificates, upstream) = (Certificates::get(), Upstream::start());
+    let (certificates, upstream) = (Certificates::shared(), Upstream::start());
     let address = https::serve(certificates, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned());
     let url = format!("https://localhost:{}", address.port());
     let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! Holds the folder of a gateway.yaml, and ends every process that was started with a file in it.
+//! The directory of a gateway.yaml. Dropping it kills every process that was started with a file in it.
 //!
-//! A process that took over from another is nobody's child, and would go on when a test fails. It has the arguments of the
-//! one before it, by which it is found, also before anybody has said that it is there.
+//! After an upgrade the next process is not a child of the test, and would outlive one that fails. It has the arguments of
+//! the process before it, by which it is found even before it is ready.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,18 +11,18 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-pub struct Home(TempDir);
+pub struct ConfigDirectory(TempDir);
 
-impl Home {
-    pub fn new() -> Home {
-        Home(TempDir::new().unwrap())
+impl ConfigDirectory {
+    pub fn new() -> ConfigDirectory {
+        ConfigDirectory(TempDir::new().unwrap())
     }
 
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// The processes that have been given a file of it.
+    /// The processes with a file of this directory among their arguments.
     fn processes(&self) -> Vec<String> {
         let given = |id: &str| {
             let arguments = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
@@ -35,9 +35,9 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for ConfigDirectory {
     fn drop(&mut self) {
-        // One of them may start another until it has ended.
+        // Until all have ended, one of them may start another.
         for _ in 0..100 {
             let left = self.processes();
             if left.is_empty() {

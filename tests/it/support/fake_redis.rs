@@ -1,10 +1,10 @@
-//! A server that greets as a Redis does, and then lies: no real one would.
+//! A fake Redis: it accepts the commands by which a gateway connects, and answers every take with a given reply.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
-/// Answers every call of the script that takes with `lie`.
-pub fn play_redis(stream: TcpStream, lie: &[u8]) {
+/// Answers every call of the take script with `reply`.
+pub fn serve_fake_redis(stream: TcpStream, reply: &[u8]) {
     let mut writer = stream.try_clone().unwrap();
     let mut reader = BufReader::new(stream);
     let mut loaded = 0;
@@ -15,9 +15,9 @@ pub fn play_redis(stream: TcpStream, lie: &[u8]) {
                 loaded += 1;
                 format!("$40\r\n{loaded:040}\r\n").into_bytes()
             }
-            // The first script is the one that tries what the user may do.
+            // The first script is the probe of what the user may do.
             "EVALSHA" if words[1] == format!("{:040}", 1) => b"*0\r\n".to_vec(),
-            "EVALSHA" => lie.to_vec(),
+            "EVALSHA" => reply.to_vec(),
             _ => b"-ERR unknown command\r\n".to_vec(),
         };
         if writer.write_all(&answer).is_err() {
@@ -26,7 +26,7 @@ pub fn play_redis(stream: TcpStream, lie: &[u8]) {
     }
 }
 
-/// One command; none when the connection has ended.
+/// One command; `None` at the end of the connection.
 fn read(reader: &mut impl BufRead) -> Option<Vec<String>> {
     let count = number(reader, '*')?;
     (0..count)
