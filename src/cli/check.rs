@@ -62,7 +62,7 @@ fn look(arguments: &Arguments) -> Result<Fine, Problems> {
 
 fn tell(fine: &Fine, passes: bool) {
     for anew in &fine.anew {
-        println!("starts anew: {anew}");
+        println!("buckets reset: {anew}");
     }
     if !fine.warnings.warnings.is_empty() {
         eprintln!("{}", fine.warnings);

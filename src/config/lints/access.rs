@@ -8,7 +8,7 @@ pub fn public_admin(file: &File<'_>) -> Vec<Finding> {
     let Some(admin) = file.config.admin.filter(|admin| !admin.ip().to_canonical().is_loopback()) else {
         return Vec::new();
     };
-    let what = format!("is {admin}: whoever can reach that address reads metrics without a password");
+    let what = format!("is {admin}: every host that can reach that address can read metrics without a password");
     let hint = "listen on 127.0.0.1, or on an address that only monitoring can reach, and say that it is meant";
     vec![file.root.key("admin").finding(what, hint)]
 }

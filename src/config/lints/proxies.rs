@@ -39,7 +39,7 @@ pub fn trust_everyone(file: &File<'_>) -> Vec<Finding> {
     let finding = |(index, network): (usize, &IpNet)| {
         let what = match network.prefix_len() {
             0 => format!("{network} is everybody: any client can claim any address"),
-            _ => format!("{network} has public addresses in it: whoever has one can claim any address"),
+            _ => format!("{network} has public addresses in it: a client with one can claim any address"),
         };
         location.member(index).finding(what, "name the addresses of your own proxies")
     };

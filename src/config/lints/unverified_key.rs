@@ -22,8 +22,9 @@ pub fn unverified_key(file: &File<'_>) -> Vec<Finding> {
             if others.into_iter().any(|other| file.holds(&constraints, &file.rules_of(other))) {
                 continue;
             }
-            let what =
-                format!("whoever sends another {picked} gets a full bucket, and no other limit holds such a request");
+            let what = format!(
+                "a client that sends another {picked} gets a full bucket, and no other limit bounds such a request"
+            );
             let hint = "count by jwt:<claim>, key:id or ip:address, or add a policy with a ceiling by one of them";
             found.push(located.location.key("limit_keys").finding(what, hint));
         }

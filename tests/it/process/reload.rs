@@ -445,7 +445,7 @@ fn check_names_the_buckets_that_are_reset() {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
     };
-    let anew = "starts anew: policy default, limit s: it was not there before\nok\n";
+    let anew = "buckets reset: policy default, limit s: it was not there before\nok\n";
     assert_eq!(check(&old, &new), (Some(0), anew.to_owned(), String::new()));
     assert_eq!(check(&old, &write("numbers.yaml", &burst(2))), (Some(0), "ok\n".to_owned(), String::new()));
     let wrong = write("wrong.yaml", "a: 1");
