@@ -33,10 +33,10 @@ pub type Answer = (u16, Result<Value, &'static str>);
 /// `/buckets/KEY,KEY` and `/buckets?name=START`. `host` is the name of this machine.
 pub async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts) -> Answer {
     if HostKind::of(head, host) != HostKind::Address {
-        return (403, Err("ask by an address, or by localhost: another name may lead here from a foreign page"));
+        return (403, Err("use an address or localhost: any other host name may be that of another site"));
     }
     let Some(memory) = gateway.store.local_buckets() else {
-        return (409, Err("the buckets are in Redis: ask that"));
+        return (409, Err("the buckets are in Redis: look there"));
     };
     let query = head.uri.query().unwrap_or_default();
     match (head.uri.path().strip_prefix("/buckets/"), &head.method) {

@@ -40,9 +40,8 @@ impl Admin {
             matches!(path, "/status.json" | "/history.json") || path == "/" && status::is_browser(&head.headers);
         if shows && HostKind::of(head, self.status.host()) == HostKind::Foreign {
             let host = self.status.host();
-            let hint = format!(
-                "ask by an address, by localhost or by {host}: another name may lead here from a foreign page\n"
-            );
+            let hint =
+                format!("use an address, localhost or {host}: any other host name may be that of another site\n");
             return answer(403, TEXT, &hint);
         }
         let mut response = match path {

@@ -1,6 +1,7 @@
 //! Runs the process: signals, drain, upgrade, housekeeping, reload and the files it watches.
 
 pub mod api_key_watch;
+pub mod config_warnings;
 pub mod config_watch;
 pub mod drain;
 pub mod fallback_events;
@@ -11,4 +12,3 @@ pub mod reload;
 pub mod signal_listener;
 pub mod signals;
 pub mod upgrade;
-pub mod warned;

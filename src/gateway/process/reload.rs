@@ -11,10 +11,10 @@ use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::api_key_watch::{ApiKeyWatch, InvalidKeyFile};
+use super::config_warnings::warn;
 use super::config_watch::{ConfigChange, ConfigWatch};
 use super::file_fingerprint::{INTERVAL, Trigger};
 use super::jwks_refresh::keep_fresh;
-use super::warned::warn;
 use crate::auth::jwt::jwks::RemoteKeySet;
 use crate::base::interval::fixed_interval;
 use crate::config::diff::Reset;
@@ -78,11 +78,11 @@ impl Reload {
     async fn reload_config(&mut self, trigger: Trigger) {
         let Some(mut watch) = self.config.take() else { return };
         // A large file takes time to read, and one on a network file system may block.
-        let look = tokio::task::spawn_blocking(move || {
+        let check = tokio::task::spawn_blocking(move || {
             let change = watch.check(trigger);
             (watch, change)
         });
-        let Ok((watch, change)) = look.await else { return };
+        let Ok((watch, change)) = check.await else { return };
         self.config = Some(watch);
         match change {
             None => {}
@@ -179,11 +179,11 @@ impl Reload {
 
     async fn reload_api_keys(&mut self, trigger: Trigger) {
         let Some(mut watch) = self.keys.take() else { return };
-        let look = tokio::task::spawn_blocking(move || {
+        let check = tokio::task::spawn_blocking(move || {
             let change = watch.check(trigger);
             (watch, change)
         });
-        let Ok((watch, change)) = look.await else { return };
+        let Ok((watch, change)) = check.await else { return };
         let file = watch.api_keys.file.display();
         match change {
             None => {}

@@ -1,4 +1,4 @@
-//! The admin listener: who may ask by which name, and how many at once.
+//! Tests the admin listener: the host names that it answers to, and the bound of its connections.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -27,11 +27,7 @@ fn the_page_of_another_site_reads_nothing_and_monitoring_asks_by_any_name() {
         for target in ["/", "/status.json", "/history.json"] {
             let refused = ask(target, name);
             assert_eq!(refused.status, 403, "{target} {name}");
-            assert!(
-                refused.body.contains(&format!("ask by an address, by localhost or by {host}")),
-                "{}",
-                refused.body
-            );
+            assert!(refused.body.contains(&format!("use an address, localhost or {host}")), "{}", refused.body);
         }
         assert_eq!(ask("/buckets?name=01234567", name).status, 403);
     }
@@ -106,7 +102,7 @@ fn asks_and_does_not_read(address: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn a_head_that_does_not_end_is_not_waited_for() {
+fn an_unfinished_head_times_out() {
     let upstream = Upstream::start();
     let deadline = shortened_or_real(Duration::from_millis(500), Duration::from_secs(10));
     let gateway = Gateway::before(&upstream).short_interval("admin_head", deadline).start();
@@ -124,7 +120,7 @@ fn a_head_that_does_not_end_is_not_waited_for() {
 }
 
 #[test]
-fn what_is_no_request_is_closed_without_a_word_in_the_log() {
+fn an_invalid_request_is_closed_and_not_logged() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "");
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! Start, drain, end.
+//! Tests start, drain and exit.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -44,7 +44,7 @@ fn the_first_line_of_the_log_says_what_starts_and_no_secret() {
 }
 
 #[test]
-fn it_leaves_at_once_when_idle_also_with_idle_connections() {
+fn it_exits_at_once_when_idle_even_with_idle_connections() {
     for signal in ["TERM", "QUIT", "INT"] {
         let upstream = Upstream::start();
         let mut gateway = Gateway::start(&upstream, "");
@@ -60,7 +60,7 @@ fn it_leaves_at_once_when_idle_also_with_idle_connections() {
 }
 
 #[test]
-fn it_answers_what_is_in_flight_and_leaves_right_after() {
+fn it_answers_requests_in_flight_and_exits_right_after() {
     let upstream = slow();
     let mut gateway = Gateway::start(&upstream, "");
     let mut client = gateway.client();
@@ -133,7 +133,7 @@ fn a_tunnel_goes_on_until_the_drain_timeout_and_is_waited_for() {
 }
 
 #[test]
-fn a_second_signal_leaves_at_once() {
+fn a_second_signal_exits_at_once() {
     for delay in ["0s", "20s"] {
         let upstream = Upstream::answering(|_, _| std::thread::sleep(Duration::from_secs(20)));
         let mut gateway = Gateway::start(&upstream, &format!("drain: {{delay: {delay}, timeout: 20s}}"));

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::support::{Gateway, Upstream, eventually, free_port, now};
 
 #[test]
-fn signals_at_any_time_end_it_only_when_they_say_so() {
+fn only_exit_signals_end_the_process_at_any_time() {
     let upstream = Upstream::start();
     let mut gateway = Gateway::start(&upstream, "");
     let mut random = fastrand::Rng::with_seed(7);
@@ -28,7 +28,7 @@ fn signals_at_any_time_end_it_only_when_they_say_so() {
 }
 
 #[test]
-fn a_signal_that_comes_before_it_listens_is_not_its_end() {
+fn an_early_signal_does_not_end_the_process() {
     let (upstream, directory) = (Upstream::start(), TempDir::new().unwrap());
     let [key, out] = ["key", "out"].map(|name| directory.path().join(name));
     assert!(Command::new("mkfifo").arg(&key).status().unwrap().success());
@@ -73,7 +73,7 @@ fn a_panic_costs_the_connection_on_which_it_happens() {
 
 #[test]
 #[cfg(feature = "test-hooks")]
-fn a_panic_in_what_it_cannot_do_without_ends_it_with_a_word() {
+fn a_panic_in_a_critical_task_is_logged_and_ends_the_process() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("gateway.yaml");
     std::fs::write(&file, Gateway::text("http://127.0.0.1:9", "")).unwrap();
@@ -112,7 +112,7 @@ fn flood(gateway: &Gateway) {
 const TALKATIVE: &str = "log: {level: debug}";
 
 #[test]
-fn a_log_that_nobody_reads_stops_nothing_and_says_later_what_it_lost() {
+fn an_unread_log_blocks_nothing_and_reports_later_what_was_lost() {
     let (upstream, directory) = (Upstream::start(), TempDir::new().unwrap());
     let [pipe, go, out] = ["pipe", "go", "out"].map(|name| directory.path().join(name));
     // Reads nothing until it may.
@@ -142,7 +142,7 @@ fn a_log_on_a_full_disk_stops_nothing_and_neither_does_a_closed_one() {
 }
 
 #[test]
-fn a_secret_that_everybody_may_read_is_said_at_the_start() {
+fn a_world_readable_secret_is_reported_at_the_start() {
     let upstream = Upstream::start();
     let store = format!(
         "store: {{redis: {{url: \"redis://127.0.0.1:{}\", password_file: \"redis password\"}}}}\non_store_failure: deny",

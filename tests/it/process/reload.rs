@@ -85,7 +85,7 @@ fn a_changed_file_is_in_force_within_two_seconds_however_it_is_changed() {
 }
 
 #[test]
-fn sighup_takes_a_change_up_at_once_and_no_change_is_none() {
+fn sighup_reloads_a_change_at_once() {
     let upstream = Upstream::start();
     // Nothing but the signal has it look at the file.
     let hour = Duration::from_secs(3600);
@@ -118,7 +118,7 @@ fn the_hash_of_the_file_in_force_is_the_only_one() {
 }
 
 #[test]
-fn a_wrong_file_changes_nothing_and_is_reported_once() {
+fn an_invalid_file_changes_nothing_and_is_reported_once() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream).with(&burst(10)).short_interval("watch", WATCH).start();
     let (file, not) = (gateway.file("gateway.yaml"), "WARN configuration rejected");
@@ -164,7 +164,7 @@ fn a_report_of_many_problems_is_one_short_line() {
 }
 
 #[test]
-fn what_needs_a_restart_is_named_and_the_rest_is_taken_up() {
+fn keys_that_need_a_restart_are_named_and_the_rest_is_reloaded() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, &burst(10));
     let text = format!(

@@ -40,7 +40,7 @@ fn wrong_files() -> Vec<Wrong> {
 }
 
 #[test]
-fn whatever_stands_where_the_file_was_changes_nothing() {
+fn invalid_files_are_reported_and_change_nothing() {
     let upstream = Upstream::start();
     let rest = "rules: [{name: a, limit_keys: [query:u], algorithm_config: {rps: 1000, burst: 1000}}]";
     let gateway = Gateway::start(&upstream, rest);

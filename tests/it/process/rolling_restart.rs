@@ -1,4 +1,4 @@
-//! Gateways restarted one after the other, behind what asks each whether it is ready.
+//! Restarts gateways one after the other, behind a load balancer that checks their readiness.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! The status page as it is sent, and the document that it asks for.
+//! Tests the response with the status page, and the document that the page loads.
 
 use serde_json::{Value, json};
 

@@ -25,7 +25,7 @@ fn happens(gateway: &Gateway, what: &str) -> String {
 }
 
 #[test]
-fn reloads_are_told_and_a_wrong_file_with_its_place_and_not_what_stands_there() {
+fn reloads_are_shown_and_an_invalid_file_with_its_position_only() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, RULES);
     let first = document(&gateway);
@@ -45,7 +45,7 @@ fn reloads_are_told_and_a_wrong_file_with_its_place_and_not_what_stands_there() 
 }
 
 #[test]
-fn an_outage_of_the_store_is_told_from_its_beginning_to_its_end() {
+fn an_outage_of_the_store_is_shown_from_its_beginning_to_its_end() {
     let (mut redis, upstream) = (Redis::start(), Upstream::start());
     let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\n", redis.port);
     // Ten sweeps without such a decision end the outage: ten seconds.
@@ -68,7 +68,7 @@ fn an_outage_of_the_store_is_told_from_its_beginning_to_its_end() {
 }
 
 #[test]
-fn draining_is_told_and_so_is_a_next_process_that_gives_up() {
+fn draining_and_a_failed_upgrade_are_shown() {
     let upstream = Upstream::start();
     let mut gateway = Gateway::start(&upstream, &format!("{RULES}drain: {{delay: 30s}}\n"));
     std::fs::write(gateway.file("gateway.yaml"), "upstream: nowhere\n").unwrap();
@@ -83,7 +83,7 @@ fn draining_is_told_and_so_is_a_next_process_that_gives_up() {
 }
 
 #[test]
-fn dropped_lines_of_the_access_log_are_told() {
+fn dropped_access_log_lines_are_shown() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, &format!("{RULES}access_log: {{to: /dev/full, when: [allowed]}}\n"));
     assert_eq!(gateway.client().get("/?user=the-name-of-a-client", &[]).status, 200);
@@ -93,7 +93,7 @@ fn dropped_lines_of_the_access_log_are_told() {
 }
 
 #[test]
-fn keys_of_an_issuer_that_cannot_be_had_are_told_and_so_is_that_they_can_again() {
+fn failed_and_recovered_key_fetches_are_shown() {
     let upstream = Upstream::start();
     let (key, asked) = (es256(), AtomicUsize::new(0));
     let issuer = Upstream::answering(move |_, stream| {
@@ -110,7 +110,7 @@ fn keys_of_an_issuer_that_cannot_be_had_are_told_and_so_is_that_they_can_again()
 }
 
 #[test]
-fn the_breaker_is_told_when_it_opens_and_when_it_closes() {
+fn the_breaker_is_shown_when_it_opens_and_when_it_closes() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\n", redis.port);
     let gateway = Gateway::start(&upstream, &format!("{RULES}{store}"));

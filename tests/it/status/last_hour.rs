@@ -1,4 +1,4 @@
-//! The last hour, as the gateway kept it.
+//! Tests the history of the last hour.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Gateways on one Redis tell each other what they run.
+//! Tests what gateways on one Redis announce to each other.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn nobody_is_shown(gateway: &Gateway) {
 }
 
 #[test]
-fn who_can_no_longer_be_heard_is_no_longer_shown_though_redis_answers() {
+fn a_silent_gateway_is_no_longer_shown_though_redis_answers() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let [one, _two] = [1, 2].map(|rate| start(&upstream, &redis, rate));
     eventually_told(&one, "it is heard of", |told| others(told).len() == 1);
@@ -94,7 +94,7 @@ fn two_keys_tell_of_gateways_and_hold_what_the_documentation_says() {
 }
 
 #[test]
-fn whatever_stands_where_they_tell_it_is_survived() {
+fn unexpected_values_in_the_announcements_are_survived() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let [one, two] = [1, 2].map(|rate| start(&upstream, &redis, rate));
     eventually_told(&one, "it is heard of", |told| others(told).len() == 1);

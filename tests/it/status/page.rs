@@ -182,7 +182,7 @@ fn a_gateway_that_no_longer_answers_is_named_above_its_last_numbers() {
 }
 
 #[test]
-fn what_needs_attention_is_said_in_words() {
+fn what_needs_attention_is_shown_as_text() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, RULES);
     let mut bad = document(&gateway);

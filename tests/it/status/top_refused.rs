@@ -1,4 +1,4 @@
-//! The buckets that refused most: named as logs name them, and found by the command beside them.
+//! Tests the list of the top refused buckets: their names, and the command for each.
 
 use std::process::Command;
 

@@ -91,7 +91,7 @@ fn a_reader_that_has_stopped_costs_lines_and_nothing_else() {
 }
 
 #[test]
-fn a_closed_standard_output_keeps_nobody() {
+fn a_closed_standard_output_blocks_nothing() {
     let upstream = Upstream::start();
     let mut gateway = Gateway::start(&upstream, "access_log: {to: stdout}");
     drop(gateway.output());
@@ -176,7 +176,7 @@ fn a_place_that_cannot_be_opened_is_an_error_at_the_start_and_a_warning_later() 
 }
 
 #[test]
-fn who_is_told_to_leave_writes_what_there_is() {
+fn a_process_that_exits_writes_its_queued_lines() {
     let upstream = Upstream::start();
     for (signals, drain) in [(1, "0s"), (2, "60s")] {
         let text = format!("access_log: {{to: access.jsonl}}\ndrain: {{delay: {drain}, timeout: 20s}}");

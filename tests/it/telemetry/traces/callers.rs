@@ -5,7 +5,7 @@ use crate::support::collector::Collector;
 use crate::support::{Upstream, eventually, now};
 
 #[test]
-fn the_flag_of_a_caller_is_obeyed_so_often_and_no_more() {
+fn the_sampled_flag_of_callers_is_followed_up_to_a_bound() {
     let (collector, upstream) = (Collector::start(), Upstream::start());
     let variables = [CALLERS[0], CALLERS[1], ("TOLLGATE_TRACES_FROM_CLIENTS", "2")];
     let gateway = start(&collector, &upstream, "", &variables);
@@ -42,7 +42,7 @@ fn what_is_not_traced_leaves_nothing_and_is_passed_on_as_it_was_sent() {
 }
 
 #[test]
-fn a_caller_that_cannot_be_read_is_none() {
+fn an_invalid_caller_counts_as_none() {
     let (collector, upstream) = (Collector::start(), Upstream::start());
     let gateway = start(&collector, &upstream, "", &[ALL]);
     let fields = [("traceparent", &caller("01")[..54]), ("tracestate", "vendor=1")];

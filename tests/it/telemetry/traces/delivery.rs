@@ -1,4 +1,4 @@
-//! Whatever becomes of spans, no request waits for them.
+//! Tests the delivery of spans, on which no request waits.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -101,7 +101,7 @@ fn a_slow_collector_costs_spans_and_nobody_waits() {
 }
 
 #[test]
-fn what_waits_is_sent_before_the_process_leaves() {
+fn queued_spans_are_sent_before_the_process_exits() {
     let (collector, upstream) = (Collector::start(), Upstream::start());
     let mut gateway = start(&collector, &upstream, "", &[ALL, ("OTEL_BSP_SCHEDULE_DELAY", "60000")]);
     is_well(&gateway, 3);

@@ -83,7 +83,7 @@ fn without_a_collector_or_disabled_nothing_is_traced_or_told() {
 }
 
 #[test]
-fn a_variable_that_is_wrong_is_a_reason_not_to_start() {
+fn an_invalid_variable_is_a_reason_not_to_start() {
     let upstream = Upstream::start();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("gateway.yaml");
