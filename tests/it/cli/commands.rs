@@ -62,7 +62,7 @@ fn written(text: &str) -> (tempfile::TempDir, String) {
 fn warnings_stand_before_ok_and_in_its_place_where_check_is_strict() {
     let (_directory, name) = written("admin: 0.0.0.0:9901\n");
     let warning = format!(
-        "{name}:2:8: warning public_admin: admin: is 0.0.0.0:9901: whoever can reach that address reads metrics without a \
+        "{name}:2:8: warning public_admin: admin: is 0.0.0.0:9901: every host that can reach that address can read metrics without a \
          password\n  hint: listen on 127.0.0.1, or on an address that only monitoring can reach, and say that it is meant\n\
          1 warning\n"
     );
