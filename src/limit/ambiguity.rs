@@ -1,6 +1,6 @@
-//! Finds requests that can be read in more than one way, as far as anything in the file reads them.
+//! Detects requests that have more than one reading, as far as the file reads them.
 //!
-//! The upstream might read another value than the one that was verified or charged. So this is looked at first, and for
+//! The upstream might read another value than the one that was verified or charged. So this is checked first, and for
 //! every request, whether or not the rule that reads the attribute would apply.
 
 use http::header::{AUTHORIZATION, CONNECTION, COOKIE, HeaderName};
@@ -10,25 +10,25 @@ use super::path;
 use super::request::Request;
 use super::rule::{Action, Condition, Mode, Policy, Price};
 
-/// What of a request must be clear.
+/// The parts of a request that must not be ambiguous.
 #[derive(Clone, Debug, Default)]
 pub struct AmbiguityCheck {
-    /// What a request can repeat.
+    /// Attributes that a request can repeat.
     repeatable: Vec<Attribute>,
     reads_path: bool,
 }
 
-/// Why a request is not clear.
+/// Why a request has more than one reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ambiguity {
-    /// It repeats what is read, or has it taken off on the way.
+    /// It repeats an attribute that is read, or has it removed on the way.
     Ambiguous,
     /// Its path has no single reading.
     Path,
 }
 
 impl AmbiguityCheck {
-    /// All that these rules read, but for their shadows: those never refuse anybody.
+    /// Checks everything that these rules read, except for shadows: those never refuse a request.
     pub fn of(policies: &[Policy], exempt: &[Vec<Condition>]) -> AmbiguityCheck {
         let mut clarity = AmbiguityCheck::default();
         clarity.add(enforced_attributes(policies, exempt));
@@ -45,12 +45,13 @@ impl AmbiguityCheck {
         }
     }
 
-    /// What it is that a request repeats, has taken off, or says under another name that may be taken for the same.
+    /// The attribute that a request repeats, has removed on the way, or sends under another name that may be read as
+    /// the same.
     pub fn ambiguous(&self, request: &Request<'_>) -> Option<&Attribute> {
         self.repeatable.iter().find(|attribute| attribute.is_ambiguous(request) || self.has_alias(attribute, request))
     }
 
-    /// A name that the file itself reads is none: whoever wrote it keeps the two apart.
+    /// A name that the file also reads does not count as an alias: the file distinguishes the two.
     fn has_alias(&self, attribute: &Attribute, request: &Request<'_>) -> bool {
         let Attribute::Header(name) = attribute else { return false };
         let read = |other: &HeaderName| self.repeatable.contains(&Attribute::Header(other.clone()));
@@ -61,7 +62,7 @@ impl AmbiguityCheck {
         if self.ambiguous(request).is_some() {
             return Err(Ambiguity::Ambiguous);
         }
-        // Whatever is counted by: without who asks it is another's request.
+        // Regardless of the limit keys: without its credentials, it would be another client's request.
         let removes = |name| is_nominated(request, name);
         if request.head.headers.contains_key(CONNECTION) && (removes(&AUTHORIZATION) || removes(&COOKIE)) {
             return Err(Ambiguity::Ambiguous);
@@ -73,7 +74,7 @@ impl AmbiguityCheck {
     }
 }
 
-/// The attributes that decide about real requests.
+/// The attributes that enforced rules read.
 fn enforced_attributes(policies: &[Policy], exempt: &[Vec<Condition>]) -> Vec<Attribute> {
     let mut attributes: Vec<Attribute> = Vec::new();
     let mut add = |attribute: &Attribute| attributes.push(attribute.clone());

@@ -12,7 +12,7 @@ use super::path;
 use super::request::Request;
 use crate::base::split::split_once;
 
-/// Something a request has.
+/// A property of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Attribute {
     /// A claim of a verified token.
@@ -30,13 +30,13 @@ pub enum Attribute {
     Upstream,
 }
 
-/// Why a text names no attribute.
+/// Why a text is no attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttributeError {
     Unknown,
-    /// What stands before the colon needs a name behind it.
+    /// The part before the colon needs a name after it.
     NameMissing,
-    /// No header can have this name.
+    /// The name is no valid header name.
     BadHeaderName,
 }
 
@@ -84,7 +84,7 @@ impl Attribute {
         }
     }
 
-    /// This request's value; none when it is missing.
+    /// This request's value; `None` if it is missing.
     pub fn resolve<'r>(&self, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
         let head = request.head;
         match self {
@@ -117,8 +117,8 @@ impl Attribute {
         }
     }
 
-    /// Whether the upstream might read another value than the one we count by: the request repeats it, or names it in
-    /// `Connection` and so has it taken off on the way.
+    /// Whether the upstream might read another value than the one that is counted: the request repeats it, or names it
+    /// in `Connection`, which removes it on the way.
     pub fn is_ambiguous(&self, request: &Request<'_>) -> bool {
         match self {
             Attribute::Header(name) => {
@@ -135,7 +135,7 @@ impl Attribute {
                 let has_backslash = |(_, value): (&[u8], &[u8])| value.contains(&b'\\');
                 first.is_some_and(has_backslash) || values.next().is_some() || is_nominated(request, &COOKIE)
             }
-            // A credential is found, and refused where it is repeated, before any rule is asked.
+            // Credentials are checked, and refused if they are repeated, before any rule is asked.
             Attribute::Claim(_)
             | Attribute::KeyId
             | Attribute::KeyPlan
@@ -168,7 +168,7 @@ impl fmt::Display for Attribute {
     }
 }
 
-/// Whether `Connection` names this field, and so has it taken off on the way to the upstream.
+/// Whether `Connection` names this field, which removes it on the way to the upstream.
 pub fn is_nominated(request: &Request<'_>, name: &HeaderName) -> bool {
     request.head.headers.get_all(CONNECTION).iter().any(|options| {
         let mut options = options.as_bytes().split(|byte| *byte == b',');
@@ -176,8 +176,8 @@ pub fn is_nominated(request: &Request<'_>, name: &HeaderName) -> bool {
     })
 }
 
-/// Whether a field has another name that becomes the same one where names become those of variables, as for CGI and WSGI:
-/// `X_Key` and `X-Key` are both `HTTP_X_KEY`.
+/// Whether a field has another name that becomes the same variable, as in CGI and WSGI: `X_Key` and `X-Key` are both
+/// `HTTP_X_KEY`.
 pub fn is_alias(other: &HeaderName, name: &HeaderName) -> bool {
     let folded = |byte: u8| if matches!(byte, b'_' | b'.') { b'-' } else { byte };
     let (other, name) = (other.as_str().as_bytes(), name.as_str().as_bytes());
@@ -248,7 +248,7 @@ mod tests {
     use super::super::request::ClientAddress;
     use super::*;
 
-    /// What `attribute` is of a request with this target and these fields; `AMBIGUOUS` when it is.
+    /// Checks the value of `attribute` in a request with this target and these fields; `AMBIGUOUS` if it is.
     #[track_caller]
     fn check(attribute: &str, target: &str, fields: &[(&str, &str)], expected: Option<&str>) {
         let mut head = http::Request::builder().uri(target);

@@ -1,7 +1,7 @@
 //! Settles a plan: all charges of one request, taken together or not at all.
 //!
-//! A store reads the states of a plan's buckets, calls [`settle`], and writes what that returns. What a refused request
-//! would have spent is not returned, so it cannot be written.
+//! A store reads the states of a plan's buckets, calls [`settle`], and writes the returned states. For a refused
+//! request none are returned, so nothing can be spent.
 
 use smallvec::SmallVec;
 
@@ -17,9 +17,9 @@ pub struct Charge {
     pub key: BucketKey,
     pub algorithm: Algorithm,
     pub cost: Cost,
-    /// Which limit of the rule set this is, for whoever tells the client and counts.
+    /// The limit in the rule set, for responses and metrics.
     pub limit: LimitId,
-    /// Which of the limit's sets of numbers holds: 0, or an override.
+    /// Which of the limit's sets of numbers applies: 0, or an override.
     pub variant: u32,
 }
 
@@ -30,16 +30,16 @@ impl Charge {
     }
 }
 
-/// The place of a limit in [`super::rule_set::RuleSet::limits`].
+/// The index of a limit in [`super::rule_set::RuleSet::limits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitId(pub u32);
 
 /// All charges of one request.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Taken all or none, in the order of the file.
+    /// Charged all or none, in the order of the file.
     pub enforced: SmallVec<[Charge; 2]>,
-    /// Each a group of its own, decided only for requests that the enforced group let pass.
+    /// Each settled by itself, and only for requests that the enforced charges let pass.
     pub shadow: SmallVec<[Charge; 0]>,
 }
 
@@ -54,7 +54,7 @@ impl Plan {
     }
 }
 
-/// What came of a plan.
+/// The result of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     pub verdict: Verdict,
@@ -70,8 +70,8 @@ impl Settlement {
     }
 }
 
-/// Decides a plan at `now`. `states` are what is remembered of its buckets, in the order of [`Plan::charges`]. Beside
-/// the settlement comes what to remember from now on, in the same order: nothing for a bucket that did not change.
+/// Settles a plan at `now`. `states` are the stored states of its buckets, in the order of [`Plan::charges`]. Also
+/// returns the states to store, in the same order: `None` for a bucket that did not change.
 pub fn settle(plan: &Plan, states: &[Option<State>], now: Timestamp) -> (Settlement, Entries) {
     let step = |charge: &Charge, state: &Option<State>| charge.algorithm.step(state.as_deref(), charge.cost, now);
     let (enforced, shadow) = states.split_at(plan.enforced.len());
@@ -97,10 +97,10 @@ pub fn settle(plan: &Plan, states: &[Option<State>], now: Timestamp) -> (Settlem
     (Settlement { verdict: Verdict::Allow, enforced, shadow }, entries)
 }
 
-/// What a settlement leaves to be written, one for each charge; empty when the request was refused.
+/// The states to store, one for each charge; empty if the request was refused.
 pub type Entries = SmallVec<[Option<Entry>; 2]>;
 
-/// One bucket, untouched: it refused, or it could have paid.
+/// The outcome of a bucket that is not charged: it refused, or it could have paid.
 fn refused(step: &Step) -> Outcome {
     match step.charge {
         ChargeResult::Fits { .. } => outcome(Verdict::Allow, step.untouched, Micros(0)),

@@ -5,16 +5,16 @@ use std::fmt;
 use crate::base::split::split_once;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// An amount of tokens, in thousandths of one. Never a float: three decimals are all that can be asked for.
+/// An amount of tokens, in thousandths of a token. Never a float: costs have at most three decimals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(u64);
 
-/// What a decimal does beyond its third place.
+/// What decimals beyond the third mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtraDecimals {
-    /// It is an error: an operator meant what was written.
+    /// An error: an operator meant what is written.
     Refuse,
-    /// It counts as one more thousandth: a client never pays less than it asked for.
+    /// One more thousandth: a client never pays less than it asked for.
     RoundUp,
 }
 
@@ -34,7 +34,7 @@ impl Cost {
         self.0
     }
 
-    /// Whole tokens, rounded down: the unit that clients are told.
+    /// Whole tokens, rounded down: the unit that clients see.
     pub const fn whole(self) -> u64 {
         self.0 / 1000
     }
@@ -87,7 +87,7 @@ impl fmt::Display for Cost {
     }
 }
 
-/// From here on a double cannot tell thousandths apart.
+/// From here on a double cannot distinguish thousandths.
 const COARSE: Cost = Cost::from_tokens(1 << 40);
 
 /// A JSON number, exact up to 2^40 tokens; beyond that, whole tokens, rounded down.

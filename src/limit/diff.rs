@@ -1,7 +1,7 @@
-//! Compares two rule sets: which limits of the new one find none of the buckets of the old one.
+//! Compares two rule sets: finds the limits of the new one that lose the buckets of the old one.
 //!
-//! A bucket is its policy, rule, limit, mode, algorithm, set of limit keys, and what these pick from a request. So other
-//! numbers, conditions or places in the file change nothing about what was spent, and another name does.
+//! A bucket is identified by its policy, rule, limit, mode, algorithm, set of limit keys, and what these pick from a
+//! request. So other numbers, conditions or positions in the file keep what was spent, and another name does not.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::key::BucketKey;
 use super::rule::Mode;
 use super::rule_set::{CompiledLimit, RuleSet};
 
-/// A limit whose buckets start anew.
+/// A limit whose buckets start full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResetLimit {
     pub policy: String,
@@ -20,7 +20,7 @@ pub struct ResetLimit {
     pub why: ResetCause,
 }
 
-/// Why none of its buckets is there.
+/// Why its buckets are not found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResetCause {
     /// There was no limit of this name in a policy of this name.
@@ -51,7 +51,7 @@ impl fmt::Display for ResetLimit {
     }
 }
 
-/// In the order of the new file.
+/// The limits whose buckets are lost, in the order of the new file.
 pub fn starts_anew(before: &RuleSet, after: &RuleSet) -> Vec<ResetLimit> {
     let known: HashSet<BucketKey> = before.limits().iter().map(CompiledLimit::identity).collect();
     let unknown = after.limits().iter().filter(|limit| !known.contains(&limit.identity()));
@@ -68,7 +68,7 @@ fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> ResetCause {
     let named = |one: &&CompiledLimit| one.policy == limit.policy && one.name == limit.name;
     let of_mode = |rules: &'_ RuleSet, mode: Mode| rules.limits().iter().filter(named).any(|one| one.mode == mode);
     let Some(old) = before.limits().iter().filter(named).find(|old| old.mode == limit.mode) else {
-        // A shadow that came to stand beside its limit is new; the only one of its name has changed its mode.
+        // A shadow that was added to its limit is new; the only limit of a name has changed its mode.
         let other = if limit.mode == Mode::Shadow { Mode::Enforce } else { Mode::Shadow };
         let changed = of_mode(before, other) && !of_mode(after, other);
         return if changed { ResetCause::Mode { was: other } } else { ResetCause::Name };
@@ -76,7 +76,7 @@ fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> ResetCause {
     match (old.algorithm_name(), limit.algorithm_name()) {
         (was, is) if was != is => ResetCause::Algorithm { was, is },
         _ if old.keys != limit.keys => ResetCause::Keys { was: old.keys.clone(), is: limit.keys.clone() },
-        // A rule whose own name has a dot in it, and a limit of a rule, print alike.
+        // A rule with a dot in its name, and a limit of a rule, print alike.
         _ => ResetCause::Name,
     }
 }

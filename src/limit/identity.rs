@@ -1,6 +1,6 @@
 //! Holds what a request's credentials prove: the claims of a verified token, a known API key.
 //!
-//! Whether a credential is good has been decided before it gets here; what does not verify never matches anything.
+//! Credentials are verified before they get here; one that does not verify never matches anything.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub struct Identity {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claims {
     values: Map<String, Value>,
-    /// Who says so, where the file trusts several issuers: then it is a part of whatever is counted by a claim.
+    /// The token's issuer, where the file trusts several: then a claim is counted together with it.
     issuer: Option<String>,
 }
 
@@ -27,7 +27,7 @@ impl Claims {
         Claims { values, issuer }
     }
 
-    /// About how many bytes it takes, and never fewer: a map with one member takes as much as one with ten.
+    /// An upper estimate of its memory in bytes: a map with one member takes as much as one with ten.
     pub fn size(&self) -> usize {
         fn members(map: &Map<String, Value>) -> usize {
             let nodes = map.len().div_ceil(5) * 1_024;
@@ -48,8 +48,8 @@ impl Claims {
         self.issuer.as_deref()
     }
 
-    /// A claim's value as text; none when it is absent or something else than text, an integer or a boolean. The literal
-    /// name comes first; then `a.b` is `b` in the object `a`.
+    /// A claim's value as text; `None` if it is absent, or anything other than text, an integer or a boolean. The
+    /// literal name takes precedence; otherwise `a.b` is `b` in the object `a`.
     pub fn text(&self, name: &str) -> Option<Cow<'_, str>> {
         let nested = || {
             let (outer, path) = name.split_once('.')?;
@@ -58,14 +58,14 @@ impl Claims {
         match self.values.get(name).or_else(nested)? {
             Value::String(text) => Some(Cow::Borrowed(text)),
             Value::Bool(flag) => Some(Cow::Borrowed(if *flag { "true" } else { "false" })),
-            // 42 and "42" are the same; what is not an integer has no one spelling.
+            // 42 and "42" are the same; a number that is no integer has more than one spelling.
             Value::Number(number) if number.is_i64() || number.is_u64() => Some(Cow::Owned(number.to_string())),
             Value::Number(_) | Value::Null | Value::Array(_) | Value::Object(_) => None,
         }
     }
 }
 
-/// Who holds an API key, and under which plan.
+/// The holder of an API key, and their plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownKey {
     pub id: String,
@@ -103,7 +103,7 @@ mod tests {
             "1e400",
             "18446744073709551616",
         ] {
-            // A number beyond all bounds is not even JSON that we read.
+            // A number that is too large is rejected as JSON.
             if let Ok(values) = serde_json::from_str(&format!(r#"{{"plan":{value}}}"#)) {
                 assert_eq!(Claims::new(values, None).text("plan"), None, "{value}");
             }

@@ -1,8 +1,8 @@
-//! Finds the entries of a long list that can apply to a request, without asking each of them.
+//! Finds the entries of a long list that may apply to a request, without checking each of them.
 //!
-//! An entry that expects one of some texts of an attribute is found by that attribute's value; what expects nothing of that
-//! kind is always found. The index only leaves out what cannot hold: whoever asks still looks at every condition. So a
-//! thousand plans cost one look-up, and the order of a file stays what decides.
+//! An entry that expects one of some texts of an attribute is found by that attribute's value; any other entry is
+//! always found. The index only leaves out entries that cannot apply: the caller still checks every condition. So a
+//! thousand plans cost one look-up, and the order of the file still decides.
 
 use std::collections::HashMap;
 
@@ -10,34 +10,34 @@ use smallvec::SmallVec;
 
 use super::matcher::{Expectation, Text};
 
-/// A shorter list is asked entry by entry, which costs less.
+/// A shorter list is searched entry by entry, which costs less.
 const WORTHWHILE: usize = 9;
 
-/// A long list's entries, by what they expect.
+/// The entries of a long list, by what they expect.
 #[derive(Clone, Debug)]
 pub struct Index {
-    /// One for each attribute that some entry is found by.
+    /// One for each attribute by which an entry is found.
     groups: Vec<Group>,
-    /// Entries that expect no text, in order.
+    /// Indexes of entries that expect no text, in order.
     always: Vec<u32>,
 }
 
-/// The entries that are found by one attribute.
+/// The entries that are found by one attribute's value.
 #[derive(Clone, Debug)]
 struct Group {
     slot: usize,
     exact: HashMap<Vec<u8>, Vec<u32>>,
     subtrees: HashMap<Vec<u8>, Vec<u32>>,
-    /// Of the subtrees: a path is looked up no further, however deep a client makes it.
+    /// The length of the longest subtree: a longer path is looked up no further.
     longest: usize,
 }
 
-/// Places in the list, in its order.
+/// Indexes into the list, in its order.
 pub type Indices = SmallVec<[u32; 16]>;
 
 impl Index {
-    /// Each entry is its conditions: the slot of an attribute, and what is expected of it. None when the list is too short
-    /// for an index to be worth it.
+    /// Each entry is its conditions: the slot of an attribute, and what is expected of it. `None` if the list is too
+    /// short for an index to be worth it.
     pub fn of<'e>(
         entries: impl ExactSizeIterator<Item = impl Iterator<Item = (usize, &'e Expectation)>>,
     ) -> Option<Index> {
@@ -54,8 +54,8 @@ impl Index {
         Some(index)
     }
 
-    /// The entries that can hold. `look` is handed each slot whose value it takes to
-    /// know, and what to tell it to.
+    /// The entries that may apply. `look` is called with each slot whose value is needed, and with a function that
+    /// takes it.
     pub fn find(&self, mut look: impl FnMut(usize, &mut dyn FnMut(&[u8]))) -> Indices {
         let mut found = Indices::from_slice(&self.always);
         for group in &self.groups {
@@ -107,7 +107,7 @@ impl Group {
     }
 }
 
-/// The texts one of which the value must be, where that is what is expected.
+/// The texts of which the value must be one, if that is what is expected.
 fn texts(expectation: &Expectation) -> Option<&[Text]> {
     match expectation {
         Expectation::AnyOf(texts) => Some(texts),

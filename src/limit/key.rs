@@ -1,7 +1,7 @@
-//! Names buckets: an injective encoding of what a bucket is, hashed to sixteen bytes.
+//! Derives bucket keys: an injective encoding of a bucket's identity, hashed to sixteen bytes.
 //!
-//! Every part is written with its length before it, so different descriptors never encode alike, whatever bytes a client
-//! puts into them. The encoding begins with a format version: a later one can live beside this one in a store.
+//! Every part is preceded by its length, so different descriptors never encode alike, whatever bytes a client sends.
+//! The encoding begins with a format version: keys of a later one can be in the same store.
 
 use std::fmt;
 
@@ -10,15 +10,15 @@ use smallvec::SmallVec;
 
 use super::attribute::Attribute;
 
-/// Changes whenever the same bucket would be encoded, or its state read, in another way.
+/// Changes whenever the encoding of a bucket or the meaning of its state changes.
 const FORMAT: &[u8] = b"tollgate/1";
 
-/// A bucket's name in a store: the first 16 bytes of SHA-256.
+/// A bucket's key in a store: the first 16 bytes of SHA-256.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BucketKey(pub [u8; 16]);
 
 impl BucketKey {
-    /// Thirty-two hexadecimal digits, as it prints.
+    /// Parses thirty-two hexadecimal digits, as it prints.
     pub fn parse(text: &str) -> Option<BucketKey> {
         let mut key = [0; 16];
         if text.len() != 32 || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
@@ -30,7 +30,7 @@ impl BucketKey {
         Some(BucketKey(key))
     }
 
-    /// A fixed number for this bucket, spread evenly over all of them: the same on every gateway.
+    /// A fixed number for this bucket, evenly distributed over all buckets and the same on every gateway.
     pub fn spread(&self) -> u32 {
         let [a, b, c, d, ..] = self.0;
         u32::from_be_bytes([a, b, c, d])
@@ -43,7 +43,7 @@ impl fmt::Debug for BucketKey {
     }
 }
 
-/// What tells the limits of a file apart; the descriptor is what tells clients apart.
+/// What identifies a limit of a file; the descriptor identifies a client.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitIdentity<'a> {
     pub policy: &'a str,
@@ -87,7 +87,7 @@ impl KeySeed {
     }
 }
 
-/// What a rule picked from one request, encoded: for each limit key, which alternative had a value, and the value.
+/// What a rule picked from one request, encoded: for each limit key, the alternative that had a value, and the value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor(SmallVec<[u8; 96]>);
 
@@ -101,7 +101,7 @@ impl Descriptor {
         self.push(alternative, value);
     }
 
-    /// Limit keys must be pushed in the same order for every request: that of their printed names.
+    /// Limit keys must be pushed in the same order for every request: that of their printed forms.
     pub fn push(&mut self, alternative: u8, value: &[u8]) {
         self.0.push(alternative);
         self.0.extend_from_slice(&length(value.len()));
@@ -109,7 +109,7 @@ impl Descriptor {
     }
 }
 
-/// Heads and names are bounded far below 4 GiB; a longer part would saturate, and no two such fit into memory.
+/// Heads and names are bounded far below 4 GiB; longer parts would saturate, and two of them do not fit into memory.
 fn length(len: usize) -> [u8; 4] {
     u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes()
 }
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(key(&one), key(&two));
     }
 
-    /// Gateways of two versions share buckets: who has to change this, changes [`FORMAT`] with it.
+    /// Gateways of two versions share buckets: a change of these requires a change of [`FORMAT`].
     #[test]
     fn the_names_of_this_format_are_these() {
         assert_eq!(FORMAT, b"tollgate/1");

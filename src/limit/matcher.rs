@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use regex::bytes::Regex;
 
-/// What one attribute must be. A missing value fails everything but `Present(false)` and `Not`.
+/// What an attribute's value must be. A missing value fails everything except `Present(false)` and `Not`.
 #[derive(Clone, Debug)]
 pub enum Expectation {
     /// One of these texts; a single scalar is a list of one.
@@ -18,22 +18,22 @@ pub enum Expectation {
     /// Unanchored; the engine runs in linear time, whatever the pattern and the value.
     Regex(Regex),
     Present(bool),
-    /// The client's whole address lies in one of these networks.
+    /// The client's whole address is in one of these networks.
     Cidr(Vec<IpNet>),
     /// All of these, for a map of several operators.
     All(Vec<Expectation>),
 }
 
-/// A text to be equal to. For `path`, one that ends in `/*` stands for a whole subtree.
+/// A text that a value must equal. For `path`, a text that ends in `/*` means a whole subtree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Text {
     Exact(Vec<u8>),
-    /// This path, and everything below it by whole segments. Held without the final `/*`.
+    /// This path, and everything below it by whole segments. Stored without the final `/*`.
     Subtree(Vec<u8>),
 }
 
 impl Expectation {
-    /// `value` is none when the attribute is missing; `client` is what networks are matched with.
+    /// `value` is `None` if the attribute is missing; `client` is the address for networks.
     pub fn holds(&self, value: Option<&[u8]>, client: IpAddr) -> bool {
         match self {
             Expectation::AnyOf(texts) => value.is_some_and(|value| texts.iter().any(|text| text.equals(value))),
@@ -49,7 +49,7 @@ impl Expectation {
 }
 
 impl Text {
-    /// A text as written for `path`: `/v1/*` is `/v1` and all below it.
+    /// A text as written for `path`: `/v1/*` is `/v1` and everything below it.
     pub fn for_path(text: &str) -> Text {
         match text.strip_suffix("/*") {
             Some(above) => Text::Subtree(above.as_bytes().to_vec()),
@@ -71,7 +71,7 @@ impl Text {
     }
 }
 
-/// As it is wanted of a value: `"free"`, `one of "a", "b"`, `prefix "/v1"`.
+/// As in a report: `"free"`, `one of "a", "b"`, `prefix "/v1"`.
 impl fmt::Display for Expectation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -97,7 +97,7 @@ impl fmt::Display for Text {
     }
 }
 
-/// Bytes as text in quotes, with everything escaped that a terminal would not print.
+/// Bytes as text in quotes, with everything escaped that is not printable.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a [u8]);
 

@@ -1,4 +1,4 @@
-//! Holds what a bucket, and then a whole request, is answered.
+//! Holds the outcome of a bucket, and chooses the most restrictive of several.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +14,8 @@ pub enum Verdict {
     Deny,
     /// The cost is above what the bucket can hold: waiting does not help.
     Never,
-    /// It was not asked: another bucket of the plan was known to refuse, or there was no store to ask. Nothing is known of
-    /// its level.
+    /// It was not asked: another bucket of the plan was known to refuse, or there was no store to ask. Its level is not
+    /// known.
     Unasked,
 }
 
@@ -25,11 +25,11 @@ impl Verdict {
     }
 }
 
-/// One bucket's answer.
+/// The outcome of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub verdict: Verdict,
-    /// What is left after this request; if it was refused, what was left untouched.
+    /// What is left after this request or, if it was refused, what the bucket holds.
     pub remaining: Cost,
     /// How long until the bucket can pay; zero unless it refused.
     pub retry_after: Micros,
@@ -46,8 +46,8 @@ impl Outcome {
     };
 }
 
-/// Which of several outcomes binds a client the most: a refusal before a grant, the longest wait first; among grants the
-/// smallest share `remaining / limit`; ties go to the first. `limit` says what an outcome's bucket holds when full.
+/// The most restrictive of several outcomes: a refusal before a grant, the longest wait first; among grants the
+/// smallest share `remaining / limit`; ties go to the first. The `Cost` of each is what its bucket holds when full.
 pub fn most_restrictive<T>(outcomes: impl IntoIterator<Item = (T, Outcome, Cost)>) -> Option<(T, Outcome)> {
     let rank = |outcome: &Outcome| match outcome.verdict {
         Verdict::Never => (2, 0),

@@ -1,7 +1,7 @@
-//! Judges what a rule expects of a value that may be known, known only by its name, or not known at all.
+//! Evaluates conditions on values that are known, known only by a pseudonym, or not known at all.
 //!
-//! A log of ours tells clients apart without telling who they are, and one of another server lacks what it never wrote. Of
-//! such a request some rules can be decided and others cannot; what is not known is never taken for absent.
+//! Our own log has pseudonyms of clients, and another server's log lacks what that server does not record. For such a
+//! request some rules can be decided and others cannot; an unknown value never counts as absent.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,23 +16,23 @@ use crate::base::time::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed<'a> {
     Value(Cow<'a, [u8]>),
-    /// The request has none.
+    /// The request does not have it.
     Missing,
-    /// Only what the value is called where it must not be told.
+    /// Only the value's pseudonym is known.
     Named(Pseudonym),
     Unknown,
 }
 
-/// What is known of a request beside its attributes.
+/// What is known of a request besides its attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Knowledge<'a> {
     /// The client's whole address, for matching networks.
     pub client: Option<IpAddr>,
-    /// Of the token, where the file trusts several: a part of whatever is counted by a claim.
+    /// The token's issuer, where the file trusts several: a claim is counted together with it.
     pub issuer: Option<&'a str>,
-    /// By the calendar: rules may hold until a date.
+    /// Calendar time: rules may apply until a date.
     pub at: Timestamp,
-    /// What the names of values were made with.
+    /// The key of the pseudonyms.
     pub names: &'a PseudonymKey,
 }
 
@@ -42,7 +42,7 @@ impl<'a> From<Option<Cow<'a, [u8]>>> for Observed<'a> {
     }
 }
 
-/// As a sentence ends that begins with the attribute.
+/// The end of a sentence that begins with the attribute.
 impl fmt::Display for Observed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -55,9 +55,9 @@ impl fmt::Display for Observed<'_> {
 }
 
 impl Expectation {
-    /// Whether it holds; none when that cannot be told from what is known.
+    /// Whether it holds; `None` if what is known does not determine that.
     pub fn judge(&self, attribute: &Attribute, seen: &Observed<'_>, known: &Knowledge<'_>) -> Option<bool> {
-        // No other expectation looks at the address.
+        // No other expectation reads the address.
         const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         match (self, seen) {
             (Expectation::Cidr(_), _) => known.client.map(|client| self.holds(None, client)),
@@ -75,7 +75,7 @@ impl Expectation {
     }
 }
 
-/// One that fails decides, whatever is not known of the others.
+/// A single failure decides, even if others are not known.
 fn all(judgements: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut together = Some(true);
     for judgement in judgements {
@@ -88,7 +88,7 @@ fn all(judgements: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     together
 }
 
-/// A text can be named as well, and names compared; what stands for many texts cannot.
+/// A text has a pseudonym that can be compared; a pattern for many texts has not.
 fn is_one_of(texts: &[Text], attribute: &Attribute, name: Pseudonym, names: &PseudonymKey) -> Option<bool> {
     let attribute = attribute.to_string();
     let mut among = Some(false);
@@ -106,7 +106,7 @@ fn is_one_of(texts: &[Text], attribute: &Attribute, name: Pseudonym, names: &Pse
 mod tests {
     use super::*;
 
-    /// How `path` is judged whose value is called as `/a` is.
+    /// Checks an expectation of `path` whose value has the pseudonym of `/a`.
     #[track_caller]
     fn check(expectation: &Expectation, judged: impl Into<Option<bool>>) {
         let names = PseudonymKey::default();

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable;
 
-/// What stands unescaped in a segment: RFC 3986, section 3.3, but for `;`.
+/// The characters that are not escaped in a segment: RFC 3986, section 3.3, except for `;`.
 const PLAIN: ByteSet = ByteSet::letters_digits_and(b"-._~!$&'()*+,=:@");
 
 /// The path as rules see it. `*`, the target of `OPTIONS *`, is itself.
@@ -25,7 +25,7 @@ pub fn normalise(path: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {
     resolve_dots(&spell(path)?).map(Cow::Owned)
 }
 
-/// Whether this may be a part of a normalised path, cut where it may be.
+/// Whether this may be a part of a normalised path, which may be cut anywhere.
 pub fn may_be_part(part: &[u8]) -> bool {
     let mut rest = part;
     while let Some((&byte, tail)) = rest.split_first() {
@@ -61,7 +61,8 @@ pub fn hex_pair(text: &[u8]) -> Option<u8> {
     Some(digit(0)? * 16 + digit(1)?)
 }
 
-/// The usual case, told without allocating: nothing escaped or to be, no segment that is empty or begins with a dot.
+/// The usual case, detected without allocating: nothing is or must be escaped, and no segment is empty or begins with a
+/// dot.
 fn is_normal(path: &[u8]) -> bool {
     let dull = |pair: &[u8]| match pair {
         [b'/', b'/' | b'.'] => false,

@@ -1,6 +1,6 @@
-//! Shows a request as the rules see it.
+//! A request as the rules see it.
 //!
-//! It borrows the head that the proxy holds; nothing is copied until an attribute is really asked for.
+//! It borrows the head from the proxy; nothing is copied until an attribute is needed.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,14 +8,14 @@ use std::net::{IpAddr, Ipv6Addr};
 use super::identity::{Claims, Identity, KnownKey};
 use crate::base::split::rsplit_once;
 
-/// One request, as far as rules may look at it.
+/// The parts of a request that rules may read.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub head: &'a http::request::Parts,
     pub client: ClientAddress,
-    /// Of the token that verified.
+    /// Of the verified token.
     pub claims: Option<&'a Claims>,
-    /// The API key that is known.
+    /// The holder of a known API key.
     pub key: Option<&'a KnownKey>,
     pub route: &'a str,
     pub upstream: &'a str,
@@ -27,14 +27,14 @@ impl<'a> Request<'a> {
         Request { claims: identity.claims.as_deref(), key: identity.key.as_deref(), ..*self }
     }
 
-    /// The host asked for: the target's authority, else the `Host` field; without port, not yet folded to lower case.
+    /// The requested host: the target's authority, else the `Host` field; without port, not yet folded to lower case.
     pub fn host(&self) -> &'a [u8] {
         let authority = match self.head.uri.authority() {
             Some(authority) => authority.as_str().as_bytes(),
             None => self.head.headers.get(http::header::HOST).map_or(&b""[..], |host| host.as_bytes()),
         };
         let host = without_port(authority);
-        // The dot at the end says that it is all of the name, which it is without it as well.
+        // A final dot marks a fully qualified name, which this is without it as well.
         host.strip_suffix(b".").unwrap_or(host)
     }
 }
@@ -47,10 +47,10 @@ pub fn without_port(authority: &[u8]) -> &[u8] {
     if (bracketed || plain) && port.iter().all(u8::is_ascii_digit) { host } else { authority }
 }
 
-/// Who sent a request, and how much of an IPv6 address tells clients apart.
+/// The address of a client, and how much of an IPv6 address identifies one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress {
-    /// An IPv4-mapped IPv6 address is held as IPv4.
+    /// An IPv4-mapped IPv6 address is stored as IPv4.
     address: IpAddr,
     ipv6_prefix: u8,
 }
@@ -75,7 +75,7 @@ impl fmt::Display for ClientAddress {
 }
 
 impl ClientAddress {
-    /// What `Display` writes, without its machinery: it is asked for once per request.
+    /// The text of `Display`, without the cost of formatting: it is needed once per request.
     pub fn text(self) -> String {
         match self.identity() {
             IpAddr::V6(address) if self.ipv6_prefix < 128 => format!("{address}/{}", self.ipv6_prefix),
@@ -83,7 +83,7 @@ impl ClientAddress {
         }
     }
 
-    /// The address without what does not tell clients apart.
+    /// The address without the bits that do not identify a client.
     pub fn identity(self) -> IpAddr {
         match self.address {
             IpAddr::V6(address) => {

@@ -1,4 +1,4 @@
-//! Holds what a request's attributes are, while the rules ask for them.
+//! Resolves the attributes of one request, each once, while the rules are checked.
 
 use std::borrow::Cow;
 
@@ -17,18 +17,18 @@ pub struct CompiledCondition {
     pub expectation: Expectation,
 }
 
-/// The place of an attribute among those that the file reads.
+/// The index of an attribute among those that the file reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub usize);
 
-/// What an attribute was found to be: none when it is missing.
+/// The value of an attribute; `None` if it is missing.
 type Value<'r> = Option<Cow<'r, [u8]>>;
 
-/// The attributes of one request, each resolved when it is first asked for.
+/// The attributes of one request, each resolved when it is first needed.
 pub struct Values<'s, 'r> {
     attributes: &'s [Attribute],
     pub request: &'s Request<'r>,
-    /// By the calendar.
+    /// Calendar time.
     pub at: Timestamp,
     resolved: SmallVec<[Option<Value<'r>>; 4]>,
 }

@@ -1,4 +1,4 @@
-//! Holds what the file asks for: policies, their rules, and what each rule does.
+//! The policies of a file, their rules, and what each rule does.
 //!
 //! These are checked values with every number exact and every name valid. [`super::rule_set`] compiles them.
 
@@ -28,11 +28,11 @@ pub struct Policy {
     pub mode: Mode,
     pub otherwise: Otherwise,
     pub rules: Vec<Rule>,
-    /// Where it stands in the file.
+    /// Its position in the file.
     pub place: Position,
 }
 
-/// Whether a policy or rule refuses anybody.
+/// Whether a policy or rule refuses requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -65,7 +65,7 @@ pub struct Rule {
     pub keys: Vec<LimitKey>,
     pub mode: Mode,
     pub action: Action,
-    /// From then on it is passed over, as if it were not there; none: it holds for good.
+    /// From then on the rule is skipped, as if it did not exist; `None`: it has no end.
     pub until: Option<Timestamp>,
     /// Where it stands in the file.
     pub place: Position,
@@ -108,15 +108,15 @@ pub struct KeyPart {
     pub fold: Fold,
 }
 
-/// What is done to a value before it is counted by.
+/// How a value is changed before it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fold {
     Exact,
-    /// ASCII letters only: what a name means beyond that is not ours to say.
+    /// ASCII letters only: which other names are equal is not for a gateway to decide.
     Lower,
 }
 
-/// What a rule does with a request that it applies to.
+/// What a rule does with a request to which it applies.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Ends its policy without a charge.
@@ -136,7 +136,7 @@ pub struct Limit {
     pub price: Price,
     /// Other numbers for some values of the rule's only limit key.
     pub overrides: Vec<(String, Algorithm)>,
-    /// Other numbers to try beside the enforced ones.
+    /// Other numbers to try next to the enforced ones.
     pub candidate: Option<Algorithm>,
     /// Whether clients see its name and numbers.
     pub expose: Expose,
@@ -154,9 +154,9 @@ pub enum Expose {
 /// What a refusal by a limit means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalStatus {
-    /// 429: the caller used up what is theirs.
+    /// 429: the caller has used up its own quota.
     QuotaExceeded,
-    /// 503: everybody together used up what there is.
+    /// 503: all callers together have used up the shared capacity.
     ReducedCapacity,
 }
 
@@ -188,11 +188,11 @@ impl OnStoreFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Price {
     Fixed(Cost),
-    /// The request says so itself, within bounds.
+    /// The request names its own cost, within bounds.
     Asked {
         /// A header or a query parameter.
         attribute: Attribute,
-        /// When the request does not say, or says no positive decimal.
+        /// If the request names no cost, or no positive decimal.
         default: Cost,
         min: Cost,
         max: Option<Cost>,

@@ -32,17 +32,17 @@ pub struct RuleSet {
     clarity: AmbiguityCheck,
     exempt: Vec<Vec<CompiledCondition>>,
     policies: Vec<CompiledPolicy>,
-    /// Of the policies, by their own conditions.
+    /// Finds policies by their own conditions.
     index: Option<Index>,
     limits: Vec<CompiledLimit>,
     source: RuleSource,
 }
 
-/// What the rules say of a request, before any bucket is asked.
+/// What the rules decide about a request, before any bucket is asked.
 #[derive(Clone, Debug)]
 pub struct Ruling {
     pub answer: Answer,
-    /// Policies none of whose rules applied, and which let such requests pass.
+    /// The policies that let the request pass because none of their rules applied.
     pub unmatched: SmallVec<[PolicyId; 2]>,
 }
 
@@ -53,9 +53,9 @@ pub enum Answer {
     Denied,
     /// Pays nothing anywhere.
     Exempt,
-    /// A cost that one of the limits can never meet. The plan says whose limits were asked; the store is not.
+    /// A limit can never meet its cost. The plan has the limits that were asked; the store is not asked.
     TooLarge(Plan),
-    /// What is to be paid; an empty plan when nothing limits this request.
+    /// The charges to pay; the plan is empty if no limit applies.
     Charge(Plan),
 }
 
@@ -69,11 +69,11 @@ impl Answer {
     }
 }
 
-/// The place of a policy in the file.
+/// The index of a policy in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PolicyId(pub u32);
 
-/// One limit as it is shown and counted.
+/// One limit, with everything that responses and metrics need.
 #[derive(Clone, Debug)]
 pub struct CompiledLimit {
     pub policy: String,
@@ -89,17 +89,17 @@ pub struct CompiledLimit {
     pub variants: Vec<Algorithm>,
     price: CompiledPrice,
     seed: KeySeed,
-    /// Which variant holds for which value of the only limit key.
+    /// The index of the variant for a value of the only limit key.
     overrides: HashMap<Vec<u8>, u32>,
 }
 
 impl CompiledLimit {
-    /// The same for two limits that charge the same buckets.
+    /// Equal for two limits that charge the same buckets.
     pub fn identity(&self) -> BucketKey {
         self.bucket(&Descriptor::default())
     }
 
-    /// The bucket of whatever this was picked from.
+    /// The bucket of a descriptor.
     pub fn bucket(&self, descriptor: &Descriptor) -> BucketKey {
         self.seed.key(descriptor)
     }
@@ -163,13 +163,13 @@ impl RuleSet {
             set.policies.push(compiled);
         }
         set.index = Index::of(set.policies.iter().map(|policy| conditions_of(&policy.conditions)));
-        // What only shadows read never refuses anybody.
+        // An attribute that only shadows read never refuses a request.
         set.clarity = AmbiguityCheck::of(policies, exempt);
         set.source = source;
         set
     }
 
-    /// The same rules, where credentials are read from these attributes: they must be clear as well.
+    /// The same rules, for a file that reads credentials from these attributes: they must not be ambiguous either.
     pub fn beside_credentials(mut self, attributes: impl IntoIterator<Item = Attribute>) -> RuleSet {
         self.clarity.add(attributes);
         self
@@ -182,17 +182,18 @@ impl RuleSet {
         self
     }
 
-    /// Whether a request can be read in one way only. To be asked first: what is not clear is neither verified nor planned.
+    /// Checks that a request has only one reading. To be called first: an ambiguous request is neither verified nor
+    /// planned.
     pub fn read(&self, request: &Request<'_>) -> Result<(), Ambiguity> {
         self.clarity.check(request)
     }
 
-    /// What makes a request ambiguous, where that is an attribute.
+    /// The attribute that makes a request ambiguous, if an attribute does.
     pub fn ambiguous(&self, request: &Request<'_>) -> Option<&Attribute> {
         self.clarity.ambiguous(request)
     }
 
-    /// Every limit of the file; a [`LimitId`] is a place in it.
+    /// Every limit of the file; a [`LimitId`] is an index into it.
     pub fn limits(&self) -> &[CompiledLimit] {
         &self.limits
     }
@@ -201,7 +202,7 @@ impl RuleSet {
         self.limits.get(usize::try_from(id.0).ok()?)
     }
 
-    /// What it was compiled from.
+    /// The source from which it was compiled.
     pub fn source(&self) -> &RuleSource {
         &self.source
     }
@@ -211,8 +212,8 @@ impl RuleSet {
         self.policies.iter().map(|policy| &*policy.name)
     }
 
-    /// What this request has to pay at this moment, and whether it may at all. The moment is one of the calendar: rules may
-    /// hold until a date.
+    /// What this request has to pay, or why it pays nothing or is denied. `at` is calendar time: rules may apply until
+    /// a date.
     pub fn plan(&self, request: &Request<'_>, at: Timestamp) -> Ruling {
         let mut unmatched = SmallVec::new();
         let answer = self.answer(request, at, &mut unmatched);
@@ -232,7 +233,7 @@ impl RuleSet {
                 PolicyResult::Unmatched => unmatched.push(policy.id),
             }
         }
-        // Only now: a `deny` holds for the exempt as well.
+        // Only now: a `deny` applies to exempt requests as well.
         if self.exempt.iter().any(|conditions| values.hold(conditions)) {
             unmatched.clear();
             return Answer::Exempt;
@@ -325,7 +326,7 @@ impl RuleSet {
         }
     }
 
-    /// The limit itself and, when it has one, its candidate: a shadow beside it.
+    /// The limit itself and, if it has one, its candidate, which is a shadow.
     fn limits_of(&mut self, policy: &Policy, rule: &Rule, limit: &Limit, mode: Mode) -> SmallVec<[LimitId; 2]> {
         let mut keys: Vec<String> = rule.keys.iter().map(|key| key.text.clone()).collect();
         keys.sort_unstable();
@@ -387,7 +388,7 @@ impl RuleSet {
     }
 }
 
-/// Conditions as an index takes them.
+/// The conditions of an entry for an index.
 fn conditions_of(conditions: &[CompiledCondition]) -> impl Iterator<Item = (usize, &Expectation)> {
     conditions.iter().map(|condition| (condition.slot.0, &condition.expectation))
 }
@@ -398,13 +399,13 @@ enum PolicyResult {
     Unmatched,
 }
 
-/// A descriptor and, for a rule with one limit key, its value: what overrides go by.
+/// A descriptor and, for a rule with one limit key, its value, by which overrides are found.
 struct RuleDescriptor {
     descriptor: Descriptor,
     only: Option<SmallVec<[u8; 32]>>,
 }
 
-/// What a rule picks from a request; none when one of its keys has no value.
+/// What a rule picks from a request; `None` if one of its keys has no value.
 fn describe(rule: &CompiledRule, values: &mut Values<'_, '_>) -> Option<RuleDescriptor> {
     let mut described = RuleDescriptor { descriptor: Descriptor::default(), only: None };
     let issuer = values.request.claims.and_then(Claims::issuer);

@@ -12,8 +12,8 @@ use crate::limit::path::hex_pair;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// `ADDRESS - USER [TIME] "METHOD TARGET HTTP/1.1" STATUS BYTES "REFERER" "AGENT" "X-FORWARDED-FOR"`: the last is in
-/// nginx's format `main`; what stands behind it is not looked at. Of what cannot be read, what was wanted.
+/// Reads `ADDRESS - USER [TIME] "METHOD TARGET HTTP/1.1" STATUS BYTES "REFERER" "AGENT" "X-FORWARDED-FOR"`: the last
+/// field is in nginx's format `main`; what follows it is ignored. The error says what the line must have.
 pub fn read(line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), &'static str> {
     let (address, rest) = split_once(line, b' ').ok_or("no line of nginx or Apache")?;
     let (_, rest) = split_once_at(rest, b" [").ok_or("no time in brackets")?;
@@ -37,22 +37,22 @@ pub fn read(line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), &'static str> {
             head.headers.insert(name, value);
         }
     };
-    let mut told = LogFields::Common;
+    let mut log = LogFields::Common;
     let referer = rest.iter().position(|byte| *byte == b'"').and_then(|start| quoted(rest.get(start..)?));
     if let Some((referer, rest)) = referer
         && let Some((agent, rest)) = quoted(rest.trim_ascii_start())
     {
-        told = LogFields::Combined;
+        log = LogFields::Combined;
         field(REFERER, &referer);
         field(USER_AGENT, &agent);
         if let Some((forwarded_for, _)) = quoted(rest.trim_ascii_start()) {
             field(FORWARDED_FOR, &forwarded_for);
         }
     }
-    Ok((moment, ForeignEntry { head, peer: Some(peer), told }))
+    Ok((moment, ForeignEntry { head, peer: Some(peer), log }))
 }
 
-/// What stands in quotes at the start, as it was before it was escaped: `\x22` by nginx, `\"` by Apache.
+/// The quoted text at the start, unescaped: nginx writes `\x22`, Apache `\"`.
 fn quoted(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let text = text.strip_prefix(b"\"")?;
     let (plain, mut rest) = text.split_at_checked(memchr::memchr2(b'"', b'\\', text)?)?;
@@ -84,20 +84,20 @@ mod tests {
 
     const LINE: &str = r#"203.0.113.7 - ann [21/Nov/2026:14:51:52 +0000] "GET /v1/a?b=c HTTP/1.1" 200 17"#;
 
-    /// What a line says of an attribute: `-` when there was none, `?` when it does not say.
+    /// What a line records of an attribute: `-` if the request had none, `?` if the line does not say.
     #[track_caller]
     fn check(line: &str, attribute: &str, expected: &str) {
-        let (moment, asked) = read(line.as_bytes()).unwrap();
+        let (moment, entry) = read(line.as_bytes()).unwrap();
         assert_eq!(moment.at.0, 1_795_272_712_000_000);
         let settings = crate::auth::client_ip::Settings {
             trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
             ..Default::default()
         };
         let attribute = Attribute::parse(attribute).unwrap();
-        let found = match asked.says(&attribute, asked.client(&settings)) {
+        let found = match entry.attribute(&attribute, entry.client(&settings)) {
             Recorded::Value(value) => String::from_utf8(value.into_owned()).unwrap(),
             Recorded::Missing => "-".to_owned(),
-            Recorded::Nothing => "?".to_owned(),
+            Recorded::Unknown => "?".to_owned(),
         };
         assert_eq!(found, expected, "{attribute} of {line}");
     }

@@ -1,4 +1,4 @@
-//! Reads one line of a log, whichever log it is.
+//! Reads one line of a log, in any supported format.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,41 +12,41 @@ use super::timestamps::{Grain, LogTimestamp};
 use crate::access_log_line;
 use crate::base::time::Timestamp;
 
-/// One request, and when it was decided or, if the log does not say that, when it says that it was.
+/// One request, and when it was decided or, if the log does not say that, the time that the log gives it.
 #[derive(Debug)]
 pub struct Entry {
     pub at: Timestamp,
     pub grain: Grain,
-    pub told: EntrySource,
+    pub source: EntrySource,
 }
 
-/// By whom.
+/// Whose log recorded a request.
 #[derive(Debug)]
 pub enum EntrySource {
-    /// Another server, or an application.
+    /// Another server's, or an application's.
     Foreign(Box<ForeignEntry>),
-    /// Ourselves.
-    Ours(Box<OwnEntry>),
+    /// This gateway's.
+    Own(Box<OwnEntry>),
 }
 
-/// How lines are to be read.
+/// The format of a log.
 #[derive(Clone, Debug)]
 pub enum Format {
-    /// By what each begins with: an object is ours, anything else nginx's.
-    Found,
-    Ours,
+    /// Detected for each line by its first character: an object is this gateway's, anything else nginx's.
+    Detect,
+    Own,
     Combined,
-    /// JSON, by a map.
+    /// JSON, with a map of its fields.
     Mapped(Arc<FieldMap>),
 }
 
-/// What a line came to.
+/// The result of reading a line.
 #[derive(Debug)]
 pub enum ReadResult {
     Entry(Entry),
-    /// Of ours: it was answered before any rule was asked.
-    Beside,
-    /// What was wanted of it.
+    /// A request of our own log that was answered before any rule was entry.
+    BeforeRules,
+    /// What the line must have.
     Unreadable(Cow<'static, str>),
 }
 
@@ -54,9 +54,9 @@ impl Format {
     pub fn read(&self, line: &[u8]) -> ReadResult {
         let object = line.trim_ascii_start().first() == Some(&b'{');
         match self {
-            Format::Found if object => ours(line),
-            Format::Ours => ours(line),
-            Format::Found | Format::Combined => match combined::read(line) {
+            Format::Detect if object => own(line),
+            Format::Own => own(line),
+            Format::Detect | Format::Combined => match combined::read(line) {
                 Ok(read) => foreign(read),
                 Err(wanted) => ReadResult::Unreadable(Cow::Borrowed(wanted)),
             },
@@ -68,19 +68,19 @@ impl Format {
     }
 }
 
-fn foreign((LogTimestamp { at, grain }, asked): (LogTimestamp, ForeignEntry)) -> ReadResult {
-    ReadResult::Entry(Entry { at, grain, told: EntrySource::Foreign(Box::new(asked)) })
+fn foreign((LogTimestamp { at, grain }, entry): (LogTimestamp, ForeignEntry)) -> ReadResult {
+    ReadResult::Entry(Entry { at, grain, source: EntrySource::Foreign(Box::new(entry)) })
 }
 
-fn ours(line: &[u8]) -> ReadResult {
+fn own(line: &[u8]) -> ReadResult {
     match access_log_line::Line::read(line) {
         Ok(line) => match OwnEntry::new(&line) {
-            Some(logged) => {
-                // The store decided when the answer came, not when the request did.
+            Some(entry) => {
+                // The store decided when the decision was made, not when the request arrived.
                 let at = line.decision_us.map_or(line.time, |span| line.time.plus(span));
-                ReadResult::Entry(Entry { at, grain: Grain::Fine, told: EntrySource::Ours(Box::new(logged)) })
+                ReadResult::Entry(Entry { at, grain: Grain::Fine, source: EntrySource::Own(Box::new(entry)) })
             }
-            None => ReadResult::Beside,
+            None => ReadResult::BeforeRules,
         },
         Err(error) => {
             ReadResult::Unreadable(Cow::Owned(format!("no line of ours: {error}; other JSON needs --map to be read")))

@@ -1,4 +1,4 @@
-//! Holds what a line of a foreign log tells of one request, and what it cannot tell.
+//! Holds what a line of a foreign log records about one request, and what it cannot record.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -12,38 +12,38 @@ use crate::auth::client_ip;
 use crate::limit::attribute::Attribute;
 use crate::limit::request::{ClientAddress, Request};
 
-/// There is one route and one upstream, and this is what both are called.
-pub const ONLY: &str = "default";
+/// The name of the only route and of the only upstream.
+pub const DEFAULT_NAME: &str = "default";
 
-/// A request as a log remembers it.
+/// A request as a log recorded it.
 #[derive(Debug)]
 pub struct ForeignEntry {
-    /// Method, target and fields, as far as they are told.
+    /// Method, target and fields, as far as they are recorded.
     pub head: Parts,
-    /// Who was connected.
+    /// The peer of the connection.
     pub peer: Option<IpAddr>,
-    pub told: LogFields,
+    pub log: LogFields,
 }
 
-/// Which log it was, and so what is told beside the head.
+/// The kind of log, which determines what it records.
 #[derive(Debug)]
 pub enum LogFields {
-    /// nginx and Apache: method, target, address.
+    /// nginx and Apache: method, target and address.
     Common,
-    /// Referer and user agent as well.
+    /// Also referer and user agent.
     Combined,
-    /// What the fields are mapped to, with what this line has in them.
+    /// The map of its fields, with the values of this line.
     Mapped(Arc<FieldMap>, Vec<Option<Box<[u8]>>>),
 }
 
-/// What a log says of one attribute of one request.
+/// What a log records about one attribute of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded<'a> {
     Value(Cow<'a, [u8]>),
-    /// The request had none.
+    /// The request did not have it.
     Missing,
-    /// The log would not say, whatever the request had.
-    Nothing,
+    /// The log does not record it, whether or not the request had it.
+    Unknown,
 }
 
 impl ForeignEntry {
@@ -51,48 +51,57 @@ impl ForeignEntry {
         Some(settings.client(self.peer?, &self.head.headers))
     }
 
-    /// `client` is what [`ForeignEntry::client`] found under the same file.
-    pub fn says(&self, attribute: &Attribute, client: Option<ClientAddress>) -> Recorded<'_> {
-        let known = |known: bool| if known { self.resolve(attribute) } else { Recorded::Nothing };
+    /// What the log records about an attribute. `client` is the result of [`ForeignEntry::client`] under the same file.
+    pub fn attribute(&self, attribute: &Attribute, client: Option<ClientAddress>) -> Recorded<'_> {
+        let known = |known: bool| if known { self.resolve(attribute) } else { Recorded::Unknown };
         if let Attribute::Address = attribute {
-            return client.map_or(Recorded::Nothing, |client| Recorded::Value(Cow::Owned(client.text().into_bytes())));
+            return client.map_or(Recorded::Unknown, |client| Recorded::Value(Cow::Owned(client.text().into_bytes())));
         }
-        if let LogFields::Mapped(fields, values) = &self.told {
+        if let LogFields::Mapped(fields, values) = &self.log {
             return match (attribute, fields.index(attribute)) {
-                // These stand in the head, where they are read as a gateway reads them.
+                // These are in the head, where they are read as a gateway reads them.
                 (Attribute::Method | Attribute::Path | Attribute::Host | Attribute::Header(_), Some(_)) => known(true),
-                (_, Some(place)) => match values.get(place) {
+                (_, Some(index)) => match values.get(index) {
                     Some(Some(value)) => Recorded::Value(Cow::Borrowed(value)),
                     _ => Recorded::Missing,
                 },
                 (Attribute::Query(_), None) => known(fields.index(&Attribute::Path).is_some()),
                 (Attribute::Host, None) => known(self.head.uri.authority().is_some()),
-                (Attribute::Route | Attribute::Upstream, None) => Recorded::Value(Cow::Borrowed(ONLY.as_bytes())),
-                (_, None) => Recorded::Nothing,
+                (Attribute::Route | Attribute::Upstream, None) => {
+                    Recorded::Value(Cow::Borrowed(DEFAULT_NAME.as_bytes()))
+                }
+                (_, None) => Recorded::Unknown,
             };
         }
         match attribute {
             Attribute::Method | Attribute::Path | Attribute::Query(_) => known(true),
             Attribute::Host => known(self.head.uri.authority().is_some()),
             Attribute::Header(name) => {
-                known(matches!(self.told, LogFields::Combined) && (name == REFERER || name == USER_AGENT))
+                known(matches!(self.log, LogFields::Combined) && (name == REFERER || name == USER_AGENT))
             }
-            Attribute::Route | Attribute::Upstream => Recorded::Value(Cow::Borrowed(ONLY.as_bytes())),
+            Attribute::Route | Attribute::Upstream => Recorded::Value(Cow::Borrowed(DEFAULT_NAME.as_bytes())),
             Attribute::Address | Attribute::Claim(_) | Attribute::KeyId | Attribute::KeyPlan | Attribute::Cookie(_) => {
-                Recorded::Nothing
+                Recorded::Unknown
             }
         }
     }
 
-    /// Whether what is not there was not sent: of a field of an application's, nobody knows.
+    /// Whether an absent attribute was certainly not sent. An application may leave a field out for other reasons.
     pub fn is_as_sent(&self) -> bool {
-        matches!(self.told, LogFields::Common | LogFields::Combined)
+        matches!(self.log, LogFields::Common | LogFields::Combined)
     }
 
-    /// As far as it can be shown: without credentials, and from nobody.
+    /// The request as far as it is known: without credentials, and with an unspecified client address.
     pub fn request(&self) -> Request<'_> {
         let nobody = ClientAddress::new(IpAddr::from([0, 0, 0, 0]), 64);
-        Request { head: &self.head, client: nobody, claims: None, key: None, route: ONLY, upstream: ONLY }
+        Request {
+            head: &self.head,
+            client: nobody,
+            claims: None,
+            key: None,
+            route: DEFAULT_NAME,
+            upstream: DEFAULT_NAME,
+        }
     }
 
     fn resolve(&self, attribute: &Attribute) -> Recorded<'_> {

@@ -12,7 +12,7 @@ use super::foreign_entry::{ForeignEntry, LogFields};
 use super::timestamps::LogTimestamp;
 use crate::limit::attribute::Attribute;
 
-/// Reads one line.
+/// Reads one line with a map of its fields.
 ///
 /// # Errors
 /// Says what the line must have.
@@ -21,7 +21,7 @@ pub fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, ForeignEn
     let moment = find(&line, &map.time).and_then(text).and_then(|text| LogTimestamp::parse(&text));
     let moment = moment.ok_or_else(|| format!("time: `{}` must be a moment", map.time))?;
     let (mut head, ()) = Request::new(()).into_parts();
-    let mut asked_of = None;
+    let mut peer = None;
     let mut values = Vec::with_capacity(map.attributes.len());
     for (attribute, field) in &map.attributes {
         let wrong = |what: &str| format!("{attribute}: `{field}` must be {what}");
@@ -29,7 +29,7 @@ pub fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, ForeignEn
         let mut value = None;
         match (attribute, found) {
             (Attribute::Address, found) => {
-                asked_of = Some(found.as_deref().and_then(address).ok_or_else(|| wrong("an address"))?);
+                peer = Some(found.as_deref().and_then(address).ok_or_else(|| wrong("an address"))?);
             }
             (Attribute::Method, found) => {
                 let method = found.and_then(|text| Method::from_bytes(text.as_bytes()).ok());
@@ -47,15 +47,15 @@ pub fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, ForeignEn
                 head.headers.insert(name.clone(), found);
             }
             (Attribute::Host | Attribute::Header(_), None) => {}
-            // A parameter or cookie without a value is none; a claim without one is a value.
+            // An empty parameter or cookie counts as missing; an empty claim is a value.
             (Attribute::Query(_) | Attribute::Cookie(_), Some(found)) if found.is_empty() => {}
             (_, found) => value = found.map(|text| text.into_bytes().into_boxed_slice()),
         }
         values.push(value);
     }
-    Ok((moment, ForeignEntry { head, peer: asked_of, told: LogFields::Mapped(Arc::clone(map), values) }))
+    Ok((moment, ForeignEntry { head, peer, log: LogFields::Mapped(Arc::clone(map), values) }))
 }
-/// The literal name comes first; then `a.b` is `b` in the object `a`.
+/// The literal name takes precedence; otherwise `a.b` is `b` in the object `a`.
 fn find<'l>(line: &'l Map<String, Value>, path: &str) -> Option<&'l Value> {
     line.get(path).or_else(|| {
         let (outer, inner) = path.split_once('.')?;
@@ -63,7 +63,7 @@ fn find<'l>(line: &'l Map<String, Value>, path: &str) -> Option<&'l Value> {
     })
 }
 
-/// As a claim is read; but numbers may have decimals, as moments have.
+/// As for a claim, except that numbers may have decimals, as timestamps do.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -73,7 +73,7 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// With a port or without.
+/// An address with or without a port.
 fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip()))
 }
@@ -89,15 +89,15 @@ mod tests {
         FieldMap::new(&members?)
     }
 
-    /// What a line says of an attribute: `-` when there was none, `?` when it does not say.
+    /// What a line records of an attribute: `-` if the request had none, `?` if the line does not say.
     #[track_caller]
     fn check(map: &str, line: &str, attribute: &str, expected: &str) {
-        let (_, asked) = read(&Arc::new(fields(map).unwrap()), line.as_bytes()).unwrap();
+        let (_, entry) = read(&Arc::new(fields(map).unwrap()), line.as_bytes()).unwrap();
         let attribute = Attribute::parse(attribute).unwrap();
-        let found = match asked.says(&attribute, asked.client(&Default::default())) {
+        let found = match entry.attribute(&attribute, entry.client(&Default::default())) {
             Recorded::Value(value) => String::from_utf8(value.into_owned()).unwrap(),
             Recorded::Missing => "-".to_owned(),
-            Recorded::Nothing => "?".to_owned(),
+            Recorded::Unknown => "?".to_owned(),
         };
         assert_eq!(found, expected, "{attribute} of {line}");
     }

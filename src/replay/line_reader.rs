@@ -5,27 +5,27 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::read::MultiGzDecoder;
 
-/// In bytes. No line of a log that heads are bounded in is longer.
+/// In bytes. A server that bounds request heads writes no longer lines.
 pub const LONGEST: usize = 256 << 10;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// One log, as lines.
+/// The lines of one log.
 pub struct Lines {
-    /// As it was named.
+    /// As given on the command line.
     pub name: String,
-    /// Of the line that was read last, counted from 1.
+    /// The number of the line that was read last, counted from 1.
     pub number: u64,
     input: Box<dyn BufRead>,
     line: Vec<u8>,
 }
 
-/// What a line turned out to be.
+/// A line of a log.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'l> {
-    /// Without its end.
+    /// Without its line end.
     Text(&'l [u8]),
-    /// Longer than [`LONGEST`]; it was passed over.
+    /// Longer than [`LONGEST`], and skipped.
     TooLong,
 }
 
@@ -38,7 +38,7 @@ impl Lines {
         }
     }
 
-    /// What is compressed is told by its first bytes, not by its name.
+    /// Compression is detected by the first bytes, not by the name.
     pub fn over(name: &str, input: impl Read + 'static) -> io::Result<Lines> {
         let mut input = BufReader::with_capacity(64 << 10, input);
         let mut start = [0; 2];
@@ -51,7 +51,7 @@ impl Lines {
         Ok(Lines { name: name.to_owned(), number: 0, input, line: Vec::new() })
     }
 
-    /// The next line that has something in it; none at the end.
+    /// The next line that is not blank; `None` at the end.
     pub fn read(&mut self) -> io::Result<Option<Line<'_>>> {
         loop {
             self.line.clear();
@@ -61,7 +61,7 @@ impl Lines {
             }
             self.number += 1;
             if self.line.len() > LONGEST && self.line.last() != Some(&b'\n') {
-                pass_over(&mut self.input)?;
+                skip_line(&mut self.input)?;
                 return Ok(Some(Line::TooLong));
             }
             if !self.line.trim_ascii().is_empty() {
@@ -84,7 +84,7 @@ fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(length)
 }
 
-fn pass_over(input: &mut impl BufRead) -> io::Result<()> {
+fn skip_line(input: &mut impl BufRead) -> io::Result<()> {
     loop {
         let part = input.fill_buf()?;
         let (length, ended) = match memchr::memchr(b'\n', part) {

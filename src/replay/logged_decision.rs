@@ -1,7 +1,8 @@
-//! Takes from our own log which rule decided and which bucket was charged, where it does not tell what that hung on.
+//! Takes from our own log which rule decided and which bucket was charged, where the log lacks the attributes for
+//! deciding.
 //!
-//! Then new numbers for an old rule can be tried on any log of ours. It stands on the rule being chosen as it was: of a
-//! file that chooses otherwise than the one before it, nothing is taken.
+//! So new numbers for an existing rule can be simulated on any log of ours. This is valid only while the rule is chosen
+//! as before: nothing is taken from the log for a policy whose conditions or keys differ from those of the file before.
 
 use super::bucket::{BucketCharge, BucketId};
 use super::open_question::RuleRange;
@@ -12,21 +13,21 @@ use crate::limit::key::BucketKey;
 use crate::limit::rule::{Action, Mode, Otherwise, Policy, Price, Rule};
 use crate::limit::rule_set::RuleSet;
 
-/// What can be taken from the log.
+/// The decisions that can be taken from the log.
 #[derive(Debug)]
 pub struct LoggedDecisions<'c> {
     rules: &'c RuleSet,
     policies: Vec<LoggedPolicy<'c>>,
-    /// Whether the same requests are exempt as before.
+    /// Whether the same requests are exempt as under the file before.
     exempts_as_before: bool,
 }
 
 #[derive(Debug)]
 struct LoggedPolicy<'c> {
     name: &'c str,
-    /// Whether its rules are chosen as they were.
+    /// Whether its rules are chosen as under the file before.
     chooses_as_before: bool,
-    /// Whether it can refuse without a charge.
+    /// Whether it can deny requests.
     denies: bool,
     rules: Vec<LoggedRule<'c>>,
 }
@@ -38,7 +39,7 @@ struct LoggedRule<'c> {
 }
 
 impl<'c> LoggedDecisions<'c> {
-    /// `before` is what the log was written under, if that is another file.
+    /// `before` is the rule set under which the log was written, if that is another one.
     pub fn new(rules: &'c RuleSet, before: Option<&RuleSet>) -> LoggedDecisions<'c> {
         let mut next = 0;
         let mut rule = |rule: &'c Rule| {
@@ -71,19 +72,20 @@ impl<'c> LoggedDecisions<'c> {
         LoggedDecisions { rules, policies, exempts_as_before }
     }
 
-    /// Whether a request pays nothing because it paid nothing; none if that cannot be told.
+    /// Whether a request is exempt because it paid nothing then; `None` if the log does not determine that.
     pub fn exempts(&self, logged: &OwnEntry) -> Option<bool> {
         self.exempts_as_before.then_some(logged.limits.is_empty())
     }
 
-    /// Whether it may have been this policy that refused what the log calls denied, and refuses it again.
+    /// Whether this policy may have denied a request that the log calls denied, and so denies it again.
     pub fn denies(&self, policy: usize) -> bool {
         self.policies.get(policy).is_some_and(|policy| policy.denies && policy.chooses_as_before)
     }
 
-    /// What a request has to pay by these rules of a policy, if those decide that did then; none if that cannot be told.
+    /// What a request pays by these rules of a policy, if the same rule decides as then; `None` if the log does not
+    /// determine that.
     pub fn charges(&self, policy: usize, rules: RuleRange, logged: &OwnEntry) -> Option<Vec<BucketCharge>> {
-        // Of what was denied no charge is known.
+        // The log has no charges of a denied request.
         let policy = self.policies.get(policy).filter(|policy| policy.chooses_as_before && !logged.denied)?;
         let mut charges = Vec::new();
         let mut known = 0;
@@ -99,7 +101,7 @@ impl<'c> LoggedDecisions<'c> {
             for (id, price) in &rule.limits {
                 let limit = self.rules.limit(*id)?;
                 let [algorithm] = limit.variants[..] else {
-                    // Which numbers hold for a client hangs on who it is.
+                    // With overrides, the numbers depend on the client, whose value is not known.
                     return None;
                 };
                 let same = of_rule().find(|charged| *charged.limit == *limit.name);
@@ -108,17 +110,17 @@ impl<'c> LoggedDecisions<'c> {
                     Price::Fixed(cost) => *cost,
                     Price::Asked { min, max, .. } => charged.cost.bounded(*min, *max),
                 };
-                // The key is not known, and not looked at.
+                // The key is not known, and not used.
                 let charge = Charge { key: BucketKey([0; 16]), algorithm, cost, limit: *id, variant: 0 };
                 charges.push(BucketCharge { bucket: BucketId::Logged(*id, charged.bucket), charge });
             }
         }
-        // Another rule decided then, of which it is known that it does not apply now.
+        // Otherwise another rule decided then, which is known not to apply now.
         let enforced = charged.iter().filter(|charged| charged.mode == Mode::Enforce).count();
         (known >= enforced || matches!(rules, RuleRange::Only(_))).then_some(charges)
     }
 
-    /// Whether a limit of the log belongs to a rule of the file: by its whole name, or by the rule's.
+    /// Whether a limit of the log belongs to a rule of the file: by its full name, or by the rule's name.
     fn is_of(&self, rule: &LoggedRule<'_>, charged: &LoggedCharge) -> bool {
         let whole = |(id, _): &(LimitId, _)| self.rules.limit(*id).is_some_and(|limit| *limit.name == *charged.limit);
         let part =
@@ -127,7 +129,7 @@ impl<'c> LoggedDecisions<'c> {
     }
 }
 
-/// Everything of a policy by which a rule and its buckets are chosen, and nothing of its numbers.
+/// Everything in a policy that determines which rule and which buckets are chosen, and none of its numbers.
 fn choice(policy: &Policy) -> String {
     let rule = |rule: &Rule| {
         let action = match &rule.action {

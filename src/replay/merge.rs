@@ -1,8 +1,8 @@
-//! Puts the lines of several logs into one order: that of time.
+//! Merges the lines of several logs in the order of time.
 //!
-//! A log is written when requests end, so its lines are a little out of order, and those of several gateways lie beside
-//! each other. Of all logs the one that is furthest behind is read on, and a line is let go once every log is a minute
-//! further. What comes later than that is decided late, and counted.
+//! A log is written when requests end, so its lines are slightly out of order, and several gateways write several logs.
+//! The log that is furthest behind is read next, and a line is released once every log is a minute past it. A line that
+//! is later than that is decided late, and counted.
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
@@ -12,12 +12,12 @@ use super::line_reader::{Line, Lines};
 use super::timestamps::Grain;
 use crate::base::time::{Micros, Timestamp};
 
-/// How far a line may stand behind where its time belongs.
+/// How far a line may be behind its position in time.
 pub const TOLERANCE: Micros = Micros(60_000_000);
 
-/// How many lines wait at most, whatever their times: it bounds the memory.
+/// The maximum of lines that are held back, whatever their times: it bounds the memory.
 const MOST_WAITING: usize = 1 << 16;
-/// How many lines of one second are spread over it together.
+/// The maximum of lines that are spread over one second together.
 const MOST_OF_A_SECOND: usize = 1 << 14;
 
 const SECOND: u64 = 1_000_000;
@@ -27,24 +27,24 @@ const SECOND: u64 = 1_000_000;
 pub struct Merge {
     logs: Vec<Log>,
     waiting: BinaryHeap<PendingEntry>,
-    /// What was let go last.
+    /// The time of the last released line.
     last: Timestamp,
     sequence: u64,
-    pub seen: ReadCounts,
+    pub counts: ReadCounts,
 }
 
-/// What was seen on the way.
+/// Counts of the lines that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadCounts {
     pub lines: u64,
     pub unreadable: u64,
-    /// The first of these: `FILE:LINE: WHY`.
+    /// The first unreadable line: `FILE:LINE: WHY`.
     pub first_unreadable: Option<String>,
-    /// Of ours: answered before any rule was asked.
-    pub beside: u64,
-    /// So many came more than [`TOLERANCE`] behind their place.
+    /// Lines of our own log for requests that were answered before any rule was asked.
+    pub before_rules: u64,
+    /// Lines that came more than [`TOLERANCE`] late.
     pub late: u64,
-    /// So many had a time in whole seconds, and were spread over theirs.
+    /// Lines whose time was in whole seconds, and which were spread over their second.
     pub spread: u64,
 }
 
@@ -52,12 +52,12 @@ pub struct ReadCounts {
 struct Log {
     lines: Lines,
     format: Format,
-    /// Of the same whole second, not yet spread over it.
+    /// Lines of one whole second, not yet spread over it.
     second: VecDeque<Entry>,
     ready: VecDeque<Entry>,
-    /// The latest time so far.
+    /// The latest time read so far.
     newest: Timestamp,
-    /// Whether some line had parts of a second: then a whole one is meant as it stands.
+    /// Whether a line had fractions of a second: then a whole second is exact.
     fine: bool,
     ended: bool,
 }
@@ -65,12 +65,12 @@ struct Log {
 #[derive(Debug)]
 struct PendingEntry {
     entry: Entry,
-    /// Lines of one moment stay in the order in which they were read.
+    /// Keeps lines of equal times in the order in which they were read.
     sequence: u64,
 }
 
 impl Merge {
-    /// Each log in its format.
+    /// Merges logs, each with its format.
     pub fn new(logs: impl IntoIterator<Item = (Lines, Format)>) -> Merge {
         let log = |(lines, format)| Log {
             lines,
@@ -86,11 +86,11 @@ impl Merge {
             waiting: BinaryHeap::new(),
             last: Timestamp(0),
             sequence: 0,
-            seen: ReadCounts::default(),
+            counts: ReadCounts::default(),
         }
     }
 
-    /// The next request in time; none at the end. Times never step back.
+    /// The next request in time; `None` at the end. Times never step back.
     pub fn advance(&mut self) -> io::Result<Option<Entry>> {
         loop {
             let behind = self.logs.iter_mut().filter(|log| !log.ended).min_by_key(|log| log.newest);
@@ -101,7 +101,7 @@ impl Merge {
                     self.waiting.pop()
                 }
                 (Some(log), _) => {
-                    match log.next(&mut self.seen) {
+                    match log.next(&mut self.counts) {
                         Ok(Some(entry)) => {
                             log.newest = log.newest.max(entry.at);
                             self.sequence += 1;
@@ -109,8 +109,8 @@ impl Merge {
                         }
                         Ok(None) => log.ended = true,
                         Err(error) => {
-                            let place = format!("{}:{}", log.lines.name, log.lines.number + 1);
-                            return Err(io::Error::new(error.kind(), format!("{place}: {error}")));
+                            let position = format!("{}:{}", log.lines.name, log.lines.number + 1);
+                            return Err(io::Error::new(error.kind(), format!("{position}: {error}")));
                         }
                     }
                     continue;
@@ -118,7 +118,7 @@ impl Merge {
             };
             return Ok(next.map(|PendingEntry { mut entry, .. }| {
                 if entry.at < self.last {
-                    self.seen.late += 1;
+                    self.counts.late += 1;
                     entry.at = self.last;
                 }
                 self.last = entry.at;
@@ -129,58 +129,58 @@ impl Merge {
 }
 
 impl Log {
-    /// In the order of the log; but what stands in one whole second is spread over it.
-    fn next(&mut self, seen: &mut ReadCounts) -> io::Result<Option<Entry>> {
+    /// The next line in the order of the log, where lines of one whole second are spread over it.
+    fn next(&mut self, counts: &mut ReadCounts) -> io::Result<Option<Entry>> {
         loop {
             if let Some(entry) = self.ready.pop_front() {
                 return Ok(Some(entry));
             }
-            let Some(entry) = self.read(seen)? else {
-                self.spread(seen);
+            let Some(entry) = self.read(counts)? else {
+                self.spread(counts);
                 return Ok(self.ready.pop_front());
             };
             self.fine |= entry.grain == Grain::Fine;
             let same = self.second.front().is_none_or(|first| first.at == entry.at);
             if self.fine || !same || self.second.len() >= MOST_OF_A_SECOND {
-                self.spread(seen);
+                self.spread(counts);
             }
             if self.fine { self.ready.push_back(entry) } else { self.second.push_back(entry) }
         }
     }
 
-    /// In the middles of equal parts of their second.
-    fn spread(&mut self, seen: &mut ReadCounts) {
+    /// Puts lines in the middles of equal parts of their second.
+    fn spread(&mut self, counts: &mut ReadCounts) {
         let count = self.second.len() as u64;
         for (number, mut entry) in (0u64..).zip(self.second.drain(..)) {
             entry.at = entry.at.plus(Micros((2 * number + 1) * SECOND / (2 * count)));
             self.ready.push_back(entry);
         }
-        seen.spread += count;
+        counts.spread += count;
     }
 
-    fn read(&mut self, seen: &mut ReadCounts) -> io::Result<Option<Entry>> {
+    fn read(&mut self, counts: &mut ReadCounts) -> io::Result<Option<Entry>> {
         loop {
             let Some(line) = self.lines.read()? else { return Ok(None) };
-            seen.lines += 1;
+            counts.lines += 1;
             let why = match line {
                 Line::Text(text) => match self.format.read(text) {
                     ReadResult::Entry(entry) => return Ok(Some(entry)),
-                    ReadResult::Beside => {
-                        seen.beside += 1;
+                    ReadResult::BeforeRules => {
+                        counts.before_rules += 1;
                         continue;
                     }
                     ReadResult::Unreadable(why) => why,
                 },
                 Line::TooLong => format!("longer than {} bytes", crate::replay::line_reader::LONGEST).into(),
             };
-            seen.unreadable += 1;
-            let place = || format!("{}:{}: {why}", self.lines.name, self.lines.number);
-            seen.first_unreadable.get_or_insert_with(place);
+            counts.unreadable += 1;
+            let message = || format!("{}:{}: {why}", self.lines.name, self.lines.number);
+            counts.first_unreadable.get_or_insert_with(message);
         }
     }
 }
 
-// The earliest comes first out of a heap that gives its greatest.
+// Reversed, because a heap yields its greatest entry first.
 impl Ord for PendingEntry {
     fn cmp(&self, other: &PendingEntry) -> std::cmp::Ordering {
         (other.entry.at, other.sequence).cmp(&(self.entry.at, self.sequence))
@@ -227,7 +227,7 @@ mod tests {
             found.push(format!("{whole}.{part:06}").trim_end_matches('0').to_owned());
         }
         assert_eq!(found.join(" "), expected, "{logs:?}");
-        merge.seen
+        merge.counts
     }
 
     #[test]
@@ -241,16 +241,16 @@ mod tests {
     #[test]
     fn a_log_may_be_a_minute_out_of_order_and_what_is_later_is_decided_late() {
         assert_eq!(check(&["5.5 1.5 60.5 2.5 70.5"], "1.5 2.5 5.5 60.5 70.5").late, 0);
-        let seen = check(&["1.5 100.5 101.5 2.5 170.5"], "1.5 2.5 100.5 101.5 170.5");
-        assert_eq!(seen.late, 0);
-        let seen = check(&["1.5 100.5 200.5 2.5 270.5"], "1.5 100.5 100.5 200.5 270.5");
-        assert_eq!(seen.late, 1);
+        let counts = check(&["1.5 100.5 101.5 2.5 170.5"], "1.5 2.5 100.5 101.5 170.5");
+        assert_eq!(counts.late, 0);
+        let counts = check(&["1.5 100.5 200.5 2.5 270.5"], "1.5 100.5 100.5 200.5 270.5");
+        assert_eq!(counts.late, 1);
     }
 
     #[test]
     fn whole_seconds_are_spread_evenly() {
-        let seen = check(&["7 7 8 9 9 9 9"], "7.25 7.75 8.5 9.125 9.375 9.625 9.875");
-        assert_eq!(seen.spread, 7);
+        let counts = check(&["7 7 8 9 9 9 9"], "7.25 7.75 8.5 9.125 9.375 9.625 9.875");
+        assert_eq!(counts.spread, 7);
         check(&["7 7", "7.3"], "7.25 7.3 7.75");
         // A log that writes 8.0 as 8 means it.
         assert_eq!(check(&["7.5 8 8 8.5"], "7.5 8. 8. 8.5").spread, 0);
@@ -260,8 +260,8 @@ mod tests {
     fn what_cannot_be_read_is_counted_and_the_first_is_named() {
         let mut merge = merge(&["1.5 x 2.5 y", "3.5"]);
         while merge.advance().unwrap().is_some() {}
-        let seen = &merge.seen;
-        assert_eq!((seen.lines, seen.unreadable), (5, 2));
-        assert!(seen.first_unreadable.as_ref().unwrap().starts_with("log0:2: no JSON: "), "{seen:?}");
+        let counts = &merge.counts;
+        assert_eq!((counts.lines, counts.unreadable), (5, 2));
+        assert!(counts.first_unreadable.as_ref().unwrap().starts_with("log0:2: no JSON: "), "{counts:?}");
     }
 }

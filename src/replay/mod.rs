@@ -1,7 +1,7 @@
-//! WHAT WOULD HAVE BEEN: access logs run through the rules, on their own time.
+//! Replay: runs access logs through the rules, on the logs' own time.
 //!
-//! A [`merge`] of logs gives requests in the order of time; each is put before a [`trial`] of every file, which has buckets
-//! of its own; a [`report`] says what came of it. Nothing here talks to a store or reads a clock.
+//! A [`merge`] of logs yields requests in the order of time; a [`simulation`] of each file decides about each of them,
+//! with buckets of its own; a [`report`] sums up the results. Nothing here talks to a store or reads a clock.
 
 pub mod line_reader;
 pub mod timestamps;
@@ -39,18 +39,18 @@ use report::{Comparison, OwnLog, Report};
 use simulation::Simulation;
 use timeline::Timeline;
 
-/// What to try.
+/// What to replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'q> {
     pub file: &'q Config,
-    /// Another one, beside it.
+    /// Another file, compared with the first.
     pub against: Option<&'q Config>,
-    /// What no request has, as far as the log does not say otherwise.
+    /// Attributes that no request has, unless the log says otherwise.
     pub absent: &'q [Attribute],
 }
 
-/// Runs logs through one file, or through two beside each other. `progress` hears now and then what has been read, and
-/// up to when.
+/// Runs logs through one file, or through two that are compared. `progress` is called now and then, with what has been
+/// read and the time of the last request.
 pub fn replay(
     question: Question<'_>,
     mut logs: Merge,
@@ -58,34 +58,35 @@ pub fn replay(
 ) -> io::Result<Report> {
     const NOW_AND_THEN: u64 = 4096;
     let Question { file, against, absent } = question;
-    let mut trials = vec![Simulation::new(file, None, absent)];
-    trials.extend(against.map(|against| Simulation::new(against, Some(file), absent)));
+    let mut simulations = vec![Simulation::new(file, None, absent)];
+    simulations.extend(against.map(|against| Simulation::new(against, Some(file), absent)));
     let (mut timeline, mut requests, mut span, mut ours) = (Timeline::default(), 0, None, OwnLog::None);
     while let Some(entry) = logs.advance()? {
-        let mut fates = [None; 2];
+        let mut results = [None; 2];
         let mut before = None;
-        for (fate, trial) in fates.iter_mut().zip(&mut trials) {
-            *fate = Some(trial.decide(&entry, before));
-            before = *fate;
+        for (result, simulation) in results.iter_mut().zip(&mut simulations) {
+            *result = Some(simulation.decide(&entry, before));
+            before = *result;
         }
-        timeline.add(entry.at, fates);
+        timeline.add(entry.at, results);
         ours = ours.and(&entry);
         span = Some((span.map_or(entry.at, |(first, _)| first), entry.at));
         requests += 1;
         if requests % NOW_AND_THEN == 0 {
-            progress(&logs.seen, entry.at);
+            progress(&logs.counts, entry.at);
         }
     }
-    let besides = [Comparison::Nothing, Comparison::Another];
-    let outcomes = trials.iter().zip(besides).map(|(trial, beside)| trial.outcome(beside)).collect();
-    Ok(Report { seen: logs.seen, took: Micros(0), span, requests, ours, outcomes, timeline })
+    let comparisons = [Comparison::Nothing, Comparison::Another];
+    let outcomes =
+        simulations.iter().zip(comparisons).map(|(simulation, comparison)| simulation.outcome(comparison)).collect();
+    Ok(Report { read: logs.counts, took: Micros(0), span, requests, ours, outcomes, timeline })
 }
 
 impl OwnLog {
     fn and(self, entry: &Entry) -> OwnLog {
-        match &entry.told {
-            EntrySource::Ours(logged) if logged.kind == Kind::Allowed => OwnLog::All,
-            EntrySource::Ours(_) if self == OwnLog::None => OwnLog::WithoutAllowed,
+        match &entry.source {
+            EntrySource::Own(logged) if logged.kind == Kind::Allowed => OwnLog::All,
+            EntrySource::Own(_) if self == OwnLog::None => OwnLog::WithoutAllowed,
             _ => self,
         }
     }

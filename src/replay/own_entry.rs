@@ -1,4 +1,5 @@
-//! Holds what a line of our own log tells of a request: what its clients are called, and which limits were asked.
+//! Holds what a line of our own log records about a request: pseudonyms of its attributes, and the limits that were
+//! limit.
 
 use crate::access_log_line::{Kind, Line};
 use crate::base::pseudonym::Pseudonym;
@@ -6,19 +7,19 @@ use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
 use crate::limit::rule::Mode;
 
-/// A request that the rules were asked about.
+/// A request about which the rules were limit.
 #[derive(Debug)]
 pub struct OwnEntry {
     pub kind: Kind,
     /// Whether a `deny` refused it.
     pub denied: bool,
-    /// One of those that are known; none if it was another.
+    /// One of the known methods; `None` for any other.
     pub method: Option<Box<str>>,
     pub limits: Vec<LoggedCharge>,
     pub attributes: Vec<(Attribute, Pseudonym)>,
 }
 
-/// A limit that was asked.
+/// A limit that was limit.
 #[derive(Debug)]
 pub struct LoggedCharge {
     pub policy: Box<str>,
@@ -30,7 +31,7 @@ pub struct LoggedCharge {
 }
 
 impl OwnEntry {
-    /// None of a request that was answered before any rule was asked.
+    /// `None` for a request that was answered before any rule was limit.
     pub fn new(line: &Line<'_>) -> Option<OwnEntry> {
         let reason = line.reason.as_deref();
         let by_rules = |reason: &str| {
@@ -48,12 +49,12 @@ impl OwnEntry {
                 bucket: line.bucket?,
             })
         };
-        let each = line.limits.iter().map(|asked| LoggedCharge {
-            policy: asked.policy.as_ref().into(),
-            limit: asked.rule.as_ref().into(),
-            mode: asked.mode,
-            cost: asked.cost,
-            bucket: asked.bucket,
+        let each = line.limits.iter().map(|limit| LoggedCharge {
+            policy: limit.policy.as_ref().into(),
+            limit: limit.rule.as_ref().into(),
+            mode: limit.mode,
+            cost: limit.cost,
+            bucket: limit.bucket,
         });
         let attributes = line.attributes.iter();
         Some(OwnEntry {

@@ -1,9 +1,9 @@
-//! Finds out what a name in our own log stands for, where it is the name of a text in the file.
+//! Resolves the pseudonyms in our own log, where they are pseudonyms of texts in the file.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::foreign_entry::ONLY;
+use super::foreign_entry::DEFAULT_NAME;
 use super::own_entry::OwnEntry;
 use crate::base::pseudonym::{Pseudonym, PseudonymKey};
 use crate::limit::attribute::Attribute;
@@ -12,12 +12,12 @@ use crate::limit::partial::Observed;
 use crate::limit::rule::{Action, Condition, Policy};
 use crate::limit::rule_set::RuleSet;
 
-/// The texts of a file, by their names.
+/// The texts of a file, by their pseudonyms.
 #[derive(Debug, Default)]
 pub struct Pseudonyms {
     texts: HashMap<Pseudonym, Vec<u8>>,
-    /// Which attributes the log has told of some request: who has none of them from then on, had none.
-    told: Vec<Attribute>,
+    /// Attributes that were recorded at least once. If a later line lacks one, the request did not have it.
+    recorded: Vec<Attribute>,
 }
 
 impl Pseudonyms {
@@ -63,17 +63,17 @@ impl Pseudonyms {
         self.texts.insert(key.value(&attribute.to_string(), text), text.to_vec());
     }
 
-    /// To be called with each line before it is seen.
-    pub fn hear(&mut self, logged: &OwnEntry) {
+    /// Learns which attributes the log records. To be called with each line before [`Pseudonyms::observe`].
+    pub fn learn_attributes(&mut self, logged: &OwnEntry) {
         for (attribute, _) in &logged.attributes {
-            if !self.told.contains(attribute) {
-                self.told.push(attribute.clone());
+            if !self.recorded.contains(attribute) {
+                self.recorded.push(attribute.clone());
             }
         }
     }
 
-    /// What a line tells of an attribute.
-    pub fn see<'a>(&'a self, attribute: &Attribute, logged: &'a OwnEntry) -> Observed<'a> {
+    /// What a line records about an attribute.
+    pub fn observe<'a>(&'a self, attribute: &Attribute, logged: &'a OwnEntry) -> Observed<'a> {
         if let Some((_, name)) = logged.attributes.iter().find(|(known, _)| known == attribute) {
             return match self.texts.get(name) {
                 Some(text) => Observed::Value(Cow::Borrowed(text)),
@@ -82,8 +82,8 @@ impl Pseudonyms {
         }
         match (attribute, &logged.method) {
             (Attribute::Method, Some(method)) => Observed::Value(Cow::Borrowed(method.as_bytes())),
-            (Attribute::Route | Attribute::Upstream, _) => Observed::Value(Cow::Borrowed(ONLY.as_bytes())),
-            _ if self.told.contains(attribute) => Observed::Missing,
+            (Attribute::Route | Attribute::Upstream, _) => Observed::Value(Cow::Borrowed(DEFAULT_NAME.as_bytes())),
+            _ if self.recorded.contains(attribute) => Observed::Missing,
             _ => Observed::Unknown,
         }
     }

@@ -1,4 +1,4 @@
-//! Holds what a replay found, ready to be told: every name resolved, everything in order.
+//! Reports the result of a replay, with all names resolved and everything sorted.
 
 use std::cmp::Reverse;
 
@@ -16,59 +16,59 @@ use crate::limit::attribute::Attribute;
 use crate::limit::charge::LimitId;
 use crate::limit::rule::KeyPart;
 
-/// How many buckets are named.
+/// The maximum of buckets that are listed.
 const MOST_NAMED: usize = 10;
 
-/// What came of all logs.
+/// The result of all logs.
 #[derive(Clone, Debug)]
 pub struct Report {
-    pub seen: ReadCounts,
+    pub read: ReadCounts,
     pub took: Micros,
-    /// The first and the last moment.
+    /// The times of the first and of the last request.
     pub span: Option<(Timestamp, Timestamp)>,
     pub requests: u64,
-    /// Whether lines of ours were among them, and one that had been let through.
+    /// Whether the logs include our own, with requests that were allowed.
     pub ours: OwnLog,
     /// One for each file.
     pub outcomes: Vec<Outcome>,
     pub timeline: Timeline,
 }
 
-/// What our own log held.
+/// The lines of our own log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnLog {
     #[default]
     None,
-    /// None of its requests had been allowed.
+    /// It has no allowed requests.
     WithoutAllowed,
     All,
 }
 
-/// What one file made of the requests.
+/// The result of one file.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
-    /// Of those refused: so many of which not all could be decided. Next to undecided requests, they say nothing about a share.
+    /// How many of the refused could not be decided completely. They are left out of shares, as the undecided are.
     pub refused_anyway: u64,
-    /// By what refused; the most first.
+    /// By what refused them, the most frequent first.
     pub by: Vec<Refuser>,
     pub shadows: Vec<Shadow>,
-    /// What the log cannot decide.
+    /// The questions that the log leaves open.
     pub undecidable: Vec<Undecidable>,
-    /// What was missing on some lines that would have told it.
+    /// Attributes that were missing on lines that would have recorded them.
     pub missing: Vec<Missing>,
     /// The policies whose rule was taken from the log.
     pub as_logged: Vec<AsLogged>,
-    /// Tokens come from several issuers, who may give two people one name: no log says whose it is.
+    /// Tokens come from several issuers, which may give the same name to two people: no log records the issuer.
     pub several_issuers: bool,
-    /// Of all limits together, how many buckets refused.
+    /// How many buckets refused, of all limits together.
     pub refused_keys: u64,
-    /// And so many of these refused nobody under the file before; none when there was none.
+    /// How many of these did not refuse under the file before; `None` without such a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub newly_refused_keys: Option<u64>,
-    /// The buckets that refused the most; beside another file, those that refused the most which that one does not.
+    /// The buckets that refused the most; compared with another file, those with the most refusals that are new.
     pub top: Vec<Top>,
 }
 
@@ -77,7 +77,7 @@ pub struct Refuser {
     /// `plan/free`, or in words.
     pub name: String,
     pub refused: u64,
-    /// How many buckets of it refused; none for what has no buckets.
+    /// How many of its buckets refused; `None` for a cause without buckets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,7 +113,7 @@ pub struct AsLogged {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Top {
-    /// The bucket's name; or, where a log has only names, what its client is called there.
+    /// The bucket's pseudonym or, where a log has only pseudonyms, those of its client.
     pub name: String,
     pub limit: String,
     pub asked: u64,
@@ -122,7 +122,7 @@ pub struct Top {
     pub newly: Option<u64>,
 }
 
-/// Whether a file is tried beside another one.
+/// Whether a file is compared with another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     Nothing,
@@ -130,9 +130,9 @@ pub enum Comparison {
 }
 
 impl Simulation<'_> {
-    pub fn outcome(&self, beside: Comparison) -> Outcome {
+    pub fn outcome(&self, comparison: Comparison) -> Outcome {
         let counts = &self.counts;
-        let compared = |count: u64| (beside == Comparison::Another).then_some(count);
+        let compared = |count: u64| (comparison == Comparison::Another).then_some(count);
         let refusing = || self.buckets.iter().map(|(_, bucket)| bucket).filter(|bucket| bucket.refused > 0);
         let count = |chosen: &dyn Fn(&&Bucket) -> bool| refusing().filter(chosen).count() as u64;
         let mut by: Vec<(Cause, u64)> = counts.causes.iter().map(|(cause, count)| (*cause, *count)).collect();
@@ -144,7 +144,7 @@ impl Simulation<'_> {
                 }
                 _ => None,
             };
-            let newly_refused_keys = if beside == Comparison::Another { keys(true) } else { None };
+            let newly_refused_keys = if comparison == Comparison::Another { keys(true) } else { None };
             Refuser { name: self.cause(cause), refused, keys: keys(false), newly_refused_keys }
         };
         let mut shadows: Vec<_> = counts.shadows.iter().collect();
@@ -185,7 +185,7 @@ impl Simulation<'_> {
             several_issuers: self.mixes_issuers(),
             refused_keys: count(&|_| true),
             newly_refused_keys: compared(count(&|bucket| bucket.refused_before == 0)),
-            top: self.top(beside),
+            top: self.top(comparison),
         }
     }
 
@@ -196,13 +196,13 @@ impl Simulation<'_> {
         several && rules.any(|rule| rule.keys.iter().flat_map(|key| &key.alternatives).any(claim))
     }
 
-    fn top(&self, beside: Comparison) -> Vec<Top> {
-        let rank = |bucket: &Bucket| match beside {
+    fn top(&self, comparison: Comparison) -> Vec<Top> {
+        let rank = |bucket: &Bucket| match comparison {
             Comparison::Nothing => bucket.refused,
             Comparison::Another => bucket.newly_refused,
         };
         let mut buckets: Vec<_> = self.buckets.iter().filter(|(_, bucket)| rank(bucket) > 0).collect();
-        // The id is only for an order that is always the same.
+        // The id makes the order of equal buckets deterministic.
         let order = |(id, bucket): &(&BucketId, &Bucket)| (Reverse(rank(bucket)), **id);
         if buckets.len() > MOST_NAMED {
             buckets.select_nth_unstable_by_key(MOST_NAMED - 1, order);
@@ -214,7 +214,7 @@ impl Simulation<'_> {
             limit: self.limit(bucket.limit),
             asked: bucket.asked,
             refused: bucket.refused,
-            newly: (beside == Comparison::Another).then_some(bucket.newly_refused),
+            newly: (comparison == Comparison::Another).then_some(bucket.newly_refused),
         };
         buckets.into_iter().map(top).collect()
     }
@@ -261,13 +261,13 @@ impl Simulation<'_> {
 }
 
 impl Outcome {
-    /// Of the requests of which all could be decided: how many were refused, and how many there were.
+    /// Of the requests that could be decided completely: how many were refused, and how many there were.
     pub fn decided(&self) -> (u64, u64) {
         let refused = self.refused - self.refused_anyway;
         (refused, self.allowed + refused)
     }
 
-    /// Whether more than this share of what could be decided was refused; in millionths.
+    /// Whether more than this share of the decided requests was refused; in millionths.
     pub fn refuses_above(&self, share: u64) -> bool {
         let (refused, decided) = self.decided();
         u128::from(refused) * 1_000_000 > u128::from(decided) * u128::from(share)

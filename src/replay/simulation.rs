@@ -63,9 +63,9 @@ impl<'c> Simulation<'c> {
 
     /// Decides about one request. `before` is its result under the file before.
     pub fn decide(&mut self, entry: &Entry, before: Option<SimulatedResult>) -> SimulatedResult {
-        let result = match &entry.told {
+        let result = match &entry.source {
             EntrySource::Foreign(foreign) => self.decide_foreign(foreign, entry.at, before),
-            EntrySource::Ours(own) => self.decide_own(own, entry.at, before),
+            EntrySource::Own(own) => self.decide_own(own, entry.at, before),
         };
         self.counts.count_result(result);
         result
@@ -83,11 +83,11 @@ impl<'c> Simulation<'c> {
         }
         let client = entry.client(&config.client_ip);
         let (mut missing, absent) = (Vec::new(), self.absent);
-        let mut see = |attribute| match entry.says(attribute, client) {
+        let mut see = |attribute| match entry.attribute(attribute, client) {
             Recorded::Value(value) => Observed::Value(value),
-            Recorded::Nothing if !absent.contains(attribute) => Observed::Unknown,
+            Recorded::Unknown if !absent.contains(attribute) => Observed::Unknown,
             Recorded::Missing if entry.is_as_sent() => Observed::Missing,
-            Recorded::Missing | Recorded::Nothing => {
+            Recorded::Missing | Recorded::Unknown => {
                 push_new(&mut missing, attribute);
                 Observed::Missing
             }
@@ -104,8 +104,8 @@ impl<'c> Simulation<'c> {
         let (mut missing, absent) = (Vec::new(), self.absent);
         // Taken out, so that the explanation can borrow them while counts and buckets change.
         let mut pseudonyms = std::mem::take(&mut self.pseudonyms);
-        pseudonyms.hear(entry);
-        let mut see = |attribute| match pseudonyms.see(attribute, entry) {
+        pseudonyms.learn_attributes(entry);
+        let mut see = |attribute| match pseudonyms.observe(attribute, entry) {
             Observed::Unknown if !absent.contains(attribute) => Observed::Unknown,
             Observed::Missing | Observed::Unknown => {
                 push_new(&mut missing, attribute);

@@ -1,4 +1,4 @@
-//! Draws allowed against refused over time, as an SVG that needs nothing beside it.
+//! Draws allowed and refused requests over time, as a self-contained SVG.
 
 use std::fmt::Write;
 
@@ -6,16 +6,16 @@ use chrono::DateTime;
 
 use super::timeline::{Stretch, Timeline};
 
-/// In units of the picture.
+/// In user units.
 const WIDTH: u64 = 960;
 const LEFT: u64 = 70;
 const PANEL: u64 = 200;
 const HEAD: u64 = 56;
 const FOOT: u64 = 34;
-/// How many bars at most.
+/// The maximum of bars.
 const BARS: u64 = 110;
 
-/// Light and dark as the reader's screen is.
+/// Follows the reader's light or dark colour scheme.
 const STYLE: &str = "\
 text{font:13px system-ui,sans-serif;fill:#24292f}.title{font-weight:600}.axis{stroke:#8c959f;stroke-width:1}\
 .allowed{fill:#9ecbff}.refused{fill:#cf222e}.undecided{fill:#b8bec5}.ground{fill:#fff}\
@@ -45,8 +45,8 @@ fn panel(svg: &mut String, number: usize, name: &str, stretches: &[Stretch], mos
     let ground = (number as u64 + 1) * (HEAD + PANEL);
     let top = ground - PANEL;
     let _ = writeln!(svg, "<text class=\"title\" x=\"{LEFT}\" y=\"{}\">{}</text>", top - 30, escaped(name));
-    for (place, word) in (0..).zip(["refused", "undecided", "allowed"]) {
-        let x = WIDTH - 300 + place * 100;
+    for (index, word) in (0..).zip(["refused", "undecided", "allowed"]) {
+        let x = WIDTH - 300 + index * 100;
         let _ = writeln!(
             svg,
             "<rect class=\"{word}\" x=\"{x}\" y=\"{}\" width=\"10\" height=\"10\"/>\
@@ -59,16 +59,16 @@ fn panel(svg: &mut String, number: usize, name: &str, stretches: &[Stretch], mos
     let length = stretches.first().map_or(1, |stretch| stretch.length);
     let _ = writeln!(svg, "<text x=\"{LEFT}\" y=\"{}\">{most} in {}</text>", top - 8, span(length));
     let count = (stretches.len() as u64).max(1);
-    let edge = |place: u64| LEFT * 100 + place * (WIDTH - LEFT - 20) * 100 / count;
-    for (place, stretch) in (0u64..).zip(stretches).filter(|(_, stretch)| stretch.part.requests > 0) {
+    let edge = |index: u64| LEFT * 100 + index * (WIDTH - LEFT - 20) * 100 / count;
+    for (index, stretch) in (0u64..).zip(stretches).filter(|(_, stretch)| stretch.part.requests > 0) {
         let (refused, undecided) = (stretch.part.refused_by(number), stretch.part.undecided_by(number));
         let allowed = stretch.part.requests - refused - undecided;
-        let (from, to) = (edge(place), edge(place + 1));
+        let (from, to) = (edge(index), edge(index + 1));
         let mut below = 0;
         let moment = exactly(stretch.start, length);
         let _ = write!(svg, "<g><title>{moment}: {allowed} allowed, {refused} refused, {undecided} undecided</title>");
         for (class, part) in [("refused", refused), ("undecided", undecided), ("allowed", allowed)] {
-            // In hundredths, so that no bar is rounded away; what is there at all can be seen.
+            // In hundredths, with a minimum, so that every count above 0 is visible.
             let scaled = u128::from(part) * u128::from(PANEL) * 100 / u128::from(most);
             let height = u64::try_from(scaled).unwrap_or(0).max(if part > 0 { 60 } else { 0 });
             below += height;
@@ -108,12 +108,12 @@ fn foot(svg: &mut String, stretches: &[Stretch], height: u64) {
         writeln!(svg, "<text x=\"{}\" y=\"{y}\" text-anchor=\"end\">{} UTC</text>", WIDTH - 20, exactly(end, length));
 }
 
-/// `Tue 17 Nov 09:00`, of seconds since the epoch.
+/// Formats seconds since the epoch: `Tue 17 Nov 09:00`.
 pub fn moment(seconds: u64) -> String {
     written(seconds, "%a %-d %b %H:%M")
 }
 
-/// With seconds, where stretches of this length would look alike without.
+/// With seconds, if stretches of this length would look alike without them.
 fn exactly(seconds: u64, length: u64) -> String {
     written(seconds, if length < 60 { "%a %-d %b %H:%M:%S" } else { "%a %-d %b %H:%M" })
 }
@@ -143,7 +143,7 @@ fn escaped(text: &str) -> String {
             '>' => escaped += "&gt;",
             '&' => escaped += "&amp;",
             '"' => escaped += "&quot;",
-            // No XML can hold the others, in whatever way they are written.
+            // XML cannot contain the other control characters, not even escaped.
             character if character.is_control() => escaped.push('\u{fffd}'),
             character => escaped.push(character),
         }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::base::time::Timestamp;
 
-    /// The names of the elements that are open, while all text and every value is free of markup.
+    /// Checks that elements are nested and that texts and values are escaped.
     #[track_caller]
     fn check(svg: &str) {
         let mut open: Vec<&str> = Vec::new();
@@ -183,9 +183,10 @@ mod tests {
     fn a_picture_is_well_formed_whatever_a_file_is_called() {
         let mut timeline = Timeline::default();
         for second in 0..100_000u64 {
-            let fate = [SimulatedResult::Allowed, SimulatedResult::Refused, SimulatedResult::Undecided]
+            let result = [SimulatedResult::Allowed, SimulatedResult::Refused, SimulatedResult::Undecided]
                 [usize::try_from(second % 3).unwrap()];
-            timeline.add(Timestamp((1_795_269_600 + second) * 1_000_000), [Some(fate), Some(SimulatedResult::Allowed)]);
+            timeline
+                .add(Timestamp((1_795_269_600 + second) * 1_000_000), [Some(result), Some(SimulatedResult::Allowed)]);
         }
         let names = ["</text><script>alert(\"1\")</script>&amp;\u{1b}".to_owned(), "two.yaml".to_owned()];
         for files in [&names[..1], &names[..]] {

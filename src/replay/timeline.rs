@@ -1,4 +1,4 @@
-//! Counts requests over time, however long that is: when there would be too many parts, they are made longer.
+//! Counts requests over time in a bounded number of parts: when there would be too many, the parts get longer.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::base::time::Timestamp;
 const WIDTHS: [u64; 5] = [1, 10, 60, 600, LONGEST];
 const LONGEST: u64 = 3600;
 const MOST_PARTS: usize = 20_000;
-/// In seconds: what people divide time into.
+/// In seconds: lengths that are easy to read.
 const ROUND: [u64; 17] = [1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, DAY];
 const DAY: u64 = 86_400;
 
@@ -19,11 +19,11 @@ const SECOND: u64 = 1_000_000;
 pub struct Timeline {
     /// Which of [`WIDTHS`] a part has.
     width: usize,
-    /// By their number since the epoch.
+    /// By their index since the epoch.
     parts: BTreeMap<u64, Part>,
 }
 
-/// What came in one stretch of time. Of two files, the first comes first.
+/// The counts of one stretch of time, each for two files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
     pub requests: u64,
@@ -39,7 +39,7 @@ impl Part {
         }
     }
 
-    /// By the file of this number.
+    /// By the file of this index.
     pub fn refused_by(&self, file: usize) -> u64 {
         self.refused.get(file).copied().unwrap_or_default()
     }
@@ -58,13 +58,13 @@ pub struct Stretch {
 }
 
 impl Timeline {
-    pub fn add(&mut self, at: Timestamp, fates: [Option<SimulatedResult>; 2]) {
+    pub fn add(&mut self, at: Timestamp, results: [Option<SimulatedResult>; 2]) {
         let number = at.0 / SECOND / self.seconds();
         if self.parts.len() >= MOST_PARTS && !self.parts.contains_key(&number) && self.width + 1 < WIDTHS.len() {
             self.lengthen();
-            return self.add(at, fates);
+            return self.add(at, results);
         }
-        let count = |wanted: SimulatedResult| fates.map(|fate| u64::from(fate == Some(wanted)));
+        let count = |wanted: SimulatedResult| results.map(|result| u64::from(result == Some(wanted)));
         let part = Part {
             requests: 1,
             refused: count(SimulatedResult::Refused),
@@ -86,7 +86,8 @@ impl Timeline {
         }
     }
 
-    /// The minute, or of more than six hours the hour, in which `file` refuses the most; the first, of equals.
+    /// The minute in which `file` refuses the most, the first of equal ones; if the whole takes more than six hours,
+    /// the hour.
     pub fn worst(&self, file: usize) -> Option<Stretch> {
         let (first, last) = self.span()?;
         let length = if last - first <= 6 * 3600 { 60 } else { 3600 };
@@ -100,19 +101,19 @@ impl Timeline {
         (stretch.part.refused_by(file) > 0).then_some(stretch)
     }
 
-    /// The whole time in at most so many equal stretches of a round length, none of them left out.
+    /// The whole time in at most `most` equal stretches of a round length, including empty ones.
     pub fn stretches(&self, most: u64) -> Vec<Stretch> {
         let Some((first, last)) = self.span() else { return Vec::new() };
         let enough = |length: u64| last.div_ceil(length) - first / length <= most;
         let round = ROUND.into_iter().find(|length| length.is_multiple_of(self.seconds()) && enough(*length));
-        // Of many days, so many whole ones.
+        // Beyond a day, a whole number of days.
         let days = || (1..).map(|days| days * DAY).find(|length| enough(*length)).unwrap_or(last.max(1));
         let length = round.unwrap_or_else(days);
         let empty = |number| Stretch { start: number * length, length, part: Part::default() };
         let mut stretches: Vec<Stretch> = (first / length..last.div_ceil(length)).map(empty).collect();
         for (number, part) in &self.parts {
-            let place = number * self.seconds() / length - first / length;
-            if let Some(stretch) = usize::try_from(place).ok().and_then(|place| stretches.get_mut(place)) {
+            let index = number * self.seconds() / length - first / length;
+            if let Some(stretch) = usize::try_from(index).ok().and_then(|index| stretches.get_mut(index)) {
                 stretch.part.add(part);
             }
         }
@@ -135,8 +136,8 @@ mod tests {
         for step in [1, 7, 61, 4_000] {
             let mut timeline = Timeline::default();
             for number in 0..100_000 {
-                let fate = if number % 10 == 0 { SimulatedResult::Refused } else { SimulatedResult::Allowed };
-                timeline.add(Timestamp((1_795_272_712 + number * step) * SECOND), [Some(fate), None]);
+                let result = if number % 10 == 0 { SimulatedResult::Refused } else { SimulatedResult::Allowed };
+                timeline.add(Timestamp((1_795_272_712 + number * step) * SECOND), [Some(result), None]);
             }
             let stretches = timeline.stretches(120);
             assert!((30..=120).contains(&stretches.len()), "{}", stretches.len());

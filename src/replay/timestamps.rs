@@ -1,20 +1,20 @@
-//! Reads the moments that logs write: RFC 3339, nginx's and Apache's, and numbers since the epoch.
+//! Parses the timestamps of logs: RFC 3339, nginx's and Apache's format, and numbers since the epoch.
 
 use chrono::{DateTime, NaiveDate};
 
 use crate::base::time::Timestamp;
 
-/// When, and how exactly that is known.
+/// A time, and its resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogTimestamp {
     pub at: Timestamp,
     pub grain: Grain,
 }
 
-/// How exactly a log tells the time.
+/// The resolution of a log's timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grain {
-    /// Parts of a second are there.
+    /// Fractions of a second.
     Fine,
     /// Whole seconds.
     Second,
@@ -25,7 +25,7 @@ const MONTHS: [&[u8]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
 impl LogTimestamp {
-    /// In any of the ways that are known.
+    /// Parses any of the known formats.
     pub fn parse(text: &str) -> Option<LogTimestamp> {
         let text = text.trim();
         number(text).or_else(|| nginx(text.as_bytes())).or_else(|| rfc3339(text))
@@ -88,8 +88,8 @@ pub fn nginx(text: &[u8]) -> Option<LogTimestamp> {
     Some(LogTimestamp { at: Timestamp(u64::try_from(seconds).ok()?.checked_mul(SECOND)?), grain: Grain::Second })
 }
 
-/// Seconds, milliseconds, microseconds or nanoseconds since the epoch: a moment in this century has 10, 13, 16 or 19
-/// digits. Seconds may have decimals, and so may the others.
+/// Parses seconds, milliseconds, microseconds or nanoseconds since the epoch, told apart by their digits: a time in
+/// this century has 10, 13, 16 or 19. All of them may have decimals.
 fn number(text: &str) -> Option<LogTimestamp> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
@@ -97,7 +97,7 @@ fn number(text: &str) -> Option<LogTimestamp> {
         return None;
     }
     let whole_part: u64 = whole.parse().ok()?;
-    // How many decimals make a microsecond; of nanoseconds what is beyond is cut.
+    // The factor to microseconds; nanoseconds are truncated to them.
     let (scale, cut) = match whole.len() {
         ..=11 => (1_000_000, 1),
         12..=14 => (1_000, 1),

@@ -57,7 +57,7 @@ fn log_line() {
     let map = "time=ts,ip:address=client,method=req.method,path=req.uri,jwt:sub=user.id,jwt:plan=user.plan,host=vhost";
     let map: Vec<_> = map.split(',').map(|member| FieldMapping::parse(member).unwrap()).collect();
     let formats =
-        [Format::Found, Format::Combined, Format::Ours, Format::Mapped(Arc::new(FieldMap::new(&map).unwrap()))];
+        [Format::Detect, Format::Combined, Format::Own, Format::Mapped(Arc::new(FieldMap::new(&map).unwrap()))];
     fuzz("log-line", words, |bytes| {
         formats.clone().map(|format| {
             let lines = Lines::over("log", Cursor::new(bytes.to_vec())).unwrap();
@@ -76,8 +76,8 @@ fn log_line() {
                 fates[place] = fates[place].saturating_add(1);
             }
             let counts = [trial.counts.allowed, trial.counts.refused, trial.counts.undecided];
-            let seen = &merge.seen;
-            assert!(counts.iter().sum::<u64>() + seen.unreadable + seen.beside <= seen.lines);
+            let seen = &merge.counts;
+            assert!(counts.iter().sum::<u64>() + seen.unreadable + seen.before_rules <= seen.lines);
             assert_eq!(seen.unreadable > 0, seen.first_unreadable.is_some());
             // The end of what was wanted tells one mistake from another.
             let why = seen.first_unreadable.as_ref().map(|why| why.len().min(60));

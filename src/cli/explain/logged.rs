@@ -1,4 +1,4 @@
-//! `tollgate explain --id`: what became of a request that a gateway has logged.
+//! `tollgate explain --id`: explains a request from a gateway's access log.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -22,25 +22,25 @@ use crate::limit::matcher::{Expectation, Quoted, Text};
 use crate::limit::outcome::Verdict;
 use crate::limit::rule::{Action, Mode};
 
-/// Far longer than any line that a gateway writes.
+/// In bytes: far longer than any line that a gateway writes.
 const LONGEST: u64 = 1 << 20;
-/// An id that a client sends may be in the log more than once.
+/// The maximum of lines to report: an id that a client chose may be in the log more than once.
 const MOST: usize = 20;
 
-/// A line, and where it stands.
+/// A line, and its position in a log.
 struct LoggedLine {
     file: PathBuf,
     number: u64,
     text: Vec<u8>,
 }
 
-/// Where to look for what.
+/// What to search for, and where.
 #[derive(Debug)]
 pub struct Search<'s> {
     pub id: &'s str,
     pub logs: &'s [PathBuf],
     pub file: &'s Path,
-    /// Where buckets are; none when they are not to be looked at.
+    /// Where the buckets are; `None` if they are not to be read.
     pub backend: Option<Backend>,
     pub json: bool,
 }
@@ -64,18 +64,18 @@ impl Search<'_> {
         }
         let mut page = String::new();
         for LoggedLine { file, number, text } in &found {
-            let place = format!("{}:{number}", file.display());
+            let position = format!("{}:{number}", file.display());
             let line =
-                Line::read(text).map_err(|error| format!("{place}: must be a line of an access log: {error}"))?;
+                Line::read(text).map_err(|error| format!("{position}: must be a line of an access log: {error}"))?;
             match self.json {
                 true => page += &format!("{}\n", String::from_utf8_lossy(text).trim_end()),
-                false => page += &self.tell(&line, &place, config)?,
+                false => page += &self.describe(&line, &position, config)?,
             }
         }
         Ok(page)
     }
 
-    /// Every line that could be the request's; an id has no character that JSON would escape.
+    /// Collects the lines that may be the request's. An id has no character that JSON escapes.
     fn search(&self, log: &Path, lines: &mut u64, found: &mut Vec<LoggedLine>) -> std::io::Result<()> {
         let wanted = format!("\"request_id\":\"{}\"", self.id);
         let finder = Finder::new(&wanted);
@@ -94,8 +94,8 @@ impl Search<'_> {
         }
     }
 
-    fn tell(&self, line: &Line<'_>, place: &str, config: &Config) -> Result<String, Failure> {
-        let mut page = format!("{}  request {}  {place}\n", Date(line.time), line.request_id);
+    fn describe(&self, line: &Line<'_>, position: &str, config: &Config) -> Result<String, Failure> {
+        let mut page = format!("{}  request {}  {position}\n", Date(line.time), line.request_id);
         let became = match (line.kind, &line.reason) {
             (Kind::Allowed, _) => format!("PASSED: the upstream answered {}", line.code),
             (Kind::Refused, Some(reason)) => format!("REFUSED {} {reason}", line.code),
@@ -111,7 +111,7 @@ impl Search<'_> {
         });
         match (&line.policy, &line.rule, line.cost, line.bucket) {
             (Some(policy), Some(rule), Some(cost), Some(bucket)) => {
-                let place = self.place(policy, rule, config);
+                let position = self.position(policy, rule, config);
                 let has = line.remaining.map_or_else(
                     || "level not known".to_owned(),
                     |left| match line.kind {
@@ -120,7 +120,7 @@ impl Search<'_> {
                     },
                 );
                 let needs = if line.kind == Kind::Refused { "needs" } else { "paid" };
-                let _ = writeln!(page, "by {policy}/{rule}  {place}\n  {needs} {cost}, {has}; bucket {bucket}");
+                let _ = writeln!(page, "by {policy}/{rule}  {position}\n  {needs} {cost}, {has}; bucket {bucket}");
                 if let Some(seconds) = line.retry_after {
                     let _ = writeln!(page, "  Retry-After {seconds}");
                 }
@@ -133,9 +133,9 @@ impl Search<'_> {
             }
             _ => page += "no limit was asked\n",
         }
-        for asked in &line.limits {
-            page += &told(asked, &self.place(&asked.policy, &asked.rule, config));
-            page += &self.level(&asked.policy, &asked.rule, asked.cost, &asked.bucket.to_string(), config)?;
+        for limit in &line.limits {
+            page += &limit_line(limit, &self.position(&limit.policy, &limit.rule, config));
+            page += &self.level(&limit.policy, &limit.rule, limit.cost, &limit.bucket.to_string(), config)?;
         }
         for (attribute, name) in &line.attributes {
             let text = spelt(attribute, *name, config).map_or_else(String::new, |text| format!("  {text}"));
@@ -144,8 +144,8 @@ impl Search<'_> {
         Ok(page)
     }
 
-    /// Where the rule stands in the file, as that is now.
-    fn place(&self, policy: &str, limit: &str, config: &Config) -> String {
+    /// The position of the rule in the file as it is now.
+    fn position(&self, policy: &str, limit: &str, config: &Config) -> String {
         let file = self.file.display();
         match bucket_lookup::find(config, &format!("{policy}/{limit}")) {
             Ok((_, rule)) => format!("{file}:{}", rule.place.line),
@@ -153,11 +153,11 @@ impl Search<'_> {
         }
     }
 
-    /// What the bucket holds now, when that was asked for.
+    /// The level of the bucket now, if it is to be read.
     fn level(&self, policy: &str, limit: &str, cost: Cost, name: &str, config: &Config) -> Result<String, Failure> {
         let Some(backend) = &self.backend else { return Ok(String::new()) };
         let Some(algorithm) = algorithm(policy, limit, config) else { return Ok(String::new()) };
-        // What is full is not kept, and so not found.
+        // A full bucket is not stored, and so not found.
         let Some(key) = bucket::found(backend, config, name)? else {
             return Ok(format!("  now: full, or gone ({backend})\n"));
         };
@@ -171,8 +171,8 @@ impl Search<'_> {
     }
 }
 
-fn told(asked: &Asked<'_>, place: &str) -> String {
-    let Asked { policy, rule, mode, verdict, cost, remaining, bucket } = asked;
+fn limit_line(limit: &Asked<'_>, position: &str) -> String {
+    let Asked { policy, rule, mode, verdict, cost, remaining, bucket } = limit;
     let verdict = match verdict {
         Verdict::Allow => "could pay",
         Verdict::Deny => "SHORT",
@@ -181,10 +181,10 @@ fn told(asked: &Asked<'_>, place: &str) -> String {
     };
     let shadow = if *mode == Mode::Shadow { "  shadow" } else { "" };
     let left = remaining.map_or_else(String::new, |left| format!(", {left} left"));
-    format!("limit {policy}/{rule}{shadow}  {verdict}: cost {cost}{left}; bucket {bucket}  {place}\n")
+    format!("limit {policy}/{rule}{shadow}  {verdict}: cost {cost}{left}; bucket {bucket}  {position}\n")
 }
 
-/// The limit's own numbers: whose bucket it is, and so which override holds, cannot be told.
+/// The limit's own numbers: whose bucket it is, and so which override applies, is not known.
 fn algorithm(policy: &str, limit: &str, config: &Config) -> Option<Algorithm> {
     let (_, rule) = bucket_lookup::find(config, &format!("{policy}/{limit}")).ok()?;
     let Action::Charge(limits) = &rule.action else { return None };
@@ -192,7 +192,7 @@ fn algorithm(policy: &str, limit: &str, config: &Config) -> Option<Algorithm> {
     limits.iter().find(|each| is_it(&each.name)).map(|each| each.algorithm)
 }
 
-/// Why it may be missing.
+/// Why the request may be missing in the log.
 fn hint(config: &Config) -> String {
     let rotated = "older requests may be in a log that was rotated away";
     let Some(log) = &config.access_log else { return format!("the file has no `access_log`; {rotated}") };
@@ -203,7 +203,7 @@ fn hint(config: &Config) -> String {
     }
 }
 
-/// As the file has it.
+/// The path as the file spells it.
 fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Allowed => "allowed",
@@ -212,7 +212,7 @@ fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// The value behind a name, where the file itself has it: what a rule matches is no secret of a client.
+/// The value of a pseudonym, if it is in the file: a value that a rule matches is no secret of a client.
 fn spelt(attribute: &str, name: Pseudonym, config: &Config) -> Option<String> {
     let source = config.rules.source();
     let rules = source.policies.iter().flat_map(|policy| &policy.rules);
@@ -229,7 +229,7 @@ fn spelt(attribute: &str, name: Pseudonym, config: &Config) -> Option<String> {
     })
 }
 
-/// Compressed or not, by its first bytes.
+/// Opens a log. Compression is detected by its first bytes.
 fn open(log: &Path) -> std::io::Result<Box<dyn BufRead>> {
     if log.as_os_str() == "-" {
         return Ok(Box::new(BufReader::with_capacity(1 << 16, std::io::stdin())));

@@ -1,6 +1,6 @@
-//! `tollgate explain`: what a file makes of a request, rule by rule, and what the gateway would answer.
+//! `tollgate explain`: explains rule by rule what a file does with a request, and what the gateway would answer.
 //!
-//! Nothing is sent, nothing is charged; no store is looked at unless it is asked for.
+//! Nothing is sent and nothing is charged; no store is read unless `--live` is given.
 
 mod answer;
 mod credentials;
@@ -104,7 +104,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Those that are named, or the file's own.
+/// The logs of the arguments or, without any, that of the file.
 fn logs(arguments: &Arguments, config: &Config) -> Result<Vec<PathBuf>, Failure> {
     if !arguments.logs.is_empty() {
         return Ok(arguments.logs.clone());
@@ -173,7 +173,7 @@ fn by_rules(
         rule_set::Answer::Charge(plan) => plan.charges().map(|charge| charge.key).collect(),
         _ => Vec::new(),
     };
-    // Where nothing will be charged there is nothing to look at.
+    // Without a charge there are no levels to read.
     let levels: Option<Levels> = match arguments.live && !keys.is_empty() {
         true => Some(Backend::of(config, &arguments.file.config, arguments.admin)?.read(&keys)?),
         false => None,

@@ -1,15 +1,15 @@
-//! Prints a report for people: one line for each policy and rule, its place in the file at the end.
+//! Prints a report as text: one line for each policy and rule, with its position in the file at the end.
 
 use std::fmt::Write;
 
 use super::report::{Applies, Charge, Policy, Report, Rule};
 use crate::limit::rule::Mode;
 
-/// Columns are as wide as what stands in them, up to here: what is longer pushes the rest of its own line.
+/// Columns are as wide as their contents, up to these widths; a longer text shifts the rest of its own line.
 const WIDEST_NAME: usize = 24;
 const WIDEST_LINE: usize = 108;
 
-/// How wide the columns of one page are.
+/// The widths of the columns of one page.
 #[derive(Default)]
 struct Columns {
     name: usize,
@@ -18,7 +18,7 @@ struct Columns {
     numbers: usize,
 }
 
-/// A line, and the line of the file that it is about.
+/// A line of the page, and the line number in the file.
 type Line = (String, usize);
 
 pub fn print(report: &Report) -> String {
@@ -29,7 +29,7 @@ pub fn print(report: &Report) -> String {
     let lengths = lines.iter().map(|(line, _)| length(line)).filter(|length| *length <= WIDEST_LINE);
     let places = lengths.max().unwrap_or_default() + 2;
     for (line, number) in lines {
-        // Two spaces at least, also behind what is too long for the column.
+        // At least two spaces, also after a text that is too long for its column.
         let padding = places.saturating_sub(length(&line)).max(2);
         let _ = writeln!(page, "{line}{}{}:{number}", " ".repeat(padding), report.file);
     }
@@ -67,9 +67,9 @@ fn head(page: &mut String, report: &Report) {
     };
     let _ = writeln!(page, "request  {} {} {path}", request.method, request.host);
     let _ = writeln!(page, "client   {} ({})", request.client, request.client_from);
-    for (what, told) in [("token  ", &report.token), ("key    ", &report.key)] {
-        if let Some(told) = told {
-            let _ = writeln!(page, "{what}  {told}");
+    for (label, text) in [("token  ", &report.token), ("key    ", &report.key)] {
+        if let Some(text) = text {
+            let _ = writeln!(page, "{label}  {text}");
         }
     }
 }
@@ -78,7 +78,7 @@ fn of_policy(policy: &Policy, columns: &Columns) -> Vec<Line> {
     let title = format!("policy {}", policy.name);
     let title = match policy.note.is_empty() {
         true => title,
-        // The note begins where the rules' own words do.
+        // The note is aligned with the explanations of the rules.
         false => format!("{title:<0$}  {1}", columns.name + 7, policy.note),
     };
     let rules = policy.rules.iter().flat_map(|rule| of_rule(rule, columns).into_iter().map(|line| (line, rule.line)));

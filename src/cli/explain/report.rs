@@ -1,4 +1,4 @@
-//! Holds what is to be told of a request, once for people and once for machines.
+//! The report on an explained request, printed as text or as JSON.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use crate::limit::matcher::Quoted;
 use crate::limit::partial::Observed;
 use crate::limit::rule::{Action, Condition, Mode, Otherwise};
 
-/// The whole account of one request.
+/// The report on one request.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub file: String,
@@ -26,7 +26,7 @@ pub struct Report {
     /// Empty when the request is answered before any rule is asked.
     pub policies: Vec<Policy>,
     pub answer: Answer,
-    /// Where the levels come from; none when no store was looked at.
+    /// Where the levels were read; `None` if they were not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_from: Option<String>,
 }
@@ -35,9 +35,9 @@ pub struct Report {
 pub struct Request {
     pub method: String,
     pub host: String,
-    /// As rules see it; none when it has no single reading.
+    /// As rules see it; `None` if it has no single reading.
     pub path: Option<String>,
-    /// The target as it is sent on.
+    /// The target as it is forwarded.
     pub target: String,
     pub client: String,
     pub client_from: String,
@@ -49,7 +49,7 @@ pub struct Policy {
     pub line: usize,
     pub mode: Mode,
     pub takes_part: bool,
-    /// Its own conditions, and what kept it out or came of it.
+    /// Its own conditions, and why it takes no part or what it decided.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
     pub rules: Vec<Rule>,
@@ -61,10 +61,10 @@ pub struct Rule {
     pub line: usize,
     pub mode: Mode,
     pub applies: Applies,
-    /// What kept it from applying; of one that applies, how long it will.
+    /// Why it does not apply; for a rule that applies, until when.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// `allow` or `deny`; none for a rule with limits.
+    /// `allow` or `deny`; `None` for a rule with limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -108,7 +108,7 @@ pub struct Level {
     pub left: Cost,
     /// Whether it can pay.
     pub pays: bool,
-    /// Until it can pay; 0 when it can, or never will.
+    /// How long until it can pay; 0 if it can now, or never can.
     pub wait_us: Micros,
     pub full_in_us: Micros,
 }
@@ -117,14 +117,14 @@ pub struct Level {
 #[derive(Debug, Serialize)]
 pub struct Answer {
     pub verdict: Verdict,
-    /// None: the upstream's own.
+    /// `None`: the upstream's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
-    /// The same in words, line by line.
+    /// The answer in words, line by line.
     pub words: Vec<String>,
 }
 
@@ -133,7 +133,7 @@ pub struct Answer {
 pub enum Verdict {
     Passes,
     Refused,
-    /// On what its buckets hold, which was not looked at.
+    /// It depends on the levels of its buckets, which were not read.
     Depends,
 }
 
@@ -141,7 +141,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// What every policy and every rule made of it.
+/// The policies of the file, with the outcome of each rule.
 pub fn policies(explanation: &Explanation<'_>, config: &Config, levels: Option<&Levels>) -> Vec<Policy> {
     let exempt = matches!(explanation.exemption, Exemption::By(_));
     explanation.policies.iter().map(|explained| policy(explained, exempt, config, levels)).collect()
@@ -201,7 +201,7 @@ fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, levels
 
 fn rule(explained: &ExplainedRule<'_>, config: &Config, levels: Option<&Levels>) -> Rule {
     let rule = explained.rule;
-    let mut told = Rule {
+    let mut report = Rule {
         name: rule.name.clone(),
         line: rule.place.line,
         mode: explained.mode,
@@ -217,21 +217,21 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, levels: Option<&Levels>)
     };
     match &explained.trial {
         RuleOutcome::Applies { picked, charges } => {
-            told.keys = picked.iter().map(key).collect();
-            told.why = rule.until.map_or_else(String::new, |until| format!("until {}", Date(until)));
-            told.charges = charges.iter().map(|each| charge(each, config, levels)).collect();
+            report.keys = picked.iter().map(key).collect();
+            report.why = rule.until.map_or_else(String::new, |until| format!("until {}", Date(until)));
+            report.charges = charges.iter().map(|each| charge(each, config, levels)).collect();
         }
-        RuleOutcome::Fails(failure) => (told.applies, told.why) = (Applies::No, failure.to_string()),
+        RuleOutcome::Fails(failure) => (report.applies, report.why) = (Applies::No, failure.to_string()),
         RuleOutcome::Skipped(SkipReason::After { rule }) => {
-            (told.applies, told.why) = (Applies::NotTried, format!("not tried, `{rule}` decided"));
+            (report.applies, report.why) = (Applies::NotTried, format!("not tried, `{rule}` decided"));
         }
-        RuleOutcome::Skipped(SkipReason::PolicySkipped) => told.applies = Applies::NotTried,
+        RuleOutcome::Skipped(SkipReason::PolicySkipped) => report.applies = Applies::NotTried,
         RuleOutcome::Undecidable(attributes) => {
             let names: Vec<String> = attributes.iter().map(ToString::to_string).collect();
-            (told.applies, told.why) = (Applies::Undecidable, format!("{} not known", names.join(", ")));
+            (report.applies, report.why) = (Applies::Undecidable, format!("{} not known", names.join(", ")));
         }
     }
-    told
+    report
 }
 
 fn key(picked: &PickedKey<'_>) -> Key {
@@ -261,7 +261,7 @@ fn charge(explained: &ExplainedCharge<'_>, config: &Config, levels: Option<&Leve
     }
 }
 
-/// Conditions as one text.
+/// The conditions as one text.
 pub fn all(conditions: &[Condition]) -> String {
     conditions.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }

@@ -89,11 +89,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let start = clock.now();
     let mut progress = Progress::new(&clock);
     let question = Question { file: &file, against: against.as_ref(), absent: &arguments.absent };
-    let report = replay(question, Merge::new(logs), &mut |seen, at| progress.show(seen, at));
+    let report = replay(question, Merge::new(logs), &mut |read, at| progress.show(read, at));
     progress.clear();
     let report = Report { took: clock.now().since(start), ..report? };
-    if let (0, Some(first)) = (report.requests + report.seen.beside, &report.seen.first_unreadable) {
-        return Err(format!("{first}\nno line could be read, of {}", report.seen.lines).into());
+    if let (0, Some(first)) = (report.requests + report.read.before_rules, &report.read.first_unreadable) {
+        return Err(format!("{first}\nno line could be read, of {}", report.read.lines).into());
     }
     let names = names(arguments);
     let mut text = match arguments.json {
@@ -120,8 +120,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 fn format(arguments: &Arguments) -> Result<Format, Failure> {
     match (arguments.format, &arguments.map[..]) {
-        (None, []) => Ok(Format::Found),
-        (Some(LogFormat::Tollgate), []) => Ok(Format::Ours),
+        (None, []) => Ok(Format::Detect),
+        (Some(LogFormat::Tollgate), []) => Ok(Format::Own),
         (Some(LogFormat::Combined), []) => Ok(Format::Combined),
         (Some(LogFormat::Json), []) => Err("--format json: needs --map, which says what its fields are".into()),
         (Some(LogFormat::Tollgate | LogFormat::Combined), _) => Err("--map: is for JSON lines of others".into()),
@@ -167,14 +167,14 @@ fn in_json(report: &Report, names: &[String]) -> serde_json::Value {
         }
         files.push(file);
     }
-    let seen = &report.seen;
+    let read = &report.read;
     json!({
-        "lines": seen.lines,
-        "unreadable": seen.unreadable,
-        "first_unreadable": seen.first_unreadable,
-        "before_any_rule": seen.beside,
-        "late": seen.late,
-        "spread_within_the_second": seen.spread,
+        "lines": read.lines,
+        "unreadable": read.unreadable,
+        "first_unreadable": read.first_unreadable,
+        "before_any_rule": read.before_rules,
+        "late": read.late,
+        "spread_within_the_second": read.spread,
         "requests": report.requests,
         "first": report.span.map(|(first, _)| first.0),
         "last": report.span.map(|(_, last)| last.0),

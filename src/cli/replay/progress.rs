@@ -23,13 +23,13 @@ impl<'c> Progress<'c> {
         Progress { clock, last: stderr().is_terminal().then(|| clock.now()), shown: 0 }
     }
 
-    pub fn show(&mut self, seen: &ReadCounts, at: Timestamp) {
+    pub fn show(&mut self, read: &ReadCounts, at: Timestamp) {
         let now = self.clock.now();
         if self.last.is_none_or(|last| now.since(last) < EVERY) {
             return;
         }
         self.last = Some(now);
-        let text = format!("{} lines, {}", grouped(seen.lines), moment(at.0 / 1_000_000));
+        let text = format!("{} lines, {}", grouped(read.lines), moment(at.0 / 1_000_000));
         // What a longer text left is written over.
         let _ = write!(stderr(), "\r{text:<width$}", width = self.shown);
         self.shown = text.len();

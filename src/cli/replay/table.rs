@@ -30,9 +30,9 @@ pub fn table(report: &Report, names: &[String]) -> String {
 }
 
 fn head(report: &Report) -> String {
-    let seen = &report.seen;
+    let read = &report.read;
     let (seconds, tenths) = (report.took.0 / SECOND, report.took.0 % SECOND / 100_000);
-    let mut text = format!("read {} in {seconds}.{tenths} s", counted(seen.lines, "line"));
+    let mut text = format!("read {} in {seconds}.{tenths} s", counted(read.lines, "line"));
     if let Some((first, last)) = report.span {
         let _ = write!(text, ", {} to {} UTC", moment(first.0 / SECOND), moment(last.0 / SECOND));
     }
@@ -42,26 +42,26 @@ fn head(report: &Report) -> String {
 
 /// What whoever reads the numbers has to know about them.
 pub fn warnings(report: &Report, names: &[String]) -> Vec<String> {
-    let seen = &report.seen;
+    let read = &report.read;
     let mut warnings = Vec::new();
     let of = |lines: u64| format!("{} ({})", counted(lines, "request"), percent(lines, report.requests));
-    if let Some(first) = &seen.first_unreadable {
-        warnings.push(format!("{} unreadable, the first {first}", counted(seen.unreadable, "line")));
+    if let Some(first) = &read.first_unreadable {
+        warnings.push(format!("{} unreadable, the first {first}", counted(read.unreadable, "line")));
     }
-    if seen.beside > 0 {
-        let lines = counted(seen.beside, "line");
+    if read.before_rules > 0 {
+        let lines = counted(read.before_rules, "line");
         warnings.push(format!("{lines} passed over: answered before any rule was asked"));
     }
     if report.ours == OwnLog::WithoutAllowed {
         let when = "requests that were allowed are not in this log (access_log.when), so the others find full buckets";
         warnings.push(when.to_owned());
     }
-    if seen.spread > 0 {
+    if read.spread > 0 {
         warnings.push("times in whole seconds are spread evenly within the second".to_owned());
     }
-    if seen.late > 0 {
+    if read.late > 0 {
         let tolerance = TOLERANCE.ceil_seconds();
-        let lines = counted(seen.late, "line");
+        let lines = counted(read.late, "line");
         warnings.push(format!("{lines} more than {tolerance} s behind their time, and decided when they came"));
     }
     for (outcome, name) in report.outcomes.iter().zip(names) {

@@ -1,9 +1,9 @@
-//! Lists the algorithms: what each remembers of a bucket, and how one charge changes it.
+//! Lists the algorithms: the state that each keeps of a bucket, and how one charge changes it.
 //!
-//! The state of every algorithm is the same plain value, a short list of integers, and its step is a pure function of
-//! that, the cost and the time. So a store knows none of them, and none of them knows a store.
+//! The state of every algorithm has the same type, a short list of integers, and its step is a pure function of the
+//! state, the cost and the time. So stores and algorithms do not depend on each other.
 //!
-//! A store that runs scripts holds each of them as a Lua twin, which stands beside its file.
+//! A store that runs scripts has each of them as a Lua twin, which is next to its file.
 //!
 //! To add one: its file, its twin, and an arm in each `match` here.
 
@@ -17,9 +17,10 @@ use crate::base::time::Timestamp;
 pub use step::{ChargeResult, Entry, Level, Quota, State, Step};
 use token_bucket::TokenBucket;
 
-/// The Lua twins, each a chunk that returns a table of functions: `new` makes a limit of its three numbers; `open` makes a
-/// bucket of a stored value, or says that it is none; `full` and `empty` make one of nothing; `most` says how many times it
-/// can pay a cost, and `charge` takes it; `close` gives the value to store and the moment at which the bucket is full.
+/// The Lua twins, each a chunk that returns a table of functions: `new` makes a limit from its three numbers; `open`
+/// makes a bucket from a stored value, or reports that the value is invalid; `full` and `empty` make one without a
+/// value; `most` returns how many times it can pay a cost, and `charge` charges it; `close` returns the value to store
+/// and the time at which the bucket is full.
 pub const TWINS: [&str; 1] = [include_str!("token_bucket.lua")];
 
 /// The algorithms, each with the numbers of one limit.
@@ -38,7 +39,7 @@ impl fmt::Display for Algorithm {
 }
 
 impl Algorithm {
-    /// Takes `cost` from the bucket remembered as `state` (none: as good as new), at `now`.
+    /// Charges `cost` to the bucket with this state, at `now`; `None` is a full bucket.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.step(state, cost, now),
@@ -58,8 +59,8 @@ impl Algorithm {
         }
     }
 
-    /// One of so many equal shares of the limit, and what `cost` is there. Not the limit is divided but the cost is
-    /// multiplied, so nothing is rounded; a share holds at least one such cost.
+    /// One of `of` equal shares of the limit, and the cost in that share. The cost is multiplied in place of dividing
+    /// the limit, so nothing is rounded; a share holds at least one such cost.
     pub fn share(&self, cost: Cost, of: u64) -> (Algorithm, Cost) {
         match self {
             Algorithm::TokenBucket(bucket) => {
@@ -69,14 +70,14 @@ impl Algorithm {
         }
     }
 
-    /// The place of its twin in [`TWINS`], and the numbers that the twin takes.
+    /// The index of its twin in [`TWINS`], and the numbers that the twin takes.
     pub fn twin(&self) -> (usize, [u64; 3]) {
         match self {
             Algorithm::TokenBucket(bucket) => (0, bucket.numbers()),
         }
     }
 
-    /// The name in gateway.yaml, in bucket keys and, with `_exceeded` behind it, as a refusal's reason.
+    /// The name in gateway.yaml, in bucket keys and, followed by `_exceeded`, as the reason of a refusal.
     pub fn name(&self) -> &'static str {
         match self {
             Algorithm::TokenBucket(_) => token_bucket::NAME,

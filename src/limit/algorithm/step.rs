@@ -5,11 +5,11 @@ use smallvec::SmallVec;
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 
-/// A bucket's memory. What the integers mean is the algorithm's business alone; they name their own unit, so that a
-/// gateway with other numbers in its file reads them as they were meant.
+/// The stored state of a bucket. Only its algorithm knows what the integers mean; they include their own unit, so that
+/// a gateway with other numbers in its file reads them correctly.
 pub type State = SmallVec<[u64; 3]>;
 
-/// A limit as clients are told it: `limit` units in `window`, RateLimit-Policy's `q` and `w`.
+/// A limit as clients see it: `limit` units in `window`, RateLimit-Policy's `q` and `w`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     pub limit: u64,
@@ -20,31 +20,31 @@ pub struct Quota {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
     pub remaining: Cost,
-    /// How long until the bucket is as good as new, if nobody takes from it.
+    /// How long until the bucket is full, if nothing is charged to it.
     pub reset_after: Micros,
 }
 
-/// What is to be remembered of a bucket, and until when it matters.
+/// The state to store of a bucket, and how long it matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub state: State,
-    /// From this moment on the bucket is as good as new, and so need not be kept.
+    /// From this time on the bucket is full, and need not be stored.
     pub full_at: Timestamp,
 }
 
-/// One transition, both ways: a plan charges all of its buckets or none, so a bucket that could pay must also say
-/// where it stands when another one cannot.
+/// One transition, with both results: a plan charges all of its buckets or none, so the level of a bucket that could
+/// pay is also needed when another one cannot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The bucket as it is found.
+    /// The bucket before the charge.
     pub untouched: Level,
     pub charge: ChargeResult,
 }
 
-/// What happens to a bucket that is asked for a cost.
+/// The result of charging a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChargeResult {
-    /// It can pay, and this is what it holds then.
+    /// It can pay; this is its level then.
     Fits { level: Level, entry: Entry },
     /// It cannot pay before this much time has passed.
     Short { wait: Micros },

@@ -4,7 +4,7 @@
 //! units make a thousandth of a token. Every amount is a whole number of units, so nothing drifts, and over every
 //! window of length T at most `burst + rate·T` is granted.
 //!
-//! What is remembered is what is *spent*, in which unit, and since when. A bucket full again is not remembered at all.
+//! The state is what is *spent*, in which unit, and since when. A full bucket has no state.
 //! Settings may change under a bucket: what is spent stays spent, the time since its last charge counts at the new
 //! rate, and what it holds is the new burst less that.
 //!
@@ -23,8 +23,8 @@ pub const NAME: &str = "token_bucket";
 /// The largest integer below which a double holds every integer.
 const EXACT: u64 = (1 << 53) - 1;
 
-/// How far ahead a state's moment may lie: a store's clock was set back. Beyond it the moment is none: a clock that was
-/// a day ahead, or a tampered bucket, must not lock a client out for that long.
+/// How far in the future a state's time may be: a store's clock was set back. A time beyond that is invalid: a clock
+/// that was a day ahead, or a tampered bucket, must not lock a client out for that long.
 const AHEAD: Micros = Micros(3_600_000_000);
 
 /// The numbers of one token bucket.
@@ -44,7 +44,7 @@ pub struct Rate {
     pub period: Micros,
 }
 
-/// Why numbers make no token bucket.
+/// Why numbers are invalid for a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidNumbers {
     /// The rate, the period or the burst is zero.
@@ -77,8 +77,8 @@ impl TokenBucket {
         Quota { limit: self.burst.whole(), window: self.time_to_refill(self.capacity()) }
     }
 
-    /// Refills at the same rate, and asks so many times the cost. What cannot be kept exactly is cut: it is a cost that
-    /// fills a bucket for a lifetime.
+    /// Refills at the same rate, and multiplies the cost. A cost that cannot be kept exactly is cut: it would take a
+    /// lifetime to refill.
     pub fn share(&self, cost: Cost, of: u64) -> (TokenBucket, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT / self.unit));
         (TokenBucket { burst: self.burst.max(cost), ..*self }, cost)
@@ -89,10 +89,10 @@ impl TokenBucket {
         [self.capacity(), self.unit, self.refill]
     }
 
-    /// `state` is what [`Entry::state`] was; anything else counts as a bucket with nothing left, never as a full one.
+    /// `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (spent, since) = self.read(state, now);
-        // The last charge lies ahead when the clock has stepped back; until then nothing comes back.
+        // The last charge is in the future if the clock has stepped back; until then nothing is refilled.
         let ahead = since.since(now);
         let untouched = self.level(spent, ahead);
         if cost > self.burst {
@@ -115,8 +115,8 @@ impl TokenBucket {
         Step { untouched, charge }
     }
 
-    /// What is still spent, in our units, and the moment it is true of. Time does not run backwards: before the moment
-    /// of the last charge nothing comes back, and that moment stays.
+    /// What is still spent, in this bucket's units, and the time at which it is. Time does not run backwards: before
+    /// the time of the last charge nothing is refilled, and that time stays.
     fn read(&self, state: Option<&[u64]>, now: Timestamp) -> (u64, Timestamp) {
         let (spent, since) = match state {
             None => return (0, now),

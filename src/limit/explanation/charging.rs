@@ -1,4 +1,4 @@
-//! Prices a rule that applies: which buckets it charges, and how much.
+//! Determines which buckets a rule that applies charges, and how much.
 
 use super::parts::{ExplainedCharge, PickedKey};
 use crate::limit::attribute::Attribute;
@@ -9,7 +9,7 @@ use crate::limit::partial::{Knowledge, Observed};
 use crate::limit::rule::{Action, Limit, Mode, Price, Rule};
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
 
-/// The way through the rules of a file, for one request.
+/// The walk through the rules of a file, for one request.
 pub struct Walk<'a, 'w> {
     pub rules: &'a RuleSet,
     pub see: &'w mut dyn FnMut(&'a Attribute) -> Observed<'a>,
@@ -21,7 +21,8 @@ pub struct Walk<'a, 'w> {
 }
 
 impl<'a> Walk<'a, '_> {
-    /// Charges the limits of one rule, the first of which is `first`; or says what the price hangs on that is not known.
+    /// Charges the limits of one rule, the first of which is `first`. The error is the attribute on which the price
+    /// depends and which is not known.
     pub fn charges(
         &mut self,
         limits: &'a [Limit],
@@ -71,7 +72,7 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// The place of an override among the limit's variants; 0 when none is for this value.
+    /// The index of an override among the limit's variants; 0 if none is for this value.
     fn variant(&self, limit: &Limit, picked: &[PickedKey<'_>]) -> u32 {
         let [only] = picked else { return 0 };
         let is = |value: &str| match &only.value {
@@ -85,7 +86,7 @@ impl<'a> Walk<'a, '_> {
         found.map_or(0, |(variant, _)| variant)
     }
 
-    /// A name stands for its value: then the bucket is not the gateway's, and still tells clients apart.
+    /// A pseudonym is used in place of its value: such a bucket is not the gateway's, but still distinguishes clients.
     fn describe(&self, picked: &[PickedKey<'_>]) -> Descriptor {
         let mut descriptor = Descriptor::default();
         for PickedKey { alternative, part, value, .. } in picked {
@@ -103,20 +104,20 @@ impl<'a> Walk<'a, '_> {
 }
 
 impl RuleSet {
-    /// What one rule was compiled to: each of its limits and, where it has one, its candidate.
+    /// The limits to which one rule was compiled: its own and, where they have one, their candidates.
     pub fn compiled(&self, rule: &Rule) -> &[CompiledLimit] {
         let place = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let first = place(self.before(rule));
         self.limits().get(first..first.saturating_add(place(rule.limit_count()))).unwrap_or_default()
     }
 
-    /// How many limits stand before those of a rule of this set.
+    /// The number of limits before those of a rule of this set.
     fn before(&self, rule: &Rule) -> u32 {
         let rules = self.source().policies.iter().flat_map(|policy| &policy.rules);
         rules.take_while(|one| !std::ptr::eq(*one, rule)).map(Rule::limit_count).sum()
     }
 
-    /// The buckets of one rule for whom its keys would pick so, each with what a request would cost that names no cost.
+    /// The buckets of one rule for these picked values, each with the cost of a request that names none.
     pub fn buckets_of<'a>(
         &'a self,
         rule: &'a Rule,
@@ -127,7 +128,7 @@ impl RuleSet {
         let mut walk = Walk { rules: self, see: &mut see, known, plan: Plan::default(), next: LimitId(0) };
         match &rule.action {
             Action::Allow | Action::Deny => Vec::new(),
-            // A price that hangs on the request is its default, since the request names none.
+            // A price that depends on the request is its default, since the request names none.
             Action::Charge(limits) => walk.charges(limits, LimitId(self.before(rule)), picked).unwrap_or_default(),
         }
     }

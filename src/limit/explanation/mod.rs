@@ -1,10 +1,10 @@
-//! Says why a request has to pay what it pays: what every policy and every rule made of it.
+//! Explains why a request has to pay what it pays, with the outcome of every policy and every rule.
 //!
-//! It walks the rules as they are written, one after the other, beside [`RuleSet::plan`], which need not look at all of
-//! them; a property test holds that both give the same answer. It costs more, and takes what is known of a request rather
-//! than a request.
+//! It walks the rules as they are written, one after the other, unlike [`RuleSet::plan`], which need not check all of
+//! them; a property test holds that both give the same answer. It costs more, and takes what is known of a request
+//! rather than a request.
 //!
-//! Where something is not known, what hangs on it is [`RuleOutcome::Undecidable`], and the answer is made of the rest: see
+//! A rule that depends on something unknown is [`RuleOutcome::Undecidable`], and the answer is made of the rest: see
 //! [`Explanation::undecided`].
 
 mod charging;
@@ -26,7 +26,7 @@ pub use parts::{
 pub use words::Date;
 
 impl RuleSet {
-    /// `see` says what is known of an attribute's value; it may be asked for the same one again.
+    /// `see` returns what is known of an attribute's value; it may be called for the same one again.
     pub fn explain<'a>(
         &'a self,
         see: &mut dyn FnMut(&'a Attribute) -> Observed<'a>,
@@ -107,7 +107,7 @@ impl<'a> Walk<'a, '_> {
         if unknown.is_empty() { Exemption::None } else { Exemption::Undecidable(unknown) }
     }
 
-    /// All of them must hold. The first that fails decides, whatever is not known of the others.
+    /// All of them must hold. The first that fails decides, even if others are not known.
     fn conditions(&mut self, conditions: &'a [Condition]) -> Held<'a> {
         let mut unknown = Vec::new();
         for condition in conditions {
@@ -155,7 +155,7 @@ impl<'a> Walk<'a, '_> {
         for (alternative, part) in (0u8..).zip(&key.alternatives) {
             let value = match ((self.see)(&part.attribute), part.fold) {
                 (Observed::Missing, _) => continue,
-                // What a folded value is called cannot be told from what it was called before.
+                // The pseudonym of a folded value does not follow from that of the value.
                 (Observed::Unknown, _) | (Observed::Named(_), Fold::Lower) => return Pick::Unknown(&part.attribute),
                 (Observed::Value(value), Fold::Lower) => Observed::Value(value.to_ascii_lowercase().into()),
                 (seen, Fold::Exact) => seen,

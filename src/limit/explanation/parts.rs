@@ -7,17 +7,17 @@ use crate::limit::partial::Observed;
 use crate::limit::rule::{Condition, KeyPart, LimitKey, Mode, Otherwise, Policy, Rule};
 use crate::limit::rule_set::Answer;
 
-/// What the rules make of a request, and why.
+/// The outcome of the rules for a request, and why.
 #[derive(Clone, Debug)]
 pub struct Explanation<'a> {
-    /// Each of the file, in its order.
+    /// All policies of the file, in its order.
     pub policies: Vec<ExplainedPolicy<'a>>,
     pub exemption: Exemption<'a>,
-    /// What [`RuleSet::plan`] gives.
+    /// The answer that `RuleSet::plan` gives.
     pub answer: Answer,
 }
 
-/// A policy, and what came of its rules.
+/// A policy, with the outcomes of its rules.
 #[derive(Clone, Debug)]
 pub struct ExplainedPolicy<'a> {
     pub policy: &'a Policy,
@@ -28,7 +28,7 @@ pub struct ExplainedPolicy<'a> {
 /// Whether a policy takes part.
 #[derive(Clone, Debug)]
 pub enum PolicyOutcome<'a> {
-    /// Its own conditions hold, and this is what it came to.
+    /// Its own conditions hold; this is how it ends.
     Takes(PolicyEnd<'a>),
     Fails(Failure<'a>),
     Undecidable(Vec<&'a Attribute>),
@@ -51,7 +51,7 @@ pub enum PolicyEnd<'a> {
     Undecided { at: &'a str },
 }
 
-/// A rule, and what came of it.
+/// A rule, with its outcome.
 #[derive(Clone, Debug)]
 pub struct ExplainedRule<'a> {
     pub rule: &'a Rule,
@@ -64,7 +64,7 @@ pub struct ExplainedRule<'a> {
 #[derive(Clone, Debug)]
 pub enum RuleOutcome<'a> {
     Applies {
-        /// What the limit keys picked, in the order of the bucket's identity.
+        /// The values that the limit keys picked, in the order of the bucket's identity.
         picked: Vec<PickedKey<'a>>,
         /// Empty for an `action`.
         charges: Vec<ExplainedCharge<'a>>,
@@ -74,7 +74,7 @@ pub enum RuleOutcome<'a> {
     Undecidable(Vec<&'a Attribute>),
 }
 
-/// Why a rule was not looked at.
+/// Why a rule was not checked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SkipReason<'a> {
     /// A rule before it in its policy decided, or cannot be decided.
@@ -83,7 +83,7 @@ pub enum SkipReason<'a> {
     PolicySkipped,
 }
 
-/// What kept a policy or a rule from applying: the first that did.
+/// The first reason why a policy or a rule does not apply.
 #[derive(Clone, Debug)]
 pub enum Failure<'a> {
     Condition {
@@ -102,14 +102,14 @@ pub enum Failure<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PickedKey<'a> {
     pub key: &'a LimitKey,
-    /// The place among the key's alternatives of the one that had a value.
+    /// The index of the alternative that had a value.
     pub alternative: u8,
     pub part: &'a KeyPart,
-    /// Folded as the key says; a value or a name.
+    /// Folded as the key says; a value or a pseudonym.
     pub value: Observed<'a>,
 }
 
-/// What one limit is asked to pay.
+/// The charge of one limit.
 #[derive(Clone, Debug)]
 pub struct ExplainedCharge<'a> {
     /// The rule's name; of several limits in one rule, `rule.limit`.
@@ -129,8 +129,8 @@ pub enum Exemption<'a> {
 }
 
 impl<'a> Explanation<'a> {
-    /// What hangs on something that is not known: a policy or, in it, a rule, with the attributes. Empty when the answer is
-    /// the gateway's. A request that is denied is so whatever else is not known; one that is exempt might yet be denied.
+    /// The policies and rules that cannot be decided, with the attributes that are not known. Empty if the answer is
+    /// the gateway's. A denied request is denied whatever else is not known; an exempt one might still be denied.
     pub fn undecided(&self) -> Vec<Undecided<'_, 'a>> {
         if matches!(self.answer, Answer::Denied) {
             return Vec::new();
@@ -153,7 +153,7 @@ impl<'a> Explanation<'a> {
         undecided
     }
 
-    /// The policies none of whose rules applied, and which let such requests pass.
+    /// The policies that let the request pass because none of their rules applied.
     pub fn unmatched(&self) -> impl Iterator<Item = &'a Policy> {
         let unmatched = |explained: &&ExplainedPolicy<'a>| {
             matches!(explained.part, PolicyOutcome::Takes(PolicyEnd::Otherwise(Otherwise::Allow)))
@@ -163,12 +163,12 @@ impl<'a> Explanation<'a> {
     }
 }
 
-/// What cannot be decided, and for want of what.
+/// What cannot be decided, and the attributes that are not known.
 #[derive(Clone, Copy, Debug)]
 pub struct Undecided<'e, 'a> {
-    /// None: whether the request is exempt.
+    /// `None`: whether the request is exempt.
     pub policy: Option<&'a Policy>,
-    /// None: whether the policy takes part.
+    /// `None`: whether the policy takes part.
     pub rule: Option<&'e ExplainedRule<'a>>,
     pub attributes: &'e [&'a Attribute],
 }

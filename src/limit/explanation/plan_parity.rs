@@ -1,4 +1,4 @@
-//! Holds the walk that explains to the walk that decides, on random rules and requests.
+//! Checks that the explanation gives the answer of the plan, on random rules and requests.
 
 use std::collections::HashMap;
 
@@ -145,7 +145,7 @@ fn rule_set() -> impl Strategy<Value = RuleSet> {
     })
 }
 
-/// All that a request has.
+/// Everything that a request has.
 #[derive(Clone, Debug)]
 struct Sent {
     head: Parts,
@@ -184,7 +184,7 @@ fn sent() -> impl Strategy<Value = Sent> {
     })
 }
 
-/// Explains a request of which so much is seen.
+/// Explains a request of which `see` decides what is known.
 fn explain<'a>(
     rules: &'a RuleSet,
     sent: &'a Sent,
@@ -200,7 +200,7 @@ fn explain<'a>(
     )
 }
 
-/// What became of every rule, without what it was told by.
+/// The outcome of every rule, without its reasons.
 fn trials(explanation: &Explanation<'_>) -> Vec<Vec<&'static str>> {
     let word = |trial: &RuleOutcome<'_>| match trial {
         RuleOutcome::Applies { .. } => "applies",
@@ -211,7 +211,7 @@ fn trials(explanation: &Explanation<'_>) -> Vec<Vec<&'static str>> {
     explanation.policies.iter().map(|policy| policy.rules.iter().map(|rule| word(&rule.trial)).collect()).collect()
 }
 
-/// The costs and limits that are asked, and not the buckets.
+/// The costs and limits, without the buckets.
 fn asked(answer: &Answer) -> String {
     let charges = |plan: &crate::limit::charge::Plan| {
         plan.charges().map(|charge| format!("{:?}", (charge.limit, charge.cost, charge.variant))).collect::<Vec<_>>()

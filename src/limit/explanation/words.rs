@@ -1,4 +1,4 @@
-//! Says in words what kept a rule from applying.
+//! Words why a rule does not apply.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ impl fmt::Display for Failure<'_> {
     }
 }
 
-/// A moment as a date and time in UTC, to the second.
+/// A timestamp as date and time in UTC, to the second.
 #[derive(Clone, Copy, Debug)]
 pub struct Date(pub Timestamp);
 

@@ -212,10 +212,10 @@ fn a_replay_decides_every_request_as_it_was_decided() {
             at = at.plus(Micros(if fastrand::bool() { 0 } else { fastrand::u64(..60_000) }));
             let sent = sent(at);
             let (fate, line) = live.answer(&sent);
-            check(&mut named, &Format::Found, &line, fate);
+            check(&mut named, &Format::Detect, &line, fate);
             let without =
                 line.split(",\"attributes\"").next().unwrap().trim_end().trim_end_matches('}').to_owned() + "}";
-            check(&mut unnamed, &Format::Ours, &without, fate);
+            check(&mut unnamed, &Format::Own, &without, fate);
             check(&mut foreign, &mapped, &application(&sent), fate);
             refused += u64::from(fate == SimulatedResult::Refused);
         }
@@ -285,10 +285,10 @@ policies:
     eventually("every line is there", || std::fs::read_to_string(&file).unwrap_or_default().lines().count() == whole);
     let config = Config::load(&gateway.file("gateway.yaml")).unwrap_or_else(|problems| panic!("{problems}"));
     let mut trial = Simulation::new(&config, None, &[]);
-    let mut merge = Merge::new([(Lines::open(file.to_str().unwrap()).unwrap(), Format::Found)]);
+    let mut merge = Merge::new([(Lines::open(file.to_str().unwrap()).unwrap(), Format::Detect)]);
     while let Some(entry) = merge.advance().unwrap() {
         let fate = trial.decide(&entry, None);
-        let EntrySource::Ours(logged) = &entry.told else { panic!("{entry:?}") };
+        let EntrySource::Own(logged) = &entry.source else { panic!("{entry:?}") };
         assert_eq!(fate == SimulatedResult::Refused, logged.kind == Kind::Refused, "{entry:?}");
         assert_ne!(fate, SimulatedResult::Undecided, "{entry:?}");
     }
