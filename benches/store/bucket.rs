@@ -23,7 +23,7 @@ pub const NARROW: Limit = Limit { per_second: 10, burst: 10 };
 pub enum Answer {
     Granted,
     Refused,
-    /// There is none: an error, or somebody else was always faster.
+    /// No answer: an error, or another client was always faster.
     Failed,
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of a request whose credentials are not valid: an unknown API key, or a token that does not verify.
+//! The treatment of a request with invalid credentials: an unknown API key, or a token that does not verify.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnInvalid {

@@ -186,7 +186,7 @@ mod tests {
         Source::Client(text.parse().unwrap())
     }
 
-    /// Holds that a header is read as `source`: alone, with a request behind it, and at no byte earlier.
+    /// Holds that a header is read as `source`: alone, with a request after it, and at no byte earlier.
     #[track_caller]
     fn check(header: &[u8], source: Source) {
         let whole = Ok(Progress::Whole { length: header.len(), source });
@@ -258,7 +258,7 @@ mod tests {
         ] {
             refuse(line.as_bytes());
         }
-        // 107 bytes are a line, 108 are none, and it is told before they have all come.
+        // 107 bytes are a valid line and 108 are not, which is detected before all of them have arrived.
         check(format!("PROXY UNKNOWN {}\r\n", "x".repeat(91)).as_bytes(), Source::Peer);
         refuse(format!("PROXY UNKNOWN {}\r\n", "x".repeat(92)).as_bytes());
         refuse(format!("PROXY UNKNOWN {}", "x".repeat(92)).as_bytes());
@@ -329,8 +329,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, who reads what it is told to, and no more, comes to an end of one kind, never takes a byte
-        /// from behind the header, and finds what somebody finds who has all bytes at once.
+        /// For any input, a reader that reads only the missing bytes reaches a result, never takes a byte
+        /// from after the header, and gets the same result as a reader of all bytes at once.
         #[test]
         fn reading_ends_and_takes_nothing_that_follows(bytes in almost()) {
             let mut read = 0;

@@ -83,8 +83,12 @@ fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>)
     }
 }
 
-/// A bucket that was found by its name, with the limit that it is said to be of. Which of its clients' overrides holds cannot
-/// be told.
+/// A bucket that was found by its name, with the limit from the command line. Which override applies to its client is
+/// unknown.
+///
+/// # Errors
+///
+/// When the rule does not exist, charges no bucket, or has several limits of which none is named.
 pub fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<BucketSelection, Failure> {
     let Some(name) = name else { return Ok(BucketSelection { key, limit: None, of: None }) };
     let (policy, rule) = find(config, name)?;

@@ -1,6 +1,6 @@
 //! Writes diagnostics on a thread of its own, so that no request waits for standard error.
 //!
-//! When standard error is a full pipe or disk, lines are dropped and counted; once writing succeeds again, one line says how
+//! If standard error is a full pipe or disk, lines are dropped and counted; once writing succeeds again, one line says how
 //! many were dropped.
 
 use std::io::{self, Write};
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, channel};
 
-    /// Takes a line only when it is told to.
+    /// Accepts a line only when the test allows it.
     struct Slow(Receiver<()>);
 
     impl Write for Slow {

@@ -1,4 +1,4 @@
-//! What a store may ask of a request: whether its client is still there, and the span to link to.
+//! The view of a request that a store has: whether its client is still there, and the span to link to.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What a store answers to a plan.
+//! A store's answer to a plan.
 
 use crate::base::time::Timestamp;
 use crate::limit::charge::Settlement;

@@ -1,11 +1,11 @@
-//! Shows that each target would notice a mistake: its reader makes one on purpose, and the target has to fail.
+//! Shows that each target would find a bug: its parser has one on purpose, and the target has to fail.
 
 use super::mutation::finds;
 use super::{protocols, semantics};
 
 #[track_caller]
 fn check(target: fn()) {
-    assert!(finds(target), "the mistake was not found");
+    assert!(finds(target), "the bug was not found");
 }
 
 #[test]

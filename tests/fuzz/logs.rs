@@ -1,4 +1,4 @@
-//! What must hold of the readers of access logs, whatever stands in a log.
+//! Properties of the parsers of access logs, on any input.
 
 use std::io::Cursor;
 use std::path::Path;

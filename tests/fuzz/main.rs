@@ -1,6 +1,6 @@
-//! Mutated inputs for everything that reads what others wrote: each target holds properties, not only that nothing panics.
+//! Mutated inputs for every parser of untrusted data: each target checks properties, not only that nothing panics.
 //!
-//! `scripts/fuzz` runs them for as long as one likes; without it each has a second.
+//! `scripts/fuzz` runs them for a chosen time; otherwise each runs for a second.
 
 #![cfg(feature = "test-hooks")]
 #![allow(

@@ -1,6 +1,6 @@
 //! Makes inputs of a corpus: changed in a few places each, and kept for more changes when they led somewhere new.
 //!
-//! What is new is told by what the target answered, so no instrumented build and no nightly toolchain is needed.
+//! An input is new if the target's answer is: this needs no instrumented build and no nightly toolchain.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -34,8 +34,8 @@ pub fn finds(target: fn()) -> bool {
     found
 }
 
-/// Plays a target on its corpus, and then on what becomes of it until the time is over. What `check` returns is its
-/// answer, as coarse as one wants answers to be told apart.
+/// Plays a target on its corpus, and then on what becomes of it until the time is over. `check` returns its
+/// answer, as coarse as answers should be distinguished.
 #[allow(clippy::print_stdout, clippy::disallowed_methods, reason = "says how much was tried, in real time")]
 pub fn fuzz<A: Hash>(target: &str, words: &[&[u8]], check: impl Fn(&[u8]) -> A) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());

@@ -1,4 +1,4 @@
-//! What must hold of readers of our own logs, whatever somebody has made of them.
+//! Properties of the parser of this gateway's access log, on modified logs.
 
 use super::mutation::fuzz;
 use tollgate::access_log_line::{Kind, Line};

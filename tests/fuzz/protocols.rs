@@ -1,4 +1,4 @@
-//! What must hold of readers of the wire, whatever they read: heads, chunks, addresses, paths.
+//! Properties of the protocol parsers, on any input: heads, chunks, addresses, paths.
 
 use super::mutation::{fuzz, is_bug_planted};
 use http::{HeaderMap, HeaderValue};
@@ -72,7 +72,7 @@ pub fn head() {
             let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
             assert!(lines[..lines.len() - 1].iter().all(|line| line.ends_with(b"\r")), "a bare line feed");
             assert!(!text.contains(&0) && text.iter().filter(|byte| **byte == b'\r').count() == lines.len() - 1);
-            // Read anew, and in another way: a field by its name.
+            // Parsed again, in another way: a field by its name.
             let named = |name: &str| {
                 let is =
                     |line: &&&[u8]| line.len() > name.len() && line[..name.len()].eq_ignore_ascii_case(name.as_bytes());
@@ -183,7 +183,7 @@ pub fn forwarded() {
         } else {
             assert!(lengthened == Some(found) || lengthened == Some(stranger));
         }
-        // Whoever is found is the peer, or was written there.
+        // The result is the peer, or an address in the field.
         let text = String::from_utf8_lossy(bytes);
         let written = |hop: &str| {
             let hop = hop.trim();
@@ -191,7 +191,7 @@ pub fn forwarded() {
             plain.ok().or_else(|| Some(hop.parse::<SocketAddr>().ok()?.ip())).map(|address| address.to_canonical())
         };
         assert!(found == peer || text.split(',').any(|hop| written(hop) == Some(found)), "{found} out of nothing");
-        // Who is not trusted is not asked.
+        // An untrusted peer is the client itself.
         let mut headers = HeaderMap::new();
         headers.append("x-forwarded-for", HeaderValue::from_bytes(bytes).unwrap());
         assert_eq!(settings.client(stranger, &headers).address(), stranger);

@@ -1,4 +1,4 @@
-//! What must hold of readers of meaning, whatever they read: the file, tokens, costs, keys, answers of Redis.
+//! Properties of the other parsers, on any input: the configuration, tokens, costs, keys, replies of Redis.
 
 use super::mutation::{fuzz, is_bug_planted};
 use base64::Engine;
@@ -230,7 +230,8 @@ pub fn reply() {
         let Ok(reply) = call.settle(&read) else { return "refused" };
         let Value::Array(parts) = &value else { panic!("{value:?} was taken for an answer") };
         let [Value::Int(now), _, grants @ .., first, second] = &parts[..] else { panic!("{value:?}") };
-        // What each bucket can pay, in units of a thousandth of a thousandth: 1000 in a thousandth, one back each microsecond.
+        // What each bucket can pay, in units of a thousandth of a thousandth: 1000 in a thousandth, one back each
+        // microsecond.
         let holds = |state: &Value| match state {
             Value::Nil => 5_000_000,
             Value::BulkString(bytes) => {

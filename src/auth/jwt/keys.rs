@@ -239,8 +239,11 @@ impl KeySet {
         KeySet(vec![Arc::new(key)])
     }
 
-    /// A JWK set (RFC 7517, section 5). A key that cannot be used does not make the others worthless; a set without any
-    /// is none.
+    /// A JWK set (RFC 7517, section 5). A key that cannot be used is skipped.
+    ///
+    /// # Errors
+    ///
+    /// When the bytes are not a JWK set, the set has too many keys, or none of them can be used.
     pub fn jwks(bytes: &[u8], origin: Origin) -> Result<KeySet, KeyError> {
         let set: Value = serde_json::from_slice(bytes).map_err(|_| KeyError::NotJwks)?;
         let members = set.get("keys").and_then(Value::as_array).ok_or(KeyError::NotJwks)?;

@@ -107,7 +107,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             text += &format!("picture  {}\n", path.display());
         }
     }
-    // Whoever has read enough may have left.
+    // The reader of standard output may have closed it.
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}

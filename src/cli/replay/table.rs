@@ -40,7 +40,7 @@ fn head(report: &Report) -> String {
     text
 }
 
-/// What whoever reads the numbers has to know about them.
+/// Warnings about the meaning of the numbers.
 pub fn warnings(report: &Report, names: &[String]) -> Vec<String> {
     let read = &report.read;
     let mut warnings = Vec::new();

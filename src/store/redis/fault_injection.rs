@@ -1,4 +1,4 @@
-//! Injects faults into calls, for the tests that show what a bug here would do; without `test-hooks` there are none.
+//! Injects faults into calls, for the tests that show what a bug here would do; only with the feature `test-hooks`.
 //!
 //! Each function ends with what a release build does.
 

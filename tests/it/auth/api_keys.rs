@@ -1,4 +1,4 @@
-//! Who is known by a key, and what becomes of others.
+//! API keys: known, unknown and missing ones, and changes of the file.
 
 use std::io::Write;
 use std::os::unix::fs::symlink;

@@ -331,7 +331,7 @@ fn several_listeners_are_left_together() {
 fn a_client_that_is_turned_away_again_and_again_keeps_nobody_out() {
     let bounds = "limits: {connections: 20, connections_per_client: 5}";
     let gateway = Gateway::start(&Upstream::start(), &format!("{PROXIED}\n{bounds}"));
-    // Each is told, and says nothing: it is read for two seconds more.
+    // Each gets a response and sends nothing: it is read for two more seconds.
     let flood: Vec<_> = (0..60).map(|_| proxied(&gateway, &v1("203.0.113.1"))).collect();
     eventually("they are turned away", || gateway.has_logged("connections_per_client is reached"));
     gateway.expect("tollgate_http_connections", &[], 5.0);
@@ -366,7 +366,7 @@ fn a_client_with_too_many_connections_is_told_and_others_served() {
     assert!(beyond.is_closed());
     eventually("it says so", || gateway.has_logged("connections_per_client is reached by some client"));
     assert!(!gateway.errors().contains("2001:db8"), "{}", gateway.errors());
-    // Others are not touched by it, and who comes for many has no such bound.
+    // Other clients are unaffected, and a trusted proxy has no such bound.
     for other in ["2001:db8:0:1::1", "203.0.113.1"] {
         assert_eq!(open(0, other).1, 200, "{other}");
     }
@@ -377,7 +377,7 @@ fn a_client_with_too_many_connections_is_told_and_others_served() {
     gateway.expect("tollgate_http_connections", &[], 6.0);
     let mut third = open(0, "2001:db8::1");
     assert_eq!((third.1, open(0, "2001:db8::1").1), (200, 503));
-    // Whoever is beyond a bound that was set later keeps what is open.
+    // Connections beyond a bound that was lowered later stay open.
     gateway.reload(&upstream, &file("connections_per_client: 1"));
     assert_eq!(third.0.get("/", &[]).status, 200);
     drop(third);

@@ -158,7 +158,7 @@ fn forged(keys: &Keys) -> Vec<(String, String)> {
         }
     }
 
-    // Section 3.2 and 3.3: signatures that are none.
+    // Sections 3.2 and 3.3: invalid signatures.
     let signed = |bytes: &[u8]| format!("{head}.{body}.{}", encode(bytes));
     let right = ec.sign(format!("{head}.{body}").as_bytes());
     add("no signature", format!("{head}.{body}."));
@@ -372,7 +372,7 @@ fn what_is_no_token_is_no_token_and_what_is_doubtful_is_refused() {
     check("/", &[("Authorization", &bearer), ("Connection", "authorization")], 400, "");
     check("/", &[("Authorization", &format!("Bearer\t{token}x"))], 401, "");
     check("/", &[("Authorization", "Bearer")], 401, "");
-    // A verified token whose plan is none that a rule names: it is nobody's customer.
+    // A verified token with a plan that no rule names.
     for plan in [
         json!(["enterprise"]),
         json!({"enterprise": true}),

@@ -1,4 +1,4 @@
-//! Who a client is: its address, token or API key.
+//! Authentication: the address of a client, its token, its API key.
 
 mod api_keys;
 mod client_address;

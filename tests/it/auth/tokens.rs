@@ -193,7 +193,7 @@ fn tokens_that_do_not_verify_have_a_limit_of_their_own_for_each_client() {
     check(&refused, 429, "");
     assert_eq!(refused.field("X-Tollgate-Reason").unwrap(), "token_invalid");
     assert!((1..=2).contains(&refused.number("Retry-After")), "{refused:?}");
-    // Whoever has shown a good token before goes on, and so does whoever has none, and every other client.
+    // A client with a cached token is unaffected, as are requests without a token and other clients.
     check(&ask(&mut client, &good), 200, "enterprise");
     check(&client.get("/", &[]), 200, "anonymous");
     let bearer = format!("Bearer {}", hs256(&json!({})));
@@ -300,7 +300,7 @@ fn without_any_keys_yet_nothing_can_be_said_of_a_token() {
     check(&refused, 503, "");
     assert_eq!(refused.field("X-Tollgate-Reason").unwrap(), "keys_unavailable");
     assert!(refused.field("Retry-After").is_some());
-    // Who has no token, and whose token is none whatever the keys are, needs no keys.
+    // A request without a token, or with a malformed one, needs no keys.
     check(&client.get("/", &[]), 200, "anonymous");
     check(&ask(&mut client, "x.y.z"), 401, "");
     assert_eq!(Client::connect(gateway.admin).get("/readyz", &[]).status, 503);

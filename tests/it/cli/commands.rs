@@ -1,4 +1,4 @@
-//! What the commands print, and how they exit.
+//! The output and the exit code of the commands.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -134,7 +134,7 @@ fn a_file_that_cannot_be_one_is_a_problem_and_no_more() {
     let secret = directory.path().join("secret.yaml");
     std::fs::write(&secret, "upstream: http://a\n").unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o000)).unwrap();
-    // Whoever is root may read it all the same.
+    // Root can read it anyway.
     if std::fs::read(&secret).is_err() {
         files.push((secret.to_str().unwrap(), ": must be a readable file: Permission denied"));
     }

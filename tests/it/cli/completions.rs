@@ -1,4 +1,4 @@
-//! What `-h`, shells and `man` know of the commands: one list, and so the same.
+//! `-h`, shell completions and the manual page describe the same commands.
 
 use std::process::{Command, Stdio};
 

@@ -163,7 +163,7 @@ fn explain_foretells_what_the_gateway_answers() {
     let ann = good("ann");
     let limited = "token_bucket_exceeded";
     let mut rows = vec![
-        // A head that is none.
+        // An invalid head.
         Row { method: "TRACE", ..row("/", &[], 405, "bad_request") },
         row("/", &[("Host", "a"), ("Host", "b")], 400, "bad_request"),
         row("/", &[("Content-Length", "5000")], 413, "bad_request"),

@@ -1,4 +1,4 @@
-//! What `tollgate replay` says of logs.
+//! `tollgate replay`: its reports on logs.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

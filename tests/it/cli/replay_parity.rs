@@ -1,4 +1,4 @@
-//! That a replay decides as the gateway did: request by request, from a log of ours and from others'.
+//! A replay decides every request as the gateway did, from the gateway's own log and from other formats.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What several gateways grant and refuse on one Redis, request by request: nothing too much, nothing withheld.
+//! Several gateways on one Redis, checked request by request: no grant too many and no refusal too many.
 
 use std::time::Duration;
 

@@ -151,7 +151,7 @@ policies:
         let response = client.get("/", &[("X-User", "a")]);
         assert_eq!(response.status, expected);
         let level = response.field("RateLimit").unwrap();
-        // Its level is told where Redis was asked; and then it is this.
+        // Its level is reported if Redis was called; then it is this.
         assert!(level.contains("\"wide\";r=99") || (expected == 429 && !level.contains("wide")), "{level}");
     }
     gateway.expect("rate_limiter_allowed_total", &["rule=\"seen\"", "shadow"], 1.0);
@@ -199,8 +199,8 @@ fn a_drained_bucket_is_asked_about_as_often_as_it_refills_and_gives_all_it_has()
         "{calls} calls, {possible} tokens, {} requests",
         seen.len()
     );
-    // All others are refused without a call. Who waits does so for a token, and each caller may once for each: 2300 did, whether
-    // 15 400 requests came meanwhile or, on a slower machine, 9 700.
+    // All others are refused without a call. Who waits does so for a token, and each caller may once for each: 2300 did,
+    // whether 15 400 requests came meanwhile or, on a slower machine, 9 700.
     let waited = float(seen.len()) - sum("rate_limiter_latency_seconds_count", &["source=\"cached\""]);
     assert!(waited <= 32.0 * possible, "{waited} of {} waited, {possible} tokens", seen.len());
 }

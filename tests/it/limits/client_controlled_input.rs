@@ -1,4 +1,4 @@
-//! What a client can choose, its key and its cost: it gets neither another's bucket, nor a free one, nor our memory.
+//! Keys and costs that a client chooses get it neither another client's bucket, nor a free one, nor unbounded memory.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,4 +1,4 @@
-//! What rules and limits do to requests.
+//! Rules and limits, applied to requests.
 
 mod client_controlled_input;
 mod expires;

@@ -1,4 +1,4 @@
-//! What the rules of a file do to real requests.
+//! The rules of a file, applied to real requests.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -143,7 +143,7 @@ rules:
     assert_eq!(upstream.seen().len(), 0);
     assert_eq!(client.get("/?user=ann&other=1&other=2", &[("Cookie", "session=1; x=1; x=2")]).status, 200);
     assert_eq!(client.get("/", &[("X_Other", "a"), ("X-Keys", "b")]).status, 200);
-    // Whoever reads both keeps them apart.
+    // A reader of both can distinguish them.
     let both = "rules: [{name: key, limit_keys: [header:x-key, header:x_key], algorithm_config: {rate: 100/day}}]";
     let gateway = Gateway::start(&upstream, both);
     let mut client = gateway.client();

@@ -1,4 +1,4 @@
-//! How a gateway gets to its Redis: users and their permissions, TLS, roles; and what an operator is told when it does not.
+//! Connecting to Redis: users and permissions, TLS, roles, and the log lines when it is impossible.
 
 use std::path::Path;
 use std::time::Duration;

@@ -68,7 +68,7 @@ fn gateways_hear_of_each_other_and_notice_who_has_gone() {
     for gateway in others.iter().chain([&one]) {
         gateway.expect(ALIVE, &[], 3.0);
     }
-    // Flushed scripts and a list that is none are put right with the next word.
+    // Flushed scripts and an invalid list are repaired by the next heartbeat.
     redis.command::<()>(&["SCRIPT", "FLUSH"]);
     redis.command::<()>(&["SET", "tollgate:gateways", "not a list"]);
     eventually("the list is one again", || redis.command::<Vec<u8>>(&["GET", "tollgate:gateways"]).len() == 3 * 16);

@@ -30,7 +30,7 @@ pub struct Gateways {
     /// On each lane.
     pub callers: usize,
     pub buckets: Vec<Numbers>,
-    /// What a caller asks for next: buckets and costs in thousandths. It is told the caller's number.
+    /// The next request of a caller: buckets and costs in thousandths. The argument is the caller's number.
     pub request: fn(usize) -> Vec<(usize, u64)>,
     /// The mean of how long a caller waits after a grant, and after a refusal.
     pub pauses: [Duration; 2],

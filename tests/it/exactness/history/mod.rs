@@ -3,7 +3,7 @@
 //! Two judges, of which neither knows how a store works. [`windows`] looks from outside: whatever was asked for and
 //! answered within some time is at most the burst and what came back in it, for every such time. [`replay`] takes all
 //! answers of Redis in the order of its clock through a bucket of its own, in exact integers: each level must be the one
-//! that was told, each grant must fit, and for each refusal there must be an instant, between the question and the
+//! that was reported, each grant must fit, and for each refusal there must be an instant, between the question and the
 //! answer, at which some bucket really held less than its cost.
 
 #[cfg(feature = "test-hooks")]
@@ -40,7 +40,7 @@ impl Numbers {
         i128::from(to - from) * i128::from(self.amount)
     }
 
-    /// So many units as a text in tokens, rounded up; nothing where there are none.
+    /// Formats units as tokens, rounded up; empty for zero.
     pub fn tokens(&self, units: i128) -> String {
         let period = i128::from(self.period);
         let thousandths = (units.max(0) + period - 1) / period;

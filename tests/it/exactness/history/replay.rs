@@ -1,6 +1,6 @@
 //! Takes every answer of Redis, in the order of its clock, through buckets of its own.
 //!
-//! What a bucket has spent is known to the unit as long as every request was answered. A request without an answer may
+//! The units that a bucket has spent are known exactly as long as every request was answered. A request without an answer may
 //! have been charged at any time since, once: by so much more may be spent, until a level shows that it was.
 //!
 //! Answers of one moment come from one call, in the order in which its lane was asked; where two calls share a moment,

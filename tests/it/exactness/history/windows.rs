@@ -2,7 +2,7 @@
 
 use super::Numbers;
 
-/// What was granted, by the clock of whoever asked.
+/// The grants, by the clock of the caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
     pub asked: i64,
