@@ -29,4 +29,3 @@ pub use runtime::fd_limit::raise as raise_open_files;
 pub use server::http1::body_framing;
 pub use server::http1::request_head;
 pub use state::token_auth;
-pub use telemetry::labels::DEFAULT;

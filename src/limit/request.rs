@@ -8,6 +8,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use super::identity::{Claims, Identity, KnownKey};
 use crate::base::split::rsplit_once;
 
+/// The name of the only route and of the only upstream.
+pub const DEFAULT_NAME: &str = "default";
+
 /// The parts of a request that rules may read.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {

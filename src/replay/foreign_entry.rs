@@ -10,10 +10,7 @@ use http::request::Parts;
 use super::field_map::FieldMap;
 use crate::auth::client_ip;
 use crate::limit::attribute::Attribute;
-use crate::limit::request::{ClientAddress, Request};
-
-/// The name of the only route and of the only upstream.
-pub const DEFAULT_NAME: &str = "default";
+use crate::limit::request::{ClientAddress, DEFAULT_NAME, Request};
 
 /// A request as a log recorded it.
 #[derive(Debug)]

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::foreign_entry::DEFAULT_NAME;
 use super::own_entry::OwnEntry;
 use crate::base::pseudonym::{Pseudonym, PseudonymKey};
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::{Expectation, Text};
 use crate::limit::partial::Observed;
+use crate::limit::request::DEFAULT_NAME;
 use crate::limit::rule::{Action, Condition, Policy};
 use crate::limit::rule_set::RuleSet;
 

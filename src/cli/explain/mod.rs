@@ -24,12 +24,11 @@ use crate::base::time::Clock;
 use crate::config::Config;
 use crate::config::access_log::Destination;
 use crate::decision::refusal::Refusal;
-use crate::gateway::DEFAULT;
 use crate::limit::attribute::Attribute;
 use crate::limit::identity::Claims;
 use crate::limit::key::BucketKey;
 use crate::limit::partial::Knowledge;
-use crate::limit::request::Request;
+use crate::limit::request::{DEFAULT_NAME, Request};
 use crate::limit::rule_set;
 use answer::ExplainedRefusal;
 use credentials::{Credentials, Fetching};
@@ -139,7 +138,8 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
         }
     };
     let client = config.client_ip.client(sample.peer, &sample.head.headers);
-    let bare = Request { head: &sample.head, client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
+    let bare =
+        Request { head: &sample.head, client, claims: None, key: None, route: DEFAULT_NAME, upstream: DEFAULT_NAME };
     let described = describe(&sample, &bare, config);
     if let Err(ambiguity) = config.rules.read(&bare) {
         let detail = answer::ambiguity_detail(ambiguity, config.rules.ambiguous(&bare));
