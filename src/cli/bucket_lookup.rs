@@ -164,7 +164,7 @@ fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<Pi
         let mut of_key = None;
         for (alternative, part) in (0u8..).zip(&key.alternatives) {
             for (text, used) in values.iter().zip(&mut used) {
-                let Some(value) = text.strip_prefix(&print(part)).and_then(|rest| rest.strip_prefix('=')) else {
+                let Some(value) = text.strip_prefix(&part.to_string()).and_then(|rest| rest.strip_prefix('=')) else {
                     continue;
                 };
                 if std::mem::replace(used, true) || of_key.is_some() {
@@ -189,16 +189,9 @@ fn in_order(keys: &[LimitKey]) -> Vec<&LimitKey> {
     keys
 }
 
-fn print(part: &KeyPart) -> String {
-    match part.fold {
-        Fold::Exact => part.attribute.to_string(),
-        Fold::Lower => format!("lower({})", part.attribute),
-    }
-}
-
 /// A value as a request's would be.
 fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, Failure> {
-    let name = print(part);
+    let name = part.to_string();
     if value.is_empty() && !matches!(part.attribute, Attribute::Claim(_)) {
         return Err(format!("{name}: must have a value: a request without one is not counted by it").into());
     }

@@ -32,11 +32,7 @@ pub fn limit_keys(field: &Field<'_>, attributes: AttributeReader) -> Option<Vec<
 fn limit_key(field: &Field<'_>, attributes: AttributeReader) -> Option<LimitKey> {
     let written = field.text()?;
     let part = |text: &str| {
-        let text = text.trim();
-        let (text, fold) = match text.strip_prefix("lower(").and_then(|text| text.strip_suffix(')')) {
-            Some(inner) => (inner.trim(), Fold::Lower),
-            None => (text, Fold::Exact),
-        };
+        let (text, fold) = fold(text.trim());
         attributes.attribute(field, text).map(|attribute| KeyPart { attribute, fold })
     };
     let alternatives = written.split('|').map(part).collect::<Option<Vec<_>>>()?;
@@ -44,10 +40,14 @@ fn limit_key(field: &Field<'_>, attributes: AttributeReader) -> Option<LimitKey>
         field.must("list at most 255 alternatives");
         return None;
     }
-    let print = |part: &KeyPart| match part.fold {
-        Fold::Exact => part.attribute.to_string(),
-        Fold::Lower => format!("lower({})", part.attribute),
-    };
-    let text = alternatives.iter().map(print).collect::<Vec<_>>().join("|");
+    let text = alternatives.iter().map(KeyPart::to_string).collect::<Vec<_>>().join("|");
     Some(LimitKey { text, alternatives })
+}
+
+/// `lower(query:username)` as the name of an attribute and what is done to its value.
+pub fn fold(text: &str) -> (&str, Fold) {
+    match text.strip_prefix("lower(").and_then(|text| text.strip_suffix(')')) {
+        Some(inner) => (inner.trim(), Fold::Lower),
+        None => (text, Fold::Exact),
+    }
 }

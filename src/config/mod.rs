@@ -33,6 +33,7 @@ mod log;
 mod names;
 mod network;
 mod on_store_failure;
+mod overrides;
 mod policies;
 pub mod problem;
 mod rate;

@@ -121,6 +121,21 @@ fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<
     None
 }
 
+/// Other numbers for a limit. `cheapest` is the least that a request pays: a bucket that cannot hold it would refuse every
+/// request for ever.
+pub fn affordable(field: Field<'_>, cheapest: Option<Cost>) -> Option<TokenBucket> {
+    let section = field.clone().section(&NUMBERS)?;
+    let bucket = token_bucket(&section);
+    section.close();
+    let (bucket, cheapest) = (bucket?, cheapest.unwrap_or_default());
+    if bucket.burst() < cheapest {
+        let burst = bucket.burst();
+        field.wrong(format_args!("the burst must be at least what a request costs ({cheapest}), is {burst}"), None);
+        return None;
+    }
+    Some(bucket)
+}
+
 /// `10000/day`: whole tokens in a second, minute, hour, day or any duration.
 pub fn parse_rate(text: &str) -> Option<Rate> {
     let (amount, period) = text.split_once('/')?;

@@ -5,12 +5,12 @@ use serde_json::json;
 use super::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST, price};
 use super::key::{Key, Mapping, Type};
 use super::names::checked;
-use super::rate::{BURST, NUMBERS, RATE, RPS, TOKENS_PER_SECOND, token_bucket};
+use super::overrides::OverrideReader;
+use super::rate::{BURST, NUMBERS, RATE, RPS, TOKENS_PER_SECOND, affordable, token_bucket};
 use super::reader::{Field, Section};
 use crate::base::position::Position;
 use crate::limit::algorithm::Algorithm;
-use crate::limit::algorithm::token_bucket::{NAME as TOKEN_BUCKET, TokenBucket};
-use crate::limit::cost::Cost;
+use crate::limit::algorithm::token_bucket::NAME as TOKEN_BUCKET;
 use crate::limit::rule::{Expose, Limit, OnStoreFailure, Price, RefusalStatus};
 
 pub static LIMIT: Mapping = Mapping {
@@ -44,11 +44,11 @@ pub struct SharedSettings {
 }
 
 /// The limits of a rule that charges.
-pub fn rule_limits(rule: &Section<'_>, shared: SharedSettings) -> Option<Vec<Limit>> {
+pub fn rule_limits(rule: &Section<'_>, shared: SharedSettings, overrides: OverrideReader<'_>) -> Option<Vec<Limit>> {
     // The numbers are checked in any case: there is only one algorithm that they can be meant for.
     let algorithm = rule.choice("algorithm", &[(TOKEN_BUCKET, ())]);
     let limits = match (rule.get("algorithm_config"), rule.get("limits")) {
-        (Some(field), None) => single(rule, field, shared),
+        (Some(field), None) => single(rule, field, shared, overrides),
         (None, Some(field)) => several(rule, &field, shared),
         (Some(_), Some(_)) => {
             rule.unwanted("limits", "must not stand beside `algorithm_config`");
@@ -63,11 +63,16 @@ pub fn rule_limits(rule: &Section<'_>, shared: SharedSettings) -> Option<Vec<Lim
 }
 
 /// The only limit of a rule, with its overrides.
-fn single(rule: &Section<'_>, field: Field<'_>, shared: SharedSettings) -> Option<Vec<Limit>> {
+fn single(
+    rule: &Section<'_>,
+    field: Field<'_>,
+    shared: SharedSettings,
+    overrides: OverrideReader<'_>,
+) -> Option<Vec<Limit>> {
     let limit = limit(String::new(), field, shared);
     let cheapest = limit.as_ref().map(|limit| limit.price.least());
-    let overrides = rule.optional("overrides", |field| overrides(&field, cheapest));
-    let (limit, overrides) = (limit?, overrides?.unwrap_or_default());
+    let overrides = overrides.overrides(rule, cheapest);
+    let (limit, overrides) = (limit?, overrides?);
     Some(vec![Limit { overrides, ..limit }])
 }
 
@@ -106,28 +111,4 @@ fn limit(name: String, field: Field<'_>, shared: SharedSettings) -> Option<Limit
         refusal: shared.refusal,
         on_store_failure: shared.on_store_failure,
     })
-}
-
-fn overrides(field: &Field<'_>, cheapest: Option<Cost>) -> Option<Vec<(String, Algorithm)>> {
-    let read = |(value, _, field): (&str, Position, Field<'_>)| {
-        Some((value.to_owned(), Algorithm::TokenBucket(affordable(field, cheapest)?)))
-    };
-    // All are read before any that is wrong ends the whole.
-    let overrides: Vec<_> = field.pairs()?.into_iter().map(read).collect();
-    overrides.into_iter().collect()
-}
-
-/// Other numbers for a limit. `cheapest` is the least that a request pays: a bucket that cannot hold it would refuse every
-/// request for ever.
-fn affordable(field: Field<'_>, cheapest: Option<Cost>) -> Option<TokenBucket> {
-    let section = field.clone().section(&NUMBERS)?;
-    let bucket = token_bucket(&section);
-    section.close();
-    let (bucket, cheapest) = (bucket?, cheapest.unwrap_or_default());
-    if bucket.burst() < cheapest {
-        let burst = bucket.burst();
-        field.wrong(format_args!("the burst must be at least what a request costs ({cheapest}), is {burst}"), None);
-        return None;
-    }
-    Some(bucket)
 }

@@ -9,17 +9,14 @@ use super::key::{BOOLEAN, Key, Mapping, NAME, Type, names};
 use super::limit_keys::{LIMIT_KEYS, limit_keys};
 use super::names::unique;
 use super::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
+use super::overrides::OverrideReader;
 use super::rate::NUMBERS;
 use super::reader::{Field, Section, all};
 use super::rule_limits::{LIMIT, SharedSettings, rule_limits};
 use super::rule_match::{CONDITIONS, ConditionReader};
 use super::value_types::reference;
 use crate::limit::algorithm::token_bucket::NAME as TOKEN_BUCKET;
-use crate::limit::attribute::Attribute;
-use crate::limit::request::ClientAddress;
-use crate::limit::rule::{
-    Action, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, RefusalStatus, Rule,
-};
+use crate::limit::rule::{Action, Expose, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, RefusalStatus, Rule};
 
 const MODES: [(&str, Mode); 2] = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow)];
 const ACTIONS: [(&str, Otherwise); 2] = [("allow", Otherwise::Allow), ("deny", Otherwise::Deny)];
@@ -98,7 +95,7 @@ fn rule_constraints() -> Value {
         "dependencies": {
             "expires": ["action"],
             "limits": {"properties": {"algorithm_config": false, "overrides": false}},
-            "overrides": {"properties": {"limit_keys": {"minItems": 1, "maxItems": 1}}}
+            "overrides": {"properties": {"limit_keys": {"minItems": 1}}}
         },
         "allOf": [
             {"properties": {"limits": {
@@ -108,6 +105,19 @@ fn rule_constraints() -> Value {
                     "patternErrorMessage": "must be 1 to 64 of letters, digits, _ . and -"
                 }
             }}},
+            {
+                "if": {
+                    "properties": {"limit_keys": {
+                        "type": "array",
+                        "anyOf": [{"minItems": 2}, {"contains": {"type": "string", "pattern": "\\|"}}]
+                    }},
+                    "required": ["limit_keys"]
+                },
+                "then": {"properties": {"overrides": {"propertyNames": {
+                    "pattern": "^[^=]+=",
+                    "patternErrorMessage": "must name the limit key that it is a value of: attribute=value"
+                }}}}
+            },
             {
                 "if": {"required": ["action"]},
                 "then": {"properties": without_charges},
@@ -202,45 +212,14 @@ impl RuleReader {
             refusal: refusal.unwrap_or(RefusalStatus::QuotaExceeded),
             on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local),
         };
-        let limits = rule_limits(section, shared);
+        let ipv6_prefix = self.defaults.conditions.ipv6_prefix;
+        let limits = rule_limits(section, shared, OverrideReader { keys: keys.as_deref(), ipv6_prefix });
         let (keys, limits) = (keys?, limits?);
-        if section.has("overrides") && keys.len() != 1 {
-            section.unwanted(
-                "overrides",
-                format_args!("must stand beside exactly one limit key, there are {}", keys.len()),
-            );
-            return None;
-        }
-        let limits: Vec<Limit> = limits.into_iter().map(|limit| self.normalise_overrides(limit, &keys)).collect();
-        for limit in &limits {
-            let mut seen = HashSet::new();
-            if let Some((twice, _)) = limit.overrides.iter().find(|(value, _)| !seen.insert(value)) {
-                section.unwanted("overrides", format_args!("`{twice}` is there twice, in two spellings"));
-                return None;
-            }
-        }
         expose.and(refusal).and(on_store_failure).map(|_| (Action::Charge(limits), keys))
     }
 
     fn limit_keys(&self, field: &Field<'_>) -> Option<Vec<LimitKey>> {
         limit_keys(field, self.defaults.conditions.attributes)
-    }
-
-    /// Brings the values of overrides into the form that the values of their limit key have.
-    fn normalise_overrides(&self, limit: Limit, keys: &[LimitKey]) -> Limit {
-        let parts: Vec<&KeyPart> = keys.iter().flat_map(|key| &key.alternatives).collect();
-        let normalise = |value: String| match parts[..] {
-            [KeyPart { attribute: Attribute::Address, .. }] => match value.parse() {
-                Ok(address) => ClientAddress::new(address, self.defaults.conditions.ipv6_prefix).text(),
-                Err(_) => value,
-            },
-            [KeyPart { attribute: Attribute::Host, .. } | KeyPart { fold: Fold::Lower, .. }] => {
-                value.to_ascii_lowercase()
-            }
-            _ => value,
-        };
-        let overrides = limit.overrides.into_iter().map(|(value, numbers)| (normalise(value), numbers)).collect();
-        Limit { overrides, ..limit }
     }
 
     /// Checks what clients would see of a rule. One of several limits is shown as `rule.limit`, which must not be the

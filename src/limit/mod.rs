@@ -18,6 +18,7 @@ pub mod index;
 pub mod key;
 pub mod matcher;
 pub mod outcome;
+mod overrides;
 pub mod partial;
 pub mod path;
 pub mod request;

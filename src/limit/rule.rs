@@ -2,6 +2,8 @@
 //!
 //! These are checked values with every number exact and every name valid. [`super::rule_set`] compiles them.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::algorithm::Algorithm;
@@ -102,14 +104,24 @@ pub struct LimitKey {
 }
 
 /// An attribute, as it is written or folded to lower case.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyPart {
     pub attribute: Attribute,
     pub fold: Fold,
 }
 
+/// `jwt:sub`, `lower(query:username)`.
+impl fmt::Display for KeyPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.fold {
+            Fold::Exact => write!(f, "{}", self.attribute),
+            Fold::Lower => write!(f, "lower({})", self.attribute),
+        }
+    }
+}
+
 /// How a value is changed before it is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fold {
     Exact,
     /// ASCII letters only: which other names are equal is not for a gateway to decide.
@@ -134,14 +146,24 @@ pub struct Limit {
     pub name: String,
     pub algorithm: Algorithm,
     pub price: Price,
-    /// Other numbers for some values of the rule's only limit key.
-    pub overrides: Vec<(String, Algorithm)>,
+    /// In the order of the file: the first that fits a request holds.
+    pub overrides: Vec<Override>,
     /// Other numbers to try next to the enforced ones.
     pub candidate: Option<Algorithm>,
     /// Whether clients see its name and numbers.
     pub expose: Expose,
     pub refusal: RefusalStatus,
     pub on_store_failure: OnStoreFailure,
+}
+
+/// Other numbers of a limit, for one value that one of the rule's limit keys picked. The same value of another alternative
+/// keeps the limit's own: what is not verified never takes the numbers of what is.
+#[derive(Clone, Debug)]
+pub struct Override {
+    pub part: KeyPart,
+    /// Folded as the part says.
+    pub value: String,
+    pub numbers: Algorithm,
 }
 
 /// Whether a limit shows in headers and refusals.

@@ -4,7 +4,6 @@
 //! load of the file; planning once per request, and cannot fail.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
@@ -17,6 +16,7 @@ use super::identity::Claims;
 use super::index::Index;
 use super::key::{BucketKey, Descriptor, KeySeed, LimitIdentity};
 use super::matcher::Expectation;
+use super::overrides::CompiledOverrides;
 use super::request::Request;
 use super::resolved::{CompiledCondition, Slot, Values};
 use super::rule::{
@@ -89,8 +89,7 @@ pub struct CompiledLimit {
     pub variants: Vec<Algorithm>,
     price: CompiledPrice,
     seed: KeySeed,
-    /// The index of the variant for a value of the only limit key.
-    overrides: HashMap<Vec<u8>, u32>,
+    overrides: CompiledOverrides,
 }
 
 impl CompiledLimit {
@@ -271,10 +270,7 @@ impl RuleSet {
 
     fn charge(&self, id: LimitId, described: &RuleDescriptor, values: &mut Values<'_, '_>, plan: &mut Plan) {
         let Some(limit) = self.limit(id) else { return };
-        let variant = match &described.only {
-            Some(value) => limit.overrides.get(&value[..]).copied().unwrap_or(0),
-            None => 0,
-        };
+        let variant = limit.overrides.variant(&described.picked, values);
         let Some(algorithm) = usize::try_from(variant).ok().and_then(|place| limit.variants.get(place)) else { return };
         let cost = match limit.price {
             CompiledPrice::Fixed(cost) => cost,
@@ -358,23 +354,16 @@ impl RuleSet {
             refusal: limit.refusal,
             on_store_failure: limit.on_store_failure,
             keys: keys.clone(),
-            variants: std::iter::once(limit.algorithm)
-                .chain(limit.overrides.iter().map(|(_, numbers)| *numbers))
-                .collect(),
+            variants: std::iter::once(limit.algorithm).chain(limit.overrides.iter().map(|one| one.numbers)).collect(),
             price,
             seed: seed(mode, &limit.algorithm),
-            overrides: limit
-                .overrides
-                .iter()
-                .zip(1..)
-                .map(|((value, _), place)| (value.clone().into_bytes(), place))
-                .collect(),
+            overrides: CompiledOverrides::compile(&limit.overrides, rule, |attribute| self.slot(attribute)),
         };
         let candidate = limit.candidate.map(|algorithm| CompiledLimit {
             mode: Mode::Shadow,
             variants: vec![algorithm],
             seed: seed(Mode::Shadow, &algorithm),
-            overrides: HashMap::new(),
+            overrides: CompiledOverrides::default(),
             ..enforced.clone()
         });
         std::iter::once(enforced).chain(candidate).map(|limit| self.add(limit)).collect()
@@ -399,15 +388,15 @@ enum PolicyResult {
     Unmatched,
 }
 
-/// A descriptor and, for a rule with one limit key, its value, by which overrides are found.
+/// A descriptor, and for each limit key the alternative that had a value.
 struct RuleDescriptor {
     descriptor: Descriptor,
-    only: Option<SmallVec<[u8; 32]>>,
+    picked: SmallVec<[u8; 8]>,
 }
 
 /// What a rule picks from a request; `None` if one of its keys has no value.
 fn describe(rule: &CompiledRule, values: &mut Values<'_, '_>) -> Option<RuleDescriptor> {
-    let mut described = RuleDescriptor { descriptor: Descriptor::default(), only: None };
+    let mut described = RuleDescriptor { descriptor: Descriptor::default(), picked: SmallVec::new() };
     let issuer = values.request.claims.and_then(Claims::issuer);
     for alternatives in &rule.keys {
         let (number, (slot, fold)) = (0u8..).zip(alternatives).find(|(_, (slot, _))| values.of(*slot).is_some())?;
@@ -418,7 +407,7 @@ fn describe(rule: &CompiledRule, values: &mut Values<'_, '_>) -> Option<RuleDesc
             Fold::Lower => Cow::Owned(value.to_ascii_lowercase()),
         };
         described.descriptor.push_value(number, attribute, issuer, &value);
-        described.only = (rule.keys.len() == 1).then(|| SmallVec::from_slice(&value));
+        described.picked.push(number);
     }
     Some(described)
 }

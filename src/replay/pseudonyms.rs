@@ -9,7 +9,7 @@ use crate::limit::attribute::Attribute;
 use crate::limit::matcher::{Expectation, Text};
 use crate::limit::partial::Observed;
 use crate::limit::request::DEFAULT_NAME;
-use crate::limit::rule::{Action, Condition, Policy};
+use crate::limit::rule::{Action, Condition, Override, Policy};
 use crate::limit::rule_set::RuleSet;
 
 /// The texts of a file, by their pseudonyms.
@@ -31,11 +31,9 @@ impl Pseudonyms {
             names.add(attribute, expectation, key);
         }
         for rule in source.policies.iter().flat_map(|policy| &policy.rules) {
-            let (Action::Charge(limits), [only]) = (&rule.action, &rule.keys[..]) else { continue };
-            for (value, _) in limits.iter().flat_map(|limit| &limit.overrides) {
-                for part in &only.alternatives {
-                    names.add_text(&part.attribute, value.as_bytes(), key);
-                }
+            let Action::Charge(limits) = &rule.action else { continue };
+            for Override { part, value, .. } in limits.iter().flat_map(|limit| &limit.overrides) {
+                names.add_text(&part.attribute, value.as_bytes(), key);
             }
         }
         names

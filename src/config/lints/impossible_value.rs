@@ -9,7 +9,7 @@ use super::location::{Finding, Location};
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::{Expectation, Text};
 use crate::limit::path;
-use crate::limit::rule::{Action, Condition, KeyPart};
+use crate::limit::rule::{Action, Condition, Override};
 
 /// Conditions that look right and never hold, or with `not` always hold.
 pub fn impossible_value(file: &File<'_>) -> Vec<Finding> {
@@ -39,9 +39,10 @@ fn overrides(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {
         let Action::Charge(limits) = &located.rule.action else { continue };
-        let parts: Vec<_> = located.rule.keys.iter().flat_map(|key| &key.alternatives).collect();
-        let [KeyPart { attribute: Attribute::Address, .. }] = parts[..] else { continue };
-        for (index, (value, _)) in limits.iter().flat_map(|limit| &limit.overrides).enumerate() {
+        for (index, Override { part, value, .. }) in limits.iter().flat_map(|limit| &limit.overrides).enumerate() {
+            if part.attribute != Attribute::Address {
+                continue;
+            }
             let length = file.config.client_ip.ipv6_prefix;
             let client = matches!(value.parse(), Ok(IpNet::V6(network)) if network.prefix_len() == length);
             if value.parse::<IpAddr>().is_err() && !client {

@@ -6,7 +6,7 @@ use crate::limit::charge::{Charge, LimitId, Plan};
 use crate::limit::cost::{Cost, requested_cost};
 use crate::limit::key::Descriptor;
 use crate::limit::partial::{Knowledge, Observed};
-use crate::limit::rule::{Action, Limit, Mode, Price, Rule};
+use crate::limit::rule::{Action, Limit, Mode, Override, Price, Rule};
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
 
 /// The walk through the rules of a file, for one request.
@@ -72,17 +72,17 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// The index of an override among the limit's variants; 0 if none is for this value.
+    /// The index of an override among the limit's variants; 0 if none is for what was picked.
     fn variant(&self, limit: &Limit, picked: &[PickedKey<'_>]) -> u32 {
-        let [only] = picked else { return 0 };
-        let is = |value: &str| match &only.value {
-            Observed::Value(found) => found[..] == *value.as_bytes(),
-            Observed::Named(name) => {
-                self.known.names.value(&only.part.attribute.to_string(), value.as_bytes()) == *name
-            }
+        let is = |picked: &PickedKey<'_>, value: &[u8]| match &picked.value {
+            Observed::Value(found) => found[..] == *value,
+            Observed::Named(name) => self.known.names.value(&picked.part.attribute.to_string(), value) == *name,
             Observed::Missing | Observed::Unknown => false,
         };
-        let found = (1..).zip(&limit.overrides).find(|(_, (value, _))| is(value));
+        let fits = |Override { part, value, .. }: &Override| {
+            picked.iter().any(|picked| picked.part == part && is(picked, value.as_bytes()))
+        };
+        let found = (1..).zip(&limit.overrides).find(|(_, one)| fits(one));
         found.map_or(0, |(variant, _)| variant)
     }
 

@@ -6,7 +6,7 @@ use http::request::Parts;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use proptest::sample::select;
+use proptest::sample::{Index, select};
 
 use super::{Explanation, RuleOutcome};
 use crate::base::position::Position;
@@ -21,8 +21,8 @@ use crate::limit::matcher::{Expectation, Text};
 use crate::limit::partial::{Knowledge, Observed};
 use crate::limit::request::{ClientAddress, Request};
 use crate::limit::rule::{
-    Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price,
-    RefusalStatus, Rule, RuleSource,
+    Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Override, Policy,
+    Price, RefusalStatus, Rule, RuleSource,
 };
 use crate::limit::rule_set::{Answer, RuleSet};
 
@@ -80,9 +80,13 @@ fn price() -> impl Strategy<Value = Price> {
 }
 
 fn limit() -> impl Strategy<Value = Limit> {
-    let overrides =
-        vec((select(&["a", "b", "192.0.2.1"][..]).prop_map(str::to_owned), (7u64..9).prop_map(bucket)), 0..2);
-    (4u64..7, price(), overrides, option::of((10u64..12).prop_map(bucket))).prop_map(
+    // Which part of the rule's limit keys it is for, the rule says.
+    let part = KeyPart { attribute: Attribute::Path, fold: Fold::Exact };
+    let value = select(&["a", "b", "192.0.2.1"][..]).prop_map(str::to_owned);
+    let one = (value, (7u64..20).prop_map(bucket));
+    let one = one.prop_map(move |(value, numbers)| Override { part: part.clone(), value, numbers });
+    let overrides = vec(one, 0..4);
+    (4u64..7, price(), overrides, option::of((20u64..22).prop_map(bucket))).prop_map(
         |(burst, price, overrides, candidate)| Limit {
             name: String::new(),
             algorithm: bucket(burst),
@@ -109,15 +113,27 @@ fn rule() -> impl Strategy<Value = Rule> {
     });
     let action = prop_oneof![6 => charge, 1 => Just(Action::Allow), 1 => Just(Action::Deny)];
     let until = option::weighted(0.2, (0u64..3).prop_map(Timestamp));
-    (conditions(), vec(key(), 0..3), mode(), action, until).prop_map(|(conditions, keys, mode, action, until)| Rule {
-        name: String::new(),
-        conditions,
-        keys,
-        mode,
-        action,
-        until,
-        place: Position::default(),
-    })
+    let parts = any::<Index>();
+    (conditions(), vec(key(), 0..3), mode(), action, until, parts).prop_map(
+        |(conditions, keys, mode, mut action, until, parts)| {
+            name_parts(&mut action, &keys, parts);
+            Rule { name: String::new(), conditions, keys, mode, action, until, place: Position::default() }
+        },
+    )
+}
+
+/// Has every override name one of the parts of these limit keys, by its place.
+fn name_parts(action: &mut Action, keys: &[LimitKey], first: Index) {
+    let Action::Charge(limits) = action else { return };
+    let parts: Vec<&KeyPart> = keys.iter().flat_map(|key| &key.alternatives).collect();
+    for limit in limits {
+        if parts.is_empty() {
+            limit.overrides.clear();
+        }
+        for (number, one) in limit.overrides.iter_mut().enumerate() {
+            one.part = parts[(first.index(parts.len()) + number) % parts.len()].clone();
+        }
+    }
 }
 
 fn policy() -> impl Strategy<Value = Policy> {

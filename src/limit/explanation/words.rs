@@ -7,7 +7,7 @@ use chrono::{DateTime, SecondsFormat};
 use super::parts::{Failure, PickedKey};
 use crate::base::time::Timestamp;
 use crate::limit::matcher::Expectation;
-use crate::limit::rule::{Condition, Fold};
+use crate::limit::rule::Condition;
 
 /// `jwt:plan is "free", wants "enterprise"`.
 impl fmt::Display for Failure<'_> {
@@ -48,9 +48,6 @@ impl fmt::Display for Condition {
 /// The alternative that had a value: `jwt:sub`, `lower(query:user)`.
 impl fmt::Display for PickedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.part.fold {
-            Fold::Exact => write!(f, "{}", self.part.attribute),
-            Fold::Lower => write!(f, "lower({})", self.part.attribute),
-        }
+        self.part.fmt(f)
     }
 }

@@ -8,7 +8,7 @@ policies:
     rules:
       - name: free
         limit_keys: [\"header:x-user|ip:address\"]
-        overrides: {vip: {rate: 4/day}}
+        overrides: {\"header:x-user=vip\": {rate: 4/day}}
         algorithm_config: {rate: 2/day}
       # Its name begins as another's.
       - {name: free2, limit_keys: [ip:address], algorithm_config: {rate: 3/day}}

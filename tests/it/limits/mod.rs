@@ -3,5 +3,6 @@
 mod client_controlled_input;
 mod expires;
 mod many_keys;
+mod overrides;
 mod rules;
 mod timelines;

@@ -301,24 +301,6 @@ rules:
 }
 
 #[test]
-fn an_override_changes_the_numbers_of_one_value() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(
-        &upstream,
-        "
-rules:
-  - name: org
-    limit_keys: [header:x-org]
-    algorithm_config: {rate: 1/day}
-    overrides: {acme: {rate: 3/day}}",
-    );
-    let mut client = gateway.client();
-    let (acme, other): (&[_], &[_]) = (&[("X-Org", "acme")], &[("X-Org", "other")]);
-    assert_eq!(codes(&mut client, &[("/", acme), ("/", acme), ("/", acme), ("/", acme)]), [200, 200, 200, 429]);
-    assert_eq!(codes(&mut client, &[("/", other), ("/", other)]), [200, 429]);
-}
-
-#[test]
 fn a_shadow_refuses_nobody_and_shows_only_in_metrics() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
@@ -421,28 +403,4 @@ policies:
     );
     let twice: &[_] = &[("X-User", "a"), ("X-User", "b")];
     assert_eq!(codes(&mut gateway.client(), &[("/v1/x", twice), ("/v1/%2f", NONE)]), [200, 200]);
-}
-
-#[test]
-fn overrides_are_found_however_their_value_is_written() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(
-        &upstream,
-        "
-policies:
-  - name: address
-    rules:
-      - name: ip
-        limit_keys: [ip:address]
-        algorithm_config: {rate: 1/day}
-        overrides: {\"::ffff:127.0.0.1\": {rate: 100/day}}
-  - name: host
-    rules:
-      - name: host
-        limit_keys: [host]
-        algorithm_config: {rate: 1/day}
-        overrides: {API.example.com: {rate: 2/day}}",
-    );
-    let host: &[_] = &[("Host", "Api.Example.com:80")];
-    assert_eq!(codes(&mut gateway.client(), &[("/", host), ("/", host), ("/", host)]), [200, 200, 429]);
 }

@@ -1,0 +1,66 @@
+//! Chooses the numbers of a limit by the values of its limit keys.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::attribute::Attribute;
+use super::resolved::{Slot, Values};
+use super::rule::{Fold, Override, Rule};
+
+/// The overrides of one limit; most have none.
+#[derive(Clone, Debug, Default)]
+pub struct CompiledOverrides(Vec<PartOverrides>);
+
+/// Those for the values of one alternative of a limit key.
+#[derive(Clone, Debug)]
+struct PartOverrides {
+    /// The index of the limit key, in the order of the bucket's identity.
+    key: usize,
+    alternative: u8,
+    slot: Slot,
+    fold: Fold,
+    variants: HashMap<Vec<u8>, u32>,
+}
+
+impl CompiledOverrides {
+    /// `slot` gives an attribute its slot.
+    pub fn compile(overrides: &[Override], rule: &Rule, mut slot: impl FnMut(&Attribute) -> Slot) -> CompiledOverrides {
+        let mut compiled = Vec::new();
+        for (key, limit_key) in rule.sorted_keys().into_iter().enumerate() {
+            for (alternative, part) in (0u8..).zip(&limit_key.alternatives) {
+                let mut variants = HashMap::new();
+                for (variant, one) in (1..).zip(overrides).filter(|(_, one)| one.part == *part) {
+                    variants.entry(one.value.clone().into_bytes()).or_insert(variant);
+                }
+                if !variants.is_empty() {
+                    compiled.push(PartOverrides {
+                        key,
+                        alternative,
+                        slot: slot(&part.attribute),
+                        fold: part.fold,
+                        variants,
+                    });
+                }
+            }
+        }
+        CompiledOverrides(compiled)
+    }
+
+    /// The override that holds, the first of the file that fits; 0 without one. `picked` has for each limit key the
+    /// alternative that had a value.
+    pub fn variant(&self, picked: &[u8], values: &mut Values<'_, '_>) -> u32 {
+        let mut found = None;
+        for PartOverrides { key, alternative, slot, fold, variants } in &self.0 {
+            if picked.get(*key) != Some(alternative) {
+                continue;
+            }
+            let Some(value) = values.of(*slot) else { continue };
+            let value = match fold {
+                Fold::Exact => Cow::Borrowed(value),
+                Fold::Lower => Cow::Owned(value.to_ascii_lowercase()),
+            };
+            found = found.into_iter().chain(variants.get(&value[..]).copied()).min();
+        }
+        found.unwrap_or(0)
+    }
+}

@@ -1,0 +1,122 @@
+//! What `overrides` do to real requests.
+
+use tollgate::auth::key_file;
+use tollgate::limit::identity::KnownKey;
+
+use crate::support::{Client, Gateway, Upstream};
+
+/// The codes of these requests, each `target` with the fields behind it.
+#[track_caller]
+fn codes(client: &mut Client, requests: &[(&str, &[(&str, &str)])]) -> Vec<u16> {
+    requests.iter().map(|(target, fields)| client.get(target, fields).status).collect()
+}
+
+#[test]
+fn an_override_changes_the_numbers_of_one_value() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - name: org
+    limit_keys: [header:x-org]
+    algorithm_config: {rate: 1/day}
+    overrides: {acme: {rate: 3/day}}",
+    );
+    let mut client = gateway.client();
+    let (acme, other): (&[_], &[_]) = (&[("X-Org", "acme")], &[("X-Org", "other")]);
+    assert_eq!(codes(&mut client, &[("/", acme), ("/", acme), ("/", acme), ("/", acme)]), [200, 200, 200, 429]);
+    assert_eq!(codes(&mut client, &[("/", other), ("/", other)]), [200, 429]);
+}
+
+#[test]
+fn overrides_are_found_however_their_value_is_written() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+policies:
+  - name: address
+    rules:
+      - name: ip
+        limit_keys: [ip:address]
+        algorithm_config: {rate: 1/day}
+        overrides: {\"::ffff:127.0.0.1\": {rate: 100/day}}
+  - name: host
+    rules:
+      - name: host
+        limit_keys: [host]
+        algorithm_config: {rate: 1/day}
+        overrides: {API.example.com: {rate: 2/day}}",
+    );
+    let host: &[_] = &[("Host", "Api.Example.com:80")];
+    assert_eq!(codes(&mut gateway.client(), &[("/", host), ("/", host), ("/", host)]), [200, 200, 429]);
+}
+
+const KEY: &str = "acme-3fQk0bCz7LrYw1xA";
+
+#[test]
+fn an_override_of_a_verified_alternative_is_not_for_what_anybody_may_send() {
+    let upstream = Upstream::start();
+    let key = key_file::line(KEY.as_bytes(), &KnownKey { id: "acme".to_owned(), plan: "gold".to_owned() });
+    let gateway = Gateway::before(&upstream)
+        .with(
+            "
+api_keys: {from: header:x-api-key, file: keys.txt}
+rules:
+  - name: org
+    limit_keys: [\"key:id|header:x-org\"]
+    algorithm_config: {rate: 1/day}
+    overrides: {\"key:id=acme\": {rate: 3/day}, \"header:X-Org=initech\": {rate: 2/day}}",
+        )
+        .file("keys.txt", &(key + "\n"))
+        .start();
+    let mut client = gateway.client();
+    let (forged, holder): (&[_], &[_]) = (&[("X-Org", "acme")], &[("X-Api-Key", KEY), ("X-Org", "initech")]);
+    let named: &[_] = &[("X-Org", "initech")];
+    assert_eq!(codes(&mut client, &[("/", forged), ("/", forged)]), [200, 429]);
+    assert_eq!(codes(&mut client, &[("/", holder); 4]), [200, 200, 200, 429]);
+    assert_eq!(codes(&mut client, &[("/", named); 3]), [200, 200, 429]);
+}
+
+#[test]
+fn of_several_limit_keys_an_override_names_one_and_the_first_that_fits_holds() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - name: both
+    limit_keys: [\"lower(header:x-user)\", query:room]
+    algorithm_config: {rate: 1/day}
+    overrides:
+      query:room=a=b: {rate: 3/day}
+      \"lower( header:X-User )=ANN\": {rate: 2/day}",
+    );
+    let mut client = gateway.client();
+    let (ann, bob): (&[_], &[_]) = (&[("X-User", "Ann")], &[("X-User", "Bob")]);
+    let targets = |target, fields, count| vec![(target, fields); count];
+    assert_eq!(codes(&mut client, &targets("/?room=c", bob, 2)), [200, 429]);
+    assert_eq!(codes(&mut client, &targets("/?room=c", ann, 3)), [200, 200, 429]);
+    assert_eq!(codes(&mut client, &targets("/?room=a=b", bob, 4)), [200, 200, 200, 429]);
+    assert_eq!(codes(&mut client, &targets("/?room=a=b", ann, 4)), [200, 200, 200, 429]);
+}
+
+#[test]
+fn of_a_lone_limit_key_an_override_may_name_it_or_not() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - name: org
+    limit_keys: [header:x-org]
+    algorithm_config: {rate: 1/day}
+    overrides: {\"header:x-org=acme\": {rate: 2/day}, \"a=b\": {rate: 2/day}}",
+    );
+    let mut client = gateway.client();
+    for org in ["acme", "a=b"] {
+        let fields: &[_] = &[("X-Org", org)];
+        assert_eq!(codes(&mut client, &[("/", fields); 3]), [200, 200, 429], "{org}");
+    }
+}
