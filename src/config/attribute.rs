@@ -14,7 +14,7 @@ pub struct AttributeReader {
 }
 
 impl AttributeReader {
-    /// The attribute with this name. `None` after reporting at `field` that there is none.
+    /// The attribute with this name. `None` after reporting at `field` that it does not exist.
     pub fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
         let why = match Attribute::parse(text) {
             Ok(attribute) => return self.verified(field, attribute),

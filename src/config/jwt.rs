@@ -123,7 +123,7 @@ pub fn jwt(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let issuers = match section.get("issuers") {
         Some(field) => {
             for key in ["issuer", "audience", "algorithms", "keys", "leeway"] {
-                section.unwanted(key, "must not stand beside `issuers`: it belongs into one of them");
+                section.unwanted(key, "must not stand beside `issuers`: it belongs in one of them");
             }
             issuers(&field, environment)
         }

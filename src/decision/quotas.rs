@@ -48,7 +48,7 @@ impl LevelNumbers {
 }
 
 impl Triple {
-    /// The numbers of the most restrictive of these charges; `None` if there are none.
+    /// The numbers of the most restrictive of these charges; `None` without charges.
     pub fn most_restrictive<'p>(charges: impl Iterator<Item = (&'p Charge, &'p Outcome)>) -> Option<Triple> {
         let outcomes = charges.map(|(charge, outcome)| (charge, *outcome, charge.algorithm.ceiling()));
         most_restrictive(outcomes).map(|(charge, outcome)| {

@@ -1,4 +1,4 @@
-//! What a simulated file decides about a request, and why.
+//! The decision of a simulated file about a request, and its reason.
 
 use crate::limit::charge::LimitId;
 

@@ -1,4 +1,4 @@
-//! A build without traces: it says so to whoever waits for some, and is otherwise as if there were none.
+//! A build without traces warns once if a collector is configured, and otherwise ignores the variables of traces.
 
 use crate::support::{Gateway, Upstream};
 

@@ -1,6 +1,6 @@
 //! Enforces the rules on one request: authenticates it, plans its charges and asks the store for them.
 //!
-//! What each finding means is decided in `decision`; this room does the I/O between those decisions, and counts.
+//! `decision` decides what each finding means; this room does the I/O between those decisions, and counts.
 
 pub mod authenticate;
 mod counting;

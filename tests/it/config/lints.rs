@@ -1,4 +1,4 @@
-//! What lints report is true: for random policies, requests of every kind confirm each warning.
+//! Warnings of lints are true: for random policies, requests of every kind confirm each of them.
 
 use std::collections::HashMap;
 use std::path::Path;

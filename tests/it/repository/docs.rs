@@ -159,7 +159,7 @@ fn every_variable_of_traces_is_documented() {
     let settings = read("src/gateway/telemetry/trace/settings.rs");
     let sources = read("src/gateway/telemetry/trace/endpoint.rs") + settings.split("#[cfg(test)]").next().unwrap();
     let names = sources.split('"').filter(|name| name.starts_with("OTEL_") || name.starts_with("TOLLGATE_"));
-    // What can be set for traces alone is told by the name for all signals.
+    // A variable for traces alone is documented under the name for all signals.
     let names: BTreeSet<_> = names.map(|name| name.replace("OTLP_TRACES_", "OTLP_")).collect();
     assert!(names.len() > 10, "{names:?}");
     for name in names {

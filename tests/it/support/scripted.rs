@@ -29,7 +29,7 @@ impl Scripted {
         call.settle(&reply).unwrap_or_else(|error| panic!("{error:?} at {now:?}: {reply:?}"))
     }
 
-    /// The value of a bucket's key, as words; `None` if there is none.
+    /// The value of a bucket's key, as words; `None` if the key does not exist.
     pub fn stored(&mut self, key: &BucketKey) -> Option<Vec<u64>> {
         let bytes: Option<Vec<u8>> = redis::cmd("GET").arg(key_name(PREFIX, key)).query(&mut self.connection).unwrap();
         let words = |bytes: Vec<u8>| bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
