@@ -42,7 +42,7 @@ pub fn status(address: SocketAddr, path: &str) -> std::io::Result<u16> {
     let mut stream = send(address, &format!("GET {path}"), "", TIMEOUT)?;
     let mut start = [0; 12];
     stream.read_exact(&mut start)?;
-    code(&start).ok_or_else(|| std::io::Error::other("must be an HTTP answer, is not"))
+    code(&start).ok_or_else(|| std::io::Error::other("must answer with HTTP, does not"))
 }
 
 /// A JSON document; the gateway's own words when it gives none.
@@ -68,7 +68,7 @@ pub fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Fai
             let first = text.lines().next().unwrap_or_default().escape_debug().to_string();
             Err(format!("{address}: answered {code}: {first}").into())
         }
-        _ => Err(format!("{address}: must be an HTTP answer, is not").into()),
+        _ => Err(format!("{address}: must answer with HTTP, does not").into()),
     }
 }
 

@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         (rule, Some(begin)) => {
             let key = found(&backend, &config, begin)?.ok_or_else(|| {
                 format!(
-                    "no bucket in {backend} is called {begin}\n  hint: a bucket that is full is not kept; and names hang \
+                    "no bucket in {backend} is called {begin}\n  hint: a full bucket is not stored; and names depend \
                      on `hash_key` in the file"
                 )
             })?;
@@ -103,13 +103,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Ok(());
     }
     for chosen in &chosen {
-        println!("{}", told(&arguments.act, &config, chosen, &levels));
+        println!("{}", describe(&arguments.act, &config, chosen, &levels));
     }
     match (&arguments.act, config.store.is_shared()) {
         (Act::Show(_), _) => println!("read from {}", levels.from),
         (Act::Reset(_), false) => println!("full from now on, in {}", levels.from),
         (Act::Reset(_), true) => println!(
-            "full from now on, in {}; a gateway that has just refused by it asks again within a second",
+            "full from now on, in {}; a gateway that has just refused by it reads it again within a second",
             levels.from
         ),
     }
@@ -118,17 +118,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// The only bucket whose name starts with `begin`; `None` when no bucket does, because full buckets are not stored.
 pub fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<BucketKey>, Failure> {
-    const TOLD: u64 = 100_000;
+    const PROGRESS_STEP: u64 = 100_000;
     let watched = std::io::stderr().is_terminal();
-    let mut next = TOLD;
+    let mut next = PROGRESS_STEP;
     let mut progress = |seen: u64| {
         if watched && seen >= next {
-            let _ = write!(std::io::stderr(), "\r{seen} buckets looked at");
-            next = seen + TOLD;
+            let _ = write!(std::io::stderr(), "\r{seen} buckets read");
+            next = seen + PROGRESS_STEP;
         }
     };
     let keys = backend.find(begin, &config.hash_key, &mut progress)?;
-    if watched && next > TOLD {
+    if watched && next > PROGRESS_STEP {
         eprintln!();
     }
     match &keys[..] {
@@ -141,7 +141,7 @@ pub fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<B
     }
 }
 
-fn told(act: &Act, config: &Config, chosen: &BucketSelection, levels: &Levels) -> String {
+fn describe(act: &Act, config: &Config, chosen: &BucketSelection, levels: &Levels) -> String {
     let name = config.hash_key.bucket(&chosen.key.0);
     let Some(limit) = &chosen.limit else {
         let kept = if levels.state(&chosen.key).is_some() { "something is spent" } else { "full" };

@@ -52,7 +52,7 @@ pub fn by_values(
     let picked = pick(config, rule, values)?;
     check_issuer(config, &picked, known.issuer)?;
     let of: Vec<String> = picked.iter().map(|picked| format!("{picked} {}", value(picked))).collect();
-    let of = if of.is_empty() { "one for everybody".to_owned() } else { of.join(", ") };
+    let of = if of.is_empty() { "one for all clients".to_owned() } else { of.join(", ") };
     let charges = config.rules.buckets_of(rule, &picked, known);
     let wanted = charges.into_iter().filter(|charge| is_called(name, policy, rule, charge.name));
     let chosen = |ExplainedCharge { name, mode, charge }: ExplainedCharge<'_>| BucketSelection {
@@ -155,7 +155,8 @@ pub fn find<'c>(config: &'c Config, name: &str) -> Result<(&'c Policy, &'c Rule)
 fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<PickedKey<'c>>, Failure> {
     let wants = || {
         let keys: Vec<&str> = rule.keys.iter().map(|key| &*key.text).collect();
-        let keys = if keys.is_empty() { "nothing: one bucket is for everybody".to_owned() } else { keys.join(" and ") };
+        let keys =
+            if keys.is_empty() { "nothing: all clients share one bucket".to_owned() } else { keys.join(" and ") };
         format!("rule {} counts by {keys}", rule.name)
     };
     let mut used = vec![false; values.len()];
@@ -168,7 +169,7 @@ fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<Pi
                     continue;
                 };
                 if std::mem::replace(used, true) || of_key.is_some() {
-                    return Err(format!("{text}: one value is for each limit key; {}", wants()).into());
+                    return Err(format!("{text}: each limit key takes one value; {}", wants()).into());
                 }
                 let value = Observed::Value(spell(config, part, value)?.into());
                 of_key = Some(PickedKey { key, alternative, part, value });

@@ -1,5 +1,4 @@
-//! `tollgate check`: every problem of a file, or its warnings and `ok`; and whose buckets start anew where another file is
-//! in force.
+//! `tollgate check`: reports every problem of a file, or its warnings and `ok`, and which buckets a change resets.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +12,7 @@ use crate::config::problem::{Problem, Problems};
 use crate::config::warning::{Warning, Warnings};
 
 const EXAMPLE: &str = "\
-Example: take a new file into use when it is right, and say whose buckets start anew.
+Example: put a new file into use if it is valid, and list the limits whose buckets it resets.
 
   tollgate check --against gateway.yaml new.yaml && mv new.yaml gateway.yaml";
 
@@ -23,10 +22,10 @@ pub struct Arguments {
     /// The configuration
     #[arg(value_name = "FILE", default_value = "gateway.yaml")]
     file: PathBuf,
-    /// Another file, which is in force: name the limits whose buckets start anew
+    /// The file in force: list the limits whose buckets the new file resets
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
-    /// Take warnings for problems: exit with 1 where there is one
+    /// Treat warnings as problems: exit with 1 if there are any
     #[arg(long)]
     strict: bool,
     /// Print one JSON document to standard output instead
@@ -34,67 +33,82 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What is to be said of a file without problems.
-struct Fine {
+/// The warnings of a file without problems, and the limits whose buckets it resets.
+struct Findings {
     warnings: Warnings,
-    anew: Vec<Reset>,
+    resets: Vec<Reset>,
+}
+
+/// Whether the file may be put into use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Pass,
+    Fail,
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let looked = look(arguments);
-    let passes = looked.as_ref().is_ok_and(|fine| fine.warnings.warnings.is_empty() || !arguments.strict);
-    match (&looked, arguments.json) {
-        (_, true) => println!("{}", document(arguments, &looked, passes)),
+    let findings = examine(arguments);
+    let verdict = match &findings {
+        Ok(findings) if findings.warnings.warnings.is_empty() || !arguments.strict => Verdict::Pass,
+        _ => Verdict::Fail,
+    };
+    match (&findings, arguments.json) {
+        (_, true) => println!("{}", document(arguments, &findings, verdict)),
         (Err(problems), false) => eprintln!("{problems}"),
-        (Ok(fine), false) => tell(fine, passes),
+        (Ok(findings), false) => print(findings, verdict),
     }
-    if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    match verdict {
+        Verdict::Pass => ExitCode::SUCCESS,
+        Verdict::Fail => ExitCode::FAILURE,
+    }
 }
 
-fn look(arguments: &Arguments) -> Result<Fine, Problems> {
+fn examine(arguments: &Arguments) -> Result<Findings, Problems> {
     let config = Config::load(&arguments.file)?;
-    let anew = match &arguments.against {
+    let resets = match &arguments.against {
         Some(before) => config.reset_buckets(&Config::load(before)?),
         None => Vec::new(),
     };
-    Ok(Fine { warnings: config.warnings.at(Clock::system().wall()), anew })
+    Ok(Findings { warnings: config.warnings.at(Clock::system().wall()), resets })
 }
 
-fn tell(fine: &Fine, passes: bool) {
-    for anew in &fine.anew {
-        println!("buckets reset: {anew}");
+fn print(findings: &Findings, verdict: Verdict) {
+    for reset in &findings.resets {
+        println!("buckets reset: {reset}");
     }
-    if !fine.warnings.warnings.is_empty() {
-        eprintln!("{}", fine.warnings);
+    if !findings.warnings.warnings.is_empty() {
+        eprintln!("{}", findings.warnings);
     }
-    if passes {
+    if verdict == Verdict::Pass {
         println!("ok");
     }
 }
 
-fn document(arguments: &Arguments, looked: &Result<Fine, Problems>, passes: bool) -> Value {
+fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdict: Verdict) -> Value {
     let file = arguments.file.display().to_string();
-    let (problems, warnings, anew): (Vec<Value>, Vec<Value>, Vec<Value>) = match looked {
+    let (problems, warnings, resets): (Vec<Value>, Vec<Value>, Vec<Value>) = match findings {
         Err(problems) => {
-            (problems.problems.iter().map(|problem| wrong(&problems.file, problem)).collect(), Vec::new(), Vec::new())
+            let list = problems.problems.iter().map(|problem| problem_object(&problems.file, problem));
+            (list.collect(), Vec::new(), Vec::new())
         }
-        Ok(Fine { warnings, anew }) => (
+        Ok(Findings { warnings, resets }) => (
             Vec::new(),
-            warnings.warnings.iter().map(|warning| unwise(&warnings.file, warning)).collect(),
-            anew.iter().map(|anew| anew.to_string().into()).collect(),
+            warnings.warnings.iter().map(|warning| warning_object(&warnings.file, warning)).collect(),
+            resets.iter().map(|reset| reset.to_string().into()).collect(),
         ),
     };
-    json!({"file": file, "ok": passes, "problems": problems, "warnings": warnings, "starts_anew": anew})
+    let ok = verdict == Verdict::Pass;
+    json!({"file": file, "ok": ok, "problems": problems, "warnings": warnings, "starts_anew": resets})
 }
 
-/// Null is what there is none of.
-fn wrong(file: &str, Problem { file: other, position, path, what, hint }: &Problem) -> Value {
+/// A problem as JSON: a position, path or hint that it lacks is null.
+fn problem_object(file: &str, Problem { file: other, position, path, what, hint }: &Problem) -> Value {
     let (file, path) = (other.as_deref().unwrap_or(file), (!path.is_empty()).then_some(path));
     let (line, column) = (position.map(|position| position.line), position.map(|position| position.column));
     json!({"file": file, "line": line, "column": column, "path": path, "what": what, "hint": hint})
 }
 
-fn unwise(file: &str, Warning { name, position, path, what, hint, .. }: &Warning) -> Value {
+fn warning_object(file: &str, Warning { name, position, path, what, hint, .. }: &Warning) -> Value {
     let (line, column) = (position.line, position.column);
     json!({"name": name, "file": file, "line": line, "column": column, "path": path, "what": what, "hint": hint})
 }

@@ -13,16 +13,16 @@ pub fn warn(sources: &[Source]) {
     if nix::unistd::geteuid().is_root() {
         log::warn!("runs as root, which it does not need");
     }
-    for (place, source) in sources.iter().enumerate() {
+    for (index, source) in sources.iter().enumerate() {
         // A pipe can be read only once, and has been.
         let Some(metadata) = std::fs::metadata(&source.path).ok().filter(Metadata::is_file) else { continue };
         let (file, mode) = (source.path.display(), metadata.permissions().mode());
         if mode & WRITABLE_BY_OTHERS != 0 {
-            log::warn!(file:%; "everybody may write this file");
+            log::warn!(file:%; "file is writable by all users");
         }
         // The first is gateway.yaml, which holds its secrets elsewhere.
-        if place > 0 && mode & READABLE_BY_OTHERS != 0 && read_file(&source.path).is_ok_and(|bytes| is_secret(&bytes)) {
-            log::warn!(file:%; "everybody may read this secret");
+        if index > 0 && mode & READABLE_BY_OTHERS != 0 && read_file(&source.path).is_ok_and(|bytes| is_secret(&bytes)) {
+            log::warn!(file:%; "secret is readable by all users");
         }
     }
 }

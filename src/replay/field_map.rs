@@ -36,8 +36,8 @@ impl FieldMapping {
             ("time", _) => Target::Time,
             (_, Ok(Attribute::Route | Attribute::Upstream)) => return Err(format!("{name} cannot be mapped")),
             (_, Ok(attribute)) => Target::Attribute(attribute),
-            (_, Err(AttributeError::NameMissing)) => return Err(format!("`{name}` needs a name behind the colon")),
-            (_, Err(AttributeError::BadHeaderName)) => return Err(format!("`{name}` is no name of a header")),
+            (_, Err(AttributeError::NameMissing)) => return Err(format!("`{name}` needs a name after the colon")),
+            (_, Err(AttributeError::BadHeaderName)) => return Err(format!("`{name}` is not a header name")),
             (_, Err(AttributeError::Unknown)) => {
                 return Err(format!("must begin with time or an attribute ({}), is `{name}`", SPELLINGS.join(", ")));
             }

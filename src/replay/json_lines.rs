@@ -148,8 +148,8 @@ mod tests {
             ("jwt:sub=a", "must say which field is the time: time=FIELD"),
             ("time=a,time=b", "time is mapped twice"),
             ("time=a,path=b,path=c", "path is mapped twice"),
-            ("time=a,jwt:=c", "`jwt:` needs a name behind the colon"),
-            ("time=a,header:a b=c", "`header:a b` is no name of a header"),
+            ("time=a,jwt:=c", "`jwt:` needs a name after the colon"),
+            ("time=a,header:a b=c", "`header:a b` is not a header name"),
             ("time=a,route=c", "route cannot be mapped"),
         ] {
             assert_eq!(fields(map).unwrap_err(), why, "{map}");

@@ -55,7 +55,7 @@ pub fn ambiguity_detail(ambiguity: Ambiguity, attribute: Option<&Attribute>) -> 
         (Ambiguity::Ambiguous, Some(attribute)) => format!(
             "the request repeats {attribute}, spells its name in another way, or names it in Connection, and the file reads it"
         ),
-        (Ambiguity::Ambiguous, None) => "Connection names Authorization or Cookie, and so has it taken off".to_owned(),
+        (Ambiguity::Ambiguous, None) => "Connection names Authorization or Cookie, so that it is removed".to_owned(),
     }
 }
 
@@ -100,7 +100,7 @@ fn name<'c>(config: &'c Config, charge: &Charge) -> &'c str {
 fn too_large(refusal: &Refusal, plan: &Plan, config: &Config) -> Answer {
     let each = plan.enforced.iter().filter(|charge| charge.is_too_large()).map(|charge| {
         let Charge { cost, algorithm, .. } = charge;
-        format!("{} is asked for {cost}, and holds {} at most", name(config, charge), algorithm.ceiling())
+        format!("{} needs {cost}, and holds {} at most", name(config, charge), algorithm.ceiling())
     });
     let detail = format!(": {}", each.collect::<Vec<_>>().join("; "));
     let rest = "charged nothing; no Retry-After, because waiting does not help";
@@ -110,12 +110,12 @@ fn too_large(refusal: &Refusal, plan: &Plan, config: &Config) -> Answer {
 /// The answer if the levels of the buckets were not read.
 fn without_levels(plan: &Plan, config: &Config) -> Answer {
     if plan.enforced.is_empty() {
-        return Answer::passes(vec!["PASSES: only shadows are asked to pay".to_owned()]);
+        return Answer::passes(vec!["PASSES: only shadows apply".to_owned()]);
     }
     let needs = plan.enforced.iter().map(|charge| format!("{} holds {}", name(config, charge), charge.cost));
     let words = vec![
         format!("PASSES if {}", needs.collect::<Vec<_>>().join(" and ")),
-        "no store was looked at: --live shows what the buckets hold".to_owned(),
+        "the store was not read: --live shows what the buckets hold".to_owned(),
     ];
     Answer { verdict: Verdict::Depends, ..Answer::passes(words) }
 }
@@ -134,8 +134,8 @@ fn granted(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Level
         format!("{} would pay {}, and hold {} then", name(config, charge), charge.cost, outcome.remaining)
     };
     let left: Vec<String> = plan.enforced.iter().zip(&settlement.enforced).map(left).collect();
-    let first = if left.is_empty() { "only shadows are asked to pay".to_owned() } else { left.join("; ") };
-    let rest = format!("asking has charged nothing; read from {}", levels.from);
+    let first = if left.is_empty() { "only shadows apply".to_owned() } else { left.join("; ") };
+    let rest = format!("nothing was charged; read from {}", levels.from);
     Answer::passes(vec![format!("PASSES: {first}"), rest])
 }
 

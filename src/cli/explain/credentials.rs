@@ -153,7 +153,7 @@ impl Findings {
                 format!("the key in {} is not in {}", api_keys.from, api_keys.file.display())
             }
             (TokenStatus::Missing, _, _, Some(settings)) => missing_token(settings),
-            (TokenStatus::Invalid(invalid), ..) => format!("the token is bad: {}", words(invalid)),
+            (TokenStatus::Invalid(invalid), ..) => format!("the token is invalid: {}", words(invalid)),
             _ => fetch_errors,
         }
     }
@@ -161,7 +161,7 @@ impl Findings {
     fn token_words(&self, settings: &Settings, identity: &Identity, config: &Config, now: Timestamp) -> String {
         match (*self.token.borrow(), &identity.claims) {
             (TokenStatus::Invalid(invalid), _) => {
-                format!("{}, taken as none (on_invalid: anonymous)", words(invalid))
+                format!("{}, treated as missing (on_invalid: anonymous)", words(invalid))
             }
             (_, Some(claims)) => valid(claims, &claims_read(config), now),
             _ => missing_token(settings),
@@ -173,7 +173,7 @@ impl Findings {
             (ApiKeyLookup::Absent, _) => format!("none in {}", api_keys.from),
             (ApiKeyLookup::Known(key), _) => format!("known, id {}, plan {}", key.id, key.plan),
             (ApiKeyLookup::Unknown, OnInvalid::Anonymous | OnInvalid::Reject) => {
-                "not known, taken as none (on_invalid: anonymous)".to_owned()
+                "not known, treated as missing (on_invalid: anonymous)".to_owned()
             }
         }
     }

@@ -208,7 +208,7 @@ fn describe(sample: &SampleRequest, request: &Request<'_>, config: &Config) -> r
     let client_from = match (config.client_ip.trusts(peer), forwarded) {
         (true, true) => format!("X-Forwarded-For, from the trusted proxy {peer}"),
         (true, false) => "TCP peer, a trusted proxy that names no client".to_owned(),
-        (false, true) => "TCP peer; it is no trusted proxy, its X-Forwarded-For is ignored".to_owned(),
+        (false, true) => "TCP peer; not a trusted proxy, so its X-Forwarded-For is ignored".to_owned(),
         (false, false) => "TCP peer".to_owned(),
     };
     report::Request {
@@ -230,7 +230,7 @@ fn claims(arguments: &Arguments, config: &Config) -> Result<Option<Arc<Claims>>,
     let Some(option) = option else { return Ok(None) };
     let file = arguments.file.config.display();
     let settings: &jwt::Settings =
-        config.jwt.as_ref().ok_or_else(|| format!("{option}: {file} has no `jwt`, so no token is looked at"))?;
+        config.jwt.as_ref().ok_or_else(|| format!("{option}: {file} has no `jwt`, so tokens are not read"))?;
     arguments.claims.as_deref().map(|json| credentials::claims_of(json, settings)).transpose()
 }
 

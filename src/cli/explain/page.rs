@@ -116,7 +116,7 @@ fn of_rule(rule: &Rule, columns: &Columns) -> Vec<String> {
 
 fn keys(rule: &Rule) -> String {
     let keys: Vec<String> = rule.keys.iter().map(|key| format!("{} {}", key.attribute, key.value)).collect();
-    if keys.is_empty() { "one for everybody".to_owned() } else { keys.join(", ") }
+    if keys.is_empty() { "one for all clients".to_owned() } else { keys.join(", ") }
 }
 
 fn numbers(charge: &Charge) -> String {

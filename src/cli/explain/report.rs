@@ -174,11 +174,11 @@ fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, levels
             false
         }
         PolicyOutcome::Undecidable(_) => {
-            notes.push("cannot be told".to_owned());
+            notes.push("cannot be decided".to_owned());
             false
         }
         PolicyOutcome::NotAsked { denied_by } => {
-            notes.push(format!("not asked: policy {denied_by} has refused"));
+            notes.push(format!("not checked: policy {denied_by} denied the request"));
             false
         }
     };

@@ -113,7 +113,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         _ => {}
     }
     match (arguments.fail_above, report.outcomes.last(), names.last()) {
-        (Some(bound), Some(outcome), Some(name)) => judge(bound, outcome, name),
+        (Some(bound), Some(outcome), Some(name)) => check_share(bound, outcome, name),
         _ => Ok(()),
     }
 }
@@ -123,8 +123,8 @@ fn format(arguments: &Arguments) -> Result<Format, Failure> {
         (None, []) => Ok(Format::Detect),
         (Some(LogFormat::Tollgate), []) => Ok(Format::Own),
         (Some(LogFormat::Combined), []) => Ok(Format::Combined),
-        (Some(LogFormat::Json), []) => Err("--format json: needs --map, which says what its fields are".into()),
-        (Some(LogFormat::Tollgate | LogFormat::Combined), _) => Err("--map: is for JSON lines of others".into()),
+        (Some(LogFormat::Json), []) => Err("--format json: needs --map, which names its fields".into()),
+        (Some(LogFormat::Tollgate | LogFormat::Combined), _) => Err("--map: applies only to --format json".into()),
         (None | Some(LogFormat::Json), map) => {
             let fields = FieldMap::new(map).map_err(|wrong| format!("--map: {wrong}"))?;
             Ok(Format::Mapped(Arc::new(fields)))
@@ -138,8 +138,8 @@ fn names(arguments: &Arguments) -> Vec<String> {
     files.map(|path: &PathBuf| Path::display(path).to_string()).collect()
 }
 
-/// The file that is asked about last is the one that counts.
-fn judge(bound: Share, outcome: &Outcome, name: &str) -> Result<(), Failure> {
+/// Fails if the last file refuses more than this share of the decided requests, or if none was decided.
+fn check_share(bound: Share, outcome: &Outcome, name: &str) -> Result<(), Failure> {
     let (refused, decided) = outcome.decided();
     let requests = outcome.allowed + outcome.refused + outcome.undecided;
     if decided == 0 && requests > 0 {
@@ -185,8 +185,8 @@ fn in_json(report: &Report, names: &[String]) -> serde_json::Value {
 
 fn attribute(text: &str) -> Result<Attribute, String> {
     Attribute::parse(text).map_err(|wrong| match wrong {
-        AttributeError::Unknown => "is no attribute".to_owned(),
-        AttributeError::NameMissing => "needs a name behind the colon".to_owned(),
-        AttributeError::BadHeaderName => "is no name of a header".to_owned(),
+        AttributeError::Unknown => "is not an attribute".to_owned(),
+        AttributeError::NameMissing => "needs a name after the colon".to_owned(),
+        AttributeError::BadHeaderName => "is not a header name".to_owned(),
     })
 }

@@ -50,7 +50,7 @@ pub fn warnings(report: &Report, names: &[String]) -> Vec<String> {
     }
     if read.before_rules > 0 {
         let lines = counted(read.before_rules, "line");
-        warnings.push(format!("{lines} passed over: answered before any rule was asked"));
+        warnings.push(format!("{lines} skipped: answered before any rule was checked"));
     }
     if report.ours == OwnLog::WithoutAllowed {
         let when = "requests that were allowed are not in this log (access_log.when), so the others find full buckets";
@@ -62,17 +62,21 @@ pub fn warnings(report: &Report, names: &[String]) -> Vec<String> {
     if read.late > 0 {
         let tolerance = TOLERANCE.ceil_seconds();
         let lines = counted(read.late, "line");
-        warnings.push(format!("{lines} more than {tolerance} s behind their time, and decided when they came"));
+        warnings.push(format!("{lines} more than {tolerance} s late, and decided when they were read"));
     }
     for (outcome, name) in report.outcomes.iter().zip(names) {
         let file = if names.len() > 1 { format!("{name}: ") } else { String::new() };
         if outcome.several_issuers {
             warnings.push(format!(
-                "{file}the log does not say whose a token was, of several jwt.issuers: equal names are one client"
+                "{file}the log does not record which of several jwt.issuers signed a token: equal names count as one client"
             ));
         }
         for missing in &outcome.missing {
-            warnings.push(format!("{file}{} is missing on {}, taken as absent", missing.attribute, of(missing.lines)));
+            warnings.push(format!(
+                "{file}{} is missing on {}, treated as absent",
+                missing.attribute,
+                of(missing.lines)
+            ));
         }
         for log in &outcome.as_logged {
             let (policy, lines) = (&log.policy, of(log.lines));
@@ -81,8 +85,9 @@ pub fn warnings(report: &Report, names: &[String]) -> Vec<String> {
         for undecidable in &outcome.undecidable {
             let (what, attributes) = (&undecidable.name, undecidable.attributes.join(", "));
             let lines = of(undecidable.lines);
-            warnings
-                .push(format!("{file}{what} hangs on {attributes}, which the log does not tell: {lines} undecided"));
+            warnings.push(format!(
+                "{file}{what} depends on {attributes}, which the log does not record: {lines} undecided"
+            ));
         }
     }
     warnings
@@ -110,12 +115,12 @@ fn rows(outcomes: &[Outcome], requests: u64) -> Vec<Row> {
     };
     let mut rows = vec![line("allowed", |outcome| outcome.allowed), line("refused", |outcome| outcome.refused)];
     // The last file says in which order; what only the others have comes behind.
-    let mut told: Vec<&str> = Vec::new();
+    let mut listed: Vec<&str> = Vec::new();
     for by in outcomes.iter().rev().flat_map(|outcome| &outcome.by) {
-        if told.contains(&&*by.name) {
+        if listed.contains(&&*by.name) {
             continue;
         }
-        told.push(&by.name);
+        listed.push(&by.name);
         let of = |outcome: &Outcome| outcome.by.iter().find(|other| other.name == by.name).map_or(0, |by| by.refused);
         let counts: Vec<u64> = outcomes.iter().map(of).collect();
         rows.push(Row {

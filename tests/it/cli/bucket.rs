@@ -76,7 +76,7 @@ fn a_refused_client_is_freed_within_a_second_where_buckets_are_in_redis() {
     let other = Setting::new(&upstream, &redis.patient_store());
     assert_eq!([setting.ask("ann"), other.ask("ann"), setting.ask("ann"), other.ask("ann")], [200, 200, 429, 429]);
     setting.says(&["show", "free", "header:x-user=ann"], 0, "  0 left of 2, full in 86");
-    setting.says(&["reset", "free", "header:x-user=ann"], 0, "asks again within a second");
+    setting.says(&["reset", "free", "header:x-user=ann"], 0, "reads it again within a second");
     eventually("she passes at one", || setting.ask("ann") == 200);
     eventually("she passes at the other", || other.ask("ann") == 200);
     setting.says(&["show", "free", "header:x-user=ann"], 0, "  0 left of 2");
@@ -98,7 +98,7 @@ fn a_bucket_is_found_by_its_name_in_the_log() {
         setting.says(&["show", "many", "--hash", name], 1, "several limits: name one of many.minute, many.day");
         setting.says(&["show", "many.day", "--hash", name], 0, "several/many.day  1000/day burst 1000  bucket");
         setting.says(&["reset", "--hash", &name[..8]], 0, "was: something is spent");
-        setting.says(&["show", "--hash", name], 1, "a bucket that is full is not kept");
+        setting.says(&["show", "--hash", name], 1, "a full bucket is not stored");
         setting.says(&["show", "free", "header:x-user=user-7"], 0, "  2 left of 2");
         setting.says(&["show", "free", "header:x-user=user-8"], 0, "  1 left of 2");
         setting.says(&["show", "--hash", "1234567"], 2, "must be 8 to 16 hexadecimal digits");
@@ -113,7 +113,7 @@ fn what_is_given_must_be_what_the_rule_counts_by() {
     setting.says(&["show", "free"], 1, "counts by header:x-user|ip:address: no value is given");
     setting.says(&["show", "free", "jwt:sub=a"], 1, "no value is given");
     setting.says(&["show", "free", "header:x-user=a", "jwt:sub=a"], 1, "jwt:sub=a: no limit key; rule free counts by");
-    setting.says(&["show", "free", "header:x-user=a", "ip:address=::1"], 1, "one value is for each limit key");
+    setting.says(&["show", "free", "header:x-user=a", "ip:address=::1"], 1, "each limit key takes one value");
     setting.says(&["show", "free", "ip:address=here"], 1, "must be an IP address");
     setting.says(&["show", "free", "header:x-user="], 1, "must have a value");
     setting.says(&["show", "free", "ip:address=2001:db8::1"], 0, "ip:address \"2001:db8::/64\"");

@@ -70,7 +70,7 @@ policy export      match path \"/v1/export/*\": holds                           
 policy plan-next   shadow                                                                               FILE:13
   YES  free-next   key jwt:sub \"acme\"  cost 1   5/s burst 10     bucket c39fb44e1b6fa7c0  shadow        FILE:16
 PASSES if free holds 1 and export holds 10
-no store was looked at: --live shows what the buckets hold
+the store was not read: --live shows what the buckets hold
 ";
     let squeeze = |text: &str| {
         let text = text.replace(&written.file(), "FILE");
@@ -362,7 +362,9 @@ fn keys_that_an_issuer_publishes_are_fetched_when_that_is_asked_for() {
     );
     let forged = es256().signer.token(&json!({"alg": "ES256", "kid": "k"}), &json!({"sub": "a", "exp": epoch() + 600}));
     assert!(
-        told(&forged, &["--live"]).out.contains("REFUSED 401 token_invalid: the token is bad: its signature is wrong")
+        told(&forged, &["--live"])
+            .out
+            .contains("REFUSED 401 token_invalid: the token is invalid: its signature is wrong")
     );
     let unasked = told(&token, &[]);
     assert!(

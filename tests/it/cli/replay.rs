@@ -254,7 +254,7 @@ fn a_log_of_ours_without_what_was_allowed_says_so() {
     let output = play(&[("gateway.yaml", TODAY.as_bytes()), ("a.log", log.as_bytes())], "a.log", b"");
     let told = told(&output);
     assert!(told.contains("\n! requests that were allowed are not in this log (access_log.when)"), "{told}");
-    assert!(told.contains("\n! 1 line passed over: answered before any rule was asked\n"), "{told}");
+    assert!(told.contains("\n! 1 line skipped: answered before any rule was checked\n"), "{told}");
 }
 
 #[test]
@@ -280,8 +280,8 @@ fn a_picture_shows_every_part_of_the_time() {
 fn options_that_contradict_each_other_are_refused() {
     let files = [("gateway.yaml", TODAY.as_bytes()), ("a.log", &b""[..])];
     for (arguments, expected) in [
-        ("--format json a.log", "--format json: needs --map, which says what its fields are\n"),
-        ("--format combined --map time=t a.log", "--map: is for JSON lines of others\n"),
+        ("--format json a.log", "--format json: needs --map, which names its fields\n"),
+        ("--format combined --map time=t a.log", "--map: applies only to --format json\n"),
         ("--map path=p a.log", "--map: must say which field is the time: time=FIELD\n"),
     ] {
         let output = play(&files, arguments, b"");

@@ -149,9 +149,9 @@ fn a_world_readable_secret_is_reported_at_the_start() {
     );
     let gateway = Gateway::start_beside(&upstream, &store, &[("redis password", "correct horse")]);
     let errors = gateway.errors();
-    assert_eq!(errors.matches("everybody may read this secret").count(), 1, "{errors}");
-    assert!(!errors.contains("horse") && !errors.contains("everybody may write this file"), "{errors}");
+    assert_eq!(errors.matches("secret is readable by all users").count(), 1, "{errors}");
+    assert!(!errors.contains("horse") && !errors.contains("file is writable by all users"), "{errors}");
     let gateway = Gateway::start_after(&upstream, "", "chmod 666 \"$3\"");
     let errors = gateway.errors();
-    assert_eq!(errors.matches("everybody may write this file").count(), 1, "{errors}");
+    assert_eq!(errors.matches("file is writable by all users").count(), 1, "{errors}");
 }
