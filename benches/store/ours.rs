@@ -1,4 +1,4 @@
-//! Asks the gateway's own store, on one lane that is driven on the callers' thread, as in the gateway.
+//! Asks the gateway's own store, on one worker that is driven on the callers' thread, as in the gateway.
 
 use std::sync::Arc;
 

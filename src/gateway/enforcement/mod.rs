@@ -52,7 +52,7 @@ impl RefusalResponse {
 /// How a request arrived.
 #[derive(Debug)]
 pub struct Arrival {
-    pub lane: Worker,
+    pub worker: Worker,
     /// When its head had been read.
     pub at: Timestamp,
     pub caller: Option<Arc<dyn Caller>>,
@@ -158,12 +158,12 @@ async fn charge(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     plan: Plan,
-    Arrival { lane, at, caller }: Arrival,
+    Arrival { worker, at, caller }: Arrival,
     record: PaymentRecord,
 ) -> Enforcement {
     let record_latency =
         |source| gateway.metrics.decisions.latency(source).record(gateway.clock.now().since(at).seconds());
-    let taken = match gateway.store.take(lane, &plan, caller).await {
+    let taken = match gateway.store.take(worker, &plan, caller).await {
         Ok(Some(taken)) => {
             gateway.metrics.evicted.increment(taken.evicted);
             taken
@@ -182,7 +182,7 @@ async fn charge(
         },
     };
     if !taken.settlement.is_granted() {
-        gateway.top_refused.count(lane, at, snapshot.number, &plan, &taken.settlement);
+        gateway.top_refused.count(worker, at, snapshot.number, &plan, &taken.settlement);
     }
     counting::count_settlement(snapshot, &plan, &taken);
     let (settlement, source) = (taken.settlement, taken.source);

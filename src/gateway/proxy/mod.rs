@@ -120,7 +120,7 @@ impl ProxyHttp for Proxy {
         let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
         let caller = caller.map(|socket| socket as Arc<dyn Caller>);
         exchange.trace = self.gateway.tracer.begin(&head.headers, exchange.started);
-        let arrival = Arrival { lane: self.worker, at: exchange.started, caller: exchange.trace.link(caller) };
+        let arrival = Arrival { worker: self.worker, at: exchange.started, caller: exchange.trace.link(caller) };
         let recorded = snapshot.access_log.is_some() || exchange.trace.is_sampled();
         let payment = if recorded { PaymentRecord::Keep } else { PaymentRecord::Discard };
         let DecisionFindings { decision, identity, payment } =

@@ -93,7 +93,7 @@ impl StoreHealth {
                 *self.other_gateways.lock() = OtherGateways { at: self.clock.now(), others };
             }
             Event::HeartbeatError(fault) => self.record_failure(&fault),
-            Event::Up(lane) => self.record_change(lane.0, Ok(()), ""),
+            Event::Up(worker) => self.record_change(worker.0, Ok(()), ""),
             Event::Down { worker, fault } => {
                 self.metrics.count_error(fault.error);
                 self.record_change(worker.0, Err(fault.error), &fault.detail);

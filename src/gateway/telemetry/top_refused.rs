@@ -248,9 +248,9 @@ mod tests {
         (plan, Settlement { verdict: Verdict::Deny, enforced, shadow: smallvec![] })
     }
 
-    fn refuse(refused: &TopRefused, lane: usize, second: u64, bucket: u64) {
+    fn refuse(refused: &TopRefused, worker: usize, second: u64, bucket: u64) {
         let (plan, settlement) = plan(&[(bucket, Verdict::Deny)]);
-        refused.count(Worker(lane), Timestamp(second * SECOND), 1, &plan, &settlement);
+        refused.count(Worker(worker), Timestamp(second * SECOND), 1, &plan, &settlement);
     }
 
     fn told(refused: &TopRefused, second: u64) -> Vec<(BucketKey, u64, u64)> {
@@ -261,8 +261,8 @@ mod tests {
     #[test]
     fn threads_are_added_up_and_the_most_come_first() {
         let refused = TopRefused::new(2);
-        for (lane, bucket, times) in [(0, 1, 3), (0, 2, 5), (1, 1, 4), (1, 3, 1), (0, 4, 1)] {
-            (0..times).for_each(|_| refuse(&refused, lane, 60, bucket));
+        for (worker, bucket, times) in [(0, 1, 3), (0, 2, 5), (1, 1, 4), (1, 3, 1), (0, 4, 1)] {
+            (0..times).for_each(|_| refuse(&refused, worker, 60, bucket));
         }
         assert_eq!(told(&refused, 60)[..2], [(key(1), 7, 7), (key(2), 5, 5)]);
         assert_eq!(refused.top(9, Timestamp(60 * SECOND), 1).buckets.len(), 4);

@@ -13,7 +13,7 @@ use crate::support::{Answers, Redis, Relay, print_measured};
 fn gateways(numbers: Numbers) -> Gateways {
     Gateways {
         hooks: vec![Hooks::default(); 2],
-        lanes: 1,
+        workers: 1,
         callers: 12,
         buckets: vec![numbers],
         request: |_| vec![(0, 1000)],

@@ -51,7 +51,7 @@ fn play(redis: &Redis, combining: Combining, refusals: Refusals, load: Load) -> 
     let hooks = Hooks { combining, refusals, flaw: None };
     let gateways = Gateways {
         hooks: vec![hooks; GATEWAYS],
-        lanes: 2,
+        workers: 2,
         callers,
         buckets: buckets(),
         request,
@@ -125,7 +125,7 @@ fn what_was_not_answered_was_charged_once_or_not_at_all() {
     let relay = Relay::start(redis.port);
     let gateways = Gateways {
         hooks: vec![Hooks::default(); 2],
-        lanes: 1,
+        workers: 1,
         callers: 12,
         buckets: vec![Numbers::per_second(100, 100)],
         request: |_| vec![(0, fastrand::u64(1..=7) * 1000)],

@@ -1,4 +1,4 @@
-//! Plays several gateways on one Redis: for each a store of its own, whose lanes are driven on threads of their own.
+//! Plays several gateways on one Redis: for each a store of its own, whose workers are driven on threads of their own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -26,8 +26,8 @@ pub const PATIENT: Micros = Micros(5_000_000);
 pub struct Gateways {
     /// One gateway for each.
     pub hooks: Vec<Hooks>,
-    pub lanes: usize,
-    /// On each lane.
+    pub workers: usize,
+    /// On each worker.
     pub callers: usize,
     pub buckets: Vec<Numbers>,
     /// The next request of a caller: buckets and costs in thousandths. The argument is the caller's number.
@@ -52,7 +52,7 @@ impl Gateways {
         let start = now();
         let (offset, tolerance) = offset(redis, start);
         let calls = Arc::new(AtomicU64::new(0));
-        let ready = Barrier::new(self.hooks.len() * self.lanes);
+        let ready = Barrier::new(self.hooks.len() * self.workers);
         let begin = || {
             if ready.wait().is_leader() {
                 begin();
@@ -60,26 +60,26 @@ impl Gateways {
             ready.wait();
         };
         let records = std::thread::scope(|scope| {
-            let mut lanes = Vec::new();
+            let mut workers = Vec::new();
             for (gateway, hooks) in self.hooks.iter().enumerate() {
                 let store = Arc::new(self.open(*hooks, port, Arc::clone(&calls)));
-                for lane in 0..self.lanes {
+                for worker in 0..self.workers {
                     let (store, begin) = (Arc::clone(&store), &begin);
-                    lanes.push(scope.spawn(move || self.drive(store, (gateway, lane), start, begin)));
+                    workers.push(scope.spawn(move || self.drive(store, (gateway, worker), start, begin)));
                 }
             }
-            lanes.into_iter().flat_map(|lane| lane.join().unwrap()).collect()
+            workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
         });
         let history = History { buckets: self.buckets.clone(), records, offset, tolerance };
         Played { history, calls: calls.load(Ordering::Relaxed) }
     }
 
-    /// As the gateway does: one thread, which drives the lane's link and all who ask on it.
-    fn drive(&self, store: Arc<Store>, lane: (usize, usize), start: Instant, begin: &dyn Fn()) -> Vec<Record> {
+    /// As the gateway does: one thread, which drives the worker's link and all who ask on it.
+    fn drive(&self, store: Arc<Store>, worker: (usize, usize), start: Instant, begin: &dyn Fn()) -> Vec<Record> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let driven = Arc::clone(&store);
-            let link = tokio::spawn(async move { driven.run(Worker(lane.1)).await });
+            let link = tokio::spawn(async move { driven.run(Worker(worker.1)).await });
             store.first_attempt().await;
             begin();
             let numbers = Arc::new(AtomicU64::new(0));
@@ -87,10 +87,10 @@ impl Gateways {
             let callers: Vec<_> = (0..self.callers)
                 .map(|caller| {
                     let caller = Caller {
-                        place: (lane.0 * self.lanes + lane.1) * self.callers + caller,
+                        place: (worker.0 * self.workers + worker.1) * self.callers + caller,
                         gateways: self.clone(),
                         store: Arc::clone(&store),
-                        lane,
+                        worker,
                         numbers: Arc::clone(&numbers),
                         start,
                     };
@@ -124,7 +124,7 @@ impl Gateways {
                 calls.fetch_add(1, Ordering::Relaxed);
             }
         });
-        Store::Redis(redis::Redis::with(hooks, settings, self.lanes, Clock::system(), report))
+        Store::Redis(redis::Redis::with(hooks, settings, self.workers, Clock::system(), report))
     }
 
     fn plan(&self, charges: &[(usize, u64)]) -> Plan {
@@ -147,8 +147,8 @@ struct Caller {
     place: usize,
     gateways: Gateways,
     store: Arc<Store>,
-    lane: (usize, usize),
-    /// Counts what this lane is asked.
+    worker: (usize, usize),
+    /// Counts what this worker is asked.
     numbers: Arc<AtomicU64>,
     start: Instant,
 }
@@ -161,11 +161,11 @@ impl Caller {
             let plan = self.gateways.plan(&charges);
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
             let asked = micros(self.start);
-            let taken = self.store.take(Worker(self.lane.1), &plan, None).await;
+            let taken = self.store.take(Worker(self.worker.1), &plan, None).await;
             let answered = micros(self.start) + 1;
             let answer = answer(taken);
             let pause = self.gateways.pauses[usize::from(!matches!(answer, Answer::Granted { .. }))];
-            records.push(Record { lane: self.lane, number, asked, answered, charges, answer });
+            records.push(Record { worker: self.worker, number, asked, answered, charges, answer });
             match pause {
                 Duration::ZERO => tokio::task::yield_now().await,
                 pause => tokio::time::sleep(pause.mul_f64(2.0 * fastrand::f64())).await,

@@ -63,8 +63,8 @@ mod judged {
     /// One request. Times are microseconds of the test's own clock, rounded away from each other.
     #[derive(Clone, Debug)]
     pub struct Record {
-        /// Which lane of which gateway, and as which of its requests.
-        pub lane: (usize, usize),
+        /// Which worker of which gateway, and as which of its requests.
+        pub worker: (usize, usize),
         pub number: u64,
         pub asked: i64,
         pub answered: i64,

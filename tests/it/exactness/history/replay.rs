@@ -3,7 +3,7 @@
 //! The units that a bucket has spent are known exactly as long as every request was answered. A request without an answer may
 //! have been charged at any time since, once: by so much more may be spent, until a level shows that it was.
 //!
-//! Answers of one moment come from one call, in the order in which its lane was asked; where two calls share a moment,
+//! Answers of one moment come from one call, in the order in which its worker was asked; where two calls share a moment,
 //! the order is one in which they fit, if there is one.
 
 use tollgate::store::Source;
@@ -92,9 +92,9 @@ pub fn judge(history: &History, findings: &mut Findings) {
     };
     let mut decided: Vec<(i64, &Record)> =
         history.records.iter().filter_map(|record| Some((moment(record)?, record))).collect();
-    decided.sort_by_key(|(now, record)| (*now, record.lane, record.number));
+    decided.sort_by_key(|(now, record)| (*now, record.worker, record.number));
     for together in decided.chunk_by(|one, other| one.0 == other.0) {
-        let mut calls: Vec<_> = together.chunk_by(|one, other| one.1.lane == other.1.lane).collect();
+        let mut calls: Vec<_> = together.chunk_by(|one, other| one.1.worker == other.1.worker).collect();
         while !calls.is_empty() {
             let fits = |call: &&[(i64, &Record)]| {
                 let (mut tried, mut found) = (buckets.clone(), Findings::default());
