@@ -8,7 +8,7 @@ use super::key::{Key as DeclaredKey, Mapping, PATH, TEXT, Type};
 use super::reader::Field;
 use super::suggest::listed;
 use super::value_types::reference;
-use crate::auth::jwt::keys::{Key, KeyError, KeySet, Origin, SHORTEST_SECRET, algorithm_name};
+use crate::auth::jwt::keys::{Key, KeyError, KeySet, Origin, algorithm_name, shortest_secret};
 use crate::auth::jwt::{KeySource, jwks};
 
 const JWKS_URL: Type = Type::Own {
@@ -44,7 +44,7 @@ pub static KEYS: Mapping = Mapping {
         DeclaredKey::optional(
             "secret",
             TEXT,
-            "The shared secret for HS256, HS384 and HS512, as text; at least 32 bytes. Better from the environment: \
+            "The shared secret for HS256, HS384 and HS512, as text; at least as long as the hash: 32, 48 or 64 bytes. Better from the environment: \
              `\"${JWT_SECRET}\"`.",
         ),
         DeclaredKey::optional("secret_file", PATH, "A file that holds the secret. Line ends after it are ignored."),
@@ -78,12 +78,12 @@ pub fn keys(
         return Some(KeySource::Fetched(jwks::Settings { issuer, url }));
     }
     let set = match *key {
-        "secret" => Key::secret(field.written()?.as_bytes()).map(KeySet::of),
+        "secret" => secret(field.written()?.as_bytes(), algorithms),
         "secret_file" => {
             let bytes = environment.file(field)?;
             // Editors end the last line.
             let ends = bytes.iter().rev().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
-            Key::secret(bytes.get(..bytes.len() - ends).unwrap_or_default()).map(KeySet::of)
+            secret(bytes.get(..bytes.len() - ends).unwrap_or_default(), algorithms)
         }
         "public_key_file" => Key::pem(&environment.file(field)?).map(KeySet::of),
         _ => KeySet::jwks(&environment.file(field)?, Origin::File),
@@ -92,8 +92,12 @@ pub fn keys(
         Ok(set) => set,
         Err(unfit) => {
             // The value is not shown: it may be the secret.
-            let hint = matches!(unfit, KeyError::ShortSecret(_))
-                .then(|| format!("make one with: head -c {SHORTEST_SECRET} /dev/urandom | base64"));
+            let hint = match unfit {
+                KeyError::ShortSecret { algorithm, .. } if *key != "jwks_file" => {
+                    Some(format!("make one with: head -c {} /dev/urandom | base64", shortest_secret(algorithm)))
+                }
+                _ => None,
+            };
             field.wrong(unfit, hint);
             return None;
         }
@@ -107,4 +111,13 @@ pub fn keys(
         return None;
     }
     Some(KeySource::Fixed(set))
+}
+
+/// A shared secret, which must be as long as the longest hash among these algorithms.
+fn secret(secret: &[u8], algorithms: Option<&[Algorithm]>) -> Result<KeySet, KeyError> {
+    let longest = algorithms.unwrap_or_default().iter().copied().max_by_key(|algorithm| shortest_secret(*algorithm));
+    match longest.filter(|algorithm| shortest_secret(*algorithm) > secret.len()) {
+        Some(algorithm) => Err(KeyError::ShortSecret { algorithm, found: secret.len() }),
+        None => Key::secret(secret).map(KeySet::of),
+    }
 }

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind};
 use ring::agreement::{self, EphemeralPrivateKey, agree_ephemeral};
 use ring::rand::SystemRandom;
@@ -16,8 +16,6 @@ use serde_json::Value;
 
 use super::token::ALGORITHMS;
 
-/// The shortest secret: as long as the shortest of the hashes (RFC 8725, section 3.5).
-pub const SHORTEST_SECRET: usize = 32;
 const SHORTEST_MODULUS: usize = 2048 / 8;
 /// The longest modulus with which signatures can be verified.
 const LONGEST_MODULUS: usize = 8192 / 8;
@@ -41,7 +39,10 @@ pub struct KeySet(Vec<Arc<Key>>);
 /// Why a key cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    ShortSecret(usize),
+    ShortSecret {
+        algorithm: Algorithm,
+        found: usize,
+    },
     ShortModulus(usize),
     NotPem,
     NotJwks,
@@ -51,6 +52,8 @@ pub enum KeyError {
     OtherUse,
     /// A secret in a public set.
     PublicSecret,
+    /// Its curve is not that of its point, its type or its algorithm.
+    WrongCurve,
     NoKeys,
     TooMany,
 }
@@ -58,8 +61,12 @@ pub enum KeyError {
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            KeyError::ShortSecret(found) => {
-                write!(f, "a secret must have at least {SHORTEST_SECRET} bytes, has {found}")
+            KeyError::ShortSecret { algorithm: Algorithm::HS256, found } => {
+                write!(f, "a secret must have at least {} bytes, has {found}", shortest_secret(Algorithm::HS256))
+            }
+            KeyError::ShortSecret { algorithm, found } => {
+                let (name, least) = (algorithm_name(*algorithm), shortest_secret(*algorithm));
+                write!(f, "a secret for {name} must have at least {least} bytes, has {found}")
             }
             KeyError::ShortModulus(found) => write!(f, "an RSA key must have at least 2048 bits, has {}", found * 8),
             KeyError::NotPem => f.write_str("must be a public key in PEM"),
@@ -67,6 +74,7 @@ impl fmt::Display for KeyError {
             KeyError::Unusable => f.write_str("must be a key of RSA, P-256, P-384 or Ed25519, and sound"),
             KeyError::OtherUse => f.write_str("a key that is not for signatures"),
             KeyError::PublicSecret => f.write_str("a secret in a set that is fetched"),
+            KeyError::WrongCurve => f.write_str("a key whose `crv` does not fit its `kty`, its `alg` or its point"),
             KeyError::NoKeys => f.write_str("must have a key that can be used"),
             KeyError::TooMany => write!(f, "must have at most {MOST} keys"),
         }
@@ -106,11 +114,25 @@ impl Key {
         }
         let key = DecodingKey::from_jwk(jwk).map_err(|_| KeyError::Unusable)?;
         let key = Key::new(common.key_id.clone(), key)?;
+        if !curve_fits(jwk, &key.algorithms) {
+            return Err(KeyError::WrongCurve);
+        }
         // A key that names its algorithm is used for that one only.
         let Some(declared) = common.key_algorithm else { return Ok(key) };
         let algorithms: Vec<_> =
             key.algorithms.iter().copied().filter(|own| KeyAlgorithm::from(*own) == declared).collect();
-        if algorithms.is_empty() { Err(KeyError::Unusable) } else { Ok(Key { algorithms, ..key }) }
+        if !algorithms.is_empty() {
+            return Ok(Key { algorithms, ..key });
+        }
+        Err(match (&jwk.algorithm, key.key.kind()) {
+            (AlgorithmParameters::OctetKey(_), DecodingKeyKind::SecretOrDer(secret)) => {
+                let hmac = HMACS.into_iter().find(|hmac| KeyAlgorithm::from(*hmac) == declared);
+                let short = |algorithm| KeyError::ShortSecret { algorithm, found: secret.len() };
+                hmac.map_or(KeyError::Unusable, short)
+            }
+            (AlgorithmParameters::EllipticCurve(_) | AlgorithmParameters::OctetKeyPair(_), _) => KeyError::WrongCurve,
+            _ => KeyError::Unusable,
+        })
     }
 
     fn new(id: Option<String>, key: DecodingKey) -> Result<Key, KeyError> {
@@ -122,10 +144,15 @@ impl Key {
             DecodingKeyKind::SecretOrDer(_) => key,
         };
         let algorithms = match (key.family(), key.kind()) {
-            (AlgorithmFamily::Hmac, DecodingKeyKind::SecretOrDer(secret)) if secret.len() < SHORTEST_SECRET => {
-                return Err(KeyError::ShortSecret(secret.len()));
+            (AlgorithmFamily::Hmac, DecodingKeyKind::SecretOrDer(secret)) => {
+                let found = secret.len();
+                let long_enough = |algorithm: &Algorithm| shortest_secret(*algorithm) <= found;
+                let algorithms: Vec<_> = HMACS.into_iter().filter(long_enough).collect();
+                if algorithms.is_empty() {
+                    return Err(KeyError::ShortSecret { algorithm: Algorithm::HS256, found });
+                }
+                algorithms
             }
-            (AlgorithmFamily::Hmac, _) => AlgorithmFamily::Hmac.algorithms().to_vec(),
             (AlgorithmFamily::Rsa, kind) => {
                 let (modulus, exponent) = match kind {
                     DecodingKeyKind::SecretOrDer(der) => der_numbers(der).ok_or(KeyError::Unusable)?,
@@ -200,6 +227,33 @@ impl PartialEq for Key {
     }
 }
 
+const HMACS: [Algorithm; 3] = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
+
+/// The shortest secret for an algorithm: as long as its hash (RFC 7518, section 3.2). 0 for one without secrets.
+pub fn shortest_secret(algorithm: Algorithm) -> usize {
+    match algorithm {
+        Algorithm::HS256 => 32,
+        Algorithm::HS384 => 48,
+        Algorithm::HS512 => 64,
+        _ => 0,
+    }
+}
+
+/// Whether a JWK's `crv` is the curve of its point: the library tells curves apart by the length of the point alone.
+fn curve_fits(jwk: &Jwk, algorithms: &[Algorithm]) -> bool {
+    let curve = match &jwk.algorithm {
+        AlgorithmParameters::EllipticCurve(parameters) => &parameters.curve,
+        AlgorithmParameters::OctetKeyPair(parameters) => &parameters.curve,
+        _ => return true,
+    };
+    match curve {
+        EllipticCurve::P256 => algorithms == [Algorithm::ES256],
+        EllipticCurve::P384 => algorithms == [Algorithm::ES384],
+        EllipticCurve::Ed25519 => algorithms == [Algorithm::EdDSA],
+        _ => false,
+    }
+}
+
 fn rsa_only(algorithm: Algorithm) -> Option<&'static signature::RsaParameters> {
     Some(match algorithm {
         Algorithm::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,
@@ -255,6 +309,12 @@ impl KeySet {
             Key::jwk(&jwk, origin).map(Arc::new)
         };
         let keys: Vec<Result<Arc<Key>, KeyError>> = members.iter().map(read).collect();
+        // In a file, a key that contradicts itself is a mistake that can be corrected.
+        let contradicts = |error: &KeyError| matches!(error, KeyError::WrongCurve | KeyError::ShortSecret { .. });
+        let fault = keys.iter().filter_map(|key| key.as_ref().err()).find(|error| contradicts(error));
+        if let (Origin::File, Some(fault)) = (origin, fault) {
+            return Err(*fault);
+        }
         let first_fault = keys.iter().find_map(|key| key.as_ref().err().copied());
         let keys: Vec<_> = keys.into_iter().flatten().collect();
         if keys.is_empty() { Err(first_fault.unwrap_or(KeyError::NoKeys)) } else { Ok(KeySet(keys)) }
@@ -292,4 +352,54 @@ impl KeySet {
 /// The names of algorithms, for messages.
 pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
     ALGORITHMS.iter().find(|(_, known)| *known == algorithm).map_or("", |(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X: &str = "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY";
+    const Y: &str = "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU";
+
+    /// A set of this key and a sound one: from a file, the error or `None`; fetched, how many keys are left.
+    #[track_caller]
+    fn check(key: &str, file: Option<KeyError>, fetched: usize) {
+        let sound = format!(r#"{{"kty":"EC","crv":"P-256","alg":"ES256","x":"{X}","y":"{Y}"}}"#);
+        let set = format!(r#"{{"keys":[{sound},{{{key}}}]}}"#);
+        assert_eq!(KeySet::jwks(set.as_bytes(), Origin::File).err(), file, "{key}");
+        assert_eq!(KeySet::jwks(set.as_bytes(), Origin::Fetched).unwrap().len(), fetched, "{key}");
+    }
+
+    #[test]
+    fn a_curve_fits_type_algorithm_and_point() {
+        let wrong = Some(KeyError::WrongCurve);
+        check(&format!(r#""kty":"EC","crv":"P-256","x":"{X}","y":"{Y}""#), None, 2);
+        check(&format!(r#""kty":"EC","crv":"P-384","x":"{X}","y":"{Y}""#), wrong, 1);
+        check(&format!(r#""kty":"EC","crv":"P-521","x":"{X}","y":"{Y}""#), wrong, 1);
+        check(&format!(r#""kty":"EC","crv":"Ed25519","x":"{X}","y":"{Y}""#), wrong, 1);
+        check(&format!(r#""kty":"EC","crv":"P-256","alg":"ES384","x":"{X}","y":"{Y}""#), wrong, 1);
+        check(&format!(r#""kty":"EC","crv":"P-256","alg":"EdDSA","x":"{X}","y":"{Y}""#), wrong, 1);
+        check(&format!(r#""kty":"OKP","crv":"Ed25519","x":"{X}""#), None, 2);
+        check(&format!(r#""kty":"OKP","crv":"P-256","x":"{X}""#), wrong, 1);
+        check(&format!(r#""kty":"OKP","crv":"Ed25519","alg":"ES256","x":"{X}""#), wrong, 1);
+    }
+
+    #[test]
+    fn a_secret_is_as_long_as_the_hash_that_it_is_used_with() {
+        let fits = |length: usize| {
+            let set = KeySet::of(Key::secret(&vec![7; length]).unwrap());
+            HMACS.map(|algorithm| set.fits(algorithm))
+        };
+        assert_eq!(fits(32), [true, false, false]);
+        assert_eq!(fits(47), [true, false, false]);
+        assert_eq!(fits(48), [true, true, false]);
+        assert_eq!(fits(64), [true, true, true]);
+        let short = |algorithm, found| Some(KeyError::ShortSecret { algorithm, found });
+        assert_eq!(Key::secret(&[7; 31]).err(), short(Algorithm::HS256, 31));
+        let secret = "A".repeat(44);
+        check(&format!(r#""kty":"oct","alg":"HS256","k":"{secret}""#), None, 1);
+        check(&format!(r#""kty":"oct","alg":"HS384","k":"{secret}""#), short(Algorithm::HS384, 33), 1);
+        check(&format!(r#""kty":"oct","alg":"HS512","k":"{secret}""#), short(Algorithm::HS512, 33), 1);
+        check(r#""kty":"oct","k":"QUJD""#, short(Algorithm::HS256, 3), 1);
+    }
 }

@@ -16,7 +16,7 @@ pub fn unverified_key(file: &File<'_>) -> Vec<Finding> {
                 continue;
             }
             let constraints = Constraints::under(policy, located.rule);
-            let picked = located.rule.keys.iter().find_map(|key| file.picked(&constraints, key));
+            let picked = file.picked_by_client(&constraints, &located.rule.keys);
             let Some(picked) = picked else { continue };
             let others = (0..file.policies.len()).filter(|other| *other != index);
             if others.into_iter().any(|other| file.holds(&constraints, &file.rules_of(other))) {
@@ -32,12 +32,36 @@ pub fn unverified_key(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
+/// Which values a client is taken to choose.
+#[derive(Clone, Copy)]
+enum Chosen {
+    /// Those that say who it is.
+    Identity,
+    /// What it asks for, as well.
+    Target,
+}
+
 impl File<'_> {
+    /// An attribute by which a client that has used up its bucket gets another one. The path, the host or the method is such
+    /// an attribute only if no other limit key tells clients apart.
+    fn picked_by_client<'k>(&self, constraints: &Constraints<'_>, keys: &'k [LimitKey]) -> Option<&'k Attribute> {
+        let picked = |chosen| move |key| self.picked(constraints, key, chosen);
+        if let Some(attribute) = keys.iter().find_map(picked(Chosen::Identity)) {
+            return Some(attribute);
+        }
+        let is_constant = |attribute: &Attribute| {
+            constraints.is_pinned(attribute) || matches!(attribute, Attribute::Route | Attribute::Upstream)
+        };
+        let others = keys.iter().filter(|key| self.picked(constraints, key, Chosen::Target).is_none());
+        let mut parts = others.flat_map(|key| &key.alternatives);
+        parts.all(|part| is_constant(&part.attribute)).then(|| keys.iter().find_map(picked(Chosen::Target))).flatten()
+    }
+
     /// An attribute of this limit key whose value the client can choose.
-    fn picked<'k>(&self, constraints: &Constraints<'_>, key: &'k LimitKey) -> Option<&'k Attribute> {
+    fn picked<'k>(&self, constraints: &Constraints<'_>, key: &'k LimitKey, chosen: Chosen) -> Option<&'k Attribute> {
         for part in &key.alternatives {
             let attribute = &part.attribute;
-            if self.is_free(attribute) && !constraints.is_pinned(attribute) {
+            if self.is_free(attribute, chosen) && !constraints.is_pinned(attribute) {
                 return Some(attribute);
             }
             // The next alternative is never reached.
@@ -49,8 +73,9 @@ impl File<'_> {
     }
 
     /// Whether a client may send any value of it.
-    fn is_free(&self, attribute: &Attribute) -> bool {
+    fn is_free(&self, attribute: &Attribute, chosen: Chosen) -> bool {
         match attribute {
+            Attribute::Path | Attribute::Host | Attribute::Method => matches!(chosen, Chosen::Target),
             Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_) => !self.is_known_key(attribute),
             _ => false,
         }

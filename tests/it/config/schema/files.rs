@@ -32,7 +32,7 @@ enum Why {
 }
 
 /// The files in `tests/config/bad` whose mistake a schema cannot detect.
-const CANNOT_KNOW: [(&str, Why); 48] = [
+const CANNOT_KNOW: [(&str, Why); 49] = [
     ("alias-bomb", Why::Yaml),
     ("alias-of-itself", Why::Yaml),
     ("alias-of-nothing", Why::Yaml),
@@ -59,6 +59,7 @@ const CANNOT_KNOW: [(&str, Why); 48] = [
     ("jwt-rsa-too-small", Why::Files),
     ("jwt-secret-for-rsa", Why::TwoValues),
     ("jwt-secret-short-and-not-shown", Why::Bytes),
+    ("jwt-secret-shorter-than-its-hash", Why::Bytes),
     ("key-is-a-list", Why::Yaml),
     ("limit-shown-as-another-rule", Why::TwoValues),
     ("listeners-of-one-address", Why::TwoValues),
