@@ -5,11 +5,13 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use http::header::{HOST, HeaderName, InvalidHeaderValue};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Version};
 use pingora::http::RequestHeader;
+use pingora::{ErrorType, OrErr};
 
 use crate::gateway::response::request_id;
 use crate::gateway::server::scheme::Scheme;
+use crate::gateway::upstream::Upstream;
 use crate::limit::request::address_text;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -65,6 +67,19 @@ pub fn edit(request: &mut RequestHeader, change: impl FnOnce(&mut HeaderMap)) ->
         Some(target) => request.set_raw_path(&target),
         None => Ok(()),
     }
+}
+
+/// The `Host` of a request that has none, which only HTTP/1.0 allows: it is forwarded as HTTP/1.1, which requires one. It is that
+/// of the upstream: the target has no authority, which must agree with `Host`.
+///
+/// # Errors
+/// If that is no field value.
+pub fn missing_host(request: &RequestHeader, upstream: Option<&Upstream>) -> pingora::Result<Option<HeaderValue>> {
+    if request.version != Version::HTTP_10 || request.headers.contains_key(HOST) {
+        return Ok(None);
+    }
+    let Some(upstream) = upstream else { return Ok(None) };
+    HeaderValue::from_str(&upstream.authority()).map(Some).or_err(ErrorType::InternalError, "Host cannot be made")
 }
 
 /// Fields that no other spelling may imitate.

@@ -6,9 +6,9 @@
 
 mod exchange;
 mod forwarded_headers;
-mod hop_by_hop;
 mod proxy_error;
 pub mod request_record;
+mod response_head;
 mod session;
 mod untrusted_forwarded_for;
 
@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::StatusCode;
+use http::header::HOST;
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
 use pingora::protocols::Digest;
@@ -236,10 +237,14 @@ impl ProxyHttp for Proxy {
         exchange: &mut Exchange,
     ) -> Result<()> {
         let scheme = exchange.scheme(session);
+        let host = forwarded_headers::missing_host(session.req_header(), exchange.upstream.as_deref())?;
         let Exchange { peer, trusted_peer, ref request_id, .. } = *exchange;
         forwarded_headers::edit(request, |headers| {
             forwarded_headers::apply(headers, Client { peer, trusted_peer, scheme, request_id });
             exchange.trace.inject(headers);
+            if let Some(host) = host {
+                headers.insert(HOST, host);
+            }
         })
     }
 
@@ -255,6 +260,7 @@ impl ProxyHttp for Proxy {
         }
         if response.status.is_informational() && response.status != StatusCode::SWITCHING_PROTOCOLS {
             exchange.interim += 1;
+            response_head::sanitise_interim(response);
             let endless = exchange.interim > MOST_INTERIM;
             return if endless { Err(Error::new_up(ErrorType::InvalidHTTPHeader)) } else { Ok(()) };
         }
@@ -262,10 +268,7 @@ impl ProxyHttp for Proxy {
         if response.status == StatusCode::SWITCHING_PROTOCOLS && !session.is_upgrade_req() {
             return Err(Error::new_up(ErrorType::InvalidHTTPHeader));
         }
-        // The hop-by-hop fields of an upgrade are meant for the client.
-        if response.status != StatusCode::SWITCHING_PROTOCOLS {
-            hop_by_hop::remove(response);
-        }
+        response_head::sanitise(response)?;
         exchange.origin = Origin::Upstream;
         response.remove_header(&request_id::NAME);
         let rate_limits = exchange.fields.as_deref().map(|fields| fields.merge_with(response));

@@ -98,6 +98,13 @@ impl Upstream {
         self.settings.port
     }
 
+    /// What `Host` is in a request to it, without the port if that is the usual one.
+    pub fn authority(&self) -> String {
+        let config::Upstream { host, port } = &self.settings;
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        if *port == 80 { host } else { format!("{host}:{port}") }
+    }
+
     /// Whether the caller has to start a task that keeps resolving the name. `true` at most once.
     pub fn needs_resolver(&self) -> bool {
         !self.has_resolver.swap(true, Ordering::Relaxed)
@@ -195,6 +202,22 @@ pub async fn keep_resolving(weak: Weak<Upstream>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_authority_is_written_as_in_a_url() {
+        for (host, port, authority) in [
+            ("a", 80, "a"),
+            ("a", 81, "a:81"),
+            ("192.0.2.1", 9000, "192.0.2.1:9000"),
+            ("::1", 80, "[::1]"),
+            ("::1", 81, "[::1]:81"),
+        ] {
+            let second = time::Micros(1_000_000);
+            let timeouts = config::UpstreamTimeouts { connect: second, read: second, write: second, idle: second };
+            let upstream = Upstream::new(&config::Upstream { host: host.to_owned(), port }, timeouts);
+            assert_eq!(upstream.authority(), authority);
+        }
+    }
 
     #[test]
     fn addresses_follow_the_name_and_stay_when_it_cannot_be_resolved() {

@@ -301,6 +301,38 @@ fn a_client_that_wants_its_connection_closed_gets_that() {
     assert!(old.is_closed());
 }
 
+/// It is forwarded as HTTP/1.1, which requires the field. `host` is what the client sent: nothing.
+#[test]
+fn a_request_without_host_is_forwarded_with_that_of_the_upstream() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - {name: named, match: {host: a}, limit_keys: [host], algorithm_config: {rate: 100/day}}
+  - {name: nameless, limit_keys: [ip:address], algorithm_config: {rate: 5/day}}",
+    );
+    let authority = upstream.address.to_string();
+    for (line, fields, host, quota) in [
+        ("GET / HTTP/1.0", "", &*authority, 5),
+        ("GET / HTTP/1.0", "X-Forwarded-Host: b\r\n", &*authority, 5),
+        ("GET http://a:80/ HTTP/1.0", "Host: a:80\r\n", "a:80", 100),
+        ("GET / HTTP/1.0", "Host: a\r\n", "a", 100),
+        ("GET / HTTP/1.1", "Host: a\r\n", "a", 100),
+    ] {
+        let mut client = gateway.client();
+        client.write(&format!("{line}\r\n{fields}\r\n"));
+        let response = client.response("GET").unwrap();
+        assert_eq!((response.status, response.number("ratelimit-limit")), (200, quota), "{line} {fields}");
+        let seen = upstream.last();
+        let hosts: Vec<_> = seen.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("host")).collect();
+        assert_eq!((hosts.len(), &*hosts[0].1), (1, host), "{line} {fields}: {seen:?}");
+        assert!(seen.line.ends_with(" HTTP/1.1"), "{}", seen.line);
+        let forwarded = fields.starts_with("Host").then_some(host);
+        assert_eq!(seen.field("x-forwarded-host"), forwarded, "{line} {fields}");
+    }
+}
+
 #[test]
 fn an_upgrade_is_charged_and_then_a_tunnel() {
     let upstream = Upstream::answering(|_, stream| {

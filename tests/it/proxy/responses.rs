@@ -34,6 +34,31 @@ fn hop_by_hop_fields_of_a_response_are_not_forwarded() {
     }
 }
 
+/// A client could not distinguish them from the gateway's own.
+#[test]
+fn fields_of_an_upstream_under_our_names_never_reach_the_client() {
+    const OURS: &str = "X-Tollgate-Reason: denied\r\nx-tollgate-other: a\r\nX-Tollgate-Reason: b\r\nX-Own: c\r\n";
+    let upstream = Upstream::answering(|seen, stream| {
+        let head = match seen.line.split(' ').nth(1) {
+            Some("/upgrade") => {
+                format!("101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{OURS}\r\n")
+            }
+            Some("/hints") => format!("103 Early Hints\r\n{OURS}\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+            _ => format!("200 OK\r\nContent-Length: 0\r\n{OURS}\r\n"),
+        };
+        let _ = stream.write_all(format!("HTTP/1.1 {head}").as_bytes());
+    });
+    let gateway = Gateway::start(&upstream, "");
+    for (target, fields) in
+        [("/", ""), ("/hints", "Connection: close\r\n"), ("/upgrade", "Upgrade: websocket\r\nConnection: Upgrade\r\n")]
+    {
+        let mut client = gateway.client();
+        client.write(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+        let head = client.until("\r\n\r\n").to_lowercase();
+        assert!(head.contains("\r\nx-own: c\r\n") && !head.contains("x-tollgate"), "{target}: {head}");
+    }
+}
+
 #[test]
 fn a_granted_request_shows_its_limit() {
     let upstream = Upstream::start();

@@ -11,8 +11,10 @@ use super::syntax::{is_token, is_value};
 /// Bytes of extensions after chunk sizes, in one body. They are hardly used.
 const MOST_EXTENSIONS: u32 = 4 << 10;
 const MOST_TRAILERS: u32 = 8 << 10;
-/// Digits of a chunk's size: up to 4 GiB.
-const MOST_DIGITS: u8 = 8;
+/// Up to 4 GiB.
+const LARGEST_CHUNK: u64 = u32::MAX as u64;
+/// Digits of a chunk's size, with leading zeros: as many as Pingora reads.
+const MOST_DIGITS: u8 = 16;
 
 /// Why the end of a body cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +165,11 @@ impl Chunks {
         self.at = match (self.at, byte) {
             (At::Size { size, digits }, _) if byte.is_ascii_hexdigit() && digits < MOST_DIGITS => {
                 let digit = char::from(byte).to_digit(16).unwrap_or_default();
-                At::Size { size: size * 16 + u64::from(digit), digits: digits + 1 }
+                let size = size * 16 + u64::from(digit);
+                if size > LARGEST_CHUNK {
+                    return Err(BodyError::Framing);
+                }
+                At::Size { size, digits: digits + 1 }
             }
             (At::Size { size, digits: 1.. } | At::Extension { size }, b'\r') => At::SizeLf { size },
             (At::Size { size, digits: 1.. }, b';') => At::Extension { size },
@@ -224,6 +230,7 @@ mod tests {
             "0\r\n\r\n",
             "5\r\nhello\r\n0\r\n\r\n",
             "00000005\r\n0\r\n\r\n\r\nA\r\n0123456789\r\n000\r\n\r\n",
+            "0000000000000005\r\nhello\r\n0000000000000000\r\n\r\n",
             "1;a=b;c=\"d\"\r\nx\r\n0;\r\nX-Sum: 1\r\nY:\r\n\r\n",
         ] {
             assert_eq!(advance(body, u64::MAX), Ok((body.len(), true)), "{body:?}");
@@ -250,7 +257,9 @@ mod tests {
             "5;a\0",
             ";a\r\n",
             "123456789\r\n",
-            "000000005\r\n",
+            "00000000000000005\r\n",
+            "00000000000000000\r\n",
+            "0000000100000000\r\n",
             "5\r\nhelloX",
             "5\r\nhello\n",
             "5\r\nhello\rX",

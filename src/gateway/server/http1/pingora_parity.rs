@@ -116,14 +116,15 @@ proptest! {
         chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..30), 0..5),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..2),
         trailer in prop::sample::select(vec!["", "X: y\r\n", "X: y\r\nZ:\r\n"]),
+        digits in 1..18usize,
     ) {
         let mut bytes = Vec::new();
         for chunk in &chunks {
-            bytes.extend_from_slice(format!("{:x};e\r\n", chunk.len()).as_bytes());
+            bytes.extend_from_slice(format!("{:0digits$x};e\r\n", chunk.len()).as_bytes());
             bytes.extend_from_slice(chunk);
             bytes.extend_from_slice(b"\r\n");
         }
-        bytes.extend_from_slice(format!("0\r\n{trailer}\r\n").as_bytes());
+        bytes.extend_from_slice(format!("{:0digits$}\r\n{trailer}\r\n", 0).as_bytes());
         for (index, byte) in &changes {
             let index = index.index(bytes.len());
             bytes[index] = *byte;

@@ -6,7 +6,7 @@
 
 use memchr::memchr;
 
-use super::syntax::{content_length, is_authority, is_target, is_token, is_value};
+use super::syntax::{content_length, is_authority, is_disguised_framing, is_target, is_token, is_value};
 
 /// How large a head may be.
 #[derive(Clone, Copy, Debug)]
@@ -251,6 +251,9 @@ impl HeadParser {
                 }
                 self.chunked = true;
             }
+            14 | 17 if is_disguised_framing(name) => {
+                return Err(HeadError::Malformed("framing field in another spelling"));
+            }
             _ => {}
         }
         Ok(())
@@ -275,8 +278,8 @@ impl HeadParser {
         if self.hosts > 1 || (self.hosts == 0 && !http10) {
             return Err(HeadError::Malformed("not exactly one Host"));
         }
+        // Without `Host`, which HTTP/1.0 may lack, rules would not see the host that the upstream reads in the target.
         if let Some((begin, end)) = self.authority
-            && self.hosts == 1
             && bytes.get(begin..end) != bytes.get(self.host.0..self.host.1)
         {
             return Err(HeadError::Malformed("target and Host differ"));
@@ -346,9 +349,10 @@ mod tests {
         check("GET / HTTP/1.0\r\nHost: a\r\nUpgrade: websocket\r\n\r\n", Body::Nothing);
         check("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", Body::Nothing);
         check("GET HTTP://a:80?b HTTP/1.1\r\nHost: \ta:80\t\r\n\r\n", Body::Nothing);
-        check("GET http://a HTTP/1.0\r\n\r\n", Body::Nothing);
+        check("GET http://a HTTP/1.0\r\nHost: a\r\n\r\n", Body::Nothing);
         check("GET /\u{e9}{|}^\\[]?'$&(;)@:!*~%zz HTTP/1.1\r\nHost: a\r\nX: \u{e9}\r\nY:\r\n\r\n", Body::Nothing);
         check("GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, , TE,x-own\r\n\r\n", Body::Nothing);
+        check("GET / HTTP/1.1\r\nHost: a\r\nContent__Length: 5\r\nTransfer_Encodinq: a\r\n\r\n", Body::Nothing);
     }
 
     #[test]
@@ -377,5 +381,6 @@ mod tests {
         reject(&format!("GET / HTTP/1.1\r\nHost: a\nX: {long}"), 400);
         reject("\x16\x03\x01", 400);
         reject("CONNECT a:443 ", 405);
+        reject("GET http://a HTTP/1.0\r\n\r\n", 400);
     }
 }

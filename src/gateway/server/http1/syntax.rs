@@ -41,6 +41,19 @@ pub fn is_authority(bytes: &[u8]) -> bool {
     host && port.len() <= 5 && port.iter().all(u8::is_ascii_digit)
 }
 
+/// Whether a name becomes that of a framing field where `_` or `.` is read as `-`. Servers that make variables of names do so:
+/// behind uWSGI, `Content_Length` is a second length.
+pub fn is_disguised_framing(name: &[u8]) -> bool {
+    let is_like = |framing: &[u8]| {
+        let reads_as = |byte: u8, wanted: u8| match wanted {
+            b'-' => matches!(byte, b'-' | b'_' | b'.'),
+            letter => byte.eq_ignore_ascii_case(&letter),
+        };
+        name.len() == framing.len() && name.iter().zip(framing).all(|(byte, wanted)| reads_as(*byte, *wanted))
+    };
+    is_like(b"content-length") || is_like(b"transfer-encoding")
+}
+
 /// The value of a length that consists of digits, at most as many as every parser can hold.
 pub fn content_length(digits: &[u8]) -> Option<u64> {
     let plain = (1..=18).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
@@ -80,6 +93,16 @@ mod tests {
             "[::ffff:1.2.3.4.5]",
         ] {
             assert!(!is_authority(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn framing_fields_are_known_in_every_spelling_that_servers_fold() {
+        for name in ["Content_Length", "content.length", "TRANSFER_ENCODING", "Transfer.Encoding", "content-length"] {
+            assert!(is_disguised_framing(name.as_bytes()), "{name}");
+        }
+        for name in ["", "Content~Length", "ContentXLength", "Content_Lengths", "XContent_Length", "Content_Type"] {
+            assert!(!is_disguised_framing(name.as_bytes()), "{name}");
         }
     }
 

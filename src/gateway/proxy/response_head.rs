@@ -1,0 +1,113 @@
+//! Checks the heads of the upstream's responses, and removes the fields that are not for the client.
+
+use http::HeaderValue;
+use http::StatusCode;
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING};
+use pingora::http::ResponseHeader;
+use pingora::{Error, ErrorType, Result};
+
+/// The names of our own fields begin with this.
+const OURS: &str = "x-tollgate-";
+
+/// Removes the hop-by-hop fields (RFC 9110, section 7.6.1), except from the response to an upgrade, and fields under our own
+/// names. Pingora adds the fields of the client's own connection later.
+///
+/// # Errors
+/// If the head does not say in exactly one way where the response ends.
+pub fn sanitise(response: &mut ResponseHeader) -> Result<()> {
+    let is_upgrade = response.status == StatusCode::SWITCHING_PROTOCOLS;
+    let mut removed: Vec<HeaderName> = Vec::new();
+    let (mut framing, mut lengths, mut encodings) = (Framing::Valid, 0, 0);
+    for (name, value) in &response.headers {
+        match name.as_str() {
+            "connection" if !is_upgrade => {
+                removed.push(CONNECTION);
+                removed.extend(nominated(value));
+            }
+            "keep-alive" | "proxy-connection" if !is_upgrade => removed.push(name.clone()),
+            "content-length" => {
+                lengths += 1;
+                if !value.as_bytes().iter().all(u8::is_ascii_digit) {
+                    framing = Framing::Invalid;
+                }
+            }
+            "transfer-encoding" => {
+                encodings += 1;
+                if !value.as_bytes().eq_ignore_ascii_case(b"chunked") {
+                    framing = Framing::Invalid;
+                }
+            }
+            other if other.starts_with(OURS) => removed.push(name.clone()),
+            _ => {}
+        }
+    }
+    if framing == Framing::Invalid || lengths > 1 || encodings > 1 {
+        return Err(Error::new_up(ErrorType::InvalidHTTPHeader));
+    }
+    for name in removed {
+        response.remove_header(&name);
+    }
+    Ok(())
+}
+
+/// Removes fields under our own names from an interim response (1xx).
+pub fn sanitise_interim(response: &mut ResponseHeader) {
+    while let Some(name) = response.headers.keys().find(|name| name.as_str().starts_with(OURS)).cloned() {
+        response.remove_header(&name);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Valid,
+    Invalid,
+}
+
+/// The fields that the options of `Connection` name. Those that say where the response ends must stay.
+fn nominated(options: &HeaderValue) -> impl Iterator<Item = HeaderName> {
+    let options = options.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    // Nearly every response has one of these and no other option.
+    let others =
+        options.filter(|option| !option.eq_ignore_ascii_case(b"keep-alive") && !option.eq_ignore_ascii_case(b"close"));
+    let names = others.filter_map(|option| HeaderName::from_bytes(option).ok());
+    names.filter(|name| ![CONTENT_LENGTH, TRANSFER_ENCODING].contains(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sanitised(status: u16, fields: &[(&'static str, &'static str)]) -> Option<Vec<String>> {
+        let mut response = ResponseHeader::build(status, None).unwrap();
+        for (name, value) in fields {
+            response.append_header(*name, *value).unwrap();
+        }
+        sanitise(&mut response).ok()?;
+        Some(response.headers.keys().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn one_length_or_one_chunked_is_the_only_valid_framing() {
+        for fields in [&[("Content-Length", "5")][..], &[("Transfer-Encoding", "Chunked")], &[]] {
+            assert!(sanitised(200, fields).is_some(), "{fields:?}");
+        }
+        for fields in [
+            &[("Content-Length", "5"), ("content-length", "5")][..],
+            &[("Content-Length", "5, 5")],
+            &[("Transfer-Encoding", "gzip, chunked")],
+            &[("Transfer-Encoding", "chunked"), ("Transfer-Encoding", "chunked")],
+            &[("Transfer-Encoding", "identity")],
+            &[("Transfer-Encoding", "")],
+        ] {
+            assert!(sanitised(200, fields).is_none() && sanitised(101, fields).is_none(), "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn fields_of_the_hop_and_under_our_names_are_removed() {
+        let fields =
+            [("Connection", "x-a"), ("X-A", "1"), ("Keep-Alive", "1"), ("X-Tollgate-Reason", "1"), ("X-B", "1")];
+        assert_eq!(sanitised(200, &fields).unwrap(), ["x-b"]);
+        assert_eq!(sanitised(101, &fields).unwrap(), ["connection", "x-a", "keep-alive", "x-b"]);
+    }
+}
