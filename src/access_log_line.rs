@@ -66,7 +66,7 @@ pub struct Line<'a> {
     pub source: Option<Source>,
     /// All limits that were checked; empty if there is one, which is the one above.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub limits: Vec<Asked<'a>>,
+    pub limits: Vec<LoggedLimit<'a>>,
     /// The attributes that the file lists, with the pseudonyms of their values.
     #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<(Cow<'a, str>, Pseudonym)>,
@@ -107,9 +107,9 @@ pub enum Source {
     Fallback,
 }
 
-/// One limit, and what it said.
+/// One limit that applied, with its verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Asked<'a> {
+pub struct LoggedLimit<'a> {
     #[serde(borrow)]
     pub policy: Cow<'a, str>,
     #[serde(borrow)]
@@ -208,7 +208,7 @@ mod tests {
 
     fn refused() -> Line<'static> {
         let names = PseudonymKey::default();
-        let asked = |rule: &'static str, mode, verdict| Asked {
+        let limit_of = |rule: &'static str, mode, verdict| LoggedLimit {
             policy: "plan".into(),
             rule: rule.into(),
             mode,
@@ -239,9 +239,9 @@ mod tests {
             retry_after: Some(1),
             source: Some(Source::Cached),
             limits: vec![
-                asked("free.second", Mode::Enforce, Verdict::Deny),
-                asked("free.day", Mode::Enforce, Verdict::Unasked),
-                asked("next", Mode::Shadow, Verdict::Never),
+                limit_of("free.second", Mode::Enforce, Verdict::Deny),
+                limit_of("free.day", Mode::Enforce, Verdict::Unasked),
+                limit_of("next", Mode::Shadow, Verdict::Never),
             ],
             attributes: vec![("jwt:plan".into(), names.value("jwt:plan", b"free"))],
         }

@@ -57,7 +57,7 @@ pub fn price(section: &Section<'_>, burst: Option<Cost>) -> Option<Price> {
     }
     Some(match source? {
         None => Price::Fixed(fixed),
-        Some(attribute) => Price::Asked { attribute, default, min, max: max.map(|(max, _)| max) },
+        Some(attribute) => Price::FromRequest { attribute, default, min, max: max.map(|(max, _)| max) },
     })
 }
 

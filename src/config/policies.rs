@@ -56,10 +56,10 @@ pub fn policies(file: &Section<'_>, defaults: RuleDefaults) -> Option<Vec<Policy
             None
         }
         (Some(short), None) => {
-            let place = short.position();
+            let position = short.position();
             let rules = rules.rules(short, Mode::Enforce)?;
             let (name, conditions) = ("default".to_owned(), Vec::new());
-            Some(vec![Policy { name, conditions, mode: Mode::Enforce, otherwise: Otherwise::Allow, rules, place }])
+            Some(vec![Policy { name, conditions, mode: Mode::Enforce, otherwise: Otherwise::Allow, rules, position }])
         }
         (None, Some(long)) => several(&long, &mut rules),
     }
@@ -71,7 +71,7 @@ fn several(field: &Field<'_>, rules: &mut RuleReader) -> Option<Vec<Policy>> {
 }
 
 fn policy(field: Field<'_>, names: &mut HashSet<String>, rules: &mut RuleReader) -> Option<Policy> {
-    let place = field.position();
+    let position = field.position();
     let section = field.section(&POLICY)?;
     let name = unique(&section, names);
     let conditions = rules.defaults.conditions.matches(&section);
@@ -80,5 +80,5 @@ fn policy(field: Field<'_>, names: &mut HashSet<String>, rules: &mut RuleReader)
     let rules = section.need("rules").and_then(|field| rules.rules(field, mode.unwrap_or(Mode::Enforce)));
     section.close();
     let (name, conditions, mode) = (name?, conditions?, mode?);
-    Some(Policy { name, conditions, mode, otherwise: otherwise?, rules: rules?, place })
+    Some(Policy { name, conditions, mode, otherwise: otherwise?, rules: rules?, position })
 }

@@ -174,8 +174,8 @@ impl RuleReader {
         };
         let until = expires(&section);
         section.close();
-        let ((action, keys), place) = (action?, whole.position());
-        let rule = Rule { name: name?, conditions: conditions?, keys, mode: mode?, action, until: until?, place };
+        let ((action, keys), position) = (action?, whole.position());
+        let rule = Rule { name: name?, conditions: conditions?, keys, mode: mode?, action, until: until?, position };
         self.check_shown(&whole, rule, of_policy)
     }
 

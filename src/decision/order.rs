@@ -90,7 +90,7 @@ mod tests {
     /// One policy that denies requests with `x-denied`, and one whose price is `x-cost`.
     fn rules() -> RuleSet {
         let cost = Attribute::parse("header:x-cost").unwrap();
-        let price = Price::Asked { attribute: cost, default: Cost::ONE, min: Cost::ONE, max: None };
+        let price = Price::FromRequest { attribute: cost, default: Cost::ONE, min: Cost::ONE, max: None };
         let mut deny = policy("deny", Action::Deny);
         deny.conditions = vec![has_header("x-denied")];
         rule_set(vec![policy("limit", Action::Charge(vec![Limit { price, ..limit(2) }])), deny])

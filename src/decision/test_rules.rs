@@ -50,7 +50,7 @@ pub fn policy(name: &str, action: Action) -> Policy {
         mode: Mode::Enforce,
         action,
         until: None,
-        place: Position::default(),
+        position: Position::default(),
     };
     Policy {
         name: name.to_owned(),
@@ -58,7 +58,7 @@ pub fn policy(name: &str, action: Action) -> Policy {
         mode: Mode::Enforce,
         otherwise: Otherwise::Allow,
         rules: vec![rule],
-        place: Position::default(),
+        position: Position::default(),
     }
 }
 

@@ -30,9 +30,9 @@ pub enum Ambiguity {
 impl AmbiguityCheck {
     /// Checks everything that these rules read, except for shadows: those never refuse a request.
     pub fn of(policies: &[Policy], exempt: &[Vec<Condition>]) -> AmbiguityCheck {
-        let mut clarity = AmbiguityCheck::default();
-        clarity.add(enforced_attributes(policies, exempt));
-        clarity
+        let mut check = AmbiguityCheck::default();
+        check.add(enforced_attributes(policies, exempt));
+        check
     }
 
     pub fn add(&mut self, attributes: impl IntoIterator<Item = Attribute>) {
@@ -86,7 +86,7 @@ fn enforced_attributes(policies: &[Policy], exempt: &[Vec<Condition>]) -> Vec<At
             rule.keys.iter().flat_map(|key| &key.alternatives).for_each(|part| add(&part.attribute));
             if let Action::Charge(limits) = &rule.action {
                 for limit in limits {
-                    if let Price::Asked { attribute, .. } = &limit.price {
+                    if let Price::FromRequest { attribute, .. } = &limit.price {
                         add(attribute);
                     }
                 }

@@ -45,10 +45,10 @@ impl Index {
             return None;
         }
         let mut index = Index { groups: Vec::new(), always: Vec::new() };
-        for (mut conditions, place) in entries.zip(0..) {
+        for (mut conditions, entry) in entries.zip(0..) {
             match conditions.find_map(|(slot, expectation)| Some((slot, texts(expectation)?))) {
-                Some((slot, texts)) => index.group(slot).add(texts, place),
-                None => index.always.push(place),
+                Some((slot, texts)) => index.group(slot).add(texts, entry),
+                None => index.always.push(entry),
             }
         }
         Some(index)
@@ -68,18 +68,18 @@ impl Index {
         found
     }
 
-    #[allow(clippy::indexing_slicing, reason = "the place was just found or made")]
+    #[allow(clippy::indexing_slicing, reason = "the index was just found or made")]
     fn group(&mut self, slot: usize) -> &mut Group {
-        let place = self.groups.iter().position(|group| group.slot == slot).unwrap_or_else(|| {
+        let index = self.groups.iter().position(|group| group.slot == slot).unwrap_or_else(|| {
             self.groups.push(Group { slot, exact: HashMap::new(), subtrees: HashMap::new(), longest: 0 });
             self.groups.len() - 1
         });
-        &mut self.groups[place]
+        &mut self.groups[index]
     }
 }
 
 impl Group {
-    fn add(&mut self, texts: &[Text], place: u32) {
+    fn add(&mut self, texts: &[Text], entry: u32) {
         for text in texts {
             let (map, text) = match text {
                 Text::Exact(text) => (&mut self.exact, text),
@@ -88,7 +88,7 @@ impl Group {
                     (&mut self.subtrees, above)
                 }
             };
-            map.entry(text.clone()).or_default().push(place);
+            map.entry(text.clone()).or_default().push(entry);
         }
     }
 
@@ -185,7 +185,7 @@ mod tests {
             mode,
             action,
             until: None,
-            place: Position::default(),
+            position: Position::default(),
         });
         let otherwise = prop::sample::select(vec![Otherwise::Allow, Otherwise::Deny]);
         let policy =
@@ -196,7 +196,7 @@ mod tests {
                     mode: Mode::Enforce,
                     otherwise,
                     rules,
-                    place: Position::default(),
+                    position: Position::default(),
                 }
             });
         prop::collection::vec(policy, 0..20)

@@ -118,8 +118,8 @@ fn list(f: &mut fmt::Formatter<'_>, before: &str, members: &[impl fmt::Display])
 }
 
 fn separated(f: &mut fmt::Formatter<'_>, separator: &str, members: &[impl fmt::Display]) -> fmt::Result {
-    for (place, member) in members.iter().enumerate() {
-        write!(f, "{}{member}", if place == 0 { "" } else { separator })?;
+    for (index, member) in members.iter().enumerate() {
+        write!(f, "{}{member}", if index == 0 { "" } else { separator })?;
     }
     Ok(())
 }

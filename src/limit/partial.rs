@@ -56,12 +56,12 @@ impl fmt::Display for Observed<'_> {
 
 impl Expectation {
     /// Whether it holds; `None` if what is known does not determine that.
-    pub fn judge(&self, attribute: &Attribute, seen: &Observed<'_>, known: &Knowledge<'_>) -> Option<bool> {
+    pub fn evaluate(&self, attribute: &Attribute, seen: &Observed<'_>, known: &Knowledge<'_>) -> Option<bool> {
         // No other expectation reads the address.
         const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         match (self, seen) {
             (Expectation::Cidr(_), _) => known.client.map(|client| self.holds(None, client)),
-            (Expectation::All(each), _) => all(each.iter().map(|one| one.judge(attribute, seen, known))),
+            (Expectation::All(each), _) => all(each.iter().map(|one| one.evaluate(attribute, seen, known))),
             (_, Observed::Value(value)) => Some(self.holds(Some(value), NOBODY)),
             (_, Observed::Missing) => Some(self.holds(None, NOBODY)),
             (Expectation::Present(present), Observed::Named(_)) => Some(*present),
@@ -76,10 +76,10 @@ impl Expectation {
 }
 
 /// A single failure decides, even if others are not known.
-fn all(judgements: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+fn all(results: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut together = Some(true);
-    for judgement in judgements {
-        match judgement {
+    for result in results {
+        match result {
             Some(false) => return Some(false),
             Some(true) => {}
             None => together = None,
@@ -108,15 +108,15 @@ mod tests {
 
     /// Checks an expectation of `path` whose value has the pseudonym of `/a`.
     #[track_caller]
-    fn check(expectation: &Expectation, judged: impl Into<Option<bool>>) {
+    fn check(expectation: &Expectation, expected: impl Into<Option<bool>>) {
         let names = PseudonymKey::default();
         let known = Knowledge { client: None, issuer: None, at: Timestamp(0), names: &names };
         let seen = Observed::Named(names.value("path", b"/a"));
-        assert_eq!(expectation.judge(&Attribute::Path, &seen, &known), judged.into(), "{expectation}");
+        assert_eq!(expectation.evaluate(&Attribute::Path, &seen, &known), expected.into(), "{expectation}");
     }
 
     #[test]
-    fn of_a_name_only_whole_texts_can_be_told() {
+    fn a_pseudonym_is_compared_only_with_whole_texts() {
         let texts = |texts: &[&str]| texts.iter().map(|text| Text::for_path(text)).collect::<Vec<_>>();
         check(&Expectation::AnyOf(texts(&["/a"])), true);
         check(&Expectation::AnyOf(texts(&["/b"])), false);

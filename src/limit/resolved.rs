@@ -38,7 +38,7 @@ impl<'s, 'r> Values<'s, 'r> {
         Values { attributes, request, at, resolved: SmallVec::from_elem(None, attributes.len()) }
     }
 
-    #[allow(clippy::indexing_slicing, reason = "a slot is a place in the list that it was made of")]
+    #[allow(clippy::indexing_slicing, reason = "a slot is an index of the list from which it was made")]
     pub fn attribute(&self, slot: Slot) -> &'s Attribute {
         &self.attributes[slot.0]
     }
@@ -55,14 +55,14 @@ impl<'s, 'r> Values<'s, 'r> {
     /// The entries of a list that may apply: all of them, or those that its index finds.
     pub fn among<'l, T>(&mut self, list: &'l [T], index: Option<&Index>) -> impl Iterator<Item = &'l T> + use<'l, T> {
         let found = index.map(|index| {
-            index.find(|slot, tell| {
+            index.find(|slot, find| {
                 if let Some(value) = self.of(Slot(slot)) {
-                    tell(value);
+                    find(value);
                 }
             })
         });
         let all = if found.is_some() { &[] } else { list };
-        let found = found.unwrap_or_default().into_iter().filter_map(|place| list.get(usize::try_from(place).ok()?));
+        let found = found.unwrap_or_default().into_iter().filter_map(|index| list.get(usize::try_from(index).ok()?));
         all.iter().chain(found)
     }
 

@@ -30,8 +30,8 @@ pub struct Policy {
     pub mode: Mode,
     pub otherwise: Otherwise,
     pub rules: Vec<Rule>,
-    /// Its position in the file.
-    pub place: Position,
+    /// Where the file defines it.
+    pub position: Position,
 }
 
 /// Whether a policy or rule refuses requests.
@@ -69,8 +69,8 @@ pub struct Rule {
     pub action: Action,
     /// From then on the rule is skipped, as if it did not exist; `None`: it has no end.
     pub until: Option<Timestamp>,
-    /// Where it stands in the file.
-    pub place: Position,
+    /// Where the file defines it.
+    pub position: Position,
 }
 
 impl Rule {
@@ -211,7 +211,7 @@ impl OnStoreFailure {
 pub enum Price {
     Fixed(Cost),
     /// The request names its own cost, within bounds.
-    Asked {
+    FromRequest {
         /// A header or a query parameter.
         attribute: Attribute,
         /// If the request names no cost, or no positive decimal.
@@ -226,7 +226,7 @@ impl Price {
     pub fn least(&self) -> Cost {
         match self {
             Price::Fixed(cost) => *cost,
-            Price::Asked { default, min, .. } => *default.min(min),
+            Price::FromRequest { default, min, .. } => *default.min(min),
         }
     }
 }

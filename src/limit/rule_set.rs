@@ -29,7 +29,7 @@ use crate::base::time::Timestamp;
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     attributes: Vec<Attribute>,
-    clarity: AmbiguityCheck,
+    ambiguity: AmbiguityCheck,
     exempt: Vec<Vec<CompiledCondition>>,
     policies: Vec<CompiledPolicy>,
     /// Finds policies by their own conditions.
@@ -139,7 +139,7 @@ enum CompiledAction {
 #[derive(Clone, Debug)]
 enum CompiledPrice {
     Fixed(Cost),
-    Asked { slot: Slot, default: Cost, min: Cost, max: Option<Cost> },
+    FromRequest { slot: Slot, default: Cost, min: Cost, max: Option<Cost> },
 }
 
 impl RuleSet {
@@ -163,14 +163,14 @@ impl RuleSet {
         }
         set.index = Index::of(set.policies.iter().map(|policy| conditions_of(&policy.conditions)));
         // An attribute that only shadows read never refuses a request.
-        set.clarity = AmbiguityCheck::of(policies, exempt);
+        set.ambiguity = AmbiguityCheck::of(policies, exempt);
         set.source = source;
         set
     }
 
     /// The same rules, for a file that reads credentials from these attributes: they must not be ambiguous either.
     pub fn beside_credentials(mut self, attributes: impl IntoIterator<Item = Attribute>) -> RuleSet {
-        self.clarity.add(attributes);
+        self.ambiguity.add(attributes);
         self
     }
 
@@ -184,12 +184,12 @@ impl RuleSet {
     /// Checks that a request has only one reading. To be called first: an ambiguous request is neither verified nor
     /// planned.
     pub fn read(&self, request: &Request<'_>) -> Result<(), Ambiguity> {
-        self.clarity.check(request)
+        self.ambiguity.check(request)
     }
 
     /// The attribute that makes a request ambiguous, if an attribute does.
     pub fn ambiguous(&self, request: &Request<'_>) -> Option<&Attribute> {
-        self.clarity.ambiguous(request)
+        self.ambiguity.ambiguous(request)
     }
 
     /// Every limit of the file; a [`LimitId`] is an index into it.
@@ -271,10 +271,12 @@ impl RuleSet {
     fn charge(&self, id: LimitId, described: &RuleDescriptor, values: &mut Values<'_, '_>, plan: &mut Plan) {
         let Some(limit) = self.limit(id) else { return };
         let variant = limit.overrides.variant(&described.picked, values);
-        let Some(algorithm) = usize::try_from(variant).ok().and_then(|place| limit.variants.get(place)) else { return };
+        let Some(algorithm) = usize::try_from(variant).ok().and_then(|index| limit.variants.get(index)) else { return };
         let cost = match limit.price {
             CompiledPrice::Fixed(cost) => cost,
-            CompiledPrice::Asked { slot, default, min, max } => requested_cost(values.of(slot), default, min, max),
+            CompiledPrice::FromRequest { slot, default, min, max } => {
+                requested_cost(values.of(slot), default, min, max)
+            }
         };
         let key = limit.seed.key(&described.descriptor);
         let charge = Charge { key, algorithm: *algorithm, cost, limit: id, variant };
@@ -285,8 +287,8 @@ impl RuleSet {
     }
 
     fn slot(&mut self, attribute: &Attribute) -> Slot {
-        let place = self.attributes.iter().position(|known| known == attribute);
-        Slot(place.unwrap_or_else(|| {
+        let index = self.attributes.iter().position(|known| known == attribute);
+        Slot(index.unwrap_or_else(|| {
             self.attributes.push(attribute.clone());
             self.attributes.len() - 1
         }))
@@ -338,8 +340,8 @@ impl RuleSet {
         };
         let price = match &limit.price {
             Price::Fixed(cost) => CompiledPrice::Fixed(*cost),
-            Price::Asked { attribute, default, min, max } => {
-                CompiledPrice::Asked { slot: self.slot(attribute), default: *default, min: *min, max: *max }
+            Price::FromRequest { attribute, default, min, max } => {
+                CompiledPrice::FromRequest { slot: self.slot(attribute), default: *default, min: *min, max: *max }
             }
         };
         let name = match &*limit.name {

@@ -108,7 +108,7 @@ impl<'c> LoggedDecisions<'c> {
                 let charged = same.unwrap_or(any);
                 let cost = match price {
                     Price::Fixed(cost) => *cost,
-                    Price::Asked { min, max, .. } => charged.cost.bounded(*min, *max),
+                    Price::FromRequest { min, max, .. } => charged.cost.bounded(*min, *max),
                 };
                 // The key is not known, and not used.
                 let charge = Charge { key: BucketKey([0; 16]), algorithm, cost, limit: *id, variant: 0 };

@@ -241,10 +241,12 @@ impl<'c> Simulation<'c> {
 fn denied_by(explanation: &Explanation<'_>) -> Cause {
     for (policy, explained) in explanation.policies.iter().enumerate() {
         match explained.part {
-            PolicyOutcome::Takes(PolicyEnd::Denied { by }) => {
+            PolicyOutcome::TakesPart(PolicyEnd::Denied { by }) => {
                 return Cause::Deny { policy, rule: explained.rules.iter().position(|rule| rule.rule.name == by) };
             }
-            PolicyOutcome::Takes(PolicyEnd::Otherwise(Otherwise::Deny)) if explained.policy.mode == Mode::Enforce => {
+            PolicyOutcome::TakesPart(PolicyEnd::Otherwise(Otherwise::Deny))
+                if explained.policy.mode == Mode::Enforce =>
+            {
                 return Cause::Deny { policy, rule: None };
             }
             _ => {}

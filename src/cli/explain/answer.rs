@@ -81,10 +81,10 @@ pub fn by_rules(explanation: &Explanation<'_>, config: &Config, levels: Option<&
 
 fn denied(refusal: &Refusal, explanation: &Explanation<'_>) -> Answer {
     let by = explanation.policies.iter().find_map(|explained| match explained.part {
-        PolicyOutcome::Takes(PolicyEnd::Denied { by }) => {
+        PolicyOutcome::TakesPart(PolicyEnd::Denied { by }) => {
             Some(format!("rule {by} of policy {}", explained.policy.name))
         }
-        PolicyOutcome::Takes(PolicyEnd::Otherwise(Otherwise::Deny)) => {
+        PolicyOutcome::TakesPart(PolicyEnd::Otherwise(Otherwise::Deny)) => {
             Some(format!("policy {}, none of whose rules applies", explained.policy.name))
         }
         _ => None,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 use memchr::memmem::Finder;
 
-use crate::access_log_line::{Asked, Kind, Line, Source};
+use crate::access_log_line::{Kind, Line, LoggedLimit, Source};
 use crate::base::pseudonym::Pseudonym;
 use crate::cli::bucket;
 use crate::cli::bucket_backend::{Backend, Bucket};
@@ -131,7 +131,7 @@ impl Search<'_> {
                     page += &self.level(policy, rule, cost, &bucket.to_string(), config)?;
                 }
             }
-            _ => page += "no limit was asked\n",
+            _ => page += "no limit was checked\n",
         }
         for limit in &line.limits {
             page += &limit_line(limit, &self.position(&limit.policy, &limit.rule, config));
@@ -148,7 +148,7 @@ impl Search<'_> {
     fn position(&self, policy: &str, limit: &str, config: &Config) -> String {
         let file = self.file.display();
         match bucket_lookup::find(config, &format!("{policy}/{limit}")) {
-            Ok((_, rule)) => format!("{file}:{}", rule.place.line),
+            Ok((_, rule)) => format!("{file}:{}", rule.position.line),
             Err(_) => format!("(not in {file} any more)"),
         }
     }
@@ -171,8 +171,8 @@ impl Search<'_> {
     }
 }
 
-fn limit_line(limit: &Asked<'_>, position: &str) -> String {
-    let Asked { policy, rule, mode, verdict, cost, remaining, bucket } = limit;
+fn limit_line(limit: &LoggedLimit<'_>, position: &str) -> String {
+    let LoggedLimit { policy, rule, mode, verdict, cost, remaining, bucket } = limit;
     let verdict = match verdict {
         Verdict::Allow => "could pay",
         Verdict::Deny => "SHORT",

@@ -154,7 +154,7 @@ fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, levels
         notes.push("shadow".to_owned());
     }
     let takes_part = match &explained.part {
-        PolicyOutcome::Takes(ended) => {
+        PolicyOutcome::TakesPart(ended) => {
             if !policy.conditions.is_empty() {
                 notes.push(format!("match {}: holds", all(&policy.conditions)));
             }
@@ -177,7 +177,7 @@ fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, levels
             notes.push("cannot be decided".to_owned());
             false
         }
-        PolicyOutcome::NotAsked { denied_by } => {
+        PolicyOutcome::NotChecked { denied_by } => {
             notes.push(format!("not checked: policy {denied_by} denied the request"));
             false
         }
@@ -191,7 +191,7 @@ fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, levels
     };
     Policy {
         name: policy.name.clone(),
-        line: policy.place.line,
+        line: policy.position.line,
         mode: policy.mode,
         takes_part,
         note: notes.join("; "),
@@ -203,7 +203,7 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, levels: Option<&Levels>)
     let rule = explained.rule;
     let mut report = Rule {
         name: rule.name.clone(),
-        line: rule.place.line,
+        line: rule.position.line,
         mode: explained.mode,
         applies: Applies::Yes,
         why: String::new(),

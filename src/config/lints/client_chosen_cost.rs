@@ -11,7 +11,7 @@ pub fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
         let Action::Charge(limits) = &located.rule.action else { continue };
         for limit in limits {
             let location = located.numbers(limit);
-            let Price::Asked { attribute, default, min, max } = &limit.price else { continue };
+            let Price::FromRequest { attribute, default, min, max } = &limit.price else { continue };
             if min < default {
                 let what = format!("with {attribute} a request pays as little as {min}, and {default} without it");
                 found.push(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 
-use crate::access_log_line::{Asked, Kind, Line, Source};
+use crate::access_log_line::{Kind, Line, LoggedLimit, Source};
 use crate::base::pseudonym::Pseudonym;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::decision::payment::{LimitAnswer, Payment};
@@ -26,7 +26,7 @@ pub struct RequestRecord {
     pub snapshot: Arc<Snapshot>,
     pub client: ClientAddress,
     pub identity: Identity,
-    /// `None` if no limit was asked.
+    /// `None` if no limit was checked.
     pub payment: Option<Box<Payment>>,
     /// How long the decision took, from the end of the head.
     pub decision: Micros,
@@ -73,8 +73,8 @@ impl RequestRecord {
         line.source = source(payment);
     }
 
-    fn limit_line<'a>(&self, answer: &LimitAnswer<'a>) -> Asked<'a> {
-        Asked {
+    fn limit_line<'a>(&self, answer: &LimitAnswer<'a>) -> LoggedLimit<'a> {
+        LoggedLimit {
             policy: Cow::Borrowed(&*answer.limit.policy),
             rule: Cow::Borrowed(&*answer.limit.name),
             mode: answer.limit.mode,

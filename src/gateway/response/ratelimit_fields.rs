@@ -233,7 +233,7 @@ mod tests {
             mode: Mode::Enforce,
             action: Action::Charge(vec![limit]),
             until: None,
-            place: Position::default(),
+            position: Position::default(),
         }
     }
 
@@ -271,7 +271,7 @@ mod tests {
                 mode: Mode::Enforce,
                 otherwise: Otherwise::Allow,
                 rules: vec![rule(name, *amount, *period, *burst)],
-                place: Position::default(),
+                position: Position::default(),
             };
             let policies = limits.iter().map(policy).collect();
             let rules = RuleSet::compile(RuleSource { policies, exempt: Vec::new() });

@@ -63,7 +63,7 @@ impl<'a> Walk<'a, '_> {
     fn price(&mut self, price: &'a Price) -> Result<Cost, &'a Attribute> {
         let (attribute, default, min, max) = match price {
             Price::Fixed(cost) => return Ok(*cost),
-            Price::Asked { attribute, default, min, max } => (attribute, *default, *min, *max),
+            Price::FromRequest { attribute, default, min, max } => (attribute, *default, *min, *max),
         };
         match (self.see)(attribute) {
             Observed::Value(text) => Ok(requested_cost(Some(&text), default, min, max)),
@@ -106,9 +106,9 @@ impl<'a> Walk<'a, '_> {
 impl RuleSet {
     /// The limits to which one rule was compiled: its own and, where they have one, their candidates.
     pub fn compiled(&self, rule: &Rule) -> &[CompiledLimit] {
-        let place = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
-        let first = place(self.before(rule));
-        self.limits().get(first..first.saturating_add(place(rule.limit_count()))).unwrap_or_default()
+        let index = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+        let first = index(self.before(rule));
+        self.limits().get(first..first.saturating_add(index(rule.limit_count()))).unwrap_or_default()
     }
 
     /// The number of limits before those of a rule of this set.

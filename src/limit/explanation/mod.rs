@@ -37,7 +37,7 @@ impl RuleSet {
         let policies: Vec<_> =
             self.source().policies.iter().map(|policy| walk.policy(policy, &mut denied_by)).collect();
         let exemption = match denied_by {
-            Some(_) => Exemption::NotAsked,
+            Some(_) => Exemption::NotChecked,
             None => walk.exemption(&self.source().exempt),
         };
         let plan = walk.plan;
@@ -53,11 +53,11 @@ impl RuleSet {
 impl<'a> Walk<'a, '_> {
     fn policy(&mut self, policy: &'a Policy, denied_by: &mut Option<&'a str>) -> ExplainedPolicy<'a> {
         let part = match *denied_by {
-            Some(denied_by) => Some(PolicyOutcome::NotAsked { denied_by }),
+            Some(denied_by) => Some(PolicyOutcome::NotChecked { denied_by }),
             None => match self.conditions(&policy.conditions) {
-                Held::Yes => None,
-                Held::No(failure) => Some(PolicyOutcome::Fails(failure)),
-                Held::Unknown(attributes) => Some(PolicyOutcome::Undecidable(attributes)),
+                ConditionsOutcome::Hold => None,
+                ConditionsOutcome::Fail(failure) => Some(PolicyOutcome::Fails(failure)),
+                ConditionsOutcome::Unknown(attributes) => Some(PolicyOutcome::Undecidable(attributes)),
             },
         };
         let mut ended = None;
@@ -84,10 +84,10 @@ impl<'a> Walk<'a, '_> {
             rules.push(ExplainedRule { rule, mode, trial });
         }
         let part =
-            part.unwrap_or_else(|| PolicyOutcome::Takes(ended.unwrap_or(PolicyEnd::Otherwise(policy.otherwise))));
+            part.unwrap_or_else(|| PolicyOutcome::TakesPart(ended.unwrap_or(PolicyEnd::Otherwise(policy.otherwise))));
         match part {
-            PolicyOutcome::Takes(PolicyEnd::Denied { .. }) => *denied_by = Some(&policy.name),
-            PolicyOutcome::Takes(PolicyEnd::Otherwise(Otherwise::Deny)) if policy.mode == Mode::Enforce => {
+            PolicyOutcome::TakesPart(PolicyEnd::Denied { .. }) => *denied_by = Some(&policy.name),
+            PolicyOutcome::TakesPart(PolicyEnd::Otherwise(Otherwise::Deny)) if policy.mode == Mode::Enforce => {
                 *denied_by = Some(&policy.name);
             }
             _ => {}
@@ -99,26 +99,26 @@ impl<'a> Walk<'a, '_> {
         let mut unknown = Vec::new();
         for conditions in exempt {
             match self.conditions(conditions) {
-                Held::Yes => return Exemption::By(conditions),
-                Held::No(_) => {}
-                Held::Unknown(attributes) => unknown.extend(attributes),
+                ConditionsOutcome::Hold => return Exemption::By(conditions),
+                ConditionsOutcome::Fail(_) => {}
+                ConditionsOutcome::Unknown(attributes) => unknown.extend(attributes),
             }
         }
         if unknown.is_empty() { Exemption::None } else { Exemption::Undecidable(unknown) }
     }
 
     /// All of them must hold. The first that fails decides, even if others are not known.
-    fn conditions(&mut self, conditions: &'a [Condition]) -> Held<'a> {
+    fn conditions(&mut self, conditions: &'a [Condition]) -> ConditionsOutcome<'a> {
         let mut unknown = Vec::new();
         for condition in conditions {
             let found = (self.see)(&condition.attribute);
-            match condition.expectation.judge(&condition.attribute, &found, &self.known) {
+            match condition.expectation.evaluate(&condition.attribute, &found, &self.known) {
                 Some(true) => {}
-                Some(false) => return Held::No(Failure::Condition { condition, found }),
+                Some(false) => return ConditionsOutcome::Fail(Failure::Condition { condition, found }),
                 None => unknown.push(&condition.attribute),
             }
         }
-        if unknown.is_empty() { Held::Yes } else { Held::Unknown(unknown) }
+        if unknown.is_empty() { ConditionsOutcome::Hold } else { ConditionsOutcome::Unknown(unknown) }
     }
 
     fn rule(&mut self, rule: &'a Rule, first: LimitId) -> RuleOutcome<'a> {
@@ -126,9 +126,9 @@ impl<'a> Walk<'a, '_> {
             return RuleOutcome::Fails(Failure::Over { since });
         }
         let mut unknown = match self.conditions(&rule.conditions) {
-            Held::Yes => Vec::new(),
-            Held::No(failure) => return RuleOutcome::Fails(failure),
-            Held::Unknown(attributes) => attributes,
+            ConditionsOutcome::Hold => Vec::new(),
+            ConditionsOutcome::Fail(failure) => return RuleOutcome::Fails(failure),
+            ConditionsOutcome::Unknown(attributes) => attributes,
         };
         let mut picked = Vec::with_capacity(rule.keys.len());
         for key in rule.sorted_keys() {
@@ -167,9 +167,9 @@ impl<'a> Walk<'a, '_> {
 }
 
 /// Whether all conditions hold.
-enum Held<'a> {
-    Yes,
-    No(Failure<'a>),
+enum ConditionsOutcome<'a> {
+    Hold,
+    Fail(Failure<'a>),
     Unknown(Vec<&'a Attribute>),
 }
 

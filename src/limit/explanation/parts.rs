@@ -29,11 +29,11 @@ pub struct ExplainedPolicy<'a> {
 #[derive(Clone, Debug)]
 pub enum PolicyOutcome<'a> {
     /// Its own conditions hold; this is how it ends.
-    Takes(PolicyEnd<'a>),
+    TakesPart(PolicyEnd<'a>),
     Fails(Failure<'a>),
     Undecidable(Vec<&'a Attribute>),
-    /// A policy before it has refused the request.
-    NotAsked {
+    /// A policy before it has denied the request.
+    NotChecked {
         denied_by: &'a str,
     },
 }
@@ -125,7 +125,7 @@ pub enum Exemption<'a> {
     By(&'a [Condition]),
     Undecidable(Vec<&'a Attribute>),
     /// The request is refused, exempt or not.
-    NotAsked,
+    NotChecked,
 }
 
 impl<'a> Explanation<'a> {
@@ -156,7 +156,7 @@ impl<'a> Explanation<'a> {
     /// The policies that let the request pass because none of their rules applied.
     pub fn unmatched(&self) -> impl Iterator<Item = &'a Policy> {
         let unmatched = |explained: &&ExplainedPolicy<'a>| {
-            matches!(explained.part, PolicyOutcome::Takes(PolicyEnd::Otherwise(Otherwise::Allow)))
+            matches!(explained.part, PolicyOutcome::TakesPart(PolicyEnd::Otherwise(Otherwise::Allow)))
                 && !matches!(self.answer, Answer::Exempt)
         };
         self.policies.iter().filter(unmatched).map(|explained| explained.policy)

@@ -70,13 +70,13 @@ fn bucket(burst: u64) -> Algorithm {
 }
 
 fn price() -> impl Strategy<Value = Price> {
-    let asked = (attribute(), option::of(1u64..4)).prop_map(|(attribute, max)| Price::Asked {
+    let requested = (attribute(), option::of(1u64..4)).prop_map(|(attribute, max)| Price::FromRequest {
         attribute,
         default: Cost::from_tokens(2),
         min: Cost::ONE,
         max: max.map(Cost::from_tokens),
     });
-    prop_oneof![3 => (1u64..6).prop_map(|cost| Price::Fixed(Cost::from_tokens(cost))), 1 => asked]
+    prop_oneof![3 => (1u64..6).prop_map(|cost| Price::Fixed(Cost::from_tokens(cost))), 1 => requested]
 }
 
 fn limit() -> impl Strategy<Value = Limit> {
@@ -117,12 +117,12 @@ fn rule() -> impl Strategy<Value = Rule> {
     (conditions(), vec(key(), 0..3), mode(), action, until, parts).prop_map(
         |(conditions, keys, mode, mut action, until, parts)| {
             name_parts(&mut action, &keys, parts);
-            Rule { name: String::new(), conditions, keys, mode, action, until, place: Position::default() }
+            Rule { name: String::new(), conditions, keys, mode, action, until, position: Position::default() }
         },
     )
 }
 
-/// Has every override name one of the parts of these limit keys, by its place.
+/// Has every override name one of the parts of these limit keys, by its index.
 fn name_parts(action: &mut Action, keys: &[LimitKey], first: Index) {
     let Action::Charge(limits) = action else { return };
     let parts: Vec<&KeyPart> = keys.iter().flat_map(|key| &key.alternatives).collect();
@@ -144,7 +144,7 @@ fn policy() -> impl Strategy<Value = Policy> {
         mode,
         otherwise,
         rules,
-        place: Position::default(),
+        position: Position::default(),
     })
 }
 
@@ -153,8 +153,8 @@ fn rule_set() -> impl Strategy<Value = RuleSet> {
     (vec(policy(), 0..4), exempt).prop_map(|(mut policies, exempt)| {
         for (number, policy) in policies.iter_mut().enumerate() {
             policy.name = format!("p{number}");
-            for (place, rule) in policy.rules.iter_mut().enumerate() {
-                rule.name = format!("p{number}r{place}");
+            for (index, rule) in policy.rules.iter_mut().enumerate() {
+                rule.name = format!("p{number}r{index}");
             }
         }
         RuleSet::compile(RuleSource { policies, exempt })
@@ -264,8 +264,8 @@ proptest! {
         named in any::<bool>(),
     ) {
         let names = PseudonymKey::secret(b"0123456789abcdef");
-        let place: HashMap<_, _> = ATTRIBUTES.iter().zip(&hidden).map(|(text, hidden)| (*text, *hidden)).collect();
-        let see = |attribute: &Attribute, seen: Observed<'static>| match (place[&*attribute.to_string()], seen) {
+        let hidden: HashMap<_, _> = ATTRIBUTES.iter().zip(&hidden).map(|(text, hidden)| (*text, *hidden)).collect();
+        let see = |attribute: &Attribute, seen: Observed<'static>| match (hidden[&*attribute.to_string()], seen) {
             (true, Observed::Value(value)) if named => Observed::Named(names.value(&attribute.to_string(), &value)),
             (true, _) if !named => Observed::Unknown,
             (_, seen) => seen,
@@ -276,7 +276,7 @@ proptest! {
             Observed::Named(name) => Observed::Named(name),
             Observed::Unknown => Observed::Unknown,
         };
-        let client = (!place["ip:address"]).then(|| sent.client.address());
+        let client = (!hidden["ip:address"]).then(|| sent.client.address());
         let part = explain(&rules, &sent, &names, |attribute, seen| see(attribute, owned(seen)), client);
         let whole = explain(&rules, &sent, &names, |_, seen| seen, Some(sent.client.address()));
         if part.undecided().is_empty() {

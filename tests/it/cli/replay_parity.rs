@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use tollgate::access_log_line::{Asked, Kind, Line, Origin, Source};
+use tollgate::access_log_line::{Kind, Line, LoggedLimit, Origin, Source};
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::config::{Config, Environment};
 use tollgate::limit::charge::{LimitId, Plan, Settlement};
@@ -136,7 +136,7 @@ impl Live<'_> {
             let outcomes = settlement.enforced.iter().chain(shadow);
             for (charge, outcome) in plan.charges().zip(outcomes) {
                 let limit = self.config.rules.limit(charge.limit).unwrap();
-                limits.push(Asked {
+                limits.push(LoggedLimit {
                     policy: limit.policy.clone().into(),
                     rule: limit.name.clone().into(),
                     mode: limit.mode,

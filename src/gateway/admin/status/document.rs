@@ -279,7 +279,7 @@ fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> Vec<Row<'d>> {
             let row = |name: &'d str, mode: Mode, action| Row {
                 policy: &policy.name,
                 rule: name,
-                line: rule.place.line,
+                line: rule.position.line,
                 mode: mode.name(),
                 until: rule.until.map(date),
                 action,

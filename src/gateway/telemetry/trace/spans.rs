@@ -10,7 +10,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use super::ended_request::{EndedRequest, UpstreamCall};
 use super::span_ids::{SpanIds, context, time};
-use crate::access_log_line::{Asked, Kind, Origin, Source};
+use crate::access_log_line::{Kind, LoggedLimit, Origin, Source};
 use crate::base::time::Micros;
 use crate::limit::cost::Cost;
 use crate::limit::outcome::Verdict;
@@ -235,14 +235,14 @@ impl Attributes {
 }
 
 /// `plan/free enforce allow`.
-fn limit(asked: &Asked<'_>) -> StringValue {
-    let verdict = match asked.verdict {
+fn limit(logged: &LoggedLimit<'_>) -> StringValue {
+    let verdict = match logged.verdict {
         Verdict::Allow => "allow",
         Verdict::Deny => "deny",
         Verdict::Never => "never",
         Verdict::Unasked => "unasked",
     };
-    format!("{}/{} {} {verdict}", asked.policy, asked.rule, asked.mode.name()).into()
+    format!("{}/{} {} {verdict}", logged.policy, logged.rule, logged.mode.name()).into()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "below 2^50 thousandths there is none")]
