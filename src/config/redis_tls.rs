@@ -10,7 +10,8 @@ use sha2::{Digest, Sha256};
 use super::environment::Environment;
 use super::key::{Key, Mapping, PATH};
 use super::reader::{Field, Section};
-use crate::base::tls::{self, ClientCertificate, InputError, Roots};
+use crate::base::tls;
+use crate::base::tls::{ClientCertificate, InputError, Roots};
 use crate::store::redis::{Tls, Url};
 
 pub static TLS: Mapping = Mapping {

@@ -8,7 +8,7 @@ pub mod order;
 
 pub mod credentials;
 pub mod payment;
-pub mod quotas;
+pub mod ratelimit_numbers;
 pub mod reason;
 pub mod refusal;
 pub mod refusing_limits;

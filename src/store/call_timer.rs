@@ -50,8 +50,8 @@ impl CallTimer {
 
 #[cfg(test)]
 mod tests {
+    use super::super::breaker::Settings;
     use super::*;
-    use crate::store::breaker::Settings;
 
     const TIMEOUT: Micros = Micros(50_000);
 

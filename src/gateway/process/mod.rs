@@ -7,7 +7,7 @@ pub mod drain;
 pub mod fallback_events;
 pub mod file_fingerprint;
 pub mod housekeeping;
-pub mod jwks_refresh;
+pub mod jwks_events;
 pub mod reload;
 pub mod signal_listener;
 pub mod signals;

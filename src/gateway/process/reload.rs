@@ -14,7 +14,7 @@ use super::api_key_watch::{ApiKeyWatch, InvalidKeyFile};
 use super::config_warnings::warn;
 use super::config_watch::{ConfigChange, ConfigWatch};
 use super::file_fingerprint::{INTERVAL, Trigger};
-use super::jwks_refresh::keep_fresh;
+use super::jwks_events::keep_fresh;
 use crate::auth::jwt::jwks::RemoteKeySet;
 use crate::base::interval::fixed_interval;
 use crate::config::diff::Reset;

@@ -8,8 +8,8 @@ use pingora::http::ResponseHeader;
 
 use super::field_writer::FieldWriter;
 use crate::config::HeaderFormat;
-use crate::decision::quotas;
-use crate::decision::quotas::{LevelNumbers, PolicyNumbers, Triple};
+use crate::decision::ratelimit_numbers;
+use crate::decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers, Triple};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::charge::{Charge, Plan, Settlement};
 use crate::limit::outcome::Outcome;
@@ -60,7 +60,9 @@ impl RateLimitFields {
         settlement: Option<&Settlement>,
     ) -> RateLimitFields {
         let mut fields = RateLimitFields::default();
-        let exposed = || quotas::exposed(plan, settlement, |limit| shown.get(usize::try_from(limit.0).ok()?)?.as_ref());
+        let exposed = || {
+            ratelimit_numbers::exposed(plan, settlement, |limit| shown.get(usize::try_from(limit.0).ok()?)?.as_ref())
+        };
         for format in formats {
             match format {
                 HeaderFormat::RateLimit => {

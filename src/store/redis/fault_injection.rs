@@ -5,8 +5,8 @@
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
-use super::connect::send;
 use super::deny_cache::SendStamp;
+use super::handshake::send;
 use super::queue::PendingTake;
 use crate::base::time::{Clock, Timestamp};
 #[cfg(feature = "test-hooks")]

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
-use super::connect::{load, send};
+use super::handshake::{load, send};
 use crate::base::interval::fixed_interval;
 use crate::base::time;
 use crate::store::error::{Fault, StoreError};

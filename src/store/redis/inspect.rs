@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
 use super::codec::{key_name, state};
-use super::connect::{reach, send};
+use super::handshake::{reach, send};
 use super::settings::Settings;
 use crate::base::time::Timestamp;
 use crate::limit::algorithm::State;

@@ -9,10 +9,10 @@
 //! run; no decision waits longer than `timeout`; a request that was abandoned before its bytes were written costs nothing.
 
 pub mod codec;
-mod connect;
 mod connection;
 mod deny_cache;
 pub mod fault_injection;
+mod handshake;
 mod heartbeat;
 pub mod inspect;
 mod queue;

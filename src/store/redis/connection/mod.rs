@@ -14,9 +14,9 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{Mutex as FairMutex, Notify, Semaphore, mpsc};
 
 use super::codec::{BucketAfterCall, Call, Reply, is_same_take};
-use super::connect::{Connected, connect, load};
 use super::deny_cache::DenyCache;
 use super::fault_injection::Hooks;
+use super::handshake::{Connected, connect, load};
 use super::heartbeat::Heartbeat;
 use super::queue::{PendingTake, Queue, ReplySender};
 use super::script;
