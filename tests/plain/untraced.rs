@@ -5,7 +5,7 @@ use crate::support::{Gateway, Upstream};
 const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 #[test]
-fn a_build_without_traces_says_so_once_to_whoever_names_a_collector() {
+fn a_build_without_traces_logs_once_that_a_collector_is_ignored() {
     let upstream = Upstream::start();
     for (variables, told) in [
         (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")][..], 1),

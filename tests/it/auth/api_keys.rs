@@ -116,7 +116,7 @@ fn a_key_that_is_not_known_is_refused_to_grpc_in_its_own_way() {
 }
 
 #[test]
-fn who_has_no_key_is_anonymous() {
+fn a_request_without_a_key_is_anonymous() {
     let upstream = Upstream::start();
     let gateway = start_by_header(&upstream);
     let mut client = gateway.client();
@@ -128,7 +128,7 @@ fn who_has_no_key_is_anonymous() {
 }
 
 #[test]
-fn an_unknown_key_is_no_key_where_the_file_says_so() {
+fn an_unknown_key_counts_as_missing_if_configured() {
     let upstream = Upstream::start();
     let gateway = start(&upstream, "from: header:x-api-key, on_invalid: anonymous", RULES);
     let mut client = gateway.client();
@@ -140,7 +140,7 @@ fn an_unknown_key_is_no_key_where_the_file_says_so() {
 }
 
 #[test]
-fn a_key_that_the_upstream_may_read_otherwise_is_refused() {
+fn a_key_with_several_readings_is_refused() {
     let upstream = Upstream::start();
     let cases: [(&str, &str, Fields<'_>); 6] = [
         ("header:x-api-key", "/", &[("X-API-Key", GOLD), ("x-api-key", GOLD)]),
@@ -161,7 +161,7 @@ fn a_key_that_the_upstream_may_read_otherwise_is_refused() {
 }
 
 #[test]
-fn what_is_not_clear_is_answered_before_the_key_and_a_deny_behind_it() {
+fn ambiguity_is_checked_before_the_key_and_deny_after_it() {
     let upstream = Upstream::start();
     let gateway = start(
         &upstream,
@@ -184,7 +184,7 @@ rules:
 }
 
 #[test]
-fn a_key_may_come_in_a_query_parameter_or_a_cookie() {
+fn a_key_may_be_in_a_query_parameter_or_a_cookie() {
     let upstream = Upstream::start();
     let odd = "a+b/c=d&e f;0123";
     let text = keys() + &line(odd.as_bytes(), "odd", "silver");
@@ -208,7 +208,7 @@ fn a_key_may_come_in_a_query_parameter_or_a_cookie() {
 }
 
 #[test]
-fn a_key_is_bytes_and_has_a_bound() {
+fn a_key_is_any_bytes_up_to_a_maximum_length() {
     let upstream = Upstream::start();
     let gateway = start_by_header(&upstream);
     let bytes = b"k\xe9y-\xff-0123456789abcdef";
@@ -238,7 +238,7 @@ fn a_key_is_bytes_and_has_a_bound() {
 type Way<'w> = &'w dyn Fn(&str, &str);
 
 #[test]
-fn a_changed_file_is_taken_up_however_it_is_changed() {
+fn a_changed_file_is_applied_however_it_is_changed() {
     let upstream = Upstream::start();
     let rules = "rules: [{name: known, limit_keys: [key:id], algorithm_config: {rate: 1000/day}}]";
     let gateway = start(&upstream, "from: header:x-api-key", rules);
@@ -281,7 +281,7 @@ fn a_changed_file_is_taken_up_however_it_is_changed() {
 }
 
 #[test]
-fn a_wrong_file_changes_nothing_and_is_said_once() {
+fn an_invalid_file_of_keys_changes_nothing_and_is_logged_once() {
     let upstream = Upstream::start();
     let watch = Duration::from_millis(50);
     let gateway = before(&upstream, "from: header:x-api-key", RULES).short_interval("watch", watch).start();
@@ -307,7 +307,7 @@ fn a_wrong_file_changes_nothing_and_is_said_once() {
 }
 
 #[test]
-fn sighup_reads_the_file_and_says_so() {
+fn sighup_reads_the_file_and_logs_it() {
     let upstream = Upstream::start();
     let gateway = start_by_header(&upstream);
     gateway.signal("HUP");
@@ -326,7 +326,7 @@ fn key_command(arguments: &[&str], input: &str) -> Output {
 }
 
 #[test]
-fn the_line_that_a_command_makes_of_a_key_lets_it_in() {
+fn the_line_that_the_command_prints_makes_a_key_valid() {
     let upstream = Upstream::start();
     let gateway = start_by_header(&upstream);
     assert_eq!(status(&gateway, UNKNOWN), 401);
@@ -339,7 +339,7 @@ fn the_line_that_a_command_makes_of_a_key_lets_it_in() {
 }
 
 #[test]
-fn the_command_refuses_what_can_be_no_key_and_shows_none() {
+fn the_command_rejects_an_invalid_key_and_prints_no_key() {
     let output = |arguments: &[&str], input: &str| {
         let output = key_command(arguments, input);
         let errors = String::from_utf8(output.stderr).unwrap();
@@ -358,7 +358,7 @@ fn the_command_refuses_what_can_be_no_key_and_shows_none() {
 }
 
 #[test]
-fn a_wrong_file_of_keys_starts_nothing() {
+fn an_invalid_file_of_keys_prevents_the_start() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("gateway.yaml");
     std::fs::write(

@@ -176,7 +176,7 @@ fn without_a_good_header_a_connection_is_closed_without_an_answer() {
 }
 
 #[test]
-fn who_only_looks_whether_a_listener_is_there_is_no_error() {
+fn a_connection_that_closes_without_a_header_is_no_error() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, PROXIED);
     drop(gateway.client());
@@ -192,7 +192,7 @@ fn who_only_looks_whether_a_listener_is_there_is_no_error() {
 }
 
 #[test]
-fn a_header_that_does_not_come_is_waited_for_a_few_seconds() {
+fn a_missing_header_times_out_after_a_few_seconds() {
     let deadline = shortened_or_real(Duration::from_millis(400), Duration::from_secs(5));
     let builder = Gateway::before(&Upstream::start()).with(PROXIED).short_interval("proxy_protocol", deadline);
     let gateway = builder.start();
@@ -208,7 +208,7 @@ fn a_header_that_does_not_come_is_waited_for_a_few_seconds() {
 }
 
 #[test]
-fn a_connection_without_a_header_does_not_hold_up_the_end() {
+fn a_connection_without_a_header_does_not_delay_the_exit() {
     let mut gateway = Gateway::start(&Upstream::start(), PROXIED);
     let _stalled = proxied(&gateway, b"PROXY TCP4 ");
     gateway.expect("tollgate_http_connections", &[], 1.0);
@@ -218,7 +218,7 @@ fn a_connection_without_a_header_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn each_listener_asks_for_itself() {
+fn each_listener_has_its_own_proxy_protocol_setting() {
     let upstream = Upstream::start();
     let listeners = "listeners: [{address: 127.0.0.1:0}, {address: 127.0.0.1:0, proxy_protocol: true}]";
     let gateway = Gateway::start(&upstream, &format!("{listeners}\n{TWO_A_DAY}"));
@@ -249,7 +249,7 @@ fn each_listener_asks_for_itself() {
 }
 
 #[test]
-fn forwarding_fields_are_believed_of_a_source_that_is_trusted_and_not_of_the_load_balancer() {
+fn forwarding_fields_are_trusted_by_source_and_not_by_load_balancer() {
     let upstream = Upstream::start();
     let trusted = "client_ip: {trusted_proxies: [10.0.0.0/8, 127.0.0.1]}";
     let gateway = Gateway::start(&upstream, &format!("{PROXIED}\n{trusted}\n{TWO_A_DAY}"));
@@ -316,7 +316,7 @@ fn a_trusted_peer_is_not_named() {
 }
 
 #[test]
-fn several_listeners_are_left_together() {
+fn several_listeners_close_together() {
     let mut gateway = Gateway::start(&Upstream::start(), "listeners: [{address: 127.0.0.1:0}, {address: 127.0.0.1:0}]");
     let mut clients: Vec<_> = gateway.listeners.iter().map(|address| Client::connect(*address)).collect();
     for client in &mut clients {
@@ -328,7 +328,7 @@ fn several_listeners_are_left_together() {
 }
 
 #[test]
-fn a_client_that_is_turned_away_again_and_again_keeps_nobody_out() {
+fn a_client_that_is_rejected_repeatedly_blocks_no_other_client() {
     let bounds = "limits: {connections: 20, connections_per_client: 5}";
     let gateway = Gateway::start(&Upstream::start(), &format!("{PROXIED}\n{bounds}"));
     // Each gets a response and sends nothing: it is read for two more seconds.
@@ -343,7 +343,7 @@ fn a_client_that_is_turned_away_again_and_again_keeps_nobody_out() {
 }
 
 #[test]
-fn a_client_with_too_many_connections_is_told_and_others_served() {
+fn a_client_with_too_many_connections_is_answered_and_others_are_served() {
     let upstream = Upstream::start();
     let listening =
         "listeners: [{address: 127.0.0.1:0, proxy_protocol: true}, {address: 127.0.0.1:0, proxy_protocol: true}]";

@@ -343,7 +343,7 @@ fn no_forged_token_gets_more_than_no_token() {
 }
 
 #[test]
-fn what_is_no_token_is_no_token_and_what_is_doubtful_is_refused() {
+fn other_schemes_count_as_no_token_and_ambiguous_tokens_are_refused() {
     let (keys, upstream) = (Keys::new(), Upstream::start());
     let gateway = keys.gateway(&upstream, "reject");
     let token = keys.ec.signer.token(&header(), &claims());

@@ -73,7 +73,7 @@ fn plans_are_shared_by_two_gateways_on_one_redis() {
 }
 
 #[test]
-fn the_token_goes_on_to_the_upstream_and_nowhere_else() {
+fn the_token_is_forwarded_to_the_upstream_and_nowhere_else() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, &format!("jwt:\n{}{RULES}log: {{level: debug}}\n", secret()));
     let token = hs256(&claims("alice", "free"));
@@ -87,7 +87,7 @@ fn the_token_goes_on_to_the_upstream_and_nowhere_else() {
 }
 
 #[test]
-fn a_token_comes_from_where_the_file_says() {
+fn a_token_is_read_from_the_configured_attribute() {
     let upstream = Upstream::start();
     let text = format!("jwt:\n{}  token_from: [header:x-token, cookie:session]\n{RULES}", secret());
     let gateway = Gateway::start(&upstream, &text);
@@ -118,7 +118,7 @@ fn a_missing_token_can_be_required() {
 }
 
 #[test]
-fn several_issuers_are_told_apart_in_keys_and_in_buckets() {
+fn several_issuers_have_separate_keys_and_buckets() {
     let (upstream, ec) = (Upstream::start(), mint::es256());
     let set = json!({"keys": [ec.jwk_as("1")]}).to_string();
     let issuers = format!(
@@ -250,7 +250,7 @@ fn set(keys: &[Value]) -> String {
 }
 
 #[test]
-fn a_new_key_is_taken_up_when_the_first_token_names_it_and_an_old_one_goes_with_its_set() {
+fn a_new_key_is_fetched_for_the_first_token_and_an_old_one_expires_with_its_set() {
     let (upstream, old, new) = (Upstream::start(), mint::es256(), mint::es256());
     let issuer = Issuer::start(&set(&[old.jwk_as("old")]));
     let gateway = issuer.gateway(&upstream, "");
@@ -290,7 +290,7 @@ fn a_new_key_is_taken_up_when_the_first_token_names_it_and_an_old_one_goes_with_
 }
 
 #[test]
-fn without_any_keys_yet_nothing_can_be_said_of_a_token() {
+fn before_the_first_keys_no_token_can_be_verified() {
     let (upstream, key) = (Upstream::start(), mint::es256());
     let issuer = Issuer::start(&answer("500 Internal Server Error", "{}"));
     let gateway = issuer.gateway(&upstream, "");
@@ -310,7 +310,7 @@ fn without_any_keys_yet_nothing_can_be_said_of_a_token() {
 }
 
 #[test]
-fn an_issuer_that_lies_or_dies_changes_nothing() {
+fn an_issuer_that_answers_wrongly_or_fails_changes_nothing() {
     let (upstream, key) = (Upstream::start(), mint::es256());
     let good = set(&[key.jwk_as("k")]);
     let secret = json!({"kty": "oct", "kid": "k", "k": mint::encode(SECRET), "alg": "HS256"});
@@ -404,7 +404,7 @@ fn keys_over_https_come_only_from_a_server_that_verifies() {
 }
 
 #[test]
-fn a_key_that_is_named_is_found_behind_any_number_without_a_name() {
+fn a_named_key_is_found_after_any_number_of_unnamed_keys() {
     let upstream = Upstream::start();
     let (right, nameless): (_, Vec<_>) = (mint::eddsa(), (0..6).map(|_| mint::eddsa()).collect());
     let keys: Vec<Value> = nameless.iter().map(|minted| minted.jwk.clone()).chain([right.jwk_as("right")]).collect();

@@ -106,7 +106,7 @@ fn a_bucket_is_found_by_its_name_in_the_log() {
 }
 
 #[test]
-fn what_is_given_must_be_what_the_rule_counts_by() {
+fn the_values_must_match_the_limit_keys_of_the_rule() {
     let setting = Setting::new(&Upstream::start(), "");
     setting.says(&["show", "fre", "header:x-user=a"], 1, "rules with limits are plan/free, plan/free2, several/many");
     setting.says(&["show", "shut"], 1, "it charges no bucket");
@@ -131,7 +131,7 @@ fn what_is_given_must_be_what_the_rule_counts_by() {
 }
 
 #[test]
-fn a_user_of_redis_needs_little_to_look_and_is_told_what_is_missing() {
+fn reading_a_bucket_needs_few_permissions_and_names_a_missing_one() {
     let redis = Redis::start();
     // What docs/operations.md gives a gateway.
     let permits = "reset on >secret ~tollgate:* resetchannels -@all +evalsha +script|load +get +set +time +role";

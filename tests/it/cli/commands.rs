@@ -18,13 +18,13 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn check_says_ok_of_the_file_that_is_shipped() {
+fn check_accepts_the_shipped_file() {
     let output = tollgate(&["check", concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.yaml")]);
     assert_eq!((output.status.code(), text(&output.stdout), text(&output.stderr)), (Some(0), "ok\n", ""));
 }
 
 #[test]
-fn a_wrong_file_starts_nothing_and_every_mistake_is_named() {
+fn an_invalid_file_prevents_the_start_and_every_problem_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("gateway.yaml");
     std::fs::write(&file, "listen: 127.0.0.1:0\nupstream: ftp://x\nrules:\n  - {name: a, limit_keys: [], algorithm_config: {rps: 1}}\nlisen: 1\n").unwrap();
@@ -42,7 +42,7 @@ fn a_wrong_file_starts_nothing_and_every_mistake_is_named() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_a_problem() {
+fn a_missing_file_is_a_problem() {
     let output = tollgate(&["check", "no-such-file.yaml"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).starts_with("no-such-file.yaml: must be a readable file: "), "{output:?}");
@@ -59,7 +59,7 @@ fn written(text: &str) -> (tempfile::TempDir, String) {
 }
 
 #[test]
-fn warnings_stand_before_ok_and_in_its_place_where_check_is_strict() {
+fn warnings_are_printed_before_ok_and_instead_of_it_with_strict() {
     let (_directory, name) = written("admin: 0.0.0.0:9901\n");
     let warning = format!(
         "{name}:2:8: warning public_admin: admin: is 0.0.0.0:9901: every host that can reach that address can read metrics without a \
@@ -79,7 +79,7 @@ fn warnings_stand_before_ok_and_in_its_place_where_check_is_strict() {
 }
 
 #[test]
-fn check_prints_one_json_document_when_asked() {
+fn check_prints_one_json_document_with_json() {
     let json = |arguments: &[&str]| {
         let output = tollgate(&[&["check", "--json"], arguments].concat());
         assert_eq!(text(&output.stderr), "", "{arguments:?}");
@@ -119,7 +119,7 @@ fn check_prints_one_json_document_when_asked() {
 }
 
 #[test]
-fn a_file_that_cannot_be_one_is_a_problem_and_no_more() {
+fn an_unusable_file_is_a_single_problem() {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().to_str().unwrap();
     let large = directory.path().join("large.yaml");
@@ -147,7 +147,7 @@ fn a_file_that_cannot_be_one_is_a_problem_and_no_more() {
 }
 
 #[test]
-fn a_start_and_a_reload_tell_the_log_each_warning_once() {
+fn a_start_and_a_reload_log_each_warning_once() {
     let upstream = Upstream::start();
     let user = |name: &str| {
         format!(

@@ -103,7 +103,7 @@ fn bash_completes() {
 }
 
 #[test]
-fn every_shell_that_is_here_reads_its_script() {
+fn every_installed_shell_reads_its_script() {
     for shell in SHELLS.into_iter().filter(|shell| is_there(shell)) {
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("script");
@@ -114,7 +114,7 @@ fn every_shell_that_is_here_reads_its_script() {
 }
 
 #[test]
-fn the_manual_is_one_that_can_be_set() {
+fn the_manual_can_be_formatted() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("tollgate.1");
     std::fs::write(&page, tollgate(&["man"])).unwrap();

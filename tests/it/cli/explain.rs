@@ -51,7 +51,7 @@ policies:
 "#;
 
 #[test]
-fn every_rule_is_told_with_its_line_and_why() {
+fn every_rule_is_listed_with_its_line_and_reason() {
     let written = Written::new(PLANS);
     let claims = r#"{"plan":"free","sub":"acme"}"#;
     let url = "https://api.example.com/v1/./export/7?a=b";
@@ -155,7 +155,7 @@ policies:
 "#;
 
 #[test]
-fn explain_foretells_what_the_gateway_answers() {
+fn explain_predicts_the_answer_of_the_gateway() {
     let good = |sub: &str| token(SECRET, &json!({"sub": sub, "plan": "free", "exp": epoch() + 600}));
     let expired = token(SECRET, &json!({"sub": "ann", "plan": "free", "exp": epoch() - 600}));
     let forged =
@@ -245,7 +245,7 @@ fn explain_foretells_what_the_gateway_answers() {
 }
 
 #[test]
-fn what_explain_reads_is_what_the_fields_say_and_reading_costs_nothing() {
+fn explain_shows_the_levels_of_the_fields_and_charges_nothing() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let rules = "rules: [{name: few, limit_keys: [ip:address], algorithm_config: {rate: 5/day}}]\n";
     for store in ["", &redis.patient_store()] {
@@ -271,7 +271,7 @@ fn what_explain_reads_is_what_the_fields_say_and_reading_costs_nothing() {
 }
 
 #[test]
-fn what_cannot_be_explained_says_what_would_help() {
+fn an_error_of_explain_names_the_remedy() {
     let jwks = format!("http://127.0.0.1:{}/jwks", free_port());
     let fetched =
         format!("upstream: http://127.0.0.1:9\njwt: {{algorithms: [RS256], keys: {{jwks_url: \"{jwks}\"}}}}\n");
@@ -305,7 +305,7 @@ fn what_cannot_be_explained_says_what_would_help() {
 }
 
 #[test]
-fn of_several_issuers_the_one_that_says_so_is_a_part_of_the_bucket() {
+fn of_several_issuers_that_of_the_claim_is_a_part_of_the_bucket() {
     let written = Written::new(
         "upstream: http://127.0.0.1:9
 jwt:
@@ -342,7 +342,7 @@ store: {redis: {url: \"redis://127.0.0.1:1\"}}
 }
 
 #[test]
-fn keys_that_an_issuer_publishes_are_fetched_when_that_is_asked_for() {
+fn keys_of_an_issuer_are_fetched_with_live() {
     let minted = es256();
     let set = json!({"keys": [minted.jwk_as("k")]}).to_string();
     let issuer = Upstream::answering(move |_, stream| {
@@ -377,7 +377,7 @@ fn keys_that_an_issuer_publishes_are_fetched_when_that_is_asked_for() {
 }
 
 #[test]
-fn a_kill_switch_is_told_with_its_end() {
+fn a_kill_switch_is_shown_with_its_end() {
     let rule =
         |name: &str, until: &str| format!("{{name: {name}, match: {{path: /{name}}}, action: deny, expires: {until}}}");
     let rules = [rule("over", "2001-01-01T00:00:00Z"), rule("held", "2999-01-01T01:00:00+01:00")].join(", ");

@@ -54,7 +54,7 @@ fn a_logged_request_is_explained_by_its_id() {
 }
 
 #[test]
-fn what_a_gateway_has_logged_is_explained_by_the_id_that_the_client_has() {
+fn a_request_in_the_log_is_explained_by_the_id_of_its_response() {
     let log = "access_log: {to: access.jsonl, when: [refused], attributes: [header:x-plan, header:x-user]}\n";
     let rules = "
 policies:

@@ -103,7 +103,7 @@ const REQUESTS: [(u64, &str); 7] = [
 ];
 
 #[test]
-fn the_same_requests_come_out_alike_from_every_format() {
+fn the_same_requests_have_the_same_result_in_every_format() {
     for (log, map) in [(nginx(&REQUESTS), ""), (application(&REQUESTS), MAP), (ours(&REQUESTS), "")] {
         for bytes in [log.clone().into_bytes(), gzip(&log)] {
             let files = [("gateway.yaml", TODAY.as_bytes()), ("access.log", &bytes)];
@@ -122,7 +122,7 @@ fn the_same_requests_come_out_alike_from_every_format() {
 }
 
 #[test]
-fn a_report_for_people() {
+fn the_text_report_has_every_part() {
     let log = nginx(&REQUESTS) + "not a line\n\n";
     let output = play(&[("gateway.yaml", TODAY.as_bytes()), ("a.log", log.as_bytes())], "a.log", b"");
     let told = told(&output);
@@ -142,7 +142,7 @@ worst minute  Sat 21 Nov 12:00 UTC, 2 refused
 }
 
 #[test]
-fn two_files_are_told_beside_each_other() {
+fn two_files_are_compared_side_by_side() {
     let tomorrow = TODAY.replace("2/min", "1/min");
     let log = application(&REQUESTS);
     let files =
@@ -163,7 +163,7 @@ worst minute  Sat 21 Nov 12:00 UTC, 2 → 5 refused
 }
 
 #[test]
-fn several_logs_are_one_in_time() {
+fn several_logs_are_merged_by_time() {
     let (one, two): (Vec<_>, Vec<_>) = REQUESTS.iter().copied().partition(|(second, _)| second % 2 == 0);
     let (one, two) = (nginx(&one), gzip(&nginx(&two)));
     let files = [("gateway.yaml", TODAY.as_bytes()), ("1.log", one.as_bytes()), ("2.log", &two)];
@@ -173,7 +173,7 @@ fn several_logs_are_one_in_time() {
 }
 
 #[test]
-fn what_a_log_cannot_decide_is_named_and_counted() {
+fn undecidable_rules_are_named_and_counted() {
     let file = "\
 upstream: http://127.0.0.1:9000
 jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}
@@ -219,7 +219,7 @@ fn a_share_that_is_too_large_fails_and_one_that_is_not_does_not() {
 }
 
 #[test]
-fn an_empty_log_is_no_mistake_and_one_without_a_readable_line_is() {
+fn an_empty_log_is_accepted_and_one_without_a_readable_line_is_not() {
     let files =
         [("gateway.yaml", TODAY.as_bytes()), ("empty", b""), ("words", b"to be\nor not\n"), ("other", b"{\"a\":1}\n")];
     let output = play(&files, "empty", b"");
@@ -247,7 +247,7 @@ fn an_empty_log_is_no_mistake_and_one_without_a_readable_line_is() {
 }
 
 #[test]
-fn a_log_of_ours_without_what_was_allowed_says_so() {
+fn our_log_without_allowed_requests_has_a_warning() {
     let refused = ours(&REQUESTS[..2]).replace("\"kind\":\"allowed\"", "\"kind\":\"refused\"");
     let beside = refused.lines().next().unwrap().replace("\"decision_us\":40,", "") + "\n";
     let log = refused + &beside;
@@ -293,7 +293,7 @@ fn options_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn the_example_in_the_documentation_is_what_happens() {
+fn the_documented_example_is_the_real_output() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/replay.md")).unwrap();
     let block = |language: &str, number: usize| {
         let start = page.split(&format!("```{language}\n")).nth(number + 1).unwrap();
@@ -344,7 +344,7 @@ fn new_numbers_of_an_old_rule_can_be_tried_on_a_log_without_attributes() {
 }
 
 #[test]
-fn what_was_denied_is_denied_by_the_same_rule_only() {
+fn a_request_denied_in_the_log_counts_as_denied_only_by_its_own_rule() {
     let today = "\
 upstream: http://127.0.0.1:9000
 policies:

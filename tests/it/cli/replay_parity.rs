@@ -237,7 +237,7 @@ fn by_limit(trial: &Simulation<'_>) -> HashMap<Cause, u64> {
 /// Each client is one thread that asks one request after the other, and none of its buckets is near its edge when it asks:
 /// so no microsecond between a decision and the line about it matters.
 #[test]
-fn a_log_of_a_gateway_comes_out_as_the_gateway_decided() {
+fn a_replay_of_a_gateways_log_repeats_its_decisions() {
     const CLIENTS: usize = 4;
     const REQUESTS: usize = 60;
     let upstream = Upstream::start();

@@ -44,7 +44,7 @@ fn tables(page: &str) -> Vec<(&str, Vec<&str>)> {
 }
 
 #[test]
-fn the_tables_of_keys_are_made_of_the_declarations() {
+fn the_documented_tables_of_keys_match_the_declarations() {
     let page = docs::read("docs/configuration.md");
     let mut tables = tables(&page);
     let mut wrong = Vec::new();
@@ -69,7 +69,7 @@ fn the_tables_of_keys_are_made_of_the_declarations() {
 }
 
 #[test]
-fn a_mapping_without_a_table_has_the_keys_of_one_that_has_it() {
+fn a_mapping_without_a_table_has_the_keys_of_a_documented_one() {
     let explained: Vec<_> = mappings().into_iter().filter(|mapping| mapping.heading.is_some()).collect();
     for mapping in mappings().into_iter().filter(|mapping| mapping.heading.is_none()) {
         for key in mapping.keys {

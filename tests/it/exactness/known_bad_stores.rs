@@ -48,13 +48,13 @@ fn is_noticed(as_what: &[Kind], flaws: [Flaw; 2], gateways: Gateways, late: Dura
 }
 
 #[test]
-fn moments_of_gateways_whose_clocks_differ() {
+fn times_of_gateways_whose_clocks_differ_are_noticed() {
     let flaws = [0, 300_000].map(|ahead| Flaw::ClientTime { ahead: Micros(ahead) });
     is_noticed(&[Kind::OverGrant, Kind::OutOfTime], flaws, gateways(Numbers::per_second(50, 20)), Duration::ZERO);
 }
 
 #[test]
-fn an_expiry_that_is_the_same_for_every_bucket() {
+fn an_expiry_that_is_the_same_for_every_bucket_is_noticed() {
     // It gives back one token in two seconds: nothing writes the bucket before it has expired.
     let slow = Numbers { burst: 10, amount: 500, period: 1_000_000 };
     let mut gateways = Gateways { lasting: Duration::from_millis(1800), ..gateways(slow) };
@@ -64,21 +64,21 @@ fn an_expiry_that_is_the_same_for_every_bucket() {
 }
 
 #[test]
-fn a_refusal_that_writes_what_came_back_rounded_up() {
+fn a_refusal_that_writes_a_refill_rounded_up_is_noticed() {
     let mut gateways = gateways(Numbers::per_second(5, 10));
     gateways.hooks.iter_mut().for_each(|hooks| hooks.refusals = Refusals::Asked);
     is_noticed(&[Kind::OverGrant, Kind::WrongGrant], [Flaw::WriteOnRefusal; 2], gateways, Duration::ZERO);
 }
 
 #[test]
-fn a_call_that_is_sent_again_when_its_answer_is_late() {
+fn a_call_that_is_sent_again_after_a_late_reply_is_noticed() {
     let flaw = Flaw::Retry { after: Micros(30_000) };
     let late = Duration::from_millis(60);
     is_noticed(&[Kind::OtherLevel], [flaw; 2], gateways(Numbers::per_second(100, 100)), late);
 }
 
 #[test]
-fn a_bound_that_counts_from_the_answer_instead_of_the_question() {
+fn a_bound_that_counts_from_the_reply_instead_of_the_call_is_noticed() {
     let mut gateways = gateways(Numbers::per_second(10, 10));
     gateways.lasting = Duration::from_millis(2500);
     // Alone: what one does not ask for, another would take.
@@ -87,7 +87,7 @@ fn a_bound_that_counts_from_the_answer_instead_of_the_question() {
 }
 
 #[test]
-fn costs_that_are_summed_and_refused_as_one() {
+fn costs_that_are_summed_and_refused_as_one_are_noticed() {
     let gateways =
         Gateways { request: |_| vec![(0, fastrand::u64(1..=7) * 1000)], ..gateways(Numbers::per_second(100, 20)) };
     is_noticed(&[Kind::Unjustified], [Flaw::SummedCosts; 2], gateways, Duration::ZERO);

@@ -99,27 +99,27 @@ fn nothing_is_granted_too_much_or_withheld(combining: Combining, refusals: Refus
 }
 
 #[test]
-fn as_gateways_do_it() {
+fn combined_calls_with_local_refusals_are_exact() {
     nothing_is_granted_too_much_or_withheld(Combining::On, Refusals::Local);
 }
 
 #[test]
-fn with_every_refusal_from_redis() {
+fn combined_calls_with_refusals_from_redis_are_exact() {
     nothing_is_granted_too_much_or_withheld(Combining::On, Refusals::Asked);
 }
 
 #[test]
-fn with_every_request_alone() {
+fn single_calls_with_local_refusals_are_exact() {
     nothing_is_granted_too_much_or_withheld(Combining::Off, Refusals::Local);
 }
 
 #[test]
-fn with_every_request_alone_and_every_refusal_from_redis() {
+fn single_calls_with_refusals_from_redis_are_exact() {
     nothing_is_granted_too_much_or_withheld(Combining::Off, Refusals::Asked);
 }
 
 #[test]
-fn what_was_not_answered_was_charged_once_or_not_at_all() {
+fn a_request_without_a_reply_is_charged_once_or_not_at_all() {
     let losses = short_or_long(1, 20);
     let redis = Redis::start();
     let relay = Relay::start(redis.port);

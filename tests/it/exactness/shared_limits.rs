@@ -119,7 +119,7 @@ fn an_old_and_a_new_gateway_with_different_rates_share_what_is_spent() {
 }
 
 #[test]
-fn what_one_gateway_has_spent_another_does_not_have_also_after_a_restart() {
+fn spent_tokens_are_shared_by_gateways_even_after_a_restart() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let text =
         redis.store("deny") + "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 5/day}}\n";
@@ -179,7 +179,7 @@ fn a_bucket_lives_as_long_as_it_takes_to_fill_up() {
 }
 
 #[test]
-fn a_drained_bucket_is_asked_about_as_often_as_it_refills_and_gives_all_it_has() {
+fn an_empty_bucket_is_read_as_often_as_it_refills_and_grants_everything() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let text = redis.patient_store()
         + "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 20, burst: 20}}\n";

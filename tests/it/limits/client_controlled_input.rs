@@ -19,7 +19,7 @@ fn ask(client: &mut Client, target: &str, fields: &[(&str, &[u8])]) -> Response 
 }
 
 #[test]
-fn a_method_is_the_one_on_the_wire_whatever_else_the_request_says() {
+fn the_method_is_that_of_the_request_line_despite_override_headers() {
     let rule = |name: &str, matched: &str, burst: u64| {
         format!(
             "  - {{name: {name}, {matched}limit_keys: [ip:address], algorithm_config: {{rate: 1/hour, burst: {burst}}}}}\n"
@@ -43,7 +43,7 @@ fn a_method_is_the_one_on_the_wire_whatever_else_the_request_says() {
 }
 
 #[test]
-fn a_cost_is_a_plain_decimal_or_the_default_and_no_bucket_is_the_worse_for_it() {
+fn an_invalid_cost_is_the_default_and_damages_no_bucket() {
     const DEFAULT: u64 = 8;
     // What is left of 10, when the default is 2; none where the request can never be paid.
     let costs: &[(&[u8], Option<u64>)] = &[
@@ -198,7 +198,7 @@ rules:
 }
 
 #[test]
-fn a_value_of_a_megabyte_is_refused_before_it_is_anybodys() {
+fn a_value_of_a_megabyte_is_rejected_before_it_reaches_a_rule() {
     let upstream = Upstream::start();
     let rules = "rules:
   - {name: all, limit_keys: [\"header:x-user|query:user|cookie:user\"], algorithm_config: {rate: 5/day}}";
@@ -221,7 +221,7 @@ fn a_value_of_a_megabyte_is_refused_before_it_is_anybodys() {
 }
 
 #[test]
-fn clients_without_number_take_no_memory_and_no_series() {
+fn an_unbounded_number_of_clients_takes_no_memory_and_no_series() {
     const CLIENTS: usize = 10_000;
     let upstream = Upstream::start();
     let rules = "store: {memory: {max_buckets: 1000}}

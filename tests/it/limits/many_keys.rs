@@ -30,7 +30,7 @@ fn come(gateway: &Gateway) {
 }
 
 #[test]
-fn in_memory_they_are_no_more_than_the_file_says_and_then_gone() {
+fn max_buckets_bounds_buckets_in_memory_and_full_ones_are_freed() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, &format!("store: {{memory: {{max_buckets: 200}}}}\n{RULES}"));
     assert_eq!(gateway.client().get("/?k=first", &[]).status, 200);
@@ -45,7 +45,7 @@ fn in_memory_they_are_no_more_than_the_file_says_and_then_gone() {
 }
 
 #[test]
-fn in_redis_they_are_gone_when_they_are_full_again() {
+fn full_buckets_expire_in_redis() {
     let (upstream, redis) = (Upstream::start(), Redis::start());
     let gateway = Gateway::start(&upstream, &format!("{}{RULES}", redis.patient_store()));
     assert_eq!(gateway.client().get("/?k=first", &[]).status, 200);

@@ -103,7 +103,7 @@ policies:
 }
 
 #[test]
-fn what_matches_no_rule_passes_and_is_counted() {
+fn a_request_that_matches_no_rule_passes_and_is_counted() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
         &upstream,
@@ -152,7 +152,7 @@ rules:
 }
 
 #[test]
-fn every_spelling_of_a_path_meets_its_limit_and_is_forwarded_as_it_was_sent() {
+fn every_spelling_of_a_path_is_limited_and_forwarded_as_it_was_sent() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
         &upstream,
@@ -205,7 +205,7 @@ rules:
 }
 
 #[test]
-fn whatever_may_be_escaped_or_not_is_one_path() {
+fn escaped_and_unescaped_spellings_are_one_path() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
         &upstream,
@@ -245,7 +245,7 @@ rules:
 }
 
 #[test]
-fn a_request_may_say_its_cost_within_bounds() {
+fn a_request_may_state_its_cost_within_bounds() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
         &upstream,
@@ -301,7 +301,7 @@ rules:
 }
 
 #[test]
-fn a_shadow_refuses_nobody_and_shows_only_in_metrics() {
+fn a_shadow_refuses_no_request_and_shows_only_in_metrics() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
         &upstream,
@@ -335,7 +335,7 @@ policies:
 }
 
 #[test]
-fn a_hostile_value_never_meets_another_bucket() {
+fn a_hostile_value_never_reaches_the_bucket_of_another() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
         &upstream,
@@ -391,7 +391,7 @@ rules:
 }
 
 #[test]
-fn what_only_a_shadow_reads_refuses_nobody() {
+fn ambiguity_that_only_a_shadow_reads_refuses_no_request() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
         &upstream,

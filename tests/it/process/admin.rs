@@ -12,7 +12,7 @@ use crate::support::{Client, Gateway, Upstream, eventually, now, shortened_or_re
 const CLOSED: &str = "tollgate_admin_connections_closed_total";
 
 #[test]
-fn the_page_of_another_site_reads_nothing_and_monitoring_asks_by_any_name() {
+fn foreign_host_names_get_no_page_and_monitoring_may_use_any_name() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, RULES);
     let host = document(&gateway)["host"].as_str().unwrap().to_owned();
@@ -44,7 +44,7 @@ fn the_page_of_another_site_reads_nothing_and_monitoring_asks_by_any_name() {
 }
 
 #[test]
-fn a_thousand_silent_connections_neither_take_its_files_nor_keep_others_out() {
+fn a_thousand_silent_connections_neither_exhaust_files_nor_block_others() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, RULES);
     let files = || std::fs::read_dir(format!("/proc/{}/fd", gateway.id())).unwrap().count();
@@ -66,7 +66,7 @@ fn a_thousand_silent_connections_neither_take_its_files_nor_keep_others_out() {
 }
 
 #[test]
-fn a_probe_is_answered_while_nobody_reads_the_answers_to_others() {
+fn a_probe_is_answered_while_other_clients_read_nothing() {
     let upstream = Upstream::start();
     let rule = |number: u32| {
         format!("  - {{name: rule-{number}, limit_keys: [query:user], algorithm_config: {{rate: 9/s}}}}\n")

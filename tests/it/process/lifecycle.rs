@@ -16,7 +16,7 @@ fn slow() -> Upstream {
 }
 
 #[test]
-fn the_first_line_of_the_log_says_what_starts_and_no_secret() {
+fn the_first_log_line_describes_the_process_and_contains_no_secret() {
     let version = env!("CARGO_PKG_VERSION");
     let told = tollgate(&["--version"]);
     assert_eq!((told.code, told.out), (Some(0), format!("tollgate {version}\n")));
@@ -76,7 +76,7 @@ fn it_answers_requests_in_flight_and_exits_right_after() {
 }
 
 #[test]
-fn in_the_drain_delay_it_still_answers_but_says_goodbye() {
+fn in_the_drain_delay_it_answers_and_closes_connections() {
     let upstream = Upstream::start();
     let mut gateway = Gateway::start(&upstream, "drain: {delay: 1s, timeout: 5s}");
     let ready = |gateway: &Gateway| Client::connect(gateway.admin).get("/readyz", &[]).status;
@@ -104,7 +104,7 @@ fn it_does_not_wait_longer_than_the_drain_timeout() {
 }
 
 #[test]
-fn a_tunnel_goes_on_until_the_drain_timeout_and_is_waited_for() {
+fn a_tunnel_stays_open_until_it_closes_or_the_drain_timeout() {
     let upstream = Upstream::answering(|_, stream| {
         let _ =
             stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
@@ -162,7 +162,7 @@ fn sighup_does_not_kill() {
 }
 
 #[test]
-fn a_busy_port_is_an_error_also_beside_another_gateway() {
+fn a_busy_port_is_an_error_even_if_another_gateway_has_it() {
     let upstream = Upstream::start();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let gateway = Gateway::start(&upstream, "");

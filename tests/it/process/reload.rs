@@ -189,7 +189,7 @@ fn on_both_stores(play: impl Fn(&str)) {
 }
 
 #[test]
-fn what_was_spent_stays_spent_when_numbers_change() {
+fn spent_tokens_stay_spent_when_numbers_change() {
     on_both_stores(|store| {
         let upstream = Upstream::start();
         let with = |rules: String| format!("{store}{rules}");
@@ -211,7 +211,7 @@ fn what_was_spent_stays_spent_when_numbers_change() {
 }
 
 #[test]
-fn after_a_reload_redis_is_asked_again_about_what_was_known_to_be_short() {
+fn after_a_reload_cached_refusals_are_checked_in_redis_again() {
     let redis = Redis::start();
     let upstream = Upstream::start();
     let with = |rules: String| format!("{}{rules}", redis.store("deny"));
@@ -246,7 +246,7 @@ fn buckets_that_are_reset_are_named() {
 }
 
 #[test]
-fn the_next_request_on_a_connection_meets_the_new_file() {
+fn the_next_request_on_a_connection_uses_the_new_file() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, &burst(10));
     let mut client = gateway.client();
@@ -316,7 +316,7 @@ fn a_rotated_secret_is_in_force_without_a_change_of_the_file_that_names_it() {
 }
 
 #[test]
-fn the_file_of_keys_that_a_new_file_names_is_followed() {
+fn the_key_file_that_a_new_file_names_is_watched() {
     let upstream = Upstream::start();
     let gateway = Gateway::start_beside(&upstream, "", &[("keys", "# none yet\n")]);
     let (key, other) = ("a-key-of-sixteen-characters", "another-key-of-sixteen-characters");

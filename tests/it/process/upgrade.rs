@@ -34,7 +34,7 @@ fn an_upgrade_under_load_loses_no_request() {
 }
 
 #[test]
-fn while_both_are_there_the_address_is_ready() {
+fn during_an_upgrade_the_address_stays_ready() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "drain: {delay: 2s}");
     gateway.signal("USR2");
@@ -64,7 +64,7 @@ fn a_next_process_that_cannot_start_changes_nothing() {
 }
 
 #[test]
-fn systemd_is_told_which_process_is_the_main_one() {
+fn systemd_is_notified_of_the_main_process() {
     let upstream = Upstream::start();
     let directory = ConfigDirectory::new();
     let (file, socket) = (directory.path().join("gateway.yaml"), directory.path().join("notify"));

@@ -233,7 +233,7 @@ fn an_invalid_or_endless_body_is_answered_and_never_complete_for_the_upstream() 
 }
 
 #[test]
-fn what_follows_an_upgrade_is_never_a_request() {
+fn bytes_after_an_upgrade_are_never_a_request() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "rules: [{name: no, match: {path: /no}, action: deny}]");
     let upgrade =

@@ -81,7 +81,7 @@ fn an_idle_connection_is_closed_without_a_response() {
 }
 
 #[test]
-fn a_body_that_stalls_is_a_408_whoever_notices() {
+fn a_stalled_body_is_a_408_wherever_it_is_noticed() {
     let upstream = Upstream::start();
     let limits = [
         "limits: {body_timeout: 300ms}",

@@ -58,7 +58,7 @@ fn the_documented_user_is_enough() {
 }
 
 #[test]
-fn each_permission_of_the_documented_user_is_needed_and_missed_by_name() {
+fn each_permission_of_the_documented_user_is_needed_and_named_if_missing() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let user = documented_user();
     let needed: Vec<&String> = user.iter().filter(|word| word.starts_with('+') || word.starts_with('~')).collect();
@@ -80,7 +80,7 @@ fn each_permission_of_the_documented_user_is_needed_and_missed_by_name() {
 }
 
 #[test]
-fn a_wrong_password_is_told_as_such_and_cured_without_a_restart() {
+fn a_wrong_password_is_reported_and_can_be_corrected_without_a_restart() {
     let (redis, upstream) = (Redis::start_with(&["--requirepass", "right"]), Upstream::start());
     let url = format!("redis://127.0.0.1:{}", redis.port);
     let gateway = Gateway::start(&upstream, &store(&url, "    password: wrong-one"));
@@ -96,7 +96,7 @@ fn a_wrong_password_is_told_as_such_and_cured_without_a_restart() {
 }
 
 #[test]
-fn no_password_where_one_is_wanted_is_told_as_such() {
+fn a_missing_password_is_reported() {
     let (redis, upstream) = (Redis::start_with(&["--requirepass", "right"]), Upstream::start());
     let gateway = Gateway::start(&upstream, &store(&format!("redis://127.0.0.1:{}", redis.port), ""));
     assert_eq!(statuses(&gateway), [503; 3]);
@@ -104,7 +104,7 @@ fn no_password_where_one_is_wanted_is_told_as_such() {
 }
 
 #[test]
-fn a_password_comes_from_a_file_beside_gateway_yaml() {
+fn a_password_is_read_from_a_file_next_to_gateway_yaml() {
     let (redis, upstream) = (Redis::start_with(&["--requirepass", "from a file"]), Upstream::start());
     let files = [("redis-password", "from a file\n")];
     let text = store(&format!("redis://127.0.0.1:{}", redis.port), "    password_file: redis-password");
@@ -129,7 +129,7 @@ fn buckets_go_to_the_database_and_under_the_prefix_that_the_file_names() {
 }
 
 #[test]
-fn a_replica_is_never_asked() {
+fn a_replica_is_never_called() {
     let (primary, replica, upstream) = (Redis::start(), Redis::start(), Upstream::start());
     replica.command::<()>(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
     let gateway = Gateway::start(&upstream, &store(&format!("redis://127.0.0.1:{}", replica.port), ""));

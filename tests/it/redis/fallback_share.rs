@@ -22,7 +22,7 @@ fn text(redis: &Redis, gateways: usize) -> String {
 }
 
 #[test]
-fn gateways_share_what_was_left_when_redis_went() {
+fn gateways_share_the_remaining_tokens_when_redis_fails() {
     let (mut redis, upstream) = (Redis::start(), Upstream::start());
     let (one, two) = (Gateway::start(&upstream, &text(&redis, 2)), Gateway::start(&upstream, &text(&redis, 2)));
     let (mut first, mut second) = (one.client(), two.client());
@@ -59,7 +59,7 @@ fn gateways_share_what_was_left_when_redis_went() {
 }
 
 #[test]
-fn gateways_hear_of_each_other_and_notice_who_has_gone() {
+fn gateways_count_each_other_and_notice_one_that_has_stopped() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let start = || Gateway::before(&upstream).with(&text(&redis, 1)).short_heartbeats().start();
     let one = start();
@@ -88,7 +88,7 @@ fn gateways_hear_of_each_other_and_notice_who_has_gone() {
 }
 
 #[test]
-fn never_fewer_gateways_than_the_file_says() {
+fn the_number_of_gateways_is_never_below_that_of_the_file() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let gateway = Gateway::start(&upstream, &text(&redis, 3));
     assert_eq!(gateway.metric(ALIVE, &[]), 3.0);
@@ -105,7 +105,7 @@ fn without_a_redis_from_the_start_a_full_share_is_granted() {
 }
 
 #[test]
-fn one_that_denies_is_enough_and_those_that_are_local_pay_all_or_none() {
+fn one_denying_limit_suffices_and_local_limits_are_charged_together() {
     let (mut redis, upstream) = (Redis::start(), Upstream::start());
     let policy = |name: &str, key: &str, limit: u64, then: &str| {
         let numbers = format!("{{rate: {limit}/day}}");

@@ -137,7 +137,7 @@ fn pause(milliseconds: u64) {
 }
 
 #[test]
-fn killed_and_restarted_again_and_again() {
+fn limits_hold_while_redis_is_killed_and_restarted() {
     let mut redis = Redis::start();
     let port = redis.port;
     let times = short_or_long(20, 200);
@@ -153,7 +153,7 @@ fn killed_and_restarted_again_and_again() {
 }
 
 #[test]
-fn stopped_for_three_seconds() {
+fn limits_hold_while_redis_is_stopped_for_three_seconds() {
     let mut redis = Redis::start();
     let port = redis.port;
     survive("SIGSTOP for 3 s", Bound::Nothing, &mut redis, port, |redis| {
@@ -165,7 +165,7 @@ fn stopped_for_three_seconds() {
 }
 
 #[test]
-fn paused_again_and_again() {
+fn limits_hold_while_redis_is_paused_repeatedly() {
     let mut redis = Redis::start();
     let port = redis.port;
     let times = short_or_long(5, 100);
@@ -178,7 +178,7 @@ fn paused_again_and_again() {
 }
 
 #[test]
-fn without_its_scripts_again_and_again() {
+fn limits_hold_while_scripts_are_flushed_repeatedly() {
     let mut redis = Redis::start();
     let port = redis.port;
     let times = short_or_long(50, 2000);
@@ -191,7 +191,7 @@ fn without_its_scripts_again_and_again() {
 }
 
 #[test]
-fn emptied_again_and_again() {
+fn limits_hold_while_redis_is_flushed_repeatedly() {
     let mut redis = Redis::start();
     let port = redis.port;
     let times = short_or_long(5, 100);
@@ -205,7 +205,7 @@ fn emptied_again_and_again() {
 }
 
 #[test]
-fn demoted_and_promoted() {
+fn limits_hold_while_redis_is_demoted_and_promoted() {
     let mut redis = Redis::start();
     let port = redis.port;
     let times = short_or_long(2, 20);
@@ -220,7 +220,7 @@ fn demoted_and_promoted() {
 }
 
 #[test]
-fn full_to_the_last_byte() {
+fn limits_hold_while_redis_is_out_of_memory() {
     let mut redis = Redis::start();
     let port = redis.port;
     survive("maxmemory reached, noeviction", Bound::Nothing, &mut redis, port, |redis| {
@@ -232,7 +232,7 @@ fn full_to_the_last_byte() {
 }
 
 #[test]
-fn behind_a_relay_that_loses_its_answers() {
+fn limits_hold_while_a_relay_loses_replies() {
     let mut redis = Redis::start();
     let relay = Relay::start(redis.port);
     let times = short_or_long(2, 20);
@@ -247,7 +247,7 @@ fn behind_a_relay_that_loses_its_answers() {
 }
 
 #[test]
-fn behind_a_relay_whose_answers_come_too_late() {
+fn limits_hold_while_a_relay_delays_replies() {
     let mut redis = Redis::start();
     let relay = Relay::start(redis.port);
     survive("answers 100 ms late, for 1 s", Bound::Nothing, &mut redis, relay.port, |_| {
@@ -288,13 +288,13 @@ fn a_step_of_the_clock(fault: &str, milliseconds: i64, bound: Bound) {
 }
 
 #[test]
-fn with_a_clock_that_steps_ahead() {
+fn limits_hold_while_the_clock_of_redis_steps_ahead() {
     a_step_of_the_clock("clock ahead by 500 ms", 500, Bound::Lost(RATE / 2));
     a_step_of_the_clock("clock ahead by 1 h", 3_600_000, Bound::Lost(BURST));
 }
 
 #[test]
-fn with_a_clock_that_steps_back() {
+fn limits_hold_while_the_clock_of_redis_steps_back() {
     a_step_of_the_clock("clock back by 2 s", -2_000, Bound::Nothing);
     // Further than a bucket's moment is believed: the bucket is empty, and refills from then on.
     a_step_of_the_clock("clock back by 2 h", -7_200_000, Bound::Nothing);

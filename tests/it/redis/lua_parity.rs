@@ -92,7 +92,7 @@ impl Model {
 }
 
 #[test]
-fn random_requests_get_the_same_answers_from_all_three_and_leave_the_same_behind() {
+fn all_three_implementations_agree_on_answers_and_state() {
     let redis = Redis::start();
     let scripted = RefCell::new(Scripted::new(&redis));
     let (granted, refused) = (Cell::new(0), Cell::new(0));
@@ -150,7 +150,7 @@ fn one(key: BucketKey, algorithm: Algorithm) -> Plan {
 }
 
 #[test]
-fn what_is_no_state_heals_to_an_empty_bucket_and_never_to_a_full_one() {
+fn an_invalid_state_heals_to_an_empty_bucket_and_never_to_a_full_one() {
     let redis = Redis::start();
     let mut scripted = Scripted::new(&redis);
     let (key, bucket, now) = (BucketKey([7; 16]), per_second(1, 5), Timestamp(START));

@@ -113,7 +113,7 @@ fn start(upstream: &Upstream, port: u16) -> Gateway {
 }
 
 #[test]
-fn what_an_answer_cannot_justify_is_not_granted() {
+fn an_inconsistent_reply_grants_nothing() {
     let upstream = Upstream::start();
     // Told the truth in the same way, it grants.
     let honest = start(&upstream, listen(reply(&NOW.to_string(), "0", "1", FULL)));
@@ -145,7 +145,7 @@ fn what_an_answer_cannot_justify_is_not_granted() {
 }
 
 #[test]
-fn an_answer_is_nobodys_but_theirs_who_asked() {
+fn a_reply_is_used_only_for_its_own_request() {
     let upstream = Upstream::start();
     // Each answer comes twice, and is one to a request with a single limit.
     let once = reply(&NOW.to_string(), "0", "1", FULL);
@@ -175,7 +175,7 @@ fn plan(key: u8, tokens: u64) -> Plan {
 }
 
 #[test]
-fn parts_of_an_answer_that_change_places_do_not_fit() {
+fn a_reply_with_reordered_parts_is_rejected() {
     let plans = [plan(1, 1), plan(2, 1)];
     let call = Call::new(&plans);
     let int = |number: u64| Value::Int(i64::try_from(number).unwrap());

@@ -75,14 +75,14 @@ fn goes_through(
 }
 
 #[test]
-fn a_crash() {
+fn each_policy_survives_a_crash() {
     for policy in ["allow", "deny"] {
         goes_through(policy, &mut Redis::start(), "unreachable", Redis::kill, Redis::restart);
     }
 }
 
 #[test]
-fn a_hang() {
+fn each_policy_survives_a_server_that_hangs() {
     for policy in ["allow", "deny"] {
         let (stop, go_on) = (|redis: &mut Redis| redis.signal("STOP"), |redis: &mut Redis| redis.signal("CONT"));
         goes_through(policy, &mut Redis::start(), "timeout", stop, go_on);
@@ -90,7 +90,7 @@ fn a_hang() {
 }
 
 #[test]
-fn who_waits_behind_a_call_that_hangs_waits_no_longer_than_anybody() {
+fn a_call_that_hangs_delays_no_request_beyond_the_timeout() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let url = format!("redis://127.0.0.1:{}", redis.port);
     let store = format!("store: {{redis: {{url: \"{url}\", timeout: 500ms}}, breaker: {{failures: 100}}}}");
@@ -114,7 +114,7 @@ fn who_waits_behind_a_call_that_hangs_waits_no_longer_than_anybody() {
 }
 
 #[test]
-fn demoted_to_a_replica() {
+fn each_policy_survives_a_demotion_to_a_replica() {
     let demote = |redis: &mut Redis| redis.command::<()>(&["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
     let promote = |redis: &mut Redis| redis.command::<()>(&["REPLICAOF", "NO", "ONE"]);
     for policy in ["allow", "deny"] {
@@ -123,7 +123,7 @@ fn demoted_to_a_replica() {
 }
 
 #[test]
-fn out_of_memory() {
+fn each_policy_survives_a_server_that_is_out_of_memory() {
     let fill = |redis: &mut Redis| redis.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     let free = |redis: &mut Redis| redis.command::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     for policy in ["allow", "deny"] {
@@ -132,7 +132,7 @@ fn out_of_memory() {
 }
 
 #[test]
-fn absent_when_the_gateway_starts() {
+fn the_gateway_starts_without_redis_and_finds_it_later() {
     for (policy, expected) in [("allow", 200), ("deny", 503)] {
         let (mut redis, upstream) = (Redis::start(), Upstream::start());
         redis.kill();
@@ -150,7 +150,7 @@ fn absent_when_the_gateway_starts() {
 }
 
 #[test]
-fn a_rule_may_say_otherwise_and_one_deny_is_enough() {
+fn a_rule_overrides_on_store_failure_and_one_deny_suffices() {
     let (mut redis, upstream) = (Redis::start(), Upstream::start());
     let text = redis.store("allow")
         + "
@@ -179,7 +179,7 @@ policies:
 }
 
 #[test]
-fn forgotten_scripts_are_loaded_again_and_nobody_notices() {
+fn flushed_scripts_are_loaded_again_without_a_failed_request() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let gateway = Gateway::start(&upstream, &(redis.patient_store() + RULES));
     let mut client = gateway.client();
@@ -192,7 +192,7 @@ fn forgotten_scripts_are_loaded_again_and_nobody_notices() {
 }
 
 #[test]
-fn forgotten_buckets_are_full_again() {
+fn flushed_buckets_are_full_again() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let gateway = Gateway::start(&upstream, &(redis.patient_store() + RULES));
     let mut client = gateway.client();
@@ -225,7 +225,7 @@ fn another_type_under_a_key_refuses_its_own_requests_only_and_heals() {
 }
 
 #[test]
-fn a_server_that_says_something_else_is_not_believed() {
+fn grants_of_a_server_that_is_no_redis_are_rejected() {
     // It greets as a Redis would, and then answers every call with a list of grants for somebody else.
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -251,7 +251,7 @@ fn a_server_that_says_something_else_is_not_believed() {
 }
 
 #[test]
-fn a_store_that_does_not_answer_is_waited_for_a_few_times_only() {
+fn the_breaker_opens_after_a_few_calls_without_a_reply() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let gateway = Gateway::start(&upstream, &text(&redis, "allow"));
     let mut client = gateway.client();
@@ -276,7 +276,7 @@ fn a_store_that_does_not_answer_is_waited_for_a_few_times_only() {
 }
 
 #[test]
-fn an_answer_that_never_ends_is_not_held() {
+fn an_endless_reply_is_not_buffered() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     // A part of four gigabytes, and bytes for as long as somebody takes them.
@@ -304,7 +304,7 @@ fn an_answer_that_never_ends_is_not_held() {
 }
 
 #[test]
-fn one_late_call_with_many_requests_in_it_does_not_open_the_breaker() {
+fn one_late_call_for_many_requests_does_not_open_the_breaker() {
     let redis = Redis::start();
     let upstream = Upstream::start();
     // Long enough that a busy machine alone makes no call late.

@@ -82,7 +82,7 @@ fn every_yaml_block_passes_check() {
 }
 
 #[test]
-fn every_warning_is_explained_by_a_file_that_has_it_and_one_that_has_none() {
+fn every_warning_is_documented_with_a_file_that_has_it_and_one_without() {
     let name = "docs/warnings.md";
     let page = read(name);
     for (lint, _) in LINTS {
@@ -99,7 +99,7 @@ fn every_warning_is_explained_by_a_file_that_has_it_and_one_that_has_none() {
 }
 
 #[test]
-fn what_people_begin_with_has_no_warning() {
+fn the_readme_and_the_shipped_file_have_no_warnings() {
     for block in blocks(&read("README.md"), "yaml") {
         assert_eq!(warnings("README.md", block), [""; 0], "{block}");
     }
@@ -168,7 +168,7 @@ fn every_variable_of_traces_is_documented() {
 }
 
 #[test]
-fn links_between_pages_lead_somewhere() {
+fn links_between_pages_have_a_target() {
     for name in PAGES.iter().chain(&["CONTRIBUTING.md", "CHANGELOG.md"]) {
         let page = read(name);
         for target in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {

@@ -36,7 +36,7 @@ fn every_reason_has_its_row_and_no_other() {
 }
 
 #[test]
-fn every_reason_says_what_it_means_and_what_to_do() {
+fn every_reason_has_a_meaning_and_an_action() {
     let page = read("docs/reasons.md");
     for (name, statuses) in table(&page) {
         let section = page.split(&format!("\n## {name}\n")).nth(1).unwrap_or_else(|| panic!("{name} has no section"));
@@ -51,7 +51,7 @@ fn every_reason_says_what_it_means_and_what_to_do() {
 }
 
 #[test]
-fn the_order_in_which_reasons_are_looked_for_names_each() {
+fn the_documented_order_of_checks_names_every_reason() {
     let page = read("docs/reasons.md");
     let order = page.split("They are checked in this order:").nth(1).unwrap().split("\n\n").next().unwrap();
     for name in reasons().values() {
@@ -71,7 +71,7 @@ fn sources(folder: &Path, found: &mut String) {
 }
 
 #[test]
-fn a_status_that_the_code_gives_is_in_the_table() {
+fn every_status_in_the_code_is_in_the_table() {
     let page = read("docs/reasons.md");
     let (table, reasons) = (table(&page), reasons());
     let mut source = String::new();

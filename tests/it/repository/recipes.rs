@@ -178,7 +178,7 @@ fn play(recipe: &Recipe<'_>, when: When) -> bool {
 }
 
 #[test]
-fn every_recipe_does_what_its_table_says() {
+fn every_recipe_answers_as_its_table_documents() {
     let page = docs::read("docs/recipes.md");
     let recipes = recipes(&page);
     assert!(recipes.len() >= 12, "{} recipes", recipes.len());
@@ -231,14 +231,14 @@ const PASTED: &str = r#"
 "#;
 
 #[test]
-fn tiers_that_are_pasted_as_json_do_what_is_meant() {
+fn tiers_pasted_as_json_work_as_documented() {
     for recipe in recipes(PASTED) {
         assert!((0..10).any(|_| play(&recipe, When::Before)));
     }
 }
 
 #[test]
-fn what_was_denied_until_a_moment_passes_from_then_on() {
+fn a_request_denied_until_a_moment_passes_after_it() {
     let page = docs::read("docs/recipes.md");
     let mut recipe = recipes(&page).into_iter().find(|recipe| recipe.yaml.contains("expires:")).unwrap();
     let mut ended = 0;

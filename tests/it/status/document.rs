@@ -167,7 +167,7 @@ fn the_document_has_every_rule_with_its_line_and_counts_what_metrics_count() {
 }
 
 #[test]
-fn the_document_tells_of_a_reload_and_of_a_file_that_is_wrong() {
+fn the_document_reports_a_reload_and_an_invalid_file() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, RULES);
     let first = document(&gateway);
@@ -186,7 +186,7 @@ fn the_document_tells_of_a_reload_and_of_a_file_that_is_wrong() {
 }
 
 #[test]
-fn the_document_of_a_thousand_rules_is_bounded_and_made_seldom() {
+fn the_document_of_a_thousand_rules_is_bounded_and_cached() {
     use std::fmt::Write as _;
 
     let upstream = Upstream::start();

@@ -27,7 +27,7 @@ fn sum(column: &Value) -> u64 {
 }
 
 #[test]
-fn a_page_that_is_opened_later_is_told_what_came_before() {
+fn a_page_that_is_opened_later_shows_the_hour_before() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, RULES);
     let mut client = gateway.client();
@@ -72,7 +72,7 @@ fn rules_that_stay_keep_their_hour_over_a_reload_and_those_that_go_drop_it() {
 }
 
 #[test]
-fn the_hour_of_a_thousand_rules_is_told_of_the_busiest() {
+fn the_history_of_a_thousand_rules_has_the_busiest() {
     let upstream = Upstream::start();
     let rule = |number| {
         format!(

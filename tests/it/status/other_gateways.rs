@@ -68,7 +68,7 @@ fn a_silent_gateway_is_no_longer_shown_though_redis_answers() {
 }
 
 #[test]
-fn two_keys_tell_of_gateways_and_hold_what_the_documentation_says() {
+fn two_keys_describe_the_gateways_as_documented() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let one = Gateway::start(&upstream, &text(&redis, 1));
     let two = Gateway::start(&upstream, &text(&redis, 2));
@@ -119,7 +119,7 @@ fn unexpected_values_in_the_announcements_are_survived() {
 }
 
 #[test]
-fn a_gateway_that_tells_less_is_counted_all_the_same() {
+fn a_gateway_that_announces_less_is_counted() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let one = Gateway::start(&upstream, &text(&redis, 1));
     // As one of an earlier version says that it is alive: in the one list alone.

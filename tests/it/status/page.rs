@@ -133,7 +133,7 @@ fn every_rule_has_a_row() {
 }
 
 #[test]
-fn rates_are_what_was_counted_between_two_documents() {
+fn rates_are_computed_from_two_documents() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, RULES);
     let first = document(&gateway);
@@ -152,7 +152,7 @@ fn rates_are_what_was_counted_between_two_documents() {
 }
 
 #[test]
-fn a_restart_is_named_and_no_rate_goes_below_nothing() {
+fn a_restart_is_shown_and_no_rate_is_negative() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, RULES);
     let first = document(&gateway);
@@ -182,7 +182,7 @@ fn a_gateway_that_no_longer_answers_is_named_above_its_last_numbers() {
 }
 
 #[test]
-fn what_needs_attention_is_shown_as_text() {
+fn warnings_are_shown_as_text() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, RULES);
     let mut bad = document(&gateway);

@@ -31,7 +31,7 @@ fn the_last_hour_is_drawn_as_soon_as_the_page_is_opened() {
 }
 
 #[test]
-fn a_young_gateway_says_since_when_it_counts() {
+fn a_recently_started_gateway_shows_since_when_it_counts() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, RULES);
     let Some(page) = shown(gateway.admin) else { return };
@@ -40,7 +40,7 @@ fn a_young_gateway_says_since_when_it_counts() {
 }
 
 #[test]
-fn the_button_beside_a_bucket_gives_its_command() {
+fn the_button_next_to_a_bucket_shows_its_command() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, RULES);
     let mut first = document(&gateway);
@@ -58,7 +58,7 @@ fn the_button_beside_a_bucket_gives_its_command() {
 }
 
 #[test]
-fn events_and_gateways_with_another_file_are_told_in_words() {
+fn events_and_gateways_with_another_file_are_shown_as_text() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, RULES);
     let mut told = document(&gateway);
@@ -78,7 +78,7 @@ fn events_and_gateways_with_another_file_are_told_in_words() {
 }
 
 #[test]
-fn a_file_without_rules_is_said_to_limit_nothing() {
+fn a_file_without_rules_is_reported_to_limit_nothing() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "");
     let Some(page) = shown(gateway.admin) else { return };

@@ -32,7 +32,7 @@ fn typed(command: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn the_command_beside_a_bucket_that_refused_shows_that_bucket() {
+fn the_command_next_to_a_refusing_bucket_shows_that_bucket() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     for store in [String::new(), redis.patient_store()] {
         let gateway = Gateway::start(&upstream, &format!("{RULES}{store}"));
@@ -64,7 +64,7 @@ fn the_command_beside_a_bucket_that_refused_shows_that_bucket() {
 }
 
 #[test]
-fn after_a_reload_no_bucket_is_said_to_be_of_another_rule() {
+fn after_a_reload_no_bucket_is_attributed_to_another_rule() {
     let upstream = Upstream::start();
     let rule = |name: &str| format!("{{name: {name}, limit_keys: [query:user], algorithm_config: {{rate: 1/day}}}}");
     let gateway = Gateway::start(&upstream, &format!("rules: [{}]", rule("one")));
@@ -84,7 +84,7 @@ fn after_a_reload_no_bucket_is_said_to_be_of_another_rule() {
 }
 
 #[test]
-fn a_flood_of_refused_clients_is_told_in_ten_lines() {
+fn a_flood_of_refused_clients_is_shown_in_ten_lines() {
     let upstream = Upstream::start();
     let gateway =
         Gateway::start(&upstream, "rules: [{name: one, limit_keys: [query:user], algorithm_config: {rate: 1/day}}]");

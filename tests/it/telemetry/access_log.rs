@@ -186,7 +186,7 @@ fn bucket(limit: &LimitIdentity<'_>, value: &str) -> String {
 }
 
 #[test]
-fn a_line_names_every_limit_that_was_asked_and_the_strictest_first() {
+fn a_line_names_every_limit_that_applied_and_the_strictest_first() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
         &upstream,
@@ -269,7 +269,7 @@ policies:
 }
 
 #[test]
-fn what_decides_without_the_store_says_so() {
+fn a_decision_without_the_store_names_its_source() {
     let (mut redis, upstream) = (Redis::start(), Upstream::start());
     let gateway = Gateway::start(
         &upstream,
@@ -310,7 +310,7 @@ rules:
 }
 
 #[test]
-fn attributes_stand_under_the_names_that_the_key_makes() {
+fn attribute_values_are_logged_as_pseudonyms_of_the_key() {
     let upstream = Upstream::start();
     let text = |key: &str| {
         format!(

@@ -22,7 +22,7 @@ fn dropped(gateway: &Gateway) -> usize {
 }
 
 #[test]
-fn standard_output_has_the_log_behind_the_announcement() {
+fn standard_output_has_the_log_after_the_announcement() {
     let upstream = Upstream::start();
     let mut gateway = Gateway::start(&upstream, "access_log: {to: stdout}");
     ask(&gateway, 3);
@@ -35,7 +35,7 @@ fn standard_output_has_the_log_behind_the_announcement() {
 }
 
 #[test]
-fn standard_error_has_it_between_the_diagnostics() {
+fn standard_error_has_the_log_between_the_diagnostics() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "access_log: {to: stderr}\nlog: {format: json}");
     ask(&gateway, 3);
@@ -104,7 +104,7 @@ fn a_closed_standard_output_blocks_nothing() {
 }
 
 #[test]
-fn a_file_that_is_renamed_or_deleted_is_made_anew() {
+fn a_file_that_is_renamed_or_deleted_is_created_again() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "access_log: {to: access.jsonl}");
     assert_eq!(std::fs::metadata(gateway.file("access.jsonl")).unwrap().mode() & 0o137, 0);
@@ -128,7 +128,7 @@ fn a_file_that_is_renamed_or_deleted_is_made_anew() {
 }
 
 #[test]
-fn a_full_disk_costs_lines_and_a_torn_one_is_ended_when_there_is_room() {
+fn a_full_disk_costs_lines_and_a_partial_line_is_completed_later() {
     let upstream = Upstream::start();
     // A file may have this many blocks: a longer write fails as on a full disk.
     let gateway = Gateway::start_after(&upstream, "access_log: {to: access.jsonl}", "trap '' XFSZ; ulimit -S -f 9");
@@ -153,7 +153,7 @@ fn a_full_disk_costs_lines_and_a_torn_one_is_ended_when_there_is_room() {
 }
 
 #[test]
-fn a_place_that_cannot_be_opened_is_an_error_at_the_start_and_a_warning_later() {
+fn a_file_that_cannot_be_opened_is_an_error_at_the_start_and_a_warning_later() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "");
     let file = gateway.file("wrong.yaml");
@@ -194,7 +194,7 @@ fn a_process_that_exits_writes_its_queued_lines() {
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_keeps_neither_a_reload_nor_the_end() {
+fn an_unread_pipe_blocks_neither_a_reload_nor_the_exit() {
     let upstream = Upstream::start();
     let mut gateway = Gateway::start(&upstream, "");
     assert!(Command::new("mkfifo").arg(gateway.file("pipe")).status().unwrap().success());
@@ -232,7 +232,7 @@ fn a_reload_moves_the_log_and_loses_nothing() {
 }
 
 #[test]
-fn a_connection_too_many_has_a_line_as_well() {
+fn a_connection_over_the_limit_has_a_line() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, &format!("limits: {{connections: 1}}\n{TO_FILE}"));
     let mut first = gateway.client();

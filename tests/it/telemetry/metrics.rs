@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::{Client, Gateway, Upstream, eventually};
 
 #[test]
-fn what_the_upstream_saw_is_what_is_counted_for_it() {
+fn the_upstream_counters_match_the_requests_that_it_received() {
     let upstream = Upstream::answering(|seen, stream| {
         if seen.line.contains("/broken") {
             let _ = stream.shutdown(std::net::Shutdown::Both);

@@ -96,7 +96,7 @@ fn good_files() -> Vec<Value> {
 }
 
 #[test]
-fn it_accepts_every_file_that_is_good_and_every_example() {
+fn the_schema_accepts_every_good_file_and_every_example() {
     let schema = Schema::shipped();
     for path in bad_files::files("good") {
         assert_eq!(schema.refusal(&read(&path).unwrap()), None, "{}", path.display());
@@ -112,7 +112,7 @@ fn it_accepts_every_file_that_is_good_and_every_example() {
 }
 
 #[test]
-fn it_refuses_every_bad_file_but_those_in_which_it_cannot_know() {
+fn the_schema_rejects_every_bad_file_except_listed_ones() {
     let schema = Schema::shipped();
     let mut cannot_know: BTreeMap<_, _> = CANNOT_KNOW.into_iter().collect();
     let mut wrong = Vec::new();
@@ -199,7 +199,7 @@ struct Verdicts {
 }
 
 #[test]
-fn it_refuses_nothing_that_check_accepts() {
+fn the_schema_rejects_nothing_that_check_accepts() {
     let (schema, pool, files) = (Schema::shipped(), pool(), good_files());
     let verdicts = std::cell::RefCell::new(Verdicts::default());
     let changes = prop::collection::vec((0u8..3, any::<Index>(), any::<Index>(), any::<Index>()), 1..4);
@@ -231,7 +231,7 @@ fn it_refuses_nothing_that_check_accepts() {
 }
 
 #[test]
-fn a_reference_may_stand_for_every_value() {
+fn the_schema_accepts_a_reference_for_every_value() {
     let schema = Schema::shipped();
     for mut file in good_files() {
         for pointer in nodes(&file) {

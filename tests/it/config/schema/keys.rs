@@ -11,7 +11,7 @@ use crate::config::bad_files;
 use crate::repository::docs;
 
 #[test]
-fn it_has_the_keys_that_the_documentation_has_and_explains_each() {
+fn the_schema_has_every_documented_key_with_a_description() {
     let schema = Schema::shipped();
     let mut keys = BTreeSet::new();
     for (at, section) in schema.sections() {
@@ -32,7 +32,7 @@ fn it_has_the_keys_that_the_documentation_has_and_explains_each() {
 }
 
 #[test]
-fn it_has_the_attributes_that_there_are() {
+fn the_schema_has_every_attribute() {
     let schema = Schema::shipped();
     let conditions = &schema.text["definitions"]["conditions"];
     let limit_key = schema.text["definitions"]["limit_key"].to_string();
@@ -48,7 +48,7 @@ fn it_has_the_attributes_that_there_are() {
 }
 
 #[test]
-fn it_has_the_warnings_that_there_are() {
+fn the_schema_has_every_warning() {
     let schema = Schema::shipped();
     let listed = &schema.text["properties"]["check"]["properties"]["allow"]["items"]["anyOf"][0]["enum"];
     let source = docs::read("src/config/lints/mod.rs");
@@ -128,7 +128,7 @@ fn meaning(file: &Value) -> Option<String> {
 }
 
 #[test]
-fn every_default_is_what_holds_without_the_key() {
+fn every_default_applies_without_the_key() {
     let schema = Schema::shipped();
     let mut defaults = 0;
     for Property { path, said, .. } in schema.properties() {
@@ -222,7 +222,7 @@ const SPELLINGS_OF_VALUES: [&str; 50] = [
 ];
 
 #[test]
-fn however_a_value_is_spelt_it_is_not_refused_where_check_accepts_it() {
+fn the_schema_accepts_every_spelling_that_check_accepts() {
     let schema = Schema::shipped();
     let quoted = SPELLINGS_OF_VALUES.iter().map(|text| json!(text));
     let plain = SPELLINGS_OF_VALUES.iter().filter_map(|text| serde_yaml::from_str(text).ok());

@@ -99,7 +99,7 @@ pub fn nodes(value: &Value) -> Vec<String> {
 }
 
 #[test]
-fn the_command_prints_it_and_ignores_a_closed_pipe() {
+fn the_command_prints_the_schema_and_ignores_a_closed_pipe() {
     let print = || Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("schema").stdout(Stdio::piped()).spawn().unwrap();
     let output = print().wait_with_output().unwrap();
     assert_eq!((output.status.code(), std::str::from_utf8(&output.stdout)), (Some(0), Ok(&*schema())));

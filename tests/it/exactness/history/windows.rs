@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_tree_finds_what_looking_at_every_window_finds(
+        fn the_tree_agrees_with_a_search_of_every_window(
             amount in 1u64..5_000,
             period in prop::sample::select(vec![1_000_000u64, 60_000_000, 900_000_007]),
             burst in 1u64..5,

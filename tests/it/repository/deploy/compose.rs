@@ -39,7 +39,7 @@ fn seconds(duration: &str) -> f64 {
 }
 
 #[test]
-fn compose_names_nothing_that_is_not_there_and_nothing_in_vain() {
+fn compose_names_only_what_exists_and_is_used() {
     let compose = compose();
     let names = |key: &str| -> BTreeSet<String> {
         compose[key].as_mapping().unwrap().keys().map(|name| name.as_str().unwrap().to_owned()).collect()
@@ -93,7 +93,7 @@ fn every_service_has_no_more_rights_than_it_needs() {
 }
 
 #[test]
-fn who_is_waited_for_says_when_it_is_healthy() {
+fn every_awaited_service_has_a_healthcheck() {
     let compose = compose();
     let image = words(&instruction("HEALTHCHECK"));
     for (name, service) in services(&compose) {
@@ -112,7 +112,7 @@ fn who_is_waited_for_says_when_it_is_healthy() {
 }
 
 #[test]
-fn the_gateways_of_compose_find_each_thing_where_compose_puts_it() {
+fn the_paths_and_addresses_of_compose_match_its_gateways() {
     let (compose, config) = (compose(), config());
     let redis = redis_of(&config);
     let conf = read("deploy/compose/redis/redis.conf");
@@ -153,7 +153,7 @@ fn the_gateways_of_compose_find_each_thing_where_compose_puts_it() {
 }
 
 #[test]
-fn the_redis_of_compose_knows_the_gateways_and_forgets_no_bucket() {
+fn the_redis_of_compose_admits_the_gateways_and_keeps_every_bucket() {
     let (config, compose) = (config(), compose());
     let redis = redis_of(&config);
     let users = read("deploy/compose/redis/users.acl");
@@ -184,7 +184,7 @@ fn the_redis_of_compose_knows_the_gateways_and_forgets_no_bucket() {
 }
 
 #[test]
-fn prometheus_and_grafana_find_what_they_are_to_show() {
+fn prometheus_and_grafana_find_their_targets_and_dashboards() {
     let (compose, config) = (compose(), config());
     let admin = config.admin.unwrap().port();
     let prometheus: Value = serde_yaml::from_str(&read("deploy/prometheus/prometheus.yaml")).unwrap();

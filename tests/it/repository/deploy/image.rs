@@ -49,7 +49,7 @@ fn the_image_runs_without_a_shell_and_without_root() {
 }
 
 #[test]
-fn the_image_is_built_from_what_is_there() {
+fn the_image_is_built_from_existing_files() {
     let dockerfile = read("Dockerfile");
     let manifest = read("Cargo.toml");
     let sent = read(".dockerignore");

@@ -58,7 +58,7 @@ fn config(manifests: &BTreeMap<String, Value>) -> Config {
 }
 
 #[test]
-fn every_manifest_is_applied_and_chooses_the_pods_of_the_deployment() {
+fn every_manifest_is_applied_and_selects_the_pods_of_the_deployment() {
     let manifests = manifests();
     let mut files: Vec<_> = manifests
         .keys()
@@ -106,7 +106,7 @@ fn the_gateway_yaml_of_the_manifests_passes_check_and_agrees_with_them() {
 }
 
 #[test]
-fn a_pod_is_given_the_time_that_a_drain_takes() {
+fn the_grace_period_of_a_pod_is_longer_than_a_drain() {
     let manifests = manifests();
     let drain = config(&manifests).drain;
     let whole = drain.delay.plus(drain.timeout).seconds();

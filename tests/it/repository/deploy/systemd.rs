@@ -32,7 +32,7 @@ fn the_unit_stops_later_than_a_gateway_drains() {
 }
 
 #[test]
-fn what_the_unit_starts_takes_its_arguments() {
+fn the_commands_of_the_unit_accept_their_arguments() {
     let unit = read(UNIT);
     let mut tried = 0;
     for line in settings(&unit, "ExecStart").into_iter().chain(settings(&unit, "ExecReload")) {
@@ -48,7 +48,7 @@ fn what_the_unit_starts_takes_its_arguments() {
 }
 
 #[test]
-fn systemd_finds_no_fault_with_the_unit_and_little_that_it_leaves_open() {
+fn systemd_verifies_the_unit_and_rates_its_exposure_low() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("tollgate.service");
     // Where the program stands here.

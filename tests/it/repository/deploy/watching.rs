@@ -145,7 +145,7 @@ fn check(expression: &str, legend: &str, series: &Series) -> Vec<String> {
 }
 
 #[test]
-fn what_is_shown_and_alerted_on_is_counted_by_a_running_gateway() {
+fn every_metric_of_the_dashboard_and_alerts_exists_in_a_running_gateway() {
     let (series, _) = counted();
     let dashboard = dashboard();
     for (title, target) in shown(&dashboard) {
@@ -239,13 +239,13 @@ fn promtool(arguments: &[&str], input: &str) {
 }
 
 #[test]
-fn promtool_finds_no_fault_with_the_alerts_and_their_tests_pass() {
+fn promtool_accepts_the_alerts_and_their_tests_pass() {
     promtool(&["check", "rules", ALERTS], "");
     promtool(&["test", "rules", TESTS], "");
 }
 
 #[test]
-fn promtool_finds_no_fault_with_the_metrics() {
+fn promtool_accepts_the_metrics() {
     promtool(&["check", "metrics"], &counted().1);
 }
 

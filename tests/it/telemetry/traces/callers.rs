@@ -22,7 +22,7 @@ fn the_sampled_flag_of_callers_is_followed_up_to_a_bound() {
 }
 
 #[test]
-fn what_is_not_traced_leaves_nothing_and_is_passed_on_as_it_was_sent() {
+fn an_untraced_request_has_no_span_and_its_context_is_forwarded_unchanged() {
     let (collector, upstream) = (Collector::start(), Upstream::start());
     for variables in [&CALLERS[..], &[("OTEL_TRACES_SAMPLER", "always_off")]] {
         let mut gateway = start(&collector, &upstream, "", variables);
@@ -42,7 +42,7 @@ fn what_is_not_traced_leaves_nothing_and_is_passed_on_as_it_was_sent() {
 }
 
 #[test]
-fn an_invalid_caller_counts_as_none() {
+fn an_invalid_traceparent_counts_as_missing() {
     let (collector, upstream) = (Collector::start(), Upstream::start());
     let gateway = start(&collector, &upstream, "", &[ALL]);
     let fields = [("traceparent", &caller("01")[..54]), ("tracestate", "vendor=1")];

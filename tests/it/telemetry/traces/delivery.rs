@@ -10,7 +10,7 @@ use crate::support::collector::Collector;
 use crate::support::{Gateway, Orphan, Upstream, eventually, free_port, now};
 
 #[test]
-fn a_collector_that_is_away_or_wrong_is_told_once_and_so_is_its_return() {
+fn an_unreachable_or_wrong_collector_is_logged_once_and_so_is_its_recovery() {
     let upstream = Upstream::start();
     for (answer, said) in [
         ("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n", "answered 500"),
@@ -61,7 +61,7 @@ fn a_collector_that_is_away_or_wrong_is_told_once_and_so_is_its_return() {
 }
 
 #[test]
-fn a_batch_that_is_taken_at_a_later_attempt_is_no_failure() {
+fn a_batch_that_is_accepted_at_a_later_attempt_is_no_failure() {
     let upstream = Upstream::start();
     let attempts = AtomicUsize::new(0);
     let collector = Collector::over(Upstream::answering(move |_, stream| {
@@ -80,7 +80,7 @@ fn a_batch_that_is_taken_at_a_later_attempt_is_no_failure() {
 }
 
 #[test]
-fn a_slow_collector_costs_spans_and_nobody_waits() {
+fn a_slow_collector_costs_spans_and_delays_no_request() {
     let upstream = Upstream::start();
     let collector = Collector::over(Upstream::answering(|_, _| std::thread::sleep(Duration::from_secs(60))));
     let queue = [("OTEL_BSP_MAX_QUEUE_SIZE", "30"), ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "10")];
@@ -114,7 +114,7 @@ fn queued_spans_are_sent_before_the_process_exits() {
 }
 
 #[test]
-fn at_the_drains_end_what_waits_has_been_sent() {
+fn waiting_spans_are_sent_at_the_end_of_the_drain() {
     let (collector, upstream) = (Collector::start(), Upstream::answering(|_, _| {}));
     let delay = ("OTEL_BSP_SCHEDULE_DELAY", "60000");
     let rest = "drain: {timeout: 3s}\nrules: [{name: none, match: {path: /no}, action: deny}]\n";
@@ -132,7 +132,7 @@ fn at_the_drains_end_what_waits_has_been_sent() {
 }
 
 #[test]
-fn the_next_process_traces_too_and_the_first_leaves_nothing_behind() {
+fn after_an_upgrade_both_processes_have_sent_their_spans() {
     let (collector, upstream) = (Collector::start(), Upstream::start());
     let mut gateway = start(&collector, &upstream, "", &[ALL, ("OTEL_BSP_SCHEDULE_DELAY", "60000")]);
     is_well(&gateway, 2);

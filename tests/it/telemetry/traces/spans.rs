@@ -61,7 +61,7 @@ fn a_granted_request_is_one_tree_and_the_upstream_is_called_from_it() {
 }
 
 #[test]
-fn a_refused_request_says_by_whom_and_calls_nobody() {
+fn a_refused_request_names_the_limit_and_has_no_upstream_span() {
     let (collector, upstream) = (Collector::start(), Upstream::start());
     let rest = "access_log: {to: stderr, attributes: [ip:address]}\npolicies:\n\
         - {name: all, rules: [{name: wide, limit_keys: [ip:address], algorithm_config: {rps: 100, burst: 100}}]}\n\
@@ -136,7 +136,7 @@ fn a_call_of_the_store_is_one_span_that_links_to_each_decision_it_served() {
 }
 
 #[test]
-fn a_call_that_fails_says_how() {
+fn a_failed_call_of_the_store_names_its_error() {
     let (collector, upstream, redis) = (Collector::start(), Upstream::start(), Redis::start());
     let rest = redis.store("deny")
         + "rules: [{name: all, limit_keys: [ip:address], algorithm_config: {rps: 1000, burst: 1000}}]\n";
@@ -156,7 +156,7 @@ fn a_call_that_fails_says_how() {
 }
 
 #[test]
-fn a_client_that_leaves_before_it_is_decided_is_gone_and_no_fault() {
+fn a_client_that_disconnects_before_the_decision_is_no_error() {
     let (collector, upstream, redis) = (Collector::start(), Upstream::start(), Redis::start());
     let rest = redis.patient_store() + ONE;
     let gateway = start(&collector, &upstream, &rest, &CALLERS);
@@ -180,7 +180,7 @@ fn a_client_that_leaves_before_it_is_decided_is_gone_and_no_fault() {
 }
 
 #[test]
-fn an_upstream_that_fails_is_seen_in_its_span() {
+fn an_upstream_failure_shows_in_the_upstream_span() {
     let collector = Collector::start();
     let away = Upstream::answering(|_, stream| drop(stream.shutdown(std::net::Shutdown::Both)));
     let gateway = start(&collector, &away, "", &[ALL]);
@@ -193,7 +193,7 @@ fn an_upstream_that_fails_is_seen_in_its_span() {
 }
 
 #[test]
-fn nothing_that_a_client_sent_is_told_in_the_clear() {
+fn spans_contain_nothing_that_a_client_sent() {
     let (collector, upstream) = (Collector::start(), Upstream::start());
     let attributes = "jwt:sub, path, \"header:x-tenant\", \"query:q\", \"cookie:c\"";
     let rest = format!(

@@ -7,7 +7,7 @@ use crate::support::collector::Collector;
 use crate::support::{Certificates, Client, Gateway, Upstream, https};
 
 #[test]
-fn the_collector_gets_what_the_environment_says() {
+fn environment_variables_determine_what_the_collector_receives() {
     let (collector, upstream) = (Collector::start(), Upstream::start());
     let url = format!("{}/elsewhere", collector.url());
     let variables = [
@@ -37,7 +37,7 @@ fn the_collector_gets_what_the_environment_says() {
 }
 
 #[test]
-fn a_collector_behind_tls_has_to_be_vouched_for() {
+fn the_certificate_of_a_collector_is_verified() {
     let (certificates, upstream) = (Certificates::shared(), Upstream::start());
     let address = https::serve(certificates, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned());
     let url = format!("https://localhost:{}", address.port());
@@ -59,7 +59,7 @@ fn a_collector_behind_tls_has_to_be_vouched_for() {
 }
 
 #[test]
-fn without_a_collector_or_disabled_nothing_is_traced_or_told() {
+fn without_a_collector_or_disabled_nothing_is_traced_or_logged() {
     let (collector, upstream) = (Collector::start(), Upstream::start());
     let url = collector.url();
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", &*url);
