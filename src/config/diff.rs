@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::listeners::Listener;
+use super::listeners::{HeaderSenders, Listener};
 use super::settings::Config;
 use crate::limit::diff;
 
@@ -72,7 +72,9 @@ impl Config {
     /// This configuration as far as it can replace `before` without a restart, and the names of the keys that need one.
     pub fn as_reload_of(self, before: &Config) -> (Config, Vec<&'static str>) {
         let mut restart = Vec::new();
-        let several = |listeners: &[Listener]| listeners.len() > 1 || listeners.iter().any(|one| one.proxy_protocol);
+        let several = |listeners: &[Listener]| {
+            listeners.len() > 1 || listeners.iter().any(|one| one.proxy_protocol != HeaderSenders::Nobody)
+        };
         if self.listeners != before.listeners {
             let named = several(&self.listeners) || several(&before.listeners);
             restart.push(if named { "listeners" } else { "listen" });

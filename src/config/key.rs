@@ -72,6 +72,8 @@ pub enum Type {
         least: usize,
     },
     Mapping(&'static Mapping),
+    /// `true`, `false`, or a mapping.
+    Switch(&'static Mapping),
     /// A list of mappings, with at least so many members.
     List {
         of: &'static Mapping,
@@ -131,6 +133,7 @@ impl Type {
             Type::Choice(names) => quoted(names),
             Type::Choices { names, .. } => format!("list of {}", quoted(names)),
             Type::Mapping(_) => "mapping".to_owned(),
+            Type::Switch(_) => "`true`, `false` or mapping".to_owned(),
             Type::List { .. } => "list of mappings".to_owned(),
             Type::Named(_) => "mapping of mappings".to_owned(),
         }

@@ -2,16 +2,43 @@
 
 use std::net::SocketAddr;
 
-use super::key::{BOOLEAN, Key, Mapping, SOCKET_ADDRESS, unconstrained};
+use ipnet::IpNet;
+use serde_json::json;
+
+use super::key::{Key, Mapping, SOCKET_ADDRESS, Type, unconstrained};
 use super::reader::{Field, Section, all};
 
 /// An address on which requests arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
     pub address: SocketAddr,
-    /// Whether every connection begins with a PROXY protocol header.
-    pub proxy_protocol: bool,
+    pub proxy_protocol: HeaderSenders,
 }
+
+/// The peers whose connections have to begin with a PROXY protocol header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeaderSenders {
+    /// No connection begins with a header.
+    Nobody,
+    /// Every peer, which so can claim any address.
+    Anyone,
+    /// The connections of other peers are closed.
+    Networks(Vec<IpNet>),
+}
+
+static PROXY_PROTOCOL: Mapping = Mapping {
+    heading: Some("key in `proxy_protocol`"),
+    definition: None,
+    keys: &[Key::required(
+        "from",
+        Type::Own {
+            text: "list of networks or addresses",
+            schema: || json!({"type": "array", "minItems": 1, "items": {"$ref": "#/definitions/network"}}),
+        },
+        "The load balancers. The connections of other peers are closed.",
+    )],
+    constraints: unconstrained,
+};
 
 pub static LISTENER: Mapping = Mapping {
     heading: Some("key of a listener"),
@@ -25,10 +52,10 @@ pub static LISTENER: Mapping = Mapping {
         ),
         Key::default(
             "proxy_protocol",
-            BOOLEAN,
+            Type::Switch(&PROXY_PROTOCOL),
             "false",
-            "Whether every connection begins with a PROXY protocol header, which names the client. Then only the load \
-             balancer may be able to reach this address.",
+            "Whether every connection begins with a PROXY protocol header, which names the client. `true` believes every \
+             host that reaches this address.",
         ),
     ],
     constraints: unconstrained,
@@ -43,7 +70,7 @@ pub fn listeners(file: &Section<'_>) -> Option<Vec<Listener>> {
     match (listen?, listeners?) {
         (_, Some(_)) if file.has("listen") => None,
         (_, Some(listeners)) => Some(listeners),
-        (address, None) => Some(vec![Listener { address, proxy_protocol: false }]),
+        (address, None) => Some(vec![Listener { address, proxy_protocol: HeaderSenders::Nobody }]),
     }
 }
 
@@ -69,7 +96,25 @@ fn listener(field: Field<'_>, taken: &mut Vec<SocketAddr>) -> Option<Listener> {
         taken.push(address);
         Some(address)
     });
-    let proxy_protocol = section.value("proxy_protocol", |field| field.boolean());
+    let proxy_protocol = section.value("proxy_protocol", proxy_protocol);
     section.close();
     Some(Listener { address: address?, proxy_protocol: proxy_protocol? })
+}
+
+fn proxy_protocol(field: Field<'_>) -> Option<HeaderSenders> {
+    if !field.is_map() {
+        let on = field.boolean()?;
+        return Some(if on { HeaderSenders::Anyone } else { HeaderSenders::Nobody });
+    }
+    let section = field.section(&PROXY_PROTOCOL)?;
+    let from = section.need("from").and_then(|field| {
+        let members = field.list()?;
+        if members.is_empty() {
+            field.must("have at least one network");
+            return None;
+        }
+        all(members, |member| member.network())
+    });
+    section.close();
+    Some(HeaderSenders::Networks(from?))
 }

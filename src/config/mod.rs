@@ -62,7 +62,7 @@ pub use drain::Drain;
 pub use environment::Environment;
 pub use headers::HeaderFormat;
 pub use limits::Bounds;
-pub use listeners::Listener;
+pub use listeners::{HeaderSenders, Listener};
 pub use log::{Log, LogFormat};
 pub use schema::{mappings, schema};
 pub use settings::Config;

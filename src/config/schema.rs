@@ -38,7 +38,8 @@ pub fn mappings() -> Vec<&'static Mapping> {
     let mut next = 0;
     while let Some(mapping) = found.get(next) {
         for key in mapping.keys {
-            if let Type::Mapping(inner) | Type::List { of: inner, .. } | Type::Named(inner) = key.kind
+            if let Type::Mapping(inner) | Type::Switch(inner) | Type::List { of: inner, .. } | Type::Named(inner) =
+                key.kind
                 && !found.iter().any(|known| std::ptr::eq(*known, inner))
             {
                 found.push(inner);
@@ -90,6 +91,9 @@ fn value(kind: &Type) -> Value {
         Type::Choice(names) => one_of(names),
         Type::Choices { names, least } => list(one_of(names), *least),
         Type::Mapping(inner) => mapping_or_reference(inner),
+        Type::Switch(inner) => {
+            json!({"anyOf": [{"$ref": "#/definitions/boolean"}, mapping_or_reference(inner)]})
+        }
         Type::List { of, least } => list(mapping_or_reference(of), *least),
         Type::Named(inner) => json!({"type": "object", "additionalProperties": mapping_or_reference(inner)}),
     }

@@ -111,7 +111,7 @@ fn bind(config: &Config, threads: usize, inherited: &mut InheritedSockets) -> Re
     let mut bind =
         |address, count| ListeningSockets::bind(address, count, inherited.take(address)).map_err(StartError::Bind);
     let listeners = config.listeners.iter();
-    let http = listeners.map(|listener| Ok((bind(listener.address, threads)?, *listener)));
+    let http = listeners.map(|listener| Ok((bind(listener.address, threads)?, listener.clone())));
     let http = http.collect::<Result<_, _>>()?;
     let admin = config.admin.map(|address| bind(address, 1)).transpose()?;
     Ok((http, admin))

@@ -97,8 +97,7 @@ fn http_threads(
         let label = if is_only_listener { "http".to_owned() } else { bound.address.to_string() };
         let gauge = gateway.metrics.http.connections(&label);
         let (metrics, clock) = (&gateway.metrics, &gateway.clock);
-        let proxy_protocol =
-            listener.proxy_protocol.then(|| Arc::new(ProxyProtocol::new(metrics, clock.clone(), &label)));
+        let proxy_protocol = ProxyProtocol::new(&listener.proxy_protocol, metrics, clock.clone(), &label).map(Arc::new);
         let connection_server = |number: usize| ConnectionServer {
             gateway: Arc::clone(gateway),
             limits: Arc::clone(limits),

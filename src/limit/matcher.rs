@@ -33,6 +33,15 @@ pub enum Text {
 }
 
 impl Expectation {
+    /// Whether it looks at the client's whole address.
+    pub fn compares_networks(&self) -> bool {
+        match self {
+            Expectation::Cidr(_) => true,
+            Expectation::All(each) => each.iter().any(Expectation::compares_networks),
+            _ => false,
+        }
+    }
+
     /// `value` is `None` if the attribute is missing; `client` is the address for networks.
     pub fn holds(&self, value: Option<&[u8]>, client: IpAddr) -> bool {
         match self {

@@ -27,7 +27,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
-pub const LINTS: [(&str, Lint); 12] = [
+pub const LINTS: [(&str, Lint); 13] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("unreachable_rule", rule_order::unreachable_rule),
@@ -38,6 +38,7 @@ pub const LINTS: [(&str, Lint); 12] = [
     ("expired_rule", expired_rule::expired_rule),
     ("public_admin", access::public_admin),
     ("trust_everyone", proxies::trust_everyone),
+    ("open_proxy_protocol", proxies::open_proxy_protocol),
     ("exempt_proxy", proxies::exempt_proxy),
     ("guessable_names", access::guessable_names),
 ];

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::file::File;
 use super::location::Finding;
+use crate::config::listeners::{HeaderSenders, Listener};
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::Expectation;
 use crate::limit::rule::Condition;
@@ -61,11 +62,38 @@ fn is_wide(network: &IpNet) -> bool {
     !private.iter().any(|outer| outer.contains(network)) && (wide || more)
 }
 
+/// A PROXY protocol header may claim any client address.
+pub fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
+    let hint = "name your load balancers: {from: [10.0.0.0/8]}";
+    let mut found = Vec::new();
+    for (index, listener) in file.config.listeners.iter().enumerate() {
+        let location = file.root.key("listeners").member(index).key("proxy_protocol");
+        match &listener.proxy_protocol {
+            HeaderSenders::Nobody => {}
+            HeaderSenders::Anyone => {
+                found.push(location.finding(
+                    "believes every peer: any host that reaches the address can claim to be any client",
+                    hint,
+                ));
+            }
+            HeaderSenders::Networks(networks) => {
+                for (index, network) in networks.iter().enumerate().filter(|(_, network)| is_wide(network)) {
+                    let what =
+                        format!("{network} has public addresses in it: a peer with one can claim to be any client");
+                    found.push(location.key("from").member(index).finding(what, hint));
+                }
+            }
+        }
+    }
+    found
+}
+
 /// A proxy that forwards no client address counts as the client: if it is exempt, so are all clients that it serves.
 pub fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     let client_ip = &file.config.client_ip;
-    let local =
-        file.config.listeners.iter().all(|listener| listener.address.ip().is_loopback() && !listener.proxy_protocol);
+    let is_local =
+        |listener: &Listener| listener.address.ip().is_loopback() && listener.proxy_protocol == HeaderSenders::Nobody;
+    let local = file.config.listeners.iter().all(is_local);
     let mut found = Vec::new();
     for (index, conditions) in file.exempt.iter().enumerate() {
         // An entry with other conditions exempts only some requests.

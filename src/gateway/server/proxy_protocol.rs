@@ -1,12 +1,15 @@
 //! Reads the PROXY protocol header at the beginning of a connection, and gives the connection the client's address.
 //!
 //! Exactly the header is read, and what follows stays unread: the same stream goes on, which from then on has the client's
-//! address instead of its peer's. A connection without a valid header is closed without a response, because it is not known
+//! address instead of its peer's. Where the file names the peers that may send one, the connections of others are closed before
+//! a byte is read. A connection without a valid header is closed without a response, because it is not known
 //! which client would get it.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use metrics::Counter;
 use pingora::protocols::{SocketDigest, Stream};
 use pingora::server::ShutdownWatch;
@@ -15,21 +18,36 @@ use tokio::io::AsyncReadExt;
 use crate::auth::proxy_protocol::{Malformed, Progress, Source, parse};
 use crate::base::interval::fixed_interval;
 use crate::base::time;
-use crate::base::time::Clock;
+use crate::base::time::{Clock, Micros};
+use crate::config::HeaderSenders;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::telemetry::metrics::Metrics;
 
 /// From the accepted connection to the end of its header. The slowest TCP stacks retransmit a lost segment after 3 seconds.
 const DEADLINE: Duration = Duration::from_secs(5);
 
+/// Between two log lines about peers that may not connect: any host that reaches the address can cause them.
+const REPORT_INTERVAL: Micros = Micros(60_000_000);
+
 /// The stage of one listener, for all threads.
 #[derive(Debug)]
 pub struct ProxyProtocol {
+    /// The peers that may connect; `None`: all.
+    senders: Option<Senders>,
     malformed: Counter,
     timeout: Counter,
     closed: Counter,
     throttle: LogThrottle,
     clock: Clock,
+}
+
+/// Peers that may connect.
+#[derive(Debug)]
+struct Senders {
+    networks: Vec<IpNet>,
+    /// Connections of others.
+    closed: Counter,
+    throttle: LogThrottle,
 }
 
 /// Why there is no header.
@@ -44,15 +62,29 @@ enum Failure {
 }
 
 impl ProxyProtocol {
-    /// `listener` is its label in metrics.
-    pub fn new(metrics: &Metrics, clock: Clock, listener: &str) -> ProxyProtocol {
+    /// `listener` is its label in metrics. `None` for one whose connections begin without a header.
+    pub fn new(from: &HeaderSenders, metrics: &Metrics, clock: Clock, listener: &str) -> Option<ProxyProtocol> {
+        let senders = match from {
+            HeaderSenders::Nobody => return None,
+            HeaderSenders::Anyone => None,
+            HeaderSenders::Networks(networks) => Some(Senders {
+                networks: networks.clone(),
+                closed: metrics.http.proxy_protocol_errors(listener, "peer"),
+                throttle: LogThrottle::default(),
+            }),
+        };
         let [malformed, timeout, closed] =
             ["malformed", "timeout", "closed"].map(|kind| metrics.http.proxy_protocol_errors(listener, kind));
-        ProxyProtocol { malformed, timeout, closed, throttle: LogThrottle::default(), clock }
+        Some(ProxyProtocol { senders, malformed, timeout, closed, throttle: LogThrottle::default(), clock })
     }
 
     /// Returns the same stream, with the client's address; `None` if the connection is to be closed.
     pub async fn read(&self, mut stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
+        if let Some(senders) = &self.senders
+            && !senders.admit(&stream, &self.clock)
+        {
+            return None;
+        }
         let mut shutdown = shutdown.clone();
         let header = async {
             tokio::select! {
@@ -85,10 +117,31 @@ impl ProxyProtocol {
         };
         counter.increment(1);
         let Some(connections) = self.throttle.admit(self.clock.now()) else { return };
-        let digest = stream.get_socket_digest();
-        let peer = digest.as_ref().and_then(|digest| digest.peer_addr()?.as_inet()).map(ToString::to_string);
+        let peer = peer(stream).map(|peer| peer.to_string());
         log::debug!(detail, connections, peer:% = peer.unwrap_or_default(); "PROXY protocol header refused");
     }
+}
+
+impl Senders {
+    /// Whether this connection's peer is one of them. If not, it is counted and reported.
+    fn admit(&self, stream: &Stream, clock: &Clock) -> bool {
+        let peer = peer(stream);
+        // On a socket of both families an IPv4 peer is an IPv4-mapped IPv6 address.
+        let address = peer.map(|peer| peer.ip().to_canonical());
+        if address.is_some_and(|address| self.networks.iter().any(|network| network.contains(&address))) {
+            return true;
+        }
+        self.closed.increment(1);
+        if let Some(connections) = self.throttle.admit_every(REPORT_INTERVAL, clock.now()) {
+            let peer = peer.map(|peer| peer.to_string());
+            log::warn!(connections, peer:% = peer.unwrap_or_default(); "connection closed: its peer is not in proxy_protocol.from");
+        }
+        false
+    }
+}
+
+fn peer(stream: &Stream) -> Option<SocketAddr> {
+    stream.get_socket_digest()?.peer_addr()?.as_inet().copied()
 }
 
 async fn read_header(stream: &mut Stream) -> Result<Source, Failure> {

@@ -114,7 +114,12 @@ impl<'a> Walk<'a, '_> {
             let found = (self.see)(&condition.attribute);
             match condition.expectation.evaluate(&condition.attribute, &found, &self.known) {
                 Some(true) => {}
-                Some(false) => return ConditionsOutcome::Fail(Failure::Condition { condition, found }),
+                Some(false) => {
+                    // A network is compared with the whole address, of which the attribute has only the prefix.
+                    let whole = self.known.client.filter(|_| condition.expectation.compares_networks());
+                    let found = whole.map_or(found, |client| Observed::Value(client.to_string().into_bytes().into()));
+                    return ConditionsOutcome::Fail(Failure::Condition { condition, found });
+                }
                 None => unknown.push(&condition.attribute),
             }
         }

@@ -1,6 +1,9 @@
 //! Whom a request is charged to: what listeners, PROXY protocol and forwarding fields say of the client.
 
+use std::net::SocketAddr;
 use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
 
 use crate::support::{Client, Gateway, Upstream, eventually, now, shortened_or_real};
 
@@ -173,6 +176,42 @@ fn without_a_good_header_a_connection_is_closed_without_an_answer() {
     twice.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(twice.response("GET").unwrap().status, 400);
     assert_eq!(upstream.count(), 0);
+}
+
+/// A connection from this address of the machine.
+fn connect_from(source: &str, address: SocketAddr) -> Client {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::new(source.parse().unwrap(), 0).into()).unwrap();
+    socket.connect(&address.into()).unwrap();
+    Client::over(socket.into())
+}
+
+#[test]
+fn only_named_peers_may_send_a_header() {
+    let upstream = Upstream::start();
+    for host in ["127.0.0.1", "[::ffff:127.0.0.1]"] {
+        let from = "{from: [127.0.0.2, 127.8.0.0/16]}";
+        let gateway = Gateway::start(
+            &upstream,
+            &format!("listeners: [{{address: \"{host}:0\", proxy_protocol: {from}}}]\n{TWO_A_DAY}"),
+        );
+        let port = gateway.listeners[0].port();
+        let connect = |source: &str| connect_from(source, SocketAddr::new([127, 0, 0, 1].into(), port));
+        for source in ["127.0.0.2", "127.8.9.10"] {
+            let mut client = connect(source);
+            client.write_bytes(&v1("203.0.113.1")).unwrap();
+            assert_eq!(client.get("/", &[]).status, 200, "{source}");
+        }
+        for source in ["127.0.0.1", "127.0.0.3", "127.9.0.1"] {
+            // No byte is sent: the peer alone decides.
+            assert!(connect(source).is_closed(), "{source}");
+        }
+        gateway.expect("tollgate_proxy_protocol_errors_total", &["kind=\"peer\""], 3.0);
+        gateway.expect("tollgate_proxy_protocol_errors_total", &["kind=\"malformed\""], 0.0);
+        gateway.expect("tollgate_http_connections", &[], 0.0);
+        let lines = gateway.errors().matches("its peer is not in proxy_protocol.from").count();
+        assert!((1..=2).contains(&lines), "{lines} lines");
+    }
 }
 
 #[test]

@@ -121,6 +121,22 @@ fn token(secret: &str, claims: &Value) -> String {
     format!("Bearer {}", Signer::hs256(secret).token(&json!({"alg": "HS256"}), claims))
 }
 
+/// The bucket is the network's, and `cidr` compares the address.
+#[test]
+fn an_ipv6_client_is_shown_whole_where_a_network_is_compared() {
+    let written = Written::new(
+        r#"upstream: http://127.0.0.1:9000
+rules:
+  - {name: one, match: {ip:address: {cidr: ["2001:db8::5"]}}, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}
+  - {name: rest, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}
+"#,
+    );
+    let told = tollgate(&["explain", "-c", &written.file(), "--ip", "2001:db8::6", "http://a/"]);
+    let expected = "ip:address is \"2001:db8::6\", wants cidr 2001:db8::5/128";
+    assert!(told.out.contains(expected), "{told:?}");
+    assert!(told.out.contains("2001:db8::/64"), "{told:?}");
+}
+
 const ORDER: &str = r#"
 client_ip: {trusted_proxies: [127.0.0.0/8]}
 jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}
