@@ -1,7 +1,8 @@
-//! Basic types that know nothing of the rest: time, fixed intervals, secrets, TLS settings, positions, byte sets, pseudonyms.
+//! Basic types that know nothing of the rest: time, fixed intervals, secrets, TLS settings, positions, byte sets, methods, pseudonyms.
 
 pub mod byte_set;
 pub mod host_name;
+pub mod http_method;
 pub mod interval;
 pub mod position;
 pub mod pseudonym;

@@ -220,7 +220,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let policies = policies(&file, defaults);
     let headers = file.value("headers", headers);
     let retry_after_jitter = file.value("retry_after_jitter", retry_after_jitter);
-    let bounds = file.value("limits", limits);
+    let limits = file.value("limits", limits);
     let drain = file.value("drain", drain);
     let log = file.value("log", log);
     let access_log = file.optional("access_log", |field| access_log(field, attributes, environment));
@@ -228,6 +228,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let hash_key = hash_key(&file, environment);
     file.close();
     on_store_failure?;
+    let (bounds, extra_methods) = limits?;
     let (jwt, api_keys, source) = (jwt?, api_keys?, RuleSource { policies: policies?, exempt: exempt? });
     let tokens = jwt.iter().flat_map(|jwt| &jwt.token_from).cloned();
     let credentials: Vec<_> = tokens.chain(api_keys.iter().map(|api_keys| api_keys.from.clone())).collect();
@@ -243,7 +244,8 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         api_keys,
         headers: headers?,
         retry_after_jitter: retry_after_jitter?,
-        bounds: bounds?,
+        bounds,
+        extra_methods,
         upstream_timeouts: upstream_timeouts?,
         drain: drain?,
         log: log?,

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use super::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
-use super::reader::Field;
+use super::reader::{Field, all};
 use super::size;
 use super::value_types::reference;
+use crate::base::http_method;
 use crate::base::time::Micros;
 
 /// What clients may send, how long they may take, and how many may be connected.
@@ -44,6 +45,15 @@ fn body_size() -> Value {
 
 fn connections_or_unlimited() -> Value {
     json!({"anyOf": [{"const": UNLIMITED}, {"type": "integer", "minimum": 1, "maximum": MOST_CONNECTIONS}, reference()]})
+}
+
+fn methods() -> Value {
+    let method = json!({
+        "type": "string",
+        "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}$",
+        "not": {"pattern": "^([Tt][Rr][Aa][Cc][Ee]|[Cc][Oo][Nn][Nn][Ee][Cc][Tt])$"}
+    });
+    json!({"type": "array", "items": {"anyOf": [method, reference()]}})
 }
 
 // Pingora reads heads of up to 1 MiB with 256 fields, and the `http` crate targets of up to 64 KiB.
@@ -103,11 +113,19 @@ pub static LIMITS: Mapping = Mapping {
              by its [prefix](#clients). Beyond: 503, or closed. Trusted proxies have no such bound, because they connect \
              for many clients.",
         ),
+        Key::default(
+            "extra_methods",
+            Type::Own { text: "list of methods", schema: methods },
+            "[]",
+            "Methods that are forwarded although [IANA](https://www.iana.org/assignments/http-methods) has not registered them, \
+             with their case: `[PURGE]`. All others: 400. `TRACE` and `CONNECT` never are: 405.",
+        ),
     ],
     constraints: unconstrained,
 };
 
-pub fn limits(field: Field<'_>) -> Option<Bounds> {
+/// The bounds, and the methods that are forwarded although they are not registered.
+pub fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
     let section = field.section(&LIMITS)?;
     let header_bytes = section.size("header_bytes");
     let headers = section.count("headers");
@@ -118,8 +136,9 @@ pub fn limits(field: Field<'_>) -> Option<Bounds> {
     let body_bytes = section.value("body_bytes", |field| body_bytes(&field));
     let connections = section.count("connections");
     let connections_per_client = section.value("connections_per_client", |field| connections_per_client(&field));
+    let extra_methods = section.value("extra_methods", |field| all(field.list()?, |member| extra_method(&member)));
     section.close();
-    Some(Bounds {
+    let bounds = Bounds {
         header_bytes: header_bytes?,
         headers: headers?,
         target_bytes: target_bytes?,
@@ -129,7 +148,21 @@ pub fn limits(field: Field<'_>) -> Option<Bounds> {
         body_bytes: body_bytes?,
         connections: connections?,
         connections_per_client: connections_per_client?,
-    })
+    };
+    Some((bounds, extra_methods?))
+}
+
+fn extra_method(field: &Field<'_>) -> Option<String> {
+    let method = field.text()?;
+    if method.is_empty() || method.len() > http_method::LONGEST || !method.bytes().all(http_method::is_token) {
+        field.must(format_args!("be a method: 1 to {} letters, digits and !#$%&'*+-.^_`|~", http_method::LONGEST));
+        return None;
+    }
+    if http_method::is_never_forwarded(method.as_bytes()) {
+        field.must("be a method other than TRACE and CONNECT, which are never forwarded");
+        return None;
+    }
+    Some(method.to_owned())
 }
 
 fn body_bytes(field: &Field<'_>) -> Option<Option<u64>> {
@@ -166,7 +199,7 @@ mod tests {
     fn the_default_number_of_connections_is_the_declared_one() {
         let report = Report::default();
         let tree = tree::read(b"{}", &report).unwrap();
-        let bounds = limits(Field::root(&tree, &report)).unwrap();
+        let (bounds, _) = limits(Field::root(&tree, &report)).unwrap();
         assert_eq!(bounds.connections, Bounds::DEFAULT_CONNECTIONS);
     }
 }

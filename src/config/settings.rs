@@ -39,6 +39,8 @@ pub struct Config {
     pub retry_after_jitter: Jitter,
     /// `limits`.
     pub bounds: Bounds,
+    /// `limits.extra_methods`: those that are forwarded although they are not registered.
+    pub extra_methods: Vec<String>,
     pub upstream_timeouts: UpstreamTimeouts,
     pub drain: Drain,
     pub log: Log,
@@ -50,4 +52,11 @@ pub struct Config {
     pub warnings: Warnings,
     /// Tells files apart: a hash of the text.
     pub hash: String,
+}
+
+impl Config {
+    /// Whether a method that is not registered is forwarded.
+    pub fn has_extra_method(&self, method: &[u8]) -> bool {
+        self.extra_methods.iter().any(|extra| extra.as_bytes() == method)
+    }
 }

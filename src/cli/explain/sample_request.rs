@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Method, Uri};
 
 use super::answer::ExplainedRefusal;
 use crate::cli::failure::Failure;
-use crate::config::{Bounds, Config};
+use crate::config::Config;
 use crate::decision::refusal::Refusal;
 use crate::gateway::request_head::{Body, HeadParser, Size};
 use crate::limit::path;
@@ -51,7 +51,7 @@ impl SampleRequest {
             text += &format!("{name}: {value}\r\n");
         }
         text += "\r\n";
-        if let Err(refusal) = check_head(text.as_bytes(), &config.bounds) {
+        if let Err(refusal) = check_head(text.as_bytes(), config) {
             return Ok(Err(refusal));
         }
         let mut head = http::Request::new(()).into_parts().0;
@@ -73,12 +73,13 @@ impl SampleRequest {
     }
 }
 
-fn check_head(bytes: &[u8], bounds: &Bounds) -> Result<(), ExplainedRefusal> {
+fn check_head(bytes: &[u8], config: &Config) -> Result<(), ExplainedRefusal> {
+    let bounds = &config.bounds;
     let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
     let refuse = |status, detail: &str| {
         Err(ExplainedRefusal { refusal: Refusal::bad_request(status), detail: detail.to_owned() })
     };
-    match HeadParser::default().parse(bytes, &size) {
+    match HeadParser::default().parse(bytes, &size, |method| config.has_extra_method(method)) {
         Ok(Some(head)) => match (head.body, bounds.body_bytes) {
             (Body::Length(length), Some(most)) if length > most => refuse(413, "body too long"),
             _ => Ok(()),

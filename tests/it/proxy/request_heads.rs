@@ -138,8 +138,8 @@ fn a_valid_head_is_forwarded_however_it_is_split() {
         ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1"),
         ("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1"),
         ("GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.1"),
-        ("get / HTTP/1.1\r\nhost:a\r\n\r\n", "get / HTTP/1.1"),
-        ("M-SEARCH / HTTP/1.1\r\nHost: \t a:80 \r\n\r\n", "M-SEARCH / HTTP/1.1"),
+        ("QUERY / HTTP/1.1\r\nhost:a\r\n\r\n", "QUERY / HTTP/1.1"),
+        ("PROPFIND / HTTP/1.1\r\nHost: \t a:80 \r\n\r\n", "PROPFIND / HTTP/1.1"),
         ("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", "OPTIONS * HTTP/1.1"),
         ("GET http://a:80/b?c HTTP/1.1\r\nHost: a:80\r\n\r\n", "GET http://a:80/b?c HTTP/1.1"),
         (
@@ -223,6 +223,34 @@ fn limits_are_those_of_the_configuration() {
     assert_eq!(body(10).status, 200);
     check("body", &body(11), 413);
     assert_eq!(upstream.count(), 4);
+}
+
+/// A reload changes them for the next request of an open connection.
+#[test]
+fn a_method_that_is_not_registered_is_forwarded_only_if_the_file_names_it() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+limits: {extra_methods: [PURGE, m-search]}
+rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 9/day}}]",
+    );
+    for (method, status) in [
+        ("PURGE", 200),
+        ("m-search", 200),
+        ("GET", 200),
+        ("purge", 400),
+        ("M-SEARCH", 400),
+        ("post", 400),
+        ("trace", 405),
+    ] {
+        let mut client = gateway.client();
+        client.write(&format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let response = client.response(method).unwrap();
+        assert_eq!(response.status, status, "{method}");
+        assert_eq!(response.field("ratelimit").is_some(), status == 200, "{method}");
+    }
+    assert_eq!(upstream.count(), 3);
 }
 
 #[test]

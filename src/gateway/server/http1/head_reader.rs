@@ -10,7 +10,7 @@ use super::early_response::HeadRejection;
 use super::request_head::{Body, Head, HeadParser, Size};
 use super::timers::idle_timeout::IdleTimeout;
 use crate::base::time;
-use crate::base::time::{Clock, Micros};
+use crate::base::time::Micros;
 use crate::config::Bounds;
 use crate::gateway::state::GatewayState;
 
@@ -60,25 +60,28 @@ pub async fn wait_for_first_byte(
 }
 
 /// Reads the rest of a head and checks it.
-pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, clock: &Clock) -> NextHead {
+pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, gateway: &GatewayState) -> NextHead {
     let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
     let mut parser = HeadParser::default();
-    let parse = |parser: &mut HeadParser, stream: &mut DownstreamStream| match parser.parse(stream.unparsed(), &size) {
-        Ok(head) => match head?.body {
-            Body::Length(length) if bounds.body_bytes.is_some_and(|most| length > most) => {
-                Some(Err(HeadRejection::BodyTooLong))
-            }
-            _ => head.map(Ok),
-        },
-        Err(error) => Some(Err(HeadRejection::Invalid(error))),
-    };
+    let is_extra = |method: &[u8]| gateway.snapshot.load().config.has_extra_method(method);
+    let parse =
+        |parser: &mut HeadParser, stream: &mut DownstreamStream| match parser.parse(stream.unparsed(), &size, is_extra)
+        {
+            Ok(head) => match head?.body {
+                Body::Length(length) if bounds.body_bytes.is_some_and(|most| length > most) => {
+                    Some(Err(HeadRejection::BodyTooLong))
+                }
+                _ => head.map(Ok),
+            },
+            Err(error) => Some(Err(HeadRejection::Invalid(error))),
+        };
     // Mostly the whole head has arrived at once.
     match parse(&mut parser, stream) {
         Some(Ok(head)) => return NextHead::Valid(head),
         Some(Err(rejection)) => return NextHead::Rejected { rejection, duration: Micros(0) },
         None => {}
     }
-    let started = clock.now();
+    let started = gateway.clock.now();
     let rest = async {
         loop {
             match poll_fn(|cx| stream.poll_read_ahead(cx)).await {
@@ -91,7 +94,7 @@ pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, clock: &C
         }
     };
     let parsed = time::timeout(bounds.header_timeout.into(), rest).await;
-    let duration = clock.now().since(started);
+    let duration = gateway.clock.now().since(started);
     match parsed.unwrap_or(Some(Err(HeadRejection::TimedOut))) {
         Some(Ok(head)) => NextHead::Valid(head),
         Some(Err(rejection)) => NextHead::Rejected { rejection, duration },

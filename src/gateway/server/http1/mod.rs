@@ -64,7 +64,7 @@ impl<A: HttpServerApp> Http1Server<A> {
             }
             // Loaded only now: while the connection was idle, the configuration may have changed.
             let bounds = self.gateway.snapshot.load().config.bounds;
-            let head = match read_head(&mut stream, &bounds, &self.gateway.clock).await {
+            let head = match read_head(&mut stream, &bounds, &self.gateway).await {
                 NextHead::Valid(head) => head,
                 NextHead::Rejected { rejection, duration } => {
                     // What is rare is on the heap, so that it does not enlarge every connection's task.

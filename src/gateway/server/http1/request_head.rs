@@ -7,6 +7,7 @@
 use memchr::memchr;
 
 use super::syntax::{content_length, is_authority, is_disguised_framing, is_target, is_token, is_value};
+use crate::base::http_method;
 
 /// How large a head may be.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +68,6 @@ impl HeadError {
 
 type Result<T> = std::result::Result<T, HeadError>;
 
-const LONGEST_METHOD: usize = 32;
 /// Less than what the `http` crate accepts, and more than any field has.
 const LONGEST_NAME: usize = 1024;
 /// Options of `Connection`, in all of its lines together: Pingora's bound.
@@ -128,14 +128,19 @@ enum Upgrade {
 }
 
 impl HeadParser {
-    /// `None` if the head is not complete yet.
+    /// `None` if the head is not complete yet. `is_extra_method` is asked only about a method that is not registered.
     ///
     /// # Errors
     /// As soon as the bytes cannot become a valid head.
-    pub fn parse(&mut self, bytes: &[u8], size: &Size) -> Result<Option<Head>> {
+    pub fn parse(
+        &mut self,
+        bytes: &[u8],
+        size: &Size,
+        is_extra_method: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<Option<Head>> {
         // First of all, and before the line is complete: TLS and binary protocols are rejected at once.
         if self.method == 0 {
-            let Some(method) = method(bytes)? else { return Ok(None) };
+            let Some(method) = method(bytes, is_extra_method)? else { return Ok(None) };
             self.method = method;
         }
         loop {
@@ -300,13 +305,17 @@ impl HeadParser {
 }
 
 /// The length of the method at the beginning of `bytes`; `None` if it is not complete yet.
-fn method(bytes: &[u8]) -> Result<Option<usize>> {
-    let Some(end) = bytes.iter().take(LONGEST_METHOD + 1).position(|byte| !is_token(*byte)) else {
-        return if bytes.len() <= LONGEST_METHOD { Ok(None) } else { Err(HeadError::Malformed("no method")) };
+fn method(bytes: &[u8], is_extra: impl FnOnce(&[u8]) -> bool) -> Result<Option<usize>> {
+    let Some(end) = bytes.iter().take(http_method::LONGEST + 1).position(|byte| !is_token(*byte)) else {
+        return if bytes.len() <= http_method::LONGEST { Ok(None) } else { Err(HeadError::Malformed("no method")) };
     };
     match bytes.split_at_checked(end) {
-        Some((b"TRACE" | b"CONNECT", [b' ', ..])) => Err(HeadError::Method),
-        Some(([_, ..], [b' ', ..])) => Ok(Some(end)),
+        Some((method, [b' ', ..])) if http_method::is_registered(method) => Ok(Some(end)),
+        Some((method, [b' ', ..])) if http_method::is_never_forwarded(method) => Err(HeadError::Method),
+        Some((method @ [_, ..], [b' ', ..])) if is_extra(method) => Ok(Some(end)),
+        Some(([_, ..], [b' ', ..])) => {
+            Err(HeadError::Malformed("method is neither registered nor in limits.extra_methods"))
+        }
         _ => Err(HeadError::Malformed("no method")),
     }
 }
@@ -318,7 +327,7 @@ mod tests {
     const SIZE: Size = Size { bytes: 1024, fields: 5, target: 100 };
 
     fn parse(head: impl AsRef<[u8]>) -> Result<Option<Head>> {
-        HeadParser::default().parse(head.as_ref(), &SIZE)
+        HeadParser::default().parse(head.as_ref(), &SIZE, |method| method == b"PURGE")
     }
 
     /// Checks what follows a valid head, also when bytes do.
@@ -341,6 +350,7 @@ mod tests {
     fn a_head_determines_what_follows_it() {
         check("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Body::Nothing);
         check("GET / HTTP/1.0\r\n\r\n", Body::Nothing);
+        check("PURGE / HTTP/1.1\r\nHost: a\r\n\r\n", Body::Nothing);
         check("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", Body::Nothing);
         check("POST / HTTP/1.0\r\ncontent-length:\t5 \r\n\r\n", Body::Length(5));
         check("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n", Body::Chunked);
@@ -381,6 +391,9 @@ mod tests {
         reject(&format!("GET / HTTP/1.1\r\nHost: a\nX: {long}"), 400);
         reject("\x16\x03\x01", 400);
         reject("CONNECT a:443 ", 405);
+        reject("trace /", 405);
+        reject("purge /", 400);
+        reject("get /", 400);
         reject("GET http://a HTTP/1.0\r\n\r\n", 400);
     }
 }

@@ -3,19 +3,13 @@
 use std::net::Ipv6Addr;
 
 use crate::base::byte_set::ByteSet;
+pub use crate::base::http_method::is_token;
 use crate::base::split::around;
 
-/// RFC 9110, section 5.6.2.
-const TOKEN: ByteSet = ByteSet::letters_digits_and(b"!#$%&'*+-.^_`|~");
 /// RFC 3986 and what browsers send besides; without what the `http` crate, and so Pingora, rejects in a path or a query.
 const TARGET: ByteSet = ByteSet::letters_digits_and(b"!$%&'()*+,-./:;=?@[\\]^_{|}~").and_beyond_ascii();
 /// A name or an IPv4 address (RFC 3986, section 3.2.2).
 const NAME: ByteSet = ByteSet::letters_digits_and(b"!$&'()*+,-.;=_~");
-
-/// Whether a byte may occur in a method, the name of a field, or an option.
-pub fn is_token(byte: u8) -> bool {
-    TOKEN.has(byte)
-}
 
 /// Whether a byte may occur in the value of a field: no control byte but the tab (RFC 9110, section 5.5).
 pub fn is_value(byte: u8) -> bool {
