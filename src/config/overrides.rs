@@ -26,7 +26,7 @@ impl<'k> OverrideReader<'k> {
     pub fn overrides(&self, rule: &Section<'_>, cheapest: Option<Cost>) -> Option<Vec<Override>> {
         let Some(field) = rule.get("overrides") else { return Some(Vec::new()) };
         if self.keys.is_some_and(<[LimitKey]>::is_empty) {
-            rule.unwanted("overrides", "must stand beside a limit key whose values they are for, there is none");
+            rule.unwanted("overrides", "must be for the values of a limit key, but `limit_keys` is empty");
             return None;
         }
         let mut overrides = Vec::new();

@@ -1,4 +1,4 @@
-//! What `overrides` do to real requests.
+//! `overrides` on real requests, end to end.
 
 use tollgate::auth::key_file;
 use tollgate::limit::identity::KnownKey;
