@@ -75,7 +75,7 @@ impl Hooks {
     pub fn known_since(&self, sent: SendStamp, received: impl FnOnce() -> SendStamp) -> Option<SendStamp> {
         #[cfg(feature = "test-hooks")]
         match (self.refusals, self.flaw) {
-            (Refusals::Asked, _) => return None,
+            (Refusals::ByRedis, _) => return None,
             (Refusals::Local, Some(Flaw::LateBound)) => return Some(received()),
             _ => {}
         }
@@ -107,7 +107,7 @@ mod flaw {
         #[default]
         Local,
         /// By Redis, every time.
-        Asked,
+        ByRedis,
     }
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

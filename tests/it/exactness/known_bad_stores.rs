@@ -59,14 +59,14 @@ fn an_expiry_that_is_the_same_for_every_bucket_is_noticed() {
     let slow = Numbers { burst: 10, amount: 500, period: 1_000_000 };
     let mut gateways = Gateways { lasting: Duration::from_millis(1800), ..gateways(slow) };
     // What was seen counts for a second here too: who asks just before it has expired would not ask again in time.
-    gateways.hooks.iter_mut().for_each(|hooks| hooks.refusals = Refusals::Asked);
+    gateways.hooks.iter_mut().for_each(|hooks| hooks.refusals = Refusals::ByRedis);
     is_noticed(&[Kind::OverGrant, Kind::WrongGrant], [Flaw::FixedExpiry; 2], gateways, Duration::ZERO);
 }
 
 #[test]
 fn a_refusal_that_writes_a_refill_rounded_up_is_noticed() {
     let mut gateways = gateways(Numbers::per_second(5, 10));
-    gateways.hooks.iter_mut().for_each(|hooks| hooks.refusals = Refusals::Asked);
+    gateways.hooks.iter_mut().for_each(|hooks| hooks.refusals = Refusals::ByRedis);
     is_noticed(&[Kind::OverGrant, Kind::WrongGrant], [Flaw::WriteOnRefusal; 2], gateways, Duration::ZERO);
 }
 

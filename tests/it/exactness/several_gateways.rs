@@ -105,7 +105,7 @@ fn combined_calls_with_local_refusals_are_exact() {
 
 #[test]
 fn combined_calls_with_refusals_from_redis_are_exact() {
-    nothing_is_granted_too_much_or_withheld(Combining::On, Refusals::Asked);
+    nothing_is_granted_too_much_or_withheld(Combining::On, Refusals::ByRedis);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn single_calls_with_local_refusals_are_exact() {
 
 #[test]
 fn single_calls_with_refusals_from_redis_are_exact() {
-    nothing_is_granted_too_much_or_withheld(Combining::Off, Refusals::Asked);
+    nothing_is_granted_too_much_or_withheld(Combining::Off, Refusals::ByRedis);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The Rust step, the memory store and the script on a real redis-server agree bit for bit, on whatever is asked of them.
+//! The Rust step, the memory store and the script on a real redis-server agree bit for bit.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -34,32 +34,29 @@ fn cost() -> impl Strategy<Value = Cost> {
 
 /// What a request asks: up to three of eight buckets, each under one of several sets of numbers.
 #[derive(Clone, Debug)]
-struct Asked {
+struct RandomRequest {
     enforced: Vec<(u8, usize, Cost)>,
     shadow: Vec<(u8, usize, Cost)>,
     times: usize,
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn request() -> impl Strategy<Value = RandomRequest> {
     let charges = |most: usize| {
         let bucket = prop::collection::btree_map(0u8..8, (0usize..4, cost()), 0..=most);
         bucket.prop_map(|map| map.into_iter().map(|(bucket, (numbers, cost))| (bucket, numbers, cost)).collect())
     };
-    (charges(3), charges(2), prop_oneof![3 => Just(1), 1 => 2usize..9]).prop_map(|(enforced, shadow, times)| Asked {
-        enforced,
-        shadow,
-        times,
-    })
+    (charges(3), charges(2), prop_oneof![3 => Just(1), 1 => 2usize..9])
+        .prop_map(|(enforced, shadow, times)| RandomRequest { enforced, shadow, times })
 }
 
 /// Calls, each a step of the clock (also backwards) and some requests.
-fn history() -> impl Strategy<Value = (Vec<Algorithm>, Vec<(i64, Vec<Asked>)>)> {
+fn history() -> impl Strategy<Value = (Vec<Algorithm>, Vec<(i64, Vec<RandomRequest>)>)> {
     let step = prop_oneof![Just(0), 0i64..2_000, -3_000_000i64..3_000_000, 0i64..4_000_000_000, Just(90_000_000_000)];
-    let calls = prop::collection::vec((step, prop::collection::vec(asked(), 1..6)), 1..30);
+    let calls = prop::collection::vec((step, prop::collection::vec(request(), 1..6)), 1..30);
     (prop::collection::vec(algorithm(), 4), calls)
 }
 
-fn plan(asked: &Asked, numbers: &[Algorithm]) -> Plan {
+fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
     let charge = |(bucket, which, cost): &(u8, usize, Cost), shadow: u8| Charge {
         key: BucketKey([bucket + shadow; 16]),
         algorithm: numbers[*which],
@@ -68,9 +65,9 @@ fn plan(asked: &Asked, numbers: &[Algorithm]) -> Plan {
         variant: 0,
     };
     Plan {
-        enforced: asked.enforced.iter().map(|asked| charge(asked, 0)).collect(),
+        enforced: request.enforced.iter().map(|limit| charge(limit, 0)).collect(),
         // Buckets of their own, as shadows have.
-        shadow: asked.shadow.iter().map(|asked| charge(asked, 100)).collect(),
+        shadow: request.shadow.iter().map(|limit| charge(limit, 100)).collect(),
     }
 }
 
@@ -108,12 +105,12 @@ fn all_three_implementations_agree_on_answers_and_state() {
         let clock = Clock::manual(Timestamp(now));
         let memory = Memory::new(&Settings { max_buckets: 4096 }, clock.clone());
         let mut model = Model::default();
-        for (step, asked) in calls {
+        for (step, requests) in calls {
             now = now.saturating_add_signed(step);
             clock.set(Timestamp(now));
-            let plans: Vec<Plan> = asked
+            let plans: Vec<Plan> = requests
                 .iter()
-                .flat_map(|asked| std::iter::repeat_with(|| plan(asked, &numbers)).take(asked.times))
+                .flat_map(|request| std::iter::repeat_with(|| plan(request, &numbers)).take(request.times))
                 .collect();
             let reply = scripted.take(&plans, Timestamp(now));
             prop_assert_eq!(reply.now, Timestamp(now));
