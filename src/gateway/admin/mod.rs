@@ -13,7 +13,8 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response};
 use pingora::protocols::http::ServerSession;
 
-use super::state::{GatewayState, Readiness};
+use super::state::GatewayState;
+use super::state::readiness::Readiness;
 use host_check::HostKind;
 use status::{Document, Status};
 

@@ -1,6 +1,7 @@
 //! Holds what all threads share: the configuration in force, the store, and the handles of telemetry.
 
 pub mod lifecycle;
+pub mod readiness;
 pub mod snapshot;
 pub mod token_auth;
 
@@ -35,28 +36,6 @@ pub struct GatewayState {
     pub top_refused: TopRefused,
 }
 
-/// Whether the gateway should be sent requests, and why not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    Ready,
-    /// The keys of a token issuer have not been fetched yet.
-    KeysMissing,
-    Draining,
-    /// The next process has the sockets.
-    HandedOver,
-}
-
-impl Readiness {
-    pub fn name(self) -> &'static str {
-        match self {
-            Readiness::Ready => "ready",
-            Readiness::KeysMissing => "keys missing",
-            Readiness::Draining => "draining",
-            Readiness::HandedOver => "handed over",
-        }
-    }
-}
-
 impl GatewayState {
     /// The issuers whose keys are fetched.
     pub fn remotes(&self) -> Vec<Arc<RemoteKeySet>> {
@@ -66,17 +45,6 @@ impl GatewayState {
     /// Whether every issuer's keys are in force.
     pub fn has_keys(&self) -> bool {
         self.remotes().iter().all(|remote| remote.current().is_some())
-    }
-
-    /// Ready while a configuration and its keys are in force and the process is not leaving. The state of the store does
-    /// not count: one short outage of it would take every gateway out of rotation.
-    pub fn readiness(&self) -> Readiness {
-        match (self.is_draining(), self.lifecycle.is_handed_over()) {
-            (true, true) => Readiness::HandedOver,
-            (true, false) => Readiness::Draining,
-            (false, _) if self.has_keys() => Readiness::Ready,
-            (false, _) => Readiness::KeysMissing,
-        }
     }
 
     pub fn is_draining(&self) -> bool {

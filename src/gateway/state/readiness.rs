@@ -1,0 +1,38 @@
+//! Decides whether the gateway is ready: what `/readyz` and the status page say.
+
+use super::GatewayState;
+
+/// Whether the gateway should be sent requests, and why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    Ready,
+    /// The keys of a token issuer have not been fetched yet.
+    KeysMissing,
+    Draining,
+    /// The next process has the sockets.
+    HandedOver,
+}
+
+impl Readiness {
+    pub fn name(self) -> &'static str {
+        match self {
+            Readiness::Ready => "ready",
+            Readiness::KeysMissing => "keys missing",
+            Readiness::Draining => "draining",
+            Readiness::HandedOver => "handed over",
+        }
+    }
+}
+
+impl GatewayState {
+    /// Ready while a configuration and its keys are in force and the process is not leaving. The state of the store does
+    /// not count: one short outage of it would take every gateway out of rotation.
+    pub fn readiness(&self) -> Readiness {
+        match (self.is_draining(), self.lifecycle.is_handed_over()) {
+            (true, true) => Readiness::HandedOver,
+            (true, false) => Readiness::Draining,
+            (false, _) if self.has_keys() => Readiness::Ready,
+            (false, _) => Readiness::KeysMissing,
+        }
+    }
+}
