@@ -45,7 +45,8 @@ pub struct Line<'a> {
     /// The value of `X-Tollgate-Reason`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Cow<'a, str>>,
-    /// This and the following fields: the most restrictive of the enforced limits that were checked.
+    /// This and the following fields: the most restrictive of the enforced limits that were checked. After a `deny`,
+    /// the policy and the rule that denied, without a rule if it was the policy's `otherwise`, and nothing else.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Cow<'a, str>>,
     /// The displayed name: `free.second` where a rule has several limits.

@@ -9,6 +9,7 @@
 
 use super::refusal::Refusal;
 use crate::limit::charge::Plan;
+use crate::limit::denier::DenierId;
 use crate::limit::request::Request;
 use crate::limit::rule_set::{Answer, RuleSet};
 
@@ -23,11 +24,10 @@ pub fn check_reading(rules: &RuleSet, request: &Request<'_>) -> Result<(), Refus
 /// What the rules decide about a request before any bucket is asked.
 #[derive(Clone, Debug)]
 pub enum RulesDecision {
-    Refused {
-        refusal: Refusal,
-        /// The limits that were asked; `None` after a `deny`, which asks none.
-        plan: Option<Plan>,
-    },
+    /// A `deny` refuses the request; no limit is asked.
+    Denied { refusal: Refusal, by: DenierId },
+    /// A limit can never meet the cost. `plan` has the limits that were asked.
+    TooLarge { refusal: Refusal, plan: Plan },
     /// The request is exempt: it pays nothing.
     Exempt,
     /// No limit applies.
@@ -39,9 +39,9 @@ pub enum RulesDecision {
 impl From<Answer> for RulesDecision {
     fn from(answer: Answer) -> RulesDecision {
         match answer {
-            Answer::Denied => RulesDecision::Refused { refusal: Refusal::denied(), plan: None },
+            Answer::Denied(by) => RulesDecision::Denied { refusal: Refusal::denied(), by },
             Answer::Exempt => RulesDecision::Exempt,
-            Answer::TooLarge(plan) => RulesDecision::Refused { refusal: Refusal::cost_too_large(), plan: Some(plan) },
+            Answer::TooLarge(plan) => RulesDecision::TooLarge { refusal: Refusal::cost_too_large(), plan },
             Answer::Charge(plan) if plan.is_empty() => RulesDecision::Unlimited,
             Answer::Charge(plan) => RulesDecision::Charge(plan),
         }
@@ -109,7 +109,7 @@ mod tests {
             if has(Fault::InvalidToken) { TokenStatus::Invalid(Invalid::Expired) } else { TokenStatus::Missing };
         check_token(token, OnMissing::Anonymous, OnInvalid::Reject, JITTER)?;
         let plan = match RulesDecision::from(rules.plan(&request, NOW).answer) {
-            RulesDecision::Refused { refusal, .. } => return Err(refusal),
+            RulesDecision::Denied { refusal, .. } | RulesDecision::TooLarge { refusal, .. } => return Err(refusal),
             RulesDecision::Exempt | RulesDecision::Unlimited => return Ok(()),
             RulesDecision::Charge(plan) => plan,
         };
@@ -146,7 +146,13 @@ mod tests {
         for (field, limits) in [("x-denied", None), ("x-cost", Some(1))] {
             let head = head(&[(field, "3")]);
             match RulesDecision::from(rules.plan(&request(&head), NOW).answer) {
-                RulesDecision::Refused { plan, .. } => assert_eq!(plan.map(|plan| plan.enforced.len()), limits),
+                RulesDecision::Denied { by, .. } => {
+                    assert_eq!(
+                        (rules.denier(by).and_then(|denier| denier.rule.as_deref()), limits),
+                        (Some("deny"), None)
+                    );
+                }
+                RulesDecision::TooLarge { plan, .. } => assert_eq!(Some(plan.enforced.len()), limits),
                 other => panic!("{other:?}"),
             }
         }

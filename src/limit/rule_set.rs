@@ -12,6 +12,7 @@ use super::ambiguity::{Ambiguity, AmbiguityCheck};
 use super::attribute::Attribute;
 use super::charge::{Charge, LimitId, Plan};
 use super::cost::{Cost, requested_cost};
+use super::denier::{Denier, DenierId, DenierIds};
 use super::identity::Claims;
 use super::index::Index;
 use super::key::{BucketKey, Descriptor, KeySeed, LimitIdentity};
@@ -23,6 +24,7 @@ use super::rule::{
     Action, Condition, Expose, Fold, Limit, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule,
     RuleSource,
 };
+pub use super::ruling::{Answer, PolicyId, Ruling};
 use crate::base::time::Timestamp;
 
 /// All rules of a file, compiled.
@@ -35,43 +37,9 @@ pub struct RuleSet {
     /// Finds policies by their own conditions.
     index: Option<Index>,
     limits: Vec<CompiledLimit>,
+    deniers: Vec<Denier>,
     source: RuleSource,
 }
-
-/// What the rules decide about a request, before any bucket is asked.
-#[derive(Clone, Debug)]
-pub struct Ruling {
-    pub answer: Answer,
-    /// The policies that let the request pass because none of their rules applied.
-    pub unmatched: SmallVec<[PolicyId; 2]>,
-}
-
-/// The part of a [`Ruling`] that decides.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// A rule, or a policy's `otherwise`, refuses outright.
-    Denied,
-    /// Pays nothing anywhere.
-    Exempt,
-    /// A limit can never meet its cost. The plan has the limits that were asked; the store is not asked.
-    TooLarge(Plan),
-    /// The charges to pay; the plan is empty if no limit applies.
-    Charge(Plan),
-}
-
-impl Answer {
-    /// The answer to a request that is to pay this.
-    pub fn for_plan(plan: Plan) -> Answer {
-        match plan.enforced.iter().any(Charge::is_too_large) {
-            true => Answer::TooLarge(plan),
-            false => Answer::Charge(plan),
-        }
-    }
-}
-
-/// The index of a policy in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PolicyId(pub u32);
 
 /// One limit, with everything that responses and metrics need.
 #[derive(Clone, Debug)]
@@ -114,7 +82,8 @@ struct CompiledPolicy {
     id: PolicyId,
     conditions: Vec<CompiledCondition>,
     mode: Mode,
-    otherwise: Otherwise,
+    /// The policy itself, if its `otherwise` is `deny`.
+    denies_unmatched: Option<DenierId>,
     rules: Vec<CompiledRule>,
     index: Option<Index>,
 }
@@ -132,7 +101,7 @@ struct CompiledRule {
 #[derive(Clone, Debug)]
 enum CompiledAction {
     Allow,
-    Deny,
+    Deny(DenierId),
     Charge(Vec<LimitId>),
 }
 
@@ -155,7 +124,10 @@ impl RuleSet {
                 id: PolicyId(id),
                 conditions: set.conditions(&policy.conditions),
                 mode: policy.mode,
-                otherwise: policy.otherwise,
+                denies_unmatched: match policy.otherwise {
+                    Otherwise::Allow => None,
+                    Otherwise::Deny => Some(set.add_denier(policy, None, policy.mode)),
+                },
                 index: Index::of(rules.iter().map(|rule| conditions_of(&rule.conditions))),
                 rules,
             };
@@ -201,6 +173,15 @@ impl RuleSet {
         self.limits.get(usize::try_from(id.0).ok()?)
     }
 
+    /// Every rule and policy that may deny a request; a [`DenierId`] is an index into it.
+    pub fn deniers(&self) -> &[Denier] {
+        &self.deniers
+    }
+
+    pub fn denier(&self, id: DenierId) -> Option<&Denier> {
+        self.deniers.get(usize::try_from(id.0).ok()?)
+    }
+
     /// The source from which it was compiled.
     pub fn source(&self) -> &RuleSource {
         &self.source
@@ -214,21 +195,30 @@ impl RuleSet {
     /// What this request has to pay, or why it pays nothing or is denied. `at` is calendar time: rules may apply until
     /// a date.
     pub fn plan(&self, request: &Request<'_>, at: Timestamp) -> Ruling {
-        let mut unmatched = SmallVec::new();
-        let answer = self.answer(request, at, &mut unmatched);
-        Ruling { answer, unmatched }
+        let (mut unmatched, mut shadow_denials) = (SmallVec::new(), DenierIds::new());
+        let answer = self.answer(request, at, &mut unmatched, &mut shadow_denials);
+        Ruling { answer, unmatched, shadow_denials }
     }
 
-    fn answer(&self, request: &Request<'_>, at: Timestamp, unmatched: &mut SmallVec<[PolicyId; 2]>) -> Answer {
+    fn answer(
+        &self,
+        request: &Request<'_>,
+        at: Timestamp,
+        unmatched: &mut SmallVec<[PolicyId; 2]>,
+        shadow_denials: &mut DenierIds,
+    ) -> Answer {
         let mut values = Values::new(&self.attributes, request, at);
         let mut plan = Plan::default();
         for policy in values.among(&self.policies, self.index.as_ref()) {
             if !values.hold(&policy.conditions) {
                 continue;
             }
-            match self.walk(policy, &mut values, &mut plan) {
+            match self.walk(policy, &mut values, &mut plan, shadow_denials) {
                 PolicyResult::Decided => {}
-                PolicyResult::Denied => return Answer::Denied,
+                PolicyResult::Denied(by) => {
+                    shadow_denials.clear();
+                    return Answer::Denied(by);
+                }
                 PolicyResult::Unmatched => unmatched.push(policy.id),
             }
         }
@@ -240,7 +230,13 @@ impl RuleSet {
         Answer::for_plan(plan)
     }
 
-    fn walk(&self, policy: &CompiledPolicy, values: &mut Values<'_, '_>, plan: &mut Plan) -> PolicyResult {
+    fn walk(
+        &self,
+        policy: &CompiledPolicy,
+        values: &mut Values<'_, '_>,
+        plan: &mut Plan,
+        shadow_denials: &mut DenierIds,
+    ) -> PolicyResult {
         for rule in values.among(&policy.rules, policy.index.as_ref()) {
             if rule.until.is_some_and(|until| until <= values.at) || !values.hold(&rule.conditions) {
                 continue;
@@ -253,18 +249,22 @@ impl RuleSet {
                         self.charge(*id, &descriptor, values, plan);
                     }
                 }
-                CompiledAction::Deny if !shadow => return PolicyResult::Denied,
-                CompiledAction::Deny | CompiledAction::Allow => {}
+                CompiledAction::Deny(by) if !shadow => return PolicyResult::Denied(*by),
+                CompiledAction::Deny(by) => shadow_denials.push(*by),
+                CompiledAction::Allow => {}
             }
             // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
             if rule.mode == Mode::Enforce || policy.mode == Mode::Shadow {
                 return PolicyResult::Decided;
             }
         }
-        match (policy.otherwise, policy.mode) {
-            (Otherwise::Deny, Mode::Enforce) => PolicyResult::Denied,
-            (Otherwise::Deny, Mode::Shadow) => PolicyResult::Decided,
-            (Otherwise::Allow, _) => PolicyResult::Unmatched,
+        match (policy.denies_unmatched, policy.mode) {
+            (Some(by), Mode::Enforce) => PolicyResult::Denied(by),
+            (Some(by), Mode::Shadow) => {
+                shadow_denials.push(by);
+                PolicyResult::Decided
+            }
+            (None, _) => PolicyResult::Unmatched,
         }
     }
 
@@ -306,7 +306,7 @@ impl RuleSet {
         let mode = if policy.mode == Mode::Shadow { Mode::Shadow } else { rule.mode };
         let action = match &rule.action {
             Action::Allow => CompiledAction::Allow,
-            Action::Deny => CompiledAction::Deny,
+            Action::Deny => CompiledAction::Deny(self.add_denier(policy, Some(&rule.name), mode)),
             Action::Charge(limits) => CompiledAction::Charge(
                 limits.iter().flat_map(|limit| self.limits_of(policy, rule, limit, mode)).collect(),
             ),
@@ -371,6 +371,13 @@ impl RuleSet {
         std::iter::once(enforced).chain(candidate).map(|limit| self.add(limit)).collect()
     }
 
+    fn add_denier(&mut self, policy: &Policy, rule: Option<&str>, mode: Mode) -> DenierId {
+        // A file is bounded far below 2^32 rules.
+        let id = DenierId(u32::try_from(self.deniers.len()).unwrap_or(u32::MAX));
+        self.deniers.push(Denier { policy: policy.name.clone(), rule: rule.map(str::to_owned), mode });
+        id
+    }
+
     fn add(&mut self, limit: CompiledLimit) -> LimitId {
         // A file is bounded far below 2^32 limits.
         let id = LimitId(u32::try_from(self.limits.len()).unwrap_or(u32::MAX));
@@ -386,7 +393,7 @@ fn conditions_of(conditions: &[CompiledCondition]) -> impl Iterator<Item = (usiz
 
 enum PolicyResult {
     Decided,
-    Denied,
+    Denied(DenierId),
     Unmatched,
 }
 

@@ -125,7 +125,7 @@ impl<'c> Simulation<'c> {
     /// Decides from the rules and from what the log recorded, and charges.
     fn apply(&mut self, explanation: &Explanation<'_>, occurrence: Occurrence<'_>) -> SimulatedResult {
         let mut charges = match &explanation.answer {
-            Answer::Denied => return self.refuse(denied_by(explanation)),
+            Answer::Denied(_) => return self.refuse(denied_by(explanation)),
             Answer::Exempt => Vec::new(),
             Answer::TooLarge(plan) | Answer::Charge(plan) => plan.charges().map(BucketCharge::picked).collect(),
         };

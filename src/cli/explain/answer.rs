@@ -62,8 +62,8 @@ pub fn ambiguity_detail(ambiguity: Ambiguity, attribute: Option<&Attribute>) -> 
 /// The answer that follows from the rules.
 pub fn by_rules(explanation: &Explanation<'_>, config: &Config, levels: Option<&Levels>) -> Answer {
     match RulesDecision::from(explanation.answer.clone()) {
-        RulesDecision::Refused { refusal, plan: None } => denied(&refusal, explanation),
-        RulesDecision::Refused { refusal, plan: Some(plan) } => too_large(&refusal, &plan, config),
+        RulesDecision::Denied { refusal, .. } => denied(&refusal, explanation),
+        RulesDecision::TooLarge { refusal, plan } => too_large(&refusal, &plan, config),
         RulesDecision::Exempt => {
             let by = match &explanation.exemption {
                 Exemption::By(conditions) => all(conditions),

@@ -9,6 +9,7 @@ use flate2::bufread::MultiGzDecoder;
 use memchr::memmem::Finder;
 
 use crate::access_log_line::{Kind, Line, LoggedLimit, Source};
+use crate::base::position::Position;
 use crate::base::pseudonym::Pseudonym;
 use crate::cli::bucket;
 use crate::cli::bucket_backend::{Backend, Bucket};
@@ -131,6 +132,14 @@ impl Search<'_> {
                     page += &self.level(policy, rule, cost, &bucket.to_string(), config)?;
                 }
             }
+            (Some(policy), rule, ..) => {
+                let by = match rule {
+                    Some(rule) => format!("{policy}/{rule}"),
+                    None => format!("{policy}, none of whose rules applied"),
+                };
+                let position = self.denier_position(policy, rule.as_deref(), config);
+                let _ = writeln!(page, "by {by}  {position}\n  no bucket is charged");
+            }
             _ => page += "no limit was checked\n",
         }
         for limit in &line.limits {
@@ -146,10 +155,24 @@ impl Search<'_> {
 
     /// The position of the rule in the file as it is now.
     fn position(&self, policy: &str, limit: &str, config: &Config) -> String {
+        let found = bucket_lookup::find(config, &format!("{policy}/{limit}"));
+        self.position_of(found.ok().map(|(_, rule)| rule.position))
+    }
+
+    /// The position of the rule that denied, or of the policy if it was its `otherwise`.
+    fn denier_position(&self, policy: &str, rule: Option<&str>, config: &Config) -> String {
+        let policy = config.rules.source().policies.iter().find(|known| known.name == policy);
+        self.position_of(policy.and_then(|policy| match rule {
+            Some(rule) => policy.rules.iter().find(|known| known.name == rule).map(|rule| rule.position),
+            None => Some(policy.position),
+        }))
+    }
+
+    fn position_of(&self, position: Option<Position>) -> String {
         let file = self.file.display();
-        match bucket_lookup::find(config, &format!("{policy}/{limit}")) {
-            Ok((_, rule)) => format!("{file}:{}", rule.position.line),
-            Err(_) => format!("(not in {file} any more)"),
+        match position {
+            Some(position) => format!("{file}:{}", position.line),
+            None => format!("(not in {file} any more)"),
         }
     }
 

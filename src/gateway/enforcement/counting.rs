@@ -4,6 +4,7 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::LimitMetrics;
 use crate::limit::charge::Plan;
 use crate::limit::cost::Cost;
+use crate::limit::denier::DenierId;
 use crate::limit::outcome::{Outcome, Verdict};
 use crate::limit::rule::Mode;
 use crate::limit::rule_set::PolicyId;
@@ -13,6 +14,15 @@ use crate::store::{Source, TakeReply};
 pub fn count_unmatched(snapshot: &Snapshot, policies: &[PolicyId]) {
     for policy in policies {
         if let Some(counter) = usize::try_from(policy.0).ok().and_then(|index| snapshot.unmatched.get(index)) {
+            counter.increment(1);
+        }
+    }
+}
+
+/// Counts a request for each rule or policy that denied it, or would have as a shadow.
+pub fn count_denials(snapshot: &Snapshot, deniers: &[DenierId]) {
+    for denier in deniers {
+        if let Some(counter) = usize::try_from(denier.0).ok().and_then(|index| snapshot.denied.get(index)) {
             counter.increment(1);
         }
     }

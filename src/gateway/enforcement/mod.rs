@@ -19,6 +19,7 @@ use crate::decision::payment::Payment;
 use crate::decision::refusal::Refusal;
 use crate::decision::refusing_limits;
 use crate::limit::charge::{Plan, Settlement};
+use crate::limit::denier::DenierId;
 use crate::limit::identity::Identity;
 use crate::limit::outcome::Verdict;
 use crate::limit::request::Request;
@@ -41,6 +42,8 @@ pub enum Decision {
 pub struct RefusalResponse {
     pub refusal: Refusal,
     fields: Option<RateLimitFields>,
+    /// The rule or policy whose `deny` refused the request.
+    pub denied_by: Option<DenierId>,
 }
 
 impl RefusalResponse {
@@ -118,7 +121,7 @@ impl Enforcement {
     }
 
     fn refused(refusal: Refusal, fields: Option<RateLimitFields>) -> Enforcement {
-        let decision = Decision::Refuse(Box::new(RefusalResponse { refusal, fields }));
+        let decision = Decision::Refuse(Box::new(RefusalResponse { refusal, fields, denied_by: None }));
         Enforcement { result: DecisionResult::Refused, decision, payment: None }
     }
 
@@ -140,9 +143,15 @@ async fn enforce(
 ) -> Enforcement {
     let ruling = snapshot.config.rules.plan(request, gateway.clock.date(arrival.at));
     counting::count_unmatched(snapshot, &ruling.unmatched);
+    counting::count_denials(snapshot, &ruling.shadow_denials);
     match RulesDecision::from(ruling.answer) {
-        RulesDecision::Refused { refusal, plan: None } => Enforcement::refused(refusal, None),
-        RulesDecision::Refused { refusal, plan: Some(plan) } => {
+        RulesDecision::Denied { refusal, by } => {
+            counting::count_denials(snapshot, &[by]);
+            let response = RefusalResponse { refusal, fields: None, denied_by: Some(by) };
+            let decision = Decision::Refuse(Box::new(response));
+            Enforcement { result: DecisionResult::Refused, decision, payment: None }
+        }
+        RulesDecision::TooLarge { refusal, plan } => {
             counting::count_too_large(snapshot, &plan);
             let enforced = Enforcement::refused(refusal, Some(fields(snapshot, &plan, None)));
             enforced.with_payment(record, || Payment::TooLarge(plan))

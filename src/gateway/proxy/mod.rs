@@ -133,6 +133,7 @@ impl ProxyHttp for Proxy {
             payment,
             decision: self.gateway.clock.now().since(exchange.started),
             refusal: None,
+            denied_by: None,
         });
         match decision {
             Decision::Pass(fields) => {
@@ -145,6 +146,7 @@ impl ProxyHttp for Proxy {
                 self.gateway.metrics.http.count_refusal(refusal.reason);
                 if let Some(record) = &mut exchange.record {
                     record.refusal = Some((refusal.reason, refusal.retry_after));
+                    record.denied_by = response.denied_by;
                 }
                 let (id, pending) = (&exchange.request_id, exchange.pending_fields());
                 response.problem().write(session, id, pending, self.reuse()).await?;

@@ -16,6 +16,7 @@ use crate::decision::reason::Reason;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::labels::DEFAULT;
+use crate::limit::denier::DenierId;
 use crate::limit::identity::Identity;
 use crate::limit::request::{ClientAddress, Request};
 use crate::store;
@@ -32,6 +33,8 @@ pub struct RequestRecord {
     pub decision: Micros,
     /// Why the gateway refused the request, and its `Retry-After` in seconds.
     pub refusal: Option<(Reason, Option<u64>)>,
+    /// The rule or policy whose `deny` refused the request.
+    pub denied_by: Option<DenierId>,
 }
 
 impl RequestRecord {
@@ -53,6 +56,7 @@ impl RequestRecord {
         let line = Line { reason: reason.map(|reason| reason.name().into()), ..line };
         let mut line = Line { retry_after: retry_after.flatten(), ..line };
         self.add_limits(&mut line);
+        self.add_denier(&mut line);
         line.attributes = self.attributes(head);
         line
     }
@@ -71,6 +75,13 @@ impl RequestRecord {
         line.remaining = deciding.outcome.map(|outcome| outcome.remaining);
         line.bucket = Some(line.limits.get(index).map_or_else(|| self.bucket(deciding), |limit| limit.bucket));
         line.source = source(payment);
+    }
+
+    /// A policy's `otherwise` has no rule.
+    fn add_denier<'a>(&'a self, line: &mut Line<'a>) {
+        let Some(denier) = self.denied_by.and_then(|id| self.snapshot.config.rules.denier(id)) else { return };
+        line.policy = Some(Cow::Borrowed(&*denier.policy));
+        line.rule = denier.rule.as_deref().map(Cow::Borrowed);
     }
 
     fn limit_line<'a>(&self, answer: &LimitAnswer<'a>) -> LoggedLimit<'a> {

@@ -32,6 +32,8 @@ pub struct Snapshot {
     limits: Vec<LimitMetrics>,
     /// By policy.
     pub unmatched: Vec<Counter>,
+    /// By [`crate::limit::denier::DenierId`].
+    pub denied: Vec<Counter>,
 }
 
 impl Snapshot {
@@ -83,6 +85,7 @@ impl Snapshot {
             upstream,
             limits: LimitMetrics::of(&config.rules, &metrics.registry),
             unmatched: LimitMetrics::unmatched(&config.rules, &metrics.registry),
+            denied: LimitMetrics::denied(&config.rules, &metrics.registry),
             config,
         }
     }

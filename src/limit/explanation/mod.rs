@@ -15,6 +15,7 @@ mod words;
 
 use super::attribute::Attribute;
 use super::charge::{LimitId, Plan};
+use super::denier::{Denier, DenierId};
 use super::partial::{Knowledge, Observed};
 use super::rule::{Action, Condition, Fold, LimitKey, Mode, Otherwise, Policy, Rule};
 use super::rule_set::{Answer, RuleSet};
@@ -42,12 +43,28 @@ impl RuleSet {
         };
         let plan = walk.plan;
         let answer = match (denied_by, &exemption) {
-            (Some(_), _) => Answer::Denied,
+            (Some(policy), _) => Answer::Denied(self.denier_of(policy, denying_rule(&policies))),
             (None, Exemption::By(_)) => Answer::Exempt,
             _ => Answer::for_plan(plan),
         };
         Explanation { policies, exemption, answer }
     }
+}
+
+impl RuleSet {
+    fn denier_of(&self, policy: &str, rule: Option<&str>) -> DenierId {
+        let is_it = |denier: &Denier| denier.policy == policy && denier.rule.as_deref() == rule;
+        let index = self.deniers().iter().position(is_it).and_then(|index| u32::try_from(index).ok());
+        DenierId(index.unwrap_or(u32::MAX))
+    }
+}
+
+/// The rule whose `deny` holds; `None` if it is a policy's `otherwise`.
+fn denying_rule<'a>(policies: &[ExplainedPolicy<'a>]) -> Option<&'a str> {
+    policies.iter().find_map(|explained| match explained.part {
+        PolicyOutcome::TakesPart(PolicyEnd::Denied { by }) => Some(by),
+        _ => None,
+    })
 }
 
 impl<'a> Walk<'a, '_> {

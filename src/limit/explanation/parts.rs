@@ -132,7 +132,7 @@ impl<'a> Explanation<'a> {
     /// The policies and rules that cannot be decided, with the attributes that are not known. Empty if the answer is
     /// the gateway's. A denied request is denied whatever else is not known; an exempt one might still be denied.
     pub fn undecided(&self) -> Vec<Undecided<'_, 'a>> {
-        if matches!(self.answer, Answer::Denied) {
+        if matches!(self.answer, Answer::Denied(_)) {
             return Vec::new();
         }
         let mut undecided = Vec::new();

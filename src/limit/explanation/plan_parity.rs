@@ -233,7 +233,7 @@ fn asked(answer: &Answer) -> String {
         plan.charges().map(|charge| format!("{:?}", (charge.limit, charge.cost, charge.variant))).collect::<Vec<_>>()
     };
     match answer {
-        Answer::Denied => "denied".to_owned(),
+        Answer::Denied(_) => "denied".to_owned(),
         Answer::Exempt => "exempt".to_owned(),
         Answer::TooLarge(plan) => format!("too large {:?}", charges(plan)),
         Answer::Charge(plan) => format!("charge {:?}", charges(plan)),
@@ -281,7 +281,7 @@ proptest! {
         let whole = explain(&rules, &sent, &names, |_, seen| seen, Some(sent.client.address()));
         if part.undecided().is_empty() {
             prop_assert_eq!(asked(&part.answer), asked(&whole.answer));
-            if !matches!(part.answer, Answer::Denied) {
+            if !matches!(part.answer, Answer::Denied(_)) {
                 prop_assert_eq!(trials(&part), trials(&whole));
             }
         }

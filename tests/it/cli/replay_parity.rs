@@ -108,7 +108,7 @@ impl Live<'_> {
         };
         self.clock.set(sent.at);
         match self.config.rules.plan(&request, sent.at).answer {
-            Answer::Denied => (SimulatedResult::Refused, self.line(sent, Some("denied"), None)),
+            Answer::Denied(_) => (SimulatedResult::Refused, self.line(sent, Some("denied"), None)),
             Answer::Exempt => (SimulatedResult::Allowed, self.line(sent, None, None)),
             Answer::TooLarge(_) => panic!("no cost is above a burst"),
             Answer::Charge(plan) => {

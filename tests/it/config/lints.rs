@@ -6,6 +6,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use tollgate::base::time::Timestamp;
 use tollgate::config::{Config, Environment};
+use tollgate::limit::denier::DenierId;
 use tollgate::limit::request::{ClientAddress, Request};
 use tollgate::limit::rule_set::{Answer, Ruling};
 
@@ -139,7 +140,14 @@ proptest! {
         let with = |number: usize, action| {
             let mut rules = rules.clone();
             rules[number].action = action;
-            format!("{:?}", rulings(&parse(&scope, otherwise, &rules)))
+            let config = parse(&scope, otherwise, &rules);
+            let denier = |id: DenierId| config.rules.denier(id).unwrap();
+            // The index of a rule that denies is another one when rules before it do not.
+            let text = |Ruling { answer, unmatched, shadow_denials }: Ruling| match answer {
+                Answer::Denied(by) => format!("denied by {:?}", denier(by)),
+                other => format!("{other:?} {unmatched:?} {:?}", shadow_denials.into_iter().map(denier).collect::<Vec<_>>()),
+            };
+            rulings(&config).into_iter().map(text).collect::<Vec<_>>()
         };
         for number in [named(&config, "unreachable_rule", "never applies"), named(&config, "late_deny", "never holds")].concat() {
             prop_assert_eq!(with(number, "deny"), with(number, "allow"), "rule {} applies", number);
@@ -148,7 +156,7 @@ proptest! {
             let mut first = rules.clone();
             let deny = first.remove(number);
             first.insert(0, deny);
-            let denied = |ruling: &Ruling| matches!(ruling.answer, Answer::Denied);
+            let denied = |ruling: &Ruling| matches!(ruling.answer, Answer::Denied(_));
             let (now, then) = (rulings(&config), rulings(&parse(&scope, otherwise, &first)));
             let passes = now.iter().zip(&then).any(|(now, then)| !denied(now) && denied(then));
             prop_assert!(passes, "rule {} denies all that it names", number);

@@ -6,7 +6,9 @@ use chrono::{DateTime, SecondsFormat};
 use proptest::prelude::*;
 use tollgate::base::time::{Clock, Timestamp};
 use tollgate::config::{Config, Environment};
+use tollgate::limit::denier::DenierId;
 use tollgate::limit::request::{ClientAddress, Request};
+use tollgate::limit::rule_set::Answer;
 
 use crate::support::{Gateway, Upstream, eventually};
 
@@ -39,7 +41,15 @@ fn answer(config: &Config, fields: &[(&str, &str)], at: u64) -> String {
     let (head, ()) = head.body(()).unwrap().into_parts();
     let client = ClientAddress::new("203.0.113.7".parse().unwrap(), 64);
     let request = Request { head: &head, client, claims: None, key: None, route: "default", upstream: "default" };
-    format!("{:?}", config.rules.plan(&request, Timestamp(at)))
+    let ruling = config.rules.plan(&request, Timestamp(at));
+    // The index of a rule that denies is another one when rules before it are left out.
+    let denier = |id: DenierId| config.rules.denier(id).map(|denier| (denier.rule.is_some(), denier.mode)).unwrap();
+    let answer = match ruling.answer {
+        Answer::Denied(by) => format!("denied by {:?}", denier(by)),
+        other => format!("{other:?}"),
+    };
+    let shadows: Vec<_> = ruling.shadow_denials.into_iter().map(denier).collect();
+    format!("{answer} {:?} {shadows:?}", ruling.unmatched)
 }
 
 proptest! {

@@ -1,6 +1,7 @@
 //! Rules and limits, applied to requests.
 
 mod client_controlled_input;
+mod denials;
 mod expires;
 mod many_keys;
 mod overrides;

@@ -14,7 +14,7 @@ use crate::config::warning::Warning;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::Event;
-use crate::limit::rule::{Action, Mode, Policy, Rule};
+use crate::limit::rule::{Action, Mode, Otherwise, Policy, Rule};
 use crate::limit::rule_set::CompiledLimit;
 use crate::store::RunningGateway;
 use crate::store::memory::Memory;
@@ -117,7 +117,7 @@ struct Issuer<'d> {
     fetched: Option<f64>,
 }
 
-/// One limit, or a rule without limits.
+/// One limit, a rule without limits, or, without the name of a rule, the `otherwise: deny` of a policy.
 #[derive(Debug, Serialize)]
 struct Row<'d> {
     policy: &'d str,
@@ -134,8 +134,14 @@ struct Row<'d> {
 #[serde(tag = "action", rename_all = "lowercase")]
 enum RowAction {
     Allow,
-    Deny,
+    Deny(DenierRow),
     Charge(LimitRow),
+}
+
+/// A rule that denies, or the `otherwise` of a policy.
+#[derive(Debug, Serialize)]
+struct DenierRow {
+    refused: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -287,12 +293,24 @@ fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> Vec<Row<'d>> {
             let mode = if policy.mode == Mode::Shadow { Mode::Shadow } else { rule.mode };
             match &rule.action {
                 Action::Allow => rows.push(row(&rule.name, mode, RowAction::Allow)),
-                Action::Deny => rows.push(row(&rule.name, mode, RowAction::Deny)),
+                Action::Deny => {
+                    rows.push(row(&rule.name, mode, counts.of_denier(&policy.name, &rule.name, mode)));
+                }
                 Action::Charge(_) => {
                     let own = limits.by_ref().take(count(rule));
                     rows.extend(own.map(|limit| row(&limit.name, limit.mode, RowAction::Charge(counts.of(limit)))));
                 }
             }
+        }
+        if policy.otherwise == Otherwise::Deny {
+            rows.push(Row {
+                policy: &policy.name,
+                rule: "",
+                line: policy.position.line,
+                mode: policy.mode.name(),
+                until: None,
+                action: counts.of_denier(&policy.name, "", policy.mode),
+            });
         }
     }
     rows
@@ -307,6 +325,11 @@ fn count(rule: &Rule) -> usize {
 }
 
 impl LimitCounts {
+    fn of_denier(&self, policy: &str, rule: &str, mode: Mode) -> RowAction {
+        let name = LimitName { policy: policy.to_owned(), rule: rule.to_owned(), mode: mode.name().to_owned() };
+        RowAction::Deny(DenierRow { refused: self.refused.get(&name).copied().unwrap_or_default() })
+    }
+
     fn of(&self, limit: &CompiledLimit) -> LimitRow {
         let of = |counts: &Counts, name: &LimitName| counts.get(name).copied().unwrap_or_default();
         let name = LimitName::of(limit);
@@ -332,7 +355,8 @@ fn busiest(mut rows: Vec<Row<'_>>) -> (Vec<Row<'_>>, usize) {
     if left_out > 0 {
         let asked = |row: &Row<'_>| match &row.action {
             RowAction::Charge(charged) => charged.asked,
-            RowAction::Allow | RowAction::Deny => 0,
+            RowAction::Deny(denier) => denier.refused,
+            RowAction::Allow => 0,
         };
         rows.sort_by_key(|row| std::cmp::Reverse(asked(row)));
         rows.truncate(MAX_ROWS);

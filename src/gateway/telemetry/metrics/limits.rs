@@ -7,6 +7,7 @@ use metrics::Counter;
 use super::counters_by::CountersBy;
 use super::registry::Registry;
 use crate::decision::reason::Reason;
+use crate::limit::denier::Denier;
 use crate::limit::rule::Mode;
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
 use crate::store::StoreError;
@@ -36,6 +37,16 @@ impl LimitMetrics {
     pub fn unmatched(rules: &RuleSet, registry: &Registry) -> Vec<Counter> {
         let unmatched = |policy| registry.counter("rate_limiter_unmatched_total", &[("policy", policy)]);
         rules.policies().map(unmatched).collect()
+    }
+
+    /// One counter for each rule or policy that may deny requests, by [`crate::limit::denier::DenierId`].
+    pub fn denied(rules: &RuleSet, registry: &Registry) -> Vec<Counter> {
+        let denied = |denier: &Denier| {
+            let [policy, rule] = [("policy", &*denier.policy), ("rule", denier.rule_name())];
+            let labels = [policy, rule, ("mode", denier.mode.name()), ("reason", Reason::Denied.name())];
+            registry.counter("rate_limiter_rejected_total", &labels)
+        };
+        rules.deniers().iter().map(denied).collect()
     }
 
     fn new(limit: &CompiledLimit, registry: &Registry) -> LimitMetrics {

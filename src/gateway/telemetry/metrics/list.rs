@@ -19,7 +19,7 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ("rate_limiter_decisions_total", Kind::Counter, "Requests by the result of their decision."),
     ("rate_limiter_requests_total", Kind::Counter, "Requests that were checked against a limit."),
     ("rate_limiter_allowed_total", Kind::Counter, "Requests that a limit allowed and charged."),
-    ("rate_limiter_rejected_total", Kind::Counter, "Requests that a limit refused."),
+    ("rate_limiter_rejected_total", Kind::Counter, "Requests that a limit refused, or that a rule or policy denied."),
     ("rate_limiter_near_limit_total", Kind::Counter, "Allowed requests that left less than a tenth of a limit."),
     ("rate_limiter_unmatched_total", Kind::Counter, "Requests that matched no rule of a policy."),
     ("rate_limiter_latency_seconds", Kind::Histogram(DECISION), "Duration of a decision, by where it was made."),

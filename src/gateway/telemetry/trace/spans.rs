@@ -166,10 +166,12 @@ impl RequestSpans<'_> {
         }
     }
 
-    /// The limit that decided.
+    /// The limit that decided, or the rule or policy that denied.
     fn add_limit(&self, attributes: &mut Attributes) {
-        if let (Some(policy), Some(rule)) = (&self.request.line.policy, &self.request.line.rule) {
+        if let Some(policy) = &self.request.line.policy {
             attributes.add("tollgate.policy", policy.to_string());
+        }
+        if let Some(rule) = &self.request.line.rule {
             attributes.add("tollgate.rule", rule.to_string());
         }
     }
