@@ -78,31 +78,33 @@ impl FallbackShare {
     /// Decides a plan by this gateway's shares. The levels in the answer are those of the shares.
     pub fn take(&self, plan: &Plan) -> TakeReply {
         let gateways = self.gateways();
-        let share = |charge: &Charge| {
+        let mut evicted = 0;
+        let mut share = |charge: &Charge| {
             let (algorithm, cost) = charge.algorithm.share(charge.cost, gateways);
             let share = Charge { algorithm, cost, ..charge.clone() };
-            self.begin(charge, &share);
+            evicted += self.begin(charge, &share);
             share
         };
         let shares = Plan {
-            enforced: plan.enforced.iter().map(share).collect(),
-            shadow: plan.shadow.iter().map(share).collect(),
+            enforced: plan.enforced.iter().map(&mut share).collect(),
+            shadow: plan.shadow.iter().map(&mut share).collect(),
         };
         let mut taken = self.memory.take(&shares);
         for outcome in taken.settlement.enforced.iter_mut().chain(&mut taken.settlement.shadow) {
             outcome.remaining = Cost::from_thousandths(outcome.remaining.thousandths() / gateways);
         }
-        TakeReply { source: Source::Fallback, ..taken }
+        TakeReply { source: Source::Fallback, evicted: taken.evicted + evicted, ..taken }
     }
 
-    /// Lowers a share to its part of the last known level, plus what has been refilled since.
-    fn begin(&self, charge: &Charge, share: &Charge) {
-        let Some(observed) = self.observed.get(&charge.key) else { return };
+    /// Lowers a share to its part of the last known level, plus what has been refilled since. Returns how many other
+    /// buckets were evicted for it.
+    fn begin(&self, charge: &Charge, share: &Charge) -> u64 {
+        let Some(observed) = self.observed.get(&charge.key) else { return 0 };
         let now = observed.decided.plus(self.clock.now().since(observed.at));
         let level = charge.algorithm.step(Some(&observed.state), charge.cost, now).untouched;
         let missing = charge.algorithm.ceiling().thousandths().saturating_sub(level.remaining.thousandths());
         let left = share.algorithm.ceiling().thousandths().saturating_sub(missing);
-        self.memory.lower(share.key, &share.algorithm, Cost::from_thousandths(left));
+        self.memory.lower(share.key, &share.algorithm, Cost::from_thousandths(left))
     }
 
     pub fn sweep(&self) {
@@ -209,13 +211,28 @@ mod tests {
     fn of_any_number_of_clients_only_so_many_have_a_share_in_memory() {
         let settings = memory::Settings { max_buckets: 2000 };
         let fallback = FallbackShare::bounded(&settings, 2, Clock::manual(Timestamp(1_000 * SECOND)));
-        let mut one = plan(&[(1, 12)]);
+        let (mut one, mut evicted) = (plan(&[(1, 12)]), 0);
         for number in 0..10_000_u32 {
             one.enforced[0].key = BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
-            assert!(fallback.take(&one).settlement.is_granted());
+            let taken = fallback.take(&one);
+            assert!(taken.settlement.is_granted());
+            evicted += taken.evicted;
         }
-        assert_eq!(fallback.buckets(), settings.max_buckets);
+        assert_eq!((fallback.buckets(), evicted), (settings.max_buckets, 8000));
         assert_eq!(memory::Settings::default().max_buckets, 1_000_000);
+    }
+
+    #[test]
+    fn what_a_lowered_share_evicts_is_counted() {
+        let settings = memory::Settings { max_buckets: 1 };
+        let clock = Clock::manual(Timestamp(1_000 * SECOND));
+        let fallback = FallbackShare::bounded(&settings, 2, clock.clone());
+        assert_eq!(fallback.take(&plan(&[(1, 12)])).evicted, 0);
+        let two = plan(&[(2, 12)]);
+        show(&fallback, &two, 12, clock.now());
+        let taken = fallback.take(&two);
+        // The share holds nothing, so the bucket is stored before it is asked, and then refuses.
+        assert_eq!((taken.settlement.is_granted(), taken.evicted, fallback.buckets()), (false, 1, 1));
     }
 
     #[test]

@@ -173,10 +173,7 @@ async fn charge(
     let record_latency =
         |source| gateway.metrics.decisions.latency(source).record(gateway.clock.now().since(at).seconds());
     let taken = match gateway.store.take(worker, &plan, caller).await {
-        Ok(Some(taken)) => {
-            gateway.metrics.evicted.increment(taken.evicted);
-            taken
-        }
+        Ok(Some(taken)) => taken,
         Ok(None) => {
             return Enforcement { result: DecisionResult::Refused, decision: Decision::Gone, payment: None };
         }
@@ -190,6 +187,7 @@ async fn charge(
             }
         },
     };
+    gateway.metrics.evicted.increment(taken.evicted);
     if !taken.settlement.is_granted() {
         gateway.top_refused.count(worker, at, snapshot.number, &plan, &taken.settlement);
     }

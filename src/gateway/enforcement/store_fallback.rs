@@ -28,7 +28,9 @@ pub fn fall_back(
     let refusal = store_failure::refusal(rules, plan, snapshot.config.retry_after_jitter);
     for charge in &plan.enforced {
         let Some((limit, metrics)) = snapshot.limit(charge.limit) else { continue };
-        metrics.count_fallback(error);
+        // What is done: one that denies refuses for all.
+        let action = if refusal.is_some() { OnStoreFailure::Deny } else { limit.on_store_failure };
+        metrics.count_fallback(action, error);
         if refusal.is_some() {
             metrics.requests.increment(1);
         }

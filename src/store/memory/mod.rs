@@ -101,8 +101,9 @@ impl Memory {
         self.shards.iter().map(|shard| shard.lock().keys().copied().collect())
     }
 
-    /// Makes a bucket hold no more than `most`.
-    pub fn lower(&self, key: BucketKey, algorithm: &Algorithm, most: Cost) {
+    /// Makes a bucket hold no more than `most`. Returns how many buckets were evicted although something was still spent
+    /// in them.
+    pub fn lower(&self, key: BucketKey, algorithm: &Algorithm, most: Cost) -> u64 {
         let shard = &mut self.shard(self.shard_of(&key)).lock();
         let now = self.clock.now();
         let state = shard.get(&key).cloned();
@@ -111,8 +112,9 @@ impl Memory {
         let excess = held.thousandths().saturating_sub(most.thousandths());
         if let (1.., ChargeResult::Fits { level, entry }) = (excess, step(Cost::from_thousandths(excess)).charge) {
             let class = SpentClass::of(level.remaining, algorithm.ceiling(), Cost::ONE);
-            self.keep(shard, key, class, entry, now);
+            return self.keep(shard, key, class, entry, now);
         }
+        0
     }
 
     /// Removes the buckets that are full again, and shrinks the shards that were much larger.

@@ -8,7 +8,7 @@ use super::counters_by::CountersBy;
 use super::registry::Registry;
 use crate::decision::reason::Reason;
 use crate::limit::denier::Denier;
-use crate::limit::rule::Mode;
+use crate::limit::rule::{Mode, OnStoreFailure};
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
 use crate::store::StoreError;
 
@@ -23,14 +23,17 @@ pub struct LimitMetrics {
     /// Refused by `on_store_failure: deny` while the store was unavailable.
     pub unavailable: Counter,
     /// Empty for a shadow limit, which is never decided without the store.
-    fallback: CountersBy<StoreError>,
+    fallback: CountersBy<(OnStoreFailure, StoreError)>,
     fell_back: AtomicBool,
 }
 
 impl LimitMetrics {
     /// The handles of every limit of a rule set, in its order. Every series exists from here on, at 0.
     pub fn of(rules: &RuleSet, registry: &Registry) -> Vec<LimitMetrics> {
-        rules.limits().iter().map(|limit| LimitMetrics::new(limit, registry)).collect()
+        let denies =
+            |limit: &CompiledLimit| limit.mode == Mode::Enforce && limit.on_store_failure == OnStoreFailure::Deny;
+        let denied = rules.limits().iter().any(denies).then_some(OnStoreFailure::Deny);
+        rules.limits().iter().map(|limit| LimitMetrics::new(limit, denied, registry)).collect()
     }
 
     /// One counter for each policy, in their order, of the requests that matched no rule of it.
@@ -49,15 +52,18 @@ impl LimitMetrics {
         rules.deniers().iter().map(denied).collect()
     }
 
-    fn new(limit: &CompiledLimit, registry: &Registry) -> LimitMetrics {
+    /// `denied` is `Deny` if a limit of the file denies requests without the store, and so refuses for the others.
+    fn new(limit: &CompiledLimit, denied: Option<OnStoreFailure>, registry: &Registry) -> LimitMetrics {
         let [policy, rule] = [("policy", &*limit.policy), ("rule", &*limit.name)];
         let mode = ("mode", limit.mode.name());
         let exceeded = limit.variants.first().map_or(Reason::CostTooLarge, Reason::exceeded);
         let rejected = |reason: Reason| {
             registry.counter("rate_limiter_rejected_total", &[policy, rule, mode, ("reason", reason.name())])
         };
-        let fallback = |cause: &StoreError| {
-            let labels = [policy, rule, ("action", limit.on_store_failure.name()), ("cause", cause.name())];
+        let own = limit.on_store_failure;
+        let actions = std::iter::once(own).chain(denied.filter(|denied| *denied != own));
+        let fallback = |(action, cause): &(OnStoreFailure, StoreError)| {
+            let labels = [policy, rule, ("action", action.name()), ("cause", cause.name())];
             registry.counter("rate_limiter_fallback_decisions_total", &labels)
         };
         LimitMetrics {
@@ -68,7 +74,9 @@ impl LimitMetrics {
             near_limit: registry.counter("rate_limiter_near_limit_total", &[policy, rule]),
             unavailable: rejected(Reason::StoreUnavailable),
             fallback: match limit.mode {
-                Mode::Enforce => CountersBy::new(StoreError::ALL, fallback),
+                Mode::Enforce => {
+                    CountersBy::new(actions.flat_map(|action| StoreError::ALL.map(|cause| (action, cause))), fallback)
+                }
                 Mode::Shadow => CountersBy::none(),
             },
             fell_back: AtomicBool::new(false),
@@ -80,8 +88,9 @@ impl LimitMetrics {
         self.fell_back.load(Ordering::Relaxed) && self.fell_back.swap(false, Ordering::Relaxed)
     }
 
-    pub fn count_fallback(&self, cause: StoreError) {
+    /// Counts what was done without the store, and why.
+    pub fn count_fallback(&self, action: OnStoreFailure, cause: StoreError) {
         self.fell_back.store(true, Ordering::Relaxed);
-        self.fallback.increment(&cause);
+        self.fallback.increment(&(action, cause));
     }
 }
