@@ -6,6 +6,8 @@
 //! 4. A `deny`, then 5. a cost that a limit can never meet: [`RulesDecision`].
 //! 6. The limits: [`super::refusing_limits`], or [`super::store_failure`] if the store gave no answer.
 //! 7. The upstream.
+//!
+//! `gateway::enforcement` runs them in this order, with the I/O between them.
 
 use super::refusal::Refusal;
 use crate::limit::charge::Plan;

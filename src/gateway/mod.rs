@@ -26,6 +26,6 @@ pub use process::upgrade;
 pub use runtime::fd_limit::raise as raise_open_files;
 /// For `tests/fuzz`, which judges bodies by themselves.
 #[cfg(feature = "test-hooks")]
-pub use server::http1::body_framing;
+pub use server::http1::request_body;
 pub use server::http1::request_head;
 pub use state::token_auth;

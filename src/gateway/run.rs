@@ -19,7 +19,7 @@ use super::server::connection::ConnectionServer;
 use super::server::connection_limits::ConnectionLimits;
 use super::server::http1::Http1Server;
 use super::server::listener::{ListeningSockets, Thread};
-use super::server::proxy_protocol::ProxyProtocol;
+use super::server::proxy_protocol_stage::ProxyProtocol;
 use super::state::GatewayState;
 use crate::config::Listener;
 use crate::store::Worker;

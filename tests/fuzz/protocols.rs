@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use tollgate::auth::client_ip;
 use tollgate::auth::proxy_protocol;
 use tollgate::auth::proxy_protocol::Progress;
-use tollgate::gateway::body_framing::{BodyError, BodyFraming};
+use tollgate::gateway::request_body::{BodyError, BodyFraming};
 use tollgate::gateway::request_head::{Body, Head, HeadParser, Size};
 use tollgate::limit::path::normalise;
 

@@ -21,7 +21,7 @@ use pingora::server::ShutdownWatch;
 use super::connection_guard::ConnectionGuard;
 use super::connection_limits::{ConnectionLimit, ConnectionLimits};
 use super::http1::{Http1Server, early_response};
-use super::proxy_protocol::ProxyProtocol;
+use super::proxy_protocol_stage::ProxyProtocol;
 use super::scheme::Scheme;
 use crate::gateway::state::GatewayState;
 

@@ -11,5 +11,5 @@ pub mod http1;
 pub mod listener;
 #[cfg(test)]
 mod other_application;
-pub mod proxy_protocol;
+pub mod proxy_protocol_stage;
 pub mod scheme;

@@ -14,8 +14,8 @@ use pingora::protocols::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::body_framing::{BodyError, BodyFraming};
 use super::lingering_close::linger;
+use super::request_body::{BodyError, BodyFraming};
 use super::timers::poll_on_wake::PollOnWake;
 use super::timers::upstream_read_timer::UpstreamReadTimer;
 use crate::base::time::Clock;

@@ -5,19 +5,19 @@
 //! in [`Http1Server::serve`] is what keeps a connection open for its next request. The application that answers is a type
 //! parameter.
 
-pub mod body_framing;
 mod downstream_stream;
 pub mod early_response;
 mod head_reader;
 mod lingering_close;
 #[cfg(test)]
 mod pingora_parity;
+pub mod request_body;
 pub mod request_head;
 mod stream_traits;
 mod syntax;
 mod timers;
 
-pub use body_framing::BodyError;
+pub use request_body::BodyError;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ use super::connection_handle::ConnectionHandle;
 use super::scheme::Scheme;
 use crate::gateway::runtime::stalled_writes::StalledWrites;
 use crate::gateway::state::GatewayState;
-use body_framing::BodyFraming;
 use downstream_stream::DownstreamStream;
 use head_reader::{NextHead, read_head, wait_for_first_byte};
+use request_body::BodyFraming;
 use timers::idle_timeout::IdleTimeout;
 
 /// Serves requests of HTTP/1.0 and HTTP/1.1 with the application `A`.

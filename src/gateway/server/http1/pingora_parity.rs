@@ -5,7 +5,7 @@ use std::io::Cursor;
 use pingora::protocols::http::ServerSession;
 use proptest::prelude::*;
 
-use super::body_framing::BodyFraming;
+use super::request_body::BodyFraming;
 use super::request_head::{Body, Head, HeadParser, Size};
 
 const SIZE: Size = Size { bytes: 64 << 10, fields: 100, target: 8 << 10 };

@@ -16,8 +16,8 @@ use pingora::protocols::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::body_framing::BodyFraming;
 use super::downstream_stream::{DownstreamStream, End};
+use super::request_body::BodyFraming;
 use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
 
 impl AsyncRead for DownstreamStream {

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Mutex as FairMutex;
 
-use super::super::codec::is_same_take;
-use super::super::queue::{PendingTake, Queue};
 use super::Connection;
 use crate::base::time::Timestamp;
 use crate::store::error::Fault;
+use crate::store::redis::codec::is_same_take;
+use crate::store::redis::queue::{PendingTake, Queue};
 
 /// The maximum number of charges in one call, with equal requests counted once: a script blocks the server's other clients.
 pub const CHARGES: usize = 128;

@@ -6,9 +6,6 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Mutex as FairMutex;
 
-use super::super::codec::{BucketAfterCall, Call, Reply};
-use super::super::handshake::load;
-use super::super::queue::{PendingTake, Queue, ReplySender};
 use super::Connection;
 use crate::base::time;
 use crate::base::time::{Micros, Timestamp, timeout};
@@ -16,6 +13,9 @@ use crate::store::breaker::CallResult;
 use crate::store::call_timer::CallTimer;
 use crate::store::error::{Fault, StoreError};
 use crate::store::events::{CallReport, Event};
+use crate::store::redis::codec::{BucketAfterCall, Call, Reply};
+use crate::store::redis::handshake::load;
+use crate::store::redis::queue::{PendingTake, Queue, ReplySender};
 use crate::store::reply::{Source, TakeReply};
 use crate::store::span_links::SpanLinks;
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex as FairMutex, Semaphore};
 
-use super::super::handshake::{Connected, connect};
-use super::super::queue::Queue;
 use super::Connection;
 use super::batch::{Session, Turn};
 use crate::store::error::{Fault, StoreError};
 use crate::store::events::Event;
+use crate::store::redis::handshake::{Connected, connect};
+use crate::store::redis::queue::Queue;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
