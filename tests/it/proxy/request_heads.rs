@@ -225,7 +225,6 @@ fn limits_are_those_of_the_configuration() {
     assert_eq!(upstream.count(), 4);
 }
 
-/// A reload changes them for the next request of an open connection.
 #[test]
 fn a_method_that_is_not_registered_is_forwarded_only_if_the_file_names_it() {
     let upstream = Upstream::start();
