@@ -199,6 +199,7 @@ fn spans_contain_nothing_that_a_client_sent() {
     let rest = format!(
         "jwt: {{algorithms: [HS256], keys: {{secret: correct-horse-battery-staple-correct}}}}\n\
         access_log: {{to: stderr, when: all, attributes: [{attributes}, host, ip:address, \"header:x-api-key\"]}}\n\
+        limits: {{extra_methods: [SECRETMETHOD]}}\n\
         rules: [{{name: all, limit_keys: [{attributes}], algorithm_config: {{rate: 1/day}}}}]\n"
     );
     let gateway = start(&collector, &upstream, &rest, &[ALL]);
