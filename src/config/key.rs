@@ -1,7 +1,7 @@
 //! Declares the keys of gateway.yaml: the one place where a key has its name, type, default and meaning.
 //!
 //! The file that reads a mapping declares it as a [`Mapping`]. [`super::reader::Section`] takes known names, bounds and
-//! defaults from the declaration, [`super::schema`] emits the JSON Schema from it, and a test compares the tables of
+//! defaults from the declaration, [`super::schema()`] emits the JSON Schema from it, and a test compares the tables of
 //! docs/configuration.md with it.
 
 use serde_json::{Value, json};
