@@ -4,7 +4,7 @@
 //! The proxy, `explain` and `replay` all decide here, so that they cannot differ. Like `limit`, this room has no async, no
 //! I/O, no clock and no log; it knows neither Pingora nor the metrics.
 
-pub mod order;
+pub mod order_of_answers;
 
 pub mod credentials;
 pub mod payment;

@@ -14,7 +14,7 @@ use super::bootstrap::{Bootstrapped, Listening};
 use super::process::housekeeping::Housekeeping;
 use super::process::signals::SignalWatch;
 use super::proxy::{Proxy, ProxyLogs};
-use super::runtime::stalled_writes::StalledWrites;
+use super::runtime::write_backpressure::WriteBackpressure;
 use super::server::connection::ConnectionServer;
 use super::server::connection_limits::ConnectionLimits;
 use super::server::http1::Http1Server;
@@ -79,10 +79,10 @@ fn http_threads(
     limits: &Arc<ConnectionLimits>,
     conf: &Arc<ServerConf>,
 ) -> Vec<Thread<ConnectionServer<HttpProxy<Proxy>>>> {
-    let (stalled_writes, logs) = (StalledWrites::default(), Arc::new(ProxyLogs::default()));
+    let (write_backpressure, logs) = (WriteBackpressure::default(), Arc::new(ProxyLogs::default()));
     let proxy = |thread| {
-        let (gateway, stalled_writes) = (Arc::clone(gateway), stalled_writes.clone());
-        let proxy = Proxy { gateway, worker: Worker(thread), stalled_writes, logs: Arc::clone(&logs) };
+        let (gateway, write_backpressure) = (Arc::clone(gateway), write_backpressure.clone());
+        let proxy = Proxy { gateway, worker: Worker(thread), write_backpressure, logs: Arc::clone(&logs) };
         Arc::new(http_proxy(conf, proxy))
     };
     let proxies: Vec<_> = (0..count).map(proxy).collect();
@@ -106,7 +106,7 @@ fn http_threads(
             http1: Http1Server {
                 app: Arc::clone(&proxies[number % count]),
                 gateway: Arc::clone(gateway),
-                stalled_writes: stalled_writes.clone(),
+                write_backpressure: write_backpressure.clone(),
             },
         };
         // There are more sockets than threads if they were inherited from a process with more threads.

@@ -16,7 +16,7 @@ use super::pseudonyms::Pseudonyms;
 use super::result::{Cause, SimulatedResult};
 use crate::base::time::Timestamp;
 use crate::config::Config;
-use crate::decision::order::check_reading;
+use crate::decision::order_of_answers::check_reading;
 use crate::decision::refusing_limits::speaker_index;
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::{Plan, settle};

@@ -3,7 +3,7 @@
 use super::report::{Answer, Verdict, all};
 use crate::cli::bucket_backend::Levels;
 use crate::config::Config;
-use crate::decision::order::RulesDecision;
+use crate::decision::order_of_answers::RulesDecision;
 use crate::decision::refusal::Refusal;
 use crate::decision::refusing_limits::{refusal, refusing, speaker};
 use crate::limit::ambiguity::Ambiguity;

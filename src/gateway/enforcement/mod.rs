@@ -1,6 +1,7 @@
 //! Enforces the rules on one request: authenticates it, plans its charges and asks the store for them.
 //!
-//! `decision` decides what each finding means; this room does the I/O between those decisions, and counts.
+//! `decision` decides what each finding means, and documents their order in `decision::order_of_answers`; this room does the
+//! I/O between those decisions, and counts.
 
 pub mod authenticate;
 mod counting;
@@ -14,7 +15,7 @@ use super::state::GatewayState;
 use super::state::snapshot::Snapshot;
 use super::telemetry::labels::DecisionResult;
 use crate::base::time::Timestamp;
-use crate::decision::order::{RulesDecision, check_reading};
+use crate::decision::order_of_answers::{RulesDecision, check_reading};
 use crate::decision::payment::Payment;
 use crate::decision::refusal::Refusal;
 use crate::decision::refusing_limits;

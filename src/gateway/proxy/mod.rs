@@ -30,8 +30,8 @@ use super::response::problem::{ProblemResponse, Reuse};
 use super::response::request_id;
 use super::response::response_fields::ResponseFields;
 use super::runtime::log_throttle::LogThrottle;
-use super::runtime::stalled_writes::StalledWrites;
 use super::runtime::supervise;
+use super::runtime::write_backpressure::WriteBackpressure;
 use super::server::connection_handle::ConnectionHandle;
 use super::state::GatewayState;
 use super::telemetry::access_log::request_end::RequestEnd;
@@ -58,7 +58,7 @@ pub struct Proxy {
     pub gateway: Arc<GatewayState>,
     /// Which of the threads it is.
     pub worker: Worker,
-    pub stalled_writes: StalledWrites,
+    pub write_backpressure: WriteBackpressure,
     pub logs: Arc<ProxyLogs>,
 }
 
@@ -375,7 +375,7 @@ impl ProxyHttp for Proxy {
 impl Proxy {
     /// How far ahead of its client a response is read.
     fn window(&self) -> Window {
-        if self.stalled_writes.is_above_threshold() { Window::Narrow } else { Window::Whole }
+        if self.write_backpressure.is_above_threshold() { Window::Narrow } else { Window::Whole }
     }
 
     /// Responses close their connections while the process drains.

@@ -2,5 +2,5 @@
 
 pub mod fd_limit;
 pub mod log_throttle;
-pub mod stalled_writes;
 pub mod supervise;
+pub mod write_backpressure;

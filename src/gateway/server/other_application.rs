@@ -23,7 +23,7 @@ use super::http1::Http1Server;
 use crate::base::time::Clock;
 use crate::config::{Config, Environment};
 use crate::gateway::runtime::fd_limit::FdBudget;
-use crate::gateway::runtime::stalled_writes::StalledWrites;
+use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::lifecycle::Lifecycle;
 use crate::gateway::state::snapshot::Snapshot;
@@ -75,8 +75,11 @@ fn state(config: &str) -> Arc<GatewayState> {
 /// The server of one listener, with an application that is not the proxy.
 fn server(config: &str) -> Arc<ConnectionServer<Echo>> {
     let gateway = state(&format!("upstream: http://127.0.0.1:9\n{config}"));
-    let http1 =
-        Http1Server { app: Arc::new(Echo), gateway: Arc::clone(&gateway), stalled_writes: StalledWrites::default() };
+    let http1 = Http1Server {
+        app: Arc::new(Echo),
+        gateway: Arc::clone(&gateway),
+        write_backpressure: WriteBackpressure::default(),
+    };
     Arc::new(ConnectionServer {
         gateway,
         limits: Arc::new(ConnectionLimits::new(FdBudget::here())),

@@ -16,11 +16,11 @@ use tokio::time::Sleep;
 
 use super::lingering_close::linger;
 use super::request_body::{BodyError, BodyFraming};
+use super::timers::delegated_timer::DelegatedTimer;
 use super::timers::poll_on_wake::PollOnWake;
-use super::timers::upstream_read_timer::UpstreamReadTimer;
 use crate::base::time::Clock;
 use crate::gateway::response::pending_fields::ResponseStart;
-use crate::gateway::runtime::stalled_writes::{StalledWrites, WriteStall};
+use crate::gateway::runtime::write_backpressure::{WriteBackpressure, WriteStall};
 use crate::gateway::server::connection_guard::ConnectionSlot;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::upstream::read_timeout::{Offer, UpstreamTimedOut};
@@ -54,9 +54,9 @@ pub struct DownstreamStream {
     head_done: bool,
     /// When the client has to have sent more of the body.
     body_deadline: Option<Pin<Box<Sleep>>>,
-    stalled_writes: StalledWrites,
+    write_backpressure: WriteBackpressure,
     write_stall: Option<WriteStall>,
-    upstream_timer: UpstreamReadTimer,
+    upstream_timer: DelegatedTimer,
 }
 
 /// Why nothing more can be read from or written to a connection.
@@ -76,7 +76,7 @@ impl DownstreamStream {
     pub fn new(
         stream: Stream,
         slot: ConnectionSlot,
-        stalled_writes: StalledWrites,
+        write_backpressure: WriteBackpressure,
         handle: ConnectionHandle,
         clock: Clock,
     ) -> DownstreamStream {
@@ -92,9 +92,9 @@ impl DownstreamStream {
             head: Bytes::new(),
             head_done: false,
             body_deadline: None,
-            stalled_writes,
+            write_backpressure,
             write_stall: None,
-            upstream_timer: UpstreamReadTimer::new(clock),
+            upstream_timer: DelegatedTimer::new(clock),
         }
     }
 
@@ -274,7 +274,9 @@ impl DownstreamStream {
             self.upstream_timer.restart();
             return written;
         }
-        ready!(self.write_stall.get_or_insert_with(|| self.stalled_writes.begin(self.client_timeout)).poll_timeout(cx));
+        ready!(
+            self.write_stall.get_or_insert_with(|| self.write_backpressure.begin(self.client_timeout)).poll_timeout(cx)
+        );
         self.end = Some(End::Stalled);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
@@ -323,7 +325,7 @@ mod tests {
         let fields = ResponseFields { request_id: &request_id, problem: None, rate_limits: None };
         handle.pending_fields().put(fields.to_http1());
         let clock = Clock::manual(Timestamp(1_000_000));
-        (client, DownstreamStream::new(Box::new(server), slot, StalledWrites::default(), handle, clock))
+        (client, DownstreamStream::new(Box::new(server), slot, WriteBackpressure::default(), handle, clock))
     }
 
     #[tokio::test]

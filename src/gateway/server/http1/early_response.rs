@@ -14,7 +14,7 @@ use crate::base::time::Micros;
 use crate::decision::refusal::Refusal;
 use crate::gateway::response::problem::ProblemResponse;
 use crate::gateway::response::request_id;
-use crate::gateway::runtime::stalled_writes::StalledWrites;
+use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::server::connection_guard::{ConnectionSlot, RejectionGuard};
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::scheme::Scheme;
@@ -79,7 +79,7 @@ pub async fn reject_connection(gateway: &GatewayState, stream: Stream, guard: Re
     let mut stream = Box::new(DownstreamStream::new(
         stream,
         ConnectionSlot::Rejected(guard),
-        StalledWrites::default(),
+        WriteBackpressure::default(),
         ConnectionHandle::new(Scheme::Http),
         gateway.clock.clone(),
     ));

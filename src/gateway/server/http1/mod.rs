@@ -30,7 +30,7 @@ use pingora::server::ShutdownWatch;
 use super::connection_guard::{ConnectionGuard, ConnectionSlot};
 use super::connection_handle::ConnectionHandle;
 use super::scheme::Scheme;
-use crate::gateway::runtime::stalled_writes::StalledWrites;
+use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::state::GatewayState;
 use downstream_stream::DownstreamStream;
 use head_reader::{NextHead, read_head, wait_for_first_byte};
@@ -42,7 +42,7 @@ use timers::idle_timeout::IdleTimeout;
 pub struct Http1Server<A> {
     pub app: Arc<A>,
     pub gateway: Arc<GatewayState>,
-    pub stalled_writes: StalledWrites,
+    pub write_backpressure: WriteBackpressure,
 }
 
 impl<A: HttpServerApp> Http1Server<A> {
@@ -51,7 +51,7 @@ impl<A: HttpServerApp> Http1Server<A> {
         let mut stream = Box::new(DownstreamStream::new(
             stream,
             ConnectionSlot::Accepted(guard),
-            self.stalled_writes.clone(),
+            self.write_backpressure.clone(),
             ConnectionHandle::new(scheme),
             self.gateway.clock.clone(),
         ));

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::deny_cache::DenyCache;
 use super::fault_injection::Hooks;
-use super::heartbeat::Heartbeat;
+use super::gateway_heartbeat::Heartbeat;
 use super::queue::{PendingTake, Queue};
 use super::script;
 use super::settings::Settings;

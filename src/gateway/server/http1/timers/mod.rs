@@ -14,12 +14,12 @@
 //! Of those are made:
 //!
 //! - [`idle_timeout`]: between two requests, together with the shutdown of the process (`limits.idle_timeout`).
-//! - [`upstream_read_timer`]: while the upstream's response is waited for (`upstream_timeouts.read`), if the proxy delegates that.
+//! - [`delegated_timer`]: while the upstream's response is waited for, if the proxy delegates that timeout.
 //!
 //! Waits that most connections never begin have plain timeouts: the rest of a head that arrives in parts, a
 //! request body or a response that stalls, PROXY protocol headers, lingering close.
 
+pub mod delegated_timer;
 pub mod idle_timeout;
 pub mod poll_on_wake;
 pub mod reusable_timer;
-pub mod upstream_read_timer;

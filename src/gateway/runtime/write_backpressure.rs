@@ -1,4 +1,5 @@
-//! Counts the responses whose clients do not read them fast enough, and gives each of them up after a timeout.
+//! Back-pressure of slow readers: counts the responses whose clients do not read them fast enough, and gives each of them
+//! up after a timeout.
 //!
 //! Each holds in memory what has been read of it: Pingora reads up to nine pieces ahead, each of at most what the upstream's
 //! socket has received. So above a threshold responses are read through a small receive window, and thousands that no client
@@ -17,7 +18,7 @@ const THRESHOLD: usize = 64;
 
 /// The number of stalled responses, on all threads.
 #[derive(Clone, Debug, Default)]
-pub struct StalledWrites(Arc<AtomicUsize>);
+pub struct WriteBackpressure(Arc<AtomicUsize>);
 
 /// One stalled response, counted until it is dropped.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub struct WriteStall {
     deadline: Pin<Box<Sleep>>,
 }
 
-impl StalledWrites {
+impl WriteBackpressure {
     /// Whether so many stall that little may be read ahead for each.
     pub fn is_above_threshold(&self) -> bool {
         self.0.load(Ordering::Relaxed) >= THRESHOLD

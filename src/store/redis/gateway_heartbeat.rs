@@ -17,7 +17,7 @@ use crate::store::error::{Fault, StoreError};
 use crate::store::events::{Event, EventSink, RunningGateway, gateway_ttl};
 use crate::store::fallback::FallbackShare;
 
-const SCRIPT: &str = include_str!("heartbeat.lua");
+const SCRIPT: &str = include_str!("gateway_heartbeat.lua");
 
 /// Heartbeat interval. Other gateways take a new one into account at their own next heartbeat.
 const BEAT: Duration = Duration::from_secs(2);

@@ -1,6 +1,6 @@
-//! Enforces the upstream read timeout where the proxy has delegated it to the client's connection.
+//! Keeps the time of a timeout that the proxy has delegated to the client's connection: the upstream read timeout.
 //!
-//! [`crate::gateway::upstream::read_timeout`] decides that; this only keeps the time.
+//! [`crate::gateway::upstream::read_timeout`] holds that timeout, and decides which connection enforces it.
 
 use std::task::{Context, Poll};
 
@@ -8,16 +8,16 @@ use super::reusable_timer::ReusableTimer;
 use crate::base::time::{Clock, Micros, Timestamp};
 
 #[derive(Debug)]
-pub struct UpstreamReadTimer {
+pub struct DelegatedTimer {
     /// Since when the upstream has been waited for; `None` if it is not.
     since: Option<Timestamp>,
     timer: ReusableTimer,
     clock: Clock,
 }
 
-impl UpstreamReadTimer {
-    pub fn new(clock: Clock) -> UpstreamReadTimer {
-        UpstreamReadTimer { since: None, timer: ReusableTimer::coarse(), clock }
+impl DelegatedTimer {
+    pub fn new(clock: Clock) -> DelegatedTimer {
+        DelegatedTimer { since: None, timer: ReusableTimer::coarse(), clock }
     }
 
     /// The upstream has sent something, or a new request begins.
