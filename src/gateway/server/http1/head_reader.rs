@@ -1,14 +1,10 @@
-//! Reads the head of the next request of a connection, within `limits.idle_timeout` and `limits.header_timeout`.
+//! Reads the head of a request within `limits.header_timeout`, once its first byte is there.
 
 use std::future::poll_fn;
-use std::task::Poll;
-
-use bytes::Buf;
 
 use super::downstream_stream::DownstreamStream;
 use super::early_response::HeadRejection;
 use super::request_head::{Body, Head, HeadParser, Size};
-use super::timers::idle_timeout::IdleTimeout;
 use crate::base::time;
 use crate::base::time::Micros;
 use crate::config::Bounds;
@@ -24,39 +20,6 @@ pub enum NextHead {
     },
     /// The client has closed the connection.
     Closed,
-}
-
-/// Waits for the first byte of a head. `false` if the connection is to be closed: the client has closed it or sent nothing
-/// for the idle timeout, or this process leaves.
-///
-/// Some clients send an empty line after a body, which is skipped (RFC 9112, section 2.2).
-pub async fn wait_for_first_byte(
-    stream: &mut DownstreamStream,
-    idle_timeout: &mut IdleTimeout<impl Future<Output = ()> + Unpin>,
-    gateway: &GatewayState,
-) -> bool {
-    let mut skipped = false;
-    loop {
-        match &stream.unparsed()[..] {
-            [b'\r', b'\n', ..] if !skipped => {
-                stream.unparsed().advance(2);
-                skipped = true;
-                continue;
-            }
-            [] => {}
-            [b'\r'] if !skipped => {}
-            _ => return true,
-        }
-        let timeout = gateway.snapshot.load().config.bounds.idle_timeout;
-        let end = gateway.clock.now().plus(timeout);
-        let read = poll_fn(|cx| match stream.poll_read_ahead(cx) {
-            Poll::Ready(read) => Poll::Ready(read.unwrap_or(0)),
-            Poll::Pending => idle_timeout.poll(end, &gateway.clock, cx).map(|()| 0),
-        });
-        if read.await == 0 {
-            return false;
-        }
-    }
 }
 
 /// Reads the rest of a head and checks it.

@@ -33,9 +33,9 @@ use super::scheme::Scheme;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::state::GatewayState;
 use downstream_stream::DownstreamStream;
-use head_reader::{NextHead, read_head, wait_for_first_byte};
+use head_reader::{NextHead, read_head};
 use request_body::BodyFraming;
-use timers::idle_timeout::IdleTimeout;
+use timers::idle_timeout::{IdleTimeout, wait_for_first_byte};
 
 /// Serves requests of HTTP/1.0 and HTTP/1.1 with the application `A`.
 #[expect(missing_debug_implementations, reason = "applications of Pingora have none")]

@@ -1,11 +1,49 @@
-//! Ends a connection between two requests: after the idle timeout, or when the process leaves.
+//! Ends a connection between two requests: after `limits.idle_timeout`, or when the process leaves.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+
+use bytes::Buf;
 
 use super::poll_on_wake::PollOnWake;
 use super::reusable_timer::ReusableTimer;
 use crate::base::time::{Clock, Timestamp};
+use crate::gateway::server::http1::downstream_stream::DownstreamStream;
+use crate::gateway::state::GatewayState;
+
+/// Waits for the first byte of a head. `false` if the connection is to be closed: the client has closed it or sent nothing
+/// for the idle timeout, or this process leaves.
+///
+/// Some clients send an empty line after a body, which is skipped (RFC 9112, section 2.2).
+pub async fn wait_for_first_byte(
+    stream: &mut DownstreamStream,
+    idle_timeout: &mut IdleTimeout<impl Future<Output = ()> + Unpin>,
+    gateway: &GatewayState,
+) -> bool {
+    let mut skipped = false;
+    loop {
+        match &stream.unparsed()[..] {
+            [b'\r', b'\n', ..] if !skipped => {
+                stream.unparsed().advance(2);
+                skipped = true;
+                continue;
+            }
+            [] => {}
+            [b'\r'] if !skipped => {}
+            _ => return true,
+        }
+        let timeout = gateway.snapshot.load().config.bounds.idle_timeout;
+        let end = gateway.clock.now().plus(timeout);
+        let read = poll_fn(|cx| match stream.poll_read_ahead(cx) {
+            Poll::Ready(read) => Poll::Ready(read.unwrap_or(0)),
+            Poll::Pending => idle_timeout.poll(end, &gateway.clock, cx).map(|()| 0),
+        });
+        if read.await == 0 {
+            return false;
+        }
+    }
+}
 
 /// Both ends are polled with every request, and live as long as the connection.
 pub struct IdleTimeout<S> {
