@@ -139,7 +139,7 @@ fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Resul
     Ok(GatewayState {
         store,
         store_health,
-        snapshot: ArcSwap::from_pointee(Snapshot::new(config, &metrics, &access_logs, &clock)),
+        snapshot: Arc::new(ArcSwap::from_pointee(Snapshot::new(config, &metrics, &access_logs, &clock))),
         metrics,
         access_logs,
         events,

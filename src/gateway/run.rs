@@ -20,6 +20,7 @@ use super::server::connection_limits::ConnectionLimits;
 use super::server::http1::Http1Server;
 use super::server::listener::{ListeningSockets, Thread};
 use super::server::proxy_protocol_stage::ProxyProtocol;
+use super::server::server_state::ServerState;
 use super::state::GatewayState;
 use crate::config::Listener;
 use crate::store::Worker;
@@ -91,21 +92,26 @@ fn http_threads(
         Thread::new(format!("http {number}"), async move { gateway.store.run(Worker(number)).await })
     };
     let mut threads: Vec<_> = (0..count).map(thread).collect();
+    let state = ServerState {
+        snapshot: Arc::clone(&gateway.snapshot),
+        metrics: Arc::clone(&gateway.metrics.http),
+        clock: gateway.clock.clone(),
+    };
     let is_only_listener = listeners.len() == 1;
     for (bound, listener) in listeners {
         // So that a dashboard of a gateway with one listener does not depend on the address.
         let label = if is_only_listener { "http".to_owned() } else { bound.address.to_string() };
-        let gauge = gateway.metrics.http.connections(&label);
-        let (metrics, clock) = (&gateway.metrics, &gateway.clock);
-        let proxy_protocol = ProxyProtocol::new(&listener.proxy_protocol, metrics, clock.clone(), &label).map(Arc::new);
+        let gauge = state.metrics.connections(&label);
+        let proxy_protocol = ProxyProtocol::new(&listener.proxy_protocol, &state.metrics, state.clock.clone(), &label);
+        let proxy_protocol = proxy_protocol.map(Arc::new);
         let connection_server = |number: usize| ConnectionServer {
-            gateway: Arc::clone(gateway),
+            state: state.clone(),
             limits: Arc::clone(limits),
             gauge: gauge.clone(),
             proxy_protocol: proxy_protocol.clone(),
             http1: Http1Server {
                 app: Arc::clone(&proxies[number % count]),
-                gateway: Arc::clone(gateway),
+                state: state.clone(),
                 write_backpressure: write_backpressure.clone(),
             },
         };

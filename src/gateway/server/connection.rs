@@ -23,12 +23,12 @@ use super::connection_limits::{ConnectionLimit, ConnectionLimits};
 use super::http1::{Http1Server, early_response};
 use super::proxy_protocol_stage::ProxyProtocol;
 use super::scheme::Scheme;
-use crate::gateway::state::GatewayState;
+use super::server_state::ServerState;
 
 /// Serves the connections of one listener on one thread.
 #[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
 pub struct ConnectionServer<A> {
-    pub gateway: Arc<GatewayState>,
+    pub state: ServerState,
     pub limits: Arc<ConnectionLimits>,
     /// The open connections of this listener.
     pub gauge: Gauge,
@@ -65,7 +65,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for ConnectionServer<A>
 
 impl<A> ConnectionServer<A> {
     fn accept(&self) -> Result<ConnectionGuard, ConnectionLimit> {
-        self.limits.accept(&self.gauge, &self.gateway.snapshot.load().config.bounds)
+        self.limits.accept(&self.gauge, &self.state.snapshot.load().config.bounds)
     }
 
     /// A connection without a peer address, which no socket of ours is, counts for no client.
@@ -73,14 +73,14 @@ impl<A> ConnectionServer<A> {
         let digest = stream.get_socket_digest();
         let peer = digest.as_ref().and_then(|digest| Some(digest.peer_addr()?.as_inet()?.ip()));
         let Some(peer) = peer else { return Ok(()) };
-        let snapshot = self.gateway.snapshot.load();
+        let snapshot = self.state.snapshot.load();
         self.limits.count_client(guard, peer, &snapshot.config.client_ip, &snapshot.config.bounds)
     }
 
     /// Answers 503, unless as many connections as there are files for are being rejected already.
     async fn reject(&self, stream: Stream, limit: ConnectionLimit) -> Option<Stream> {
-        if let Some(guard) = self.limits.reject(limit, &self.gateway.clock) {
-            early_response::reject_connection(&self.gateway, stream, guard).await;
+        if let Some(guard) = self.limits.reject(limit, &self.state.clock) {
+            early_response::reject_connection(&self.state, stream, guard).await;
         }
         None
     }

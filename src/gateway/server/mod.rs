@@ -13,3 +13,4 @@ pub mod listener;
 mod other_application;
 pub mod proxy_protocol_stage;
 pub mod scheme;
+pub mod server_state;

@@ -20,20 +20,15 @@ use tokio::sync::watch;
 use super::connection::ConnectionServer;
 use super::connection_limits::ConnectionLimits;
 use super::http1::Http1Server;
+use super::server_state::ServerState;
 use crate::base::time::Clock;
 use crate::config::{Config, Environment};
 use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
-use crate::gateway::state::GatewayState;
-use crate::gateway::state::lifecycle::Lifecycle;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::access_log::AccessLogs;
 use crate::gateway::telemetry::events::Events;
 use crate::gateway::telemetry::metrics::Metrics;
-use crate::gateway::telemetry::store_health::StoreHealth;
-use crate::gateway::telemetry::top_refused::TopRefused;
-use crate::gateway::telemetry::trace::{TraceSettings, Tracer};
-use crate::store::{EventSink, Store};
 
 /// Answers with the path of the request, and its body.
 struct Echo;
@@ -49,44 +44,21 @@ impl ServeHttp for Echo {
     }
 }
 
-fn state(config: &str) -> Arc<GatewayState> {
+/// The server of one listener, with an application that is not the proxy, and the metrics that it counts in.
+fn server(config: &str) -> (Arc<ConnectionServer<Echo>>, Metrics) {
+    let config = format!("upstream: http://127.0.0.1:9\n{config}");
     let environment =
         Environment { variable: &|_| None, folder: Path::new("."), read: &|_| Err(io::ErrorKind::NotFound.into()) };
     let config = Config::parse("gateway.yaml", config.as_bytes(), environment).unwrap();
     let (clock, metrics) = (Clock::system(), Metrics::default());
-    let events = Arc::new(Events::new(clock.clone()));
-    let health = StoreHealth::new(&config.store, 1, &metrics, clock.clone(), Arc::clone(&events));
-    let tracer = Tracer::start(TraceSettings::read().unwrap(), &config, &metrics, &clock).unwrap();
-    let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));
-    Arc::new(GatewayState {
-        store: Store::open(&config.store, 1, clock.clone(), EventSink::new(|_| {})),
-        store_health: Arc::new(health),
-        snapshot: ArcSwap::from_pointee(Snapshot::new(config, &metrics, &access_logs, &clock)),
-        clock,
-        lifecycle: Lifecycle::default(),
-        metrics,
-        access_logs,
-        tracer,
-        events,
-        top_refused: TopRefused::new(1),
-    })
-}
-
-/// The server of one listener, with an application that is not the proxy.
-fn server(config: &str) -> Arc<ConnectionServer<Echo>> {
-    let gateway = state(&format!("upstream: http://127.0.0.1:9\n{config}"));
-    let http1 = Http1Server {
-        app: Arc::new(Echo),
-        gateway: Arc::clone(&gateway),
-        write_backpressure: WriteBackpressure::default(),
-    };
-    Arc::new(ConnectionServer {
-        gateway,
-        limits: Arc::new(ConnectionLimits::new(FdBudget::here())),
-        gauge: Gauge::noop(),
-        proxy_protocol: None,
-        http1,
-    })
+    let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::new(Events::new(clock.clone())));
+    let snapshot = Snapshot::new(config, &metrics, &access_logs, &clock);
+    let state =
+        ServerState { snapshot: Arc::new(ArcSwap::from_pointee(snapshot)), metrics: Arc::clone(&metrics.http), clock };
+    let http1 =
+        Http1Server { app: Arc::new(Echo), state: state.clone(), write_backpressure: WriteBackpressure::default() };
+    let limits = Arc::new(ConnectionLimits::new(FdBudget::here()));
+    (Arc::new(ConnectionServer { state, limits, gauge: Gauge::noop(), proxy_protocol: None, http1 }), metrics)
 }
 
 /// What a client reads until the connection is closed, if it sends these parts of requests one after the other.
@@ -115,7 +87,7 @@ fn bodies(read: &str) -> Vec<&str> {
 
 #[tokio::test]
 async fn an_application_other_than_the_proxy_gets_every_request_of_a_connection() {
-    let server = server("");
+    let (server, _) = server("");
     let read = converse(
         &server,
         &[
@@ -135,20 +107,20 @@ async fn an_application_other_than_the_proxy_gets_every_request_of_a_connection(
 
 #[tokio::test]
 async fn an_invalid_head_is_answered_by_the_server_and_never_reaches_the_application() {
-    let server = server("");
+    let (server, metrics) = server("");
     let read = converse(&server, &["GET /one HTTP/1.1\r\nHost: a\r\n\r\n", "GET /two HTTP/1.1\nHost: a\r\n\r\n"]).await;
     let (first, second) = read.split_once("HTTP/1.1 400 Bad Request\r\n").unwrap();
     assert_eq!(bodies(first), ["[/one]"]);
     for field in ["X-Request-Id: ", "X-Tollgate-Reason: bad_request\r\n", "Connection: close\r\n"] {
         assert!(second.contains(field), "{second}");
     }
-    let metrics = server.gateway.metrics.render();
+    let metrics = metrics.render();
     assert!(metrics.contains("tollgate_refused_requests_total{reason=\"bad_request\"} 1\n"), "{metrics}");
 }
 
 #[tokio::test]
 async fn a_body_longer_than_the_limit_is_rejected_before_the_application_sees_its_request() {
-    let server = server("limits:\n  body_bytes: 4B\n");
+    let (server, _) = server("limits:\n  body_bytes: 4B\n");
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: ";
     let (fits, too_long) = (format!("{head}4\r\n\r\nbody"), format!("{head}5\r\n\r\nbody!"));
     let read = converse(&server, &[&fits, &too_long]).await;
@@ -158,7 +130,7 @@ async fn a_body_longer_than_the_limit_is_rejected_before_the_application_sees_it
 
 #[tokio::test]
 async fn a_connection_beyond_the_limit_is_answered_503_and_those_before_it_stay_open() {
-    let server = server("limits:\n  connections: 1\n");
+    let (server, _) = server("limits:\n  connections: 1\n");
     let (mut first, stream) = tokio::io::duplex(64 << 10);
     let (_leave, shutdown) = watch::channel(false);
     let serving = Arc::clone(&server);

@@ -21,7 +21,7 @@ use crate::base::time;
 use crate::base::time::{Clock, Micros};
 use crate::config::HeaderSenders;
 use crate::gateway::runtime::log_throttle::LogThrottle;
-use crate::gateway::telemetry::metrics::Metrics;
+use crate::gateway::telemetry::metrics::HttpMetrics;
 
 /// From the accepted connection to the end of its header. The slowest TCP stacks retransmit a lost segment after 3 seconds.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -63,18 +63,18 @@ enum Failure {
 
 impl ProxyProtocol {
     /// `listener` is its label in metrics. `None` for one whose connections begin without a header.
-    pub fn new(from: &HeaderSenders, metrics: &Metrics, clock: Clock, listener: &str) -> Option<ProxyProtocol> {
+    pub fn new(from: &HeaderSenders, metrics: &HttpMetrics, clock: Clock, listener: &str) -> Option<ProxyProtocol> {
         let senders = match from {
             HeaderSenders::Nobody => return None,
             HeaderSenders::Anyone => None,
             HeaderSenders::Networks(networks) => Some(Senders {
                 networks: networks.clone(),
-                closed: metrics.http.proxy_protocol_errors(listener, "peer"),
+                closed: metrics.proxy_protocol_errors(listener, "peer"),
                 throttle: LogThrottle::default(),
             }),
         };
         let [malformed, timeout, closed] =
-            ["malformed", "timeout", "closed"].map(|kind| metrics.http.proxy_protocol_errors(listener, kind));
+            ["malformed", "timeout", "closed"].map(|kind| metrics.proxy_protocol_errors(listener, kind));
         Some(ProxyProtocol { senders, malformed, timeout, closed, throttle: LogThrottle::default(), clock })
     }
 

@@ -24,7 +24,7 @@ use snapshot::Snapshot;
 /// One gateway, whatever the number of its threads. What only one room needs is a value of that room instead.
 #[derive(Debug)]
 pub struct GatewayState {
-    pub snapshot: ArcSwap<Snapshot>,
+    pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub store: Store,
     pub clock: Clock,
     pub lifecycle: Lifecycle,

@@ -18,7 +18,7 @@ use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::server::connection_guard::{ConnectionSlot, RejectionGuard};
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::scheme::Scheme;
-use crate::gateway::state::GatewayState;
+use crate::gateway::server::server_state::ServerState;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::labels::Origin;
 
@@ -61,7 +61,7 @@ impl From<HeadRejection> for Refusal {
 
 /// Answers an invalid head. `duration` is how long it was waited for.
 pub(super) async fn reject_head(
-    gateway: &GatewayState,
+    state: &ServerState,
     mut stream: Box<DownstreamStream>,
     rejection: HeadRejection,
     duration: Micros,
@@ -70,35 +70,34 @@ pub(super) async fn reject_head(
     let method = method(stream.unparsed()).to_owned();
     let (refusal, detail) = (Refusal::from(rejection), rejection.detail());
     log::debug!(code = refusal.status, detail, request_id = request_id.to_str().unwrap_or_default(); "head refused");
-    gateway.metrics.http.count_refusal(refusal.reason);
-    respond(gateway, &mut stream, &ProblemResponse::refusal(&refusal), &method, &request_id, duration).await;
+    state.metrics.count_refusal(refusal.reason);
+    respond(state, &mut stream, &ProblemResponse::refusal(&refusal), &method, &request_id, duration).await;
 }
 
 /// Answers a connection that is one too many with 503.
-pub async fn reject_connection(gateway: &GatewayState, stream: Stream, guard: RejectionGuard) {
+pub async fn reject_connection(state: &ServerState, stream: Stream, guard: RejectionGuard) {
     let mut stream = Box::new(DownstreamStream::new(
         stream,
         ConnectionSlot::Rejected(guard),
         WriteBackpressure::default(),
         ConnectionHandle::new(Scheme::Http),
-        gateway.clock.clone(),
+        state.clock.clone(),
     ));
     let response = ProblemResponse::fault(503);
-    respond(gateway, &mut stream, &response, "", &request_id::keep_or_make(None), Micros(0)).await;
+    respond(state, &mut stream, &response, "", &request_id::keep_or_make(None), Micros(0)).await;
     stream.interrupt();
 }
 
 async fn respond(
-    gateway: &GatewayState,
+    state: &ServerState,
     stream: &mut DownstreamStream,
     response: &ProblemResponse<'_>,
     method: &str,
     request_id: &HeaderValue,
     duration: Micros,
 ) {
-    let metrics = &gateway.metrics;
-    metrics.http.count_response(method, response.status(), Origin::Gateway);
-    metrics.http.request_duration(Origin::Gateway).record(duration.seconds());
+    state.metrics.count_response(method, response.status(), Origin::Gateway);
+    state.metrics.request_duration(Origin::Gateway).record(duration.seconds());
     let bytes = match response.to_http1(method, request_id) {
         Ok(bytes) => bytes,
         Err(error) => return log::debug!(error:% = error; "response not made"),
@@ -115,8 +114,8 @@ async fn respond(
         request_bytes: 0,
         response_bytes: bytes.len() - head,
     };
-    if let Some(writer) = gateway.snapshot.load().access_log_of(end.kind) {
-        writer.write(&end.headless_line(response.reason(), &gateway.clock));
+    if let Some(writer) = state.snapshot.load().access_log_of(end.kind) {
+        writer.write(&end.headless_line(response.reason(), &state.clock));
     }
     let written = async {
         stream.write_all(&bytes).await?;

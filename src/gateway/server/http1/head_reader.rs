@@ -8,7 +8,7 @@ use super::request_head::{Body, Head, HeadParser, Size};
 use crate::base::time;
 use crate::base::time::Micros;
 use crate::config::Bounds;
-use crate::gateway::state::GatewayState;
+use crate::gateway::server::server_state::ServerState;
 
 /// The result of waiting for a head.
 pub enum NextHead {
@@ -23,10 +23,10 @@ pub enum NextHead {
 }
 
 /// Reads the rest of a head and checks it.
-pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, gateway: &GatewayState) -> NextHead {
+pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, state: &ServerState) -> NextHead {
     let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
     let mut parser = HeadParser::default();
-    let is_extra = |method: &[u8]| gateway.snapshot.load().config.has_extra_method(method);
+    let is_extra = |method: &[u8]| state.snapshot.load().config.has_extra_method(method);
     let parse =
         |parser: &mut HeadParser, stream: &mut DownstreamStream| match parser.parse(stream.unparsed(), &size, is_extra)
         {
@@ -44,7 +44,7 @@ pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, gateway: 
         Some(Err(rejection)) => return NextHead::Rejected { rejection, duration: Micros(0) },
         None => {}
     }
-    let started = gateway.clock.now();
+    let started = state.clock.now();
     let rest = async {
         loop {
             match poll_fn(|cx| stream.poll_read_ahead(cx)).await {
@@ -57,7 +57,7 @@ pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, gateway: 
         }
     };
     let parsed = time::timeout(bounds.header_timeout.into(), rest).await;
-    let duration = gateway.clock.now().since(started);
+    let duration = state.clock.now().since(started);
     match parsed.unwrap_or(Some(Err(HeadRejection::TimedOut))) {
         Some(Ok(head)) => NextHead::Valid(head),
         Some(Err(rejection)) => NextHead::Rejected { rejection, duration },

@@ -30,8 +30,8 @@ use pingora::server::ShutdownWatch;
 use super::connection_guard::{ConnectionGuard, ConnectionSlot};
 use super::connection_handle::ConnectionHandle;
 use super::scheme::Scheme;
+use super::server_state::ServerState;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
-use crate::gateway::state::GatewayState;
 use downstream_stream::DownstreamStream;
 use head_reader::{NextHead, read_head};
 use request_body::BodyFraming;
@@ -41,7 +41,7 @@ use timers::idle_timeout::{IdleTimeout, wait_for_first_byte};
 #[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
 pub struct Http1Server<A> {
     pub app: Arc<A>,
-    pub gateway: Arc<GatewayState>,
+    pub state: ServerState,
     pub write_backpressure: WriteBackpressure,
 }
 
@@ -53,22 +53,22 @@ impl<A: HttpServerApp> Http1Server<A> {
             ConnectionSlot::Accepted(guard),
             self.write_backpressure.clone(),
             ConnectionHandle::new(scheme),
-            self.gateway.clock.clone(),
+            self.state.clock.clone(),
         ));
         let mut watch = shutdown.clone();
         let leave = pin!(async { drop(watch.wait_for(|leave| *leave).await) });
         let mut idle_timeout = IdleTimeout::new(leave);
         loop {
-            if !wait_for_first_byte(&mut stream, &mut idle_timeout, &self.gateway).await {
+            if !wait_for_first_byte(&mut stream, &mut idle_timeout, &self.state).await {
                 return;
             }
             // Loaded only now: while the connection was idle, the configuration may have changed.
-            let bounds = self.gateway.snapshot.load().config.bounds;
-            let head = match read_head(&mut stream, &bounds, &self.gateway).await {
+            let bounds = self.state.snapshot.load().config.bounds;
+            let head = match read_head(&mut stream, &bounds, &self.state).await {
                 NextHead::Valid(head) => head,
                 NextHead::Rejected { rejection, duration } => {
                     // What is rare is on the heap, so that it does not enlarge every connection's task.
-                    return Box::pin(early_response::reject_head(&self.gateway, stream, rejection, duration)).await;
+                    return Box::pin(early_response::reject_head(&self.state, stream, rejection, duration)).await;
                 }
                 NextHead::Closed => return,
             };

@@ -30,7 +30,7 @@ use registry::Registry;
 /// Every handle of the process.
 pub struct Metrics {
     pub registry: Arc<Registry>,
-    pub http: HttpMetrics,
+    pub http: Arc<HttpMetrics>,
     pub decisions: DecisionMetrics,
     pub tokens: TokenMetrics,
     pub config: ConfigMetrics,
@@ -56,7 +56,7 @@ impl Default for Metrics {
         registry.describe(|| process.describe());
         registry.gauge("tollgate_build_info", &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
         Metrics {
-            http: HttpMetrics::new(&registry),
+            http: Arc::new(HttpMetrics::new(&registry)),
             decisions: DecisionMetrics::new(&registry),
             tokens: TokenMetrics::new(&registry),
             config: ConfigMetrics::new(&registry),

@@ -10,7 +10,7 @@ use super::poll_on_wake::PollOnWake;
 use super::reusable_timer::ReusableTimer;
 use crate::base::time::{Clock, Timestamp};
 use crate::gateway::server::http1::downstream_stream::DownstreamStream;
-use crate::gateway::state::GatewayState;
+use crate::gateway::server::server_state::ServerState;
 
 /// Waits for the first byte of a head. `false` if the connection is to be closed: the client has closed it or sent nothing
 /// for the idle timeout, or this process leaves.
@@ -19,7 +19,7 @@ use crate::gateway::state::GatewayState;
 pub async fn wait_for_first_byte(
     stream: &mut DownstreamStream,
     idle_timeout: &mut IdleTimeout<impl Future<Output = ()> + Unpin>,
-    gateway: &GatewayState,
+    state: &ServerState,
 ) -> bool {
     let mut skipped = false;
     loop {
@@ -33,11 +33,11 @@ pub async fn wait_for_first_byte(
             [b'\r'] if !skipped => {}
             _ => return true,
         }
-        let timeout = gateway.snapshot.load().config.bounds.idle_timeout;
-        let end = gateway.clock.now().plus(timeout);
+        let timeout = state.snapshot.load().config.bounds.idle_timeout;
+        let end = state.clock.now().plus(timeout);
         let read = poll_fn(|cx| match stream.poll_read_ahead(cx) {
             Poll::Ready(read) => Poll::Ready(read.unwrap_or(0)),
-            Poll::Pending => idle_timeout.poll(end, &gateway.clock, cx).map(|()| 0),
+            Poll::Pending => idle_timeout.poll(end, &state.clock, cx).map(|()| 0),
         });
         if read.await == 0 {
             return false;
