@@ -9,6 +9,7 @@
 pub mod algorithm;
 pub mod ambiguity;
 pub mod attribute;
+pub mod calendar;
 pub mod charge;
 pub mod cost;
 pub mod denier;

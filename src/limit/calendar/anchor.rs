@@ -1,0 +1,235 @@
+//! Parses when the periods of a calendar begin: the unit, the day in it and the local time.
+
+use std::fmt;
+
+use jiff::Span;
+use jiff::civil::{Date, DateTime, Time, Weekday};
+
+/// How long the periods of a calendar window are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CalendarUnit {
+    Day,
+    Week,
+    Month,
+    Year,
+}
+
+/// The day on which each period of a unit begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Anchor(AnchorDay);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum AnchorDay {
+    Every,
+    OfWeek(Weekday),
+    /// 1 to 31.
+    OfMonth(i8),
+    /// A day of some year, 29 February too.
+    OfYear {
+        month: i8,
+        day: i8,
+    },
+}
+
+/// The local time at which a period begins, in whole minutes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TimeOfDay(Time);
+
+/// What must hold for a part of a calendar's definition that does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidCalendar {
+    Zone,
+    TimeOfDay,
+    /// A day has no anchor.
+    DayAnchor,
+    WeekAnchor,
+    MonthAnchor,
+    YearAnchor,
+}
+
+const WEEKDAYS: [(&str, Weekday); 7] = [
+    ("monday", Weekday::Monday),
+    ("tuesday", Weekday::Tuesday),
+    ("wednesday", Weekday::Wednesday),
+    ("thursday", Weekday::Thursday),
+    ("friday", Weekday::Friday),
+    ("saturday", Weekday::Saturday),
+    ("sunday", Weekday::Sunday),
+];
+
+impl CalendarUnit {
+    pub const ALL: [CalendarUnit; 4] = [CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year];
+
+    /// `None` for text that names no unit.
+    pub fn parse(text: &str) -> Option<CalendarUnit> {
+        CalendarUnit::ALL.into_iter().find(|unit| unit.name() == text)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            CalendarUnit::Day => "day",
+            CalendarUnit::Week => "week",
+            CalendarUnit::Month => "month",
+            CalendarUnit::Year => "year",
+        }
+    }
+}
+
+impl Anchor {
+    /// The anchor of a calendar that names none: Monday, or the first day.
+    pub fn default_of(unit: CalendarUnit) -> Anchor {
+        Anchor(match unit {
+            CalendarUnit::Day => AnchorDay::Every,
+            CalendarUnit::Week => AnchorDay::OfWeek(Weekday::Monday),
+            CalendarUnit::Month => AnchorDay::OfMonth(1),
+            CalendarUnit::Year => AnchorDay::OfYear { month: 1, day: 1 },
+        })
+    }
+
+    /// Reads `sunday` for a week, `15` for a month, `04-01` for a year.
+    ///
+    /// # Errors
+    ///
+    /// What the anchor of this unit must be, if the text is anything else; a day has none.
+    pub fn parse(unit: CalendarUnit, text: &str) -> Result<Anchor, InvalidCalendar> {
+        let (day, invalid) = match unit {
+            CalendarUnit::Day => (None, InvalidCalendar::DayAnchor),
+            CalendarUnit::Week => {
+                let weekday = WEEKDAYS.into_iter().find(|(name, _)| *name == text);
+                (weekday.map(|(_, weekday)| AnchorDay::OfWeek(weekday)), InvalidCalendar::WeekAnchor)
+            }
+            CalendarUnit::Month => {
+                let day = (1..=31).find(|day: &i8| day.to_string() == text);
+                (day.map(AnchorDay::OfMonth), InvalidCalendar::MonthAnchor)
+            }
+            CalendarUnit::Year => (day_of_year(text), InvalidCalendar::YearAnchor),
+        };
+        day.map(Anchor).ok_or(invalid)
+    }
+
+    pub fn unit(self) -> CalendarUnit {
+        match self.0 {
+            AnchorDay::Every => CalendarUnit::Day,
+            AnchorDay::OfWeek(_) => CalendarUnit::Week,
+            AnchorDay::OfMonth(_) => CalendarUnit::Month,
+            AnchorDay::OfYear { .. } => CalendarUnit::Year,
+        }
+    }
+
+    /// The first day of the unit that contains `date`. A week begins with its anchor, the others with their first day.
+    pub(super) fn first_day(self, date: Date) -> Date {
+        match self.0 {
+            AnchorDay::Every => date,
+            AnchorDay::OfWeek(weekday) => date.saturating_sub(Span::new().days(date.weekday().since(weekday))),
+            AnchorDay::OfMonth(_) => date.first_of_month(),
+            AnchorDay::OfYear { .. } => date.first_of_year(),
+        }
+    }
+
+    /// The first day of the unit that is `units` later.
+    pub(super) fn later(self, first_day: Date, units: i8) -> Date {
+        let span = match self.unit() {
+            CalendarUnit::Day => Span::new().days(units),
+            CalendarUnit::Week => Span::new().weeks(units),
+            CalendarUnit::Month => Span::new().months(units),
+            CalendarUnit::Year => Span::new().years(units),
+        };
+        first_day.saturating_add(span)
+    }
+
+    /// The day on which the period of the unit with this first day begins: in a shorter month its last day.
+    pub(super) fn anchored(self, first_day: Date) -> Date {
+        let in_month = |month: Date, day: i8| {
+            let day = day.min(month.days_in_month());
+            month.saturating_add(Span::new().days(day - 1))
+        };
+        match self.0 {
+            AnchorDay::Every | AnchorDay::OfWeek(_) => first_day,
+            AnchorDay::OfMonth(day) => in_month(first_day, day),
+            AnchorDay::OfYear { month, day } => in_month(first_day.saturating_add(Span::new().months(month - 1)), day),
+        }
+    }
+}
+
+impl TimeOfDay {
+    /// Reads `06:00`, from `00:00` to `23:59`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidCalendar::TimeOfDay`] for anything else.
+    pub fn parse(text: &str) -> Result<TimeOfDay, InvalidCalendar> {
+        let time = pair(text, ":").and_then(|(hour, minute)| Time::new(hour, minute, 0, 0).ok());
+        time.map(TimeOfDay).ok_or(InvalidCalendar::TimeOfDay)
+    }
+
+    pub(super) fn on(self, date: Date) -> DateTime {
+        date.to_datetime(self.0)
+    }
+}
+
+/// `None` unless some year has the day.
+fn day_of_year(text: &str) -> Option<AnchorDay> {
+    const LEAP_YEAR: i16 = 2000;
+    let (month, day) = pair(text, "-")?;
+    Date::new(LEAP_YEAR, month, day).ok().map(|_| AnchorDay::OfYear { month, day })
+}
+
+/// Two numbers of two digits.
+fn pair(text: &str, separator: &str) -> Option<(i8, i8)> {
+    let number = |digits: &str| {
+        let two = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_digit());
+        two.then(|| digits.parse().ok()).flatten()
+    };
+    let (first, second) = text.split_once(separator)?;
+    Some((number(first)?, number(second)?))
+}
+
+impl fmt::Display for CalendarUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// `sunday`, `the 15th`, `04-01`; nothing for a day.
+impl fmt::Display for Anchor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            AnchorDay::Every => Ok(()),
+            AnchorDay::OfWeek(weekday) => {
+                let named = WEEKDAYS.into_iter().find(|(_, day)| *day == weekday);
+                f.write_str(named.map_or("", |(name, _)| name))
+            }
+            AnchorDay::OfMonth(day) => {
+                let suffix = match day {
+                    1 | 21 | 31 => "st",
+                    2 | 22 => "nd",
+                    3 | 23 => "rd",
+                    _ => "th",
+                };
+                write!(f, "the {day}{suffix}")
+            }
+            AnchorDay::OfYear { month, day } => write!(f, "{month:02}-{day:02}"),
+        }
+    }
+}
+
+impl fmt::Display for TimeOfDay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02}:{:02}", self.0.hour(), self.0.minute())
+    }
+}
+
+impl fmt::Display for InvalidCalendar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            InvalidCalendar::Zone => "must be an IANA time zone such as `Europe/Berlin`",
+            InvalidCalendar::TimeOfDay => "must be a time from `00:00` to `23:59`",
+            InvalidCalendar::DayAnchor => "must be absent where the window is a day",
+            InvalidCalendar::WeekAnchor => "must be a weekday, `monday` to `sunday`",
+            InvalidCalendar::MonthAnchor => "must be a day of the month, 1 to 31",
+            InvalidCalendar::YearAnchor => "must be a month and a day such as `04-01`",
+        })
+    }
+}
+
+impl std::error::Error for InvalidCalendar {}
