@@ -1,21 +1,14 @@
 //! Reads `client_ip`: which address is the client's.
 
-use serde_json::json;
-
-use super::key::{Key, Mapping, Type, unconstrained};
+use super::key::{Key, Mapping, Type, networks, unconstrained};
 use super::reader::{Field, all};
 use crate::auth::client_ip::Settings;
-
-const NETWORKS: Type = Type::Own {
-    text: "list of networks or addresses",
-    schema: || json!({"type": "array", "items": {"$ref": "#/definitions/network"}}),
-};
 
 pub static CLIENT_IP: Mapping = Mapping {
     heading: Some("key in `client_ip`"),
     definition: None,
     keys: &[
-        Key::default("trusted_proxies", NETWORKS, "[]", "The peers whose `X-Forwarded-For` is believed."),
+        Key::default("trusted_proxies", networks(0), "[]", "The peers whose `X-Forwarded-For` is believed."),
         Key::default(
             "ipv6_prefix",
             Type::Whole { least: 1, most: 128 },

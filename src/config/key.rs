@@ -71,6 +71,12 @@ pub enum Type {
         names: &'static [&'static str],
         least: usize,
     },
+    /// A list of values that [`super::value_types`] defines under `name`, with at least so many members.
+    ListOf {
+        name: &'static str,
+        text: &'static str,
+        least: usize,
+    },
     Mapping(&'static Mapping),
     /// `true`, `false`, or a mapping.
     Switch(&'static Mapping),
@@ -127,7 +133,7 @@ impl Type {
     pub fn text(&self) -> String {
         let quoted = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         match self {
-            Type::Defined { text, .. } | Type::Own { text, .. } => (*text).to_owned(),
+            Type::Defined { text, .. } | Type::Own { text, .. } | Type::ListOf { text, .. } => (*text).to_owned(),
             Type::Whole { least, most } => format!("{least} to {most}"),
             Type::Size { least, most } => format!("size, {} to {}", size::print(*least), size::print(*most)),
             Type::Choice(names) => quoted(names),
@@ -138,6 +144,11 @@ impl Type {
             Type::Named(_) => "mapping of mappings".to_owned(),
         }
     }
+}
+
+/// A list of networks, with at least so many members.
+pub const fn networks(least: usize) -> Type {
+    Type::ListOf { name: "network", text: "list of networks or addresses", least }
 }
 
 /// The constraints of a mapping whose keys do not depend on each other.

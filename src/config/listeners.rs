@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
-use serde_json::json;
 
-use super::key::{Key, Mapping, SOCKET_ADDRESS, Type, unconstrained};
+use super::key::{Key, Mapping, SOCKET_ADDRESS, Type, networks, unconstrained};
 use super::reader::{Field, Section, all};
 
 /// An address on which requests arrive.
@@ -29,14 +28,7 @@ pub enum HeaderSenders {
 static PROXY_PROTOCOL: Mapping = Mapping {
     heading: Some("key in `proxy_protocol`"),
     definition: None,
-    keys: &[Key::required(
-        "from",
-        Type::Own {
-            text: "list of networks or addresses",
-            schema: || json!({"type": "array", "minItems": 1, "items": {"$ref": "#/definitions/network"}}),
-        },
-        "The load balancers. The connections of other peers are closed.",
-    )],
+    keys: &[Key::required("from", networks(1), "The load balancers. The connections of other peers are closed.")],
     constraints: unconstrained,
 };
 

@@ -15,10 +15,6 @@ use crate::limit::rule::Condition;
 
 pub const CONDITIONS: Type = Type::Defined { name: "conditions", text: "mapping" };
 
-fn texts_schema() -> Value {
-    json!({"type": "array", "minItems": 1, "items": {"$ref": "#/definitions/scalar"}})
-}
-
 fn networks_schema() -> Value {
     let network = json!({"$ref": "#/definitions/network"});
     json!({"anyOf": [network, {"type": "array", "items": network}]})
@@ -28,7 +24,11 @@ pub static OPERATORS: Mapping = Mapping {
     heading: Some("operator"),
     definition: Some("operators"),
     keys: &[
-        Key::optional("in", Type::Own { text: "list", schema: texts_schema }, "The value is equal to one of these."),
+        Key::optional(
+            "in",
+            Type::ListOf { name: "scalar", text: "list", least: 1 },
+            "The value is equal to one of these.",
+        ),
         Key::optional(
             "not",
             Type::Defined { name: "texts", text: "text or list" },

@@ -90,6 +90,7 @@ fn value(kind: &Type) -> Value {
         Type::Size { .. } => json!({"$ref": "#/definitions/size"}),
         Type::Choice(names) => one_of(names),
         Type::Choices { names, least } => list(one_of(names), *least),
+        Type::ListOf { name, least, .. } => list(json!({"$ref": format!("#/definitions/{name}")}), *least),
         Type::Mapping(inner) => mapping_or_reference(inner),
         Type::Switch(inner) => {
             json!({"anyOf": [{"$ref": "#/definitions/boolean"}, mapping_or_reference(inner)]})
