@@ -309,9 +309,9 @@ mod tests {
         // Too long, told before it has come.
         refuse(&v2(0x21, 0x11, &[0; V2_LONGEST_REST + 1])[..V2_FIXED]);
         refuse(&v2(0x20, 0x00, &[0; V2_LONGEST_REST + 1])[..V2_FIXED]);
-        for place in 0..V2.len() {
+        for index in 0..V2.len() {
             let mut header = v2(0x21, 0x11, &v4_rest());
-            header[place] ^= 1;
+            header[index] ^= 1;
             refuse(&header);
         }
     }

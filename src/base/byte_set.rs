@@ -13,10 +13,10 @@ impl ByteSet {
             table[byte as usize] = byte.is_ascii_alphanumeric();
             byte += 1;
         }
-        let mut place = 0;
-        while place < others.len() {
-            table[others[place] as usize] = true;
-            place += 1;
+        let mut index = 0;
+        while index < others.len() {
+            table[others[index] as usize] = true;
+            index += 1;
         }
         ByteSet(table)
     }

@@ -176,8 +176,8 @@ mod tests {
         let now = late.now();
         assert_eq!(late.date(now), now);
         late.compare();
-        let told = late.date(now).since(now).0;
-        assert!((hour - 1_000_000..hour + 1_000_000).contains(&told), "{told}");
+        let reported = late.date(now).since(now).0;
+        assert!((hour - 1_000_000..hour + 1_000_000).contains(&reported), "{reported}");
         let early = Clock::System { epoch: Timestamp(epoch.0 + hour), start: *start, ahead: Arc::clone(ahead) };
         early.compare();
         let now = early.now();

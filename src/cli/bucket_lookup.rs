@@ -10,7 +10,7 @@ use crate::limit::cost::Cost;
 use crate::limit::explanation::{ExplainedCharge, PickedKey};
 use crate::limit::key::BucketKey;
 use crate::limit::matcher::Quoted;
-use crate::limit::partial::{Knowledge, Observed};
+use crate::limit::partial::{Knowledge, Observation};
 use crate::limit::path;
 use crate::limit::request::ClientAddress;
 use crate::limit::rule::{Action, Fold, KeyPart, LimitKey, Mode, Policy, Rule};
@@ -171,7 +171,7 @@ fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<Pi
                 if std::mem::replace(used, true) || of_key.is_some() {
                     return Err(format!("{text}: each limit key takes one value; {}", wants()).into());
                 }
-                let value = Observed::Value(spell(config, part, value)?.into());
+                let value = Observation::Value(spell(config, part, value)?.into());
                 of_key = Some(PickedKey { key, alternative, part, value });
             }
         }
@@ -220,7 +220,7 @@ fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, Failur
 
 fn value(picked: &PickedKey<'_>) -> String {
     match &picked.value {
-        Observed::Value(value) => Quoted(value).to_string(),
+        Observation::Value(value) => Quoted(value).to_string(),
         seen => seen.to_string(),
     }
 }

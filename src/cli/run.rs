@@ -32,8 +32,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     log::info!(version, hash, limits, store = config.store.name(); "starts");
     // The message may contain what a client sent; the location is enough.
     std::panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        log::error!(place; "panicked, which is a bug");
+        let location = panic.location().map(ToString::to_string).unwrap_or_default();
+        log::error!(place = location; "panicked, which is a bug");
     }));
     startup_warnings::warn(&sources);
     match files {

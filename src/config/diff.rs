@@ -65,7 +65,7 @@ impl Config {
         if was > 0 && (was > 1) != (is > 1) && counts_by("jwt:") {
             found.push(Reset::Issuers { was, is });
         }
-        found.extend(diff::starts_anew(&before.rules, &self.rules).into_iter().map(Reset::Limit));
+        found.extend(diff::reset_limits(&before.rules, &self.rules).into_iter().map(Reset::Limit));
         found
     }
 

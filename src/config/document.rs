@@ -239,7 +239,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         upstream: upstream?,
         store: store?,
         client_ip: client_ip?,
-        rules: RuleSet::compile(source).beside_credentials(credentials),
+        rules: RuleSet::compile(source).with_credentials_from(credentials),
         jwt,
         api_keys,
         headers: headers?,

@@ -41,12 +41,12 @@ const LEEWAY: Key = Key::default(
 const TOKEN_FROM: Type = Type::Own {
     text: "list of `header:<name>`, `cookie:<name>`",
     schema: || {
-        let place = json!({
+        let source = json!({
             "type": "string",
             "pattern": r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|cookie:[\s\S])",
             "patternErrorMessage": "must be header:<name> or cookie:<name>"
         });
-        json!({"type": "array", "minItems": 1, "items": {"anyOf": [place, reference()]}})
+        json!({"type": "array", "minItems": 1, "items": {"anyOf": [source, reference()]}})
     },
 };
 

@@ -29,7 +29,7 @@ use crate::store::{EventSink, Store};
 
 /// A gateway whose sockets are bound, and which is not started yet.
 #[expect(missing_debug_implementations, reason = "it holds a plain function, which changes the diagnostics")]
-pub struct Bootstrapped {
+pub struct BoundGateway {
     pub(super) gateway: Arc<GatewayState>,
     pub(super) status: Arc<Status>,
     pub(super) reload: Reload,
@@ -81,7 +81,7 @@ impl std::error::Error for StartError {}
 ///
 /// # Errors
 /// An address or the access log's file cannot be opened, the handover fails, or a variable about traces is invalid.
-pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<Bootstrapped, StartError> {
+pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<BoundGateway, StartError> {
     let trace_settings = TraceSettings::read().map_err(StartError::Tracer)?;
     let mut inherited = InheritedSockets::receive().map_err(StartError::Upgrade)?;
     let threads = match config.threads {
@@ -101,7 +101,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let file = sources.first().map(|source| source.path.as_path());
     let status = Arc::new(Status::new(&gateway.clock, file, admin.as_ref().map(|admin| admin.address)));
     let reload = Reload::new(Arc::clone(&gateway), fd_budget, sources, relog);
-    Ok(Bootstrapped { gateway, status, reload, fd_budget, http, admin, threads, upgrade, inherited })
+    Ok(BoundGateway { gateway, status, reload, fd_budget, http, admin, threads, upgrade, inherited })
 }
 
 type Sockets = (Vec<(ListeningSockets, Listener)>, Option<ListeningSockets>);

@@ -10,7 +10,7 @@ use pingora::services::background::background_service;
 
 use super::admin::Admin;
 use super::admin::server::AdminServer;
-use super::bootstrap::{Bootstrapped, Listening};
+use super::bootstrap::{BoundGateway, Listening};
 use super::process::housekeeping::Housekeeping;
 use super::process::signals::SignalWatch;
 use super::proxy::{Proxy, ProxyLogs};
@@ -28,7 +28,7 @@ use crate::store::Worker;
 /// Idle connections kept to the upstream, for each thread.
 const UPSTREAM_POOL: usize = 256;
 
-impl Bootstrapped {
+impl BoundGateway {
     /// The addresses listened on, in the order in which they are announced.
     pub fn listening(&self) -> Vec<Listening> {
         let http = self.http.iter().map(|(bound, _)| Listening { name: "http", address: bound.address });

@@ -52,16 +52,16 @@ impl fmt::Display for ResetLimit {
 }
 
 /// The limits whose buckets are lost, in the order of the new file.
-pub fn starts_anew(before: &RuleSet, after: &RuleSet) -> Vec<ResetLimit> {
+pub fn reset_limits(before: &RuleSet, after: &RuleSet) -> Vec<ResetLimit> {
     let known: HashSet<BucketKey> = before.limits().iter().map(CompiledLimit::identity).collect();
     let unknown = after.limits().iter().filter(|limit| !known.contains(&limit.identity()));
-    let anew = |limit: &CompiledLimit| ResetLimit {
+    let reset = |limit: &CompiledLimit| ResetLimit {
         policy: limit.policy.clone(),
         limit: limit.name.clone(),
         mode: limit.mode,
         why: why(before, after, limit),
     };
-    unknown.map(anew).collect()
+    unknown.map(reset).collect()
 }
 
 fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> ResetCause {

@@ -128,9 +128,9 @@ mod tests {
     use proptest::prelude::*;
 
     #[track_caller]
-    fn check(index: &Index, value: &str, places: &[u32]) {
+    fn check(index: &Index, value: &str, indices: &[u32]) {
         let found = index.find(|_, tell| tell(value.as_bytes()));
-        assert_eq!(&found[..], places, "{value}");
+        assert_eq!(&found[..], indices, "{value}");
     }
 
     fn index(expectations: &[Expectation]) -> Index {

@@ -14,7 +14,7 @@ use crate::base::time::Timestamp;
 
 /// What is known of an attribute's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Observed<'a> {
+pub enum Observation<'a> {
     Value(Cow<'a, [u8]>),
     /// The request does not have it.
     Missing,
@@ -36,41 +36,41 @@ pub struct Knowledge<'a> {
     pub names: &'a PseudonymKey,
 }
 
-impl<'a> From<Option<Cow<'a, [u8]>>> for Observed<'a> {
-    fn from(value: Option<Cow<'a, [u8]>>) -> Observed<'a> {
-        value.map_or(Observed::Missing, Observed::Value)
+impl<'a> From<Option<Cow<'a, [u8]>>> for Observation<'a> {
+    fn from(value: Option<Cow<'a, [u8]>>) -> Observation<'a> {
+        value.map_or(Observation::Missing, Observation::Value)
     }
 }
 
 /// The end of a sentence that begins with the attribute.
-impl fmt::Display for Observed<'_> {
+impl fmt::Display for Observation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Observed::Value(value) => write!(f, "is {}", Quoted(value)),
-            Observed::Missing => f.write_str("is missing"),
-            Observed::Named(name) => write!(f, "is what is called {name}"),
-            Observed::Unknown => f.write_str("is not known"),
+            Observation::Value(value) => write!(f, "is {}", Quoted(value)),
+            Observation::Missing => f.write_str("is missing"),
+            Observation::Named(name) => write!(f, "is what is called {name}"),
+            Observation::Unknown => f.write_str("is not known"),
         }
     }
 }
 
 impl Expectation {
     /// Whether it holds; `None` if what is known does not determine that.
-    pub fn evaluate(&self, attribute: &Attribute, seen: &Observed<'_>, known: &Knowledge<'_>) -> Option<bool> {
+    pub fn evaluate(&self, attribute: &Attribute, seen: &Observation<'_>, known: &Knowledge<'_>) -> Option<bool> {
         // No other expectation reads the address.
         const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         match (self, seen) {
             (Expectation::Cidr(_), _) => known.client.map(|client| self.holds(None, client)),
             (Expectation::All(each), _) => all(each.iter().map(|one| one.evaluate(attribute, seen, known))),
-            (_, Observed::Value(value)) => Some(self.holds(Some(value), NOBODY)),
-            (_, Observed::Missing) => Some(self.holds(None, NOBODY)),
-            (Expectation::Present(present), Observed::Named(_)) => Some(*present),
-            (Expectation::AnyOf(texts), Observed::Named(name)) => is_one_of(texts, attribute, *name, known.names),
-            (Expectation::Not(texts), Observed::Named(name)) => {
+            (_, Observation::Value(value)) => Some(self.holds(Some(value), NOBODY)),
+            (_, Observation::Missing) => Some(self.holds(None, NOBODY)),
+            (Expectation::Present(present), Observation::Named(_)) => Some(*present),
+            (Expectation::AnyOf(texts), Observation::Named(name)) => is_one_of(texts, attribute, *name, known.names),
+            (Expectation::Not(texts), Observation::Named(name)) => {
                 is_one_of(texts, attribute, *name, known.names).map(|is| !is)
             }
-            (Expectation::Prefix(_) | Expectation::Suffix(_) | Expectation::Regex(_), Observed::Named(_)) => None,
-            (_, Observed::Unknown) => None,
+            (Expectation::Prefix(_) | Expectation::Suffix(_) | Expectation::Regex(_), Observation::Named(_)) => None,
+            (_, Observation::Unknown) => None,
         }
     }
 }
@@ -111,7 +111,7 @@ mod tests {
     fn check(expectation: &Expectation, expected: impl Into<Option<bool>>) {
         let names = PseudonymKey::default();
         let known = Knowledge { client: None, issuer: None, at: Timestamp(0), names: &names };
-        let seen = Observed::Named(names.value("path", b"/a"));
+        let seen = Observation::Named(names.value("path", b"/a"));
         assert_eq!(expectation.evaluate(&Attribute::Path, &seen, &known), expected.into(), "{expectation}");
     }
 

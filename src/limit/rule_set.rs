@@ -141,7 +141,7 @@ impl RuleSet {
     }
 
     /// The same rules, for a file that reads credentials from these attributes: they must not be ambiguous either.
-    pub fn beside_credentials(mut self, attributes: impl IntoIterator<Item = Attribute>) -> RuleSet {
+    pub fn with_credentials_from(mut self, attributes: impl IntoIterator<Item = Attribute>) -> RuleSet {
         self.ambiguity.add(attributes);
         self
     }

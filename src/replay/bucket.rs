@@ -10,7 +10,7 @@ use crate::limit::algorithm::State;
 use crate::limit::charge::{Charge, LimitId};
 use crate::limit::explanation::{Explanation, RuleOutcome};
 use crate::limit::key::BucketKey;
-use crate::limit::partial::Observed;
+use crate::limit::partial::Observation;
 
 /// Which bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -104,14 +104,14 @@ impl Buckets {
 /// bucket whose key was made of values.
 fn client_pseudonyms(explanation: &Explanation<'_>, key: BucketKey) -> Option<String> {
     for rule in explanation.policies.iter().flat_map(|policy| &policy.rules) {
-        if let RuleOutcome::Applies { picked, charges } = &rule.trial
+        if let RuleOutcome::Applies { picked, charges } = &rule.outcome
             && charges.iter().any(|charge| charge.charge.key == key)
         {
-            picked.iter().find(|picked| matches!(picked.value, Observed::Named(_)))?;
+            picked.iter().find(|picked| matches!(picked.value, Observation::Named(_)))?;
             let each = picked.iter().map(|picked| match &picked.value {
-                Observed::Named(pseudonym) => format!("{picked} {pseudonym}"),
-                Observed::Value(value) => format!("{picked} {}", value.escape_ascii()),
-                Observed::Missing | Observed::Unknown => picked.to_string(),
+                Observation::Named(pseudonym) => format!("{picked} {pseudonym}"),
+                Observation::Value(value) => format!("{picked} {}", value.escape_ascii()),
+                Observation::Missing | Observation::Unknown => picked.to_string(),
             });
             return Some(each.collect::<Vec<_>>().join(", "));
         }

@@ -78,7 +78,7 @@ fn quoted(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::foreign_entry::Recorded;
+    use super::super::foreign_entry::RecordedValue;
     use super::*;
     use crate::limit::attribute::Attribute;
 
@@ -95,9 +95,9 @@ mod tests {
         };
         let attribute = Attribute::parse(attribute).unwrap();
         let found = match entry.attribute(&attribute, entry.client(&settings)) {
-            Recorded::Value(value) => String::from_utf8(value.into_owned()).unwrap(),
-            Recorded::Missing => "-".to_owned(),
-            Recorded::Unknown => "?".to_owned(),
+            RecordedValue::Value(value) => String::from_utf8(value.into_owned()).unwrap(),
+            RecordedValue::Missing => "-".to_owned(),
+            RecordedValue::Unknown => "?".to_owned(),
         };
         assert_eq!(found, expected, "{attribute} of {line}");
     }

@@ -35,7 +35,7 @@ pub enum LogFields {
 
 /// What a log records about one attribute of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Recorded<'a> {
+pub enum RecordedValue<'a> {
     Value(Cow<'a, [u8]>),
     /// The request did not have it.
     Missing,
@@ -49,25 +49,26 @@ impl ForeignEntry {
     }
 
     /// What the log records about an attribute. `client` is the result of [`ForeignEntry::client`] under the same file.
-    pub fn attribute(&self, attribute: &Attribute, client: Option<ClientAddress>) -> Recorded<'_> {
-        let known = |known: bool| if known { self.resolve(attribute) } else { Recorded::Unknown };
+    pub fn attribute(&self, attribute: &Attribute, client: Option<ClientAddress>) -> RecordedValue<'_> {
+        let known = |known: bool| if known { self.resolve(attribute) } else { RecordedValue::Unknown };
         if let Attribute::Address = attribute {
-            return client.map_or(Recorded::Unknown, |client| Recorded::Value(Cow::Owned(client.text().into_bytes())));
+            return client
+                .map_or(RecordedValue::Unknown, |client| RecordedValue::Value(Cow::Owned(client.text().into_bytes())));
         }
         if let LogFields::Mapped(fields, values) = &self.log {
             return match (attribute, fields.index(attribute)) {
                 // These are in the head, where they are read as a gateway reads them.
                 (Attribute::Method | Attribute::Path | Attribute::Host | Attribute::Header(_), Some(_)) => known(true),
                 (_, Some(index)) => match values.get(index) {
-                    Some(Some(value)) => Recorded::Value(Cow::Borrowed(value)),
-                    _ => Recorded::Missing,
+                    Some(Some(value)) => RecordedValue::Value(Cow::Borrowed(value)),
+                    _ => RecordedValue::Missing,
                 },
                 (Attribute::Query(_), None) => known(fields.index(&Attribute::Path).is_some()),
                 (Attribute::Host, None) => known(self.head.uri.authority().is_some()),
                 (Attribute::Route | Attribute::Upstream, None) => {
-                    Recorded::Value(Cow::Borrowed(DEFAULT_NAME.as_bytes()))
+                    RecordedValue::Value(Cow::Borrowed(DEFAULT_NAME.as_bytes()))
                 }
-                (_, None) => Recorded::Unknown,
+                (_, None) => RecordedValue::Unknown,
             };
         }
         match attribute {
@@ -76,9 +77,9 @@ impl ForeignEntry {
             Attribute::Header(name) => {
                 known(matches!(self.log, LogFields::Combined) && (name == REFERER || name == USER_AGENT))
             }
-            Attribute::Route | Attribute::Upstream => Recorded::Value(Cow::Borrowed(DEFAULT_NAME.as_bytes())),
+            Attribute::Route | Attribute::Upstream => RecordedValue::Value(Cow::Borrowed(DEFAULT_NAME.as_bytes())),
             Attribute::Address | Attribute::Claim(_) | Attribute::KeyId | Attribute::KeyPlan | Attribute::Cookie(_) => {
-                Recorded::Unknown
+                RecordedValue::Unknown
             }
         }
     }
@@ -101,11 +102,11 @@ impl ForeignEntry {
         }
     }
 
-    fn resolve(&self, attribute: &Attribute) -> Recorded<'_> {
+    fn resolve(&self, attribute: &Attribute) -> RecordedValue<'_> {
         if *attribute == Attribute::Host && self.head.uri.authority().is_none() && !self.head.headers.contains_key(HOST)
         {
-            return Recorded::Missing;
+            return RecordedValue::Missing;
         }
-        attribute.resolve(&self.request()).map_or(Recorded::Missing, Recorded::Value)
+        attribute.resolve(&self.request()).map_or(RecordedValue::Missing, RecordedValue::Value)
     }
 }

@@ -81,7 +81,7 @@ fn address(text: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::super::field_map::FieldMapping;
-    use super::super::foreign_entry::Recorded;
+    use super::super::foreign_entry::RecordedValue;
     use super::*;
 
     fn fields(text: &str) -> Result<FieldMap, String> {
@@ -95,9 +95,9 @@ mod tests {
         let (_, entry) = read(&Arc::new(fields(map).unwrap()), line.as_bytes()).unwrap();
         let attribute = Attribute::parse(attribute).unwrap();
         let found = match entry.attribute(&attribute, entry.client(&Default::default())) {
-            Recorded::Value(value) => String::from_utf8(value.into_owned()).unwrap(),
-            Recorded::Missing => "-".to_owned(),
-            Recorded::Unknown => "?".to_owned(),
+            RecordedValue::Value(value) => String::from_utf8(value.into_owned()).unwrap(),
+            RecordedValue::Missing => "-".to_owned(),
+            RecordedValue::Unknown => "?".to_owned(),
         };
         assert_eq!(found, expected, "{attribute} of {line}");
     }

@@ -53,7 +53,7 @@ pub fn open_parts<'e>(explanation: &'e Explanation<'_>) -> SmallVec<[OpenPart<'e
             open.push(OpenPart { question, attributes, rules: RuleRange::From(0), mode });
         }
         for (rule, explained) in explained.rules.iter().enumerate() {
-            if let RuleOutcome::Undecidable(attributes) = &explained.trial {
+            if let RuleOutcome::Undecidable(attributes) = &explained.outcome {
                 // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
                 let alone = mode == Mode::Enforce && explained.mode == Mode::Shadow;
                 let rules = if alone { RuleRange::Only(rule) } else { RuleRange::From(rule) };

@@ -7,7 +7,7 @@ use super::own_entry::OwnEntry;
 use crate::base::pseudonym::{Pseudonym, PseudonymKey};
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::{Expectation, Text};
-use crate::limit::partial::Observed;
+use crate::limit::partial::Observation;
 use crate::limit::request::DEFAULT_NAME;
 use crate::limit::rule::{Action, Condition, Override, Policy};
 use crate::limit::rule_set::RuleSet;
@@ -71,18 +71,18 @@ impl Pseudonyms {
     }
 
     /// What a line records about an attribute.
-    pub fn observe<'a>(&'a self, attribute: &Attribute, logged: &'a OwnEntry) -> Observed<'a> {
+    pub fn observe<'a>(&'a self, attribute: &Attribute, logged: &'a OwnEntry) -> Observation<'a> {
         if let Some((_, name)) = logged.attributes.iter().find(|(known, _)| known == attribute) {
             return match self.texts.get(name) {
-                Some(text) => Observed::Value(Cow::Borrowed(text)),
-                None => Observed::Named(*name),
+                Some(text) => Observation::Value(Cow::Borrowed(text)),
+                None => Observation::Named(*name),
             };
         }
         match (attribute, &logged.method) {
-            (Attribute::Method, Some(method)) => Observed::Value(Cow::Borrowed(method.as_bytes())),
-            (Attribute::Route | Attribute::Upstream, _) => Observed::Value(Cow::Borrowed(DEFAULT_NAME.as_bytes())),
-            _ if self.recorded.contains(attribute) => Observed::Missing,
-            _ => Observed::Unknown,
+            (Attribute::Method, Some(method)) => Observation::Value(Cow::Borrowed(method.as_bytes())),
+            (Attribute::Route | Attribute::Upstream, _) => Observation::Value(Cow::Borrowed(DEFAULT_NAME.as_bytes())),
+            _ if self.recorded.contains(attribute) => Observation::Missing,
+            _ => Observation::Unknown,
         }
     }
 }

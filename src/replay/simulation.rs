@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::bucket::{BucketCharge, Buckets};
 use super::counts::Counts;
 use super::entry::{Entry, EntrySource};
-use super::foreign_entry::{ForeignEntry, Recorded};
+use super::foreign_entry::{ForeignEntry, RecordedValue};
 use super::logged_decision::LoggedDecisions;
 use super::open_question::{OpenPart, OpenQuestion, open_parts};
 use super::own_entry::OwnEntry;
@@ -21,7 +21,7 @@ use crate::decision::refusing_limits::speaker_index;
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::{Plan, settle};
 use crate::limit::explanation::{Explanation, PolicyEnd, PolicyOutcome};
-use crate::limit::partial::{Knowledge, Observed};
+use crate::limit::partial::{Knowledge, Observation};
 use crate::limit::rule::{Mode, Otherwise};
 use crate::limit::rule_set::Answer;
 
@@ -84,12 +84,12 @@ impl<'c> Simulation<'c> {
         let client = entry.client(&config.client_ip);
         let (mut missing, absent) = (Vec::new(), self.absent);
         let mut see = |attribute| match entry.attribute(attribute, client) {
-            Recorded::Value(value) => Observed::Value(value),
-            Recorded::Unknown if !absent.contains(attribute) => Observed::Unknown,
-            Recorded::Missing if entry.is_as_sent() => Observed::Missing,
-            Recorded::Missing | Recorded::Unknown => {
+            RecordedValue::Value(value) => Observation::Value(value),
+            RecordedValue::Unknown if !absent.contains(attribute) => Observation::Unknown,
+            RecordedValue::Missing if entry.is_as_sent() => Observation::Missing,
+            RecordedValue::Missing | RecordedValue::Unknown => {
                 push_new(&mut missing, attribute);
-                Observed::Missing
+                Observation::Missing
             }
         };
         let client = client.map(|client| client.address());
@@ -106,10 +106,10 @@ impl<'c> Simulation<'c> {
         let mut pseudonyms = std::mem::take(&mut self.pseudonyms);
         pseudonyms.learn_attributes(entry);
         let mut see = |attribute| match pseudonyms.observe(attribute, entry) {
-            Observed::Unknown if !absent.contains(attribute) => Observed::Unknown,
-            Observed::Missing | Observed::Unknown => {
+            Observation::Unknown if !absent.contains(attribute) => Observation::Unknown,
+            Observation::Missing | Observation::Unknown => {
                 push_new(&mut missing, attribute);
-                Observed::Missing
+                Observation::Missing
             }
             observed => observed,
         };

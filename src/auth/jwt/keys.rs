@@ -275,7 +275,7 @@ fn unpadded(number: &[u8]) -> &[u8] {
 fn der_numbers(der: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let blocks = simple_asn1::from_der(der).ok()?;
     let simple_asn1::ASN1Block::Sequence(_, members) = blocks.first()? else { return None };
-    let number = |place: usize| match members.get(place)? {
+    let number = |index: usize| match members.get(index)? {
         simple_asn1::ASN1Block::Integer(_, number) => Some(unpadded(&number.to_signed_bytes_be()).to_vec()),
         _ => None,
     };

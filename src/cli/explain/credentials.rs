@@ -180,8 +180,8 @@ impl Findings {
 }
 
 fn missing_token(settings: &Settings) -> String {
-    let places: Vec<String> = settings.token_from.iter().map(ToString::to_string).collect();
-    format!("none in {}", places.join(", "))
+    let sources: Vec<String> = settings.token_from.iter().map(ToString::to_string).collect();
+    format!("none in {}", sources.join(", "))
 }
 
 fn urls(settings: &Settings) -> String {

@@ -27,10 +27,10 @@ pub fn print(report: &Report) -> String {
     let columns = Columns::of(report);
     let lines: Vec<Line> = report.policies.iter().flat_map(|policy| of_policy(policy, &columns)).collect();
     let lengths = lines.iter().map(|(line, _)| length(line)).filter(|length| *length <= WIDEST_LINE);
-    let places = lengths.max().unwrap_or_default() + 2;
+    let width = lengths.max().unwrap_or_default() + 2;
     for (line, number) in lines {
         // At least two spaces, also after a text that is too long for its column.
-        let padding = places.saturating_sub(length(&line)).max(2);
+        let padding = width.saturating_sub(length(&line)).max(2);
         let _ = writeln!(page, "{line}{}{}:{number}", " ".repeat(padding), report.file);
     }
     for line in &report.answer.words {

@@ -11,7 +11,7 @@ use crate::limit::explanation::{
     RuleOutcome, SkipReason,
 };
 use crate::limit::matcher::Quoted;
-use crate::limit::partial::Observed;
+use crate::limit::partial::Observation;
 use crate::limit::rule::{Action, Condition, Mode, Otherwise};
 
 /// The report on one request.
@@ -215,7 +215,7 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, levels: Option<&Levels>)
         keys: Vec::new(),
         charges: Vec::new(),
     };
-    match &explained.trial {
+    match &explained.outcome {
         RuleOutcome::Applies { picked, charges } => {
             report.keys = picked.iter().map(key).collect();
             report.why = rule.until.map_or_else(String::new, |until| format!("until {}", Date(until)));
@@ -236,7 +236,7 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, levels: Option<&Levels>)
 
 fn key(picked: &PickedKey<'_>) -> Key {
     let value = match &picked.value {
-        Observed::Value(value) => Quoted(value).to_string(),
+        Observation::Value(value) => Quoted(value).to_string(),
         seen => seen.to_string(),
     };
     Key { attribute: picked.to_string(), value }

@@ -160,13 +160,13 @@ mod tests {
     #[test]
     fn an_eviction_during_a_request_frees_one_slot_only() {
         let slots = ConnectionSlots::new(2);
-        let [told, other] = [1, 2].map(|second| slots.take(at(second)).0);
+        let [evicted, other] = [1, 2].map(|second| slots.take(at(second)).0);
         let (third, admission) = slots.take(at(3));
         assert_eq!((admission, occupied(&slots)), (Admission::Evicted, 2));
         // It has not noticed yet; its request does not give it a slot back, and its end frees no slot of another.
-        told.begin(Activity::Answering, at(3));
+        evicted.begin(Activity::Answering, at(3));
         assert_eq!(occupied(&slots), 2);
-        drop(told);
+        drop(evicted);
         assert_eq!(occupied(&slots), 2);
         // No other connection was evicted instead.
         assert!(!is_evicted(&other) && !is_evicted(&third));

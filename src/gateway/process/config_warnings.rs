@@ -7,8 +7,8 @@ const NAMED: usize = 10;
 
 pub fn warn(warnings: &Warnings) {
     for warning in warnings.warnings.iter().take(NAMED) {
-        let place = format!("{}:{}:{}", warnings.file, warning.position.line, warning.position.column);
-        log::warn!(name = warning.name, place, path = warning.path; "configuration warning");
+        let position = format!("{}:{}:{}", warnings.file, warning.position.line, warning.position.column);
+        log::warn!(name = warning.name, place = position, path = warning.path; "configuration warning");
     }
     let more = warnings.warnings.len().saturating_sub(NAMED);
     if more > 0 {

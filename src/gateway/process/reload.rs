@@ -93,7 +93,7 @@ impl Reload {
             }
             Some(ConfigChange::Invalid(problems)) => {
                 self.gateway.metrics.config.rejected(File::Config);
-                self.gateway.events.note(EventKind::ConfigRejected, &places(&problems));
+                self.gateway.events.note(EventKind::ConfigRejected, &first_position(&problems));
                 let (file, count, detail) = (&problems.file, problems.problems.len(), brief(&problems));
                 log::warn!(file, problems = count, detail; "configuration rejected, the previous one stays in force");
             }
@@ -204,16 +204,17 @@ impl Reload {
 
 /// Where the first problem is. The value found there appears in the log only: it may be a secret, and not everyone who
 /// may see the status page may read the log.
-fn places(problems: &Problems) -> String {
+fn first_position(problems: &Problems) -> String {
     let Some(first) = problems.problems.first() else { return String::new() };
     let file = std::path::Path::new(first.file.as_ref().unwrap_or(&problems.file)).file_name().unwrap_or_default();
-    let place = first.position.map_or_else(String::new, |position| format!(":{}:{}", position.line, position.column));
+    let position =
+        first.position.map_or_else(String::new, |position| format!(":{}:{}", position.line, position.column));
     let path = if first.path.is_empty() { String::new() } else { format!(" {}", first.path) };
     let more = match problems.problems.len() {
         1 => String::new(),
         count => format!(", and {} more problems", count - 1),
     };
-    format!("{}{place}{path}{more}", file.display())
+    format!("{}{position}{path}{more}", file.display())
 }
 
 /// The report of `check`, as one line of bounded length.

@@ -12,10 +12,10 @@ use crate::gateway::upstream::read_timeout::DelegatedReadTimeout;
 
 /// A handle to one connection, for the server and the application.
 #[derive(Clone, Debug)]
-pub struct ConnectionHandle(Arc<Shared>);
+pub struct ConnectionHandle(Arc<HandleState>);
 
 #[derive(Debug)]
-struct Shared {
+struct HandleState {
     scheme: Scheme,
     pending_fields: PendingFields,
     read_timeout: DelegatedReadTimeout,
@@ -24,7 +24,7 @@ struct Shared {
 impl ConnectionHandle {
     pub fn new(scheme: Scheme) -> ConnectionHandle {
         let (pending_fields, read_timeout) = (PendingFields::default(), DelegatedReadTimeout::default());
-        ConnectionHandle(Arc::new(Shared { scheme, pending_fields, read_timeout }))
+        ConnectionHandle(Arc::new(HandleState { scheme, pending_fields, read_timeout }))
     }
 
     pub fn scheme(&self) -> Scheme {

@@ -253,7 +253,7 @@ mod tests {
         refused.count(Worker(worker), Timestamp(second * SECOND), 1, &plan, &settlement);
     }
 
-    fn told(refused: &TopRefused, second: u64) -> Vec<(BucketKey, u64, u64)> {
+    fn reported(refused: &TopRefused, second: u64) -> Vec<(BucketKey, u64, u64)> {
         let top = refused.top(3, Timestamp(second * SECOND), 1);
         top.buckets.iter().map(|bucket| (bucket.key, bucket.at_least, bucket.at_most)).collect()
     }
@@ -264,7 +264,7 @@ mod tests {
         for (worker, bucket, times) in [(0, 1, 3), (0, 2, 5), (1, 1, 4), (1, 3, 1), (0, 4, 1)] {
             (0..times).for_each(|_| refuse(&refused, worker, 60, bucket));
         }
-        assert_eq!(told(&refused, 60)[..2], [(key(1), 7, 7), (key(2), 5, 5)]);
+        assert_eq!(reported(&refused, 60)[..2], [(key(1), 7, 7), (key(2), 5, 5)]);
         assert_eq!(refused.top(9, Timestamp(60 * SECOND), 1).buckets.len(), 4);
     }
 
@@ -273,7 +273,7 @@ mod tests {
         let refused = TopRefused::new(1);
         let (plan, settlement) = plan(&[(1, Verdict::Allow), (2, Verdict::Deny), (3, Verdict::Unasked)]);
         refused.count(Worker(0), Timestamp(SECOND), 1, &plan, &settlement);
-        assert_eq!(told(&refused, 1), [(key(2), 1, 1)]);
+        assert_eq!(reported(&refused, 1), [(key(2), 1, 1)]);
         assert_eq!(refused.top(1, Timestamp(SECOND), 1).buckets[0].limit_version.limit, LimitId(7));
         // Another configuration may have another limit at that index.
         assert_eq!(refused.top(1, Timestamp(SECOND), 2).buckets, []);
@@ -284,15 +284,15 @@ mod tests {
         let refused = TopRefused::new(1);
         refuse(&refused, 0, 60, 1);
         refuse(&refused, 0, 95, 2);
-        assert_eq!(told(&refused, 100).len(), 2);
+        assert_eq!(reported(&refused, 100).len(), 2);
         assert_eq!(refused.top(1, Timestamp(100 * SECOND), 1).span, Micros(40 * SECOND));
         // A request that took long to decide.
         refuse(&refused, 0, 70, 1);
-        assert_eq!(told(&refused, 119).len(), 2);
-        assert_eq!(told(&refused, 120), [(key(2), 1, 1)]);
-        assert_eq!(told(&refused, 150), []);
+        assert_eq!(reported(&refused, 119).len(), 2);
+        assert_eq!(reported(&refused, 120), [(key(2), 1, 1)]);
+        assert_eq!(reported(&refused, 150), []);
         refuse(&refused, 0, 150, 3);
-        assert_eq!(told(&refused, 150), [(key(3), 1, 1)]);
+        assert_eq!(reported(&refused, 150), [(key(3), 1, 1)]);
     }
 
     #[test]
@@ -307,7 +307,7 @@ mod tests {
                 refuse(&refused, 0, 60, 2);
             }
         }
-        let top = told(&refused, 60);
+        let top = reported(&refused, 60);
         assert_eq!([top[0].0, top[1].0], [key(1), key(2)]);
         for ((_, at_least, at_most), truth) in top.iter().zip([50_000, 33_334]) {
             // A bucket that is seldom replaced is overstated by as much as the rest amounts to per entry.
@@ -325,6 +325,6 @@ mod tests {
         refuse(&refused, 0, 60, 1);
         drop(reading);
         refuse(&refused, 0, 60, 1);
-        assert_eq!((told(&refused, 60), refused.skipped()), (vec![(key(1), 1, 1)], 1));
+        assert_eq!((reported(&refused, 60), refused.skipped()), (vec![(key(1), 1, 1)], 1));
     }
 }

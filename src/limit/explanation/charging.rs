@@ -5,14 +5,14 @@ use crate::limit::attribute::Attribute;
 use crate::limit::charge::{Charge, LimitId, Plan};
 use crate::limit::cost::{Cost, requested_cost};
 use crate::limit::key::Descriptor;
-use crate::limit::partial::{Knowledge, Observed};
+use crate::limit::partial::{Knowledge, Observation};
 use crate::limit::rule::{Action, Limit, Mode, Override, Price, Rule};
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
 
 /// The walk through the rules of a file, for one request.
 pub struct Walk<'a, 'w> {
     pub rules: &'a RuleSet,
-    pub see: &'w mut dyn FnMut(&'a Attribute) -> Observed<'a>,
+    pub see: &'w mut dyn FnMut(&'a Attribute) -> Observation<'a>,
     pub known: Knowledge<'a>,
     /// All charges so far.
     pub plan: Plan,
@@ -66,18 +66,18 @@ impl<'a> Walk<'a, '_> {
             Price::FromRequest { attribute, default, min, max } => (attribute, *default, *min, *max),
         };
         match (self.see)(attribute) {
-            Observed::Value(text) => Ok(requested_cost(Some(&text), default, min, max)),
-            Observed::Missing => Ok(default),
-            Observed::Named(_) | Observed::Unknown => Err(attribute),
+            Observation::Value(text) => Ok(requested_cost(Some(&text), default, min, max)),
+            Observation::Missing => Ok(default),
+            Observation::Named(_) | Observation::Unknown => Err(attribute),
         }
     }
 
     /// The index of an override among the limit's variants; 0 if none is for what was picked.
     fn variant(&self, limit: &Limit, picked: &[PickedKey<'_>]) -> u32 {
         let is = |picked: &PickedKey<'_>, value: &[u8]| match &picked.value {
-            Observed::Value(found) => found[..] == *value,
-            Observed::Named(name) => self.known.names.value(&picked.part.attribute.to_string(), value) == *name,
-            Observed::Missing | Observed::Unknown => false,
+            Observation::Value(found) => found[..] == *value,
+            Observation::Named(name) => self.known.names.value(&picked.part.attribute.to_string(), value) == *name,
+            Observation::Missing | Observation::Unknown => false,
         };
         let fits = |Override { part, value, .. }: &Override| {
             picked.iter().any(|picked| picked.part == part && is(picked, value.as_bytes()))
@@ -94,9 +94,9 @@ impl<'a> Walk<'a, '_> {
                 descriptor.push_value(*alternative, &part.attribute, self.known.issuer, value);
             };
             match value {
-                Observed::Value(value) => push(value),
-                Observed::Named(name) => push(name.to_string().as_bytes()),
-                Observed::Missing | Observed::Unknown => {}
+                Observation::Value(value) => push(value),
+                Observation::Named(name) => push(name.to_string().as_bytes()),
+                Observation::Missing | Observation::Unknown => {}
             }
         }
         descriptor
@@ -124,7 +124,7 @@ impl RuleSet {
         picked: &[PickedKey<'a>],
         known: Knowledge<'a>,
     ) -> Vec<ExplainedCharge<'a>> {
-        let mut see = |_: &Attribute| Observed::Missing;
+        let mut see = |_: &Attribute| Observation::Missing;
         let mut walk = Walk { rules: self, see: &mut see, known, plan: Plan::default(), next: LimitId(0) };
         match &rule.action {
             Action::Allow | Action::Deny => Vec::new(),

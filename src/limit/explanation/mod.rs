@@ -16,13 +16,13 @@ mod words;
 use super::attribute::Attribute;
 use super::charge::{LimitId, Plan};
 use super::denier::{Denier, DenierId};
-use super::partial::{Knowledge, Observed};
+use super::partial::{Knowledge, Observation};
 use super::rule::{Action, Condition, Fold, LimitKey, Mode, Otherwise, Policy, Rule};
 use super::rule_set::{Answer, RuleSet};
 use charging::Walk;
 pub use parts::{
     Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, Failure, PickedKey, PolicyEnd,
-    PolicyOutcome, RuleOutcome, SkipReason, Undecided,
+    PolicyOutcome, RuleOutcome, SkipReason, UndecidedPart,
 };
 pub use words::Date;
 
@@ -30,7 +30,7 @@ impl RuleSet {
     /// `see` returns what is known of an attribute's value; it may be called for the same one again.
     pub fn explain<'a>(
         &'a self,
-        see: &mut dyn FnMut(&'a Attribute) -> Observed<'a>,
+        see: &mut dyn FnMut(&'a Attribute) -> Observation<'a>,
         known: Knowledge<'a>,
     ) -> Explanation<'a> {
         let mut walk = Walk { rules: self, see, known, plan: Plan::default(), next: LimitId(0) };
@@ -83,7 +83,7 @@ impl<'a> Walk<'a, '_> {
             let mode = if policy.mode == Mode::Shadow { Mode::Shadow } else { rule.mode };
             let first = self.next;
             self.next = LimitId(self.next.0.saturating_add(rule.limit_count()));
-            let trial = match (&part, ended) {
+            let outcome = match (&part, ended) {
                 (Some(_), _) => RuleOutcome::Skipped(SkipReason::PolicySkipped),
                 (
                     None,
@@ -96,9 +96,9 @@ impl<'a> Walk<'a, '_> {
                 (None, _) => self.rule(rule, first),
             };
             if part.is_none() && ended.is_none() {
-                ended = end(policy, rule, mode, &trial);
+                ended = end(policy, rule, mode, &outcome);
             }
-            rules.push(ExplainedRule { rule, mode, trial });
+            rules.push(ExplainedRule { rule, mode, outcome });
         }
         let part =
             part.unwrap_or_else(|| PolicyOutcome::TakesPart(ended.unwrap_or(PolicyEnd::Otherwise(policy.otherwise))));
@@ -134,7 +134,8 @@ impl<'a> Walk<'a, '_> {
                 Some(false) => {
                     // A network is compared with the whole address, of which the attribute has only the prefix.
                     let whole = self.known.client.filter(|_| condition.expectation.compares_networks());
-                    let found = whole.map_or(found, |client| Observed::Value(client.to_string().into_bytes().into()));
+                    let found =
+                        whole.map_or(found, |client| Observation::Value(client.to_string().into_bytes().into()));
                     return ConditionsOutcome::Fail(Failure::Condition { condition, found });
                 }
                 None => unknown.push(&condition.attribute),
@@ -176,10 +177,12 @@ impl<'a> Walk<'a, '_> {
     fn pick(&mut self, key: &'a LimitKey) -> Pick<'a> {
         for (alternative, part) in (0u8..).zip(&key.alternatives) {
             let value = match ((self.see)(&part.attribute), part.fold) {
-                (Observed::Missing, _) => continue,
+                (Observation::Missing, _) => continue,
                 // The pseudonym of a folded value does not follow from that of the value.
-                (Observed::Unknown, _) | (Observed::Named(_), Fold::Lower) => return Pick::Unknown(&part.attribute),
-                (Observed::Value(value), Fold::Lower) => Observed::Value(value.to_ascii_lowercase().into()),
+                (Observation::Unknown, _) | (Observation::Named(_), Fold::Lower) => {
+                    return Pick::Unknown(&part.attribute);
+                }
+                (Observation::Value(value), Fold::Lower) => Observation::Value(value.to_ascii_lowercase().into()),
                 (seen, Fold::Exact) => seen,
             };
             return Pick::Value(PickedKey { key, alternative, part, value });
@@ -202,10 +205,10 @@ enum Pick<'a> {
 }
 
 /// Whether a policy ends with this rule, and how.
-fn end<'a>(policy: &Policy, rule: &'a Rule, mode: Mode, trial: &RuleOutcome<'a>) -> Option<PolicyEnd<'a>> {
+fn end<'a>(policy: &Policy, rule: &'a Rule, mode: Mode, outcome: &RuleOutcome<'a>) -> Option<PolicyEnd<'a>> {
     // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
     let ends = rule.mode == Mode::Enforce || policy.mode == Mode::Shadow;
-    match trial {
+    match outcome {
         RuleOutcome::Applies { .. } if matches!(rule.action, Action::Deny) && mode == Mode::Enforce => {
             Some(PolicyEnd::Denied { by: &rule.name })
         }

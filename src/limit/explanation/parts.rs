@@ -3,7 +3,7 @@
 use crate::base::time::Timestamp;
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::Charge;
-use crate::limit::partial::Observed;
+use crate::limit::partial::Observation;
 use crate::limit::rule::{Condition, KeyPart, LimitKey, Mode, Otherwise, Policy, Rule};
 use crate::limit::rule_set::Answer;
 
@@ -57,7 +57,7 @@ pub struct ExplainedRule<'a> {
     pub rule: &'a Rule,
     /// Its own, or its policy's.
     pub mode: Mode,
-    pub trial: RuleOutcome<'a>,
+    pub outcome: RuleOutcome<'a>,
 }
 
 /// Whether a rule applies.
@@ -88,7 +88,7 @@ pub enum SkipReason<'a> {
 pub enum Failure<'a> {
     Condition {
         condition: &'a Condition,
-        found: Observed<'a>,
+        found: Observation<'a>,
     },
     /// None of its alternatives has a value.
     Key(&'a LimitKey),
@@ -106,7 +106,7 @@ pub struct PickedKey<'a> {
     pub alternative: u8,
     pub part: &'a KeyPart,
     /// Folded as the key says; a value or a pseudonym.
-    pub value: Observed<'a>,
+    pub value: Observation<'a>,
 }
 
 /// The charge of one limit.
@@ -131,7 +131,7 @@ pub enum Exemption<'a> {
 impl<'a> Explanation<'a> {
     /// The policies and rules that cannot be decided, with the attributes that are not known. Empty if the answer is
     /// the gateway's. A denied request is denied whatever else is not known; an exempt one might still be denied.
-    pub fn undecided(&self) -> Vec<Undecided<'_, 'a>> {
+    pub fn undecided(&self) -> Vec<UndecidedPart<'_, 'a>> {
         if matches!(self.answer, Answer::Denied(_)) {
             return Vec::new();
         }
@@ -139,16 +139,16 @@ impl<'a> Explanation<'a> {
         for explained in &self.policies {
             let policy = Some(explained.policy);
             if let PolicyOutcome::Undecidable(attributes) = &explained.part {
-                undecided.push(Undecided { policy, rule: None, attributes });
+                undecided.push(UndecidedPart { policy, rule: None, attributes });
             }
             for rule in &explained.rules {
-                if let RuleOutcome::Undecidable(attributes) = &rule.trial {
-                    undecided.push(Undecided { policy, rule: Some(rule), attributes });
+                if let RuleOutcome::Undecidable(attributes) = &rule.outcome {
+                    undecided.push(UndecidedPart { policy, rule: Some(rule), attributes });
                 }
             }
         }
         if let Exemption::Undecidable(attributes) = &self.exemption {
-            undecided.push(Undecided { policy: None, rule: None, attributes });
+            undecided.push(UndecidedPart { policy: None, rule: None, attributes });
         }
         undecided
     }
@@ -165,7 +165,7 @@ impl<'a> Explanation<'a> {
 
 /// What cannot be decided, and the attributes that are not known.
 #[derive(Clone, Copy, Debug)]
-pub struct Undecided<'e, 'a> {
+pub struct UndecidedPart<'e, 'a> {
     /// `None`: whether the request is exempt.
     pub policy: Option<&'a Policy>,
     /// `None`: whether the policy takes part.

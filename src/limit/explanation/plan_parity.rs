@@ -18,7 +18,7 @@ use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
 use crate::limit::identity::{Claims, KnownKey};
 use crate::limit::matcher::{Expectation, Text};
-use crate::limit::partial::{Knowledge, Observed};
+use crate::limit::partial::{Knowledge, Observation};
 use crate::limit::request::{ClientAddress, Request};
 use crate::limit::rule::{
     Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Override, Policy,
@@ -205,7 +205,7 @@ fn explain<'a>(
     rules: &'a RuleSet,
     sent: &'a Sent,
     names: &'a PseudonymKey,
-    see: impl Fn(&Attribute, Observed<'a>) -> Observed<'a>,
+    see: impl Fn(&Attribute, Observation<'a>) -> Observation<'a>,
     client: Option<std::net::IpAddr>,
 ) -> Explanation<'a> {
     let request = sent.request();
@@ -218,17 +218,17 @@ fn explain<'a>(
 
 /// The outcome of every rule, without its reasons.
 fn trials(explanation: &Explanation<'_>) -> Vec<Vec<&'static str>> {
-    let word = |trial: &RuleOutcome<'_>| match trial {
+    let word = |outcome: &RuleOutcome<'_>| match outcome {
         RuleOutcome::Applies { .. } => "applies",
         RuleOutcome::Fails(_) => "fails",
         RuleOutcome::Skipped(_) => "not tried",
         RuleOutcome::Undecidable(_) => "undecidable",
     };
-    explanation.policies.iter().map(|policy| policy.rules.iter().map(|rule| word(&rule.trial)).collect()).collect()
+    explanation.policies.iter().map(|policy| policy.rules.iter().map(|rule| word(&rule.outcome)).collect()).collect()
 }
 
 /// The costs and limits, without the buckets.
-fn asked(answer: &Answer) -> String {
+fn limits_of(answer: &Answer) -> String {
     let charges = |plan: &crate::limit::charge::Plan| {
         plan.charges().map(|charge| format!("{:?}", (charge.limit, charge.cost, charge.variant))).collect::<Vec<_>>()
     };
@@ -265,22 +265,22 @@ proptest! {
     ) {
         let names = PseudonymKey::secret(b"0123456789abcdef");
         let hidden: HashMap<_, _> = ATTRIBUTES.iter().zip(&hidden).map(|(text, hidden)| (*text, *hidden)).collect();
-        let see = |attribute: &Attribute, seen: Observed<'static>| match (hidden[&*attribute.to_string()], seen) {
-            (true, Observed::Value(value)) if named => Observed::Named(names.value(&attribute.to_string(), &value)),
-            (true, _) if !named => Observed::Unknown,
+        let see = |attribute: &Attribute, seen: Observation<'static>| match (hidden[&*attribute.to_string()], seen) {
+            (true, Observation::Value(value)) if named => Observation::Named(names.value(&attribute.to_string(), &value)),
+            (true, _) if !named => Observation::Unknown,
             (_, seen) => seen,
         };
-        let owned = |seen: Observed<'_>| match seen {
-            Observed::Value(value) => Observed::Value(value.into_owned().into()),
-            Observed::Missing => Observed::Missing,
-            Observed::Named(name) => Observed::Named(name),
-            Observed::Unknown => Observed::Unknown,
+        let owned = |seen: Observation<'_>| match seen {
+            Observation::Value(value) => Observation::Value(value.into_owned().into()),
+            Observation::Missing => Observation::Missing,
+            Observation::Named(name) => Observation::Named(name),
+            Observation::Unknown => Observation::Unknown,
         };
         let client = (!hidden["ip:address"]).then(|| sent.client.address());
         let part = explain(&rules, &sent, &names, |attribute, seen| see(attribute, owned(seen)), client);
         let whole = explain(&rules, &sent, &names, |_, seen| seen, Some(sent.client.address()));
         if part.undecided().is_empty() {
-            prop_assert_eq!(asked(&part.answer), asked(&whole.answer));
+            prop_assert_eq!(limits_of(&part.answer), limits_of(&whole.answer));
             if !matches!(part.answer, Answer::Denied(_)) {
                 prop_assert_eq!(trials(&part), trials(&whole));
             }

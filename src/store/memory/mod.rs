@@ -20,7 +20,7 @@ use crate::limit::algorithm::{Algorithm, ChargeResult, Entry, State};
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
-use shard::{Evicted, Put, Shard, SpentClass};
+use shard::{Eviction, Put, Shard, SpentClass};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -192,7 +192,7 @@ impl Memory {
             return 0;
         }
         self.buckets.fetch_sub(1, Ordering::Relaxed);
-        u64::from(shard.evict(now) == Some(Evicted::Spent))
+        u64::from(shard.evict(now) == Some(Eviction::Spent))
     }
 
     /// Frees up to `BATCH` full buckets; returns whether there may be more.

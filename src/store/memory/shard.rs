@@ -87,7 +87,7 @@ impl Ord for Bucket {
 
 /// A bucket that was evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evicted {
+pub enum Eviction {
     /// It was full again: nothing is lost.
     Full,
     /// Something was still spent in it.
@@ -145,11 +145,11 @@ impl Shard {
     }
 
     /// Evicts the bucket whose loss matters least at `now`; `None` when there is no bucket.
-    pub fn evict(&mut self, now: Timestamp) -> Option<Evicted> {
+    pub fn evict(&mut self, now: Timestamp) -> Option<Eviction> {
         if self.classes.iter_mut().any(|queue| pop_full(queue, now)) {
-            return Some(Evicted::Full);
+            return Some(Eviction::Full);
         }
-        self.classes.iter_mut().find_map(PriorityQueue::pop).map(|_| Evicted::Spent)
+        self.classes.iter_mut().find_map(PriorityQueue::pop).map(|_| Eviction::Spent)
     }
 
     /// Frees up to `most` buckets that are full at `now`, and returns how many those were.
@@ -230,11 +230,11 @@ mod tests {
             let evicted = shard.evict(Timestamp(100));
             (evicted, (1..=5).filter(|number| shard.get(&key(*number)).is_some()).collect::<Vec<u8>>())
         };
-        assert_eq!(evicted(), (Some(Evicted::Full), vec![2, 3, 4, 5]));
-        assert_eq!(evicted(), (Some(Evicted::Spent), vec![2, 3, 4]));
-        assert_eq!(evicted(), (Some(Evicted::Spent), vec![2, 4]));
-        assert_eq!(evicted(), (Some(Evicted::Spent), vec![2]));
-        assert_eq!(evicted(), (Some(Evicted::Spent), vec![]));
+        assert_eq!(evicted(), (Some(Eviction::Full), vec![2, 3, 4, 5]));
+        assert_eq!(evicted(), (Some(Eviction::Spent), vec![2, 3, 4]));
+        assert_eq!(evicted(), (Some(Eviction::Spent), vec![2, 4]));
+        assert_eq!(evicted(), (Some(Eviction::Spent), vec![2]));
+        assert_eq!(evicted(), (Some(Eviction::Spent), vec![]));
         assert_eq!(evicted(), (None, vec![]));
     }
 

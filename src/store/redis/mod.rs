@@ -36,7 +36,7 @@ use super::worker::Worker;
 use crate::base::host_name::host_name;
 use crate::base::time::Clock;
 use crate::limit::charge::Plan;
-use connection::{Connection, Shared};
+use connection::{Connection, StoreState};
 use deny_cache::DenyCache;
 use fault_injection::Hooks;
 use queue::{PendingTake, ReplySender};
@@ -65,7 +65,7 @@ impl Redis {
 
     /// With the faults that a test injects.
     pub fn with(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Redis {
-        let shared = Shared {
+        let shared = StoreState {
             deny_cache: Arc::new(DenyCache::new()),
             breaker: Arc::new(Breaker::new(settings.breaker)),
             fallback: Arc::new(FallbackShare::new(settings.gateways, clock.clone())),
@@ -75,7 +75,7 @@ impl Redis {
         let connection =
             |worker| Connection::new(Worker(worker), settings.clone(), clock.clone(), events.clone(), shared.clone());
         let connections = (0..workers).map(connection).collect();
-        let Shared { deny_cache, breaker, fallback, this_gateway, .. } = shared;
+        let StoreState { deny_cache, breaker, fallback, this_gateway, .. } = shared;
         Redis {
             fallback,
             connections,

@@ -22,10 +22,10 @@ const MAX_RINGS: usize = 1000;
 const MAX_LIMITS: usize = 200;
 
 #[derive(Debug)]
-pub struct History(Mutex<Recorded>);
+pub struct History(Mutex<HistoryState>);
 
 #[derive(Debug)]
-struct Recorded {
+struct HistoryState {
     started: Timestamp,
     /// When the counters were last read.
     read: Timestamp,
@@ -83,7 +83,7 @@ pub struct HourDocument {
 impl History {
     pub fn new(started: Timestamp) -> History {
         let (before, points) = (Totals::default(), VecDeque::with_capacity(POINTS));
-        History(Mutex::new(Recorded { started, read: started, before, points, limits: HashMap::new() }))
+        History(Mutex::new(HistoryState { started, read: started, before, points, limits: HashMap::new() }))
     }
 
     /// Adds a point.
@@ -116,7 +116,7 @@ impl History {
     }
 }
 
-impl Recorded {
+impl HistoryState {
     fn point(&self, now: Timestamp, totals: &Totals) -> Point {
         let since = |now: u64, before: u64| narrow(now.saturating_sub(before));
         Point {

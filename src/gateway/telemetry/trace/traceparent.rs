@@ -37,8 +37,8 @@ impl Parent {
 
 fn parse(text: &[u8]) -> Option<Parent> {
     let (known, rest) = text.split_at_checked(55)?;
-    let part = |places: Range<usize>| known.get(places).and_then(hexadecimal);
-    let dashes = [2, 35, 52].into_iter().all(|place| known.get(place) == Some(&b'-'));
+    let part = |range: Range<usize>| known.get(range).and_then(hexadecimal);
+    let dashes = [2, 35, 52].into_iter().all(|index| known.get(index) == Some(&b'-'));
     let version = part(0..2)?;
     // A later version may continue after another dash; 255 is invalid.
     let whole = match version {

@@ -32,7 +32,7 @@ const QUEUE: usize = 4096;
 
 /// What all connections of a store share.
 #[derive(Clone, Debug)]
-pub struct Shared {
+pub struct StoreState {
     pub deny_cache: Arc<DenyCache>,
     pub breaker: Arc<Breaker>,
     pub fallback: Arc<FallbackShare>,
@@ -47,7 +47,7 @@ pub struct Connection {
     script: String,
     clock: Clock,
     events: EventSink,
-    shared: Shared,
+    shared: StoreState,
     /// Only the first connection of a gateway sends heartbeats.
     heartbeat: Option<Heartbeat>,
     /// Why it cannot be used; `None` while it is up.
@@ -60,7 +60,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(worker: Worker, settings: Settings, clock: Clock, events: EventSink, shared: Shared) -> Connection {
+    pub fn new(worker: Worker, settings: Settings, clock: Clock, events: EventSink, shared: StoreState) -> Connection {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let heartbeat = Heartbeat::new(
             &settings.prefix,
