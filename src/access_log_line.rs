@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use chrono::{DateTime, SecondsFormat};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::base::printable::write_json;
 use crate::base::pseudonym::Pseudonym;
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
@@ -132,11 +133,9 @@ impl<'a> Line<'a> {
 
     /// Adds the line, with its end.
     pub fn write(&self, out: &mut Vec<u8>) {
-        let before = out.len();
-        match serde_json::to_writer(&mut *out, self) {
-            Ok(()) => out.push(b'\n'),
-            // Only a writer or a key that is not text could be at fault, and these are neither.
-            Err(_) => out.truncate(before),
+        // It fails only for a key that is not text, and these are.
+        if write_json(out, self).is_ok() {
+            out.push(b'\n');
         }
     }
 }

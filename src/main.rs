@@ -1,12 +1,10 @@
-//! Parses arguments, calls the command line, maps the result to an exit code.
+//! Calls the command line, whose result is the exit code.
 
 use std::process::ExitCode;
-
-use clap::Parser;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    tollgate::cli::CommandLine::parse().run()
+    tollgate::cli::run()
 }

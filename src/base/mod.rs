@@ -5,6 +5,7 @@ pub mod host_name;
 pub mod http_method;
 pub mod interval;
 pub mod position;
+pub mod printable;
 pub mod pseudonym;
 pub mod secret;
 pub mod split;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::failure::Failure;
+use super::failure::{Failure, with_hint};
 use crate::base::split::split_once_at;
 use crate::gateway::buckets::OPERATOR_FIELD;
 
@@ -52,9 +52,9 @@ pub fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Fai
         Method::Delete => (format!("DELETE {path}"), format!("{OPERATOR_FIELD}: reset\r\n")),
     };
     let nobody = |error: std::io::Error| {
-        format!(
-            "{address}: no gateway answers there: {error}\n  hint: buckets are in the memory of the running gateway; \
-             --admin names its admin listener"
+        with_hint(
+            format!("{address}: no gateway answers there: {error}"),
+            "buckets are in the memory of the running gateway; --admin names its admin listener",
         )
     };
     let stream = send(address, &line, &permit, PATIENCE).map_err(nobody)?;
@@ -65,7 +65,7 @@ pub fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Fai
             .map_err(|_| format!("{address}: must answer with JSON, does not: is it an admin listener?"))?),
         (Some(code), Some(body)) => {
             let text = String::from_utf8_lossy(body);
-            let first = text.lines().next().unwrap_or_default().escape_debug().to_string();
+            let first = text.lines().next().unwrap_or_default();
             Err(format!("{address}: answered {code}: {first}").into())
         }
         _ => Err(format!("{address}: must answer with HTTP, does not").into()),

@@ -1,6 +1,5 @@
 //! `tollgate bucket show|reset`: shows the level of a client's bucket, or resets it to full.
 
-use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 
 use serde_json::json;
@@ -9,7 +8,8 @@ use super::bucket_backend::{Backend, Bucket, Levels};
 use super::bucket_lookup;
 use super::bucket_lookup::BucketSelection;
 use super::config_file::ConfigFile;
-use super::failure::Failure;
+use super::failure::{Failure, with_hint};
+use super::output::{self, Page};
 use crate::base::time::{Clock, Micros};
 use crate::config::Config;
 use crate::limit::explanation::Date;
@@ -84,10 +84,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         (Some(rule), None) => bucket_lookup::by_values(&config, rule, &which.keys, known)?,
         (rule, Some(begin)) => {
             let key = found(&backend, &config, begin)?.ok_or_else(|| {
-                format!(
-                    "no bucket in {backend} is called {begin}\n  hint: a full bucket is not stored; and names depend \
-                     on `hash_key` in the file"
-                )
+                let hint = "a full bucket is not stored; and names depend on `hash_key` in the file";
+                with_hint(format!("no bucket in {backend} is called {begin}"), hint)
             })?;
             vec![bucket_lookup::by_key(&config, rule.as_deref(), key)?]
         }
@@ -98,38 +96,39 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Act::Show(_) => backend.read(&keys)?,
         Act::Reset(_) => backend.reset(&keys)?,
     };
+    let mut page = Page::default();
     if which.json {
-        println!("{}", serde_json::to_string_pretty(&document(&arguments.act, &config, &chosen, &levels))?);
-        return Ok(());
+        page.pretty_json(&document(&arguments.act, &config, &chosen, &levels))?;
+        return output::print(&page);
     }
     for chosen in &chosen {
-        println!("{}", describe(&arguments.act, &config, chosen, &levels));
+        page.lines(describe(&arguments.act, &config, chosen, &levels));
     }
-    match (&arguments.act, config.store.is_shared()) {
-        (Act::Show(_), _) => println!("read from {}", levels.from),
-        (Act::Reset(_), false) => println!("full from now on, in {}", levels.from),
-        (Act::Reset(_), true) => println!(
-            "full from now on, in {}; a gateway that has just refused by it reads it again within a second",
-            levels.from
-        ),
-    }
-    Ok(())
+    let from = &levels.from;
+    page.line(match (&arguments.act, config.store.is_shared()) {
+        (Act::Show(_), _) => format!("read from {from}"),
+        (Act::Reset(_), false) => format!("full from now on, in {from}"),
+        (Act::Reset(_), true) => {
+            format!("full from now on, in {from}; a gateway that has just refused by it reads it again within a second")
+        }
+    });
+    output::print(&page)
 }
 
 /// The only bucket whose name starts with `begin`; `None` when no bucket does, because full buckets are not stored.
 pub fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<BucketKey>, Failure> {
     const PROGRESS_STEP: u64 = 100_000;
-    let watched = std::io::stderr().is_terminal();
+    let watched = output::is_watched();
     let mut next = PROGRESS_STEP;
     let mut progress = |seen: u64| {
         if watched && seen >= next {
-            let _ = write!(std::io::stderr(), "\r{seen} buckets read");
+            output::print_progress(format_args!("{seen} buckets read"));
             next = seen + PROGRESS_STEP;
         }
     };
     let keys = backend.find(begin, &config.hash_key, &mut progress)?;
     if watched && next > PROGRESS_STEP {
-        eprintln!();
+        output::end_progress();
     }
     match &keys[..] {
         [key] => Ok(Some(*key)),
@@ -141,14 +140,14 @@ pub fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<B
     }
 }
 
-fn describe(act: &Act, config: &Config, chosen: &BucketSelection, levels: &Levels) -> String {
+fn describe(act: &Act, config: &Config, chosen: &BucketSelection, levels: &Levels) -> Vec<String> {
     let name = config.hash_key.bucket(&chosen.key.0);
     let Some(limit) = &chosen.limit else {
         let kept = if levels.state(&chosen.key).is_some() { "something is spent" } else { "full" };
-        return match act {
+        return vec![match act {
             Act::Show(_) => format!("bucket {name}  {kept}; name the RULE to see how much is left"),
             Act::Reset(_) => format!("bucket {name}  was: {kept}"),
-        };
+        }];
     };
     let Bucket { untouched, wait } = levels.bucket(&chosen.key, &limit.algorithm, limit.cost);
     let most = limit.algorithm.ceiling();
@@ -172,7 +171,7 @@ fn describe(act: &Act, config: &Config, chosen: &BucketSelection, levels: &Level
             format!("{left} left of {most}, {full}{pays}")
         }
     };
-    format!("{head}\n  {level}")
+    vec![head, format!("  {level}")]
 }
 
 fn document(act: &Act, config: &Config, chosen: &[BucketSelection], levels: &Levels) -> serde_json::Value {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::admin_client;
 use super::admin_client::Method;
-use super::failure::Failure;
+use super::failure::{Failure, with_hint};
 use crate::base::pseudonym::PseudonymKey;
 use crate::base::time::{Micros, Timestamp};
 use crate::config::Config;
@@ -84,11 +84,10 @@ impl Backend {
         }
         match admin.or(config.admin) {
             Some(address) if address.port() != 0 => Ok(Backend::Gateway(admin_client::reachable(address))),
-            Some(_) => Err(format!(
-                "{}: admin: has port 0\n  hint: name the address that the gateway announced with --admin",
-                file.display()
-            )
-            .into()),
+            Some(_) => Err(with_hint(
+                format!("{}: admin: has port 0", file.display()),
+                "name the address that the gateway announced with --admin",
+            )),
             None => Err(format!(
                 "{}: admin: missing; buckets are in the memory of the gateway, which can be asked by its admin \
                  listener only",
@@ -151,13 +150,13 @@ impl Backend {
             work(&mut look).await
         });
         done.map_err(|store::Fault { error, detail }| {
-            let hint = match error {
+            let what = format!("{self}: {}: {detail}", error.name());
+            match error {
                 store::StoreError::Forbidden => {
-                    "\n  hint: docs/operations.md says what a user needs to look at buckets"
+                    with_hint(what, "docs/operations.md says what a user needs to look at buckets")
                 }
-                _ => "",
-            };
-            format!("{self}: {}: {detail}{hint}", error.name()).into()
+                _ => what.into(),
+            }
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::failure::Failure;
+use super::failure::{Failure, with_hint};
 use crate::config::Config;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::attribute::Attribute;
@@ -146,7 +146,8 @@ pub fn find<'c>(config: &'c Config, name: &str) -> Result<(&'c Policy, &'c Rule)
             let names: Vec<String> =
                 limited.map(|(policy, rule)| format!("{}/{}", policy.name, rule.name)).take(20).collect();
             let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            Err(format!("no rule is called {}\n  hint: rules with limits are {names}", Quoted(name.as_bytes())).into())
+            let what = format!("no rule is called {}", Quoted(name.as_bytes()));
+            Err(with_hint(what, format!("rules with limits are {names}")))
         }
     }
 }
@@ -178,7 +179,7 @@ fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<Pi
         picked.push(of_key.ok_or_else(|| format!("{}: no value is given for {}", wants(), key.text))?);
     }
     match values.iter().zip(&used).find(|(_, used)| !**used) {
-        Some((text, _)) => Err(format!("{}: no limit key; {}", text.escape_debug(), wants()).into()),
+        Some((text, _)) => Err(format!("{text}: no limit key; {}", wants()).into()),
         None => Ok(picked),
     }
 }

@@ -1,10 +1,11 @@
 //! `tollgate check`: reports every problem of a file, or its warnings and `ok`, and which buckets a change resets.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use super::failure::Failure;
+use super::output::{self, Page};
 use crate::base::time::Clock;
 use crate::config::Config;
 use crate::config::diff::Reset;
@@ -41,26 +42,34 @@ struct Findings {
 
 /// Whether the file may be put into use.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+pub enum Verdict {
     Pass,
     Fail,
 }
 
-pub fn run(arguments: &Arguments) -> ExitCode {
+pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let findings = examine(arguments);
     let verdict = match &findings {
         Ok(findings) if findings.warnings.warnings.is_empty() || !arguments.strict => Verdict::Pass,
         _ => Verdict::Fail,
     };
+    let (mut page, mut errors) = (Page::default(), Page::default());
     match (&findings, arguments.json) {
-        (_, true) => println!("{}", document(arguments, &findings, verdict)),
-        (Err(problems), false) => eprintln!("{problems}"),
-        (Ok(findings), false) => print(findings, verdict),
+        (_, true) => page.json(&document(arguments, &findings, verdict))?,
+        (Err(problems), false) => errors.lines(problems.report()),
+        (Ok(findings), false) => {
+            page.lines(findings.resets.iter().map(|reset| format!("buckets reset: {reset}")));
+            if !findings.warnings.warnings.is_empty() {
+                errors.lines(findings.warnings.report());
+            }
+            if verdict == Verdict::Pass {
+                page.line("ok");
+            }
+        }
     }
-    match verdict {
-        Verdict::Pass => ExitCode::SUCCESS,
-        Verdict::Fail => ExitCode::FAILURE,
-    }
+    output::print_errors(&errors);
+    output::print(&page)?;
+    Ok(verdict)
 }
 
 fn examine(arguments: &Arguments) -> Result<Findings, Problems> {
@@ -70,18 +79,6 @@ fn examine(arguments: &Arguments) -> Result<Findings, Problems> {
         None => Vec::new(),
     };
     Ok(Findings { warnings: config.warnings.at(Clock::system().wall()), resets })
-}
-
-fn print(findings: &Findings, verdict: Verdict) {
-    for reset in &findings.resets {
-        println!("buckets reset: {reset}");
-    }
-    if !findings.warnings.warnings.is_empty() {
-        eprintln!("{}", findings.warnings);
-    }
-    if verdict == Verdict::Pass {
-        println!("ok");
-    }
 }
 
 fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdict: Verdict) -> Value {

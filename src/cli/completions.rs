@@ -4,7 +4,7 @@ use clap::Command;
 use clap_complete::aot::Shell;
 
 use super::failure::Failure;
-use super::output::print_long;
+use super::output::print_own;
 
 const EXAMPLE: &str = "\
 Example: install it for all users, effective in the next shell.
@@ -37,5 +37,5 @@ pub fn run(arguments: &Arguments, mut tollgate: Command) -> Result<(), Failure> 
     };
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut tollgate, "tollgate", &mut script);
-    print_long(&script)
+    print_own(&script)
 }

@@ -12,6 +12,7 @@ use log::{LevelFilter, Metadata, Record};
 
 use super::failure::Failure;
 use super::nonblocking_stderr::NonblockingStderr;
+use crate::base::printable::{Printable, write_json};
 use crate::base::time::Clock;
 use crate::config::{Log, LogFormat};
 
@@ -45,6 +46,7 @@ impl log::Log for Diagnostics {
 }
 
 pub fn start(log: Log) -> Result<Diagnostics, Failure> {
+    #[expect(clippy::disallowed_methods, reason = "each record is escaped by the formats below")]
     let lines = NonblockingStderr::to(std::io::stderr())?;
     let logger = Arc::new(ArcSwap::from_pointee(logger(log, &lines)));
     let diagnostics = Diagnostics { logger, lines };
@@ -82,13 +84,15 @@ fn logger(log: Log, lines: &NonblockingStderr) -> Logger {
 
 /// `2026-11-20T03:02:01Z WARN message key=value`.
 fn text(out: &mut Formatter, record: &Record<'_>, seconds: u64) -> std::io::Result<()> {
-    write!(out, "{} {} {}", rfc3339(seconds), record.level(), record.args())?;
+    write!(out, "{} {} {}", rfc3339(seconds), record.level(), Printable(record.args()))?;
     let mut fields = Fields::default();
     let _ = record.key_values().visit(&mut fields);
     for (key, value) in fields.0 {
         match value {
-            serde_json::Value::String(text) if text.contains([' ', '"']) => write!(out, " {key}={text:?}")?,
-            serde_json::Value::String(text) => write!(out, " {key}={}", text.escape_debug())?,
+            serde_json::Value::String(text) if text.contains([' ', '"']) => {
+                write!(out, " {key}={}", Printable(format_args!("{text:?}")))?;
+            }
+            serde_json::Value::String(text) => write!(out, " {key}={}", Printable(text.escape_debug()))?,
             other => write!(out, " {key}={other}")?,
         }
     }
@@ -103,7 +107,10 @@ fn json(out: &mut Formatter, record: &Record<'_>, seconds: u64) -> std::io::Resu
     let mut fields = Fields::default();
     let _ = record.key_values().visit(&mut fields);
     line.extend(fields.0);
-    writeln!(out, "{}", serde_json::Value::Object(line))
+    let mut text = Vec::new();
+    write_json(&mut text, &line)?;
+    text.push(b'\n');
+    out.write_all(&text)
 }
 
 #[derive(Default)]

@@ -1,9 +1,9 @@
 //! `tollgate echo`: a test upstream that answers with the request that it received.
 
-use std::io::Write;
 use std::net::SocketAddr;
 
 use super::failure::Failure;
+use super::output::{self, Page};
 use crate::gateway::echo;
 
 const EXAMPLE: &str = "\
@@ -24,8 +24,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let echo = echo::Echo::bind(arguments.listen)?;
     let address = echo.address();
     echo.run(move || {
-        let mut out = std::io::stdout().lock();
-        let _ = writeln!(out, "listening echo {address}\nready").and_then(|()| out.flush());
+        let mut page = Page::default();
+        page.lines([&*format!("listening echo {address}"), "ready"]);
+        // Standard output may be closed, which is no reason to stop.
+        let _ = output::print(&page);
     });
     Ok(())
 }

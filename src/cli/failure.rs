@@ -1,4 +1,23 @@
 //! Why a command ends with exit code 1.
 
-/// The error of a command, printed to standard error.
+use std::fmt::{self, Display};
+
+/// The error of a command, printed to standard error: one line, unless it is `Problems` or a [`MultiLine`].
 pub type Failure = Box<dyn std::error::Error>;
+
+/// An error of several lines.
+#[derive(Debug)]
+pub struct MultiLine(pub Vec<String>);
+
+impl Display for MultiLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("\n"))
+    }
+}
+
+impl std::error::Error for MultiLine {}
+
+/// An error, and on a line of its own how to avoid it.
+pub fn with_hint(what: impl Into<String>, hint: impl Display) -> Failure {
+    MultiLine(vec![what.into(), format!("  hint: {hint}")]).into()
+}

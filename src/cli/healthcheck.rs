@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use super::admin_client::{reachable, status};
 use super::config_file::ConfigFile;
 use super::failure::Failure;
+use super::output;
 use crate::config::Config;
 
 const EXAMPLE: &str = "\
@@ -36,10 +37,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let path = if arguments.ready { "/readyz" } else { "/livez" };
     let status = status(reachable(address), path).map_err(|error| format!("{address}{path}: {error}"))?;
     match status {
-        200 => {
-            println!("ok");
-            Ok(())
-        }
+        200 => output::print_line("ok"),
         status => Err(format!("{address}{path}: must answer 200, is {status}").into()),
     }
 }

@@ -6,7 +6,7 @@ use clap::Command;
 use clap_mangen::Man;
 
 use super::failure::Failure;
-use super::output::print_long;
+use super::output::print_own;
 
 const EXAMPLE: &str = "\
 Example: read it, or install it.
@@ -19,7 +19,7 @@ Example: read it, or install it.
 pub struct Arguments {}
 
 pub fn run(_: &Arguments, tollgate: Command) -> Result<(), Failure> {
-    print_long(page(tollgate)?.as_bytes())
+    print_own(page(tollgate)?.as_bytes())
 }
 
 fn page(mut tollgate: Command) -> Result<String, Failure> {

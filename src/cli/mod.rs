@@ -1,8 +1,6 @@
-//! The command line: one file per command. The only room that writes to the terminal.
+//! The command line: one file per command. The only room that writes to the terminal, in `output`.
 //!
 //! Exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage (from clap).
-
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "only this room writes to the terminal")]
 
 mod admin_client;
 mod bucket;
@@ -24,10 +22,13 @@ mod replay;
 mod run;
 mod schema;
 mod startup_warnings;
+mod usage;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+
+use check::Verdict;
 
 const EXAMPLE: &str = "\
 Example: check a file, then run the proxy with it.
@@ -40,8 +41,8 @@ Exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage."
 
 /// A rate-limiting reverse proxy: plans and limits as rules in one file
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, args_conflicts_with_subcommands = true, after_help = EXAMPLE)]
-pub struct CommandLine {
+#[command(name = "tollgate", bin_name = "tollgate", version, args_conflicts_with_subcommands = true, after_help = EXAMPLE)]
+struct CommandLine {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
@@ -74,12 +75,24 @@ enum Command {
     Man(man::Arguments),
 }
 
+/// Runs the command that the arguments of the process name, and returns the exit code.
+pub fn run() -> ExitCode {
+    match CommandLine::try_parse() {
+        Ok(command_line) => command_line.run(),
+        Err(error) => usage::report(error),
+    }
+}
+
 impl CommandLine {
-    pub fn run(self) -> ExitCode {
+    fn run(self) -> ExitCode {
         let done = match self.command {
             None => run::run(&self.run),
             Some(Command::Run(arguments)) => run::run(&arguments),
-            Some(Command::Check(arguments)) => return check::run(&arguments),
+            Some(Command::Check(arguments)) => match check::run(&arguments) {
+                Ok(Verdict::Pass) => Ok(()),
+                Ok(Verdict::Fail) => return ExitCode::FAILURE,
+                Err(failure) => Err(failure),
+            },
             Some(Command::Explain(arguments)) => explain::run(&arguments),
             Some(Command::Bucket(arguments)) => bucket::run(&arguments),
             Some(Command::Replay(arguments)) => replay::run(&arguments),
@@ -93,7 +106,7 @@ impl CommandLine {
         match done {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
-                eprintln!("{failure}");
+                output::print_failure(&failure);
                 ExitCode::FAILURE
             }
         }

@@ -1,17 +1,125 @@
-//! Writes long texts to standard output.
+//! Writes to standard output and standard error. No other command file does, so no text reaches a terminal unescaped.
 
-use std::io::{self, Write};
+#![expect(clippy::disallowed_methods, reason = "the file that writes to the standard streams")]
 
-use super::failure::Failure;
+use std::fmt::{Display, Write as _};
+use std::io::{self, IsTerminal, Write};
 
-/// Prints a text that may be longer than a screen. A reader that stops early, as `head` does, is not an error.
+use serde::Serialize;
+
+use super::failure::{Failure, MultiLine};
+use crate::base::printable::{Printable, printable_json, write_json};
+use crate::config::problem::Problems;
+
+/// Lines to print. A character that a terminal would interpret or not show is escaped, wherever it comes from: files,
+/// logs, arguments, other servers.
+#[derive(Debug, Default)]
+pub struct Page(String);
+
+impl Page {
+    pub fn line(&mut self, line: impl Display) {
+        let _ = writeln!(self.0, "{}", Printable(line));
+    }
+
+    pub fn lines<L: Display>(&mut self, lines: impl IntoIterator<Item = L>) {
+        lines.into_iter().for_each(|line| self.line(line));
+    }
+
+    /// Adds a JSON document on one line.
+    ///
+    /// # Errors
+    ///
+    /// When the value cannot be written as JSON.
+    pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        let mut json = Vec::new();
+        write_json(&mut json, value)?;
+        self.0 += &String::from_utf8(json)?;
+        self.0.push('\n');
+        Ok(())
+    }
+
+    /// Adds a JSON document on many lines.
+    ///
+    /// # Errors
+    ///
+    /// When the value cannot be written as JSON.
+    pub fn pretty_json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        self.written_json(&serde_json::to_string_pretty(value)?);
+        Ok(())
+    }
+
+    /// Adds a JSON document that has been written already.
+    pub fn written_json(&mut self, json: &str) {
+        self.0 += &printable_json(json);
+        self.0.push('\n');
+    }
+}
+
+/// Prints lines to standard output.
 ///
 /// # Errors
 ///
-/// When standard output cannot be written for another reason.
-pub fn print_long(text: &[u8]) -> Result<(), Failure> {
-    match io::stdout().lock().write_all(text).and_then(|()| io::stdout().flush()) {
+/// When standard output cannot be written. A reader that stops early, as `head` does, is not an error.
+pub fn print(page: &Page) -> Result<(), Failure> {
+    print_own(page.0.as_bytes())
+}
+
+/// Prints one line to standard output.
+///
+/// # Errors
+///
+/// As [`print()`].
+pub fn print_line(line: impl Display) -> Result<(), Failure> {
+    let mut page = Page::default();
+    page.line(line);
+    print(&page)
+}
+
+/// Prints a text that contains nothing but what this program was built with.
+///
+/// # Errors
+///
+/// As [`print()`].
+pub fn print_own(text: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!("standard output: {error}").into()),
         _ => Ok(()),
     }
+}
+
+/// Prints lines to standard error. An error there cannot be reported anywhere.
+pub fn print_errors(page: &Page) {
+    let _ = io::stderr().write_all(page.0.as_bytes());
+}
+
+/// Prints why a command failed.
+pub fn print_failure(failure: &Failure) {
+    let mut page = Page::default();
+    match (failure.downcast_ref::<Problems>(), failure.downcast_ref::<MultiLine>()) {
+        (Some(problems), _) => page.lines(problems.report()),
+        (_, Some(MultiLine(lines))) => page.lines(lines),
+        (None, None) => page.line(failure),
+    }
+    print_errors(&page);
+}
+
+/// Whether progress on standard error is seen by anyone.
+pub fn is_watched() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// Writes over the last line of a terminal.
+pub fn print_progress(text: impl Display) {
+    let _ = write!(io::stderr(), "\r{}", Printable(text));
+}
+
+/// Leaves the line that progress was shown on.
+pub fn end_progress() {
+    let _ = writeln!(io::stderr());
+}
+
+/// Puts the cursor where the line of progress begins.
+pub fn restart_progress() {
+    let _ = write!(io::stderr(), "\r");
 }

@@ -1,11 +1,10 @@
 //! `tollgate run`: reads the file, binds the listeners, announces them, and runs the proxy.
 
-use std::io::Write;
-
 use sd_notify::NotifyState;
 
 use super::config_file::ConfigFile;
-use super::failure::Failure;
+use super::failure::{Failure, MultiLine};
+use super::output::{self, Page};
 use super::{diagnostics, startup_warnings};
 use crate::config::LoadedConfig;
 use crate::gateway;
@@ -44,17 +43,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Err(error) = nix::sys::prctl::set_thp_disable(true) {
         log::debug!(error:% = error; "huge pages not turned off");
     }
-    let bootstrapped = gateway::bootstrap(config, sources, Box::new(move |log| diagnostics.change(log)))?;
+    let bootstrapped = gateway::bootstrap(config, sources, Box::new(move |log| diagnostics.change(log)))
+        .map_err(|error| MultiLine(error.lines()))?;
     let listening = bootstrapped.listening();
     bootstrapped.run(move || {
-        let mut out = std::io::stdout().lock();
+        let mut page = Page::default();
+        page.lines(listening.iter().map(|listening| format!("listening {} {}", listening.name, listening.address)));
+        page.line("ready");
         // Standard output may be closed, which is no reason to stop.
-        let announced = listening
-            .iter()
-            .try_for_each(|listening| writeln!(out, "listening {} {}", listening.name, listening.address))
-            .and_then(|()| writeln!(out, "ready"))
-            .and_then(|()| out.flush());
-        if let Err(error) = announced {
+        if let Err(error) = output::print(&page) {
             log::debug!(error:% = error; "standard output is closed");
         }
         // After an upgrade this is not the process that systemd started.

@@ -1,7 +1,7 @@
 //! `tollgate schema`: prints the JSON Schema of the configuration, for editors.
 
 use super::failure::Failure;
-use super::output::print_long;
+use super::output::print_own;
 use crate::config::schema;
 
 const EXAMPLE: &str = "\
@@ -18,5 +18,5 @@ and as the first line of gateway.yaml:
 pub struct Arguments {}
 
 pub fn run(_: &Arguments) -> Result<(), Failure> {
-    print_long(schema().as_bytes())
+    print_own(schema().as_bytes())
 }

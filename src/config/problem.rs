@@ -39,20 +39,25 @@ impl Problems {
             }
         })
     }
+
+    /// The lines of a report: each problem, its hint, and how many there are.
+    pub fn report(&self) -> Vec<String> {
+        let mut report = Vec::new();
+        for (problem, line) in self.problems.iter().zip(self.lines()) {
+            report.push(line);
+            report.extend(problem.hint.as_ref().map(|hint| format!("  hint: {hint}")));
+        }
+        report.push(match self.problems.len() {
+            1 => "1 problem".to_owned(),
+            count => format!("{count} problems"),
+        });
+        report
+    }
 }
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (problem, line) in self.problems.iter().zip(self.lines()) {
-            writeln!(f, "{line}")?;
-            if let Some(hint) = &problem.hint {
-                writeln!(f, "  hint: {hint}")?;
-            }
-        }
-        match self.problems.len() {
-            1 => write!(f, "1 problem"),
-            count => write!(f, "{count} problems"),
-        }
+        f.write_str(&self.report().join("\n"))
     }
 }
 

@@ -48,17 +48,25 @@ impl Warnings {
         self.warnings.retain(|warning| !known.contains(&warning.identity()));
         self
     }
+
+    /// The lines of a report: each warning, its hint, and how many there are.
+    pub fn report(&self) -> Vec<String> {
+        let mut report = Vec::new();
+        for Warning { name, position, path, what, hint, .. } in &self.warnings {
+            let place = format!("{}:{}:{}", self.file, position.line, position.column);
+            report.push(format!("{place}: warning {name}: {path}: {what}"));
+            report.push(format!("  hint: {hint}"));
+        }
+        report.push(match self.warnings.len() {
+            1 => "1 warning".to_owned(),
+            count => format!("{count} warnings"),
+        });
+        report
+    }
 }
 
 impl fmt::Display for Warnings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Warning { name, position, path, what, hint, .. } in &self.warnings {
-            writeln!(f, "{}:{}:{}: warning {name}: {path}: {what}", self.file, position.line, position.column)?;
-            writeln!(f, "  hint: {hint}")?;
-        }
-        match self.warnings.len() {
-            1 => write!(f, "1 warning"),
-            count => write!(f, "{count} warnings"),
-        }
+        f.write_str(&self.report().join("\n"))
     }
 }

@@ -57,8 +57,19 @@ pub enum StartError {
         file: PathBuf,
         error: io::Error,
     },
-    /// A line for each invalid variable.
+    /// A line for each invalid variable about traces.
+    Variables(Vec<String>),
     Tracer(String),
+}
+
+impl StartError {
+    /// The error, a line for each of its parts.
+    pub fn lines(&self) -> Vec<String> {
+        match self {
+            StartError::Variables(lines) => lines.clone(),
+            other => vec![other.to_string()],
+        }
+    }
 }
 
 impl fmt::Display for StartError {
@@ -69,6 +80,7 @@ impl fmt::Display for StartError {
             StartError::AccessLog { file, error } => {
                 write!(f, "{}: cannot be opened for the access log: {error}", file.display())
             }
+            StartError::Variables(lines) => f.write_str(&lines.join("\n")),
             StartError::Tracer(error) => f.write_str(error),
         }
     }
@@ -82,7 +94,7 @@ impl std::error::Error for StartError {}
 /// # Errors
 /// An address or the access log's file cannot be opened, the handover fails, or a variable about traces is invalid.
 pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<BoundGateway, StartError> {
-    let trace_settings = TraceSettings::read().map_err(StartError::Tracer)?;
+    let trace_settings = TraceSettings::read().map_err(StartError::Variables)?;
     let mut inherited = InheritedSockets::receive().map_err(StartError::Upgrade)?;
     let threads = match config.threads {
         Threads::Auto => std::thread::available_parallelism().map_or(1, usize::from),

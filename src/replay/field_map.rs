@@ -1,5 +1,6 @@
 //! Maps the fields of foreign JSON lines to attributes.
 
+use crate::base::printable::Printable;
 use crate::limit::attribute::{Attribute, AttributeError, SPELLINGS};
 
 /// One member of a map: `jwt:sub=user.id`.
@@ -34,12 +35,22 @@ impl FieldMapping {
         }
         let target = match (name, Attribute::parse(name)) {
             ("time", _) => Target::Time,
-            (_, Ok(Attribute::Route | Attribute::Upstream)) => return Err(format!("{name} cannot be mapped")),
+            (_, Ok(Attribute::Route | Attribute::Upstream)) => {
+                return Err(format!("{} cannot be mapped", Printable(name)));
+            }
             (_, Ok(attribute)) => Target::Attribute(attribute),
-            (_, Err(AttributeError::NameMissing)) => return Err(format!("`{name}` needs a name after the colon")),
-            (_, Err(AttributeError::BadHeaderName)) => return Err(format!("`{name}` is not a header name")),
+            (_, Err(AttributeError::NameMissing)) => {
+                return Err(format!("`{}` needs a name after the colon", Printable(name)));
+            }
+            (_, Err(AttributeError::BadHeaderName)) => {
+                return Err(format!("`{}` is not a header name", Printable(name)));
+            }
             (_, Err(AttributeError::Unknown)) => {
-                return Err(format!("must begin with time or an attribute ({}), is `{name}`", SPELLINGS.join(", ")));
+                return Err(format!(
+                    "must begin with time or an attribute ({}), is `{}`",
+                    SPELLINGS.join(", "),
+                    Printable(name)
+                ));
             }
         };
         Ok(FieldMapping { target, field: field.to_owned() })

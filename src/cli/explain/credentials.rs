@@ -10,7 +10,7 @@ use crate::auth::api_keys::{ApiKeyLookup, ApiKeys, OnInvalid};
 use crate::auth::jwt;
 use crate::auth::jwt::{KeySource, Settings, Verifier};
 use crate::base::time::{Clock, Timestamp};
-use crate::cli::failure::Failure;
+use crate::cli::failure::{Failure, with_hint};
 use crate::config::Config;
 use crate::decision::credentials::TokenStatus;
 use crate::decision::reason::Reason;
@@ -89,12 +89,11 @@ pub fn authenticate(
         && is_keys_unavailable(&result)
     {
         if fetching == Fetching::Forbidden {
-            return Err(format!(
-                "the token's signature cannot be checked: its issuer's keys are fetched from {}\n  hint: fetch them \
-                 with --live, or say with --claims what a good token would hold",
-                urls(settings)
-            )
-            .into());
+            let urls = urls(settings);
+            return Err(with_hint(
+                format!("the token's signature cannot be checked: its issuer's keys are fetched from {urls}"),
+                "fetch them with --live, or say with --claims what a good token would hold",
+            ));
         }
         fetch_errors = runtime.block_on(fetch(tokens.verifier()));
         findings = Findings::default();

@@ -1,6 +1,5 @@
 //! `tollgate explain --id`: explains a request from a gateway's access log.
 
-use std::fmt::Write;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -14,7 +13,8 @@ use crate::base::pseudonym::Pseudonym;
 use crate::cli::bucket;
 use crate::cli::bucket_backend::{Backend, Bucket};
 use crate::cli::bucket_lookup;
-use crate::cli::failure::Failure;
+use crate::cli::failure::{Failure, with_hint};
+use crate::cli::output::Page;
 use crate::config::Config;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::cost::Cost;
@@ -47,7 +47,7 @@ pub struct Search<'s> {
 }
 
 impl Search<'_> {
-    pub fn run(&self, config: &Config) -> Result<String, Failure> {
+    pub fn run(&self, config: &Config) -> Result<Page, Failure> {
         let mut lines = 0;
         let mut found = Vec::new();
         for log in self.logs {
@@ -55,22 +55,17 @@ impl Search<'_> {
         }
         if found.is_empty() {
             let logs: Vec<_> = self.logs.iter().map(|log| log.display().to_string()).collect();
-            return Err(format!(
-                "no request {} in {lines} lines of {}\n  hint: {}",
-                self.id,
-                logs.join(", "),
-                hint(config)
-            )
-            .into());
+            let what = format!("no request {} in {lines} lines of {}", self.id, logs.join(", "));
+            return Err(with_hint(what, hint(config)));
         }
-        let mut page = String::new();
+        let mut page = Page::default();
         for LoggedLine { file, number, text } in &found {
             let position = format!("{}:{number}", file.display());
             let line =
                 Line::read(text).map_err(|error| format!("{position}: must be a line of an access log: {error}"))?;
             match self.json {
-                true => page += &format!("{}\n", String::from_utf8_lossy(text).trim_end()),
-                false => page += &self.describe(&line, &position, config)?,
+                true => page.written_json(String::from_utf8_lossy(text).trim_end()),
+                false => page.lines(self.describe(&line, &position, config)?),
             }
         }
         Ok(page)
@@ -95,8 +90,8 @@ impl Search<'_> {
         }
     }
 
-    fn describe(&self, line: &Line<'_>, position: &str, config: &Config) -> Result<String, Failure> {
-        let mut page = format!("{}  request {}  {position}\n", Date(line.time), line.request_id);
+    fn describe(&self, line: &Line<'_>, position: &str, config: &Config) -> Result<Vec<String>, Failure> {
+        let mut page = vec![format!("{}  request {}  {position}", Date(line.time), line.request_id)];
         let became = match (line.kind, &line.reason) {
             (Kind::Allowed, _) => format!("PASSED: the upstream answered {}", line.code),
             (Kind::Refused, Some(reason)) => format!("REFUSED {} {reason}", line.code),
@@ -104,7 +99,7 @@ impl Search<'_> {
             (Kind::Error, _) => format!("ERROR {}", line.code),
         };
         let after = line.decision_us.map_or_else(String::new, |span| format!(", decided in {} us", span.0));
-        let _ = writeln!(page, "{became}; {} to route {}{after}", line.method, line.route);
+        page.push(format!("{became}; {} to route {}{after}", line.method, line.route));
         let source = line.source.map(|source| match source {
             Source::Store => "the store decided",
             Source::Cached => "decided by what the store had just shown",
@@ -121,15 +116,12 @@ impl Search<'_> {
                     },
                 );
                 let needs = if line.kind == Kind::Refused { "needs" } else { "paid" };
-                let _ = writeln!(page, "by {policy}/{rule}  {position}\n  {needs} {cost}, {has}; bucket {bucket}");
-                if let Some(seconds) = line.retry_after {
-                    let _ = writeln!(page, "  Retry-After {seconds}");
-                }
-                if let Some(source) = source {
-                    let _ = writeln!(page, "  {source}");
-                }
+                page.push(format!("by {policy}/{rule}  {position}"));
+                page.push(format!("  {needs} {cost}, {has}; bucket {bucket}"));
+                page.extend(line.retry_after.map(|seconds| format!("  Retry-After {seconds}")));
+                page.extend(source.map(|source| format!("  {source}")));
                 if line.limits.is_empty() {
-                    page += &self.level(policy, rule, cost, &bucket.to_string(), config)?;
+                    page.extend(self.level(policy, rule, cost, &bucket.to_string(), config)?);
                 }
             }
             (Some(policy), rule, ..) => {
@@ -138,17 +130,17 @@ impl Search<'_> {
                     None => format!("{policy}, none of whose rules applied"),
                 };
                 let position = self.denier_position(policy, rule.as_deref(), config);
-                let _ = writeln!(page, "by {by}  {position}\n  no bucket is charged");
+                page.extend([format!("by {by}  {position}"), "  no bucket is charged".to_owned()]);
             }
-            _ => page += "no limit was checked\n",
+            _ => page.push("no limit was checked".to_owned()),
         }
         for limit in &line.limits {
-            page += &limit_line(limit, &self.position(&limit.policy, &limit.rule, config));
-            page += &self.level(&limit.policy, &limit.rule, limit.cost, &limit.bucket.to_string(), config)?;
+            page.push(limit_line(limit, &self.position(&limit.policy, &limit.rule, config)));
+            page.extend(self.level(&limit.policy, &limit.rule, limit.cost, &limit.bucket.to_string(), config)?);
         }
         for (attribute, name) in &line.attributes {
             let text = spelt(attribute, *name, config).map_or_else(String::new, |text| format!("  {text}"));
-            let _ = writeln!(page, "{attribute}  {name}{text}");
+            page.push(format!("{attribute}  {name}{text}"));
         }
         Ok(page)
     }
@@ -177,12 +169,19 @@ impl Search<'_> {
     }
 
     /// The level of the bucket now, if it is to be read.
-    fn level(&self, policy: &str, limit: &str, cost: Cost, name: &str, config: &Config) -> Result<String, Failure> {
-        let Some(backend) = &self.backend else { return Ok(String::new()) };
-        let Some(algorithm) = algorithm(policy, limit, config) else { return Ok(String::new()) };
+    fn level(
+        &self,
+        policy: &str,
+        limit: &str,
+        cost: Cost,
+        name: &str,
+        config: &Config,
+    ) -> Result<Option<String>, Failure> {
+        let Some(backend) = &self.backend else { return Ok(None) };
+        let Some(algorithm) = algorithm(policy, limit, config) else { return Ok(None) };
         // A full bucket is not stored, and so not found.
         let Some(key) = bucket::found(backend, config, name)? else {
-            return Ok(format!("  now: full, or gone ({backend})\n"));
+            return Ok(Some(format!("  now: full, or gone ({backend})")));
         };
         let levels = backend.read(&[key])?;
         let Bucket { untouched, wait } = levels.bucket(&key, &algorithm, cost);
@@ -190,7 +189,8 @@ impl Search<'_> {
             Some(wait) if wait.0 > 0 => format!(", passes in {}s", wait.ceil_seconds()),
             _ => String::new(),
         };
-        Ok(format!("  now: {} left of {}{passes} ({})\n", untouched.remaining, algorithm.ceiling(), levels.from))
+        let (left, most) = (untouched.remaining, algorithm.ceiling());
+        Ok(Some(format!("  now: {left} left of {most}{passes} ({})", levels.from)))
     }
 }
 
@@ -204,7 +204,7 @@ fn limit_line(limit: &LoggedLimit<'_>, position: &str) -> String {
     };
     let shadow = if *mode == Mode::Shadow { "  shadow" } else { "" };
     let left = remaining.map_or_else(String::new, |left| format!(", {left} left"));
-    format!("limit {policy}/{rule}{shadow}  {verdict}: cost {cost}{left}; bucket {bucket}  {position}\n")
+    format!("limit {policy}/{rule}{shadow}  {verdict}: cost {cost}{left}; bucket {bucket}  {position}")
 }
 
 /// The limit's own numbers: whose bucket it is, and so which override applies, is not known.

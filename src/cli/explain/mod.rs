@@ -19,6 +19,7 @@ use http::header::{HOST, HeaderName};
 use super::bucket_backend::{Backend, Levels};
 use super::config_file::ConfigFile;
 use super::failure::Failure;
+use super::output::{self, Page};
 use crate::auth::jwt;
 use crate::base::time::Clock;
 use crate::config::Config;
@@ -92,15 +93,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let backend = arguments.live.then(|| Backend::of(&config, file, arguments.admin)).transpose()?;
         let logs = logs(arguments, &config)?;
         let search = Search { id, logs: &logs, file, backend, json: arguments.json };
-        print!("{}", search.run(&config)?);
-        return Ok(());
+        return output::print(&search.run(&config)?);
     }
     let report = explain(arguments, arguments.url.as_deref().unwrap_or_default(), &config)?;
+    let mut page = Page::default();
     match arguments.json {
-        true => println!("{}", serde_json::to_string_pretty(&report)?),
-        false => print!("{}", page::print(&report)),
+        true => page.pretty_json(&report)?,
+        false => page.lines(page::lines(&report)),
     }
-    Ok(())
+    output::print(&page)
 }
 
 /// The logs of the arguments or, without any, that of the file.

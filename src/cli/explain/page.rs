@@ -1,6 +1,4 @@
-//! Prints a report as text: one line for each policy and rule, with its position in the file at the end.
-
-use std::fmt::Write;
+//! Formats a report as text: one line for each policy and rule, with its position in the file at the end.
 
 use super::report::{Applies, Charge, Policy, Report, Rule};
 use crate::limit::rule::Mode;
@@ -21,9 +19,8 @@ struct Columns {
 /// A line of the page, and the line number in the file.
 type Line = (String, usize);
 
-pub fn print(report: &Report) -> String {
-    let mut page = String::new();
-    head(&mut page, report);
+pub fn lines(report: &Report) -> Vec<String> {
+    let mut page = head(report);
     let columns = Columns::of(report);
     let lines: Vec<Line> = report.policies.iter().flat_map(|policy| of_policy(policy, &columns)).collect();
     let lengths = lines.iter().map(|(line, _)| length(line)).filter(|length| *length <= WIDEST_LINE);
@@ -31,11 +28,9 @@ pub fn print(report: &Report) -> String {
     for (line, number) in lines {
         // At least two spaces, also after a text that is too long for its column.
         let padding = width.saturating_sub(length(&line)).max(2);
-        let _ = writeln!(page, "{line}{}{}:{number}", " ".repeat(padding), report.file);
+        page.push(format!("{line}{}{}:{number}", " ".repeat(padding), report.file));
     }
-    for line in &report.answer.words {
-        let _ = writeln!(page, "{line}");
-    }
+    page.extend(report.answer.words.iter().cloned());
     page
 }
 
@@ -59,19 +54,20 @@ impl Columns {
     }
 }
 
-fn head(page: &mut String, report: &Report) {
+fn head(report: &Report) -> Vec<String> {
     let request = &report.request;
     let path = match &request.path {
         Some(path) if *path != request.target => format!("{path} (sent {})", request.target),
         _ => request.target.clone(),
     };
-    let _ = writeln!(page, "request  {} {} {path}", request.method, request.host);
-    let _ = writeln!(page, "client   {} ({})", request.client, request.client_from);
+    let mut lines = vec![
+        format!("request  {} {} {path}", request.method, request.host),
+        format!("client   {} ({})", request.client, request.client_from),
+    ];
     for (label, text) in [("token  ", &report.token), ("key    ", &report.key)] {
-        if let Some(text) = text {
-            let _ = writeln!(page, "{label}  {text}");
-        }
+        lines.extend(text.as_ref().map(|text| format!("{label}  {text}")));
     }
+    lines
 }
 
 fn of_policy(policy: &Policy, columns: &Columns) -> Vec<Line> {

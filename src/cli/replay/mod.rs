@@ -4,7 +4,6 @@ mod progress;
 mod share;
 mod table;
 
-use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +11,8 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::config_file::ConfigFile;
-use super::failure::Failure;
+use super::failure::{Failure, MultiLine};
+use super::output::{self, Page};
 use crate::base::time::Clock;
 use crate::config::Config;
 use crate::limit::attribute::{Attribute, AttributeError};
@@ -93,25 +93,23 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     progress.clear();
     let report = Report { took: clock.now().since(start), ..report? };
     if let (0, Some(first)) = (report.requests + report.read.before_rules, &report.read.first_unreadable) {
-        return Err(format!("{first}\nno line could be read, of {}", report.read.lines).into());
+        let none = format!("no line could be read, of {}", report.read.lines);
+        return Err(MultiLine(vec![first.clone(), none]).into());
     }
     let names = names(arguments);
-    let mut text = match arguments.json {
-        true => format!("{}\n", in_json(&report, &names)),
-        false => table::table(&report, &names),
-    };
+    let mut page = Page::default();
+    match arguments.json {
+        true => page.json(&in_json(&report, &names))?,
+        false => page.lines(table::table(&report, &names)),
+    }
     if let Some(path) = &arguments.picture {
         std::fs::write(path, svg::draw(&report.timeline, &names))
             .map_err(|error| format!("{}: must be writable: {error}", path.display()))?;
         if !arguments.json {
-            text += &format!("picture  {}\n", path.display());
+            page.line(format_args!("picture  {}", path.display()));
         }
     }
-    // The reader of standard output may have closed it.
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error.into()),
-        _ => {}
-    }
+    output::print(&page)?;
     match (arguments.fail_above, report.outcomes.last(), names.last()) {
         (Some(bound), Some(outcome), Some(name)) => check_share(bound, outcome, name),
         _ => Ok(()),

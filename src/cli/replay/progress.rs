@@ -1,9 +1,8 @@
 //! Shows the progress of a replay on a terminal.
 
-use std::io::{IsTerminal, Write, stderr};
-
 use super::share::grouped;
 use crate::base::time::{Clock, Micros, Timestamp};
+use crate::cli::output;
 use crate::replay::merge::ReadCounts;
 use crate::replay::svg::moment;
 
@@ -20,7 +19,7 @@ pub struct Progress<'c> {
 
 impl<'c> Progress<'c> {
     pub fn new(clock: &'c Clock) -> Progress<'c> {
-        Progress { clock, last: stderr().is_terminal().then(|| clock.now()), shown: 0 }
+        Progress { clock, last: output::is_watched().then(|| clock.now()), shown: 0 }
     }
 
     pub fn show(&mut self, read: &ReadCounts, at: Timestamp) {
@@ -31,13 +30,14 @@ impl<'c> Progress<'c> {
         self.last = Some(now);
         let text = format!("{} lines, {}", grouped(read.lines), moment(at.0 / 1_000_000));
         // What a longer text left is written over.
-        let _ = write!(stderr(), "\r{text:<width$}", width = self.shown);
+        output::print_progress(format_args!("{text:<width$}", width = self.shown));
         self.shown = text.len();
     }
 
     pub fn clear(&mut self) {
         if self.shown > 0 {
-            let _ = write!(stderr(), "\r{:width$}\r", "", width = self.shown);
+            output::print_progress(format_args!("{:width$}", "", width = self.shown));
+            output::restart_progress();
         }
     }
 }

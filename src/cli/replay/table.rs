@@ -10,23 +10,21 @@ use crate::replay::svg::moment;
 const SECOND: u64 = 1_000_000;
 
 /// What was read, what to know about it, and what came of it under each file.
-pub fn table(report: &Report, names: &[String]) -> String {
-    let mut text = head(report);
-    for warning in warnings(report, names) {
-        let _ = writeln!(text, "! {warning}");
-    }
-    text += &aligned(&rows(&report.outcomes, report.requests), names);
+pub fn table(report: &Report, names: &[String]) -> Vec<String> {
+    let mut lines = vec![head(report)];
+    lines.extend(warnings(report, names).iter().map(|warning| format!("! {warning}")));
+    lines.extend(aligned(&rows(&report.outcomes, report.requests), names));
     for (outcome, name) in report.outcomes.iter().zip(names) {
         for shadow in &outcome.shadows {
             let share = percent(shadow.would_refuse, shadow.asked);
             let (refused, asked) = (grouped(shadow.would_refuse), grouped(shadow.asked));
             let file = if names.len() > 1 { format!(" in {name}") } else { String::new() };
-            let _ = writeln!(text, "shadow  {}{file} would refuse {refused} of {asked} ({share})", shadow.name);
+            lines.push(format!("shadow  {}{file} would refuse {refused} of {asked} ({share})", shadow.name));
         }
     }
-    text += &worst(report);
-    text += &top(report);
-    text
+    lines.extend(worst(report));
+    lines.extend(top(report));
+    lines
 }
 
 fn head(report: &Report) -> String {
@@ -36,7 +34,6 @@ fn head(report: &Report) -> String {
     if let Some((first, last)) = report.span {
         let _ = write!(text, ", {} to {} UTC", moment(first.0 / SECOND), moment(last.0 / SECOND));
     }
-    text.push('\n');
     text
 }
 
@@ -155,28 +152,28 @@ fn change(counts: &[u64]) -> String {
 }
 
 /// The minute or hour in which the last file refuses the most.
-fn worst(report: &Report) -> String {
+fn worst(report: &Report) -> Option<String> {
     let last = report.outcomes.len().saturating_sub(1);
-    let Some(worst) = report.timeline.worst(last) else { return String::new() };
+    let worst = report.timeline.worst(last)?;
     let span = if worst.length == 3600 { "hour" } else { "minute" };
     let refused: Vec<String> = (0..=last).map(|file| grouped(worst.part.refused_by(file))).collect();
-    format!("worst {span}  {} UTC, {} refused\n", moment(worst.start), refused.join(" → "))
+    Some(format!("worst {span}  {} UTC, {} refused", moment(worst.start), refused.join(" → ")))
 }
 
-fn top(report: &Report) -> String {
-    let Some(outcome) = report.outcomes.last() else { return String::new() };
+fn top(report: &Report) -> Vec<String> {
+    let Some(outcome) = report.outcomes.last() else { return Vec::new() };
     let what = if outcome.newly_refused_keys.is_some() { "newly refused" } else { "most refused" };
     let row = |top: &crate::replay::report::Top| {
         let count = top.newly.unwrap_or(top.refused);
         let share = percent(count, top.asked);
         let counts = format!("{} of {} ({share})", grouped(count), grouped(top.asked));
-        format!("{what}  {}  {}  {counts}\n", top.name, top.limit)
+        format!("{what}  {}  {}  {counts}", top.name, top.limit)
     };
     outcome.top.iter().map(row).collect()
 }
 
 /// Numbers to the right, words to the left.
-fn aligned(rows: &[Row], names: &[String]) -> String {
+fn aligned(rows: &[Row], names: &[String]) -> Vec<String> {
     let length = |text: &str| text.chars().count();
     let widest = |cell: &dyn Fn(&Row) -> usize| rows.iter().map(cell).max().unwrap_or(0);
     let label = widest(&|row| length(&row.label));
@@ -197,16 +194,15 @@ fn aligned(rows: &[Row], names: &[String]) -> String {
     let change = if heads.is_empty() { "" } else { "change" };
     let width = widest(&|row| length(&row.change)).max(length(change));
     let cells = rows.iter().map(|row| (&*row.change, &*row.note));
-    let mut text = String::new();
+    let mut complete = Vec::new();
     for (mut line, (change, note)) in lines.into_iter().zip(std::iter::once((change, "")).chain(cells)) {
         if !heads.is_empty() {
             let _ = write!(line, "  {change:>width$}");
         }
         let _ = write!(line, "   {note}");
         if !line.trim_end().is_empty() {
-            text += line.trim_end();
-            text.push('\n');
+            complete.push(line.trim_end().to_owned());
         }
     }
-    text
+    complete
 }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use crate::base::printable::is_hidden;
 use crate::base::time::{Clock, Micros, Timestamp};
 
 const MOST: usize = 50;
@@ -128,7 +129,7 @@ impl Events {
 
 /// One line of bounded length: a part of the detail may come from elsewhere, such as an error of a file system.
 fn brief(detail: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let plain = |c: char| if is_hidden(c) { ' ' } else { c };
     let mut brief: String = detail.chars().take(LONGEST).map(plain).collect();
     if detail.chars().nth(LONGEST).is_some() {
         brief.push('…');

@@ -2,6 +2,8 @@
 
 use std::process::{Command, Stdio};
 
+use crate::support::subcommands;
+
 const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
 #[track_caller]
@@ -11,16 +13,8 @@ fn tollgate(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The commands that the `-h` of a command lists, but for `help` itself.
-fn commands_of(command: &[&str]) -> Vec<String> {
-    let help = tollgate(&[command, &["-h"]].concat());
-    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let names = lines.map(|line| line.split_whitespace().next().unwrap().to_owned());
-    names.filter(|name| name != "help").collect()
-}
-
 fn commands() -> Vec<String> {
-    let commands = commands_of(&[]);
+    let commands = subcommands(&[]);
     assert!(commands.len() >= 8, "{commands:?}");
     commands
 }
@@ -57,7 +51,7 @@ fn every_command_and_flag_is_completed_and_in_the_manual() {
     let scripts = SHELLS.map(|shell| tollgate(&["completions", shell]));
     let mut all = Vec::new();
     for command in commands() {
-        all.extend(commands_of(&[&command]).into_iter().map(|inner| vec![command.clone(), inner]));
+        all.extend(subcommands(&[&command]).into_iter().map(|inner| vec![command.clone(), inner]));
         all.push(vec![command]);
     }
     for command in all {

@@ -5,5 +5,6 @@ mod commands;
 mod completions;
 mod explain;
 mod explain_id;
+mod hostile_text;
 mod replay;
 mod replay_parity;

@@ -24,3 +24,13 @@ pub fn tollgate(arguments: &[&str]) -> CommandOutput {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     CommandOutput { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
+
+/// The commands that the `-h` of a command lists, but for `help` itself: all that clap knows.
+#[track_caller]
+pub fn subcommands(command: &[&str]) -> Vec<String> {
+    let help = tollgate(&[command, &["-h"]].concat());
+    assert_eq!((help.code, &*help.err), (Some(0), ""), "{command:?}");
+    let lines = help.out.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names = lines.map(|line| line.split_whitespace().next().unwrap().to_owned());
+    names.filter(|name| name != "help").collect()
+}

@@ -22,7 +22,7 @@ mod upstream;
 
 pub use certificates::Certificates;
 pub use client::{Client, Response};
-pub use command::tollgate;
+pub use command::{subcommands, tollgate};
 pub use config_directory::ConfigDirectory;
 pub use fake_redis::serve_fake_redis;
 pub use gateway::{Gateway, SYSTEM_ROOTS};
@@ -62,5 +62,6 @@ pub fn now() -> Instant {
 
 /// Reports what could not be tested on this machine. It writes to the terminal: cargo hides the output of a test that passes.
 pub fn not_checked(why: &str) {
+    #[expect(clippy::disallowed_methods, reason = "the tests write for who runs them")]
     let _ = writeln!(std::io::stderr(), "NOT CHECKED: {why}");
 }

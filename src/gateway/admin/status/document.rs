@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::readings::{Histogram, LimitName, Readings};
 use super::top_refused::{CommandOptions, TopRefusedDocument};
+use crate::base::printable::{Printable, write_json};
 use crate::base::time::Timestamp;
 use crate::config::warning::Warning;
 use crate::gateway::state::GatewayState;
@@ -59,11 +60,11 @@ struct Document<'d> {
     connections: f64,
     /// `None`: there is no access log.
     access_log_dropped: Option<u64>,
-    issuers: Vec<Issuer<'d>>,
+    issuers: Vec<Issuer>,
     top_refused: TopRefusedDocument,
     /// The newest first.
     events: Vec<Event>,
-    warnings: Vec<WarningRow<'d>>,
+    warnings: Vec<WarningRow>,
     warnings_left_out: usize,
     rows: Vec<Row<'d>>,
     rows_left_out: usize,
@@ -71,9 +72,9 @@ struct Document<'d> {
 
 /// A warning about the configuration in force.
 #[derive(Debug, Serialize)]
-struct WarningRow<'d> {
+struct WarningRow {
     name: &'static str,
-    path: &'d str,
+    path: String,
     line: usize,
 }
 
@@ -111,8 +112,8 @@ struct ResponseTotals {
 }
 
 #[derive(Debug, Serialize)]
-struct Issuer<'d> {
-    issuer: &'d str,
+struct Issuer {
+    issuer: String,
     /// `None`: never.
     fetched: Option<f64>,
 }
@@ -214,11 +215,14 @@ pub fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
         rows,
         rows_left_out,
     };
-    serde_json::to_vec(&document).unwrap_or_default()
+    let mut json = Vec::new();
+    // It fails only for a key that is not text, and these are.
+    let _ = write_json(&mut json, &document);
+    json
 }
 
-fn warning_row(warning: &Warning) -> WarningRow<'_> {
-    WarningRow { name: warning.name, path: &warning.path, line: warning.position.line }
+fn warning_row(warning: &Warning) -> WarningRow {
+    WarningRow { name: warning.name, path: Printable(&warning.path).to_string(), line: warning.position.line }
 }
 
 fn date(moment: Timestamp) -> f64 {
@@ -263,9 +267,9 @@ fn unmatched<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> BTreeMap<&'d
     policies.filter_map(of).take(MAX_ROWS).collect()
 }
 
-fn issuers<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> Vec<Issuer<'d>> {
+fn issuers(snapshot: &Snapshot, readings: Readings<'_>) -> Vec<Issuer> {
     let fetched = readings.levels("tollgate_jwks_last_success_timestamp_seconds", "issuer");
-    let issuer = |issuer: &'d str| Issuer { issuer, fetched: fetched.get(issuer).copied() };
+    let issuer = |issuer: &str| Issuer { issuer: Printable(issuer).to_string(), fetched: fetched.get(issuer).copied() };
     snapshot.remotes().map(|remote| issuer(remote.issuer())).collect()
 }
 

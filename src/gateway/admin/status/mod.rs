@@ -24,6 +24,7 @@ use tokio::sync::Mutex;
 use tokio::time::MissedTickBehavior;
 
 use crate::base::host_name::host_name;
+use crate::base::printable::write_json;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::gateway::state::GatewayState;
 use document::Instance;
@@ -113,7 +114,10 @@ impl Status {
     fn hour(&self, gateway: &GatewayState) -> Vec<u8> {
         let rules = &gateway.snapshot.load().config.rules;
         let document = self.history.document(gateway.clock.now(), rules, Readings(&gateway.metrics.registry));
-        serde_json::to_vec(&document).unwrap_or_default()
+        let mut json = Vec::new();
+        // It fails only for a key that is not text, and these are.
+        let _ = write_json(&mut json, &document);
+        json
     }
 
     /// Returns `None` if the document could not be made.

@@ -43,7 +43,9 @@ pub struct Unwritten {
 /// It cannot be opened.
 pub fn open(to: &Destination) -> io::Result<File> {
     match to {
+        #[expect(clippy::disallowed_methods, reason = "the lines are JSON without hidden characters")]
         Destination::Stdout => io::stdout().as_fd().try_clone_to_owned().map(File::from),
+        #[expect(clippy::disallowed_methods, reason = "the lines are JSON without hidden characters")]
         Destination::Stderr => io::stderr().as_fd().try_clone_to_owned().map(File::from),
         Destination::File(path) => {
             // Opening a named pipe for writing alone would wait for a reader.

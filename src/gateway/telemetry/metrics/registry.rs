@@ -14,6 +14,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, Prometheu
 use parking_lot::Mutex;
 
 use super::list::{Kind, METRICS};
+use crate::base::printable::printable_exposition;
 
 const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, None);
 
@@ -174,7 +175,7 @@ impl Registry {
             cells.write(&mut text, name, &key);
         }
         text.push('\n');
-        text
+        printable_exposition(text)
     }
 
     /// Hands the values of counters and gauges to the exporter, and returns the histograms, those of one metric together.

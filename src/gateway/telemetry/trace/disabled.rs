@@ -18,7 +18,7 @@ pub struct TraceSettings;
 
 impl TraceSettings {
     /// Warns if the environment names a collector, which will get nothing. Never fails.
-    pub fn read() -> Result<TraceSettings, String> {
+    pub fn read() -> Result<TraceSettings, Vec<String>> {
         let set = |name: &&&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         if let Some(variable) = ENDPOINTS.iter().find(set) {
             let hint = "build it with --features opentelemetry";

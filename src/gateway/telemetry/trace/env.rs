@@ -87,7 +87,7 @@ impl Variables<'_> {
     ///
     /// # Errors
     /// Some variables were invalid; there is a line for each.
-    pub fn done<T>(self, value: T) -> Result<T, String> {
-        if self.wrong.is_empty() { Ok(value) } else { Err(self.wrong.join("\n")) }
+    pub fn done<T>(self, value: T) -> Result<T, Vec<String>> {
+        if self.wrong.is_empty() { Ok(value) } else { Err(self.wrong) }
     }
 }

@@ -41,12 +41,12 @@ pub struct Settings {
 pub struct TraceSettings(pub Option<Settings>);
 
 impl TraceSettings {
-    pub fn read() -> Result<TraceSettings, String> {
+    pub fn read() -> Result<TraceSettings, Vec<String>> {
         read(&|name| std::env::var_os(name)).map(TraceSettings)
     }
 }
 
-fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, String> {
+fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, Vec<String>> {
     let mut variables = Variables::new(variable);
     // Without an endpoint the variables are meant for other programs, and are not checked.
     let Some(endpoint) = variables.first(&ENDPOINTS) else { return variables.done(None) };
@@ -165,6 +165,7 @@ mod tests {
 
     fn settings(variables: &[(&str, &str)]) -> Result<Option<Settings>, String> {
         read(&|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value)))
+            .map_err(|lines| lines.join("\n"))
     }
 
     #[track_caller]

@@ -1,0 +1,41 @@
+//! Prints help, or what is wrong with the arguments, as clap has it.
+
+use std::process::ExitCode;
+
+use clap::Error;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use super::output::{Page, print_errors};
+use crate::base::printable::Printable;
+
+/// Prints it and returns the exit code.
+pub fn report(mut error: Error) -> ExitCode {
+    let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(u8::MAX));
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // It contains nothing but what this program was built with. A closed standard output is no reason to fail.
+        let _ = error.print();
+        return code;
+    }
+    // An argument may contain line breaks, which must not look like those of the error.
+    let arguments: Vec<(ContextKind, ContextValue)> = error
+        .context()
+        .filter_map(|(kind, value)| match value {
+            ContextValue::String(text) => Some((kind, ContextValue::String(printable(text)))),
+            ContextValue::Strings(texts) => {
+                Some((kind, ContextValue::Strings(texts.iter().map(|text| printable(text)).collect())))
+            }
+            _ => None,
+        })
+        .collect();
+    for (kind, value) in arguments {
+        error.insert(kind, value);
+    }
+    let mut page = Page::default();
+    page.lines(error.render().to_string().lines());
+    print_errors(&page);
+    code
+}
+
+fn printable(text: &str) -> String {
+    Printable(text).to_string()
+}
