@@ -10,7 +10,7 @@ use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::limit::key::BucketKey;
 use tollgate::store;
-use tollgate::store::redis::Settings;
+use tollgate::store::redis::{Login, Settings};
 use tollgate::store::{EventSink, Store, StoreError, Worker, breaker};
 
 use super::Failure;
@@ -34,9 +34,7 @@ impl Ours {
             host: "127.0.0.1".to_owned(),
             port: server.port,
             database: 0,
-            username: None,
-            password: None,
-            tls: None,
+            login: Login::default(),
             timeout: Micros(5_000_000),
             prefix: "tollgate".to_owned(),
             breaker: breaker::Settings::default(),

@@ -1,9 +1,10 @@
-//! Basic types that know nothing of the rest: time, fixed intervals, secrets, TLS settings, positions, byte sets, methods, pseudonyms.
+//! Basic types that know nothing of the rest: time, fixed intervals, files that are read again, secrets, TLS settings, positions, byte sets, methods, pseudonyms.
 
 pub mod byte_set;
 pub mod host_name;
 pub mod http_method;
 pub mod interval;
+pub mod named_file;
 pub mod position;
 pub mod printable;
 pub mod pseudonym;

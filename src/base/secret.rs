@@ -1,19 +1,59 @@
-//! Passwords and keys, which `Debug` never prints.
+//! Passwords and keys, which `Debug` never prints, and where they come from.
 
 use std::fmt;
+
+use super::named_file::NamedFile;
 
 /// A text whose `Debug` output hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
+
+/// In the configuration itself, or in a file of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    Inline(Secret),
+    File(NamedFile),
+}
 
 impl Secret {
     pub fn new(text: impl Into<String>) -> Secret {
         Secret(text.into())
     }
 
+    /// From the content of a file. Line ends after it are left out: editors end the last line. `None` if it is not UTF-8.
+    pub fn from_file(content: &[u8]) -> Option<Secret> {
+        let text = std::str::from_utf8(content).ok()?;
+        Some(Secret::new(text.trim_end_matches(['\n', '\r'])))
+    }
+
     /// The text itself, to send or compare it.
     pub fn reveal(&self) -> &str {
         &self.0
+    }
+}
+
+impl SecretSource {
+    /// As it was when the configuration was loaded.
+    pub fn loaded(&self) -> Option<Secret> {
+        match self {
+            SecretSource::Inline(secret) => Some(secret.clone()),
+            SecretSource::File(file) => Secret::from_file(file.loaded()),
+        }
+    }
+
+    /// As it is now. May block.
+    ///
+    /// # Errors
+    ///
+    /// The file and its mistake, if it cannot be read or is not UTF-8.
+    pub fn read(&self) -> Result<Secret, String> {
+        let file = match self {
+            SecretSource::Inline(secret) => return Ok(secret.clone()),
+            SecretSource::File(file) => file,
+        };
+        let path = file.path().display();
+        let content = file.read().map_err(|error| format!("{path}: {error}"))?;
+        Secret::from_file(&content).ok_or_else(|| format!("{path}: is not UTF-8 text"))
     }
 }
 

@@ -85,10 +85,10 @@ impl Config {
         if self.threads != before.threads {
             restart.push("threads");
         }
-        if self.store != before.store {
+        let (listeners, store) = (before.listeners.clone(), before.store.with_login_of(&self.store));
+        if self.store != store {
             restart.push("store");
         }
-        let (listeners, store) = (before.listeners.clone(), before.store.clone());
         (Config { listeners, store, admin: before.admin, threads: before.threads, ..self }, restart)
     }
 }
@@ -124,7 +124,9 @@ mod tests {
         check("store: {memory: {max_buckets: 5}}", "", &["store"], &[]);
         let redis = |rest: &str| format!("store: {{redis: {{url: \"redis://a\"{rest}}}}}");
         check(&redis(""), &redis(", timeout: 1s"), &["store"], &[]);
-        check(&redis(""), &redis(", password: x"), &["store"], &[]);
+        check(&redis(""), &redis(", username: u, password: x"), &[], &[]);
+        check(&redis(", tls: {verify: false}"), &redis(""), &[], &[]);
+        check(&redis(""), &redis(", password: x, timeout: 1s"), &["store"], &[]);
         check(&redis(""), &format!("{}\nheaders: []\ndrain: {{delay: 1s}}", redis("")), &[], &[]);
         let elsewhere = &["all buckets: they live in another store"];
         check(&redis(""), &redis(", prefix: b"), &["store"], elsewhere);

@@ -5,7 +5,8 @@ use std::io;
 use std::path::Path;
 
 use super::reader::Field;
-use crate::base::secret::Secret;
+use crate::base::named_file::NamedFile;
+use crate::base::secret::{Secret, SecretSource};
 
 /// Where values that a file refers to come from.
 #[derive(Clone, Copy)]
@@ -38,11 +39,26 @@ impl Environment<'_> {
 
     /// The text of the file that a value names, as a secret. `None` after reporting that it cannot be read.
     pub fn secret(&self, field: &Field<'_>) -> Option<Secret> {
-        let text = String::from_utf8(self.file(field)?).ok();
-        if text.is_none() {
-            field.wrong("must be a file of UTF-8 text", None);
-        }
-        // Editors end the last line.
-        Some(Secret::new(text?.trim_end_matches(['\n', '\r'])))
+        utf8(field, &self.file(field)?)
     }
+
+    /// The file that a value names, to be read again later. `None` after reporting that it cannot be read.
+    pub fn named_file(&self, field: &Field<'_>) -> Option<NamedFile> {
+        let content = self.file(field)?;
+        Some(NamedFile::new(self.folder.join(field.written()?), content))
+    }
+
+    /// As [`Environment::secret`], to be read again later.
+    pub fn secret_file(&self, field: &Field<'_>) -> Option<SecretSource> {
+        let file = self.named_file(field)?;
+        utf8(field, file.loaded()).map(|_| SecretSource::File(file))
+    }
+}
+
+fn utf8(field: &Field<'_>, content: &[u8]) -> Option<Secret> {
+    let secret = Secret::from_file(content);
+    if secret.is_none() {
+        field.wrong("must be a file of UTF-8 text", None);
+    }
+    secret
 }

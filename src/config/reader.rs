@@ -190,14 +190,28 @@ impl<'t> Field<'t> {
 
     /// `true` or `false`.
     pub fn boolean(&self) -> Option<bool> {
+        let truth = self.truth();
+        if truth.is_none() {
+            self.must("be true or false");
+        }
+        truth
+    }
+
+    /// The same, where a mapping may stand as well.
+    pub fn switch(&self) -> Option<bool> {
+        let truth = self.truth();
+        if truth.is_none() {
+            self.must("be true, false or a mapping");
+        }
+        truth
+    }
+
+    fn truth(&self) -> Option<bool> {
         let scalar = self.scalar().filter(|scalar| matches!(scalar.kind(), Kind::Boolean | Kind::Reference));
         match scalar.map(|scalar| &*scalar.text) {
             Some("true" | "True" | "TRUE") => Some(true),
             Some("false" | "False" | "FALSE") => Some(false),
-            _ => {
-                self.must("be true or false");
-                None
-            }
+            _ => None,
         }
     }
 

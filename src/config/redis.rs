@@ -1,15 +1,18 @@
 //! Reads `redis` in `store`: which Redis has the buckets.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
+use super::client_tls::{CLIENT_TLS, ClientTls, client_tls};
 use super::environment::Environment;
 use super::key::{Key, Mapping, PATH, POSITIVE_DURATION, TEXT, Type};
 use super::reader::{Field, Section};
-use super::redis_tls::{TLS, tls};
 use super::value_types::reference;
-use crate::base::secret::Secret;
+use crate::base::secret::{Secret, SecretSource};
+use crate::base::tls::client::Client;
 use crate::store::breaker;
-use crate::store::redis::{LONGEST_PREFIX, Settings, Url};
+use crate::store::redis::{LONGEST_PREFIX, Login, Settings, Url};
 
 const URL_SHAPE: &str = "must be a URL like redis://127.0.0.1:6379 or rediss://user@redis.internal:6380/0";
 
@@ -53,8 +56,17 @@ pub static REDIS: Mapping = Mapping {
             TEXT,
             "The password. An empty one counts as missing. Better from the environment, or as `password_file`.",
         ),
-        Key::optional("password_file", PATH, "A file that holds the password. Line ends after it are ignored."),
-        Key::optional("tls", Type::Mapping(&TLS), "How TLS is used, with a `url` that begins with `rediss://`."),
+        Key::optional(
+            "password_file",
+            PATH,
+            "A file that holds the password. Line ends after it are ignored. It is read for every connection.",
+        ),
+        Key::depends(
+            "tls",
+            Type::Switch(&CLIENT_TLS),
+            "`true` with `rediss://`, else `false`",
+            "Whether the connection is encrypted, and how. `true` is short for a mapping without keys.",
+        ),
         Key::default("timeout", POSITIVE_DURATION, "50ms", "The longest time that a decision waits for Redis."),
         Key::default("prefix", PREFIX, "tollgate", "The beginning of every key in Redis."),
     ],
@@ -81,14 +93,13 @@ pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings>
     section.close();
     let (url, username, password) = (url?, username?, password?);
     let username = username.or(url.username).filter(|name| !name.is_empty());
-    let password = password.or(url.password).filter(|password| !password.reveal().is_empty());
+    let password = password.or(url.password.map(SecretSource::Inline));
+    let password = password.filter(|password| *password != SecretSource::Inline(Secret::new("")));
     Some(Settings {
         host: url.host,
         port: url.port,
         database: url.database,
-        username,
-        password,
-        tls: tls?,
+        login: Login { username, password, tls: tls? },
         timeout: timeout?,
         prefix: prefix?,
         breaker: breaker::Settings::default(),
@@ -106,14 +117,32 @@ fn url(field: &Field<'_>) -> Option<Url> {
 }
 
 /// In gateway.yaml, or in a file of its own.
-fn password(section: &Section<'_>, environment: Environment<'_>) -> Option<Option<Secret>> {
-    let inline = section.optional("password", |field| Some(Secret::new(field.written()?)));
-    let in_file = section.optional("password_file", |field| environment.secret(&field));
+fn password(section: &Section<'_>, environment: Environment<'_>) -> Option<Option<SecretSource>> {
+    let inline = section.optional("password", |field| Some(SecretSource::Inline(Secret::new(field.written()?))));
+    let in_file = section.optional("password_file", |field| environment.secret_file(&field));
     if section.has("password") && section.has("password_file") {
         section.unwanted("password_file", "must not stand beside `password`");
         return None;
     }
     Some(inline?.or(in_file?))
+}
+
+/// TLS by the key `tls`, or by the scheme of the URL. `Some(None)` without it; `None` after reporting a problem, or if
+/// `url` has one.
+fn tls(section: &Section<'_>, url: Option<&Url>, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
+    let tls = section.optional("tls", |field| {
+        let tls = client_tls(field.clone(), environment)?;
+        if tls.is_none() && url.is_some_and(|url| url.tls) {
+            field.wrong("must not be false with a `url` that begins with rediss://", None);
+            return None;
+        }
+        Some(tls)
+    });
+    let (tls, url) = (tls?.flatten(), url?);
+    match tls.or_else(|| url.tls.then(ClientTls::default)) {
+        Some(tls) => tls.client(&url.host, section).map(|client| Some(Arc::new(client))),
+        None => Some(None),
+    }
 }
 
 fn prefix(field: Field<'_>) -> Option<String> {

@@ -5,6 +5,8 @@
 pub enum StoreError {
     /// No connection can be made.
     Unreachable,
+    /// A file with the password or a certificate cannot be read or used.
+    UnusableFile,
     /// The user or the password is wrong.
     Unauthorized,
     /// The user lacks a permission.
@@ -32,8 +34,9 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub const ALL: [StoreError; 13] = [
+    pub const ALL: [StoreError; 14] = [
         StoreError::Unreachable,
+        StoreError::UnusableFile,
         StoreError::Unauthorized,
         StoreError::Forbidden,
         StoreError::Replica,
@@ -52,6 +55,7 @@ impl StoreError {
     pub fn name(self) -> &'static str {
         match self {
             StoreError::Unreachable => "unreachable",
+            StoreError::UnusableFile => "unusable_file",
             StoreError::Unauthorized => "unauthorized",
             StoreError::Forbidden => "forbidden",
             StoreError::Replica => "replica",

@@ -94,6 +94,14 @@ impl Store {
         }
     }
 
+    /// Uses the user, password and certificates of these settings from the next connection on.
+    pub fn replace_login(&self, settings: &Settings) {
+        match (self, settings) {
+            (Store::Redis(redis), Settings::Redis(settings)) => redis.replace_login(&settings.login),
+            (Store::Memory(_), _) | (_, Settings::Memory(_)) => {}
+        }
+    }
+
     /// Drops cached levels, because the limits' numbers have changed. What was spent stays spent.
     pub fn invalidate(&self) {
         match self {

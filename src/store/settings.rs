@@ -60,6 +60,17 @@ impl Settings {
         }
     }
 
+    /// These settings with the login of `newer`: what can change without a restart. A login for another place is left out.
+    #[must_use]
+    pub fn with_login_of(&self, newer: &Settings) -> Settings {
+        match (self, newer) {
+            (Settings::Redis(redis), Settings::Redis(other)) if self.endpoint() == newer.endpoint() => {
+                Settings::Redis(redis::Settings { login: other.login.clone(), ..redis.clone() })
+            }
+            _ => self.clone(),
+        }
+    }
+
     /// Connects to a shared store to read buckets without a gateway. Must run on a tokio runtime, which moves the bytes.
     ///
     /// # Errors

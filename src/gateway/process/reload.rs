@@ -130,6 +130,7 @@ impl Reload {
         // keys.
         let _ = tokio::time::timeout(FIRST_KEYS, attempted).await;
         self.retired.push(self.gateway.snapshot.swap(Arc::clone(&snapshot)));
+        self.gateway.store.replace_login(&snapshot.config.store);
         self.gateway.store.invalidate();
         if let Some(log) = relog {
             (self.relog)(log);

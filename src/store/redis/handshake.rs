@@ -1,8 +1,7 @@
-//! Connects to Redis: TCP, TLS, login, the role, the scripts, and whether the user may run them.
+//! Connects to Redis: files of the login, TCP, TLS, user, the role, the scripts, and whether the user may run them.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -13,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::codec::key_name;
+use super::login::{Credentials, CurrentLogin, Tls};
 use super::read_limit::ReadLimit;
 use super::script;
 use super::settings::Settings;
@@ -47,12 +47,13 @@ impl From<RedisError> for Fault {
 /// # Errors
 ///
 /// When a step is refused or takes too long, the server is a replica, or the user lacks a permission.
-pub async fn connect(settings: &Settings, text: &str) -> Result<Connected, Fault> {
-    reach(settings, Some(text)).await
+pub async fn connect(settings: &Settings, login: &CurrentLogin, text: &str) -> Result<Connected, Fault> {
+    reach(settings, login, Some(text)).await
 }
 
 /// As [`connect`]; without a script, role and permissions are not checked.
-pub async fn reach(settings: &Settings, text: Option<&str>) -> Result<Connected, Fault> {
+pub async fn reach(settings: &Settings, login: &CurrentLogin, text: Option<&str>) -> Result<Connected, Fault> {
+    let mut credentials = login.read(STEP).await?;
     let unreachable = |error: std::io::Error| Fault::new(StoreError::Unreachable, error.to_string());
     let address = (&*settings.host, settings.port);
     let stream = step("connecting", TcpStream::connect(address)).await?.map_err(unreachable)?;
@@ -63,13 +64,13 @@ pub async fn reach(settings: &Settings, text: Option<&str>) -> Result<Connected,
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
     socket.set_tcp_keepalive(&keepalive).map_err(unreachable)?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(unreachable)?;
-    match &settings.tls {
-        None => step("logging in", log_in(settings, text, stream)).await?,
-        Some(tls) => {
-            let handshake = TlsConnector::from(Arc::clone(&tls.config)).connect(tls.name.clone(), stream);
+    match credentials.tls.take() {
+        None => step("logging in", log_in(settings, &credentials, text, stream)).await?,
+        Some(Tls { config, server_name }) => {
+            let handshake = TlsConnector::from(config).connect(server_name, stream);
             let stream = step("the TLS handshake", handshake).await?;
             let stream = stream.map_err(|error| Fault::new(StoreError::Unreachable, format!("TLS: {error}")))?;
-            step("logging in", log_in(settings, text, stream)).await?
+            step("logging in", log_in(settings, &credentials, text, stream)).await?
         }
     }
 }
@@ -81,16 +82,17 @@ async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result<T, Fault> 
 
 async fn log_in(
     settings: &Settings,
+    credentials: &Credentials,
     text: Option<&str>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<Connected, Fault> {
     let mut info = RedisConnectionInfo::default().set_db(settings.database).set_skip_set_lib_name();
-    if let Some(username) = &settings.username {
+    if let Some(username) = &credentials.username {
         info = info.set_username(username);
     }
     // A user without a password still needs an empty one to log in by name.
-    if settings.username.is_some() || settings.password.is_some() {
-        info = info.set_password(settings.password.as_ref().map_or("", Secret::reveal));
+    if credentials.username.is_some() || credentials.password.is_some() {
+        info = info.set_password(credentials.password.as_ref().map_or("", Secret::reveal));
     }
     // The deadline of each reply is set where it is awaited.
     let config = AsyncConnectionConfig::new().set_response_timeout(None);

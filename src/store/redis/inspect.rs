@@ -10,6 +10,7 @@ use redis::{Cmd, Pipeline, Value};
 
 use super::codec::{key_name, state};
 use super::handshake::{reach, send};
+use super::login::CurrentLogin;
 use super::settings::Settings;
 use crate::base::time::Timestamp;
 use crate::limit::algorithm::State;
@@ -40,7 +41,7 @@ impl Inspector {
     ///
     /// When the server cannot be reached, or rejects the login.
     pub async fn open(settings: &Settings) -> Result<Inspector, Fault> {
-        let connected = reach(settings, None).await?;
+        let connected = reach(settings, &CurrentLogin::new(settings.login.clone()), None).await?;
         tokio::spawn(connected.driver);
         Ok(Inspector { connection: connected.connection, prefix: settings.prefix.clone() })
     }

@@ -15,6 +15,7 @@ pub mod fault_injection;
 mod gateway_heartbeat;
 mod handshake;
 pub mod inspect;
+mod login;
 mod queue;
 mod read_limit;
 pub mod script;
@@ -39,8 +40,10 @@ use crate::limit::charge::Plan;
 use connection::{Connection, StoreState};
 use deny_cache::DenyCache;
 use fault_injection::Hooks;
+use login::CurrentLogin;
+pub use login::Login;
 use queue::{PendingTake, ReplySender};
-pub use settings::{LONGEST_PREFIX, Settings, Tls};
+pub use settings::{LONGEST_PREFIX, Settings};
 pub use url::Url;
 
 #[derive(Debug)]
@@ -52,6 +55,7 @@ pub struct Redis {
     first_attempts: Semaphore,
     /// What is announced of this gateway to the others.
     this_gateway: Arc<Mutex<RunningGateway>>,
+    login: Arc<CurrentLogin>,
     deny_cache: Arc<DenyCache>,
     breaker: Arc<Breaker>,
     clock: Clock,
@@ -70,17 +74,19 @@ impl Redis {
             breaker: Arc::new(Breaker::new(settings.breaker)),
             fallback: Arc::new(FallbackShare::new(settings.gateways, clock.clone())),
             this_gateway: Arc::new(Mutex::new(RunningGateway { host: host_name(), configuration: String::new() })),
+            login: Arc::new(CurrentLogin::new(settings.login.clone())),
             hooks,
         };
         let connection =
             |worker| Connection::new(Worker(worker), settings.clone(), clock.clone(), events.clone(), shared.clone());
         let connections = (0..workers).map(connection).collect();
-        let StoreState { deny_cache, breaker, fallback, this_gateway, .. } = shared;
+        let StoreState { deny_cache, breaker, fallback, this_gateway, login, .. } = shared;
         Redis {
             fallback,
             connections,
             first_attempts: Semaphore::new(0),
             this_gateway,
+            login,
             deny_cache,
             breaker,
             clock,
@@ -131,6 +137,11 @@ impl Redis {
 
     pub fn announce(&self, configuration: &str) {
         configuration.clone_into(&mut self.this_gateway.lock().configuration);
+    }
+
+    /// From the next connection on.
+    pub fn replace_login(&self, login: &Login) {
+        self.login.replace(login);
     }
 
     /// Drops the cached levels: Redis is asked about every bucket again.

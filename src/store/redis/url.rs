@@ -23,7 +23,7 @@ impl Url {
             "rediss" => true,
             _ => return None,
         };
-        // Parameters have keys of their own in the file, or would turn verification off.
+        // Parameters have keys of their own in the file.
         if rest.contains(['?', '#']) {
             return None;
         }

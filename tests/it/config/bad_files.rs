@@ -51,6 +51,7 @@ pub fn parse(bytes: &[u8]) -> Result<Config, Problems> {
     let read = |path: &Path| match path.to_str() {
         Some("ca.pem") => Ok(certificates.authority.clone().into_bytes()),
         Some("gw.pem") => Ok(certificates.client.0.clone().into_bytes()),
+        Some("not-x509.pem") => Ok(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec()),
         Some("gw.key") => Ok(certificates.client.1.clone().into_bytes()),
         Some("other.key") => Ok(certificates.server.1.clone().into_bytes()),
         Some("api-keys.txt") => Ok(format!("{KEY} acme gold\n").into_bytes()),

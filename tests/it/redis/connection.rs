@@ -11,7 +11,7 @@ rules:
 ";
 
 /// The `store` section with these lines in it.
-fn store(url: &str, rest: &str) -> String {
+pub fn store(url: &str, rest: &str) -> String {
     format!("store:\n  redis:\n    url: {url}\n{rest}\non_store_failure: deny\n{RULES}")
 }
 
@@ -28,14 +28,14 @@ fn make_user(redis: &Redis, words: &[String]) {
 }
 
 #[track_caller]
-fn statuses(gateway: &Gateway) -> [u16; 3] {
+pub fn statuses(gateway: &Gateway) -> [u16; 3] {
     let mut client = gateway.client();
     [(); 3].map(|()| client.get("/", &[("X-User", "a")]).status)
 }
 
 /// Waits until the log has a line about a store that is down, with all of these in it.
 #[track_caller]
-fn says(gateway: &Gateway, words: &[&str]) {
+pub fn says(gateway: &Gateway, words: &[&str]) {
     let said = |line: &str| line.contains("store is down") && words.iter().all(|word| line.contains(word));
     let deadline = now() + Duration::from_secs(5);
     while !gateway.errors().lines().any(said) {

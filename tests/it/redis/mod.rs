@@ -7,3 +7,4 @@ mod faults_under_load;
 mod lua_parity;
 mod lying_redis;
 mod outage;
+mod secrets;

@@ -16,6 +16,7 @@ use tokio::sync::{Notify, mpsc};
 use super::deny_cache::DenyCache;
 use super::fault_injection::Hooks;
 use super::gateway_heartbeat::Heartbeat;
+use super::login::CurrentLogin;
 use super::queue::{PendingTake, Queue};
 use super::script;
 use super::settings::Settings;
@@ -37,6 +38,7 @@ pub struct StoreState {
     pub breaker: Arc<Breaker>,
     pub fallback: Arc<FallbackShare>,
     pub this_gateway: Arc<Mutex<RunningGateway>>,
+    pub login: Arc<CurrentLogin>,
     pub hooks: Hooks,
 }
 

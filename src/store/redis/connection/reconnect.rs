@@ -23,7 +23,7 @@ impl Connection {
         let mut pause = SHORTEST_PAUSE;
         let mut first = true;
         loop {
-            let connected = connect(&self.settings, &self.script).await;
+            let connected = connect(&self.settings, &self.shared.login, &self.script).await;
             let up = connected.is_ok();
             *self.down.lock() = connected.as_ref().err().map(|fault| fault.error);
             if up {

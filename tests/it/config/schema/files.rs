@@ -32,7 +32,7 @@ enum Why {
 }
 
 /// The files in `tests/config/bad` whose mistake a schema cannot detect.
-const CANNOT_KNOW: [(&str, Why); 49] = [
+const CANNOT_KNOW: [(&str, Why); 50] = [
     ("alias-bomb", Why::Yaml),
     ("alias-of-itself", Why::Yaml),
     ("alias-of-nothing", Why::Yaml),
@@ -75,9 +75,10 @@ const CANNOT_KNOW: [(&str, Why); 49] = [
     ("redis-password-also-in-url", Why::TwoValues),
     ("redis-password-file-missing", Why::Files),
     ("redis-tls-authority-is-no-certificate", Why::Files),
+    ("redis-tls-certificate-is-none", Why::Files),
+    ("redis-tls-false-with-rediss", Why::TwoValues),
     ("redis-tls-host-impossible", Why::Grammar),
     ("redis-tls-key-of-another", Why::Files),
-    ("redis-tls-without-rediss", Why::TwoValues),
     ("rule-name-twice", Why::TwoValues),
     ("second-document", Why::Yaml),
     ("tab", Why::Yaml),

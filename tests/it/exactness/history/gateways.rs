@@ -12,8 +12,8 @@ use tollgate::limit::cost::Cost;
 use tollgate::limit::key::BucketKey;
 use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::redis;
-use tollgate::store::redis::Settings;
 use tollgate::store::redis::fault_injection::Hooks;
+use tollgate::store::redis::{Login, Settings};
 use tollgate::store::{Event, EventSink, Store, StoreError, TakeReply, Worker, breaker};
 
 use super::{Answer, History, Numbers, Record};
@@ -111,9 +111,7 @@ impl Gateways {
             host: "127.0.0.1".to_owned(),
             port,
             database: 0,
-            username: None,
-            password: None,
-            tls: None,
+            login: Login::default(),
             timeout: self.timeout,
             prefix: "history".to_owned(),
             breaker: breaker::Settings::default(),

@@ -159,7 +159,7 @@ fn the_redis_of_compose_admits_the_gateways_and_keeps_every_bucket() {
     let users = read("deploy/compose/redis/users.acl");
     let password = read("deploy/compose/redis-password");
     let hash: String = Sha256::digest(password.trim_end()).iter().map(|byte| format!("{byte:02x}")).collect();
-    let user = format!("user {} on #{hash} ", redis.username.as_deref().unwrap());
+    let user = format!("user {} on #{hash} ", redis.login.username.as_deref().unwrap());
     let rights = users.lines().find_map(|line| line.strip_prefix(&user)).unwrap_or_else(|| panic!("no {user}"));
     // The same rights as in the documentation, but for the password.
     let page = read("docs/operations.md");

@@ -1,0 +1,12 @@
+//! TLS: settings towards a server, and the authorities that this machine trusts.
+
+mod any_certificate;
+pub mod client;
+
+use rustls::pki_types::CertificateDer;
+
+/// The certificates of the authorities that this machine trusts. One that cannot be read is left out: the others are
+/// still good.
+pub fn system_roots() -> Vec<CertificateDer<'static>> {
+    rustls_native_certs::load_native_certs().certs
+}
