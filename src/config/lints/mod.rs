@@ -16,6 +16,7 @@ mod open_policy;
 mod proxies;
 mod rule_order;
 mod texts;
+mod transport;
 mod unverified_key;
 
 use super::settings::Config;
@@ -27,7 +28,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
-pub const LINTS: [(&str, Lint); 13] = [
+pub const LINTS: [(&str, Lint); 15] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("unreachable_rule", rule_order::unreachable_rule),
@@ -41,6 +42,8 @@ pub const LINTS: [(&str, Lint); 13] = [
     ("open_proxy_protocol", proxies::open_proxy_protocol),
     ("exempt_proxy", proxies::exempt_proxy),
     ("guessable_names", access::guessable_names),
+    ("cleartext_password", transport::cleartext_password),
+    ("unverified_server", transport::unverified_server),
 ];
 
 /// The warnings of a file whose names are not in `allowed`, in order of position.
