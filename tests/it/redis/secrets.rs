@@ -152,7 +152,7 @@ fn a_changed_client_certificate_is_used_at_the_next_connection() {
     write(&new);
     redis.command::<()>(&KILL);
     recovers(&gateway, "new");
-    // A key of another certificate is none.
+    // The key of another certificate cannot be used.
     replace(&path("gw.key"), &old.client.1);
     redis.command::<()>(&KILL);
     says(&gateway, &["unusable_file", "key_file"]);
