@@ -225,7 +225,7 @@ fn any_moment() -> impl Strategy<Value = Timestamp> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
 
     #[test]
     fn periods_tile_time(calendar in any_calendar(), start in any_moment(), within in any::<u64>()) {
@@ -233,16 +233,16 @@ proptest! {
         prop_assert!(first.contains(start), "{first:?}");
         let mut last = first;
         for _ in 0..40 {
+            if last.end > LATEST {
+                break;
+            }
             let next = calendar.around(last.end);
             prop_assert_eq!((next.begin, next.end), (last.end, last.next_end));
             prop_assert!(next.begin < next.end && next.end < next.next_end, "{:?}", next);
             // Whichever moment of the period is asked about, with the cache and without.
-            let now = Timestamp(next.begin.0 + within % next.length().0);
+            let now = Timestamp(next.begin.0 + within % next.length().0).min(LATEST);
             prop_assert_eq!(calendar.0.periods(now), next);
             prop_assert_eq!(calendar.around(now), next);
-            if next.end > LATEST {
-                break;
-            }
             last = next;
         }
         if first.begin > Timestamp(0) {
