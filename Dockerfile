@@ -18,7 +18,7 @@ COPY src src
 RUN touch src/main.rs src/lib.rs && cargo build --release --locked && strip target/release/tollgate
 # VERSION, if it is given, must be the version that is built.
 ARG VERSION=
-RUN built=$(target/release/tollgate --version) \
+RUN built=$(target/release/tollgate -V) \
     && if [ -n "$VERSION" ] && [ "$built" != "tollgate $VERSION" ]; then \
         echo "VERSION: must be that of $built, is $VERSION" >&2; exit 1; \
     fi

@@ -25,9 +25,11 @@ mod startup_warnings;
 mod usage;
 
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::limit::calendar::zone_data_version;
 use check::Verdict;
 
 const EXAMPLE: &str = "\
@@ -39,9 +41,20 @@ Example: check a file, then run the proxy with it.
 `tollgate COMMAND -h` explains a command.
 Exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage.";
 
+/// What `--version` prints; `-V` prints only the first line.
+static LONG_VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{}\ntime zones {}", env!("CARGO_PKG_VERSION"), zone_data_version()));
+
 /// A rate-limiting reverse proxy: plans and limits as rules in one file
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", bin_name = "tollgate", version, args_conflicts_with_subcommands = true, after_help = EXAMPLE)]
+#[command(
+    name = "tollgate",
+    bin_name = "tollgate",
+    version,
+    long_version = LONG_VERSION.as_str(),
+    args_conflicts_with_subcommands = true,
+    after_help = EXAMPLE
+)]
 struct CommandLine {
     #[command(subcommand)]
     command: Option<Command>,

@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
+use regex::Regex;
+
 use crate::support::{Client, Gateway, Upstream, eventually, now, tollgate};
 
 /// An upstream that takes half a second for each request.
@@ -19,7 +21,11 @@ fn slow() -> Upstream {
 fn the_first_log_line_describes_the_process_and_contains_no_secret() {
     let version = env!("CARGO_PKG_VERSION");
     let told = tollgate(&["--version"]);
-    assert_eq!((told.code, told.out), (Some(0), format!("tollgate {version}\n")));
+    // The release of the time zone database: a year and a letter.
+    let expected = Regex::new(&format!(r"^tollgate {}\ntime zones 20\d\d[a-z]\n$", regex::escape(version))).unwrap();
+    assert!(told.code == Some(0) && expected.is_match(&told.out), "{:?}", told.out);
+    let short = tollgate(&["-V"]);
+    assert_eq!((short.code, short.out), (Some(0), format!("tollgate {version}\n")));
     let upstream = Upstream::start();
     let limit = "rules: [{name: all, limit_keys: [ip:address], algorithm_config: {rate: 2/day}}]";
     for (store, name) in [("", "memory"), ("store: {redis: {url: 'redis://user:a-secret@127.0.0.1:1'}}", "redis")] {
