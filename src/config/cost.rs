@@ -10,7 +10,8 @@ use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
 use crate::limit::rule::Price;
 
-const AMOUNT_UP_TO_BURST: Type = Type::Defined { name: "amount", text: "above 0, at most `burst`" };
+/// A cost that is not above the most that a bucket holds, as the file calls it.
+pub const UP_TO_BURST: Type = Type::Defined { name: "amount", text: "above 0, at most `burst`" };
 
 pub const COST_SOURCE: Key = Key::default(
     "cost_source",
@@ -28,27 +29,35 @@ pub const COST_SOURCE: Key = Key::default(
     "fixed",
     "Where the cost of a request comes from.",
 );
-pub const FIXED_COST: Key = Key::default("fixed_cost", AMOUNT_UP_TO_BURST, "1", "The cost, if it is fixed.");
-pub const DEFAULT_COST: Key = Key::default(
-    "default_cost",
-    AMOUNT_UP_TO_BURST,
-    "1",
-    "The cost, if the header or parameter is missing, or is not a plain decimal above 0.",
-);
-pub const MIN_COST: Key =
-    Key::default("min_cost", AMOUNT_UP_TO_BURST, "1", "A smaller requested cost is raised to this.");
+pub const fn fixed_cost(kind: Type) -> Key {
+    Key::default("fixed_cost", kind, "1", "The cost, if it is fixed.")
+}
+pub const fn default_cost(kind: Type) -> Key {
+    let doc = "The cost, if the header or parameter is missing, or is not a plain decimal above 0.";
+    Key::default("default_cost", kind, "1", doc)
+}
+pub const fn min_cost(kind: Type) -> Key {
+    Key::default("min_cost", kind, "1", "A smaller requested cost is raised to this.")
+}
 pub const MAX_COST: Key = Key::optional(
     "max_cost",
     Type::Defined { name: "amount", text: "at least `min_cost`" },
     "A larger requested cost is lowered to this.",
 );
 
-/// What a request pays. Without a `burst`, which then is wrong itself, costs are not compared with it.
-pub fn price(section: &Section<'_>, burst: Option<Cost>) -> Option<Price> {
+/// The most that a request can pay, and what the file calls it.
+#[derive(Clone, Copy, Debug)]
+pub struct Ceiling {
+    pub cost: Cost,
+    pub name: &'static str,
+}
+
+/// What a request pays. Without a `ceiling`, which then is wrong itself, costs are not compared with it.
+pub fn price(section: &Section<'_>, ceiling: Option<Ceiling>) -> Option<Price> {
     let source = section.value("cost_source", |field| source(&field));
-    let fixed = section.value("fixed_cost", |field| cost(&field, burst));
-    let default = section.value("default_cost", |field| cost(&field, burst));
-    let min = section.value("min_cost", |field| cost(&field, burst));
+    let fixed = section.value("fixed_cost", |field| cost(&field, ceiling));
+    let default = section.value("default_cost", |field| cost(&field, ceiling));
+    let min = section.value("min_cost", |field| cost(&field, ceiling));
     let max = section.optional("max_cost", |field| Some((field.cost()?, field)));
     let (fixed, default, min, max) = (fixed?, default?, min?, max?);
     if let Some((_, field)) = max.as_ref().filter(|(max, _)| *max < min) {
@@ -62,10 +71,10 @@ pub fn price(section: &Section<'_>, burst: Option<Cost>) -> Option<Price> {
 }
 
 /// A cost that a full bucket can pay.
-fn cost(field: &Field<'_>, burst: Option<Cost>) -> Option<Cost> {
+fn cost(field: &Field<'_>, ceiling: Option<Ceiling>) -> Option<Cost> {
     let cost = field.cost()?;
-    if let Some(burst) = burst.filter(|burst| cost > *burst) {
-        field.must(format_args!("be at most the burst ({burst})"));
+    if let Some(Ceiling { cost: ceiling, name }) = ceiling.filter(|ceiling| cost > ceiling.cost) {
+        field.must(format_args!("be at most the {name} ({ceiling})"));
         return None;
     }
     Some(cost)

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::algorithms::token_bucket::{NUMBERS, token_bucket};
 use super::environment::Environment;
 use super::jwt_keys::{KEYS, keys};
 use super::key::{Key, Mapping, Type, names, unconstrained};
-use super::rate::{NUMBERS, token_bucket};
 use super::reader::{Field, Section, all};
 use super::value_types::reference;
 use crate::auth::jwt::token::ALGORITHMS;

@@ -87,6 +87,10 @@ pub enum Type {
     },
     /// A mapping from names that the operator chooses.
     Named(&'static Mapping),
+    /// One of these mappings: another key says which. So does the schema, among the constraints.
+    OneOf(&'static [&'static Mapping]),
+    /// A mapping from names that the operator chooses to such mappings.
+    NamedOneOf(&'static [&'static Mapping]),
 }
 
 pub const BOOLEAN: Type = Type::Defined { name: "boolean", text: "`true`, `false`" };
@@ -129,6 +133,15 @@ impl Mapping {
 }
 
 impl Type {
+    /// The mappings that a value may be, or be made of.
+    pub fn mappings(&self) -> &[&'static Mapping] {
+        match self {
+            Type::Mapping(of) | Type::Switch(of) | Type::List { of, .. } | Type::Named(of) => std::slice::from_ref(of),
+            Type::OneOf(of) | Type::NamedOneOf(of) => of,
+            _ => &[],
+        }
+    }
+
     /// How the reference names it, in Markdown.
     pub fn text(&self) -> String {
         let quoted = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
@@ -138,10 +151,10 @@ impl Type {
             Type::Size { least, most } => format!("size, {} to {}", size::print(*least), size::print(*most)),
             Type::Choice(names) => quoted(names),
             Type::Choices { names, .. } => format!("list of {}", quoted(names)),
-            Type::Mapping(_) => "mapping".to_owned(),
+            Type::Mapping(_) | Type::OneOf(_) => "mapping".to_owned(),
             Type::Switch(_) => "`true`, `false` or mapping".to_owned(),
             Type::List { .. } => "list of mappings".to_owned(),
-            Type::Named(_) => "mapping of mappings".to_owned(),
+            Type::Named(_) | Type::NamedOneOf(_) => "mapping of mappings".to_owned(),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! here.
 
 pub mod access_log;
+mod algorithms;
 mod api_keys;
 mod attribute;
 mod check;
@@ -37,7 +38,6 @@ mod on_store_failure;
 mod overrides;
 mod policies;
 pub mod problem;
-mod rate;
 mod reader;
 mod redis;
 mod retry_after_jitter;

@@ -2,11 +2,10 @@
 
 use std::collections::HashSet;
 
+use super::algorithms::NamedAlgorithm;
 use super::limit_keys::fold;
-use super::rate::affordable;
 use super::reader::{Field, Section};
 use super::suggest::listed;
-use crate::limit::algorithm::Algorithm;
 use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
 use crate::limit::request::ClientAddress;
@@ -22,8 +21,13 @@ pub struct OverrideReader<'k> {
 }
 
 impl<'k> OverrideReader<'k> {
-    /// The overrides of a rule whose requests pay at least `cheapest`.
-    pub fn overrides(&self, rule: &Section<'_>, cheapest: Option<Cost>) -> Option<Vec<Override>> {
+    /// The overrides of a rule with this algorithm, whose requests pay at least `cheapest`.
+    pub fn overrides(
+        &self,
+        rule: &Section<'_>,
+        algorithm: NamedAlgorithm,
+        cheapest: Option<Cost>,
+    ) -> Option<Vec<Override>> {
         let Some(field) = rule.get("overrides") else { return Some(Vec::new()) };
         if self.keys.is_some_and(<[LimitKey]>::is_empty) {
             rule.unwanted("overrides", "must be for the values of a limit key, but `limit_keys` is empty");
@@ -34,10 +38,10 @@ impl<'k> OverrideReader<'k> {
         // All are read before any that is wrong ends the whole.
         for (text, position, field) in field.pairs()? {
             let target = self.target(&field.clone().at(position), text);
-            let numbers = affordable(field, cheapest);
+            let numbers = algorithm.other_numbers(field, cheapest);
             match (target, numbers) {
                 (Some((part, value)), Some(numbers)) => {
-                    overrides.push(Override { part, value, numbers: Algorithm::TokenBucket(numbers) });
+                    overrides.push(Override { part, value, numbers });
                 }
                 _ => correct = false,
             }

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use super::key::{Key, Mapping, Presence, Type};
 use super::key_path::join;
 use super::problem::Report;
-use super::suggest::{listed, nearest};
+use super::suggest::{listed, nearest, nearest_name};
 use super::tree::{Entry, Kind, Node, Scalar, Style, Value};
 use super::{duration, network, size, tree};
 use crate::base::position::Position;
@@ -291,6 +291,13 @@ impl<'t> Field<'t> {
             self.wrong(what, text.and_then(|text| nearest(text, &names)));
         }
         found.map(|(_, choice)| *choice)
+    }
+
+    /// The choice whose name is like a wrong one.
+    pub fn similar_choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
+        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        let similar = nearest_name(&self.scalar()?.text, &names)?;
+        choices.iter().find(|(name, _)| *name == similar).map(|(_, choice)| *choice)
     }
 }
 

@@ -4,18 +4,17 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
+use super::algorithms;
 use super::expires::{EXPIRES, expires};
 use super::key::{BOOLEAN, Key, Mapping, NAME, Type, names};
 use super::limit_keys::{LIMIT_KEYS, limit_keys};
 use super::names::unique;
 use super::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
 use super::overrides::OverrideReader;
-use super::rate::NUMBERS;
 use super::reader::{Field, Section, all};
-use super::rule_limits::{LIMIT, SharedSettings, rule_limits};
+use super::rule_limits::{SharedSettings, rule_limits};
 use super::rule_match::{CONDITIONS, ConditionReader};
 use super::value_types::reference;
-use crate::limit::algorithm::token_bucket::NAME as TOKEN_BUCKET;
 use crate::limit::rule::{Action, Expose, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, RefusalStatus, Rule};
 
 const MODES: [(&str, Mode); 2] = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow)];
@@ -48,14 +47,18 @@ pub static RULE: Mapping = Mapping {
             "required, unless there is an `action`",
             "The [attributes](#limit-keys) whose values each have a bucket of their own. `[]` is one bucket for all requests.",
         ),
-        Key::default("algorithm", Type::Choice(&[TOKEN_BUCKET]), TOKEN_BUCKET, "The algorithm that counts."),
-        Key::optional("algorithm_config", Type::Mapping(&LIMIT), "The [numbers](#one-limit) of one limit."),
+        algorithms::ALGORITHM,
+        Key::optional("algorithm_config", Type::OneOf(algorithms::LIMIT), "The [numbers](#one-limit) of one limit."),
         Key::optional(
             "limits",
-            Type::Named(&LIMIT),
+            Type::NamedOneOf(algorithms::LIMIT),
             "[Several limits](#several-limits), instead of `algorithm_config`.",
         ),
-        Key::optional("overrides", Type::Named(&NUMBERS), "[Other numbers](#overrides) for some values."),
+        Key::optional(
+            "overrides",
+            Type::NamedOneOf(algorithms::NUMBERS),
+            "[Other numbers](#overrides) for some values.",
+        ),
         Key::depends(
             "expose",
             BOOLEAN,
@@ -91,7 +94,7 @@ pub static RULE: Mapping = Mapping {
 
 fn rule_constraints() -> Value {
     let without_charges: Value = OF_CHARGES.iter().map(|key| ((*key).to_owned(), json!(false))).collect();
-    json!({
+    let mut constraints = json!({
         "dependencies": {
             "expires": ["action"],
             "limits": {"properties": {"algorithm_config": false, "overrides": false}},
@@ -128,7 +131,11 @@ fn rule_constraints() -> Value {
                 "then": {"$ref": "#/definitions/without_candidates"}
             }
         ]
-    })
+    });
+    if let Some(all) = constraints.get_mut("allOf").and_then(Value::as_array_mut) {
+        all.extend(algorithms::rule_constraints());
+    }
+    constraints
 }
 
 /// What the rest of the file decides for its rules.

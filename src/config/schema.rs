@@ -38,11 +38,10 @@ pub fn mappings() -> Vec<&'static Mapping> {
     let mut next = 0;
     while let Some(mapping) = found.get(next) {
         for key in mapping.keys {
-            if let Type::Mapping(inner) | Type::Switch(inner) | Type::List { of: inner, .. } | Type::Named(inner) =
-                key.kind
-                && !found.iter().any(|known| std::ptr::eq(*known, inner))
-            {
-                found.push(inner);
+            for inner in key.kind.mappings() {
+                if !found.iter().any(|known| std::ptr::eq(*known, *inner)) {
+                    found.push(inner);
+                }
             }
         }
         next += 1;
@@ -97,6 +96,7 @@ fn value(kind: &Type) -> Value {
         }
         Type::List { of, least } => list(mapping_or_reference(of), *least),
         Type::Named(inner) => json!({"type": "object", "additionalProperties": mapping_or_reference(inner)}),
+        Type::OneOf(_) | Type::NamedOneOf(_) => json!({}),
     }
 }
 

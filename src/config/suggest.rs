@@ -2,10 +2,15 @@
 
 /// ``did you mean `x`?`` with the nearest of `names`, if one is near enough.
 pub fn nearest(text: &str, names: &[&str]) -> Option<String> {
-    let distance = |name: &&&str| strsim::osa_distance(text, name);
-    let best = names.iter().min_by_key(distance)?;
+    nearest_name(text, names).map(|name| format!("did you mean `{name}`?"))
+}
+
+/// The nearest of `names`, if one is near enough.
+pub fn nearest_name<'n>(text: &str, names: &[&'n str]) -> Option<&'n str> {
+    let distance = |name: &&'n str| strsim::osa_distance(text, name);
+    let best = names.iter().copied().min_by_key(distance)?;
     let near = distance(&best) <= 1 + best.chars().count() / 4 && !text.is_empty();
-    near.then(|| format!("did you mean `{best}`?"))
+    near.then_some(best)
 }
 
 /// The nearest of spellings like `jwt:<claim>`, in which the placeholder stands for whatever follows the colon in `text`.

@@ -61,6 +61,7 @@ mod tests {
     use super::*;
     use crate::auth::jwt::{Invalid, OnInvalid, OnMissing};
     use crate::base::time::{Micros, Timestamp};
+    use crate::limit::algorithm::AlgorithmKind;
     use crate::limit::attribute::Attribute;
     use crate::limit::charge::settle;
     use crate::limit::cost::Cost;
@@ -73,7 +74,7 @@ mod tests {
         (Fault::Denied, 403, Reason::Denied),
         (Fault::CostTooLarge, 429, Reason::CostTooLarge),
         (Fault::StoreAway, 503, Reason::StoreUnavailable),
-        (Fault::BucketEmpty, 429, Reason::TokenBucketExceeded),
+        (Fault::BucketEmpty, 429, Reason::Exceeded(AlgorithmKind::TokenBucket)),
     ];
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! Lists the reasons for which a request is refused.
 
-use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::AlgorithmKind;
 
 /// Why a request was refused: the word in `X-Tollgate-Reason` and in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    TokenBucketExceeded,
+    /// A limit of this algorithm has too little left.
+    Exceeded(AlgorithmKind),
     CostTooLarge,
     StoreUnavailable,
     Denied,
@@ -18,8 +19,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub const ALL: [Reason; 10] = [
-        Reason::TokenBucketExceeded,
+    /// Those that are no limit's.
+    const OTHERS: [Reason; 9] = [
         Reason::CostTooLarge,
         Reason::StoreUnavailable,
         Reason::Denied,
@@ -31,16 +32,13 @@ impl Reason {
         Reason::BadRequest,
     ];
 
-    /// The reason for a refusal by a limit of this algorithm that has too little left.
-    pub fn exceeded(algorithm: &Algorithm) -> Reason {
-        match algorithm {
-            Algorithm::TokenBucket(_) => Reason::TokenBucketExceeded,
-        }
+    pub fn all() -> impl Iterator<Item = Reason> {
+        AlgorithmKind::ALL.into_iter().map(Reason::Exceeded).chain(Reason::OTHERS)
     }
 
     pub fn name(self) -> &'static str {
         match self {
-            Reason::TokenBucketExceeded => "token_bucket_exceeded",
+            Reason::Exceeded(kind) => kind.exceeded(),
             Reason::CostTooLarge => "cost_too_large",
             Reason::StoreUnavailable => "store_unavailable",
             Reason::Denied => "denied",

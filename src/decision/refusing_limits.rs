@@ -36,7 +36,7 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, jitter: Ji
     let exposed = limits().flatten().filter(|limit| limit.expose == Expose::Yes);
     let violated = exposed.map(|limit| limit.name.clone()).collect();
     let speaker = speaker(plan, settlement);
-    let reason = speaker.map_or(Reason::Denied, |(charge, _)| Reason::exceeded(&charge.algorithm));
+    let reason = speaker.map_or(Reason::Denied, |(charge, _)| Reason::Exceeded(charge.algorithm.kind()));
     let seconds = speaker.map(|(charge, outcome)| retry_after(charge.key.spread(), outcome.retry_after, jitter));
     Refusal::exceeded(exceeded, reason, seconds, violated)
 }
@@ -47,6 +47,7 @@ mod tests {
     use super::super::test_rules::{head, limit, policy, request, rule_set};
     use super::*;
     use crate::base::time::{Micros, Timestamp};
+    use crate::limit::algorithm::AlgorithmKind;
     use crate::limit::cost::Cost;
     use crate::limit::outcome::Verdict;
     use crate::limit::rule::{Action, Limit};
@@ -83,7 +84,7 @@ mod tests {
             reset_after: Micros(0),
         };
         let enforced = limits.iter().map(outcome).collect();
-        let settlement = Settlement { verdict: Verdict::Deny, enforced, shadow: Default::default() };
+        let settlement = Settlement::refused(enforced);
         let speaker = speaker(&plan, &settlement).and_then(|(charge, _)| rules.limit(charge.limit));
         let jitter = Jitter { share: 0, max: Micros(0) };
         (refusal(&rules, &plan, &settlement, jitter), speaker.map(|limit| limit.name.clone()))
@@ -98,7 +99,7 @@ mod tests {
             503 => ProblemType::ReducedCapacity { violated },
             _ => ProblemType::QuotaExceeded { violated },
         };
-        assert_eq!((refusal.problem, refusal.reason), (problem, Reason::TokenBucketExceeded));
+        assert_eq!((refusal.problem, refusal.reason), (problem, Reason::Exceeded(AlgorithmKind::TokenBucket)));
     }
 
     #[test]

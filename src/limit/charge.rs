@@ -58,6 +58,9 @@ impl Plan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     pub verdict: Verdict,
+    /// How long a granted request waits before it goes on: the longest delay of its enforced charges, counted from the
+    /// arrival of the answer. Zero unless an algorithm delays.
+    pub delay: Micros,
     /// One for each enforced charge.
     pub enforced: SmallVec<[Outcome; 2]>,
     /// One for each shadow charge, or none at all when the request was refused: then no shadow was asked.
@@ -65,6 +68,11 @@ pub struct Settlement {
 }
 
 impl Settlement {
+    /// Of a request that is refused: nothing is spent, and no shadow was asked.
+    pub fn refused(enforced: SmallVec<[Outcome; 2]>) -> Settlement {
+        Settlement { verdict: Verdict::Deny, delay: Micros(0), enforced, shadow: SmallVec::new() }
+    }
+
     pub fn is_granted(&self) -> bool {
         self.verdict == Verdict::Allow
     }
@@ -79,11 +87,17 @@ pub fn settle(plan: &Plan, states: &[Option<State>], now: Timestamp) -> (Settlem
         plan.enforced.iter().zip(enforced).map(|(charge, state)| step(charge, state)).collect();
     if !steps.iter().all(|step| matches!(step.charge, ChargeResult::Fits { .. })) {
         let enforced = steps.iter().map(refused).collect();
-        return (Settlement { verdict: Verdict::Deny, enforced, shadow: SmallVec::new() }, Entries::new());
+        return (Settlement::refused(enforced), Entries::new());
     }
+    // A shadow delays nobody.
+    let delay = |step: &Step| match step.charge {
+        ChargeResult::Fits { delay, .. } => delay,
+        _ => Micros(0),
+    };
+    let delay = steps.iter().map(delay).max().unwrap_or_default();
     let mut entries = Entries::new();
     let mut take = |step: Step| match step.charge {
-        ChargeResult::Fits { level, entry } => {
+        ChargeResult::Fits { level, entry, .. } => {
             entries.push(Some(entry));
             outcome(Verdict::Allow, level, Micros(0))
         }
@@ -94,7 +108,7 @@ pub fn settle(plan: &Plan, states: &[Option<State>], now: Timestamp) -> (Settlem
     };
     let enforced = steps.into_iter().map(&mut take).collect();
     let shadow = plan.shadow.iter().zip(shadow).map(|(charge, state)| take(step(charge, state))).collect();
-    (Settlement { verdict: Verdict::Allow, enforced, shadow }, entries)
+    (Settlement { verdict: Verdict::Allow, delay, enforced, shadow }, entries)
 }
 
 /// The states to store, one for each charge; empty if the request was refused.

@@ -29,12 +29,14 @@ pub enum StoreError {
     Backlog,
     /// The reply is not one that the call can have.
     UnexpectedReply,
+    /// The server's time was twice outside of the periods that the call named. Nothing was charged.
+    OutsidePeriod,
     /// The circuit breaker is open after repeated errors. Nothing was sent.
     BreakerOpen,
 }
 
 impl StoreError {
-    pub const ALL: [StoreError; 14] = [
+    pub const ALL: [StoreError; 15] = [
         StoreError::Unreachable,
         StoreError::UnusableFile,
         StoreError::Unauthorized,
@@ -48,6 +50,7 @@ impl StoreError {
         StoreError::Closed,
         StoreError::Backlog,
         StoreError::UnexpectedReply,
+        StoreError::OutsidePeriod,
         StoreError::BreakerOpen,
     ];
 
@@ -67,6 +70,7 @@ impl StoreError {
             StoreError::Closed => "closed",
             StoreError::Backlog => "backlog",
             StoreError::UnexpectedReply => "garbled",
+            StoreError::OutsidePeriod => "outside_period",
             StoreError::BreakerOpen => "breaker_open",
         }
     }

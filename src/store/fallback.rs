@@ -152,7 +152,7 @@ mod tests {
         spent.enforced[0].cost = Cost::from_tokens(tokens);
         let there = Timestamp(77_000 * SECOND);
         let entry = settle(&spent, &[None], there).1[0].clone().unwrap();
-        fallback.observe(plan.enforced[0].key, entry.state, there, entry.full_at.since(there), at);
+        fallback.observe(plan.enforced[0].key, entry.state, there, entry.kept_until.since(there), at);
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod redis;
 mod reply;
 mod settings;
 pub mod span_links;
+mod store_clock;
 mod worker;
 
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use super::file::File;
 use super::location::Finding;
 use crate::base::time::Micros;
-use crate::config::rate::parse_rate;
+use crate::config::algorithms::token_bucket::parse_rate;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::rule::{Action, Limit};
 

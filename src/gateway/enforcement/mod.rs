@@ -193,6 +193,7 @@ async fn charge(
         gateway.top_refused.count(worker, at, snapshot.number, &plan, &taken.settlement);
     }
     counting::count_settlement(snapshot, &plan, &taken);
+    // A granted request with a `delay` will wait here. No algorithm delays yet.
     let (settlement, source) = (taken.settlement, taken.source);
     let enforced = settled(snapshot, &plan, &settlement);
     let enforced = enforced.with_payment(record, || Payment::Settled { plan, settlement, source });

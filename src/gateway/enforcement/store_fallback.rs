@@ -5,6 +5,7 @@
 
 use smallvec::SmallVec;
 
+use crate::base::time::Micros;
 use crate::decision::refusal::Refusal;
 use crate::decision::store_failure;
 use crate::gateway::state::GatewayState;
@@ -52,7 +53,7 @@ fn take_locally(gateway: &GatewayState, plan: &Plan, is_local: impl Fn(&Charge) 
     let enforced: SmallVec<[_; 2]> = plan.enforced.iter().filter(|charge| is_local(charge)).cloned().collect();
     if enforced.is_empty() {
         let enforced = plan.enforced.iter().map(|_| Outcome::UNASKED).collect();
-        let settlement = Settlement { verdict: Verdict::Allow, enforced, shadow: SmallVec::new() };
+        let settlement = Settlement { verdict: Verdict::Allow, delay: Micros(0), enforced, shadow: SmallVec::new() };
         return TakeReply { now: gateway.clock.now(), settlement, evicted: 0, source: Source::Fallback };
     }
     let mut taken = gateway.store.take_fallback(&Plan { enforced, shadow: SmallVec::new() });

@@ -313,6 +313,7 @@ mod tests {
         };
         let settlement = Settlement {
             verdict: Verdict::Allow,
+            delay: Micros(0),
             enforced: [outcome(60), outcome(5)].into_iter().collect(),
             shadow: Default::default(),
         };

@@ -245,7 +245,7 @@ mod tests {
         let enforced: SmallVec<[Outcome; 2]> =
             buckets.iter().map(|(_, verdict)| Outcome { verdict: *verdict, ..Outcome::UNASKED }).collect();
         let plan = Plan { enforced: buckets.iter().map(charge).collect(), shadow: smallvec![] };
-        (plan, Settlement { verdict: Verdict::Deny, enforced, shadow: smallvec![] })
+        (plan, Settlement::refused(enforced))
     }
 
     fn refuse(refused: &TopRefused, worker: usize, second: u64, bucket: u64) {

@@ -9,6 +9,9 @@ use crate::limit::cost::Cost;
 /// a gateway with other numbers in its file reads them correctly.
 pub type State = SmallVec<[u64; 3]>;
 
+/// The numbers that a Lua twin takes for one limit, each below 2^53.
+pub type Numbers = SmallVec<[u64; 4]>;
+
 /// A limit as clients see it: `limit` units in `window`, RateLimit-Policy's `q` and `w`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
@@ -28,8 +31,8 @@ pub struct Level {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub state: State,
-    /// From this time on the bucket is full, and need not be stored.
-    pub full_at: Timestamp,
+    /// From this time on the bucket need not be stored: a new one gives the same results.
+    pub kept_until: Timestamp,
 }
 
 /// One transition, with both results: a plan charges all of its buckets or none, so the level of a bucket that could
@@ -44,8 +47,8 @@ pub struct Step {
 /// The result of charging a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChargeResult {
-    /// It can pay; this is its level then.
-    Fits { level: Level, entry: Entry },
+    /// It can pay; this is its level then. The request goes on after `delay`.
+    Fits { level: Level, entry: Entry, delay: Micros },
     /// It cannot pay before this much time has passed.
     Short { wait: Micros },
     /// It could not pay even when full.

@@ -15,9 +15,14 @@ local function convert(spent, from, unit)
 end
 
 return {
-  -- The capacity, the units in a thousandth of a token, and the units that come back each microsecond.
-  new = function(capacity, unit, refill)
-    return {capacity = capacity, unit = unit, refill = refill}
+  -- From the numbers after `at`, which are text: the capacity, the units in a thousandth of a token, and the units that
+  -- come back each microsecond.
+  new = function(numbers, at)
+    return {
+      capacity = tonumber(numbers[at + 1]),
+      unit = tonumber(numbers[at + 2]),
+      refill = tonumber(numbers[at + 3]),
+    }
   end,
 
   -- Reads what is stored, as it is worth now; false for a value that cannot be that.
@@ -52,7 +57,7 @@ return {
     bucket[1] = bucket[1] + cost * limit.unit
   end,
 
-  -- What to store, and when the bucket is full again.
+  -- What to store, and until when: then the bucket is full again.
   close = function(limit, bucket)
     local spent, since = bucket[1], bucket[2]
     return pack('<I8I8I8', spent, limit.unit, since), since + ceil(spent / limit.refill)

@@ -14,11 +14,12 @@ use std::fmt;
 
 use smallvec::smallvec;
 
-use super::step::{ChargeResult, Entry, Level, Quota, Step};
+use super::step::{ChargeResult, Entry, Level, Numbers, Quota, Step};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 
 pub const NAME: &str = "token_bucket";
+pub const EXCEEDED: &str = "token_bucket_exceeded";
 
 /// The largest integer below which a double holds every integer.
 const EXACT: u64 = (1 << 53) - 1;
@@ -85,8 +86,8 @@ impl TokenBucket {
     }
 
     /// What the Lua twin takes.
-    pub fn numbers(&self) -> [u64; 3] {
-        [self.capacity(), self.unit, self.refill]
+    pub fn numbers(&self) -> Numbers {
+        smallvec![self.capacity(), self.unit, self.refill]
     }
 
     /// `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a full one.
@@ -105,10 +106,11 @@ impl TokenBucket {
             Some(short @ 1..) => ChargeResult::Short { wait: ahead.plus(self.time_to_refill(short)) },
             _ => {
                 let after = spent + price;
-                let full_at = since.plus(self.time_to_refill(after));
+                let kept_until = since.plus(self.time_to_refill(after));
                 ChargeResult::Fits {
                     level: self.level(after, ahead),
-                    entry: Entry { state: smallvec![after, self.unit, since.0], full_at },
+                    entry: Entry { state: smallvec![after, self.unit, since.0], kept_until },
+                    delay: Micros(0),
                 }
             }
         };

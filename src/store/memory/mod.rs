@@ -110,7 +110,7 @@ impl Memory {
         let step = |cost| algorithm.step(state.as_deref(), cost, now);
         let held = step(Cost::from_thousandths(0)).untouched.remaining;
         let excess = held.thousandths().saturating_sub(most.thousandths());
-        if let (1.., ChargeResult::Fits { level, entry }) = (excess, step(Cost::from_thousandths(excess)).charge) {
+        if let (1.., ChargeResult::Fits { level, entry, .. }) = (excess, step(Cost::from_thousandths(excess)).charge) {
             let class = SpentClass::of(level.remaining, algorithm.ceiling(), Cost::ONE);
             return self.keep(shard, key, class, entry, now);
         }
@@ -186,7 +186,7 @@ impl Memory {
 
     /// Returns how many buckets were evicted although something was still spent in them.
     fn keep(&self, shard: &mut Shard, key: BucketKey, class: SpentClass, entry: Entry, now: Timestamp) -> u64 {
-        if shard.put(key, class, entry.full_at, entry.state) == Put::Replaced
+        if shard.put(key, class, entry.kept_until, entry.state) == Put::Replaced
             || self.buckets.fetch_add(1, Ordering::Relaxed) < self.max_buckets
         {
             return 0;

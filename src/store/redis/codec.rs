@@ -43,8 +43,9 @@ struct Run<'p> {
 pub struct Reply {
     pub now: Timestamp,
     pub healed: u64,
-    /// One for each plan, in the order of the plans.
-    pub settlements: Vec<Settlement>,
+    /// One for each plan, in the order of the plans. `None` for a plan that was left out, because the numbers of a limit
+    /// in it do not hold at `now`: nothing was charged.
+    pub settlements: Vec<Option<Settlement>>,
     pub left: Vec<BucketAfterCall>,
 }
 
@@ -83,11 +84,11 @@ impl<'p> Call<'p> {
         Call { runs, tables, requests }
     }
 
-    /// The Redis command. `sha` names the script, which the server has loaded. `now` is used only in builds with
-    /// `test-hooks`.
-    pub fn command(&self, sha: &str, prefix: &str, now: Option<Timestamp>) -> Cmd {
+    /// The Redis command. `sha` names the script, which the server has loaded. `near` is about what its clock shows.
+    /// `now` is used only in builds with `test-hooks`.
+    pub fn command(&self, sha: &str, prefix: &str, near: Timestamp, now: Option<Timestamp>) -> Cmd {
         let Tables { keys, limits, costs, .. } = &self.tables;
-        let numbers = 2 + 4 * limits.len() + costs.len();
+        let numbers = 2 + 6 * limits.len() + costs.len();
         let bytes = 128 + 40 * keys.len() + 20 * numbers + self.requests.len();
         let mut command = Cmd::with_capacity(4 + keys.len() + numbers, bytes);
         command.arg("EVALSHA").arg(sha).arg(keys.len());
@@ -96,8 +97,8 @@ impl<'p> Call<'p> {
         }
         command.arg(&self.requests[..]).arg(limits.len());
         for limit in limits {
-            let (twin, numbers) = limit.twin();
-            command.arg(twin + 1).arg(&numbers[..]);
+            let (twin, numbers) = limit.twin(near);
+            command.arg(twin + 1).arg(numbers.len()).arg(&numbers[..]);
         }
         for cost in costs {
             command.arg(cost.thousandths());
@@ -133,10 +134,14 @@ impl<'p> Call<'p> {
         let mut settlements = Vec::new();
         let mut last: Vec<Option<(bool, Micros)>> = vec![None; self.tables.keys.len()];
         for (run, granted) in self.runs.iter().zip(grants) {
-            let granted = integer(granted)?;
-            if granted > run.times as u64 {
-                return Err(StoreError::UnexpectedReply);
-            }
+            let granted = match grant(granted)? {
+                Grant::First(granted) if granted <= run.times as u64 => granted,
+                Grant::First(_) => return Err(StoreError::UnexpectedReply),
+                Grant::LeftOut => {
+                    settlements.extend((0..run.times).map(|_| None));
+                    continue;
+                }
+            };
             for nth in 0..run.times as u64 {
                 let found: SmallVec<[_; 2]> = run.indices.iter().map(|index| states[*index].clone()).collect();
                 let (settlement, entries) = settle(run.plan, &found, now);
@@ -151,7 +156,7 @@ impl<'p> Call<'p> {
                 for ((index, outcome), charge) in run.indices.iter().zip(&settlement.enforced).zip(&run.plan.enforced) {
                     last[*index] = Some((outcome.remaining < charge.cost, outcome.reset_after));
                 }
-                settlements.push(settlement);
+                settlements.push(Some(settlement));
             }
         }
         let left = self.tables.keys.iter().zip(states).zip(last).filter_map(|((key, state), last)| {
@@ -236,6 +241,20 @@ pub fn is_same_take(one: &Plan, other: &Plan) -> bool {
 /// with an error.
 fn short(number: usize) -> [u8; 2] {
     u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes()
+}
+
+/// What the script says about a run.
+enum Grant {
+    /// The first so many requests are granted, the others refused.
+    First(u64),
+    LeftOut,
+}
+
+fn grant(value: &Value) -> Result<Grant, StoreError> {
+    match value {
+        Value::Int(-1) => Ok(Grant::LeftOut),
+        granted => integer(granted).map(Grant::First),
+    }
 }
 
 fn integer(value: &Value) -> Result<u64, StoreError> {

@@ -1,6 +1,7 @@
 //! Caches buckets that cannot pay yet, so that requests for them are refused without a call.
 //!
-//! A reply contains the level of a bucket, and other gateways can only take from it. So at any later moment it holds at most
+//! A reply contains the level of a bucket, and other gateways can only take from it: only buckets that free with nothing but
+//! time are cached. So at any later moment it holds at most
 //! that level plus what has been refilled since the call was *sent*, which was before the script ran. A request that even
 //! this upper bound cannot pay is refused here, without a call: Redis would refuse it too.
 //!
@@ -81,8 +82,8 @@ impl DenyCache {
         let mut refused = None;
         let mut enforced: SmallVec<[Outcome; 2]> = SmallVec::new();
         for charge in &plan.enforced {
-            let known =
-                self.short.get(&charge.key).and_then(|known| known.at_most(self.epoch.load(Ordering::Acquire), now));
+            let known = charge.algorithm.frees_only_with_time().then(|| self.short.get(&charge.key)).flatten();
+            let known = known.and_then(|known| known.at_most(self.epoch.load(Ordering::Acquire), now));
             let short = known.and_then(|(state, latest)| {
                 let step = charge.algorithm.step(Some(&state), charge.cost, latest);
                 match step.charge {
@@ -103,8 +104,7 @@ impl DenyCache {
                 None => Outcome::UNASKED,
             });
         }
-        let settlement = Settlement { verdict: Verdict::Deny, enforced, shadow: SmallVec::new() };
-        refused.map(|latest| (latest, settlement))
+        refused.map(|latest| (latest, Settlement::refused(enforced)))
     }
 }
 

@@ -87,7 +87,7 @@ impl Hooks {
 /// The bugs, each of which another rate limiter has had.
 #[cfg(feature = "test-hooks")]
 mod flaw {
-    use super::super::queue::{PendingTake, ReplySender};
+    use super::super::queue::{Attempt, PendingTake, ReplySender};
     use crate::base::time::{Micros, Timestamp};
     use crate::limit::charge::Charge;
     use crate::limit::cost::Cost;
@@ -190,7 +190,7 @@ mod flaw {
                 waiting.answer.send(answer.clone());
             }
         });
-        rest.insert(0, PendingTake { plan, answer, caller: None, since });
+        rest.insert(0, PendingTake { plan, answer, caller: None, since, attempt: Attempt::First });
         rest
     }
 }

@@ -42,7 +42,7 @@ use deny_cache::DenyCache;
 use fault_injection::Hooks;
 use login::CurrentLogin;
 pub use login::Login;
-use queue::{PendingTake, ReplySender};
+use queue::{Attempt, PendingTake, ReplySender};
 pub use settings::{LONGEST_PREFIX, Settings};
 pub use url::Url;
 
@@ -73,6 +73,7 @@ impl Redis {
             deny_cache: Arc::new(DenyCache::new()),
             breaker: Arc::new(Breaker::new(settings.breaker)),
             fallback: Arc::new(FallbackShare::new(settings.gateways, clock.clone())),
+            store_clock: Arc::default(),
             this_gateway: Arc::new(Mutex::new(RunningGateway { host: host_name(), configuration: String::new() })),
             login: Arc::new(CurrentLogin::new(settings.login.clone())),
             hooks,
@@ -125,7 +126,8 @@ impl Redis {
         }
         let pending = Pending { redis: self, permit, answered: false };
         let (answer, answered) = ReplySender::new();
-        connection.ask(PendingTake { plan: Box::new(plan.clone()), answer, caller, since: now })?;
+        let plan = Box::new(plan.clone());
+        connection.ask(PendingTake { plan, answer, caller, since: now, attempt: Attempt::First })?;
         // The connection reports a timeout itself. Without any report it was lost while the call was under way.
         let taken = answered.await.unwrap_or(Err(StoreError::Closed));
         // A request that was not sent, because its client had disconnected, says nothing about the store.

@@ -24,6 +24,14 @@ pub struct PendingTake {
     pub answer: ReplySender,
     pub caller: Option<Arc<dyn Caller>>,
     pub since: Timestamp,
+    pub attempt: Attempt,
+}
+
+/// How often a request has been sent. Only one that a call left out, without charging it, is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    First,
+    Second,
 }
 
 /// Sends the answer to a request. Only the first answer counts.

@@ -4,24 +4,26 @@
 -- KEYS are the buckets. ARGV[1] is the requests, in integers of two bytes, the low one first: runs of equal requests, each
 -- how many times, how many enforced charges, how many shadow charges; then for each charge its bucket's index in KEYS,
 -- its limit, and its cost among the costs. ARGV[2] is how many limits there are; for each follow the index of its
--- algorithm in `twins`, and three numbers; then the costs, in thousandths.
+-- algorithm in `twins`, how many numbers it has, and the numbers; then the costs, in thousandths.
 -- The reply is `now`, how many buckets had to be healed, how many requests of each run were granted (the first ones),
--- and each bucket's value as it was found; nil for a bucket that is full.
+-- and each bucket's value as it was found, or its twin's digest of that; nil for a bucket that is full. A run with a limit
+-- whose numbers do not hold now is left out: it has -1, and charges nothing.
 
 local KEYS, ARGV, tonumber, byte = KEYS, ARGV, tonumber, string.byte
 local call, pcall = redis.call, redis.pcall
 
-local limits, costs, known = {}, {}, tonumber(ARGV[2])
-for number = 1, known do
-  local at = 4 * number - 2
-  local twin = twins[tonumber(ARGV[at + 1])]
-  local limit = twin.new(tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4]))
+local limits, costs, read = {}, {}, 2
+for number = 1, tonumber(ARGV[2]) do
+  local twin = twins[tonumber(ARGV[read + 1])]
+  local limit = twin.new(ARGV, read + 2, now)
   limit.twin, limits[number] = twin, limit
+  read = read + 2 + tonumber(ARGV[read + 2])
 end
-for at = 4 * known + 3, #ARGV do costs[at - 4 * known - 2] = tonumber(ARGV[at]) end
+for index = read + 1, #ARGV do costs[index - read] = tonumber(ARGV[index]) end
 
--- By bucket: its value, its level, the limit by which that is computed, and whether it must be written.
-local found, buckets, holders, changed = {}, {}, {}, {}
+-- By bucket: its value, its digest if it has one, its level, the limit by which that is computed, and whether it must be
+-- written.
+local found, digests, buckets, holders, changed = {}, {}, {}, {}, {}
 local healed = 0
 
 local function first(key, limit)
@@ -39,6 +41,7 @@ local function first(key, limit)
     end
   end
   found[key], buckets[key], holders[key] = value, bucket, limit
+  if value and twin.digest then digests[key] = twin.digest(limit, bucket) end
 end
 
 -- The level of a bucket for this limit. While a reload changes the numbers of a limit, a bucket can be charged under two
@@ -59,22 +62,28 @@ while at < #runs do
   local granted, enforced = t + 256 * tt, e + 256 * ee
   local charges = enforced + s + 256 * ss
   at = at + 6
+  local outside = false
   for index = 1, charges do
     local k, kk, l, ll, c, cc = byte(runs, at, at + 5)
     local key, limit, cost = k + 256 * kk, limits[l + 256 * ll], costs[c + 256 * cc]
     at = at + 6
     keys[index], asked[index], prices[index] = key, limit, cost
-    if found[key] == nil then
-      local failure = first(key, limit)
-      if failure then return failure end
-    end
-    -- At one moment equal requests are granted until one of their buckets cannot pay.
-    if index <= enforced then
-      local most = limit.twin.most(limit, worth(key, limit), cost)
-      if most < granted then granted = most end
+    if limit.outside then
+      outside = true
+    else
+      if found[key] == nil then
+        local failure = first(key, limit)
+        if failure then return failure end
+      end
+      -- At one moment equal requests are granted until one of their buckets cannot pay.
+      if index <= enforced then
+        local most = limit.twin.most(limit, worth(key, limit), cost)
+        if most < granted then granted = most end
+      end
     end
   end
   if granted < 0 then granted = 0 end
+  if outside then granted = -1 end
   if granted > 0 then
     for index = 1, charges do
       local key, limit, times = keys[index], asked[index], granted
@@ -98,8 +107,8 @@ local texts = {}
 for key = 1, #KEYS do
   if changed[key] then
     local holder = holders[key]
-    local value, full_at = holder.twin.close(holder, buckets[key])
-    local left = math.max(math.ceil((full_at - now) / 1000), 0) + 1
+    local value, kept_until = holder.twin.close(holder, buckets[key])
+    local left = math.max(math.ceil((kept_until - now) / 1000), 0) + 1
     local text = texts[left]
     if not text then
       text = string.format('%.0f', left)
@@ -107,7 +116,7 @@ for key = 1, #KEYS do
     end
     call('SET', KEYS[key], value, 'PX', text)
   end
-  reply[count + key] = found[key]
+  reply[count + key] = digests[key] or found[key] or false
 end
 reply[2] = healed
 return reply

@@ -82,7 +82,8 @@ fn a_mapping_without_a_table_has_the_keys_of_a_documented_one() {
 #[test]
 fn every_declared_key_is_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config");
-    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let entries = [folder.clone(), folder.join("algorithms")].map(|folder| std::fs::read_dir(folder).unwrap());
+    let files = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
     let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
     let sources: String = files.map(|path| std::fs::read_to_string(path).unwrap()).collect();
     let calls = "get|need|value|optional|whole|count|size|duration|positive_duration|choice|file";

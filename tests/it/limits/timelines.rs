@@ -26,7 +26,7 @@ impl Player for Step {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
         let step = algorithm.step(self.0.get(&bucket).map(|state| &state[..]), cost, now);
         let (verdict, level, retry_after) = match step.charge {
-            ChargeResult::Fits { level, entry } => {
+            ChargeResult::Fits { level, entry, .. } => {
                 self.0.insert(bucket, entry.state);
                 (Verdict::Allow, level, Micros(0))
             }

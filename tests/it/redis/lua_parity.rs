@@ -13,8 +13,9 @@ use tollgate::limit::cost::Cost;
 use tollgate::limit::key::BucketKey;
 use tollgate::limit::outcome::Verdict;
 use tollgate::store::memory::{Memory, Settings};
+use tollgate::store::redis::script;
 
-use crate::support::{Redis, Scripted, short_or_long};
+use crate::support::{Redis, Scripted, Taken, short_or_long};
 
 const START: u64 = 1_763_672_400_123_456;
 
@@ -204,6 +205,30 @@ fn one_bucket_under_two_sets_of_numbers_in_one_call_is_still_one_bucket() {
         .map(|settlement| (settlement.verdict, settlement.enforced[0].remaining.whole()))
         .collect();
     assert_eq!(left, [(Verdict::Allow, 2), (Verdict::Allow, 0), (Verdict::Allow, 0), (Verdict::Deny, 0)]);
+}
+
+/// The reply has the digest of a twin in place of a bucket's value, and the step gives the same from it.
+#[test]
+fn a_digest_stands_for_the_value() {
+    let redis = Redis::start();
+    let close = "  -- What to store, and until when";
+    // Another value of the same worth: in half the units, so that it cannot be the one that is stored.
+    let digest = "  digest = function(limit, bucket)
+    return pack('<I8I8I8', bucket[1] * 2, limit.unit * 2, bucket[2])
+  end,
+";
+    let script = script::take();
+    assert_eq!(script.matches(close).count(), 1);
+    let mut scripted = Scripted::with(&redis, &script.replace(close, &format!("{digest}{close}")));
+    let (key, bucket) = (BucketKey([9; 16]), per_second(1, 3));
+    let now = |tenth: u64| Timestamp(START + tenth * 100_000);
+    let left = |taken: Taken| (taken.settlements[0].verdict, taken.settlements[0].enforced[0].remaining);
+    let thousandths = Cost::from_thousandths;
+    assert_eq!(left(scripted.take(&[one(key, bucket)], now(0))), (Verdict::Allow, thousandths(2000)));
+    assert_eq!(left(scripted.take(&[one(key, bucket)], now(5))), (Verdict::Allow, thousandths(1500)));
+    assert_eq!(left(scripted.take(&[one(key, bucket)], now(6))), (Verdict::Allow, thousandths(600)));
+    assert_eq!(left(scripted.take(&[one(key, bucket)], now(7))), (Verdict::Deny, thousandths(700)));
+    assert_eq!(scripted.stored(&key).unwrap()[1], 1000);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::limit::key::BucketKey;
+use tollgate::store::StoreError;
 use tollgate::store::redis::codec::Call;
 
 use crate::support::{Gateway, Upstream, now, serve_fake_redis};
@@ -186,7 +187,7 @@ fn a_reply_with_reordered_parts_is_rejected() {
     permute(&mut order, 0, &mut |order| {
         let moved = Value::Array(order.iter().map(|place| parts[*place].clone()).collect());
         if let Ok(reply) = call.settle(&moved) {
-            let granted: Vec<bool> = reply.settlements.iter().map(|one| one.is_granted()).collect();
+            let granted: Vec<bool> = reply.settlements.iter().map(|one| one.as_ref().unwrap().is_granted()).collect();
             accepted.push((order[2..].to_vec(), reply.now.0, granted));
         }
     });
@@ -201,6 +202,25 @@ fn a_reply_with_reordered_parts_is_rejected() {
     for wrong in [&parts[..5], &[&parts[..], &[Value::Nil]].concat(), &[&parts[..], &parts].concat()] {
         assert!(call.settle(&Value::Array(wrong.to_vec())).is_err());
     }
+}
+
+#[test]
+fn a_plan_that_the_script_left_out_is_neither_granted_nor_refused() {
+    let plans = [plan(1, 1), plan(1, 1), plan(2, 1)];
+    let call = Call::new(&plans);
+    // The first two are one run.
+    let parts = |grants: [i64; 2]| {
+        let numbers = [i64::try_from(NOW).unwrap(), 0, grants[0], grants[1]].map(Value::Int);
+        Value::Array(numbers.into_iter().chain([Value::Nil, Value::Nil]).collect())
+    };
+    let granted = |grants| -> Result<Vec<Option<bool>>, _> {
+        let reply = call.settle(&parts(grants))?;
+        let shown: Vec<_> = reply.left.iter().map(|bucket| bucket.key).collect();
+        assert!(!shown.contains(&BucketKey([1; 16])), "nothing is known of a bucket that was not asked");
+        Ok(reply.settlements.iter().map(|one| one.as_ref().map(|settlement| settlement.is_granted())).collect())
+    };
+    assert_eq!(granted([-1, 1]), Ok(vec![None, None, Some(true)]));
+    assert_eq!(granted([-2, 1]), Err(StoreError::UnexpectedReply));
 }
 
 fn permute(order: &mut [usize; 6], from: usize, each: &mut impl FnMut(&[usize; 6])) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use regex::Regex;
+use tollgate::limit::algorithm::AlgorithmKind;
 
 use super::docs::read;
 
@@ -13,8 +14,9 @@ fn reasons() -> BTreeMap<String, String> {
     let arms = Regex::new(r#"Reason::(\w+) => "([a-z_]+)""#).unwrap();
     let reasons: BTreeMap<_, _> =
         arms.captures_iter(&source).map(|arm| (arm[1].to_owned(), arm[2].to_owned())).collect();
-    assert!(reasons.len() >= 10, "{reasons:?}");
-    reasons
+    assert!(reasons.len() >= 9, "{reasons:?}");
+    let exceeded = AlgorithmKind::ALL.map(|kind| (format!("{kind:?}"), kind.exceeded().to_owned()));
+    reasons.into_iter().chain(exceeded).collect()
 }
 
 /// The statuses that the table gives, by reason.

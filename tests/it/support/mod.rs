@@ -33,7 +33,7 @@ pub use proof::{short_or_long, shortened_or_real};
 pub use redis::{Redis, free_port};
 pub use relay::{Answers, Relay};
 #[cfg(feature = "test-hooks")]
-pub use scripted::Scripted;
+pub use scripted::{Scripted, Taken};
 pub use upstream::Upstream;
 
 use std::io::Write;

@@ -2,7 +2,7 @@
 
 use redis::{Connection, ConnectionLike};
 use tollgate::base::time::Timestamp;
-use tollgate::limit::charge::Plan;
+use tollgate::limit::charge::{Plan, Settlement};
 use tollgate::limit::key::BucketKey;
 use tollgate::store::redis::codec::{Call, Reply, key_name};
 use tollgate::store::redis::script;
@@ -16,17 +16,38 @@ pub struct Scripted {
     sha: String,
 }
 
+/// A reply in which no plan was left out.
+pub struct Taken {
+    pub now: Timestamp,
+    pub healed: u64,
+    pub settlements: Vec<Settlement>,
+}
+
 impl Scripted {
     pub fn new(redis: &Redis) -> Scripted {
-        let sha = redis.command(&["SCRIPT", "LOAD", &script::take()]);
-        Scripted { connection: redis.connection(), sha }
+        Scripted::with(redis, &script::take())
+    }
+
+    /// With a script whose text was changed.
+    pub fn with(redis: &Redis, script: &str) -> Scripted {
+        Scripted { connection: redis.connection(), sha: redis.command(&["SCRIPT", "LOAD", script]) }
     }
 
     #[track_caller]
-    pub fn take(&mut self, plans: &[Plan], now: Timestamp) -> Reply {
+    pub fn take(&mut self, plans: &[Plan], now: Timestamp) -> Taken {
+        let Reply { healed, settlements, .. } = self.reply(plans, now, now);
+        let settlements = settlements.into_iter().map(|settlement| settlement.expect("it was left out")).collect();
+        Taken { now, healed, settlements }
+    }
+
+    /// The reply to a gateway that has heard the time `near`.
+    #[track_caller]
+    pub fn reply(&mut self, plans: &[Plan], near: Timestamp, now: Timestamp) -> Reply {
         let call = Call::new(plans);
-        let reply = self.connection.req_command(&call.command(&self.sha, PREFIX, Some(now))).unwrap();
-        call.settle(&reply).unwrap_or_else(|error| panic!("{error:?} at {now:?}: {reply:?}"))
+        let reply = self.connection.req_command(&call.command(&self.sha, PREFIX, near, Some(now))).unwrap();
+        let decoded = call.settle(&reply).unwrap_or_else(|error| panic!("{error:?} at {now:?}: {reply:?}"));
+        assert_eq!(decoded.now, now);
+        decoded
     }
 
     /// The value of a bucket's key, as words; `None` if the key does not exist.

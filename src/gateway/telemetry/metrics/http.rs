@@ -31,7 +31,7 @@ impl HttpMetrics {
         HttpMetrics {
             registry: Arc::clone(registry),
             responses: ResponseCounts::default(),
-            refused: CountersBy::new(Reason::ALL, |reason| {
+            refused: CountersBy::new(Reason::all(), |reason| {
                 registry.counter("tollgate_refused_requests_total", &[("reason", reason.name())])
             }),
             request_duration_gateway: request_duration("gateway"),

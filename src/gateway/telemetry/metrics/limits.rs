@@ -56,7 +56,8 @@ impl LimitMetrics {
     fn new(limit: &CompiledLimit, denied: Option<OnStoreFailure>, registry: &Registry) -> LimitMetrics {
         let [policy, rule] = [("policy", &*limit.policy), ("rule", &*limit.name)];
         let mode = ("mode", limit.mode.name());
-        let exceeded = limit.variants.first().map_or(Reason::CostTooLarge, Reason::exceeded);
+        let exceeded =
+            limit.variants.first().map_or(Reason::CostTooLarge, |algorithm| Reason::Exceeded(algorithm.kind()));
         let rejected = |reason: Reason| {
             registry.counter("rate_limiter_rejected_total", &[policy, rule, mode, ("reason", reason.name())])
         };

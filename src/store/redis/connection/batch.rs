@@ -54,10 +54,22 @@ impl Connection {
                 self.fill(&mut batch, &mut queue).await;
             }
             batch = self.shared.hooks.gather(batch);
-            if let Err(fault) = self.call(&mut batch, &session.queue, &mut connection, &mut sha).await {
-                return fault;
+            loop {
+                if let Err(fault) = self.call(&mut batch, &session.queue, &mut connection, &mut sha).await {
+                    return fault;
+                }
+                session.answered.store(true, Ordering::Relaxed);
+                if batch.is_empty() {
+                    break;
+                }
+                // What a call left out is asked once more, at once.
+                let now = self.clock.now();
+                let still_there = |waiting: PendingTake| waiting.still_there(now, self.settings.timeout);
+                batch = batch.into_iter().filter_map(still_there).collect();
+                if batch.is_empty() {
+                    break;
+                }
             }
-            session.answered.store(true, Ordering::Relaxed);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::store::error::{Fault, StoreError};
 use crate::store::events::{CallReport, Event};
 use crate::store::redis::codec::{BucketAfterCall, Call, Reply};
 use crate::store::redis::handshake::load;
-use crate::store::redis::queue::{PendingTake, Queue, ReplySender};
+use crate::store::redis::queue::{Attempt, PendingTake, Queue, ReplySender};
 use crate::store::reply::{Source, TakeReply};
 use crate::store::span_links::SpanLinks;
 
@@ -25,7 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SOON: Micros = Micros(1_000);
 
 impl Connection {
-    /// Makes one call, from the queued requests to their answers.
+    /// Makes one call, from the queued requests to their answers. Leaves in `batch` the requests that are to be asked once
+    /// more: the server's time is outside of the periods that this call named.
     ///
     /// # Errors
     ///
@@ -67,6 +68,7 @@ impl Connection {
         self.events.send(Event::CallEnded(CallReport { requests, took, healed, fault, span_links }));
         match outcome {
             Ok(Reply { now, settlements, left, .. }) => {
+                self.shared.store_clock.hear(now, ended);
                 let known = self.shared.hooks.known_since(sent, || self.shared.deny_cache.stamp(self.clock.now()));
                 for BucketAfterCall { key, state, short, reset_after } in left {
                     if let Some(since) = known.filter(|_| short) {
@@ -74,9 +76,18 @@ impl Connection {
                     }
                     self.shared.fallback.observe(key, state, now, reset_after, started);
                 }
+                let mut again = Vec::new();
                 for (mut waiting, settlement) in batch.drain(..).zip(settlements) {
-                    waiting.answer.send(Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Store })));
+                    match (settlement, waiting.attempt) {
+                        (Some(settlement), _) => {
+                            let reply = TakeReply { now, settlement, evicted: 0, source: Source::Store };
+                            waiting.answer.send(Ok(Some(reply)));
+                        }
+                        (None, Attempt::First) => again.push(PendingTake { attempt: Attempt::Second, ..waiting }),
+                        (None, Attempt::Second) => waiting.answer.send(Err(StoreError::OutsidePeriod)),
+                    }
                 }
+                batch.append(&mut again);
                 Ok(())
             }
             Err(fault) => {
@@ -138,7 +149,9 @@ impl Connection {
         let patience = Duration::from(self.settings.timeout) + PATIENCE;
         let overdue = |_| Fault::new(StoreError::Timeout, format!("no answer within {patience:?}"));
         let exchange = async {
-            let command = |sha: &str| call.command(sha, &self.settings.prefix, self.shared.hooks.moment(&self.clock));
+            let near = self.shared.store_clock.at(self.clock.now());
+            let moment = || self.shared.hooks.moment(&self.clock);
+            let command = |sha: &str| call.command(sha, &self.settings.prefix, near, moment());
             let reply = match self.shared.hooks.send(connection, &command(sha)).await {
                 // The script did not run: the server was restarted behind a proxy, or its scripts were flushed.
                 Err(error) if error.code() == Some("NOSCRIPT") => {

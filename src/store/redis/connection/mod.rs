@@ -25,6 +25,7 @@ use crate::store::breaker::{Breaker, Change};
 use crate::store::error::StoreError;
 use crate::store::events::{Event, EventSink, RunningGateway};
 use crate::store::fallback::FallbackShare;
+use crate::store::store_clock::StoreClock;
 use crate::store::worker::Worker;
 use batch::CHARGES;
 
@@ -37,6 +38,7 @@ pub struct StoreState {
     pub deny_cache: Arc<DenyCache>,
     pub breaker: Arc<Breaker>,
     pub fallback: Arc<FallbackShare>,
+    pub store_clock: Arc<StoreClock>,
     pub this_gateway: Arc<Mutex<RunningGateway>>,
     pub login: Arc<CurrentLogin>,
     pub hooks: Hooks,

@@ -17,6 +17,16 @@ struct Usage<'s> {
     attributes: Vec<String>,
 }
 
+/// Whether the condition is about the algorithm, and holds.
+fn names(condition: &Value, value: &Value) -> bool {
+    let named = condition.pointer("/properties/algorithm/const");
+    match named.or_else(|| condition.pointer("/allOf/0/properties/algorithm/const")) {
+        Some(name) if condition.get("allOf").is_some() => value.get("algorithm") == Some(name),
+        Some(name) => value.get("algorithm").is_none_or(|found| found == name),
+        None => false,
+    }
+}
+
 impl Usage<'_> {
     /// Records what `value` uses. `at` is the pointer to its schema.
     fn record(&mut self, at: &str, value: &Value) {
@@ -28,6 +38,9 @@ impl Usage<'_> {
             for index in 0..node[alternatives].as_array().map_or(0, Vec::len) {
                 self.record(&format!("{at}/{alternatives}/{index}"), value);
             }
+        }
+        if node.get("then").is_some() && names(&node["if"], value) {
+            self.record(&format!("{at}/then"), value);
         }
         for member in value.as_array().into_iter().flatten() {
             self.record(&format!("{at}/items"), member);

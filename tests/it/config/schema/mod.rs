@@ -67,6 +67,9 @@ impl Schema {
         if let Some(items) = node.get("items") {
             self.add_properties(items, &[path, &["*"]].concat(), found);
         }
+        for inner in node["allOf"].as_array().into_iter().flatten().chain(node.get("then")) {
+            self.add_properties(inner, path, found);
+        }
         for (key, property) in node["properties"].as_object().into_iter().flatten() {
             let path = [path, &[key.as_str()]].concat();
             self.add_properties(property, &path, found);

@@ -2,35 +2,60 @@
 
 use serde_json::json;
 
-use super::duration;
-use super::key::{Key, Mapping, Type};
-use super::reader::{Field, Section};
+use super::ALGORITHM_OF_LIMIT;
 use crate::base::time::Micros;
+use crate::config::cost::{COST_SOURCE, MAX_COST, UP_TO_BURST, default_cost, fixed_cost, min_cost};
+use crate::config::duration;
+use crate::config::key::{Key, Mapping, Type};
+use crate::config::reader::{Field, Section};
 use crate::limit::algorithm::token_bucket::{InvalidNumbers, Rate, TokenBucket};
 use crate::limit::cost::Cost;
 
-pub const RPS: Key = Key::depends(
+const RPS: Key = Key::depends(
     "rps",
     Type::Defined { name: "amount", text: "above 0, at most 3 decimals" },
     "required, unless there is a `rate`",
     "How many tokens come back each second.",
 );
-pub const TOKENS_PER_SECOND: Key = Key::optional(
+const TOKENS_PER_SECOND: Key = Key::optional(
     "tokens_per_second",
     Type::Defined { name: "amount", text: "above 0, at most 3 decimals" },
     "The same as `rps`, in full. If both are given, this one counts.",
 );
-pub const RATE: Key = Key::optional(
+const RATE: Key = Key::optional(
     "rate",
     Type::Defined { name: "rate", text: "`N/s`, `N/min`, `N/hour`, `N/day`, or N in any duration: `100/15m`" },
     "Instead of `rps`. N is whole and above 0.",
 );
-pub const BURST: Key = Key::depends(
+const BURST: Key = Key::depends(
     "burst",
     Type::Defined { name: "burst", text: "whole, at least 1 and at least the rate per second" },
     "required with `rps`; N with `rate: N/…`",
     "What a full bucket holds.",
 );
+
+pub static LIMIT: Mapping = Mapping {
+    heading: Some("key of a limit"),
+    definition: Some("limit"),
+    keys: &[
+        ALGORITHM_OF_LIMIT,
+        RPS,
+        TOKENS_PER_SECOND,
+        RATE,
+        BURST,
+        COST_SOURCE,
+        fixed_cost(UP_TO_BURST),
+        default_cost(UP_TO_BURST),
+        min_cost(UP_TO_BURST),
+        MAX_COST,
+        Key::optional(
+            "shadow",
+            Type::Mapping(&NUMBERS),
+            "[Numbers to try](#shadow) in addition to these: counted, never refusing.",
+        ),
+    ],
+    constraints: || json!({"allOf": [{"$ref": "#/definitions/rated"}]}),
+};
 
 pub static NUMBERS: Mapping = Mapping {
     heading: None,
@@ -119,21 +144,6 @@ fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<
         (Err(InvalidNumbers::Zero), _) => rate_field.must("be above 0"),
     }
     None
-}
-
-/// Other numbers for a limit. `cheapest` is the least that a request pays: a bucket that cannot hold it would refuse every
-/// request for ever.
-pub fn affordable(field: Field<'_>, cheapest: Option<Cost>) -> Option<TokenBucket> {
-    let section = field.clone().section(&NUMBERS)?;
-    let bucket = token_bucket(&section);
-    section.close();
-    let (bucket, cheapest) = (bucket?, cheapest.unwrap_or_default());
-    if bucket.burst() < cheapest {
-        let burst = bucket.burst();
-        field.wrong(format_args!("the burst must be at least what a request costs ({cheapest}), is {burst}"), None);
-        return None;
-    }
-    Some(bucket)
 }
 
 /// `10000/day`: whole tokens in a second, minute, hour, day or any duration.

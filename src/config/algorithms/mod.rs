@@ -1,0 +1,135 @@
+//! Reads the numbers of a limit: each algorithm has a file, which declares its keys and reads them.
+//!
+//! To add one: its file, its mappings in the lists, and an arm in each `match` here.
+
+pub mod token_bucket;
+
+use serde_json::{Value, json};
+
+use super::cost::Ceiling;
+use super::key::{Key, Mapping, Type, names};
+use super::reader::{Field, Section};
+use crate::limit::algorithm::{Algorithm, AlgorithmKind};
+use crate::limit::cost::Cost;
+
+const CHOICES: [(&str, AlgorithmKind); 1] = [(AlgorithmKind::TokenBucket.name(), AlgorithmKind::TokenBucket)];
+const NAME: Type = Type::Choice(&names(&CHOICES));
+const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
+
+/// The algorithm of a rule.
+pub const ALGORITHM: Key = Key::default("algorithm", NAME, DEFAULT.name(), "The algorithm that counts.");
+
+/// The algorithm of one of several limits.
+const ALGORITHM_OF_LIMIT: Key = Key::depends(
+    "algorithm",
+    NAME,
+    "that of the rule",
+    "The algorithm that counts, for one of [several limits](#several-limits).",
+);
+
+/// What one limit of a rule may be.
+pub const LIMIT: &[&Mapping] = &[&token_bucket::LIMIT];
+/// What the numbers of an override may be.
+pub const NUMBERS: &[&Mapping] = &[&token_bucket::NUMBERS];
+
+fn limit_keys(kind: AlgorithmKind) -> &'static Mapping {
+    match kind {
+        AlgorithmKind::TokenBucket => &token_bucket::LIMIT,
+    }
+}
+
+fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
+    match kind {
+        AlgorithmKind::TokenBucket => &token_bucket::NUMBERS,
+    }
+}
+
+/// Reads the numbers in the mapping of a limit, which has other keys as well.
+pub fn numbers(kind: AlgorithmKind, section: &Section<'_>) -> Option<Algorithm> {
+    match kind {
+        AlgorithmKind::TokenBucket => token_bucket::token_bucket(section).map(Algorithm::TokenBucket),
+    }
+}
+
+/// The most that a request can pay at a limit with these numbers.
+pub fn ceiling(algorithm: &Algorithm) -> Ceiling {
+    let name = match algorithm {
+        Algorithm::TokenBucket(_) => "burst",
+    };
+    Ceiling { cost: algorithm.ceiling(), name }
+}
+
+/// The algorithm of a rule or of one of its limits, and whether the file is right about it.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedAlgorithm {
+    pub kind: AlgorithmKind,
+    /// `None`: the name is wrong, which was reported. Keys are then checked as those of the algorithm with the most
+    /// similar name.
+    pub valid: Option<()>,
+}
+
+impl NamedAlgorithm {
+    /// The algorithm that a rule names, or the default.
+    pub fn of_rule(rule: &Section<'_>) -> NamedAlgorithm {
+        rule.get("algorithm").map_or(NamedAlgorithm { kind: DEFAULT, valid: Some(()) }, |field| named(&field))
+    }
+
+    /// The algorithm that one of several limits names, or that of the rule. `None` after reporting that the limit is no
+    /// mapping.
+    pub fn of_limit(self, limit: &Field<'_>) -> Option<NamedAlgorithm> {
+        let section = limit.clone().section(limit_keys(self.kind))?;
+        Some(section.get("algorithm").map_or(self, |field| named(&field)))
+    }
+
+    /// The mapping of a limit.
+    pub fn section<'t>(self, field: Field<'t>) -> Option<Section<'t>> {
+        field.section(limit_keys(self.kind))
+    }
+
+    /// Other numbers for a limit of this algorithm. `cheapest` is the least that a request pays: a bucket that cannot
+    /// hold it would refuse every request for ever.
+    pub fn other_numbers(self, field: Field<'_>, cheapest: Option<Cost>) -> Option<Algorithm> {
+        let section = field.clone().section(number_keys(self.kind))?;
+        let numbers = numbers(self.kind, &section);
+        section.close();
+        let (numbers, cheapest) = (numbers?, cheapest.unwrap_or_default());
+        let Ceiling { cost, name } = ceiling(&numbers);
+        if cost < cheapest {
+            let what = format_args!("the {name} must be at least what a request costs ({cheapest}), is {cost}");
+            field.wrong(what, None);
+            return None;
+        }
+        Some(numbers)
+    }
+}
+
+fn named(field: &Field<'_>) -> NamedAlgorithm {
+    match field.choice(&CHOICES) {
+        Some(kind) => NamedAlgorithm { kind, valid: Some(()) },
+        None => NamedAlgorithm { kind: field.similar_choice(&CHOICES).unwrap_or(DEFAULT), valid: None },
+    }
+}
+
+/// What the schema says of a rule: which keys its limits have depends on the algorithm.
+pub fn rule_constraints() -> Vec<Value> {
+    let keys = |mapping: &Mapping| json!({"$ref": format!("#/definitions/{}", mapping.definition.unwrap_or_default())});
+    // Without the key it is the default of `otherwise`.
+    let names = |kind: AlgorithmKind, otherwise: AlgorithmKind| {
+        let named = json!({"properties": {"algorithm": {"const": kind.name()}}});
+        if kind == otherwise { named } else { json!({"allOf": [named, {"required": ["algorithm"]}]}) }
+    };
+    let limit = |of_rule: AlgorithmKind| -> Vec<Value> {
+        let limit = |kind| json!({"if": names(kind, of_rule), "then": keys(limit_keys(kind))});
+        AlgorithmKind::ALL.into_iter().map(limit).collect()
+    };
+    let rule = |kind| {
+        let lone = json!({"allOf": [keys(limit_keys(kind))], "properties": {"algorithm": false}});
+        let limits = json!({
+            "algorithm_config": lone,
+            "limits": {"type": "object", "additionalProperties": {"allOf": limit(kind)}},
+            "overrides": {"type": "object", "additionalProperties": keys(number_keys(kind))}
+        });
+        json!({"if": names(kind, DEFAULT), "then": {"properties": limits}})
+    };
+    AlgorithmKind::ALL.into_iter().map(rule).collect()
+}

@@ -1,0 +1,40 @@
+//! Keeps the clock of a remote store as last heard: what is decided by date is decided by that one.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use crate::base::time::Timestamp;
+
+/// A remote store's clock. Before anything was heard from it, it is assumed to show what ours does.
+#[derive(Debug, Default)]
+pub struct StoreClock {
+    /// By how many microseconds it is ahead of ours.
+    ahead: AtomicI64,
+}
+
+impl StoreClock {
+    /// The store's clock showed `theirs` when ours showed about `ours`.
+    pub fn hear(&self, theirs: Timestamp, ours: Timestamp) {
+        let difference = i64::try_from(theirs.0.abs_diff(ours.0)).unwrap_or(i64::MAX);
+        self.ahead.store(if theirs < ours { -difference } else { difference }, Ordering::Relaxed);
+    }
+
+    /// What the store's clock shows when ours shows `ours`.
+    pub fn at(&self, ours: Timestamp) -> Timestamp {
+        Timestamp(ours.0.saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_goes_on_from_where_it_was_last_heard() {
+        let clock = StoreClock::default();
+        assert_eq!(clock.at(Timestamp(100)), Timestamp(100));
+        clock.hear(Timestamp(7_000), Timestamp(1_000));
+        assert_eq!(clock.at(Timestamp(1_500)), Timestamp(7_500));
+        clock.hear(Timestamp(500), Timestamp(2_000));
+        assert_eq!((clock.at(Timestamp(3_000)), clock.at(Timestamp(1_000))), (Timestamp(1_500), Timestamp(0)));
+    }
+}
