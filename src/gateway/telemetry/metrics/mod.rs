@@ -6,6 +6,7 @@
 mod config;
 mod counters_by;
 mod decisions;
+mod histogram_cells;
 mod http;
 mod limits;
 pub mod list;

@@ -1,0 +1,80 @@
+//! Counts samples by how large they are, and writes them in Prometheus' text format.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use metrics::{HistogramFn, Key};
+
+/// Units of a histogram's sum in one unit of what it measures: microseconds in a second.
+const SUM_UNITS: f64 = 1e6;
+
+/// The cells of one histogram.
+#[derive(Debug)]
+pub struct HistogramCells {
+    /// In ascending order.
+    bounds: &'static [f64],
+    /// One for each bound, and one for samples above the last. Each holds the samples between two bounds.
+    counts: Vec<AtomicU64>,
+    /// In [`SUM_UNITS`].
+    sum: AtomicU64,
+}
+
+/// The samples of a histogram: its bounds, and how many samples were within each; after them, how many there were.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Samples {
+    pub bounds: &'static [f64],
+    pub counts: Vec<u64>,
+}
+
+impl HistogramCells {
+    pub fn new(bounds: &'static [f64]) -> HistogramCells {
+        HistogramCells {
+            bounds,
+            counts: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(),
+            sum: AtomicU64::new(0),
+        }
+    }
+
+    pub fn samples(&self) -> Samples {
+        let mut sum = 0;
+        let mut cumulative = |count: &AtomicU64| {
+            sum += count.load(Ordering::Relaxed);
+            sum
+        };
+        Samples { bounds: self.bounds, counts: self.counts.iter().map(&mut cumulative).collect() }
+    }
+
+    /// Writes its lines. Labels of histograms are from closed lists or host names, and need no escaping.
+    pub fn write(&self, text: &mut String, name: &str, key: &Key) {
+        let samples = self.samples();
+        let labels: String = key.labels().map(|label| format!("{}=\"{}\",", label.key(), label.value())).collect();
+        for (bound, count) in self.bounds.iter().zip(&samples.counts) {
+            let _ = writeln!(text, "{name}_bucket{{{labels}le=\"{bound}\"}} {count}");
+        }
+        let count = samples.counts.last().copied().unwrap_or_default();
+        let _ = writeln!(text, "{name}_bucket{{{labels}le=\"+Inf\"}} {count}");
+        let labels = match labels.strip_suffix(',') {
+            Some(labels) => format!("{{{labels}}}"),
+            None => String::new(),
+        };
+        #[expect(clippy::cast_precision_loss, reason = "below 2^53 microseconds, which is 285 years, there is none")]
+        let sum = self.sum.load(Ordering::Relaxed) as f64 / SUM_UNITS;
+        let _ = writeln!(text, "{name}_sum{labels} {sum}\n{name}_count{labels} {count}");
+    }
+}
+
+impl HistogramFn for HistogramCells {
+    fn record(&self, value: f64) {
+        let index = self.bounds.partition_point(|bound| *bound < value);
+        if let Some(count) = self.counts.get(index) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a cast saturates; values are not negative"
+        )]
+        let units = (value * SUM_UNITS).round() as u64;
+        self.sum.fetch_add(units, Ordering::Relaxed);
+    }
+}
