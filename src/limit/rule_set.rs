@@ -74,11 +74,19 @@ impl CompiledLimit {
     pub fn algorithm_name(&self) -> &'static str {
         self.variants.first().map_or("", Algorithm::name)
     }
+
+    /// Whether a request may cost more than the limit, or one of its overrides, can ever hold.
+    pub fn may_be_too_large(&self) -> bool {
+        let most = match self.price {
+            CompiledPrice::Fixed(cost) => Some(cost),
+            CompiledPrice::FromRequest { default, min, max, .. } => max.map(|max| max.max(min).max(default)),
+        };
+        most.is_none_or(|most| self.variants.iter().any(|numbers| most > numbers.ceiling()))
+    }
 }
 
 #[derive(Clone, Debug)]
 struct CompiledPolicy {
-    name: String,
     id: PolicyId,
     conditions: Vec<CompiledCondition>,
     mode: Mode,
@@ -120,7 +128,6 @@ impl RuleSet {
         for (policy, id) in policies.iter().zip(0..) {
             let rules: Vec<_> = policy.rules.iter().map(|rule| set.rule(policy, rule)).collect();
             let compiled = CompiledPolicy {
-                name: policy.name.clone(),
                 id: PolicyId(id),
                 conditions: set.conditions(&policy.conditions),
                 mode: policy.mode,
@@ -185,11 +192,6 @@ impl RuleSet {
     /// The source from which it was compiled.
     pub fn source(&self) -> &RuleSource {
         &self.source
-    }
-
-    /// The policies' names, in the order of their ids.
-    pub fn policies(&self) -> impl Iterator<Item = &str> {
-        self.policies.iter().map(|policy| &*policy.name)
     }
 
     /// What this request has to pay, or why it pays nothing or is denied. `at` is calendar time: rules may apply until

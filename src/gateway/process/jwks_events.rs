@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use metrics::Gauge;
+
 use crate::auth::jwt::jwks::{FetchError, RemoteKeySet};
 use crate::base::time::Timestamp;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
 
-/// Keeps one issuer's keys fresh. A failure is reported once, until the keys can be fetched again.
-pub async fn keep_fresh(gateway: Arc<GatewayState>, remote: Arc<RemoteKeySet>) {
+/// Keeps one issuer's keys fresh, and records in `fetched` when they last were. A failure is reported once, until the keys can be fetched again.
+pub async fn keep_fresh(gateway: Arc<GatewayState>, remote: Arc<RemoteKeySet>, fetched: Gauge) {
     let failing = AtomicBool::new(false);
-    let report = |issuer: &str, fetched: Result<usize, FetchError>| match fetched {
+    let report = |issuer: &str, outcome: Result<usize, FetchError>| match outcome {
         Ok(keys) => {
-            gateway.metrics.tokens.keys_fetched(issuer, gateway.clock.wall().since(Timestamp(0)).seconds());
+            fetched.set(gateway.clock.wall().since(Timestamp(0)).seconds());
             if failing.swap(false, Ordering::Relaxed) {
                 gateway.events.note(EventKind::KeysFetchedAgain, issuer);
                 log::info!(issuer, keys; "keys fetched again");

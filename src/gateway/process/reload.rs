@@ -131,6 +131,7 @@ impl Reload {
         let _ = tokio::time::timeout(FIRST_KEYS, attempted).await;
         self.retired.push(self.gateway.snapshot.swap(Arc::clone(&snapshot)));
         self.gateway.store.replace_login(&snapshot.config.store);
+        self.gateway.metrics.registry.reloaded(snapshot.number);
         self.gateway.store.invalidate();
         if let Some(log) = relog {
             (self.relog)(log);
@@ -164,18 +165,17 @@ impl Reload {
         if snapshot.upstream.needs_resolver() {
             tokio::spawn(keep_resolving(Arc::downgrade(&snapshot.upstream)));
         }
-        let wanted: Vec<_> = snapshot.remotes().cloned().collect();
-        let is_wanted = |known: &Arc<RemoteKeySet>| wanted.iter().any(|remote| Arc::ptr_eq(remote, known));
+        let is_wanted = |known: &Arc<RemoteKeySet>| snapshot.remotes().any(|remote| Arc::ptr_eq(remote, known));
         let (kept, gone): (Vec<_>, Vec<_>) = self.fetching.drain(..).partition(|(remote, _)| is_wanted(remote));
         self.fetching = kept;
         gone.iter().for_each(|(_, task)| task.abort());
         let is_new = |remote: &Arc<RemoteKeySet>| !self.fetching.iter().any(|(known, _)| Arc::ptr_eq(known, remote));
-        let new: Vec<_> = wanted.iter().filter(|remote| is_new(remote)).cloned().collect();
-        for remote in &new {
-            let task = tokio::spawn(keep_fresh(Arc::clone(&self.gateway), Arc::clone(remote)));
+        let new: Vec<_> = snapshot.remotes_with_metric().filter(|(remote, _)| is_new(remote)).collect();
+        for (remote, fetched) in &new {
+            let task = tokio::spawn(keep_fresh(Arc::clone(&self.gateway), Arc::clone(remote), (*fetched).clone()));
             self.fetching.push((Arc::clone(remote), task.abort_handle()));
         }
-        new
+        new.into_iter().map(|(remote, _)| Arc::clone(remote)).collect()
     }
 
     async fn reload_api_keys(&mut self, trigger: Trigger) {

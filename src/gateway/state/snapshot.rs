@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use metrics::Counter;
+use metrics::{Counter, Gauge};
 
 use super::token_auth::TokenAuth;
 use crate::access_log_line::Kind;
@@ -11,7 +11,7 @@ use crate::base::time::Clock;
 use crate::config::Config;
 use crate::gateway::response::ratelimit_fields::ExposedLimit;
 use crate::gateway::telemetry::access_log::{AccessLogs, Writer};
-use crate::gateway::telemetry::metrics::{LimitMetrics, Metrics};
+use crate::gateway::telemetry::metrics::{LimitMetrics, Metrics, TokenMetrics};
 use crate::gateway::upstream::Upstream;
 use crate::limit::charge::LimitId;
 use crate::limit::rule_set::CompiledLimit;
@@ -34,6 +34,8 @@ pub struct Snapshot {
     pub unmatched: Vec<Counter>,
     /// By [`crate::limit::denier::DenierId`].
     pub denied: Vec<Counter>,
+    /// By issuer whose keys are fetched: when they last were.
+    keys_fetched: Vec<Gauge>,
 }
 
 impl Snapshot {
@@ -77,15 +79,27 @@ impl Snapshot {
             let kept = kept.and_then(|before| before.access_log.clone());
             kept.unwrap_or_else(|| Arc::new(access_logs.start(&settings.to)))
         });
+        let number = before.map_or(0, |before| before.number.wrapping_add(1));
+        let series = metrics.registry.of_config(number);
+        let remotes = tokens.iter().flat_map(|tokens| tokens.verifier().remotes());
+        let keys_fetched = |remote: &Arc<RemoteKeySet>| {
+            let fetched = TokenMetrics::keys_fetched(remote.issuer(), series);
+            // The series may be that of the same issuer at another URL, whose keys are no longer in force.
+            if !before.is_some_and(|before| before.remotes().any(|known| Arc::ptr_eq(known, remote))) {
+                fetched.set(0.0);
+            }
+            fetched
+        };
         Snapshot {
-            number: before.map_or(0, |before| before.number.wrapping_add(1)),
+            number,
             access_log,
             shown: config.rules.limits().iter().map(ExposedLimit::new).collect(),
-            tokens,
             upstream,
-            limits: LimitMetrics::of(&config.rules, &metrics.registry),
-            unmatched: LimitMetrics::unmatched(&config.rules, &metrics.registry),
-            denied: LimitMetrics::denied(&config.rules, &metrics.registry),
+            limits: LimitMetrics::of(&config.rules, &config.store, series),
+            unmatched: LimitMetrics::unmatched(&config.rules, series),
+            denied: LimitMetrics::denied(&config.rules, series),
+            keys_fetched: remotes.map(keys_fetched).collect(),
+            tokens,
             config,
         }
     }
@@ -93,6 +107,11 @@ impl Snapshot {
     /// The issuers whose keys are fetched.
     pub fn remotes(&self) -> impl Iterator<Item = &Arc<RemoteKeySet>> {
         self.tokens.iter().flat_map(|tokens| tokens.verifier().remotes())
+    }
+
+    /// The issuers whose keys are fetched, with the metric that says when they last were.
+    pub fn remotes_with_metric(&self) -> impl Iterator<Item = (&Arc<RemoteKeySet>, &Gauge)> {
+        self.remotes().zip(&self.keys_fetched)
     }
 
     /// The writer of the access log, if requests of this kind are logged.

@@ -251,7 +251,7 @@ proptest! {
         prop_assert_eq!(format!("{:?}", explanation.answer), format!("{:?}", ruling.answer));
         prop_assert!(explanation.undecided().is_empty());
         let unmatched: Vec<_> = explanation.unmatched().map(|policy| &*policy.name).collect();
-        let names: Vec<_> = rules.policies().collect();
+        let names: Vec<_> = rules.source().policies.iter().map(|policy| &*policy.name).collect();
         let expected: Vec<_> = ruling.unmatched.iter().map(|id| names[id.0 as usize]).collect();
         prop_assert_eq!(unmatched, expected);
     }

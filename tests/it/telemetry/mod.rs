@@ -3,5 +3,6 @@
 pub mod access_log;
 mod access_log_sinks;
 mod metrics;
+mod series;
 #[cfg(feature = "opentelemetry")]
 mod traces;

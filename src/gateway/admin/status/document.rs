@@ -255,7 +255,7 @@ fn answers(readings: Readings<'_>) -> ResponseTotals {
     }
 }
 
-/// Of the policies in force that have limits: the registry keeps every policy that ever was.
+/// Of the policies in force that have limits: the registry may still have others.
 fn unmatched<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> BTreeMap<&'d str, u64> {
     let counts = readings.by("rate_limiter_unmatched_total", "policy");
     let has_limits = |policy: &&Policy| policy.rules.iter().any(|rule| matches!(rule.action, Action::Charge(_)));
@@ -269,7 +269,10 @@ fn unmatched<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> BTreeMap<&'d
 
 fn issuers(snapshot: &Snapshot, readings: Readings<'_>) -> Vec<Issuer> {
     let fetched = readings.levels("tollgate_jwks_last_success_timestamp_seconds", "issuer");
-    let issuer = |issuer: &str| Issuer { issuer: Printable(issuer).to_string(), fetched: fetched.get(issuer).copied() };
+    let issuer = |issuer: &str| Issuer {
+        issuer: Printable(issuer).to_string(),
+        fetched: fetched.get(issuer).copied().filter(|date| *date > 0.0),
+    };
     snapshot.remotes().map(|remote| issuer(remote.issuer())).collect()
 }
 

@@ -129,12 +129,15 @@ impl HistoryState {
         }
     }
 
-    /// Also counts limits that are not in force: if one comes back, its earlier counts must not look new.
+    /// Also keeps the counts of limits that are not in force as long as the registry does: if one comes back with its
+    /// counts, they must not look new.
     fn add_limits(&mut self, rules: &RuleSet, readings: Readings<'_>) {
         let in_force: HashSet<[&str; 3]> =
             rules.limits().iter().map(|limit| [&*limit.policy, &*limit.name, limit.mode.name()]).collect();
+        let counts = counts(readings);
+        self.limits.retain(|name, _| counts.contains_key(name));
         let mut rings = self.limits.values().filter(|limit_history| limit_history.ring.is_some()).count();
-        for (name, [allowed, refused]) in counts(readings) {
+        for (name, [allowed, refused]) in counts {
             let stays = in_force.contains(&[&*name.policy, &*name.rule, &*name.mode]);
             let limit_history = self.limits.entry(name).or_default();
             let point = limit_history.since(allowed, refused);
@@ -191,8 +194,10 @@ impl HistoryState {
 }
 
 impl LimitHistory {
+    /// A limit that counts less than before was removed, and has come back since.
     fn since(&self, allowed: u64, refused: u64) -> [u32; 2] {
-        [narrow(allowed.saturating_sub(self.allowed)), narrow(refused.saturating_sub(self.refused))]
+        let since = |now: u64, before: u64| narrow(now.checked_sub(before).unwrap_or(now));
+        [since(allowed, self.allowed), since(refused, self.refused)]
     }
 }
 
@@ -209,7 +214,7 @@ impl Totals {
     }
 }
 
-/// Allowed and refused of every limit that ever was in force.
+/// Allowed and refused of every limit that has series.
 fn counts(readings: Readings<'_>) -> HashMap<LimitName, [u64; 2]> {
     let mut counts: HashMap<LimitName, [u64; 2]> = HashMap::new();
     let mut add = |metric, which: fn(&mut [u64; 2]) -> &mut u64| {
@@ -269,7 +274,7 @@ mod tests {
     #[test]
     fn a_point_counts_since_the_previous_one_and_the_last_is_unfinished() {
         let config = rules(&["one".into()]);
-        let registry = Registry::new();
+        let registry = Registry::default();
         let history = History::new(at(1000));
         history.add(at(1030), &config.rules, count(&registry, &[("one", 100, 20)]));
         history.add(at(1060), &config.rules, count(&registry, &[("one", 100, 20)]));
@@ -284,7 +289,7 @@ mod tests {
     #[test]
     fn a_removed_rule_loses_its_history_and_does_not_bring_it_back() {
         let (both, one) = (rules(&["one".into(), "two".into()]), rules(&["one".into()]));
-        let registry = Registry::new();
+        let registry = Registry::default();
         let history = History::new(at(0));
         count(&registry, &[("one", 5, 0), ("two", 70, 0)]);
         history.add(at(30), &both.rules, Readings(&registry));
@@ -296,10 +301,37 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_whose_series_were_forgotten_takes_no_memory_and_begins_again() {
+        let (both, one) = (rules(&["one".into(), "two".into()]), rules(&["one".into()]));
+        let (registry, history) = (Registry::default(), History::new(at(0)));
+        let allow = |config: u32, rule: &str, count: u64| {
+            let labels = [("policy", "default"), ("rule", rule), ("mode", "enforce")];
+            registry.of_config(config).counter("rate_limiter_allowed_total", &labels).increment(count);
+        };
+        let forget = |config: u32| {
+            allow(config, "one", 0);
+            registry.reloaded(config);
+            (0..2).for_each(|_| drop(registry.render(|| ())));
+        };
+        allow(0, "one", 1);
+        allow(0, "two", 70);
+        history.add(at(30), &both.rules, Readings(&registry));
+        forget(1);
+        // It is back before the counters are read again, and has counted less than before.
+        allow(2, "two", 3);
+        history.add(at(60), &both.rules, Readings(&registry));
+        let document = history.document(at(65), &both.rules, Readings(&registry));
+        assert_eq!(document.limits["default/two enforce"][0], [70, 3, 0]);
+        forget(3);
+        history.add(at(90), &one.rules, Readings(&registry));
+        assert_eq!(history.0.lock().limits.len(), 1);
+    }
+
+    #[test]
     fn the_number_of_limits_with_a_history_is_bounded() {
         let names: Vec<String> = (0..MAX_RINGS + 200).map(|number| format!("r{number}")).collect();
         let config = rules(&names);
-        let registry = Registry::new();
+        let registry = Registry::default();
         let history = History::new(at(0));
         for round in 1..=200 {
             let counts: Vec<_> = names.iter().map(|name| (&**name, 500 * round, 100 * round)).collect();
@@ -322,7 +354,7 @@ mod tests {
     #[test]
     fn a_limit_without_requests_for_an_hour_makes_room() {
         let config = rules(&["one".into()]);
-        let registry = Registry::new();
+        let registry = Registry::default();
         let history = History::new(at(0));
         count(&registry, &[("one", 1, 0)]);
         for round in 1..=POINTS as u64 {

@@ -34,9 +34,9 @@ pub struct Histogram {
 }
 
 impl Readings<'_> {
-    /// A counter, over all of its series.
+    /// A counter, over all of the series that it has had.
     pub fn total(self, name: &str) -> u64 {
-        self.0.counters(name).iter().map(|reading| reading.value).sum()
+        self.0.total(name)
     }
 
     /// A gauge, over all of its series.
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn series_are_summed_over_the_labels_that_are_not_asked_for() {
-        let registry = Registry::new();
+        let registry = Registry::default();
         for (rule, mode, reason, count) in [
             ("free", "enforce", "a", 3),
             ("free", "enforce", "b", 4),
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn histograms_are_added_bound_by_bound() {
-        let registry = Registry::new();
+        let registry = Registry::default();
         let name = "rate_limiter_store_batch_requests";
         let [one, two] = ["one", "two"].map(|store| registry.histogram(name, &[("store", store)]));
         one.record(1.0);

@@ -1,11 +1,8 @@
 //! Counts reloads, and names the configuration in force.
 
-use std::fmt::Write as _;
-
 use metrics::{Counter, Gauge};
 use parking_lot::Mutex;
 
-use super::list::METRICS;
 use super::registry::Registry;
 use crate::base::time::{Clock, Timestamp};
 use crate::gateway::telemetry::reload_status::{File, FileState, ReloadStatus};
@@ -60,13 +57,8 @@ impl ConfigMetrics {
         self.last_reload.set(if self.status.all_in_force() { 1.0 } else { 0.0 });
     }
 
-    /// Writes `tollgate_config_info`. The exporter forgets no series, and this metric has one, for the configuration in
-    /// force.
-    pub fn write_info(&self, text: &mut String) {
-        let name = "tollgate_config_info";
-        let help = METRICS.iter().find(|(known, ..)| *known == name).map_or("", |(.., help)| help);
-        let hash = self.hash.lock();
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{hash=\"{hash}\"}} 1\n");
+    /// Adds `tollgate_config_info` to what is being rendered. It has one series, of the configuration in force.
+    pub fn collect_info(&self) {
+        metrics::gauge!("tollgate_config_info", "hash" => self.hash.lock().clone()).set(1.0);
     }
 }

@@ -12,11 +12,6 @@ impl<T: PartialEq> CountersBy<T> {
         )
     }
 
-    /// An empty set, which counts nothing.
-    pub fn none() -> CountersBy<T> {
-        CountersBy(Vec::new())
-    }
-
     pub fn increment(&self, value: &T) {
         if let Some((_, counter)) = self.0.iter().find(|(known, _)| known == value) {
             counter.increment(1);

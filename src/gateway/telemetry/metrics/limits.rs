@@ -1,16 +1,17 @@
 //! Counts what each limit decided.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use metrics::Counter;
 
 use super::counters_by::CountersBy;
-use super::registry::Registry;
+use super::registry::ConfigSeries;
 use crate::decision::reason::Reason;
 use crate::limit::denier::Denier;
-use crate::limit::rule::{Mode, OnStoreFailure};
+use crate::limit::rule::{Mode, OnStoreFailure, Otherwise, Policy};
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
-use crate::store::StoreError;
+use crate::store::{Settings, StoreError};
 
 /// The handles of one limit.
 #[derive(Debug)]
@@ -22,64 +23,87 @@ pub struct LimitMetrics {
     pub near_limit: Counter,
     /// Refused by `on_store_failure: deny` while the store was unavailable.
     pub unavailable: Counter,
-    /// Empty for a shadow limit, which is never decided without the store.
+    /// Empty for a limit that is never decided without the store: a shadow, or one whose buckets are in this process.
     fallback: CountersBy<(OnStoreFailure, StoreError)>,
     fell_back: AtomicBool,
 }
 
 impl LimitMetrics {
-    /// The handles of every limit of a rule set, in its order. Every series exists from here on, at 0.
-    pub fn of(rules: &RuleSet, registry: &Registry) -> Vec<LimitMetrics> {
-        let denies =
-            |limit: &CompiledLimit| limit.mode == Mode::Enforce && limit.on_store_failure == OnStoreFailure::Deny;
-        let denied = rules.limits().iter().any(denies).then_some(OnStoreFailure::Deny);
-        rules.limits().iter().map(|limit| LimitMetrics::new(limit, denied, registry)).collect()
+    /// The handles of every limit of a rule set, in its order. Every series that can ever count exists from here on, at 0;
+    /// the other handles count nothing.
+    pub fn of(rules: &RuleSet, store: &Settings, series: ConfigSeries<'_>) -> Vec<LimitMetrics> {
+        let mut limits = rules.limits();
+        let denying: HashSet<&str> = limits.iter().filter(|limit| denies(limit)).map(|limit| &*limit.policy).collect();
+        let mut metrics = Vec::with_capacity(limits.len());
+        for policy in &rules.source().policies {
+            let elsewhere = denying.iter().any(|other| *other != policy.name);
+            for rule in &policy.rules {
+                // Of one policy, one enforced rule applies: only its own limits and other policies deny with it.
+                let count = usize::try_from(rule.limit_count()).unwrap_or(usize::MAX);
+                let Some((own, later)) = limits.split_at_checked(count) else { return metrics };
+                let denied = (elsewhere || own.iter().any(denies)).then_some(OnStoreFailure::Deny);
+                let actions = |limit: &CompiledLimit| match (limit.mode, store.is_shared()) {
+                    (Mode::Enforce, true) => {
+                        let own = limit.on_store_failure;
+                        std::iter::once(own).chain(denied.filter(|denied| *denied != own)).collect()
+                    }
+                    (Mode::Shadow, _) | (Mode::Enforce, false) => Vec::new(),
+                };
+                metrics.extend(own.iter().map(|limit| LimitMetrics::new(limit, &actions(limit), series)));
+                limits = later;
+            }
+        }
+        metrics
     }
 
-    /// One counter for each policy, in their order, of the requests that matched no rule of it.
-    pub fn unmatched(rules: &RuleSet, registry: &Registry) -> Vec<Counter> {
-        let unmatched = |policy| registry.counter("rate_limiter_unmatched_total", &[("policy", policy)]);
-        rules.policies().map(unmatched).collect()
+    /// One counter for each policy, in their order, of the requests that matched no rule of it. Where a policy denies
+    /// those, it counts nothing.
+    pub fn unmatched(rules: &RuleSet, series: ConfigSeries<'_>) -> Vec<Counter> {
+        let unmatched = |policy: &Policy| match policy.otherwise {
+            Otherwise::Allow => series.counter("rate_limiter_unmatched_total", &[("policy", &*policy.name)]),
+            Otherwise::Deny => Counter::noop(),
+        };
+        rules.source().policies.iter().map(unmatched).collect()
     }
 
     /// One counter for each rule or policy that may deny requests, by [`crate::limit::denier::DenierId`].
-    pub fn denied(rules: &RuleSet, registry: &Registry) -> Vec<Counter> {
+    pub fn denied(rules: &RuleSet, series: ConfigSeries<'_>) -> Vec<Counter> {
         let denied = |denier: &Denier| {
             let [policy, rule] = [("policy", &*denier.policy), ("rule", denier.rule_name())];
             let labels = [policy, rule, ("mode", denier.mode.name()), ("reason", Reason::Denied.name())];
-            registry.counter("rate_limiter_rejected_total", &labels)
+            series.counter("rate_limiter_rejected_total", &labels)
         };
         rules.deniers().iter().map(denied).collect()
     }
 
-    /// `denied` is `Deny` if a limit of the file denies requests without the store, and so refuses for the others.
-    fn new(limit: &CompiledLimit, denied: Option<OnStoreFailure>, registry: &Registry) -> LimitMetrics {
+    /// `actions` are those that may be taken for it without the store.
+    fn new(limit: &CompiledLimit, actions: &[OnStoreFailure], series: ConfigSeries<'_>) -> LimitMetrics {
         let [policy, rule] = [("policy", &*limit.policy), ("rule", &*limit.name)];
         let mode = ("mode", limit.mode.name());
         let exceeded =
             limit.variants.first().map_or(Reason::CostTooLarge, |algorithm| Reason::Exceeded(algorithm.kind()));
         let rejected = |reason: Reason| {
-            registry.counter("rate_limiter_rejected_total", &[policy, rule, mode, ("reason", reason.name())])
+            series.counter("rate_limiter_rejected_total", &[policy, rule, mode, ("reason", reason.name())])
         };
-        let own = limit.on_store_failure;
-        let actions = std::iter::once(own).chain(denied.filter(|denied| *denied != own));
         let fallback = |(action, cause): &(OnStoreFailure, StoreError)| {
             let labels = [policy, rule, ("action", action.name()), ("cause", cause.name())];
-            registry.counter("rate_limiter_fallback_decisions_total", &labels)
+            series.counter("rate_limiter_fallback_decisions_total", &labels)
         };
+        let causes = |action: &OnStoreFailure| StoreError::ALL.map(|cause| (*action, cause));
         LimitMetrics {
-            requests: registry.counter("rate_limiter_requests_total", &[policy, rule, mode]),
-            allowed: registry.counter("rate_limiter_allowed_total", &[policy, rule, mode]),
+            requests: series.counter("rate_limiter_requests_total", &[policy, rule, mode]),
+            allowed: series.counter("rate_limiter_allowed_total", &[policy, rule, mode]),
             exceeded: rejected(exceeded),
-            too_large: rejected(Reason::CostTooLarge),
-            near_limit: registry.counter("rate_limiter_near_limit_total", &[policy, rule]),
-            unavailable: rejected(Reason::StoreUnavailable),
-            fallback: match limit.mode {
-                Mode::Enforce => {
-                    CountersBy::new(actions.flat_map(|action| StoreError::ALL.map(|cause| (action, cause))), fallback)
-                }
-                Mode::Shadow => CountersBy::none(),
+            too_large: if limit.may_be_too_large() { rejected(Reason::CostTooLarge) } else { Counter::noop() },
+            near_limit: match limit.mode {
+                Mode::Enforce => series.counter("rate_limiter_near_limit_total", &[policy, rule]),
+                Mode::Shadow => Counter::noop(),
             },
+            unavailable: match limit.on_store_failure {
+                OnStoreFailure::Deny if !actions.is_empty() => rejected(Reason::StoreUnavailable),
+                _ => Counter::noop(),
+            },
+            fallback: CountersBy::new(actions.iter().flat_map(causes), fallback),
             fell_back: AtomicBool::new(false),
         }
     }
@@ -94,4 +118,9 @@ impl LimitMetrics {
         self.fell_back.store(true, Ordering::Relaxed);
         self.fallback.increment(&(action, cause));
     }
+}
+
+/// Whether the limit refuses requests while the store gives no answer.
+fn denies(limit: &CompiledLimit) -> bool {
+    limit.mode == Mode::Enforce && limit.on_store_failure == OnStoreFailure::Deny
 }

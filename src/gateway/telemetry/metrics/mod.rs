@@ -12,6 +12,7 @@ mod limits;
 pub mod list;
 pub mod registry;
 mod response_counts;
+mod series;
 mod store;
 mod tokens;
 
@@ -52,9 +53,8 @@ impl std::fmt::Debug for Metrics {
 
 impl Default for Metrics {
     fn default() -> Metrics {
-        let registry = Arc::new(Registry::new());
+        let registry = Arc::new(Registry::default());
         let process = metrics_process::Collector::default();
-        registry.describe(|| process.describe());
         registry.gauge("tollgate_build_info", &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
         Metrics {
             http: Arc::new(HttpMetrics::new(&registry)),
@@ -74,8 +74,10 @@ impl Default for Metrics {
 impl Metrics {
     /// The text of `/metrics`.
     pub fn render(&self) -> String {
-        let mut text = self.registry.render(|| self.process.collect());
-        self.config.write_info(&mut text);
-        text
+        self.registry.render(|| {
+            self.process.describe();
+            self.process.collect();
+            self.config.collect_info();
+        })
     }
 }

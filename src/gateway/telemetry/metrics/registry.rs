@@ -1,51 +1,42 @@
-//! Holds the number behind every counter, gauge and histogram, and writes them in Prometheus' text format.
+//! Makes the handles that count, reads what they counted, and writes it in Prometheus' text format.
 //!
 //! The handles of the `metrics` crate count into cells of this registry, so the status page reads numbers. The exporter
-//! gets the values of counters and gauges when `/metrics` is rendered. Its histograms take samples and nothing else, and
-//! keep every sample until it is aggregated, so histograms are rendered here.
+//! gets the values of counters and gauges when `/metrics` is rendered, a new one each time: it forgets no series, and this
+//! registry does. Its histograms take samples and nothing else, and keep every sample until it is aggregated, so
+//! histograms are rendered here.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, SharedString};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use parking_lot::Mutex;
 
 use super::histogram_cells::{HistogramCells, Samples};
 use super::list::{Kind, METRICS};
+use super::series::{Cells, Lifetime, SeriesTable};
 use crate::base::printable::printable_exposition;
 
 const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, None);
 
+#[derive(Debug, Default)]
 pub struct Registry {
-    recorder: PrometheusRecorder,
-    exposition: PrometheusHandle,
-    /// By the name of the metric. A series, once made, is kept as long as the process runs.
-    series: Mutex<BTreeMap<&'static str, BySeries>>,
+    series: Mutex<SeriesTable>,
 }
 
-type BySeries = HashMap<Arc<Key>, Series>;
-
-/// One series of a metric, with the exporter's handle to the same one.
-enum Series {
-    Counter { cell: Arc<AtomicU64>, exported: Counter },
-    Gauge { cell: Arc<AtomicU64>, exported: Gauge },
-    Histogram(Arc<HistogramCells>),
+/// Makes the handles of one configuration. Their series go when a reload has removed what they belong to.
+#[derive(Clone, Copy, Debug)]
+pub struct ConfigSeries<'r> {
+    registry: &'r Registry,
+    lifetime: Lifetime,
 }
 
 /// What a series has counted, with its labels.
 #[derive(Debug)]
 pub struct Reading<V> {
-    key: Arc<Key>,
+    key: Key,
     pub value: V,
-}
-
-impl std::fmt::Debug for Registry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Registry")
-    }
 }
 
 impl<V> Reading<V> {
@@ -56,94 +47,111 @@ impl<V> Reading<V> {
 }
 
 impl Registry {
-    /// Describes every metric of the list. No series exists yet.
-    pub fn new() -> Registry {
-        let recorder = PrometheusBuilder::new().build_recorder();
-        for (name, kind, help) in METRICS {
-            let (name, help) = (KeyName::from_const_str(name), SharedString::const_str(help));
-            match kind {
-                Kind::Counter => recorder.describe_counter(name, None, help),
-                Kind::Gauge => recorder.describe_gauge(name, None, help),
-                Kind::Histogram(_) => {}
-            }
-        }
-        Registry { exposition: recorder.handle(), recorder, series: Mutex::default() }
-    }
-
     /// The counter with these labels, which exists from now on.
     pub fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
-        let key = key(name, labels);
-        let mut series = self.series.lock();
-        let made = series.entry(name).or_default().entry(key).or_insert_with_key(|key| Series::Counter {
-            cell: Arc::default(),
-            exported: self.recorder.register_counter(key, &METADATA),
-        });
-        match made {
-            Series::Counter { cell, .. } => Counter::from_arc(Arc::clone(cell)),
-            Series::Gauge { .. } | Series::Histogram(_) => Counter::noop(),
-        }
+        self.make_counter(Lifetime::Process, name, labels)
     }
 
     /// The gauge with these labels, which exists from now on.
     pub fn gauge(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
-        let key = key(name, labels);
-        let mut series = self.series.lock();
-        let made = series.entry(name).or_default().entry(key).or_insert_with_key(|key| Series::Gauge {
-            cell: Arc::default(),
-            exported: self.recorder.register_gauge(key, &METADATA),
-        });
-        match made {
-            Series::Gauge { cell, .. } => Gauge::from_arc(Arc::clone(cell)),
-            Series::Counter { .. } | Series::Histogram(_) => Gauge::noop(),
-        }
+        self.make_gauge(Lifetime::Process, name, labels)
     }
 
     /// The histogram with these labels, which exists from now on. Its bounds are in the list of metrics.
     pub fn histogram(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
-        let key = key(name, labels);
-        let mut series = self.series.lock();
-        let new = || Series::Histogram(Arc::new(HistogramCells::new(bounds(name))));
-        match series.entry(name).or_default().entry(key).or_insert_with(new) {
-            Series::Histogram(cells) => Histogram::from_arc(Arc::clone(cells)),
-            Series::Counter { .. } | Series::Gauge { .. } => Histogram::noop(),
+        let new = || Cells::Histogram(Arc::new(HistogramCells::new(bounds(name))));
+        match self.series.lock().get_or_add(name, key(name, labels), Lifetime::Process, new) {
+            Cells::Histogram(cells) => Histogram::from_arc(Arc::clone(cells)),
+            Cells::Counter(_) | Cells::Gauge(_) => Histogram::noop(),
+        }
+    }
+
+    /// For the series of the configuration with this number. Of two configurations, the later one has the higher number.
+    pub fn of_config(&self, number: u32) -> ConfigSeries<'_> {
+        ConfigSeries { registry: self, lifetime: Lifetime::Config(number) }
+    }
+
+    /// A reload has put the configuration with this number in force: series that only earlier ones have are scraped twice
+    /// more, and then forgotten.
+    pub fn reloaded(&self, config: u32) {
+        self.series.lock().reloaded(config);
+    }
+
+    fn make_counter(&self, lifetime: Lifetime, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
+        let new = || Cells::Counter(Arc::default());
+        match self.series.lock().get_or_add(name, key(name, labels), lifetime, new) {
+            Cells::Counter(cell) => Counter::from_arc(Arc::clone(cell)),
+            Cells::Gauge(_) | Cells::Histogram(_) => Counter::noop(),
+        }
+    }
+
+    fn make_gauge(&self, lifetime: Lifetime, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
+        let new = || Cells::Gauge(Arc::default());
+        match self.series.lock().get_or_add(name, key(name, labels), lifetime, new) {
+            Cells::Gauge(cell) => Gauge::from_arc(Arc::clone(cell)),
+            Cells::Counter(_) | Cells::Histogram(_) => Gauge::noop(),
         }
     }
 
     /// Every series of a counter.
     pub fn counters(&self, name: &str) -> Vec<Reading<u64>> {
-        self.readings(name, |series| match series {
-            Series::Counter { cell, .. } => Some(cell.load(Ordering::Relaxed)),
-            Series::Gauge { .. } | Series::Histogram(_) => None,
+        self.readings(name, |cells| match cells {
+            Cells::Counter(cell) => Some(cell.load(Ordering::Relaxed)),
+            Cells::Gauge(_) | Cells::Histogram(_) => None,
         })
+    }
+
+    /// A counter over all of its series, those that were forgotten included.
+    pub fn total(&self, name: &str) -> u64 {
+        let series = self.series.lock();
+        let counts = series.of(name).map(|(_, cells)| match cells {
+            Cells::Counter(cell) => cell.load(Ordering::Relaxed),
+            Cells::Gauge(_) | Cells::Histogram(_) => 0,
+        });
+        counts.sum::<u64>() + series.forgotten(name)
     }
 
     /// Every series of a gauge.
     pub fn gauges(&self, name: &str) -> Vec<Reading<f64>> {
-        self.readings(name, |series| match series {
-            Series::Gauge { cell, .. } => Some(f64::from_bits(cell.load(Ordering::Relaxed))),
-            Series::Counter { .. } | Series::Histogram(_) => None,
+        self.readings(name, |cells| match cells {
+            Cells::Gauge(cell) => Some(f64::from_bits(cell.load(Ordering::Relaxed))),
+            Cells::Counter(_) | Cells::Histogram(_) => None,
         })
     }
 
     /// Every series of a histogram.
     pub fn histograms(&self, name: &str) -> Vec<Reading<Samples>> {
-        self.readings(name, |series| match series {
-            Series::Histogram(cells) => Some(cells.samples()),
-            Series::Counter { .. } | Series::Gauge { .. } => None,
+        self.readings(name, |cells| match cells {
+            Cells::Histogram(cells) => Some(cells.samples()),
+            Cells::Counter(_) | Cells::Gauge(_) => None,
         })
     }
 
-    fn readings<V>(&self, name: &str, value: impl Fn(&Series) -> Option<V>) -> Vec<Reading<V>> {
-        let all = self.series.lock();
-        let series = all.get(name).into_iter().flatten();
-        series.filter_map(|(key, series)| Some(Reading { key: Arc::clone(key), value: value(series)? })).collect()
+    fn readings<V>(&self, name: &str, value: impl Fn(&Cells) -> Option<V>) -> Vec<Reading<V>> {
+        let series = self.series.lock();
+        series.of(name).filter_map(|(key, cells)| Some(Reading { key: key.clone(), value: value(cells)? })).collect()
     }
 
-    /// Every series in Prometheus' text format, and those that `collect` adds through the `metrics` crate.
+    /// Every series in Prometheus' text format, and those that `collect` adds through the `metrics` crate. This is a
+    /// scrape: removed series are forgotten after two.
     pub fn render(&self, collect: impl FnOnce()) -> String {
-        let histograms = self.export();
-        metrics::with_local_recorder(&self.recorder, collect);
-        let mut text = self.exposition.render();
+        // The lock is not held while text is written: a request that counts its first response of a kind takes it too.
+        let scraped = self.series.lock().scrape();
+        let recorder = recorder();
+        let mut histograms = Vec::new();
+        for (name, key, cells) in scraped {
+            match cells {
+                Cells::Counter(cell) => {
+                    recorder.register_counter(&key, &METADATA).absolute(cell.load(Ordering::Relaxed));
+                }
+                Cells::Gauge(cell) => {
+                    recorder.register_gauge(&key, &METADATA).set(f64::from_bits(cell.load(Ordering::Relaxed)));
+                }
+                Cells::Histogram(cells) => histograms.push((name, key, cells)),
+            }
+        }
+        metrics::with_local_recorder(&recorder, collect);
+        let mut text = recorder.handle().render();
         let mut last = "";
         for (name, key, cells) in histograms {
             if name != last {
@@ -157,27 +165,32 @@ impl Registry {
         text.push('\n');
         printable_exposition(text)
     }
+}
 
-    /// Hands the values of counters and gauges to the exporter, and returns the histograms, those of one metric together.
-    /// The lock is not held while text is written: a request that counts its first response of a kind takes it too.
-    fn export(&self) -> Vec<(&'static str, Arc<Key>, Arc<HistogramCells>)> {
-        let mut histograms = Vec::new();
-        for (name, by_series) in &*self.series.lock() {
-            for (key, series) in by_series {
-                match series {
-                    Series::Counter { cell, exported } => exported.absolute(cell.load(Ordering::Relaxed)),
-                    Series::Gauge { cell, exported } => exported.set(f64::from_bits(cell.load(Ordering::Relaxed))),
-                    Series::Histogram(cells) => histograms.push((*name, Arc::clone(key), Arc::clone(cells))),
-                }
-            }
+impl ConfigSeries<'_> {
+    /// The counter with these labels, which exists from now on.
+    pub fn counter(self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
+        self.registry.make_counter(self.lifetime, name, labels)
+    }
+
+    /// The gauge with these labels, which exists from now on.
+    pub fn gauge(self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
+        self.registry.make_gauge(self.lifetime, name, labels)
+    }
+}
+
+/// The exporter, for one rendering. It knows the text of every metric of the list, and no series.
+fn recorder() -> PrometheusRecorder {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    for (name, kind, help) in METRICS {
+        let (name, help) = (KeyName::from_const_str(name), SharedString::const_str(help));
+        match kind {
+            Kind::Counter => recorder.describe_counter(name, None, help),
+            Kind::Gauge => recorder.describe_gauge(name, None, help),
+            Kind::Histogram(_) => {}
         }
-        histograms
     }
-
-    /// Describes what `describe` registers through the `metrics` crate.
-    pub fn describe(&self, describe: impl FnOnce()) {
-        metrics::with_local_recorder(&self.recorder, describe);
-    }
+    recorder
 }
 
 fn bounds(name: &str) -> &'static [f64] {
@@ -188,9 +201,10 @@ fn bounds(name: &str) -> &'static [f64] {
     }
 }
 
-fn key(name: &'static str, labels: &[(&'static str, &str)]) -> Arc<Key> {
+/// A copy of it shares its text.
+fn key(name: &'static str, labels: &[(&'static str, &str)]) -> Key {
     let labels: Vec<Label> = labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect();
-    Arc::new(Key::from_parts(name, labels))
+    Key::from_parts(name, labels).to_retained()
 }
 
 #[cfg(test)]
@@ -205,7 +219,7 @@ mod tests {
 
     #[test]
     fn what_is_counted_is_read_and_rendered_alike() {
-        let registry = Registry::new();
+        let registry = Registry::default();
         let counter = registry.counter("rate_limiter_unmatched_total", &[("policy", "a \"b\"")]);
         counter.increment(2);
         // The same series again, as after a reload.
@@ -226,7 +240,7 @@ mod tests {
     #[test]
     fn a_histogram_is_rendered_as_the_exporter_renders_it() {
         let (name, labels) = ("tollgate_upstream_request_duration_seconds", [("upstream", "default")]);
-        let registry = Registry::new();
+        let registry = Registry::default();
         let ours = registry.histogram(name, &labels);
         let matcher = metrics_exporter_prometheus::Matcher::Full(name.to_owned());
         let builder = PrometheusBuilder::new().set_buckets_for_metric(matcher, bounds(name)).unwrap();

@@ -1,0 +1,240 @@
+//! Keeps every series, and forgets those that a reload removed: of rules, policies and issuers that are gone.
+//!
+//! Their last values are still to be scraped, so they stay for two scrapes of `/metrics`. While nothing scrapes, later
+//! reloads make them go: the number of series is bounded by that of the configuration, however often it changes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use metrics::Key;
+
+use super::histogram_cells::HistogramCells;
+
+/// How many scrapes a removed series stays for.
+const SCRAPES: u8 = 2;
+/// How many removed series wait for scrapes whatever the configuration has: an empty one forgets none at once.
+const WAITING: usize = 200;
+
+/// Every series, by the name of its metric and its labels.
+#[derive(Debug, Default)]
+pub struct SeriesTable {
+    by_name: BTreeMap<&'static str, HashMap<Key, Series>>,
+    /// What the forgotten counters of a metric had counted.
+    forgotten: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Debug)]
+struct Series {
+    cells: Cells,
+    lifetime: Lifetime,
+}
+
+/// The numbers of a series. Handles count into the same ones, and may do so after the series was forgotten.
+#[derive(Clone, Debug)]
+pub enum Cells {
+    Counter(Arc<AtomicU64>),
+    Gauge(Arc<AtomicU64>),
+    Histogram(Arc<HistogramCells>),
+}
+
+/// How long a series is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    Process,
+    /// As long as the configuration with this number, or a later one that has the series as well, is in force.
+    Config(u32),
+    /// Until it was scraped this often: the configuration with this number does not have it.
+    Removed {
+        by: u32,
+        scrapes: u8,
+    },
+}
+
+impl SeriesTable {
+    /// The cells of a series, which exists from now on. One that was removed goes on if it has not been forgotten yet.
+    pub fn get_or_add(
+        &mut self,
+        name: &'static str,
+        key: Key,
+        lifetime: Lifetime,
+        new: impl FnOnce() -> Cells,
+    ) -> &Cells {
+        let by_labels = self.by_name.entry(name).or_default();
+        let series = by_labels.entry(key).or_insert_with(|| Series { cells: new(), lifetime });
+        if series.lifetime != Lifetime::Process {
+            series.lifetime = lifetime;
+        }
+        &series.cells
+    }
+
+    /// The series of a metric.
+    pub fn of(&self, name: &str) -> impl Iterator<Item = (&Key, &Cells)> {
+        self.by_name.get(name).into_iter().flatten().map(|(key, series)| (key, &series.cells))
+    }
+
+    /// What the forgotten series of a counter had counted.
+    pub fn forgotten(&self, name: &str) -> u64 {
+        self.forgotten.get(name).copied().unwrap_or_default()
+    }
+
+    /// Every series, those of one metric together. Forgets the removed ones that this shows for the last time.
+    pub fn scrape(&mut self) -> Vec<(&'static str, Key, Cells)> {
+        let all = self.by_name.iter().flat_map(|(name, by_labels)| {
+            by_labels.iter().map(|(key, series)| (*name, key.clone(), series.cells.clone()))
+        });
+        let all = all.collect();
+        self.retain(|lifetime| match lifetime {
+            Lifetime::Removed { scrapes, .. } => {
+                *scrapes = scrapes.saturating_sub(1);
+                *scrapes > 0
+            }
+            Lifetime::Process | Lifetime::Config(_) => true,
+        });
+        all
+    }
+
+    /// The configuration with this number has come into force: removes the series that it does not have.
+    ///
+    /// Of those that earlier reloads removed and that were not scraped twice since, the newest stay: as many as are in
+    /// force, or [`WAITING`].
+    pub fn reloaded(&mut self, config: u32) {
+        let (mut in_force, mut removed) = (0, BTreeMap::<u32, usize>::new());
+        for series in self.by_name.values_mut().flat_map(HashMap::values_mut) {
+            if matches!(series.lifetime, Lifetime::Config(number) if number != config) {
+                series.lifetime = Lifetime::Removed { by: config, scrapes: SCRAPES };
+            }
+            match series.lifetime {
+                Lifetime::Process => {}
+                Lifetime::Config(_) => in_force += 1,
+                Lifetime::Removed { by, .. } => *removed.entry(by).or_default() += 1,
+            }
+        }
+        let (mut waiting, mut oldest) = (0, config);
+        for (by, count) in removed.into_iter().rev() {
+            waiting += count;
+            // Those of this reload stay, however many they are: they cannot have been scraped yet.
+            if by != config && waiting > in_force.max(WAITING) {
+                break;
+            }
+            oldest = by;
+        }
+        self.retain(|lifetime| !matches!(lifetime, Lifetime::Removed { by, .. } if *by < oldest));
+    }
+
+    fn retain(&mut self, mut stays: impl FnMut(&mut Lifetime) -> bool) {
+        for (name, by_labels) in &mut self.by_name {
+            by_labels.retain(|_, series| {
+                let stays = stays(&mut series.lifetime);
+                if let (false, Cells::Counter(cell)) = (stays, &series.cells) {
+                    *self.forgotten.entry(name).or_default() += cell.load(Ordering::Relaxed);
+                }
+                stays
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reload to a configuration that has these series of one metric.
+    fn reload(table: &mut SeriesTable, config: u32, names: &[&str]) {
+        for name in names {
+            counter(table, Lifetime::Config(config), name);
+        }
+        table.reloaded(config);
+    }
+
+    fn counter(table: &mut SeriesTable, lifetime: Lifetime, name: &str) -> Arc<AtomicU64> {
+        let cells =
+            table.get_or_add("total", Key::from_name(name.to_owned()), lifetime, || Cells::Counter(Arc::default()));
+        let Cells::Counter(cell) = cells else { panic!("{cells:?}") };
+        Arc::clone(cell)
+    }
+
+    fn names(table: &SeriesTable) -> Vec<&str> {
+        let mut names: Vec<_> = table.of("total").map(|(key, _)| key.name()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn a_removed_series_is_scraped_twice_more_and_then_forgotten() {
+        let mut table = SeriesTable::default();
+        counter(&mut table, Lifetime::Process, "process");
+        reload(&mut table, 0, &["stays", "goes"]);
+        for _ in 0..5 {
+            assert_eq!(table.scrape().len(), 3);
+        }
+        let handle = counter(&mut table, Lifetime::Config(0), "goes");
+        handle.store(7, Ordering::Relaxed);
+        reload(&mut table, 1, &["stays"]);
+        for _ in 0..2 {
+            assert_eq!(table.scrape().len(), 3);
+        }
+        assert_eq!(names(&table), ["process", "stays"]);
+        assert_eq!(table.scrape().len(), 2);
+        assert_eq!((table.forgotten("total"), table.forgotten("other")), (7, 0));
+        // A request that began before still counts, which brings nothing back.
+        handle.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(names(&table), ["process", "stays"]);
+        // When the rule is back, it begins at 0.
+        reload(&mut table, 2, &["stays", "goes"]);
+        assert_eq!(counter(&mut table, Lifetime::Config(2), "goes").load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_series_that_is_back_before_it_is_forgotten_goes_on() {
+        let mut table = SeriesTable::default();
+        reload(&mut table, 0, &["a"]);
+        counter(&mut table, Lifetime::Config(0), "a").store(3, Ordering::Relaxed);
+        for config in [1, 3, 5] {
+            reload(&mut table, config, &[]);
+            table.scrape();
+            reload(&mut table, config + 1, &["a"]);
+            for _ in 0..5 {
+                table.scrape();
+            }
+            assert_eq!(counter(&mut table, Lifetime::Config(config + 1), "a").load(Ordering::Relaxed), 3, "{config}");
+        }
+        assert_eq!(table.forgotten("total"), 0);
+    }
+
+    #[test]
+    fn while_nothing_scrapes_no_more_removed_series_wait_than_are_in_force() {
+        let mut table = SeriesTable::default();
+        for config in 0..10 {
+            let rename = |number: usize| if number < 100 { format!("{config}-{number}") } else { number.to_string() };
+            let all: Vec<_> = (0..300).map(rename).collect();
+            reload(&mut table, config, &all.iter().map(String::as_str).collect::<Vec<_>>());
+            assert_eq!(names(&table).len(), 300 + 100 * usize::try_from(config.min(3)).unwrap());
+        }
+        assert!(names(&table).contains(&"6-0") && !names(&table).contains(&"5-0"));
+        // Those of the last reload wait, however many they are and whatever is in force.
+        reload(&mut table, 10, &["a"]);
+        assert_eq!(names(&table).len(), 301);
+        // Of those of earlier ones, a few.
+        for config in 11..14 {
+            reload(&mut table, config, &[]);
+            assert_eq!(names(&table), ["a"]);
+        }
+        table.scrape();
+        table.scrape();
+        assert_eq!(names(&table), [""; 0]);
+    }
+
+    #[test]
+    fn what_a_configuration_has_that_never_came_into_force_goes_with_the_next_one() {
+        let mut table = SeriesTable::default();
+        reload(&mut table, 0, &["a"]);
+        counter(&mut table, Lifetime::Config(1), "never");
+        counter(&mut table, Lifetime::Config(1), "a");
+        reload(&mut table, 1, &["a"]);
+        reload(&mut table, 2, &["a"]);
+        table.scrape();
+        table.scrape();
+        assert_eq!(names(&table), ["a"]);
+    }
+}
