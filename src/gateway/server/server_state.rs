@@ -1,4 +1,4 @@
-//! What the server needs of the gateway, so that it knows no more: another application can be served without the rest.
+//! Holds the part of the gateway that the server needs, so that another application can be served without the rest.
 
 use std::sync::Arc;
 
