@@ -127,7 +127,8 @@ impl Breaker {
             (Some(_), _) => Change::None,
             (None, _) => {
                 state.count(result, now);
-                let half = state.calls.len() == WINDOW && state.failed * 2 >= WINDOW;
+                // Successes before the first failure are not recorded: what is missing to a whole window did not fail.
+                let half = state.failed * 2 >= WINDOW;
                 if state.in_a_row >= self.settings.failures || half {
                     state.open(self.settings.cooldown, now);
                     Change::Opened
@@ -197,6 +198,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const SECOND: u64 = 1_000_000;
@@ -282,5 +285,66 @@ mod tests {
             let now = Timestamp(1_000 * SECOND + number * SECOND / 2);
             assert_eq!(seldom.record(Permit::Granted, alternating(number), now), Change::None);
         }
+    }
+    /// How many of the last hundred calls, the newest of which ended `now`, failed within ten seconds.
+    fn failed(calls: &[(Timestamp, CallResult)], now: Timestamp) -> usize {
+        let last = calls.iter().rev().take(100);
+        last.filter(|(at, result)| *result == CallResult::Failure && now.since(*at).0 <= 10 * SECOND).count()
+    }
+
+    /// Calls of one kind after another, each so many at once; never five failures in a row.
+    fn calls() -> impl Strategy<Value = Vec<CallResult>> {
+        let some = prop_oneof![
+            12 => (1usize..=4).prop_map(|failures| vec![CallResult::Failure; failures]),
+            12 => (1usize..=4).prop_map(|successes| vec![CallResult::Success; successes]),
+            1 => Just(vec![CallResult::Success; 60]),
+        ];
+        let broken = |calls: Vec<Vec<CallResult>>| {
+            let mut in_a_row = 0;
+            let calls = calls.concat().into_iter().flat_map(|result| {
+                in_a_row = if result == CallResult::Failure { in_a_row + 1 } else { 0 };
+                let cut = in_a_row == 5;
+                in_a_row = if cut { 1 } else { in_a_row };
+                cut.then_some(CallResult::Success).into_iter().chain([result])
+            });
+            calls.collect()
+        };
+        prop::collection::vec(some, 1..200).prop_map(broken)
+    }
+
+    proptest! {
+        /// By definition, over all calls, also those before the first failure.
+        #[test]
+        fn it_opens_when_half_of_the_last_hundred_calls_failed_and_not_before(
+            calls in calls(),
+            // From a hundred calls in half a second to twenty in ten.
+            pause in prop::sample::select(vec![SECOND / 200, SECOND / 20, SECOND / 9, SECOND / 2]),
+        ) {
+            let (breaker, mut ended) = (breaker(), Vec::new());
+            for (number, result) in (0..).zip(calls) {
+                let now = Timestamp(1_000 * SECOND + number * pause);
+                ended.push((now, result));
+                let expected = if failed(&ended, now) >= 50 { Change::Opened } else { Change::None };
+                prop_assert_eq!(breaker.record(Permit::Granted, result, now), expected, "call {}", number);
+                if expected == Change::Opened {
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_fiftieth_failure_of_a_hundred_calls_opens_it_and_the_forty_ninth_does_not() {
+        let (breaker, now) = (breaker(), Timestamp(1_000 * SECOND));
+        for _ in 0..49 {
+            assert_eq!(breaker.record(Permit::Granted, CallResult::Failure, now), Change::None);
+            assert_eq!(breaker.record(Permit::Granted, CallResult::Success, now), Change::None);
+        }
+        for _ in 0..2 {
+            assert_eq!(breaker.record(Permit::Granted, CallResult::Success, now), Change::None);
+        }
+        // The first failure is no longer among the last hundred.
+        assert_eq!(breaker.record(Permit::Granted, CallResult::Failure, now), Change::None);
+        assert_eq!(breaker.record(Permit::Granted, CallResult::Failure, now), Change::Opened);
     }
 }
