@@ -191,9 +191,14 @@ impl Upstream {
 
 /// Resolves the name of `upstream` again and again, until it is dropped.
 pub async fn keep_resolving(weak: Weak<Upstream>) {
+    keep_resolving_with(weak, async |host, port| Ok(tokio::net::lookup_host((host, port)).await?.collect())).await;
+}
+
+/// As [`keep_resolving`], by `look_up`.
+async fn keep_resolving_with(weak: Weak<Upstream>, look_up: impl AsyncFn(&str, u16) -> io::Result<Vec<SocketAddr>>) {
     while let Some(upstream) = weak.upgrade() {
-        let found = tokio::net::lookup_host((&*upstream.settings.host, upstream.settings.port)).await;
-        let pause = upstream.apply_lookup(found.map(Iterator::collect));
+        let found = look_up(&upstream.settings.host, upstream.settings.port).await;
+        let pause = upstream.apply_lookup(found);
         drop(upstream);
         tokio::time::sleep(pause).await;
     }
@@ -201,6 +206,8 @@ pub async fn keep_resolving(weak: Weak<Upstream>) {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
+
     use super::*;
 
     #[test]
@@ -243,5 +250,43 @@ mod tests {
         }
         upstream.apply_lookup(Ok(vec![address(3)]));
         assert_eq!(in_use().as_deref(), Some("192.0.2.3:80"));
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_name_is_looked_up_every_thirty_seconds_and_every_second_until_it_has_been_resolved() {
+        let settings = config::Upstream { host: "name".to_owned(), port: 80 };
+        let second = time::Micros(1_000_000);
+        let timeouts = config::UpstreamTimeouts { connect: second, read: second, write: second, idle: second };
+        let upstream = Arc::new(Upstream::new(&settings, timeouts));
+        let in_use = || upstream.resolved_peer(Window::Whole).map(|(peer, _)| peer._address.to_string());
+        let (begun, lookups) = (tokio::time::Instant::now(), Mutex::new(Vec::new()));
+        let look_up = async |host: &str, port: u16| {
+            let mut lookups = lookups.lock();
+            lookups.push((begun.elapsed().as_secs(), in_use()));
+            // The third and the fifth are answered.
+            match lookups.len() {
+                number @ (3 | 5) => Ok(vec![SocketAddr::from(([192, 0, 2, u8::try_from(number).unwrap()], port))]),
+                _ => Err(io::Error::other(format!("no such name: {host}"))),
+            }
+        };
+        let keep = keep_resolving_with(Arc::downgrade(&upstream), look_up);
+        assert!(tokio::time::timeout(Duration::from_secs(100), keep).await.is_err());
+        let [third, fifth] = [3, 5].map(|last| Some(format!("192.0.2.{last}:80")));
+        let expected = [(0, None), (1, None), (2, None), (32, third.clone()), (62, third), (92, fifth)];
+        assert_eq!(*lookups.lock(), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_resolves_the_name_of_an_upstream_that_is_no_longer_used() {
+        let settings = config::Upstream { host: "name".to_owned(), port: 80 };
+        let second = time::Micros(1_000_000);
+        let timeouts = config::UpstreamTimeouts { connect: second, read: second, write: second, idle: second };
+        let upstream = Mutex::new(Some(Arc::new(Upstream::new(&settings, timeouts))));
+        let weak = Arc::downgrade(upstream.lock().as_ref().unwrap());
+        let look_up = async |_: &str, _| {
+            // As a reload does.
+            drop(upstream.lock().take());
+            Err(io::Error::other("no such name"))
+        };
+        tokio::time::timeout(Duration::from_secs(60), keep_resolving_with(weak, look_up)).await.unwrap();
     }
 }
