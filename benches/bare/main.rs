@@ -10,6 +10,7 @@ use pingora::proxy::http_proxy;
 use pingora::server::configuration::ServerConf;
 use pingora::upstreams::peer::HttpPeer;
 use tollgate::gateway::server::listener::ListeningSockets;
+use tollgate::gateway::server::queued_connections::AcceptingSockets;
 
 #[cfg(feature = "bench-mimalloc")]
 #[global_allocator]
@@ -43,7 +44,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bare = || Bare(HttpPeer::new(upstream.as_str(), false, String::new()));
     if layout != "docs" {
         let bound = ListeningSockets::bind(listen.parse()?, cores, Vec::new())?;
-        for service in bound.services("bare", |_| http_proxy(&server.configuration, bare())) {
+        for service in
+            bound.services("bare", &AcceptingSockets::default(), |_| http_proxy(&server.configuration, bare()))
+        {
             server.add_service(service);
         }
     } else {

@@ -13,6 +13,7 @@ use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::server::listener::{BindError, ListeningSockets};
+use super::server::queued_connections::AcceptingSockets;
 
 /// An echo server whose socket is bound, and which is not started yet.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl Echo {
         };
         let mut server = Server::new_with_opt_and_conf(None, conf);
         server.bootstrap();
-        for service in self.sockets.services("echo", |_| EchoRequest) {
+        for service in self.sockets.services("echo", &AcceptingSockets::default(), |_| EchoRequest) {
             server.add_service(service);
         }
         let ready: Box<dyn FnOnce() + Send> = Box::new(ready);

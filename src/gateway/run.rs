@@ -20,6 +20,7 @@ use super::server::connection_limits::ConnectionLimits;
 use super::server::http1::Http1Server;
 use super::server::listener::{ListeningSockets, Thread};
 use super::server::proxy_protocol_stage::ProxyProtocol;
+use super::server::queued_connections::AcceptingSockets;
 use super::server::server_state::ServerState;
 use super::state::GatewayState;
 use crate::config::Listener;
@@ -41,8 +42,8 @@ impl BoundGateway {
         let mut server = Server::new_with_opt_and_conf(None, server_conf(self.threads));
         server.bootstrap();
 
-        let limits = Arc::new(ConnectionLimits::new(self.fd_budget));
-        for thread in http_threads(&self.gateway, self.http, self.threads, &limits, &server.configuration) {
+        let (limits, accepting) = (Arc::new(ConnectionLimits::new(self.fd_budget)), AcceptingSockets::default());
+        for thread in http_threads(&self.gateway, self.http, self.threads, &limits, &accepting, &server.configuration) {
             server.add_service(thread);
         }
         if let Some(admin) = self.admin {
@@ -51,12 +52,13 @@ impl BoundGateway {
                 let admin = Admin { gateway: Arc::clone(&self.gateway), status: Arc::clone(&self.status) };
                 AdminServer::new(admin, most)
             };
-            for service in admin.services("admin", app) {
+            for service in admin.services("admin", &accepting, app) {
                 server.add_service(service);
             }
         }
         let (reload, open) = (Mutex::new(Some(self.reload)), limits.open());
-        let housekeeping = Housekeeping { gateway: Arc::clone(&self.gateway), status: self.status, open, reload };
+        let gateway = Arc::clone(&self.gateway);
+        let housekeeping = Housekeeping { gateway, status: self.status, open, accepting, reload };
         server.add_service(background_service("housekeeping", housekeeping));
         let inherited = self.inherited;
         let ready = move || {
@@ -78,6 +80,7 @@ fn http_threads(
     listeners: Vec<(ListeningSockets, Listener)>,
     count: usize,
     limits: &Arc<ConnectionLimits>,
+    accepting: &AcceptingSockets,
     conf: &Arc<ServerConf>,
 ) -> Vec<Thread<ConnectionServer<HttpProxy<Proxy>>>> {
     let (write_backpressure, logs) = (WriteBackpressure::default(), Arc::new(ProxyLogs::default()));
@@ -116,7 +119,7 @@ fn http_threads(
             },
         };
         // There are more sockets than threads if they were inherited from a process with more threads.
-        for (number, socket) in (0..).zip(bound.services("http", connection_server)) {
+        for (number, socket) in (0..).zip(bound.services("http", accepting, connection_server)) {
             threads[number % count].listen(socket);
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pingora::server::ShutdownSignal;
 
 use super::signal_listener::SignalListener;
+use crate::gateway::server::queued_connections::AcceptingSockets;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::trace::FLUSH_TIMEOUT;
@@ -26,12 +27,14 @@ pub async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut Signal
     }
 }
 
-/// Exits as soon as the last of the `open` connections has closed, after `drain.timeout`, or at a second signal.
-pub async fn wait_and_exit(gateway: &GatewayState, open: &AtomicUsize) -> ! {
+/// Exits as soon as the last connection has closed, after `drain.timeout`, or at a second signal. A connection is among the
+/// `open` ones, or one of the `accepting` sockets may still have it.
+pub async fn wait_and_exit(gateway: &GatewayState, open: &AtomicUsize, accepting: &AcceptingSockets) -> ! {
     let (clock, tracer) = (&gateway.clock, &gateway.tracer);
     let (began, timeout) = (clock.now(), Duration::from(gateway.snapshot.load().config.drain.timeout));
     let drained = async {
-        while open.load(Ordering::Acquire) > 0 {
+        // In this order: a connection is counted as open before its socket is no longer counted.
+        while accepting.count() > 0 || open.load(Ordering::Acquire) > 0 {
             tokio::time::sleep(POLL).await;
         }
         let left = timeout.saturating_sub(clock.now().since(began).into());

@@ -14,6 +14,7 @@ use super::fallback_events::FallbackEvents;
 use super::reload::Reload;
 use crate::gateway::admin::status::Status;
 use crate::gateway::runtime::supervise;
+use crate::gateway::server::queued_connections::AcceptingSockets;
 use crate::gateway::state::GatewayState;
 
 pub struct Housekeeping {
@@ -21,6 +22,7 @@ pub struct Housekeeping {
     pub status: Arc<Status>,
     /// The open connections of all threads.
     pub open: Arc<AtomicUsize>,
+    pub accepting: AcceptingSockets,
     /// Taken out when the service starts.
     pub reload: Mutex<Option<Reload>>,
 }
@@ -41,7 +43,7 @@ impl BackgroundService for Housekeeping {
         });
         let _ = shutdown.wait_for(|stop| *stop).await;
         work.abort();
-        drain::wait_and_exit(&self.gateway, &self.open).await
+        drain::wait_and_exit(&self.gateway, &self.open, &self.accepting).await
     }
 }
 

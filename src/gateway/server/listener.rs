@@ -14,11 +14,14 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use pingora::apps::ServerApp;
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
+use pingora::protocols::Stream;
 use pingora::server::{Fds, ListenFds, ShutdownWatch};
 use pingora::services::Service;
 use pingora::services::listening::Service as ListeningService;
 use socket2::{Domain, Socket, Type};
 
+use super::queued_connections;
+use super::queued_connections::{AcceptingGuard, AcceptingSockets};
 use crate::gateway::runtime::supervise;
 
 /// The sockets of one address, one for each thread.
@@ -62,21 +65,25 @@ impl ListeningSockets {
         self.sockets.iter().map(TcpListener::try_clone).collect()
     }
 
-    /// One service for each socket; `app` gets the index of the socket.
+    /// One service for each socket; `app` gets the index of the socket. `accepting` counts those that may still have
+    /// connections which `app` does not know of.
     pub fn services<A: ServerApp + Send + Sync + 'static>(
         self,
         name: &str,
+        accepting: &AcceptingSockets,
         mut app: impl FnMut(usize) -> A,
-    ) -> Vec<SocketService<ListeningService<A>>> {
+    ) -> Vec<SocketService<A>> {
         let address = self.address.to_string();
         let service = |(number, socket)| {
             // The name under which a socket can be handed to the next process: the table is keyed by text.
             let key = format!("{address}#{number}");
-            let mut service = ListeningService::new(format!("{name} {key}"), app(number));
+            let app = Arc::new(app(number));
+            let mut service = ListeningService::new(format!("{name} {key}"), SharedApp(Arc::clone(&app)));
             // The HTTP/1.1 server reads into buffers of its own, and an idle connection holds none.
             let buffers = L4BufferSettings { read: Some(0), ..L4BufferSettings::default() };
             service.add_listener(ListenerConfig::tcp(address.clone()).l4_buffer(buffers));
-            SocketService { inner: service, key, address: address.clone(), socket: Some(socket) }
+            let socket = Some((socket, accepting.add()));
+            SocketService { inner: service, app, key, address: address.clone(), socket }
         };
         (0..).zip(self.sockets).map(service).collect::<Vec<_>>()
     }
@@ -125,26 +132,62 @@ fn socket(address: SocketAddr, sharing: PortSharing) -> io::Result<TcpListener> 
     Ok(socket.into())
 }
 
+/// An application that is also wanted after Pingora has dropped its service.
+struct SharedApp<A>(Arc<A>);
+
+impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
+    // Written without `async`, which would put another future on the heap for each connection.
+    fn process_new<'s, 'w, 'f>(
+        self: &'s Arc<Self>,
+        stream: Stream,
+        shutdown: &'w ShutdownWatch,
+    ) -> Pin<Box<dyn Future<Output = Option<Stream>> + Send + 'f>>
+    where
+        's: 'f,
+        'w: 'f,
+        Self: 'f,
+    {
+        self.0.process_new(stream, shutdown)
+    }
+
+    fn cleanup<'s, 'f>(&'s self) -> Pin<Box<dyn Future<Output = ()> + Send + 'f>>
+    where
+        's: 'f,
+        Self: 'f,
+    {
+        self.0.cleanup()
+    }
+}
+
 /// Wraps a service, and gives it its own socket.
 #[expect(missing_debug_implementations, reason = "Pingora's services have none")]
-pub struct SocketService<S> {
-    inner: S,
+pub struct SocketService<A> {
+    inner: ListeningService<SharedApp<A>>,
+    app: Arc<A>,
     key: String,
     address: String,
-    socket: Option<TcpListener>,
+    socket: Option<(TcpListener, AcceptingGuard)>,
 }
 
 #[async_trait]
-impl<S: Service> Service for SocketService<S> {
+impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
     async fn start_service(&mut self, table: Option<ListenFds>, shutdown: ShutdownWatch, per_fd: usize) {
-        let Some(socket) = self.socket.take() else { return };
+        let Some((socket, accepting)) = self.socket.take() else { return };
+        let queue = socket.try_clone();
         let fd = socket.into_raw_fd();
         if let Some(table) = table {
             table.lock().add(self.key.clone(), fd);
         }
         let mut own = Fds::new();
         own.add(self.address.clone(), fd);
-        self.inner.start_service(Some(Arc::new(Mutex::new(own))), shutdown, per_fd).await;
+        self.inner.start_service(Some(Arc::new(Mutex::new(own))), shutdown.clone(), per_fd).await;
+        // A connection that Pingora has accepted is counted when its task is polled first. The tasks of a thread are polled in
+        // the order in which they were spawned, and after a yield all of them have been.
+        tokio::task::yield_now().await;
+        match queue {
+            Ok(queue) => queued_connections::serve(queue, &self.app, accepting, &shutdown),
+            Err(error) => log::warn!(error:% = error; "queued connections not accepted"),
+        }
     }
 
     fn name(&self) -> &str {
@@ -164,7 +207,7 @@ impl<S: Service> Service for SocketService<S> {
 #[expect(missing_debug_implementations, reason = "Pingora's services have none")]
 pub struct Thread<A> {
     name: String,
-    sockets: Vec<SocketService<ListeningService<A>>>,
+    sockets: Vec<SocketService<A>>,
     /// In a lock because a service has to be `Sync`, and a task is not.
     background: Mutex<Option<BoxFuture>>,
 }
@@ -177,7 +220,7 @@ impl<A> Thread<A> {
         Thread { name, sockets: Vec::new(), background: Mutex::new(Some(Box::pin(background))) }
     }
 
-    pub fn listen(&mut self, socket: SocketService<ListeningService<A>>) {
+    pub fn listen(&mut self, socket: SocketService<A>) {
         self.sockets.push(socket);
     }
 }
@@ -188,7 +231,7 @@ impl<A: ServerApp + Send + Sync + 'static> Service for Thread<A> {
         if let Some(task) = self.background.get_mut().take() {
             supervise::spawn_critical("store", task);
         }
-        let start = |mut socket: SocketService<_>| {
+        let start = |mut socket: SocketService<A>| {
             let (table, shutdown) = (table.clone(), shutdown.clone());
             supervise::spawn_critical("listener", async move {
                 supervise::fault_point("listener");

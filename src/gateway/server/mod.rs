@@ -12,5 +12,6 @@ pub mod listener;
 #[cfg(test)]
 mod other_application;
 pub mod proxy_protocol_stage;
+pub mod queued_connections;
 pub mod scheme;
 pub mod server_state;

@@ -81,6 +81,50 @@ fn it_answers_requests_in_flight_and_exits_right_after() {
     assert!(took < Duration::from_millis(500), "{took:?}");
 }
 
+/// A drain ends its delay while the kernel holds requests: on so many connections that the gateway knows, half of which were
+/// never used, and on 200 that it has not accepted.
+#[track_caller]
+fn a_drain_answers_what_waits(known: usize) {
+    let upstream = Upstream::start();
+    let mut gateway = Gateway::start(&upstream, "drain: {delay: 2s}");
+    let clients = |number: usize| (0..number).map(|_| gateway.client()).collect::<Vec<_>>();
+    let (mut used, unused) = (clients(known / 2), clients(known / 2));
+    for client in &mut used {
+        assert_eq!(client.get("/", &[]).status, 200);
+    }
+    gateway.expect("tollgate_http_connections", &[], f64::from(u32::try_from(known).unwrap()));
+    gateway.signal("TERM");
+    eventually("it drains", || gateway.has_logged("draining"));
+    // From here on the kernel accepts and reads for it.
+    gateway.signal("STOP");
+    let (queued, mut silent) = (clients(200), clients(20));
+    let mut asking: Vec<_> = used.into_iter().chain(unused).chain(queued).collect();
+    for client in &mut asking {
+        client.write("GET /last HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    gateway.signal("CONT");
+    for (number, client) in asking.iter_mut().enumerate() {
+        let status = client.response("GET").map(|response| response.status);
+        assert!(matches!(status, Ok(200)), "client {number}: {status:?}");
+    }
+    for client in &mut silent {
+        assert!(client.is_closed_without_response());
+    }
+    assert_eq!(gateway.wait().0.code(), Some(0));
+    assert_eq!(upstream.count(), known / 2 + asking.len());
+}
+
+#[test]
+fn a_drain_answers_requests_that_wait_in_the_kernel_and_resets_no_connection() {
+    a_drain_answers_what_waits(40);
+}
+
+#[test]
+fn a_drain_without_a_connection_answers_requests_that_wait_in_the_kernel() {
+    a_drain_answers_what_waits(0);
+}
+
 #[test]
 fn in_the_drain_delay_it_answers_and_closes_connections() {
     let upstream = Upstream::start();

@@ -22,27 +22,47 @@ pub async fn wait_for_first_byte(
     state: &ServerState,
 ) -> bool {
     let mut skipped = false;
-    loop {
-        match &stream.unparsed()[..] {
-            [b'\r', b'\n', ..] if !skipped => {
-                stream.unparsed().advance(2);
-                skipped = true;
-                continue;
-            }
-            [] => {}
-            [b'\r'] if !skipped => {}
-            _ => return true,
-        }
+    while !begins_head(stream, &mut skipped) {
         let timeout = state.snapshot.load().config.bounds.idle_timeout;
         let end = state.clock.now().plus(timeout);
         let read = poll_fn(|cx| match stream.poll_read_ahead(cx) {
-            Poll::Ready(read) => Poll::Ready(read.unwrap_or(0)),
-            Poll::Pending => idle_timeout.poll(end, &state.clock, cx).map(|()| 0),
+            Poll::Ready(read) => Poll::Ready(Some(read.unwrap_or(0))),
+            Poll::Pending => idle_timeout.poll(end, &state.clock, cx).map(|()| None),
         });
-        if read.await == 0 {
-            return false;
+        match read.await {
+            Some(0) => return false,
+            Some(_) => {}
+            None => {
+                read_what_arrived(stream).await;
+                return begins_head(stream, &mut skipped);
+            }
         }
     }
+    true
+}
+
+/// Whether what has been read and not parsed is the beginning of a head. One empty line before it is skipped.
+fn begins_head(stream: &mut DownstreamStream, skipped: &mut bool) -> bool {
+    loop {
+        match &stream.unparsed()[..] {
+            [b'\r', b'\n', ..] if !*skipped => {
+                stream.unparsed().advance(2);
+                *skipped = true;
+            }
+            [] => return false,
+            [b'\r'] if !*skipped => return false,
+            _ => return true,
+        }
+    }
+}
+
+/// Reads what has arrived unnoticed by the end of the wait. A request that was closed unread would be lost, and its client would
+/// see a reset.
+async fn read_what_arrived(stream: &mut DownstreamStream) {
+    // The runtime looks at its sockets before it goes on.
+    tokio::task::yield_now().await;
+    // Nothing that was read is an error that the next read or write meets again.
+    let _ = poll_fn(|cx| Poll::Ready(stream.poll_read_ahead(cx))).await;
 }
 
 /// Both ends are polled with every request, and live as long as the connection.

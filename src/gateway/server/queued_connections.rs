@@ -1,0 +1,158 @@
+//! Serves the connections that still wait in a listening socket when the process drains.
+//!
+//! Pingora stops accepting as soon as the shutdown begins. For their clients, the connections that the kernel holds in the queue
+//! of the socket are open, and requests may have been sent on them; closing the socket would reset them. So each socket is kept
+//! open until its queue is empty, and draining waits for that.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pingora::apps::ServerApp;
+use pingora::protocols::l4::stream::Stream as TcpLayer;
+use pingora::protocols::{GetSocketDigest, SocketDigest, Stream};
+use pingora::server::ShutdownWatch;
+use pingora::services::listening::Service as ListeningService;
+
+/// Counts the listening sockets whose connections are not all counted as open yet. Draining waits until the count is zero.
+#[derive(Clone, Debug, Default)]
+pub struct AcceptingSockets(Arc<AtomicUsize>);
+
+impl AcceptingSockets {
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(super) fn add(&self) -> AcceptingGuard {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        AcceptingGuard(Arc::clone(&self.0))
+    }
+}
+
+/// Counts one socket until it is dropped.
+#[derive(Debug)]
+pub(super) struct AcceptingGuard(Arc<AtomicUsize>);
+
+impl Drop for AcceptingGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Accepts what waits in the queue, closes the socket, and serves the connections with `app`. `guard` is held until the last of
+/// them has closed.
+pub(super) fn serve<A: ServerApp + Send + Sync + 'static>(
+    queue: TcpListener,
+    app: &Arc<A>,
+    guard: AcceptingGuard,
+    shutdown: &ShutdownWatch,
+) {
+    // Without a pause, so that as little as possible connects between the last accept and the close.
+    let accepted: Vec<_> = std::iter::from_fn(|| accept(&queue)).collect();
+    drop(queue);
+    let guard = Arc::new(guard);
+    for (connection, peer) in accepted {
+        match stream(connection, peer) {
+            Ok(stream) => {
+                let (app, shutdown, guard) = (Arc::clone(app), shutdown.clone(), Arc::clone(&guard));
+                tokio::spawn(async move {
+                    ListeningService::handle_event(stream, app, shutdown).await;
+                    drop(guard);
+                });
+            }
+            Err(error) => log::debug!(error:% = error; "queued connection lost"),
+        }
+    }
+}
+
+/// The next connection of the queue, `None` when it is empty.
+fn accept(queue: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
+    loop {
+        match queue.accept() {
+            Ok(accepted) => return Some(accepted),
+            Err(error) => match error.kind() {
+                // The connection failed while it waited.
+                io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
+                io::ErrorKind::WouldBlock => return None,
+                _ => {
+                    log::warn!(error:% = error; "queued connections not accepted");
+                    return None;
+                }
+            },
+        }
+    }
+}
+
+/// Prepares a connection as Pingora prepares the ones that it accepts.
+fn stream(connection: TcpStream, peer: SocketAddr) -> io::Result<Stream> {
+    connection.set_nonblocking(true)?;
+    connection.set_nodelay(true)?;
+    let mut stream = TcpLayer::from(tokio::net::TcpStream::from_std(connection)?);
+    let digest = SocketDigest::from_raw_fd(stream.as_raw_fd());
+    // A new digest has no peer yet.
+    let _ = digest.peer_addr.set(Some(peer.into()));
+    stream.set_socket_digest(digest);
+    Ok(Box::new(stream))
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use tokio::sync::watch;
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// Holds each connection until the test lets it go.
+    struct Holding {
+        serving: AtomicUsize,
+        released: watch::Receiver<bool>,
+    }
+
+    #[async_trait]
+    impl ServerApp for Holding {
+        async fn process_new(self: &Arc<Self>, stream: Stream, _: &ShutdownWatch) -> Option<Stream> {
+            let digest = stream.get_socket_digest().unwrap();
+            assert!(digest.peer_addr().unwrap().as_inet().unwrap().ip().is_loopback());
+            self.serving.fetch_add(1, Ordering::SeqCst);
+            self.released.clone().wait_for(|released| *released).await.unwrap();
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn what_waits_in_the_queue_counts_until_it_has_been_served() {
+        let queue = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        queue.set_nonblocking(true).unwrap();
+        let address = queue.local_addr().unwrap();
+        let waiting: Vec<_> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let ((release, released), (_leave, shutdown)) = (watch::channel(false), watch::channel(true));
+        let app = Arc::new(Holding { serving: AtomicUsize::new(0), released });
+        let accepting = AcceptingSockets::default();
+        serve(queue, &app, accepting.add(), &shutdown);
+        // Before anything of the application has run.
+        assert_eq!((app.serving.load(Ordering::SeqCst), accepting.count()), (0, 1));
+        assert!(TcpStream::connect(address).is_err());
+        while app.serving.load(Ordering::SeqCst) < waiting.len() {
+            assert_eq!(accepting.count(), 1);
+            yield_now().await;
+        }
+        release.send(true).unwrap();
+        while accepting.count() > 0 {
+            yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_empty_queue_does_not_delay_a_drain() {
+        let queue = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        queue.set_nonblocking(true).unwrap();
+        let (_leave, shutdown) = watch::channel(true);
+        let app = Arc::new(Holding { serving: AtomicUsize::new(0), released: watch::channel(false).1 });
+        let accepting = AcceptingSockets::default();
+        serve(queue, &app, accepting.add(), &shutdown);
+        assert_eq!(accepting.count(), 0);
+    }
+}
