@@ -241,12 +241,15 @@ fn every_thread_has_a_socket_of_its_own() {
 }
 
 #[test]
-fn it_starts_in_a_tenth_of_a_second() {
+fn a_start_costs_a_tenth_of_a_second_of_cpu_time_and_waits_for_nothing() {
     let upstream = Upstream::start();
     let start = now();
-    let _gateway = Gateway::start(&upstream, "");
-    // A test build on a busy machine; docs/performance.md has the number.
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    let gateway = Gateway::start(&upstream, "");
+    let (took, cpu_time) = (start.elapsed(), gateway.cpu_time());
+    // CPU time does not depend on what else the machine does. The rest of `took` does: docs/performance.md has the budget of a
+    // tenth of a second for all of it, and the number.
+    assert!(cpu_time <= Duration::from_millis(100), "{cpu_time:?}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 #[test]
