@@ -185,7 +185,7 @@ fn keys_that_need_a_restart_are_named_and_the_rest_is_reloaded() {
 fn on_both_stores(play: impl Fn(&str)) {
     play("");
     let redis = Redis::start();
-    play(&redis.store("deny"));
+    play(&redis.patient_store());
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn spent_tokens_stay_spent_when_numbers_change() {
 fn after_a_reload_cached_refusals_are_checked_in_redis_again() {
     let redis = Redis::start();
     let upstream = Upstream::start();
-    let with = |rules: String| format!("{}{rules}", redis.store("deny"));
+    let with = |rules: String| format!("{}{rules}", redis.patient_store());
     let gateway = Gateway::start(&upstream, &with(burst(1)));
     let status = || gateway.client().get("/?u=a", &[]).status;
     assert_eq!([status(), status(), status()], [200, 429, 429]);
