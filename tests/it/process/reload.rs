@@ -388,7 +388,7 @@ fn many_rules(rules: usize, round: usize) -> String {
 
 #[test]
 fn reloads_under_load_fail_no_request_leak_nothing_and_grant_no_more() {
-    let (rules, rounds) = (300, short_or_long(20, 500));
+    let (rules, rounds) = (1000, short_or_long(20, 200));
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, &many_rules(rules, 0));
     let threads = gateway.metric("process_threads", &[]);
