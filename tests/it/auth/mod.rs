@@ -2,5 +2,6 @@
 
 mod api_keys;
 mod client_address;
+mod hanging_issuer;
 mod jwt_attacks;
 mod tokens;
