@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Gateway, Redis, Upstream, eventually, free_port, now};
+use crate::support::{Answers, Client, Gateway, Redis, Relay, Upstream, eventually, free_port, now};
 
 /// What a decision may take, with what a busy machine adds.
 const IN_TIME: Duration = Duration::from_millis(50 + 250);
@@ -274,6 +274,32 @@ fn the_breaker_opens_after_a_few_calls_without_a_reply() {
     gateway.expect("rate_limiter_breaker_open", &[], 0.0);
     gateway.expect("rate_limiter_store_up", &[], 1.0);
     assert!(gateway.errors().contains("circuit breaker opened") && gateway.errors().contains("circuit breaker closed"));
+}
+
+#[test]
+fn the_breaker_opens_when_half_of_a_hundred_calls_fail() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let relay = Relay::start(redis.port);
+    let store = format!(
+        "store: {{redis: {{url: \"redis://127.0.0.1:{}\", timeout: 5s}}, breaker: {{cooldown: 60s, max_cooldown: 60s}}}}
+on_store_failure: allow
+",
+        relay.port
+    );
+    let hour = Duration::from_secs(3600);
+    let gateway = Gateway::before(&upstream).with(&(store + RULES)).interval("heartbeat", hour).start();
+    let mut client = gateway.client();
+    let mut is_limited = || client.get("/", &[("X-User", "a")]).field("RateLimit").is_some();
+    // More than the hundred that count.
+    for _ in 0..100 {
+        assert!(is_limited());
+    }
+    relay.set(Answers::EverySecond("OOM command not allowed when used memory > 'maxmemory'."));
+    let limited = (0..150).filter(|_| is_limited()).count();
+    // The fiftieth failure opens it, and then no request makes a call.
+    gateway.expect("rate_limiter_store_errors_total", &["out_of_memory"], 50.0);
+    assert!((49..=50).contains(&limited), "{limited}");
+    gateway.expect("rate_limiter_breaker_open", &[], 1.0);
 }
 
 #[test]

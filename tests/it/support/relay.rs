@@ -14,6 +14,8 @@ pub enum Answers {
     Late(Duration),
     /// All are dropped; the connection stays open.
     Lost,
+    /// Every second one is replaced by this error. For calls that are made one after the other, without heartbeats.
+    EverySecond(&'static str),
 }
 
 pub struct Relay {
@@ -55,14 +57,18 @@ fn pass(client: TcpStream, server: TcpStream, answers: Arc<Mutex<Answers>>) {
     });
     let (later, due) = mpsc::channel();
     std::thread::spawn(move || {
-        let mut bytes = [0; 64 << 10];
+        let (mut bytes, mut number) = ([0; 64 << 10], 0_u64);
         while let Ok(length @ 1..) = from_server.read(&mut bytes) {
-            let delay = match *answers.lock().unwrap() {
-                Answers::Pass => Duration::ZERO,
-                Answers::Late(delay) => delay,
+            let (mut delay, mut answer) = (Duration::ZERO, bytes[..length].to_vec());
+            number += 1;
+            match *answers.lock().unwrap() {
+                Answers::Pass => {}
+                Answers::Late(by) => delay = by,
                 Answers::Lost => continue,
-            };
-            let _ = later.send((now() + delay, bytes[..length].to_vec()));
+                Answers::EverySecond(error) if number.is_multiple_of(2) => answer = format!("-{error}\r\n").into(),
+                Answers::EverySecond(_) => {}
+            }
+            let _ = later.send((now() + delay, answer));
         }
     });
     std::thread::spawn(move || {
