@@ -11,17 +11,17 @@ use crate::support::{
 };
 
 /// The limit of every client here.
-const RATE: u64 = 40;
-const BURST: u64 = 40;
+pub const RATE: u64 = 40;
+pub const BURST: u64 = 40;
 
 /// How many clients ask each gateway all the time.
-const CALLERS: usize = 3;
+pub const CALLERS: usize = 3;
 
 /// One request, as its client saw it: in microseconds since the start, rounded away from each other.
-struct Seen {
-    asked: i64,
-    answered: i64,
-    status: u16,
+pub struct Seen {
+    pub asked: i64,
+    pub answered: i64,
+    pub status: u16,
 }
 
 fn text(port: u16, on_store_failure: &str) -> String {
@@ -35,15 +35,37 @@ rules:
 }
 
 /// What all clients of a test see and do together.
-struct Load {
+pub struct Load {
     start: Instant,
-    /// By a gateway that denies.
+    /// By a gateway that does not allow everything.
     refused: AtomicU64,
     over: AtomicBool,
 }
 
-/// Ends the load when it goes, also by a panic: somebody waits for those who ask.
-struct Ending<'l>(&'l Load);
+impl Load {
+    pub fn start() -> Load {
+        Load { start: now(), refused: AtomicU64::new(0), over: AtomicBool::new(false) }
+    }
+
+    /// In microseconds since the start.
+    pub fn micros(&self) -> i64 {
+        i64::try_from(self.start.elapsed().as_micros()).unwrap()
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the bucket is empty.
+    #[track_caller]
+    pub fn await_refusals(&self) {
+        let before = self.refused.load(Ordering::Relaxed);
+        eventually("all is spent", || self.refused.load(Ordering::Relaxed) > before + 20);
+    }
+}
+
+/// Ends the load when it is dropped, also by a panic: the threads of the callers are waited for.
+pub struct Ending<'l>(pub &'l Load);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
@@ -55,14 +77,13 @@ const DENIED: &str = "denied";
 const ALLOWED: &str = "allowed";
 
 /// Asks again and again as soon as it is answered, nearly. A connection that fails is a panic.
-fn ask_on(gateway: &Gateway, user: &str, load: &Load) -> Vec<Seen> {
-    let micros = || i64::try_from(load.start.elapsed().as_micros()).unwrap();
+pub fn ask_on(gateway: &Gateway, user: &str, load: &Load) -> Vec<Seen> {
     let (mut client, mut seen) = (gateway.client(), Vec::new());
-    while !load.over.load(Ordering::Relaxed) {
-        let asked = micros();
+    while !load.is_over() {
+        let asked = load.micros();
         let status = client.get("/", &[("X-User", user)]).status;
-        load.refused.fetch_add(u64::from(user == DENIED && status == 429), Ordering::Relaxed);
-        seen.push(Seen { asked, answered: micros() + 1, status });
+        load.refused.fetch_add(u64::from(user != ALLOWED && status == 429), Ordering::Relaxed);
+        seen.push(Seen { asked, answered: load.micros() + 1, status });
         std::thread::sleep(Duration::from_millis(4));
     }
     seen
@@ -86,7 +107,7 @@ fn survive(fault: &str, bound: Bound, redis: &mut Redis, port: u16, happens: imp
     for gateway in denying.iter().chain([&allowing]) {
         gateway.expect("rate_limiter_store_up", &[], 1.0);
     }
-    let load = Load { start: now(), refused: AtomicU64::new(0), over: AtomicBool::new(false) };
+    let load = Load::start();
     let (denied, allowed) = std::thread::scope(|scope| {
         let load = &load;
         let ending = Ending(load);
@@ -95,7 +116,7 @@ fn survive(fault: &str, bound: Bound, redis: &mut Redis, port: u16, happens: imp
         let denied: Vec<_> = denying.iter().flat_map(|gateway| callers(gateway, DENIED)).collect();
         let allowed = callers(&allowing, ALLOWED);
         pause(500);
-        eventually("all is spent", || load.refused.load(Ordering::Relaxed) > 20);
+        load.await_refusals();
         happens(redis);
         pause(500);
         drop(ending);
@@ -106,8 +127,7 @@ fn survive(fault: &str, bound: Bound, redis: &mut Redis, port: u16, happens: imp
     assert!(allowed.iter().all(|seen| matches!(seen.status, 200 | 429)), "{fault}");
     let longest = denied.iter().chain(&allowed).map(|seen| seen.answered - seen.asked).max().unwrap();
     assert!(longest < 3_000_000, "{fault}: {longest} µs");
-    let granted = denied.iter().filter(|seen| seen.status == 200);
-    let grants: Vec<_> = granted.map(|seen| Grant { asked: seen.asked, answered: seen.answered, cost: 1000 }).collect();
+    let grants = grants(&denied);
     let numbers = Numbers::per_second(RATE, BURST);
     let excess = excess(&numbers, &grants);
     let (least, most) = match bound {
@@ -132,7 +152,12 @@ fn survive(fault: &str, bound: Bound, redis: &mut Redis, port: u16, happens: imp
     }
 }
 
-fn pause(milliseconds: u64) {
+pub fn grants(seen: &[Seen]) -> Vec<Grant> {
+    let granted = seen.iter().filter(|seen| seen.status == 200);
+    granted.map(|seen| Grant { asked: seen.asked, answered: seen.answered, cost: 1000 }).collect()
+}
+
+pub fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
 

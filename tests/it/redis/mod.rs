@@ -2,6 +2,7 @@
 
 mod connection;
 mod fallback_share;
+mod fallback_windows;
 mod faults_under_load;
 #[cfg(feature = "test-hooks")]
 mod lua_parity;
