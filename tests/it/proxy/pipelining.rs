@@ -233,6 +233,46 @@ fn an_invalid_or_endless_body_is_answered_and_never_complete_for_the_upstream() 
 }
 
 #[test]
+fn an_invalid_body_that_arrives_with_its_head_is_not_charged() {
+    let upstream = Upstream::start();
+    let rules = "limits: {body_bytes: 1KiB}\nrules: [{name: few, limit_keys: [], algorithm_config: {rate: 9/day}}]";
+    let gateway = Gateway::start(&upstream, rules);
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (body, status) in [("0x5\r\n", 400), ("1\r\nx\r\nfffffffff\r\n", 400), ("401\r\n", 413)] {
+        let mut client = gateway.client();
+        client.write(&format!("{head}{body}"));
+        let response = client.response("POST").unwrap();
+        assert_eq!((response.status, response.field("connection").as_deref()), (status, Some("close")), "{body:?}");
+        assert_eq!(response.field("x-tollgate-reason").as_deref(), Some("bad_request"), "{body:?}");
+        assert!(client.is_closed());
+    }
+    gateway.expect("rate_limiter_requests_total", &["rule=\"few\""], 0.0);
+    assert_eq!(upstream.count(), 0, "{:?}", upstream.seen());
+}
+
+#[test]
+fn leading_zeros_of_a_chunk_size_are_allowed() {
+    let upstream = Upstream::start();
+    let rules = "rules: [{name: few, limit_keys: [], algorithm_config: {rate: 9/day}}]";
+    let gateway = Gateway::start(&upstream, rules);
+    let mut client = gateway.client();
+    let zeros = "0".repeat(40);
+    let body = format!("{zeros}5\r\nhello\r\n{zeros}1;a=b\r\n!\r\n{zeros}\r\n\r\n");
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for split in [head.len() + body.len(), 7, 1] {
+        for part in format!("{head}{body}").as_bytes().chunks(split) {
+            client.write_bytes(part).unwrap();
+            // The gateway reads some of the parts one by one.
+            std::thread::yield_now();
+        }
+        assert_eq!(client.response("POST").unwrap().status, 200, "by {split}");
+        assert_eq!(String::from_utf8_lossy(&upstream.last().body), "hello!", "by {split}");
+    }
+    assert_eq!(client.get("/next", &[]).status, 200);
+    gateway.expect("rate_limiter_requests_total", &["rule=\"few\""], 4.0);
+}
+
+#[test]
 fn bytes_after_an_upgrade_are_never_a_request() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "rules: [{name: no, match: {path: /no}, action: deny}]");

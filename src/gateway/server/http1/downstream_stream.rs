@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use super::lingering_close::linger;
-use super::request_body::{BodyError, BodyFraming};
+use super::request_body::{Advance, BodyError, BodyFraming};
 use super::timers::delegated_timer::DelegatedTimer;
 use super::timers::poll_on_wake::PollOnWake;
 use crate::base::time::Clock;
@@ -156,19 +156,29 @@ impl DownstreamStream {
     }
 
     pub(super) fn poll_body(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let Advance { forwarded, dropped } = ready!(self.poll_part_of_body(cx, buf))?;
+            // To have read nothing would mean the end.
+            if forwarded > 0 || dropped == 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    fn poll_part_of_body(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<Advance>> {
         let readable = self.framing.readable(buf.remaining());
         if !self.unparsed.is_empty() {
             let bytes = self.unparsed.get(..readable).unwrap_or(&self.unparsed);
-            let taken = match self.framing.advance(bytes) {
-                Ok(taken) => taken,
+            let advance = match self.framing.advance(bytes) {
+                Ok(advance) => advance,
                 Err(error) => return Poll::Ready(Err(self.end_invalid(error))),
             };
-            buf.put_slice(bytes.get(..taken).unwrap_or(bytes));
-            self.unparsed.advance(taken);
-            return Poll::Ready(Ok(()));
+            buf.put_slice(bytes.get(..advance.forwarded).unwrap_or(bytes));
+            self.unparsed.advance(advance.forwarded + advance.dropped);
+            return Poll::Ready(Ok(advance));
         }
         if readable == 0 {
-            return Poll::Ready(Ok(()));
+            return Poll::Ready(Ok(Advance { forwarded: 0, dropped: 0 }));
         }
         // From here on the stream wakes the task itself.
         self.readable.rearm();
@@ -198,13 +208,13 @@ impl DownstreamStream {
         if read.is_empty() {
             self.end = Some(End::Closed);
         }
-        let taken = match self.framing.advance(read) {
-            Ok(taken) => taken,
+        let advance = match self.framing.advance(read) {
+            Ok(advance) => advance,
             Err(error) => return Poll::Ready(Err(self.end_invalid(error))),
         };
-        self.unparsed.extend_from_slice(read.get(taken..).unwrap_or_default());
-        buf.set_filled(before + taken);
-        Poll::Ready(Ok(()))
+        self.unparsed.extend_from_slice(read.get(advance.forwarded + advance.dropped..).unwrap_or_default());
+        buf.set_filled(before + advance.forwarded);
+        Poll::Ready(Ok(advance))
     }
 
     /// Ready once the client has closed the connection, for which Pingora polls while it waits for the upstream; or once the

@@ -1,4 +1,4 @@
-//! Writes the responses of connections on which no request could be read, and closes them.
+//! Writes the responses of connections on which no valid request arrived, and closes them.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use pingora::protocols::Stream;
 use tokio::io::AsyncWriteExt;
 
 use super::downstream_stream::DownstreamStream;
+use super::request_body::BodyError;
 use super::request_head::HeadError;
 use crate::access_log_line::Kind;
 use crate::base::time;
@@ -31,8 +32,8 @@ pub enum HeadRejection {
     Invalid(HeadError),
     /// It was not complete within the header timeout.
     TimedOut,
-    /// It announces a longer body than is allowed.
-    BodyTooLong,
+    /// The body is longer than allowed, or invalid in what has arrived with the head.
+    Body(BodyError),
 }
 
 impl HeadRejection {
@@ -40,7 +41,7 @@ impl HeadRejection {
         match self {
             HeadRejection::Invalid(error) => error.status(),
             HeadRejection::TimedOut => 408,
-            HeadRejection::BodyTooLong => 413,
+            HeadRejection::Body(error) => error.status(),
         }
     }
 
@@ -48,7 +49,7 @@ impl HeadRejection {
         match self {
             HeadRejection::Invalid(error) => error.detail(),
             HeadRejection::TimedOut => "head not complete in time",
-            HeadRejection::BodyTooLong => "body too long",
+            HeadRejection::Body(error) => error.detail(),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 
 use super::downstream_stream::DownstreamStream;
 use super::early_response::HeadRejection;
+use super::request_body::{BodyError, BodyFraming};
 use super::request_head::{Body, Head, HeadParser, Size};
 use crate::base::time;
 use crate::base::time::Micros;
@@ -30,12 +31,7 @@ pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, state: &S
     let parse =
         |parser: &mut HeadParser, stream: &mut DownstreamStream| match parser.parse(stream.unparsed(), &size, is_extra)
         {
-            Ok(head) => match head?.body {
-                Body::Length(length) if bounds.body_bytes.is_some_and(|most| length > most) => {
-                    Some(Err(HeadRejection::BodyTooLong))
-                }
-                _ => head.map(Ok),
-            },
+            Ok(head) => Some(check_body(head?, bounds, stream.unparsed()).map_err(HeadRejection::Body)),
             Err(error) => Some(Err(HeadRejection::Invalid(error))),
         };
     // Mostly the whole head has arrived at once.
@@ -62,5 +58,19 @@ pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, state: &S
         Some(Ok(head)) => NextHead::Valid(head),
         Some(Err(rejection)) => NextHead::Rejected { rejection, duration },
         None => NextHead::Closed,
+    }
+}
+
+/// Checks the body as far as it is known before the request is charged: its length, or the chunks that arrived with the
+/// head, which is at the start of `bytes`.
+fn check_body(head: Head, bounds: &Bounds, bytes: &[u8]) -> Result<Head, BodyError> {
+    let most = bounds.body_bytes.unwrap_or(u64::MAX);
+    match head.body {
+        Body::Length(length) if length > most => Err(BodyError::TooLong),
+        Body::Chunked => {
+            let arrived = bytes.get(head.length..).unwrap_or_default();
+            BodyFraming::of(head.body, most).advance_to_end(arrived).map(|_| head)
+        }
+        Body::Nothing | Body::Length(_) | Body::Tunnel => Ok(head),
     }
 }

@@ -8,13 +8,11 @@ use std::fmt;
 use super::request_head::Body;
 use super::syntax::{is_token, is_value};
 
-/// Bytes of extensions after chunk sizes, in one body. They are hardly used.
+/// Bytes of extensions after chunk sizes and of zeros before them, in one body. They are hardly used.
 const MOST_EXTENSIONS: u32 = 4 << 10;
 const MOST_TRAILERS: u32 = 8 << 10;
 /// Up to 4 GiB.
 const LARGEST_CHUNK: u64 = u32::MAX as u64;
-/// Digits of a chunk's size, with leading zeros: as many as Pingora reads.
-const MOST_DIGITS: u8 = 16;
 
 /// Why the end of a body cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,15 +32,19 @@ impl BodyError {
             BodyError::Stalled => 408,
         }
     }
+
+    pub fn detail(self) -> &'static str {
+        match self {
+            BodyError::Framing => "bad chunk",
+            BodyError::TooLong => "body too long",
+            BodyError::Stalled => "body not there in time",
+        }
+    }
 }
 
 impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BodyError::Framing => "bad chunk",
-            BodyError::TooLong => "body too long",
-            BodyError::Stalled => "body not there in time",
-        })
+        f.write_str(self.detail())
     }
 }
 
@@ -69,28 +71,43 @@ impl BodyFraming {
         }
     }
 
-    /// Advances over the bytes that belong to the request, and returns how many they are.
+    /// Advances over the bytes that belong to the request, as far as the first zeros that are dropped.
     ///
     /// # Errors
     /// If the body is invalid or too long.
-    pub fn advance(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
+    pub fn advance(&mut self, bytes: &[u8]) -> Result<Advance, BodyError> {
         match self {
-            BodyFraming::Nothing => Ok(0),
-            BodyFraming::Tunnel => Ok(bytes.len()),
+            BodyFraming::Nothing => Ok(Advance::over(0)),
+            BodyFraming::Tunnel => Ok(Advance::over(bytes.len())),
             BodyFraming::Length(left) => {
                 let taken = at_most(bytes.len(), *left);
                 *left -= taken as u64;
                 if *left == 0 {
                     *self = BodyFraming::Nothing;
                 }
-                Ok(taken)
+                Ok(Advance::over(taken))
             }
             BodyFraming::Chunked(chunks) => {
-                let taken = chunks.advance(bytes)?;
+                let advance = chunks.advance(bytes)?;
                 if chunks.at == At::End {
                     *self = BodyFraming::Nothing;
                 }
-                Ok(taken)
+                Ok(advance)
+            }
+        }
+    }
+
+    /// Advances over all bytes that belong to the request, and returns how many they are.
+    ///
+    /// # Errors
+    /// If the body is invalid or too long.
+    pub fn advance_to_end(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
+        let mut index = 0;
+        loop {
+            let Advance { forwarded, dropped } = self.advance(bytes.get(index..).unwrap_or_default())?;
+            index += forwarded + dropped;
+            if dropped == 0 {
+                return Ok(index);
             }
         }
     }
@@ -101,6 +118,21 @@ impl BodyFraming {
             BodyFraming::Length(left) => at_most(buffer, *left),
             _ => buffer,
         }
+    }
+}
+
+/// What belongs to a request at the start of some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advance {
+    /// Bytes that Pingora gets.
+    pub forwarded: usize,
+    /// Bytes after those, which it does not get: leading zeros of a chunk's size, of which it reads 15 digits at most.
+    pub dropped: usize,
+}
+
+impl Advance {
+    fn over(forwarded: usize) -> Advance {
+        Advance { forwarded, dropped: 0 }
     }
 }
 
@@ -121,7 +153,8 @@ pub struct Chunks {
 /// What is expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    Size { size: u64, digits: u8 },
+    FirstDigit,
+    Digit { size: u64 },
     Extension { size: u64 },
     SizeLf { size: u64 },
     Data { left: u64 },
@@ -135,14 +168,12 @@ enum At {
     End,
 }
 
-const FIRST: At = At::Size { size: 0, digits: 0 };
-
 impl Chunks {
     fn new(most: u64) -> Chunks {
-        Chunks { at: FIRST, data: most, extensions: MOST_EXTENSIONS, trailers: MOST_TRAILERS }
+        Chunks { at: At::FirstDigit, data: most, extensions: MOST_EXTENSIONS, trailers: MOST_TRAILERS }
     }
 
-    fn advance(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
+    fn advance(&mut self, bytes: &[u8]) -> Result<Advance, BodyError> {
         let mut index = 0;
         while self.at != At::End
             && let Some(byte) = bytes.get(index)
@@ -152,27 +183,33 @@ impl Chunks {
                 index += taken;
                 let left = left - taken as u64;
                 self.at = if left == 0 { At::DataCr } else { At::Data { left } };
+            } else if self.at == (At::Digit { size: 0 }) && *byte == b'0' {
+                let rest = bytes.get(index..).unwrap_or_default();
+                let dropped = rest.iter().take_while(|byte| **byte == b'0').count();
+                let budget = u32::try_from(dropped).ok().and_then(|dropped| self.extensions.checked_sub(dropped));
+                self.extensions = budget.ok_or(BodyError::Framing)?;
+                return Ok(Advance { forwarded: index, dropped });
             } else {
                 self.step(*byte)?;
                 index += 1;
             }
         }
-        Ok(index)
+        Ok(Advance::over(index))
     }
 
     /// One byte that is not data.
     fn step(&mut self, byte: u8) -> Result<(), BodyError> {
         self.at = match (self.at, byte) {
-            (At::Size { size, digits }, _) if byte.is_ascii_hexdigit() && digits < MOST_DIGITS => {
-                let digit = char::from(byte).to_digit(16).unwrap_or_default();
-                let size = size * 16 + u64::from(digit);
+            (At::FirstDigit, _) if byte.is_ascii_hexdigit() => At::Digit { size: hex_value(byte) },
+            (At::Digit { size }, _) if byte.is_ascii_hexdigit() => {
+                let size = size * 16 + hex_value(byte);
                 if size > LARGEST_CHUNK {
                     return Err(BodyError::Framing);
                 }
-                At::Size { size, digits: digits + 1 }
+                At::Digit { size }
             }
-            (At::Size { size, digits: 1.. } | At::Extension { size }, b'\r') => At::SizeLf { size },
-            (At::Size { size, digits: 1.. }, b';') => At::Extension { size },
+            (At::Digit { size } | At::Extension { size }, b'\r') => At::SizeLf { size },
+            (At::Digit { size }, b';') => At::Extension { size },
             (At::Extension { size }, _) if is_value(byte) => {
                 self.extensions = self.extensions.checked_sub(1).ok_or(BodyError::Framing)?;
                 At::Extension { size }
@@ -183,7 +220,7 @@ impl Chunks {
                 At::Data { left: size }
             }
             (At::DataCr, b'\r') => At::DataLf,
-            (At::DataLf, b'\n') => FIRST,
+            (At::DataLf, b'\n') => At::FirstDigit,
             (At::TrailerStart, b'\r') => At::EndLf,
             (At::TrailerName, b':') => At::TrailerValue,
             (At::TrailerStart | At::TrailerName, _) if is_token(byte) => self.trailer(At::TrailerName)?,
@@ -202,6 +239,10 @@ impl Chunks {
     }
 }
 
+fn hex_value(digit: u8) -> u64 {
+    char::from(digit).to_digit(16).unwrap_or_default().into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,7 +254,7 @@ mod tests {
             let mut framing = BodyFraming::of(Body::Chunked, most);
             let mut taken = 0;
             for part in bytes.as_bytes().chunks(step) {
-                taken += framing.advance(part)?;
+                taken += framing.advance_to_end(part)?;
             }
             Ok((taken, framing == BodyFraming::Nothing))
         };
@@ -231,6 +272,7 @@ mod tests {
             "5\r\nhello\r\n0\r\n\r\n",
             "00000005\r\n0\r\n\r\n\r\nA\r\n0123456789\r\n000\r\n\r\n",
             "0000000000000005\r\nhello\r\n0000000000000000\r\n\r\n",
+            "00000000000000000000000000000005\r\nhello\r\n00000000000000000000;a\r\n\r\n",
             "1;a=b;c=\"d\"\r\nx\r\n0;\r\nX-Sum: 1\r\nY:\r\n\r\n",
         ] {
             assert_eq!(advance(body, u64::MAX), Ok((body.len(), true)), "{body:?}");
@@ -257,9 +299,9 @@ mod tests {
             "5;a\0",
             ";a\r\n",
             "123456789\r\n",
-            "00000000000000005\r\n",
-            "00000000000000000\r\n",
             "0000000100000000\r\n",
+            "00000000000000000x5\r\n",
+            "00000000000000000;a\n",
             "5\r\nhelloX",
             "5\r\nhello\n",
             "5\r\nhello\rX",
@@ -282,6 +324,25 @@ mod tests {
     }
 
     #[test]
+    fn of_leading_zeros_one_is_forwarded_and_all_are_bounded() {
+        let forward = |bytes: &[u8]| {
+            let (mut framing, mut index, mut out) = (BodyFraming::of(Body::Chunked, u64::MAX), 0, Vec::new());
+            while index < bytes.len() {
+                let Advance { forwarded, dropped } = framing.advance(&bytes[index..]).unwrap();
+                out.extend_from_slice(&bytes[index..index + forwarded]);
+                index += forwarded + dropped;
+            }
+            String::from_utf8(out).unwrap()
+        };
+        let body = b"000000000000000000005\r\n00000\r\n0000000000A0\r\n";
+        assert_eq!(forward(body), "05\r\n00000\r\n0A0\r\n");
+        assert_eq!(forward(b"5\r\nhello\r\n00000\r\n\r\n"), "5\r\nhello\r\n0\r\n\r\n");
+        let zeros = |count: usize| advance(&format!("{}5\r\nhello\r\n0\r\n\r\n", "0".repeat(count)), u64::MAX);
+        assert_eq!(zeros(4097), Ok((4112, true)));
+        assert_eq!(zeros(4098), Err(BodyError::Framing));
+    }
+
+    #[test]
     fn a_body_may_be_as_long_as_the_limit_and_no_longer() {
         let body = "3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n";
         assert_eq!(advance(body, 6), Ok((body.len(), true)));
@@ -294,7 +355,7 @@ mod tests {
     fn a_body_with_a_length_ends_with_its_last_byte() {
         let mut framing = BodyFraming::of(Body::Length(5), u64::MAX);
         assert_eq!((framing.readable(3), framing.readable(9)), (3, 5));
-        assert_eq!((framing.advance(b"hel"), framing.advance(b"loGET")), (Ok(3), Ok(2)));
-        assert_eq!((framing, framing.advance(b"GET")), (BodyFraming::Nothing, Ok(0)));
+        assert_eq!((framing.advance_to_end(b"hel"), framing.advance_to_end(b"loGET")), (Ok(3), Ok(2)));
+        assert_eq!((framing, framing.advance_to_end(b"GET")), (BodyFraming::Nothing, Ok(0)));
     }
 }
