@@ -14,7 +14,7 @@ fn a_build_without_traces_logs_once_that_a_collector_is_ignored() {
         (&[("OTEL_TRACES_SAMPLER", "sometimes"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "")], 0),
         (&[], 0),
     ] {
-        let gateway = Gateway::start_in(&upstream, "", variables);
+        let gateway = Gateway::before(&upstream).variables(variables).start();
         assert_eq!(gateway.client().get("/", &[("traceparent", CALLER)]).status, 200);
         assert_eq!(upstream.last().field("traceparent"), Some(CALLER));
         gateway.reload(&upstream, "limits: {headers: 50}");

@@ -190,7 +190,7 @@ fn a_key_may_be_in_a_query_parameter_or_a_cookie() {
     let text = keys() + &line(odd.as_bytes(), "odd", "silver");
     let start = |from: &str| {
         let rest = format!("api_keys: {{from: \"{from}\", file: api-keys.txt}}\n{RULES}");
-        Gateway::start_beside(&upstream, &rest, &[("api-keys.txt", &text)])
+        Gateway::before(&upstream).with(&rest).file("api-keys.txt", &text).start()
     };
     let gateway = start("query:api_key");
     let mut client = gateway.client();

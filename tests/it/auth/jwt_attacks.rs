@@ -42,7 +42,7 @@ rules:
   - {{name: anonymous, limit_keys: [ip:address], algorithm_config: {{rps: 1, burst: 900}}}}
 "
         );
-        Gateway::start_beside(upstream, &text, &[("keys.json", &set.to_string())])
+        Gateway::before(upstream).with(&text).file("keys.json", &set.to_string()).start()
     }
 }
 

@@ -124,7 +124,7 @@ fn several_issuers_have_separate_keys_and_buckets() {
     let issuers = format!(
         "jwt:\n  issuers:\n    - {{issuer: one, algorithms: [HS256], keys: {{secret: {SECRET}}}}}\n    - {{issuer: two, algorithms: [ES256], keys: {{jwks_file: keys.json}}}}\n"
     );
-    let gateway = Gateway::start_beside(&upstream, &(issuers + RULES), &[("keys.json", &set)]);
+    let gateway = Gateway::before(&upstream).with(&(issuers + RULES)).file("keys.json", &set).start();
     let mut client = gateway.client();
     let (one, two) =
         (with(&claims("alice", "free"), "iss", json!("one")), with(&claims("alice", "free"), "iss", json!("two")));
@@ -146,7 +146,7 @@ fn every_algorithm_verifies_with_a_key_of_its_own() {
     let upstream = Upstream::start();
     let check_pem = |name: &str, minted: &mint::SigningKey| {
         let text = format!("jwt:\n  algorithms: [{name}]\n  keys: {{public_key_file: key.pem}}\n{RULES}");
-        let gateway = Gateway::start_beside(&upstream, &text, &[("key.pem", &minted.pem)]);
+        let gateway = Gateway::before(&upstream).with(&text).file("key.pem", &minted.pem).start();
         let token = minted.signer.token(&json!({"alg": name}), &claims("a", "enterprise"));
         check(&ask(&mut gateway.client(), &token), 200, "enterprise");
     };
@@ -168,7 +168,7 @@ fn every_algorithm_verifies_with_a_key_of_its_own() {
         [("HS256", ring::hmac::HMAC_SHA256), ("HS384", ring::hmac::HMAC_SHA384), ("HS512", ring::hmac::HMAC_SHA512)]
     {
         let text = format!("jwt:\n  algorithms: [{name}]\n  keys: {{secret_file: secret}}\n{RULES}");
-        let gateway = Gateway::start_beside(&upstream, &text, &[("secret", &format!("{secret}\n"))]);
+        let gateway = Gateway::before(&upstream).with(&text).file("secret", &format!("{secret}\n")).start();
         let signer = Signer::Hmac(algorithm, secret.as_bytes().to_vec());
         check(
             &ask(&mut gateway.client(), &signer.token(&json!({"alg": name}), &claims("a", "enterprise"))),
@@ -392,7 +392,7 @@ fn keys_over_https_come_only_from_a_server_that_verifies() {
     let status = |host: &str, trusted: &Certificates| {
         let text =
             format!("jwt:\n  algorithms: [ES256]\n  keys: {{jwks_url: \"https://{host}:{port}/keys\"}}\n{RULES}");
-        let gateway = Gateway::start_beside(&upstream, &text, &[(SYSTEM_ROOTS, &trusted.authority)]);
+        let gateway = Gateway::before(&upstream).with(&text).file(SYSTEM_ROOTS, &trusted.authority).start();
         (ask(&mut gateway.client(), &token).status, gateway.errors())
     };
     assert_eq!(status("localhost", &certificates).0, 200);
@@ -409,7 +409,7 @@ fn a_named_key_is_found_after_any_number_of_unnamed_keys() {
     let (right, nameless): (_, Vec<_>) = (mint::eddsa(), (0..6).map(|_| mint::eddsa()).collect());
     let keys: Vec<Value> = nameless.iter().map(|minted| minted.jwk.clone()).chain([right.jwk_as("right")]).collect();
     let text = format!("jwt:\n  algorithms: [EdDSA]\n  keys: {{jwks_file: keys.json}}\n{RULES}");
-    let gateway = Gateway::start_beside(&upstream, &text, &[("keys.json", &json!({"keys": keys}).to_string())]);
+    let gateway = Gateway::before(&upstream).with(&text).file("keys.json", &json!({"keys": keys}).to_string()).start();
     let mut client = gateway.client();
     let mut status = |minted: &mint::SigningKey, header: Value| {
         ask(&mut client, &minted.signer.token(&header, &claims("a", "enterprise"))).status

@@ -223,7 +223,7 @@ fn echo_is_an_upstream_to_try_things_on() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let address = lines.next().unwrap().strip_prefix("listening echo ").unwrap().to_owned();
     assert_eq!(lines.next().as_deref(), Some("ready"));
-    let gateway = Gateway::start_for(&format!("http://{address}"), "");
+    let gateway = Gateway::before_url(&format!("http://{address}")).start();
     let response = gateway.client().send("POST", "/hello?a=b", &[("X-Mine", "v")], "body");
     assert!(response.body.starts_with("POST /hello?a=b\n"), "{response:?}");
     assert!(response.body.contains("x-mine: v\n") && response.body.ends_with("\n\nbody"), "{response:?}");
@@ -274,13 +274,13 @@ fn diagnostics_never_hold_what_an_upstream_sent() {
 
 #[test]
 fn diagnostics_are_text_or_json() {
-    let gateway = Gateway::start_for("http://localhost:1", "log: {format: json}");
+    let gateway = Gateway::before_url("http://localhost:1").with("log: {format: json}").start();
     crate::support::eventually("a line", || gateway.has_logged("upstream resolved"));
     let errors = gateway.errors();
     let line: serde_json::Value =
         serde_json::from_str(errors.lines().find(|line| line.contains("upstream resolved")).unwrap()).unwrap();
     assert_eq!((&line["level"], &line["host"]), (&"info".into(), &"localhost".into()), "{line}");
-    let gateway = Gateway::start_for("http://localhost:1", "log: {level: error}");
+    let gateway = Gateway::before_url("http://localhost:1").with("log: {level: error}").start();
     gateway.client().get("/", &[]);
     assert_eq!(gateway.errors(), "");
 }

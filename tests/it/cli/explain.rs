@@ -231,7 +231,7 @@ fn explain_predicts_the_answer_of_the_gateway() {
     let redis = Redis::start();
     for store in ["", &redis.patient_store()] {
         let upstream = Upstream::start();
-        let gateway = Gateway::start_beside(&upstream, &format!("{ORDER}{store}"), &[("keys.txt", &keys)]);
+        let gateway = Gateway::before(&upstream).with(&format!("{ORDER}{store}")).file("keys.txt", &keys).start();
         let (file, admin) = (gateway.file("gateway.yaml").display().to_string(), gateway.admin.to_string());
         for Row { method, target, fields, code, reason } in &rows {
             let headers: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();

@@ -4,6 +4,7 @@ mod admin;
 pub mod lifecycle;
 mod process_faults;
 mod reload;
+mod reload_buckets;
 mod reload_invalid_files;
 mod rolling_restart;
 mod soak;

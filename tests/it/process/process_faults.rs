@@ -56,7 +56,7 @@ fn an_early_signal_does_not_end_the_process() {
 #[cfg(feature = "test-hooks")]
 fn a_panic_costs_the_connection_on_which_it_happens() {
     let upstream = Upstream::start();
-    let mut gateway = Gateway::start_after(&upstream, "", "export TOLLGATE_STUMBLE=/stumble");
+    let mut gateway = Gateway::before(&upstream).shell("export TOLLGATE_STUMBLE=/stumble").start();
     let mut other = gateway.client();
     for _ in 0..5 {
         assert_eq!(other.get("/", &[]).status, 200);
@@ -122,7 +122,7 @@ fn an_unread_log_blocks_nothing_and_reports_later_what_was_lost() {
         go = go.display(),
         out = out.display()
     );
-    let mut gateway = Gateway::start_after(&upstream, TALKATIVE, &reader);
+    let mut gateway = Gateway::before(&upstream).with(TALKATIVE).shell(&reader).start();
     flood(&mut gateway);
     std::fs::write(go, "").unwrap();
     eventually("what was lost is said", || {
@@ -135,7 +135,7 @@ fn an_unread_log_blocks_nothing_and_reports_later_what_was_lost() {
 fn a_log_on_a_full_disk_stops_nothing_and_neither_does_a_closed_one() {
     let upstream = Upstream::start();
     for line in ["exec 2> /dev/full", "exec 2>&-"] {
-        let mut gateway = Gateway::start_after(&upstream, TALKATIVE, line);
+        let mut gateway = Gateway::before(&upstream).with(TALKATIVE).shell(line).start();
         flood(&mut gateway);
         assert!(gateway.is_running(), "{line}");
     }
@@ -148,11 +148,11 @@ fn a_world_readable_secret_is_reported_at_the_start() {
         "store: {{redis: {{url: \"redis://127.0.0.1:{}\", password_file: \"redis password\"}}}}\non_store_failure: deny",
         free_port()
     );
-    let gateway = Gateway::start_beside(&upstream, &store, &[("redis password", "correct horse")]);
+    let gateway = Gateway::before(&upstream).with(&store).file("redis password", "correct horse").start();
     let errors = gateway.errors();
     assert_eq!(errors.matches("secret is readable by all users").count(), 1, "{errors}");
     assert!(!errors.contains("horse") && !errors.contains("file is writable by all users"), "{errors}");
-    let gateway = Gateway::start_after(&upstream, "", "chmod 666 \"$3\"");
+    let gateway = Gateway::before(&upstream).shell("chmod 666 \"$3\"").start();
     let errors = gateway.errors();
     assert_eq!(errors.matches("file is writable by all users").count(), 1, "{errors}");
 }

@@ -61,7 +61,8 @@ fn the_rest_of_a_body_with_an_early_response_is_never_a_request() {
     let body = &smuggled[..4900];
     for then in [AfterResponse::Closes, AfterResponse::Continues] {
         let (address, lines) = early_upstream(then);
-        let gateway = Gateway::start_for(&format!("http://{address}"), "upstream_timeouts: {read: 2s, write: 2s}");
+        let gateway =
+            Gateway::before_url(&format!("http://{address}")).with("upstream_timeouts: {read: 2s, write: 2s}").start();
         let mut client = gateway.client();
         client.write(&format!("POST /first HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n{}", "x".repeat(100)));
         let early = client.response("POST").unwrap();
@@ -116,7 +117,7 @@ fn an_upstream_that_accepts_no_connection_is_a_504() {
     while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
         waiting.push(stream);
     }
-    let gateway = Gateway::start_for(&format!("http://{address}"), "upstream_timeouts: {connect: 300ms}");
+    let gateway = Gateway::before_url(&format!("http://{address}")).with("upstream_timeouts: {connect: 300ms}").start();
     let start = now();
     assert_eq!(gateway.client().get("/", &[]).status, 504);
     assert!((Duration::from_millis(250)..Duration::from_secs(2)).contains(&start.elapsed()), "{:?}", start.elapsed());
@@ -132,7 +133,9 @@ fn an_upstream_that_reads_no_body_is_a_504() {
         let _ = stream.read(&mut [0; 16]);
         stream
     });
-    let gateway = Gateway::start_for(&format!("http://{address}"), "upstream_timeouts: {write: 300ms, read: 400ms}");
+    let gateway = Gateway::before_url(&format!("http://{address}"))
+        .with("upstream_timeouts: {write: 300ms, read: 400ms}")
+        .start();
     let mut client = gateway.client();
     let start = now();
     client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50000000\r\n\r\n");

@@ -24,7 +24,7 @@ fn check_idle(gateway: &Gateway) {
 fn the_open_file_limit_bounds_the_connections() {
     let upstream = Upstream::start();
     let limits = "limits: {connections: 1000, idle_timeout: 60s}";
-    let gateway = Gateway::start_after(&upstream, limits, "ulimit -n 256");
+    let gateway = Gateway::before(&upstream).with(limits).shell("ulimit -n 256").start();
     let line = "WARN open files limit the connections wanted=1000 connections=72";
     assert!(gateway.errors().contains(line), "{}", gateway.errors());
     let mut first = gateway.client();
@@ -47,7 +47,7 @@ fn the_open_file_limit_bounds_the_connections() {
 #[test]
 fn the_table_of_files_is_large_enough_before_the_first_connection() {
     let upstream = Upstream::start();
-    let gateway = Gateway::start_after(&upstream, "limits: {connections: 500}", "ulimit -n 2048");
+    let gateway = Gateway::before(&upstream).with("limits: {connections: 500}").shell("ulimit -n 2048").start();
     let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.id())).unwrap();
     let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
     assert!(size.trim().parse::<usize>().unwrap() > 2 * 500, "{size}");
@@ -56,7 +56,7 @@ fn the_table_of_files_is_large_enough_before_the_first_connection() {
 #[test]
 fn without_a_file_left_the_gateway_waits_and_logs_it() {
     let upstream = Upstream::start();
-    let gateway = Gateway::start_after(&upstream, "", "ulimit -n 256");
+    let gateway = Gateway::before(&upstream).shell("ulimit -n 256").start();
     let mut first = gateway.client();
     assert_eq!(first.get("/", &[]).status, 200);
     // Fewer files than there were when the limit of connections was derived from them.

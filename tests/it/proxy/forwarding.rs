@@ -202,7 +202,7 @@ fn bodies_are_streamed_both_ways() {
     client.until("two");
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let gateway = Gateway::start_for(&format!("http://{}", listener.local_addr().unwrap()), "");
+    let gateway = Gateway::before_url(&format!("http://{}", listener.local_addr().unwrap())).start();
     let mut client = gateway.client();
     client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\none");
     let (stream, _) = listener.accept().unwrap();
@@ -230,7 +230,7 @@ fn a_large_body_arrives_whole_in_both_directions() {
 #[test]
 fn an_upstream_that_refuses_connections_is_a_502() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let gateway = Gateway::start_for(&format!("http://{gone}"), "");
+    let gateway = Gateway::before_url(&format!("http://{gone}")).start();
     let response = gateway.client().get("/", &[]);
     assert_eq!(response.status, 502);
     assert_eq!(response.json()["type"], "about:blank");
@@ -268,10 +268,11 @@ fn an_upstream_that_sends_nonsense_or_closes_is_a_502() {
 fn a_name_is_resolved_in_the_background_and_every_address_tried() {
     // `localhost` may resolve to ::1 first, on which nothing listens.
     let upstream = Upstream::start();
-    let gateway = Gateway::start_for(&format!("http://localhost:{}", upstream.address.port()), "");
+    let gateway = Gateway::before_url(&format!("http://localhost:{}", upstream.address.port())).start();
     let mut client = gateway.client();
     assert_eq!([client.get("/", &[]).status, client.get("/", &[]).status], [200, 200]);
-    let gateway = Gateway::start_for("http://no-such-name.invalid:80", "upstream_timeouts: {connect: 500ms}");
+    let gateway =
+        Gateway::before_url("http://no-such-name.invalid:80").with("upstream_timeouts: {connect: 500ms}").start();
     assert_eq!(gateway.client().get("/", &[]).status, 502);
     gateway.expect("tollgate_upstream_errors_total", &["unresolved"], 1.0);
 }
@@ -279,10 +280,9 @@ fn a_name_is_resolved_in_the_background_and_every_address_tried() {
 #[test]
 fn a_failed_request_shows_what_it_was_charged_and_ends_its_connection() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let gateway = Gateway::start_for(
-        &format!("http://{gone}"),
-        "rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 3/day}}]",
-    );
+    let gateway = Gateway::before_url(&format!("http://{gone}"))
+        .with("rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 3/day}}]")
+        .start();
     let response = gateway.client().get("/", &[]);
     assert_eq!((response.status, response.number("ratelimit-remaining")), (502, 2));
     assert_eq!(response.field("connection").as_deref(), Some("close"));

@@ -313,7 +313,7 @@ fn a_tunnel_carries_what_arrived_before_it_was_open() {
 #[test]
 fn a_client_that_expects_100_continue_gets_it_and_then_sends() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let gateway = Gateway::start_for(&format!("http://{}", listener.local_addr().unwrap()), "");
+    let gateway = Gateway::before_url(&format!("http://{}", listener.local_addr().unwrap())).start();
     let mut client = gateway.client();
     client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
     let mut upstream = Client::over(listener.accept().unwrap().0);

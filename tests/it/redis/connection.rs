@@ -108,7 +108,7 @@ fn a_password_is_read_from_a_file_next_to_gateway_yaml() {
     let (redis, upstream) = (Redis::start_with(&["--requirepass", "from a file"]), Upstream::start());
     let files = [("redis-password", "from a file\n")];
     let text = store(&format!("redis://127.0.0.1:{}", redis.port), "    password_file: redis-password");
-    let gateway = Gateway::start_beside(&upstream, &text, &files);
+    let gateway = Gateway::before(&upstream).with(&text).files(&files).start();
     assert_eq!(statuses(&gateway), [200, 200, 429]);
 }
 
@@ -154,7 +154,7 @@ fn tls_with_an_authority_and_a_client_certificate() {
     let certificates = Certificates::new();
     let ((_redis, port), upstream) = (Redis::start_tls(&certificates), Upstream::start());
     let text = store(&format!("rediss://localhost:{port}"), TLS);
-    let gateway = Gateway::start_beside(&upstream, &text, &tls_files(&certificates));
+    let gateway = Gateway::before(&upstream).with(&text).files(&tls_files(&certificates)).start();
     assert_eq!(statuses(&gateway), [200, 200, 429], "{}", gateway.errors());
 }
 
@@ -164,7 +164,7 @@ fn tls_that_cannot_be_verified_is_refused_and_never_goes_on_in_the_clear() {
     let ((redis, port), upstream) = (Redis::start_tls(&certificates), Upstream::start());
     // Another authority; another name; no certificate of ours; a server that speaks no TLS at all.
     let check = |url: String, rest: &str, files: &Certificates, said: &str| {
-        let gateway = Gateway::start_beside(&upstream, &store(&url, rest), &tls_files(files));
+        let gateway = Gateway::before(&upstream).with(&store(&url, rest)).files(&tls_files(files)).start();
         assert_eq!(statuses(&gateway), [503; 3], "{url} {rest}");
         says(&gateway, &[said]);
     };

@@ -103,7 +103,7 @@ fn a_pipe_is_read_once_and_its_password_kept() {
     let rest = format!("    password_file: {}", file.display());
     let text = store(&format!("redis://127.0.0.1:{}", redis.port), &rest);
     let make = format!("mkfifo '{0}'; {{ echo one >'{0}' & }}", file.display());
-    let gateway = Gateway::start_after(&upstream, &text, &make);
+    let gateway = Gateway::before(&upstream).with(&text).shell(&make).start();
     assert_eq!(statuses(&gateway), [200, 200, 429]);
     std::fs::remove_file(&file).unwrap();
     command(&redis, "one", &KILL);
@@ -168,10 +168,10 @@ fn tls_true_trusts_the_authorities_of_the_system_and_no_others() {
     for scheme in ["redis", "rediss"] {
         let text = store(&format!("{scheme}://localhost:{port}"), "    tls: true");
         let others = Certificates::new();
-        let gateway = Gateway::start_beside(&upstream, &text, &[(SYSTEM_ROOTS, &others.authority)]);
+        let gateway = Gateway::before(&upstream).with(&text).files(&[(SYSTEM_ROOTS, &others.authority)]).start();
         assert_eq!(statuses(&gateway), [503; 3], "{scheme}");
         says(&gateway, &["unreachable", "TLS: ", "invalid peer certificate"]);
-        let gateway = Gateway::start_beside(&upstream, &text, &[(SYSTEM_ROOTS, &certificates.authority)]);
+        let gateway = Gateway::before(&upstream).with(&text).files(&[(SYSTEM_ROOTS, &certificates.authority)]).start();
         recovers(&gateway, scheme);
     }
 }
@@ -184,7 +184,7 @@ fn server_name_is_the_name_that_the_certificate_must_have() {
     let files = [("ca.pem", &*certificates.authority)];
     let start = |name: &str| {
         let tls = format!("    tls: {{ca_file: ca.pem, server_name: {name}}}");
-        Gateway::start_beside(&upstream, &store(&format!("redis://127.0.0.1:{port}"), &tls), &files)
+        Gateway::before(&upstream).with(&store(&format!("redis://127.0.0.1:{port}"), &tls)).files(&files).start()
     };
     recovers(&start("localhost"), "a");
     let gateway = start("redis.internal");
@@ -200,7 +200,7 @@ fn without_verification_any_certificate_will_do_but_never_the_clear() {
     let files = [("ca.pem", &*others.authority)];
     let start = |port: u16| {
         let text = store(&format!("rediss://127.0.0.1:{port}"), "    tls: {ca_file: ca.pem, verify: false}");
-        Gateway::start_beside(&upstream, &text, &files)
+        Gateway::before(&upstream).with(&text).files(&files).start()
     };
     let gateway = start(port);
     recovers(&gateway, "a");

@@ -151,7 +151,8 @@ fn answer(response: &Response) -> Answer {
 /// Whether it was played in a moment; only then what happened must be what the table says.
 fn play(recipe: &Recipe<'_>, when: When) -> bool {
     let upstream = Upstream::start();
-    let gateway = Gateway::start_beside(&upstream, &rest(recipe.yaml, when), &[("api-keys.txt", &*known_keys(recipe))]);
+    let gateway =
+        Gateway::before(&upstream).with(&rest(recipe.yaml, when)).file("api-keys.txt", &known_keys(recipe)).start();
     let (mut client, begun) = (gateway.client(), now());
     let mut wrong = Vec::new();
     for line in &recipe.lines {

@@ -31,28 +31,6 @@ impl Gateway {
     }
 
     #[track_caller]
-    pub fn start_beside(upstream: &Upstream, config: &str, files: &[(&str, &str)]) -> Gateway {
-        let builder = Gateway::before(upstream).with(config);
-        files.iter().fold(builder, |builder, (name, text)| builder.file(name, text)).start()
-    }
-
-    #[track_caller]
-    pub fn start_after(upstream: &Upstream, config: &str, shell: &str) -> Gateway {
-        Gateway::before(upstream).with(config).shell(shell).start()
-    }
-
-    #[track_caller]
-    pub fn start_in(upstream: &Upstream, config: &str, variables: &[(&str, &str)]) -> Gateway {
-        let builder = Gateway::before(upstream).with(config);
-        variables.iter().fold(builder, |builder, (name, value)| builder.variable(name, value)).start()
-    }
-
-    #[track_caller]
-    pub fn start_for(upstream: &str, config: &str) -> Gateway {
-        Gateway::before_url(upstream).with(config).start()
-    }
-
-    #[track_caller]
     pub(super) fn launch(mut command: Command, directory: ConfigDirectory) -> Gateway {
         let errors = File::create(directory.path().join("stderr")).unwrap();
         let roots = directory.path().join(SYSTEM_ROOTS);

@@ -50,10 +50,20 @@ impl GatewayBuilder {
         self
     }
 
+    /// Writes several files, by name.
+    pub fn files(self, files: &[(&str, &str)]) -> GatewayBuilder {
+        files.iter().fold(self, |builder, (name, text)| builder.file(name, text))
+    }
+
     /// Sets a variable in its environment.
     pub fn variable(mut self, name: &str, value: &str) -> GatewayBuilder {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// Sets several variables, by name.
+    pub fn variables(self, variables: &[(&str, &str)]) -> GatewayBuilder {
+        variables.iter().fold(self, |builder, (name, value)| builder.variable(name, value))
     }
 
     /// Changes an interval that no setting changes (`src/base/interval.rs`). Needs the feature `test-hooks`.

@@ -131,7 +131,8 @@ fn a_file_that_is_renamed_or_deleted_is_created_again() {
 fn a_full_disk_costs_lines_and_a_partial_line_is_completed_later() {
     let upstream = Upstream::start();
     // A file may have this many blocks: a longer write fails as on a full disk.
-    let gateway = Gateway::start_after(&upstream, "access_log: {to: access.jsonl}", "trap '' XFSZ; ulimit -S -f 9");
+    let gateway =
+        Gateway::before(&upstream).with("access_log: {to: access.jsonl}").shell("trap '' XFSZ; ulimit -S -f 9").start();
     let mut asked = 0;
     while dropped(&gateway) == 0 {
         ask(&gateway, 50);

@@ -49,7 +49,7 @@ fn an_unreachable_or_wrong_collector_is_logged_once_and_so_is_its_recovery() {
         ALL,
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "200"),
     ];
-    let gateway = Gateway::start_in(&upstream, "", &variables);
+    let gateway = Gateway::before(&upstream).variables(&variables).start();
     is_well(&gateway, 5);
     eventually("it is told", || gateway.has_logged("traces not sent"));
     let _collector = Collector::on(TcpListener::bind(("127.0.0.1", port)).unwrap());

@@ -20,7 +20,7 @@ fn start(collector: &Collector, upstream: &Upstream, rest: &str, variables: &[(&
     let url = collector.url();
     let ours = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*url), ("OTEL_BSP_SCHEDULE_DELAY", "20")];
     let all: Vec<_> = ours.into_iter().chain(variables.iter().copied()).collect();
-    Gateway::start_in(upstream, rest, &all)
+    Gateway::before(upstream).with(rest).variables(&all).start()
 }
 
 const ALL: (&str, &str) = ("OTEL_TRACES_SAMPLER", "always_on");

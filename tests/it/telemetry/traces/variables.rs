@@ -47,12 +47,13 @@ fn the_certificate_of_a_collector_is_verified() {
     let path = authority.display().to_string();
     let variables = [ALL, ("OTEL_EXPORTER_OTLP_ENDPOINT", &*url), ("OTEL_BSP_SCHEDULE_DELAY", "20")];
     let trusting = [&variables[..], &[("OTEL_EXPORTER_OTLP_CERTIFICATE", &*path)]].concat();
-    let gateway = Gateway::start_in(&upstream, "", &trusting);
+    let gateway = Gateway::before(&upstream).variables(&trusting).start();
     is_well(&gateway, 1);
     gateway.expect("tollgate_trace_spans_sent_total", &[], 3.0);
     // The machine does not know that authority.
-    let gateway =
-        Gateway::start_in(&upstream, "", &[&variables[..], &[("OTEL_EXPORTER_OTLP_TIMEOUT", "200")]].concat());
+    let gateway = Gateway::before(&upstream)
+        .variables(&[&variables[..], &[("OTEL_EXPORTER_OTLP_TIMEOUT", "200")]].concat())
+        .start();
     is_well(&gateway, 1);
     gateway.expect("tollgate_trace_spans_dropped_total", &["not_taken"], 3.0);
     assert!(gateway.errors().contains("UnknownIssuer"), "{}", gateway.errors());
@@ -69,7 +70,7 @@ fn without_a_collector_or_disabled_nothing_is_traced_or_logged() {
         &[ALL, endpoint, ("OTEL_SDK_DISABLED", "TRUE")],
         &[ALL, endpoint, ("OTEL_TRACES_EXPORTER", "none")],
     ] {
-        let mut gateway = Gateway::start_in(&upstream, "", variables);
+        let mut gateway = Gateway::before(&upstream).variables(variables).start();
         let fields = [("traceparent", &*caller("01"))];
         assert_eq!(gateway.client().get("/", &fields).status, 200);
         assert_eq!(upstream.last().field("traceparent"), Some(&*caller("01")));
