@@ -306,7 +306,7 @@ mod tests {
                 refuse(&v2(0x21, family, &vec![0; length]));
             }
         }
-        // Too long, told before it has come.
+        // Too long, which is reported before it has arrived.
         refuse(&v2(0x21, 0x11, &[0; V2_LONGEST_REST + 1])[..V2_FIXED]);
         refuse(&v2(0x20, 0x00, &[0; V2_LONGEST_REST + 1])[..V2_FIXED]);
         for index in 0..V2.len() {

@@ -88,7 +88,7 @@ pub fn nginx(text: &[u8]) -> Option<LogTimestamp> {
     Some(LogTimestamp { at: Timestamp(u64::try_from(seconds).ok()?.checked_mul(SECOND)?), grain: Grain::Second })
 }
 
-/// Parses seconds, milliseconds, microseconds or nanoseconds since the epoch, told apart by their digits: a time in
+/// Parses seconds, milliseconds, microseconds or nanoseconds since the epoch, distinguished by their digits: a time in
 /// this century has 10, 13, 16 or 19. All of them may have decimals.
 fn number(text: &str) -> Option<LogTimestamp> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));

@@ -41,7 +41,7 @@ pub fn config() {
                 let lines: Vec<&str> = text.lines().collect();
                 let distinct: HashSet<&&str> = lines.iter().filter(|line| line.starts_with("gateway.yaml")).collect();
                 let count = problems.problems.len();
-                assert!(count > 0 && distinct.len() == count, "a problem is told twice, or none is:\n{text}");
+                assert!(count > 0 && distinct.len() == count, "a problem is reported twice, or not at all:\n{text}");
                 let last = if count == 1 { "1 problem".to_owned() } else { format!("{count} problems") };
                 assert_eq!(lines.last(), Some(&&*last));
                 let word = |line: &str| line.rsplit(": ").next().map_or(0, |words| words.len());

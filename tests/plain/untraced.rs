@@ -7,7 +7,7 @@ const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 #[test]
 fn a_build_without_traces_logs_once_that_a_collector_is_ignored() {
     let upstream = Upstream::start();
-    for (variables, told) in [
+    for (variables, reported) in [
         (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")][..], 1),
         (&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:4318/v1/traces")], 1),
         // What only a build with traces would refuse.
@@ -19,8 +19,8 @@ fn a_build_without_traces_logs_once_that_a_collector_is_ignored() {
         assert_eq!(upstream.last().field("traceparent"), Some(CALLER));
         gateway.reload(&upstream, "limits: {headers: 50}");
         let errors = gateway.errors();
-        assert_eq!(errors.matches("this build has no traces").count(), told, "{errors}");
-        if let (1, [(name, _), ..]) = (told, variables) {
+        assert_eq!(errors.matches("this build has no traces").count(), reported, "{errors}");
+        if let (1, [(name, _), ..]) = (reported, variables) {
             assert!(errors.contains(&format!("variable={name}")), "{errors}");
         }
         let metrics = crate::support::Client::connect(gateway.admin).get("/metrics", &[]).body;

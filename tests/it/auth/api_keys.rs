@@ -215,7 +215,7 @@ fn a_key_is_any_bytes_up_to_a_maximum_length() {
     let longest = "k".repeat(1024);
     let text = keys() + &line(bytes, "bytes", "gold") + &line(longest.as_bytes(), "long", "gold");
     std::fs::write(gateway.file("api-keys.txt"), text).unwrap();
-    eventually("the keys are taken up", || gateway.has_logged("keys=5"));
+    eventually("the keys are in force", || gateway.has_logged("keys=5"));
     let ask = |key: &[u8]| {
         let mut client = gateway.client();
         // The gateway may not read a head to its end.

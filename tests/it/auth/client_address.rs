@@ -400,8 +400,8 @@ fn a_client_with_too_many_connections_is_answered_and_others_are_served() {
     assert_eq!((first.1, second.1), (200, 200));
     let mut beyond = Client::connect(gateway.listeners[0]);
     beyond.write_bytes(&v1("2001:db8::3")).unwrap();
-    let told = beyond.response("GET").unwrap();
-    assert_eq!((told.status, told.field("x-tollgate-reason")), (503, None));
+    let reported = beyond.response("GET").unwrap();
+    assert_eq!((reported.status, reported.field("x-tollgate-reason")), (503, None));
     assert!(beyond.is_closed());
     eventually("it says so", || gateway.has_logged("connections_per_client is reached by some client"));
     assert!(!gateway.errors().contains("2001:db8"), "{}", gateway.errors());

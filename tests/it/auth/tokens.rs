@@ -39,14 +39,14 @@ fn ask(client: &mut Client, token: &str) -> Response {
 }
 
 /// The status, and the name of the limit that was asked.
-fn told(response: &Response) -> (u16, String) {
+fn reported(response: &Response) -> (u16, String) {
     let policy = response.field("RateLimit-Policy").unwrap_or_default();
     (response.status, policy.split(';').next().unwrap_or_default().trim_matches('"').to_owned())
 }
 
 #[track_caller]
 fn check(response: &Response, status: u16, limit: &str) {
-    assert_eq!(told(response), (status, limit.to_owned()), "{response:?}");
+    assert_eq!(reported(response), (status, limit.to_owned()), "{response:?}");
 }
 
 #[test]
@@ -215,9 +215,9 @@ struct Issuer {
 impl Issuer {
     fn start(says: &str) -> Issuer {
         let says = Arc::new(Mutex::new(says.to_owned()));
-        let told = Arc::clone(&says);
+        let reported = Arc::clone(&says);
         let server = Upstream::answering(move |_, stream| {
-            let answer = told.lock().unwrap().clone();
+            let answer = reported.lock().unwrap().clone();
             let _ = stream.write_all(answer.as_bytes());
         });
         Issuer { server, says }

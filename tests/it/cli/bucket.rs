@@ -38,10 +38,10 @@ impl Setting {
 
     /// What `tollgate bucket` says: its exit code, and one line of it.
     fn bucket(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        let told = tollgate(
+        let reported = tollgate(
             &[&["bucket"], &arguments[..1], &["-c", &self.file, "--admin", &self.admin], &arguments[1..]].concat(),
         );
-        (told.code, format!("{}{}", told.out, told.err))
+        (reported.code, format!("{}{}", reported.out, reported.err))
     }
 
     #[track_caller]

@@ -164,9 +164,9 @@ fn a_start_and_a_reload_log_each_warning_once() {
     let said = |what: &str| gateway.errors().matches(what).count();
     let line =
         format!("WARN configuration warning name=unverified_key place={}:", gateway.file("gateway.yaml").display());
-    crate::support::eventually("it is told", || said(&line) == 1);
+    crate::support::eventually("it is reported", || said(&line) == 1);
     gateway.reload(&upstream, &rules(&["a", "b"]));
-    crate::support::eventually("the new one is told", || said(&line) == 2);
+    crate::support::eventually("the new one is reported", || said(&line) == 2);
     assert_eq!((said("path=rules[0].limit_keys"), said("path=rules[1].limit_keys")), (1, 1), "{}", gateway.errors());
     let many: Vec<String> = (0..20).map(|number| format!("r{number}")).collect();
     gateway.reload(&upstream, &rules(&many.iter().map(String::as_str).collect::<Vec<_>>()));

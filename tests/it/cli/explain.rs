@@ -55,7 +55,7 @@ fn every_rule_is_listed_with_its_line_and_reason() {
     let written = Written::new(PLANS);
     let claims = r#"{"plan":"free","sub":"acme"}"#;
     let url = "https://api.example.com/v1/./export/7?a=b";
-    let told = tollgate(&["explain", "-c", &written.file(), "--claims", claims, "--ip", "203.0.113.7", url]);
+    let reported = tollgate(&["explain", "-c", &written.file(), "--claims", claims, "--ip", "203.0.113.7", url]);
     // The bucket's names are those of the public key, and so the same everywhere.
     let expected = "\
 request  GET api.example.com /v1/export/7 (sent /v1/./export/7?a=b)
@@ -82,8 +82,8 @@ the store was not read: --live shows what the buckets hold
     };
     let json = tollgate(&["explain", "-c", &written.file(), "--claims", claims, "--json", url]).json();
     let bucket = json["policies"][1]["rules"][0]["charges"][0]["bucket"].as_str().unwrap();
-    assert_eq!(squeeze(&told.out), squeeze(&expected.replace("BUCKET", bucket)), "{}", told.err);
-    assert_eq!((told.code, &*told.err), (Some(0), ""));
+    assert_eq!(squeeze(&reported.out), squeeze(&expected.replace("BUCKET", bucket)), "{}", reported.err);
+    assert_eq!((reported.code, &*reported.err), (Some(0), ""));
     assert_eq!(json["answer"]["verdict"], "depends");
     assert_eq!(json["policies"][0]["rules"][0]["applies"], "no");
     assert_eq!(json["policies"][0]["rules"][1]["charges"][0]["cost"], 1);
@@ -131,10 +131,10 @@ rules:
   - {name: rest, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}
 "#,
     );
-    let told = tollgate(&["explain", "-c", &written.file(), "--ip", "2001:db8::6", "http://a/"]);
+    let reported = tollgate(&["explain", "-c", &written.file(), "--ip", "2001:db8::6", "http://a/"]);
     let expected = "ip:address is \"2001:db8::6\", wants cidr 2001:db8::5/128";
-    assert!(told.out.contains(expected), "{told:?}");
-    assert!(told.out.contains("2001:db8::/64"), "{told:?}");
+    assert!(reported.out.contains(expected), "{reported:?}");
+    assert!(reported.out.contains("2001:db8::/64"), "{reported:?}");
 }
 
 const ORDER: &str = r#"
@@ -239,10 +239,10 @@ fn explain_predicts_the_answer_of_the_gateway() {
             headers.iter().for_each(|header| arguments.extend(["-H", header]));
             let url = format!("http://test{target}");
             arguments.push(&url);
-            let told = tollgate(&arguments);
-            let what = format!("{method} {target} {fields:?}: {} {}", told.out, told.err);
-            assert_eq!(told.code, Some(0), "{what}");
-            let answer = &told.json()["answer"];
+            let reported = tollgate(&arguments);
+            let what = format!("{method} {target} {fields:?}: {} {}", reported.out, reported.err);
+            assert_eq!(reported.code, Some(0), "{what}");
+            let answer = &reported.json()["answer"];
             let foretold = (answer["code"].as_u64().unwrap_or(200), answer["reason"].as_str().unwrap_or(""));
 
             let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, &**value)).collect();
@@ -253,8 +253,8 @@ fn explain_predicts_the_answer_of_the_gateway() {
             let retry = response.field("retry-after").map(|seconds| seconds.parse::<u64>().unwrap());
             match (retry, answer["retry_after"].as_u64()) {
                 // A second may have begun in between, and with it the share that is spread.
-                (Some(told), Some(foretold)) => assert!(told.abs_diff(foretold) <= 2, "{told}: {what}"),
-                (told, foretold) => assert_eq!(told, foretold, "{what}"),
+                (Some(reported), Some(foretold)) => assert!(reported.abs_diff(foretold) <= 2, "{reported}: {what}"),
+                (reported, foretold) => assert_eq!(reported, foretold, "{what}"),
             }
         }
     }
@@ -268,8 +268,8 @@ fn explain_shows_the_levels_of_the_fields_and_charges_nothing() {
         let gateway = Gateway::start(&upstream, &format!("{rules}{store}"));
         let (file, admin) = (gateway.file("gateway.yaml").display().to_string(), gateway.admin.to_string());
         let level = || {
-            let told = tollgate(&["explain", "-c", &file, "--live", "--admin", &admin, "--json", "/"]);
-            told.json()["policies"][0]["rules"][0]["charges"][0]["level"].clone()
+            let reported = tollgate(&["explain", "-c", &file, "--live", "--admin", &admin, "--json", "/"]);
+            reported.json()["policies"][0]["rules"][0]["charges"][0]["level"].clone()
         };
         assert_eq!(level()["left"], 5);
         for left in [4, 3, 2, 1, 0] {
@@ -308,13 +308,13 @@ fn an_error_of_explain_names_the_remedy() {
         (&plain, &["--id", "a", "--log", "no-such-file"], "no-such-file: No such file"),
         (&plain, &["--id", "a"], "--log: missing: "),
     ] {
-        let told = tollgate(&[&["explain", "-c", &*written.file()], arguments].concat());
-        assert_eq!((told.code, &*told.out), (Some(1), ""), "{arguments:?}");
-        assert!(told.err.contains(expected), "{arguments:?}: {}", told.err);
+        let reported = tollgate(&[&["explain", "-c", &*written.file()], arguments].concat());
+        assert_eq!((reported.code, &*reported.out), (Some(1), ""), "{arguments:?}");
+        assert!(reported.err.contains(expected), "{arguments:?}: {}", reported.err);
     }
-    let told = tollgate(&["explain", "-c", &fetched.file(), "--live", "--json", "--jwt", &unverified, "/"]);
-    let answer = &told.json()["answer"];
-    assert_eq!((&answer["code"], &answer["reason"]), (&json!(503), &json!("keys_unavailable")), "{told:?}");
+    let reported = tollgate(&["explain", "-c", &fetched.file(), "--live", "--json", "--jwt", &unverified, "/"]);
+    let answer = &reported.json()["answer"];
+    assert_eq!((&answer["code"], &answer["reason"]), (&json!(503), &json!("keys_unavailable")), "{reported:?}");
     for wrong in [&["explain"][..], &["explain", "--id", "a", "/"], &["explain", "--jwt", "a", "--claims", "{}", "/"]] {
         assert_eq!(tollgate(wrong).code, Some(2), "{wrong:?}");
     }
@@ -334,17 +334,17 @@ store: {redis: {url: \"redis://127.0.0.1:1\"}}
     );
     let file = written.file();
     let bucket = |claims: &Value| {
-        let told = tollgate(&["explain", "-c", &file, "--json", "--claims", &claims.to_string(), "/"]);
-        told.json()["policies"][0]["rules"][0]["charges"][0]["bucket"].as_str().unwrap().to_owned()
+        let reported = tollgate(&["explain", "-c", &file, "--json", "--claims", &claims.to_string(), "/"]);
+        reported.json()["policies"][0]["rules"][0]["charges"][0]["bucket"].as_str().unwrap().to_owned()
     };
     let (one, two) = (bucket(&json!({"iss": "one", "sub": "a"})), bucket(&json!({"iss": "two", "sub": "a"})));
     assert_ne!(one, two);
     let claims = json!({"iss": "two", "sub": "a", "exp": epoch() + 600});
     let token = Signer::hs256("fedcba9876543210fedcba9876543210").token(&json!({"alg": "HS256"}), &claims);
-    let told = tollgate(&["explain", "-c", &file, "--jwt", &token, "/"]);
+    let reported = tollgate(&["explain", "-c", &file, "--jwt", &token, "/"]);
     assert!(
-        told.out.contains(&two) && told.out.contains("token    valid, iss \"two\", sub \"a\", expires in "),
-        "{told:?}"
+        reported.out.contains(&two) && reported.out.contains("token    valid, iss \"two\", sub \"a\", expires in "),
+        "{reported:?}"
     );
     for (arguments, expected) in [
         (&["explain", "--claims", r#"{"sub": "a"}"#, "/"][..], "iss must be one of one, two"),
@@ -352,8 +352,8 @@ store: {redis: {url: \"redis://127.0.0.1:1\"}}
         (&["bucket", "show", "free", "jwt:sub=a", "--issuer", "six"], "--issuer: must be one of one, two"),
         (&["bucket", "show", "free", "jwt:sub=a", "--issuer", "two"], "unreachable: "),
     ] {
-        let told = tollgate(&[arguments, &["-c", &file]].concat());
-        assert!(told.code == Some(1) && told.err.contains(expected), "{arguments:?}: {told:?}");
+        let reported = tollgate(&[arguments, &["-c", &file]].concat());
+        assert!(reported.code == Some(1) && reported.err.contains(expected), "{arguments:?}: {reported:?}");
     }
 }
 
@@ -367,29 +367,29 @@ fn keys_of_an_issuer_are_fetched_with_live() {
     let keys = format!("{{algorithms: [ES256], keys: {{jwks_url: \"http://{}/\"}}}}", issuer.address);
     let rules = "rules: [{name: blocked, match: {jwt:sub: a}, action: deny}]";
     let written = Written::new(&format!("upstream: http://127.0.0.1:9\njwt: {keys}\n{rules}\n"));
-    let told = |token: &str, live: &[&str]| {
+    let reported = |token: &str, live: &[&str]| {
         tollgate(&[&["explain", "-c", &written.file(), "--jwt", token], live, &["/"]].concat())
     };
     let token = minted.signer.token(&json!({"alg": "ES256", "kid": "k"}), &json!({"sub": "a", "exp": epoch() + 600}));
-    let refused = told(&token, &["--live"]);
+    let refused = reported(&token, &["--live"]);
     assert!(
         refused.out.contains("token    valid, sub \"a\"") && refused.out.contains("REFUSED 403 denied"),
         "{refused:?}"
     );
     let forged = es256().signer.token(&json!({"alg": "ES256", "kid": "k"}), &json!({"sub": "a", "exp": epoch() + 600}));
     assert!(
-        told(&forged, &["--live"])
+        reported(&forged, &["--live"])
             .out
             .contains("REFUSED 401 token_invalid: the token is invalid: its signature is wrong")
     );
-    let unasked = told(&token, &[]);
+    let unasked = reported(&token, &[]);
     assert!(
         unasked.code == Some(1) && unasked.err.contains(&format!("fetched from http://{}/", issuer.address)),
         "{unasked:?}"
     );
     // What is wrong before any key is looked at needs none.
     let expired = minted.signer.token(&json!({"alg": "ES256", "kid": "k"}), &json!({"sub": "a", "exp": epoch() - 600}));
-    assert!(told(&expired, &[]).out.contains("it has expired"));
+    assert!(reported(&expired, &[]).out.contains("it has expired"));
 }
 
 #[test]
@@ -398,8 +398,8 @@ fn a_kill_switch_is_shown_with_its_end() {
         |name: &str, until: &str| format!("{{name: {name}, match: {{path: /{name}}}, action: deny, expires: {until}}}");
     let rules = [rule("over", "2001-01-01T00:00:00Z"), rule("held", "2999-01-01T01:00:00+01:00")].join(", ");
     let written = Written::new(&format!("upstream: http://127.0.0.1:9\nrules: [{rules}]\n"));
-    let told = |path: &str| tollgate(&["explain", "-c", &written.file(), path]).out;
-    let (over, held) = (told("/over"), told("/held"));
+    let reported = |path: &str| tollgate(&["explain", "-c", &written.file(), path]).out;
+    let (over, held) = (reported("/over"), reported("/held"));
     assert!(
         over.contains("no   over  over since 2001-01-01T00:00:00Z") && over.contains("PASSES: no limit applies"),
         "{over}"

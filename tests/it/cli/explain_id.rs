@@ -36,7 +36,7 @@ fn a_logged_request_is_explained_by_its_id() {
     std::fs::write(&packed, encoder.finish().unwrap()).unwrap();
     for (log, number) in [(&plain, 779), (&packed, 778)] {
         let log = log.display().to_string();
-        let told = tollgate(&["explain", "-c", &file, "--id", "r-777", "--log", &log, "--live", "--admin", &admin]);
+        let reported = tollgate(&["explain", "-c", &file, "--id", "r-777", "--log", &log, "--live", "--admin", &admin]);
         let expected = format!(
             "2026-11-21T14:51:52Z  request r-777  {log}:{number}\n\
              REFUSED 429 token_bucket_exceeded; GET to route default, decided in 90 us\n\
@@ -44,8 +44,8 @@ fn a_logged_request_is_explained_by_its_id() {
              decided by what the store had just shown\n  now: 1 left of 2 (the gateway at {admin})\n"
         );
         // What has come back since is some thousandths at most.
-        let out = told.out.replace("now: 1.001 left", "now: 1 left").replace("now: 1.002 left", "now: 1 left");
-        assert_eq!((told.code, out), (Some(0), expected), "{}", told.err);
+        let out = reported.out.replace("now: 1.001 left", "now: 1 left").replace("now: 1.002 left", "now: 1 left");
+        assert_eq!((reported.code, out), (Some(0), expected), "{}", reported.err);
     }
     let log = packed.display().to_string();
     let missing = tollgate(&["explain", "-c", &file, "--id", "r-1000", "--log", &log]);
@@ -78,7 +78,7 @@ policies:
     let asked = ["explain", "-c", &file, "--json", "-H", "x-plan: free", "-H", "x-user: ann", "/"];
     let json = tollgate(&asked).json();
     let bucket = json["policies"][0]["rules"][0]["charges"][0]["bucket"].as_str().unwrap().to_owned();
-    let told = tollgate(&["explain", "-c", &file, "--id", "c-1", "--live", "--admin", &admin]);
+    let reported = tollgate(&["explain", "-c", &file, "--id", "c-1", "--live", "--admin", &admin]);
     let retry = refused.number("retry-after");
     for part in [
         "request c-1  ",
@@ -90,9 +90,9 @@ policies:
         "  now: 0",
         "  \"free\"\nheader:x-user  ",
     ] {
-        assert!(told.out.contains(part), "{part} is not in {told:?}");
+        assert!(reported.out.contains(part), "{part} is not in {reported:?}");
     }
-    assert!(!told.out.contains("ann"), "{told:?}");
+    assert!(!reported.out.contains("ann"), "{reported:?}");
     let missing = tollgate(&["explain", "-c", &file, "--id", "a"]);
     let expected = "in 1 lines of";
     assert!(missing.err.contains(expected) && missing.err.contains("leaves out allowed, error"), "{missing:?}");

@@ -34,7 +34,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 /// Without how long it took, which nobody knows before.
-fn told(output: &Output) -> String {
+fn reported(output: &Output) -> String {
     let text = text(&output.stdout);
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     let first = match (first.find(" in "), first.find(" s, ")) {
@@ -125,8 +125,8 @@ fn the_same_requests_have_the_same_result_in_every_format() {
 fn the_text_report_has_every_part() {
     let log = nginx(&REQUESTS) + "not a line\n\n";
     let output = play(&[("gateway.yaml", TODAY.as_bytes()), ("a.log", log.as_bytes())], "a.log", b"");
-    let told = told(&output);
-    let (above, below) = told.split_once("most refused  ").unwrap();
+    let reported = reported(&output);
+    let (above, below) = reported.split_once("most refused  ").unwrap();
     let expected = "\
 read 8 lines, Sat 21 Nov 12:00 to Sat 21 Nov 12:00 UTC
 ! 1 line unreadable, the first a.log:8: no time in brackets
@@ -148,8 +148,8 @@ fn two_files_are_compared_side_by_side() {
     let files =
         [("gateway.yaml", TODAY.as_bytes()), ("tomorrow.yaml", tomorrow.as_bytes()), ("app.log", log.as_bytes())];
     let output = play(&files, &format!("-c gateway.yaml --against tomorrow.yaml {MAP} app.log"), b"");
-    let told = told(&output);
-    let (above, below) = told.split_once("newly refused  ").unwrap();
+    let reported = reported(&output);
+    let (above, below) = reported.split_once("newly refused  ").unwrap();
     let expected = "\
 read 7 lines, Sat 21 Nov 12:00 to Sat 21 Nov 12:00 UTC
                 gateway.yaml  tomorrow.yaml  change
@@ -223,7 +223,7 @@ fn an_empty_log_is_accepted_and_one_without_a_readable_line_is_not() {
     let files =
         [("gateway.yaml", TODAY.as_bytes()), ("empty", b""), ("words", b"to be\nor not\n"), ("other", b"{\"a\":1}\n")];
     let output = play(&files, "empty", b"");
-    assert_eq!(told(&output), "read 0 lines\nallowed  0  0.0 %\nrefused  0  0.0 %\n");
+    assert_eq!(reported(&output), "read 0 lines\nallowed  0  0.0 %\nrefused  0  0.0 %\n");
     for (log, expected) in [
         ("words", "words:1: no time in brackets\nno line could be read, of 2\n".to_owned()),
         (
@@ -252,9 +252,9 @@ fn our_log_without_allowed_requests_has_a_warning() {
     let beside = refused.lines().next().unwrap().replace("\"decision_us\":40,", "") + "\n";
     let log = refused + &beside;
     let output = play(&[("gateway.yaml", TODAY.as_bytes()), ("a.log", log.as_bytes())], "a.log", b"");
-    let told = told(&output);
-    assert!(told.contains("\n! requests that were allowed are not in this log (access_log.when)"), "{told}");
-    assert!(told.contains("\n! 1 line skipped: answered before any rule was checked\n"), "{told}");
+    let reported = reported(&output);
+    assert!(reported.contains("\n! requests that were allowed are not in this log (access_log.when)"), "{reported}");
+    assert!(reported.contains("\n! 1 line skipped: answered before any rule was checked\n"), "{reported}");
 }
 
 #[test]
@@ -306,9 +306,9 @@ fn the_documented_example_is_the_real_output() {
     ];
     let (command, expected) = block("console", 0).split_once('\n').unwrap();
     let mut output = play(&files, command.strip_prefix("$ tollgate replay ").unwrap(), b"");
-    let found = told(&output);
+    let found = reported(&output);
     output.stdout = expected.as_bytes().to_vec();
-    assert_eq!(found, told(&output));
+    assert_eq!(found, reported(&output));
 }
 
 #[test]

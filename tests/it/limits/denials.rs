@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::status::document::eventually_told;
+use crate::status::document::eventually_reported;
 use crate::support::{Gateway, Upstream, eventually, tollgate};
 use crate::telemetry::access_log::{TO_FILE, wait_for, with_id};
 
@@ -82,8 +82,9 @@ fn a_deny_has_the_name_of_its_rule_or_policy_everywhere() {
         assert!(line["cost"].is_null() && line["bucket"].is_null() && line["limits"].is_null(), "{line}");
     }
 
-    let told = eventually_told(&gateway, "the refusals are counted", |told| told["refused"]["denied"] == 2);
-    let rows: Vec<_> = told["rows"].as_array().unwrap().iter().collect();
+    let reported =
+        eventually_reported(&gateway, "the refusals are counted", |reported| reported["refused"]["denied"] == 2);
+    let rows: Vec<_> = reported["rows"].as_array().unwrap().iter().collect();
     let file = std::fs::read_to_string(gateway.file("gateway.yaml")).unwrap();
     let line = |name: &str| 1 + file.lines().position(|line| line.contains(&format!("name: {name}"))).unwrap();
     for (policy, rule, mode, at, refused) in [
@@ -119,13 +120,13 @@ fn explain_names_the_rule_or_policy_that_denied_a_logged_request() {
             format!("by members, none of whose rules applied  {file}:{}\n  no bucket is charged\n", line("members")),
         ),
     ] {
-        let told = tollgate(&["explain", "-c", &file, "--id", id]);
-        assert!(told.out.contains("REFUSED 403 denied; GET") && told.out.ends_with(&by), "{told:?}");
+        let reported = tollgate(&["explain", "-c", &file, "--id", id]);
+        assert!(reported.out.contains("REFUSED 403 denied; GET") && reported.out.ends_with(&by), "{reported:?}");
     }
     // The rules that denied them are not in the file any more.
     std::fs::write(&file, text.replace("closed,", "open,").replace("members", "others")).unwrap();
     for (id, name) in [("rule", "switch/closed"), ("policy", "members, none of whose rules applied")] {
-        let told = tollgate(&["explain", "-c", &file, "--id", id]);
-        assert!(told.out.contains(&format!("by {name}  (not in {file} any more)\n")), "{told:?}");
+        let reported = tollgate(&["explain", "-c", &file, "--id", id]);
+        assert!(reported.out.contains(&format!("by {name}  (not in {file} any more)\n")), "{reported:?}");
     }
 }

@@ -95,8 +95,8 @@ fn play(file: &str, player: &mut dyn Player) {
             [at, "take", amount, "->", ref expected @ ..] => {
                 let now = START.plus(micros(at));
                 let outcome = player.take(BucketKey([bucket; 16]), algorithm.unwrap(), cost(amount), now);
-                let told = tell(&outcome, expected);
-                assert_eq!(told, expected.join(" "), "{file}:{number}: {line}");
+                let reported = describe(&outcome, expected);
+                assert_eq!(reported, expected.join(" "), "{file}:{number}: {line}");
                 played += 1;
             }
             _ => panic!("{file}:{number}: {line}"),
@@ -106,7 +106,7 @@ fn play(file: &str, player: &mut dyn Player) {
 }
 
 /// An outcome in a timeline's words, as many of them as the line has.
-fn tell(outcome: &Outcome, expected: &[&str]) -> String {
+fn describe(outcome: &Outcome, expected: &[&str]) -> String {
     let left = format!("left {}", outcome.remaining);
     let wait = expected.iter().position(|word| *word == "wait").map(|at| expected[at + 1]);
     match outcome.verdict {
@@ -115,8 +115,8 @@ fn tell(outcome: &Outcome, expected: &[&str]) -> String {
         Verdict::Unasked => "unasked".to_owned(),
         Verdict::Deny => {
             // In the unit of the line, if it is that long.
-            let told = wait.filter(|wait| micros(wait) == outcome.retry_after);
-            let wait = told.map_or_else(|| format!("{}us", outcome.retry_after.0), str::to_owned);
+            let reported = wait.filter(|wait| micros(wait) == outcome.retry_after);
+            let wait = reported.map_or_else(|| format!("{}us", outcome.retry_after.0), str::to_owned);
             let left = if expected.contains(&"left") { format!(" {left}") } else { String::new() };
             format!("deny wait {wait}{left}")
         }

@@ -20,10 +20,10 @@ fn slow() -> Upstream {
 #[test]
 fn the_first_log_line_describes_the_process_and_contains_no_secret() {
     let version = env!("CARGO_PKG_VERSION");
-    let told = tollgate(&["--version"]);
+    let reported = tollgate(&["--version"]);
     // The release of the time zone database: a year and a letter.
     let expected = Regex::new(&format!(r"^tollgate {}\ntime zones 20\d\d[a-z]\n$", regex::escape(version))).unwrap();
-    assert!(told.code == Some(0) && expected.is_match(&told.out), "{:?}", told.out);
+    assert!(reported.code == Some(0) && expected.is_match(&reported.out), "{:?}", reported.out);
     let short = tollgate(&["-V"]);
     assert_eq!((short.code, short.out), (Some(0), format!("tollgate {version}\n")));
     let upstream = Upstream::start();

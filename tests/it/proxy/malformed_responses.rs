@@ -53,7 +53,7 @@ fn responses() -> Vec<(&'static str, &'static [u8], ClientResult)> {
         ("less than its length", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nok", Cut),
         ("a chunk that is cut", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nok", Cut),
         ("no last chunk", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n", Cut),
-        ("a chunk size that is none", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nok\r\n0\r\n\r\n", Cut),
+        ("an invalid chunk size", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nok\r\n0\r\n\r\n", Cut),
         ("a negative chunk", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-2\r\nok\r\n0\r\n\r\n", Cut),
         ("a chunk beyond 64 bits", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000002\r\nok\r\n0\r\n\r\n", Cut),
         ("until it closes", b"HTTP/1.1 200 OK\r\n\r\nok", CompleteIfClosed),

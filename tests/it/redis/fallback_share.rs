@@ -92,7 +92,7 @@ fn the_number_of_gateways_is_never_below_that_of_the_file() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let gateway = Gateway::start(&upstream, &text(&redis, 3));
     assert_eq!(gateway.metric(ALIVE, &[]), 3.0);
-    eventually("it has told", || redis.command::<Option<Vec<u8>>>(&["GET", "tollgate:gateways"]).is_some());
+    eventually("it has sent a heartbeat", || redis.command::<Option<Vec<u8>>>(&["GET", "tollgate:gateways"]).is_some());
     assert_eq!(gateway.metric(ALIVE, &[]), 3.0);
 }
 

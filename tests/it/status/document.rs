@@ -33,13 +33,13 @@ pub fn document(gateway: &Gateway) -> Value {
 
 /// Waits for a document in which this holds: one is good for half a second.
 #[track_caller]
-pub fn eventually_told(gateway: &Gateway, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-    let mut told = Value::Null;
+pub fn eventually_reported(gateway: &Gateway, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let mut reported = Value::Null;
     eventually(what, || {
-        told = document(gateway);
-        holds(&told)
+        reported = document(gateway);
+        holds(&reported)
     });
-    told
+    reported
 }
 
 fn row<'d>(document: &'d Value, rule: &str, mode: &str) -> &'d Value {
@@ -135,8 +135,8 @@ fn the_document_has_every_rule_with_its_line_and_counts_what_metrics_count() {
     }
     client.get("/?partner=x", &[]);
     client.get("/unmatched", &[]);
-    let told = eventually_told(&gateway, "seven requests are told", |told| {
-        told["answers"]["gateway"] == 4 && told["answers"]["upstream"] == 3
+    let reported = eventually_reported(&gateway, "seven requests are reported", |reported| {
+        reported["answers"]["gateway"] == 4 && reported["answers"]["upstream"] == 3
     });
     for (rule, mode, asked, allowed, refused) in [
         ("user", "enforce", 5, 2, 3),
@@ -144,25 +144,25 @@ fn the_document_has_every_rule_with_its_line_and_counts_what_metrics_count() {
         ("trial", "shadow", 2, 1, 1),
         ("several.s", "enforce", 0, 0, 0),
     ] {
-        let row = row(&told, rule, mode);
+        let row = row(&reported, rule, mode);
         let counts = ["asked", "allowed", "refused"].map(|count| row[count].as_u64().unwrap());
         assert_eq!(counts, [asked, allowed, refused], "{rule} {mode}");
     }
-    assert_eq!(row(&told, "user", "enforce")["near"], 1);
-    assert_eq!((&told["decisions"]["refused"], &told["decisions"]["allowed"]), (&4.into(), &2.into()));
-    assert_eq!((&told["refused"]["token_bucket_exceeded"], &told["refused"]["denied"]), (&3.into(), &1.into()));
+    assert_eq!(row(&reported, "user", "enforce")["near"], 1);
+    assert_eq!((&reported["decisions"]["refused"], &reported["decisions"]["allowed"]), (&4.into(), &2.into()));
+    assert_eq!((&reported["refused"]["token_bucket_exceeded"], &reported["refused"]["denied"]), (&3.into(), &1.into()));
     // Not `block`, which limits nobody.
-    assert_eq!(told["unmatched"], json!({"plans": 1, "next": 1}));
+    assert_eq!(reported["unmatched"], json!({"plans": 1, "next": 1}));
     // Those that asked the store.
-    assert_eq!(told["decision_seconds"]["counts"].as_array().unwrap().last().unwrap(), 5);
-    let upstream_seconds = &told["upstream_seconds"];
+    assert_eq!(reported["decision_seconds"]["counts"].as_array().unwrap().last().unwrap(), 5);
+    let upstream_seconds = &reported["upstream_seconds"];
     let [bounds, counts] = ["bounds", "counts"].map(|part| upstream_seconds[part].as_array().unwrap().len());
     assert_eq!(bounds + 1, counts);
     // Rates are reckoned by it.
-    assert!(told["uptime"].as_f64().unwrap() > first["uptime"].as_f64().unwrap());
-    assert_eq!(told["started"], first["started"]);
+    assert!(reported["uptime"].as_f64().unwrap() > first["uptime"].as_f64().unwrap());
+    assert_eq!(reported["started"], first["started"]);
     // Nothing that a client has sent.
-    let text = told.to_string().replace(&gateway.admin.to_string(), "its own address");
+    let text = reported.to_string().replace(&gateway.admin.to_string(), "its own address");
     assert!(!text.contains("the-name-of-a-client") && !text.contains("127.0.0.1"), "{text}");
 }
 
@@ -172,17 +172,19 @@ fn the_document_reports_a_reload_and_an_invalid_file() {
     let gateway = Gateway::start(&upstream, RULES);
     let first = document(&gateway);
     gateway.reload(&upstream, "rules: [{name: other, limit_keys: [ip:address], algorithm_config: {rate: 1/s}}]");
-    let told =
-        eventually_told(&gateway, "the other file is told", |told| told["config"]["hash"] != first["config"]["hash"]);
-    let rules: Vec<_> = told["rows"].as_array().unwrap().iter().map(|row| row["rule"].as_str().unwrap()).collect();
+    let reported = eventually_reported(&gateway, "the other file is reported", |reported| {
+        reported["config"]["hash"] != first["config"]["hash"]
+    });
+    let rules: Vec<_> = reported["rows"].as_array().unwrap().iter().map(|row| row["rule"].as_str().unwrap()).collect();
     assert_eq!(rules, ["other"]);
-    assert_eq!(told["warnings"], json!([]));
-    assert_eq!(told["unmatched"].as_object().unwrap().len(), 0);
+    assert_eq!(reported["warnings"], json!([]));
+    assert_eq!(reported["unmatched"].as_object().unwrap().len(), 0);
     std::fs::write(gateway.file("gateway.yaml"), "rules: 1").unwrap();
     gateway.signal("HUP");
-    let wrong =
-        eventually_told(&gateway, "the wrong file is told", |told| told["config"]["last_reload_successful"] == false);
-    assert_eq!(wrong["config"]["hash"], told["config"]["hash"]);
+    let wrong = eventually_reported(&gateway, "the wrong file is reported", |reported| {
+        reported["config"]["last_reload_successful"] == false
+    });
+    assert_eq!(wrong["config"]["hash"], reported["config"]["hash"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::document::{document, eventually_told};
+use super::document::{document, eventually_reported};
 use crate::support::mint::es256;
 use crate::support::{Gateway, Redis, Upstream, now};
 
@@ -20,8 +20,8 @@ fn event(document: &Value, what: &str) -> Option<(u64, String)> {
 
 #[track_caller]
 fn happens(gateway: &Gateway, what: &str) -> String {
-    let told = eventually_told(gateway, what, |told| event(told, what).is_some());
-    event(&told, what).unwrap().1
+    let reported = eventually_reported(gateway, what, |reported| event(reported, what).is_some());
+    event(&reported, what).unwrap().1
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn an_outage_of_the_store_is_shown_from_its_beginning_to_its_end() {
     assert_eq!(gateway.client().get("/?user=a", &[]).status, 200);
     assert_eq!(happens(&gateway, "limits are decided without the store"), "default/one");
     redis.restart();
-    eventually_told(&gateway, "it is up again", |told| {
-        event(told, "store is up").unwrap().0 == 2 && told["events"][0]["what"] == "store is up"
+    eventually_reported(&gateway, "it is up again", |reported| {
+        event(reported, "store is up").unwrap().0 == 2 && reported["events"][0]["what"] == "store is up"
     });
     let deadline = now() + Duration::from_secs(20);
     while event(&document(&gateway), "limits are decided by the store again").is_none() {

@@ -14,12 +14,12 @@ fn hour(gateway: &Gateway) -> Value {
 
 #[track_caller]
 fn eventually_kept(gateway: &Gateway, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-    let mut told = Value::Null;
+    let mut reported = Value::Null;
     eventually(what, || {
-        told = hour(gateway);
-        holds(&told)
+        reported = hour(gateway);
+        holds(&reported)
     });
-    told
+    reported
 }
 
 fn sum(column: &Value) -> u64 {
@@ -34,18 +34,18 @@ fn a_page_that_is_opened_later_shows_the_hour_before() {
     for _ in 0..5 {
         client.get("/?user=the-name-of-a-client", &[]);
     }
-    let told = eventually_kept(&gateway, "five requests are kept", |told| sum(&told["requests"]) == 5);
-    assert_eq!((sum(&told["refused"]), sum(&told["errors"])), (3, 0));
-    let user = &told["limits"]["plans/user enforce"];
+    let reported = eventually_kept(&gateway, "five requests are kept", |reported| sum(&reported["requests"]) == 5);
+    assert_eq!((sum(&reported["refused"]), sum(&reported["errors"])), (3, 0));
+    let user = &reported["limits"]["plans/user enforce"];
     assert_eq!([sum(&user[0]), sum(&user[1])], [2, 3]);
-    assert!(told["decision_p99"].as_array().unwrap().last().unwrap().as_f64().unwrap() > 0.0);
-    let points = told["end"].as_array().unwrap().len();
+    assert!(reported["decision_p99"].as_array().unwrap().last().unwrap().as_f64().unwrap() > 0.0);
+    let points = reported["end"].as_array().unwrap().len();
     for column in ["seconds", "requests", "refused", "errors", "decision_p99"] {
-        assert_eq!(told[column].as_array().unwrap().len(), points, "{column}");
+        assert_eq!(reported[column].as_array().unwrap().len(), points, "{column}");
     }
     // A limit without requests has no line, and no client is named.
-    assert!(told["limits"].get("plans/several.s enforce").is_none());
-    assert!(!told.to_string().contains("the-name-of-a-client"));
+    assert!(reported["limits"].get("plans/several.s enforce").is_none());
+    assert!(!reported.to_string().contains("the-name-of-a-client"));
 }
 
 #[test]
@@ -60,15 +60,15 @@ fn rules_that_stay_keep_their_hour_over_a_reload_and_those_that_go_drop_it() {
         client.get("/stays", &[]);
         client.get("/goes", &[]);
     }
-    eventually_kept(&gateway, "both are kept", |told| sum(&told["requests"]) == 8);
+    eventually_kept(&gateway, "both are kept", |reported| sum(&reported["requests"]) == 8);
     gateway.reload(&upstream, &format!("rules:{}", rule("stays")));
     client.get("/stays", &[]);
-    let told = eventually_kept(&gateway, "one more is kept", |told| sum(&told["requests"]) == 9);
-    assert_eq!(told["limits"].as_object().unwrap().keys().collect::<Vec<_>>(), ["default/stays enforce"]);
-    assert_eq!(sum(&told["limits"]["default/stays enforce"][0]), 5);
+    let reported = eventually_kept(&gateway, "one more is kept", |reported| sum(&reported["requests"]) == 9);
+    assert_eq!(reported["limits"].as_object().unwrap().keys().collect::<Vec<_>>(), ["default/stays enforce"]);
+    assert_eq!(sum(&reported["limits"]["default/stays enforce"][0]), 5);
     // A restart begins with an empty history.
-    let anew = Gateway::start(&upstream, &format!("rules:{}", rule("stays")));
-    assert_eq!((sum(&hour(&anew)["requests"]), &hour(&anew)["limits"]), (0, &json!({})));
+    let restarted = Gateway::start(&upstream, &format!("rules:{}", rule("stays")));
+    assert_eq!((sum(&hour(&restarted)["requests"]), &hour(&restarted)["limits"]), (0, &json!({})));
 }
 
 #[test]
@@ -88,12 +88,12 @@ fn the_history_of_a_thousand_rules_has_the_busiest() {
         client.get("/999", &[]);
     }
     let start = now();
-    let told = eventually_kept(&gateway, "all are kept", |told| sum(&told["requests"]) == 303);
-    assert_eq!(told["limits"].as_object().unwrap().len(), 200);
-    assert_eq!(sum(&told["limits"]["default/r999 enforce"][0]), 3);
+    let reported = eventually_kept(&gateway, "all are kept", |reported| sum(&reported["requests"]) == 303);
+    assert_eq!(reported["limits"].as_object().unwrap().len(), 200);
+    assert_eq!(sum(&reported["limits"]["default/r999 enforce"][0]), 3);
     print_measured(&format!(
         "history.json, 1000 rules: {} bytes, within {:?}",
-        told.to_string().len(),
+        reported.to_string().len(),
         start.elapsed()
     ));
 }

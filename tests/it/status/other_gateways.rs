@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::document::{document, eventually_told};
+use super::document::{document, eventually_reported};
 use crate::support::{Gateway, Redis, Upstream, now};
 
 fn text(redis: &Redis, rate: u64) -> String {
@@ -24,23 +24,23 @@ fn others(document: &Value) -> &[Value] {
 fn a_gateway_that_runs_another_file_is_named_until_it_runs_the_same_or_goes() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let [one, two] = [1, 1].map(|rate| start(&upstream, &redis, rate));
-    let both = |gateway| eventually_told(gateway, "two are alive", |told| told["store"]["gateways"] == 2.0);
+    let both = |gateway| eventually_reported(gateway, "two are alive", |reported| reported["store"]["gateways"] == 2.0);
     assert_eq!([others(&both(&one)).len(), others(&both(&two)).len()], [0, 0]);
     // The same text in another file is the same configuration.
     two.reload(&upstream, &text(&redis, 2));
-    let told = eventually_told(&one, "it is heard of", |told| !others(told).is_empty());
-    let [other] = others(&told) else { panic!("{told}") };
+    let reported = eventually_reported(&one, "it is heard of", |reported| !others(reported).is_empty());
+    let [other] = others(&reported) else { panic!("{reported}") };
     // A document from before the reload is served for half a second.
-    let same = |told: &Value| told["config"]["hash"] == other["configuration"];
-    let reloaded = eventually_told(&two, "its own document has what it announced", same);
+    let same = |reported: &Value| reported["config"]["hash"] == other["configuration"];
+    let reloaded = eventually_reported(&two, "its own document has what it announced", same);
     assert_eq!(other["host"], reloaded["host"]);
-    let seen = eventually_told(&two, "the first is heard of", |told| !others(told).is_empty());
-    assert_eq!(others(&seen)[0]["configuration"], told["config"]["hash"]);
+    let seen = eventually_reported(&two, "the first is heard of", |reported| !others(reported).is_empty());
+    assert_eq!(others(&seen)[0]["configuration"], reported["config"]["hash"]);
     one.reload(&upstream, &text(&redis, 2));
-    eventually_told(&one, "they run the same", |told| others(told).is_empty());
+    eventually_reported(&one, "they run the same", |reported| others(reported).is_empty());
 
     two.reload(&upstream, &text(&redis, 3));
-    eventually_told(&one, "it is heard of again", |told| !others(told).is_empty());
+    eventually_reported(&one, "it is heard of again", |reported| !others(reported).is_empty());
     drop(two);
     nobody_is_shown(&one);
 }
@@ -58,7 +58,7 @@ fn nobody_is_shown(gateway: &Gateway) {
 fn a_silent_gateway_is_no_longer_shown_though_redis_answers() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let [one, _two] = [1, 2].map(|rate| start(&upstream, &redis, rate));
-    eventually_told(&one, "it is heard of", |told| others(told).len() == 1);
+    eventually_reported(&one, "it is heard of", |reported| others(reported).len() == 1);
     // Keys of buckets alone: they have sixteen bytes behind the colon.
     let buckets = format!("~tollgate:{}", "?".repeat(16));
     redis.command::<()>(&["ACL", "SETUSER", "default", "resetkeys", &buckets]);
@@ -74,8 +74,8 @@ fn two_keys_describe_the_gateways_as_documented() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let one = Gateway::start(&upstream, &text(&redis, 1));
     let two = Gateway::start(&upstream, &text(&redis, 2));
-    eventually_told(&one, "it is heard of", |told| others(told).len() == 1);
-    eventually_told(&two, "it is heard of", |told| others(told).len() == 1);
+    eventually_reported(&one, "it is heard of", |reported| others(reported).len() == 1);
+    eventually_reported(&two, "it is heard of", |reported| others(reported).len() == 1);
     let mut keys: Vec<String> = redis.command(&["KEYS", "*"]);
     keys.sort();
     assert_eq!(keys, ["tollgate:gateways", "tollgate:running"]);
@@ -88,19 +88,21 @@ fn two_keys_describe_the_gateways_as_documented() {
     assert_eq!(redis.command::<Vec<u8>>(&["GET", "tollgate:gateways"]).len(), 2 * 16);
     let running: Vec<u8> = redis.command(&["GET", "tollgate:running"]);
     let document = document(&one);
-    let [host, hash] = [&document["host"], &document["config"]["hash"]].map(|told| told.as_str().unwrap());
+    let [host, hash] = [&document["host"], &document["config"]["hash"]].map(|reported| reported.as_str().unwrap());
     assert_eq!((hash.len(), running.len()), (8, 2 * (26 + host.len())));
     // In the clear.
-    let told = [&[u8::try_from(host.len()).unwrap()], host.as_bytes(), &[8], hash.as_bytes()].concat();
-    assert!(running.windows(told.len()).any(|window| window == told));
+    let reported = [&[u8::try_from(host.len()).unwrap()], host.as_bytes(), &[8], hash.as_bytes()].concat();
+    assert!(running.windows(reported.len()).any(|window| window == reported));
 }
 
 #[test]
 fn unexpected_values_in_the_announcements_are_survived() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let [one, two] = [1, 2].map(|rate| start(&upstream, &redis, rate));
-    eventually_told(&one, "it is heard of", |told| others(told).len() == 1);
-    let heard = |gateway: &Gateway| eventually_told(gateway, "it is heard of again", |told| others(told).len() == 1);
+    eventually_reported(&one, "it is heard of", |reported| others(reported).len() == 1);
+    let heard = |gateway: &Gateway| {
+        eventually_reported(gateway, "it is heard of again", |reported| others(reported).len() == 1)
+    };
     for junk in ["x", "0123456789abcdef", "0123456789abcdef\u{7f}", &"y".repeat(70_000), &"z".repeat(5_000)] {
         redis.command::<()>(&["SET", "tollgate:running", junk]);
         let before = redis.command::<Vec<u8>>(&["GET", "tollgate:running"]);

@@ -156,9 +156,10 @@ fn a_restart_is_shown_and_no_rate_is_negative() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, RULES);
     let first = document(&gateway);
-    let mut anew = first.clone();
-    anew["started"] = (first["started"].as_f64().unwrap() + 100.0).into();
-    let documents = [at(&first, 98.0, 800, 0), at(&first, 99.0, 900, 0), at(&anew, 1.0, 10, 0), at(&anew, 2.0, 30, 0)];
+    let mut restarted = first.clone();
+    restarted["started"] = (first["started"].as_f64().unwrap() + 100.0).into();
+    let documents =
+        [at(&first, 98.0, 800, 0), at(&first, 99.0, 900, 0), at(&restarted, 1.0, 10, 0), at(&restarted, 2.0, 30, 0)];
     let played = played(&gateway, documents.map(Some).into());
     let Some(page) = shown(played.address) else { return };
     assert_eq!(page.row("plans/user")[2], "20");

@@ -61,15 +61,15 @@ fn the_button_next_to_a_bucket_shows_its_command() {
 fn events_and_gateways_with_another_file_are_shown_as_text() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, RULES);
-    let mut told = document(&gateway);
-    let now = told["now"].as_f64().unwrap();
-    told["events"] = json!([
+    let mut reported = document(&gateway);
+    let now = reported["now"].as_f64().unwrap();
+    reported["events"] = json!([
         {"at": now - 65.0, "first": now - 300.0, "times": 3, "weight": "bad", "what": "store is down", "detail": "closed"},
         {"at": now - 7200.0, "first": now - 7200.0, "times": 1, "weight": "plain", "what": "started", "detail": "<b>"},
     ]);
-    told["others"] = json!([{"host": "gw-81", "configuration": "4b17aa00"}, {"host": "", "configuration": "77"}]);
-    told["config"]["hash"] = "9c17a0e2".into();
-    let Some(page) = shown(played_with(&gateway, vec![Some(told)], None, "").address) else { return };
+    reported["others"] = json!([{"host": "gw-81", "configuration": "4b17aa00"}, {"host": "", "configuration": "77"}]);
+    reported["config"]["hash"] = "9c17a0e2".into();
+    let Some(page) = shown(played_with(&gateway, vec![Some(reported)], None, "").address) else { return };
     page.says("store is down: closed (3 times since ");
     page.says(", 1m ago");
     page.says("started: &lt;b&gt;");

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::document::{document, eventually_told};
+use super::document::{document, eventually_reported};
 use crate::support::{Gateway, Redis, Upstream};
 
 const RULES: &str = "
@@ -43,15 +43,15 @@ fn the_command_next_to_a_refusing_bucket_shows_that_bucket() {
         for _ in 0..3 {
             client.get("/?plan=several&user=another-client", &[]);
         }
-        let told = eventually_told(&gateway, "both are told", |told| buckets(told).len() == 2);
-        let [first, second] = buckets(&told) else { panic!("{told}") };
+        let reported = eventually_reported(&gateway, "both are reported", |reported| buckets(reported).len() == 2);
+        let [first, second] = buckets(&reported) else { panic!("{reported}") };
         assert_eq!((&first["policy"], &first["rule"]), (&"plan".into(), &"free".into()));
         assert_eq!((&first["at_least"], &first["at_most"]), (&5.into(), &5.into()));
         // Only the limit that could not pay, not the one beside it.
         assert_eq!((&second["rule"], &second["at_least"]), (&"two-parts.b".into(), &2.into()));
-        let seconds = told["top_refused"]["seconds"].as_f64().unwrap();
-        assert!(seconds > 0.0 && seconds <= told["uptime"].as_f64().unwrap().min(60.0), "{told}");
-        let text = told.to_string();
+        let seconds = reported["top_refused"]["seconds"].as_f64().unwrap();
+        assert!(seconds > 0.0 && seconds <= reported["uptime"].as_f64().unwrap().min(60.0), "{reported}");
+        let text = reported.to_string();
         assert!(!text.contains("the-name-of-a-client") && !text.contains("another-client"), "{text}");
         for (bucket, says) in [(first, "plan/free  1/day burst 2"), (second, "several/two-parts.b  1/day burst 1")] {
             let (code, text) = typed(bucket["command"].as_str().unwrap());
@@ -72,15 +72,16 @@ fn after_a_reload_no_bucket_is_attributed_to_another_rule() {
     for _ in 0..3 {
         client.get("/?user=a", &[]);
     }
-    eventually_told(&gateway, "it is told", |told| buckets(told).len() == 1);
+    eventually_reported(&gateway, "it is reported", |reported| buckets(reported).len() == 1);
     gateway.reload(&upstream, &format!("rules: [{}]", rule("other")));
-    let told = eventually_told(&gateway, "the other file is told", |told| told["rows"][0]["rule"] == "other");
-    assert_eq!(buckets(&told).len(), 0, "{told}");
+    let reported =
+        eventually_reported(&gateway, "the other file is reported", |reported| reported["rows"][0]["rule"] == "other");
+    assert_eq!(buckets(&reported).len(), 0, "{reported}");
     for _ in 0..2 {
         client.get("/?user=b", &[]);
     }
-    let told = eventually_told(&gateway, "the new one is told", |told| buckets(told).len() == 1);
-    assert_eq!(buckets(&told)[0]["rule"], "other");
+    let reported = eventually_reported(&gateway, "the new one is reported", |reported| buckets(reported).len() == 1);
+    assert_eq!(buckets(&reported)[0]["rule"], "other");
 }
 
 #[test]
@@ -94,9 +95,9 @@ fn a_flood_of_refused_clients_is_shown_in_ten_lines() {
         client.get(&format!("/?user={user}"), &[]);
         client.get("/?user=0", &[]);
     }
-    let told = eventually_told(&gateway, "the busiest is told", |told| {
-        buckets(told).first().is_some_and(|bucket| bucket["at_least"].as_u64().unwrap() >= 301)
+    let reported = eventually_reported(&gateway, "the busiest is reported", |reported| {
+        buckets(reported).first().is_some_and(|bucket| bucket["at_least"].as_u64().unwrap() >= 301)
     });
-    assert_eq!(buckets(&told).len(), 10);
+    assert_eq!(buckets(&reported).len(), 10);
     assert!(document(&gateway)["decisions"]["refused"].as_u64().unwrap() >= 600);
 }

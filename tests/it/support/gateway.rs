@@ -79,7 +79,7 @@ impl Gateway {
         std::fs::rename(new, self.file("gateway.yaml")).unwrap();
         self.signal("HUP");
         let wrong = self.errors().matches("configuration rejected").count();
-        eventually("the configuration is taken up", || {
+        eventually("the configuration is in force", || {
             assert!(self.errors().matches("configuration rejected").count() == wrong, "{}", self.errors());
             self.successful_reloads() > before
         });

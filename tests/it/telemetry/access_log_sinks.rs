@@ -68,8 +68,8 @@ fn a_reader_that_has_stopped_costs_lines_and_nothing_else() {
         assert!(asked < 50_000, "nothing is ever dropped");
     }
     assert!(slowest < Duration::from_secs(5), "{slowest:?}");
-    let told = || gateway.has_logged("access log not written") && gateway.errors().contains("the queue is full");
-    eventually("it is told", told);
+    let reported = || gateway.has_logged("access log not written") && gateway.errors().contains("the queue is full");
+    eventually("it is reported", reported);
     // Who reads on finds whole lines, as many as were not dropped.
     let kept = asked - dropped(&gateway);
     assert!(kept > 1000, "{kept}");
@@ -97,7 +97,7 @@ fn a_closed_standard_output_blocks_nothing() {
     drop(gateway.output());
     ask(&gateway, 10);
     gateway.expect("tollgate_access_log_dropped_total", &[], 10.0);
-    eventually("it is told", || gateway.has_logged("error=\"Broken pipe (os error 32)\""));
+    eventually("it is reported", || gateway.has_logged("error=\"Broken pipe (os error 32)\""));
     ask(&gateway, 10);
     gateway.expect("tollgate_access_log_dropped_total", &[], 20.0);
     assert!(gateway.is_running());
@@ -142,8 +142,8 @@ fn a_full_disk_costs_lines_and_a_partial_line_is_completed_later() {
     }
     let text = || std::fs::read_to_string(gateway.file("access.jsonl")).unwrap();
     assert!(!text().ends_with('\n'), "no line was torn: the bound falls on the end of one");
-    let told = || gateway.has_logged("access log not written");
-    eventually("it is told", told);
+    let reported = || gateway.has_logged("access log not written");
+    eventually("it is reported", reported);
     let done = Command::new("prlimit").args(["--pid", &gateway.id().to_string(), "--fsize=unlimited"]).status();
     assert!(done.unwrap().success());
     ask(&gateway, 7);
@@ -168,7 +168,7 @@ fn a_file_that_cannot_be_opened_is_an_error_at_the_start_and_a_warning_later() {
     assert!(errors.contains(expected), "{errors}");
 
     gateway.reload(&upstream, "access_log: {to: none/access.jsonl}");
-    eventually("it is told", || gateway.has_logged("access log not written dropped=0"));
+    eventually("it is reported", || gateway.has_logged("access log not written dropped=0"));
     ask(&gateway, 5);
     gateway.expect("tollgate_access_log_dropped_total", &[], 5.0);
     std::fs::create_dir(gateway.file("none")).unwrap();
@@ -238,10 +238,10 @@ fn a_connection_over_the_limit_has_a_line() {
     let gateway = Gateway::start(&upstream, &format!("limits: {{connections: 1}}\n{TO_FILE}"));
     let mut first = gateway.client();
     assert_eq!(first.get("/", &[]).status, 200);
-    let told = gateway.client().response("GET").unwrap();
-    assert_eq!(told.status, 503);
+    let reported = gateway.client().response("GET").unwrap();
+    assert_eq!(reported.status, 503);
     let lines = wait_for(&gateway, 2);
-    let line = with_id(&lines, &told.field("X-Request-Id").unwrap());
+    let line = with_id(&lines, &reported.field("X-Request-Id").unwrap());
     assert_eq!((&line["kind"], &line["code"], &line["method"]), (&json!("error"), &json!(503), &json!("OTHER")));
 }
 

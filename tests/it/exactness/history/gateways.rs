@@ -176,9 +176,9 @@ impl Caller {
 fn answer(taken: Result<Option<TakeReply>, StoreError>) -> Answer {
     match taken {
         Ok(Some(TakeReply { now, settlement, source, .. })) => {
-            let told =
+            let reported =
                 |outcome: &Outcome| (outcome.verdict != Verdict::Unasked).then(|| outcome.remaining.thousandths());
-            let (now, remaining) = (i64::try_from(now.0).unwrap(), settlement.enforced.iter().map(told).collect());
+            let (now, remaining) = (i64::try_from(now.0).unwrap(), settlement.enforced.iter().map(reported).collect());
             if settlement.is_granted() {
                 Answer::Granted { now, remaining }
             } else {

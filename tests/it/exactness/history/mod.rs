@@ -139,8 +139,8 @@ mod judged {
     /// How many of each, and the first.
     impl fmt::Debug for Findings {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            let told = self.counts.iter().map(|(kind, count)| (kind, (count, self.first.get(kind))));
-            f.debug_map().entries(told).finish()
+            let reported = self.counts.iter().map(|(kind, count)| (kind, (count, self.first.get(kind))));
+            f.debug_map().entries(reported).finish()
         }
     }
 

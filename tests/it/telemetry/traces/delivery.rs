@@ -51,7 +51,7 @@ fn an_unreachable_or_wrong_collector_is_logged_once_and_so_is_its_recovery() {
     ];
     let gateway = Gateway::before(&upstream).variables(&variables).start();
     is_well(&gateway, 5);
-    eventually("it is told", || gateway.has_logged("traces not sent"));
+    eventually("it is reported", || gateway.has_logged("traces not sent"));
     let _collector = Collector::on(TcpListener::bind(("127.0.0.1", port)).unwrap());
     eventually("it is sent again", || {
         is_well(&gateway, 1);

@@ -27,20 +27,23 @@ fn a_granted_request_is_one_tree_and_the_upstream_is_called_from_it() {
     let wall = u128::from(epoch()) * 1_000_000_000;
     assert!(wall.abs_diff(u128::from(request.start)) < 60_000_000_000, "{}", request.start);
 
-    let told =
+    let reported =
         |span: &Span, keys: &[&str]| keys.iter().map(|key| span.get(key).unwrap_or_default()).collect::<Vec<_>>();
     let port = gateway.http.port().to_string();
     assert_eq!(request.name, "GET");
     assert_eq!(
-        told(request, &["http.request.method", "url.scheme", "http.response.status_code", "server.address"]),
+        reported(request, &["http.request.method", "url.scheme", "http.response.status_code", "server.address"]),
         ["GET", "http", "200", "127.0.0.1"]
     );
     assert_eq!(
-        told(request, &["server.port", "tollgate.origin", "tollgate.request_id", "tollgate.policy", "tollgate.rule"]),
+        reported(
+            request,
+            &["server.port", "tollgate.origin", "tollgate.request_id", "tollgate.policy", "tollgate.rule"]
+        ),
         [&*port, "upstream", "its-name", "default", "one"]
     );
     assert_eq!(
-        told(
+        reported(
             decision,
             &["tollgate.outcome", "tollgate.source", "tollgate.rule", "tollgate.cost", "tollgate.remaining"]
         ),
@@ -49,7 +52,7 @@ fn a_granted_request_is_one_tree_and_the_upstream_is_called_from_it() {
     assert_eq!(decision.get("tollgate.bucket").unwrap().len(), 16);
     let port = upstream.address.port().to_string();
     assert_eq!(
-        told(onward, &["http.request.method", "server.address", "server.port", "http.response.status_code"]),
+        reported(onward, &["http.request.method", "server.address", "server.port", "http.response.status_code"]),
         ["GET", "127.0.0.1", &*port, "200"]
     );
 
@@ -93,10 +96,10 @@ fn a_refused_request_names_the_limit_and_has_no_upstream_span() {
     let line = errors.lines().find(refused).unwrap();
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     let names = [&line["bucket"], &line["attributes"]["ip:address"], &line["request_id"]];
-    let told = ["tollgate.bucket", "tollgate.attribute.ip:address"].map(|key| decision.get(key).unwrap());
+    let reported = ["tollgate.bucket", "tollgate.attribute.ip:address"].map(|key| decision.get(key).unwrap());
     assert_eq!(
         names.map(|name| name.as_str().unwrap()),
-        [&*told[0], &told[1], &request.get("tollgate.request_id").unwrap()]
+        [&*reported[0], &reported[1], &request.get("tollgate.request_id").unwrap()]
     );
 }
 
