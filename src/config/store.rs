@@ -88,7 +88,7 @@ fn memory(field: Field<'_>) -> Option<memory::Settings> {
     let section = field.section(&MEMORY)?;
     let max_buckets = section.count("max_buckets");
     section.close();
-    Some(memory::Settings { max_buckets: max_buckets? })
+    Some(memory::Settings { max_buckets: max_buckets?, file: None })
 }
 
 fn breaker(field: Field<'_>) -> Option<breaker::Settings> {

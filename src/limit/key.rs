@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::attribute::Attribute;
 
 /// Changes whenever the encoding of a bucket or the meaning of its state changes.
-const FORMAT: &[u8] = b"tollgate/1";
+pub const FORMAT: &[u8] = b"tollgate/1";
 
 /// A bucket's key in a store: the first 16 bytes of SHA-256.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn of_any_number_of_clients_only_so_many_have_a_share_in_memory() {
-        let settings = memory::Settings { max_buckets: 2000 };
+        let settings = memory::Settings { max_buckets: 2000, ..memory::Settings::default() };
         let fallback = FallbackShare::bounded(&settings, 2, Clock::manual(Timestamp(1_000 * SECOND)));
         let (mut one, mut evicted) = (plan(&[(1, 12)]), 0);
         for number in 0..10_000_u32 {
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_a_lowered_share_evicts_is_counted() {
-        let settings = memory::Settings { max_buckets: 1 };
+        let settings = memory::Settings { max_buckets: 1, ..memory::Settings::default() };
         let clock = Clock::manual(Timestamp(1_000 * SECOND));
         let fallback = FallbackShare::bounded(&settings, 2, clock.clone());
         assert_eq!(fallback.take(&plan(&[(1, 12)])).evicted, 0);

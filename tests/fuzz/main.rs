@@ -13,6 +13,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod buckets;
 mod known_bugs;
 mod logs;
 mod mutation;

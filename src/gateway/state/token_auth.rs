@@ -100,7 +100,7 @@ impl TokenAuth {
 }
 
 fn buckets_of(clock: Clock) -> Arc<Memory> {
-    Arc::new(Memory::new(&memory::Settings { max_buckets: ADDRESSES }, clock))
+    Arc::new(Memory::new(&memory::Settings { max_buckets: ADDRESSES, ..memory::Settings::default() }, clock))
 }
 
 /// One bucket for each client address.

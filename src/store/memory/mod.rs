@@ -6,6 +6,8 @@
 //! Invariants: a plan holds the locks of all its shards at once, taken in their order; below `max_buckets` nothing that
 //! is not full again is evicted.
 
+pub mod bucket_file;
+pub mod bucket_stream;
 mod shard;
 
 use std::hash::{BuildHasher, RandomState};
@@ -20,17 +22,20 @@ use crate::limit::algorithm::{Algorithm, ChargeResult, Entry, State};
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
+use bucket_file::BucketFileSettings;
 use shard::{Eviction, Put, Shard, SpentClass};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The maximum number of buckets.
     pub max_buckets: usize,
+    /// Where buckets are kept over a restart; `None`: nowhere.
+    pub file: Option<BucketFileSettings>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { max_buckets: 1_000_000 }
+        Settings { max_buckets: 1_000_000, file: None }
     }
 }
 
@@ -238,7 +243,7 @@ mod tests {
 
     fn memory(max_buckets: usize) -> (Memory, Clock) {
         let clock = Clock::manual(Timestamp(1_000 * SECOND));
-        (Memory::new(&Settings { max_buckets }, clock.clone()), clock)
+        (Memory::new(&Settings { max_buckets, ..Settings::default() }, clock.clone()), clock)
     }
 
     fn verdict(memory: &Memory, plan: Plan) -> Verdict {

@@ -32,7 +32,8 @@ pub enum SpentClass {
 }
 
 impl SpentClass {
-    const ALL: [SpentClass; CLASSES] = [SpentClass::Little, SpentClass::Some, SpentClass::Much, SpentClass::Drained];
+    pub const ALL: [SpentClass; CLASSES] =
+        [SpentClass::Little, SpentClass::Some, SpentClass::Much, SpentClass::Drained];
 
     /// The class of a bucket that holds `remaining` of `ceiling` after it has paid `cost`.
     pub fn of(remaining: Cost, ceiling: Cost, cost: Cost) -> SpentClass {
@@ -108,6 +109,13 @@ impl Shard {
 
     pub fn get(&self, key: &BucketKey) -> Option<&State> {
         self.classes.iter().find_map(|queue| queue.get_priority(key)).map(|bucket| &bucket.state)
+    }
+
+    /// All that is kept of a bucket.
+    pub fn kept(&self, key: &BucketKey) -> Option<(SpentClass, Timestamp, &State)> {
+        let mut classes = SpentClass::ALL.into_iter().zip(&self.classes);
+        classes
+            .find_map(|(class, queue)| queue.get_priority(key).map(|bucket| (class, bucket.full_at.0, &bucket.state)))
     }
 
     pub fn put(&mut self, key: BucketKey, class: SpentClass, full_at: Timestamp, state: State) -> Put {

@@ -45,7 +45,10 @@ struct MemoryStore {
 impl MemoryStore {
     fn new() -> MemoryStore {
         let clock = Clock::manual(Timestamp(0));
-        MemoryStore { memory: Memory::new(&Settings { max_buckets: 1 << 20 }, clock.clone()), clock }
+        MemoryStore {
+            memory: Memory::new(&Settings { max_buckets: 1 << 20, ..Settings::default() }, clock.clone()),
+            clock,
+        }
     }
 }
 

@@ -104,7 +104,7 @@ fn all_three_implementations_agree_on_answers_and_state() {
         redis.command::<()>(&["FLUSHALL"]);
         let mut now = START;
         let clock = Clock::manual(Timestamp(now));
-        let memory = Memory::new(&Settings { max_buckets: 4096 }, clock.clone());
+        let memory = Memory::new(&Settings { max_buckets: 4096, ..Settings::default() }, clock.clone());
         let mut model = Model::default();
         for (step, requests) in calls {
             now = now.saturating_add_signed(step);

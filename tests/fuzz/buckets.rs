@@ -1,0 +1,43 @@
+//! Properties of the reader of buckets in a file, or of the previous process, on modified files.
+
+use super::mutation::fuzz;
+use tollgate::base::time::{Clock, Timestamp};
+use tollgate::store::memory::{Memory, Settings};
+
+/// When the corpus was written.
+const WRITTEN: Timestamp = Timestamp(1_795_219_200_000_000);
+
+fn memory() -> Memory {
+    Memory::new(&Settings { max_buckets: 64, ..Settings::default() }, Clock::manual(WRITTEN))
+}
+
+/// The same bytes with the checksum that they should have, so that changes get past it.
+fn with_checksum(bytes: &[u8]) -> Vec<u8> {
+    let body = &bytes[..bytes.len().saturating_sub(4)];
+    [body, &crc32fast::hash(body).to_le_bytes()].concat()
+}
+
+#[test]
+fn buckets() {
+    let words: &[&[u8]] =
+        &[b"tollgate buckets", b"\x01\x0atollgate/1", &[1; 18], &[0; 13], &[0xff; 8], &[3, 0, 0, 0], &[0xff; 4]];
+    fuzz("buckets", words, |bytes| {
+        let answer = |bytes: &[u8]| {
+            let memory = memory();
+            let read = memory.read_buckets(bytes).map_err(|error| error.to_string());
+            assert!(memory.buckets() <= 64);
+            match &read {
+                Err(_) => assert_eq!(memory.buckets(), 0),
+                Ok(kept) => {
+                    assert_eq!(memory.buckets(), *kept);
+                    // What was read is written, and read in the same way.
+                    let mut written = Vec::new();
+                    assert_eq!(memory.write_buckets(&mut written).unwrap(), *kept as u64);
+                    assert_eq!(self::memory().read_buckets(&*written).unwrap(), *kept);
+                }
+            }
+            read.map(usize::next_power_of_two)
+        };
+        (answer(bytes), answer(&with_checksum(bytes)))
+    });
+}
