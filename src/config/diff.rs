@@ -122,6 +122,7 @@ mod tests {
         check("listen: 127.0.0.1:1", "listeners: [{address: 127.0.0.1:1, proxy_protocol: true}]", &["listeners"], &[]);
         check("admin: 127.0.0.1:1", "threads: 3", &["admin", "threads"], &[]);
         check("store: {memory: {max_buckets: 5}}", "", &["store"], &[]);
+        check("store: {memory: {file: a.tgb}}", "store: {memory: {file: b.tgb}}", &["store"], &[]);
         let redis = |rest: &str| format!("store: {{redis: {{url: \"redis://a\"{rest}}}}}");
         check(&redis(""), &redis(", timeout: 1s"), &["store"], &[]);
         check(&redis(""), &redis(", username: u, password: x"), &[], &[]);

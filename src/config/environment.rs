@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::reader::Field;
 use crate::base::named_file::NamedFile;
@@ -35,6 +35,26 @@ impl Environment<'_> {
                 None
             }
         }
+    }
+
+    /// The path of a file that a value names and that need not exist. `None` after reporting that it cannot.
+    pub fn new_file(&self, field: &Field<'_>) -> Option<PathBuf> {
+        let path = Path::new(field.written()?);
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let is_named = path.file_name().is_some() && !path.as_os_str().as_encoded_bytes().ends_with(b"/");
+        // gateway.yaml itself is in the folder without a name.
+        let missing = match (self.read)(folder) {
+            _ if folder == Path::new("") => None,
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => None,
+            Err(error) => Some(error),
+            Ok(_) => Some(io::ErrorKind::NotADirectory.into()),
+        };
+        match missing {
+            _ if !is_named => field.must("be the path of a file"),
+            Some(error) => field.must(format_args!("be a file in a folder that exists ({error})")),
+            None => return Some(self.folder.join(path)),
+        }
+        None
     }
 
     /// The text of the file that a value names, as a secret. `None` after reporting that it cannot be read.

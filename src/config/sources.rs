@@ -10,6 +10,7 @@ use super::environment::Environment;
 use super::problem::{Problem, Problems};
 use super::settings::Config;
 use crate::auth::key_file;
+use crate::store::{Settings, memory};
 
 /// The result of loading a file.
 #[derive(Debug)]
@@ -76,6 +77,10 @@ impl LoadedConfig {
         if let Ok(Config { api_keys: Some(api_keys), .. }) = &config {
             sources.retain(|source| source.path != api_keys.file);
         }
+        if let Ok(Config { store: Settings::Memory(memory::Settings { file: Some(buckets), .. }), .. }) = &config {
+            // A folder was only looked for: it changes with every file in it.
+            sources.retain(|source| Some(&*source.path) != buckets.path.parent());
+        }
         LoadedConfig { config, sources }
     }
 
@@ -127,5 +132,24 @@ mod tests {
         assert_eq!(names(&good), ["gateway.yaml", "secret"]);
         assert_ne!(missing.sources[1], good.sources[1]);
         assert_eq!(good.sources, LoadedConfig::from(&file).sources);
+    }
+
+    #[test]
+    fn the_folder_of_the_buckets_must_exist_and_is_not_watched() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("gateway.yaml");
+        std::fs::write(&file, "upstream: http://a\nstore: {memory: {file: data/buckets.tgb}}\n").unwrap();
+        let missing = LoadedConfig::from(&file).config.unwrap_err().to_string();
+        let expected = "gateway.yaml:2:24: store.memory.file: must be a file in a folder that exists (No such file or \
+                        directory (os error 2)), is `data/buckets.tgb`\n1 problem";
+        assert!(missing.ends_with(expected), "{missing}");
+        std::fs::write(folder.path().join("data"), "").unwrap();
+        let no_folder = LoadedConfig::from(&file).config.unwrap_err().to_string();
+        assert!(no_folder.contains("must be a file in a folder that exists (not a directory), is"), "{no_folder}");
+        std::fs::remove_file(folder.path().join("data")).unwrap();
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        let good = LoadedConfig::from(&file);
+        assert!(good.config.is_ok());
+        assert_eq!(names(&good), ["gateway.yaml"]);
     }
 }

@@ -3,9 +3,12 @@
 use serde_json::json;
 
 use super::environment::Environment;
-use super::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
+use super::key::{Key, Mapping, PATH, POSITIVE_DURATION, Type, unconstrained};
 use super::reader::Field;
 use super::redis::{REDIS, redis};
+use super::value_types::reference;
+use crate::base::time::Micros;
+use crate::store::memory::bucket_file::BucketFileSettings;
 use crate::store::{Settings, breaker, memory, redis};
 
 /// A larger number of gateways is a typing error: a limit divided by it would be nothing.
@@ -32,13 +35,45 @@ pub static STORE: Mapping = Mapping {
 static MEMORY: Mapping = Mapping {
     heading: Some("key in `memory`"),
     definition: None,
-    keys: &[Key::default(
-        "max_buckets",
-        Type::Whole { least: 1, most: 1_000_000_000 },
-        "1000000",
-        "The largest number of buckets that are kept.",
-    )],
-    constraints: unconstrained,
+    keys: &[
+        Key::default(
+            "max_buckets",
+            Type::Whole { least: 1, most: 1_000_000_000 },
+            "1000000",
+            "The largest number of buckets that are kept.",
+        ),
+        Key::optional(
+            "file",
+            PATH,
+            "A file in which buckets are kept over [a restart and a crash](operations.md#buckets-in-a-file). Its folder must \
+             exist and be writable. Each gateway needs its own.",
+        ),
+        Key::default(
+            "save_every",
+            SAVE_EVERY,
+            "1m",
+            "With `file`: how often it is written, which is what a crash may forget. At the end of the process it is always \
+             written.",
+        ),
+    ],
+    constraints: || json!({"dependencies": {"save_every": ["file"]}}),
+};
+
+/// A shorter one would keep a disk busy all the time.
+const SHORTEST_SAVE_INTERVAL: Micros = Micros(1_000_000);
+
+const SAVE_EVERY: Type = Type::Own {
+    text: "duration of at least `1s`",
+    schema: || {
+        json!({"anyOf": [
+            {
+                "type": "string",
+                "pattern": "^(0*[1-9][0-9]*(s|m|h|d)|0*[1-9][0-9]{3,}ms)$",
+                "patternErrorMessage": "must be a duration of at least 1s, like 10s, 1m or 1h"
+            },
+            reference()
+        ]})
+    },
 };
 
 static BREAKER: Mapping = Mapping {
@@ -64,7 +99,7 @@ static BREAKER: Mapping = Mapping {
 
 pub fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&STORE)?;
-    let memory = section.optional("memory", memory);
+    let memory = section.optional("memory", |field| memory(field, environment));
     let breaker = section.value("breaker", breaker);
     let redis = section.optional("redis", |field| redis(field.hidden(), environment));
     let gateways = section.whole("gateways");
@@ -84,11 +119,26 @@ pub fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Settings>
     }
 }
 
-fn memory(field: Field<'_>) -> Option<memory::Settings> {
+fn memory(field: Field<'_>, environment: Environment<'_>) -> Option<memory::Settings> {
     let section = field.section(&MEMORY)?;
     let max_buckets = section.count("max_buckets");
+    let path = section.optional("file", |field| environment.new_file(&field));
+    let save_every = section.value("save_every", |field| save_every(&field));
+    if !section.has("file") {
+        section.unwanted("save_every", "must stand beside `file`");
+    }
     section.close();
-    Some(memory::Settings { max_buckets: max_buckets?, file: None })
+    let (path, save_every) = (path?, save_every?);
+    Some(memory::Settings { max_buckets: max_buckets?, file: path.map(|path| BucketFileSettings { path, save_every }) })
+}
+
+fn save_every(field: &Field<'_>) -> Option<Micros> {
+    let interval = field.duration()?;
+    if interval < SHORTEST_SAVE_INTERVAL {
+        field.must("be at least 1s");
+        return None;
+    }
+    Some(interval)
 }
 
 fn breaker(field: Field<'_>) -> Option<breaker::Settings> {
@@ -115,6 +165,8 @@ fn breaker(field: Field<'_>) -> Option<breaker::Settings> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::super::problem::Report;
     use super::super::tree;
     use super::*;
@@ -124,7 +176,9 @@ mod tests {
         let report = Report::default();
         let tree = tree::read(b"{}", &report).unwrap();
         let root = Field::root(&tree, &report);
-        assert_eq!(memory(root.clone()), Some(memory::Settings::default()));
+        let read = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
+        let environment = Environment { variable: &|_| None, folder: Path::new(""), read: &read };
+        assert_eq!(memory(root.clone(), environment), Some(memory::Settings::default()));
         assert_eq!(breaker(root), Some(breaker::Settings::default()));
     }
 }

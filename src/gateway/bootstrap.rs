@@ -9,12 +9,13 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::admin::status::Status;
+use super::process::bucket_saver::BucketSaver;
 use super::process::reload::{Reload, Relog};
 use super::process::upgrade::{InheritedSockets, Upgrade};
 use super::runtime::fd_limit::FdBudget;
 use super::server::listener::{BindError, ListeningSockets};
 use super::state::GatewayState;
-use super::state::lifecycle::Lifecycle;
+use super::state::lifecycle::{AcceptPhase, Lifecycle};
 use super::state::snapshot::Snapshot;
 use super::telemetry::access_log::AccessLogs;
 use super::telemetry::events::{EventKind, Events};
@@ -25,6 +26,7 @@ use super::telemetry::trace::{TraceSettings, Tracer};
 use crate::base::time::Clock;
 use crate::config::access_log::{AccessLog, Destination};
 use crate::config::{Config, Listener, Source, Threads};
+use crate::store::memory::bucket_file::LockError;
 use crate::store::{EventSink, Store};
 
 /// A gateway whose sockets are bound, and which is not started yet.
@@ -39,6 +41,7 @@ pub struct BoundGateway {
     pub(super) threads: usize,
     pub(super) upgrade: Upgrade,
     pub(super) inherited: InheritedSockets,
+    pub(super) bucket_saver: Option<Arc<BucketSaver>>,
 }
 
 /// An address that is listened on, with the name of its kind.
@@ -56,6 +59,10 @@ pub enum StartError {
     AccessLog {
         file: PathBuf,
         error: io::Error,
+    },
+    BucketFile {
+        file: PathBuf,
+        error: LockError,
     },
     /// A line for each invalid variable about traces.
     Variables(Vec<String>),
@@ -81,6 +88,9 @@ impl fmt::Display for StartError {
                 write!(f, "{}: cannot be opened for the access log: {error}", file.display())
             }
             StartError::Variables(lines) => f.write_str(&lines.join("\n")),
+            StartError::BucketFile { file, error } => {
+                write!(f, "{}: cannot be used for buckets: {error}", file.display())
+            }
             StartError::Tracer(error) => f.write_str(error),
         }
     }
@@ -92,7 +102,8 @@ impl std::error::Error for StartError {}
 /// the configuration was read from.
 ///
 /// # Errors
-/// An address or the access log's file cannot be opened, the handover fails, or a variable about traces is invalid.
+/// An address or the access log's file cannot be opened, another process uses the file of buckets, the handover fails, or a
+/// variable about traces is invalid.
 pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<BoundGateway, StartError> {
     let trace_settings = TraceSettings::read().map_err(StartError::Variables)?;
     let mut inherited = InheritedSockets::receive().map_err(StartError::Upgrade)?;
@@ -110,10 +121,24 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     let fd_budget = FdBudget::here();
     fd_budget.warn_if_clamped(&config.bounds);
     let gateway = Arc::new(state(config, trace_settings, threads)?);
+    let bucket_saver = bucket_saver(&gateway, &inherited)?.map(Arc::new);
     let file = sources.first().map(|source| source.path.as_path());
     let status = Arc::new(Status::new(&gateway.clock, file, admin.as_ref().map(|admin| admin.address)));
     let reload = Reload::new(Arc::clone(&gateway), fd_budget, sources, relog);
-    Ok(BoundGateway { gateway, status, reload, fd_budget, http, admin, threads, upgrade, inherited })
+    Ok(BoundGateway { gateway, status, reload, fd_budget, http, admin, threads, upgrade, inherited, bucket_saver })
+}
+
+/// Reads the buckets from their file. In an upgrade the previous process still uses it, and hands them over later.
+fn bucket_saver(gateway: &GatewayState, inherited: &InheritedSockets) -> Result<Option<BucketSaver>, StartError> {
+    let saver = BucketSaver::new(&gateway.snapshot.load().config.store, &gateway.metrics);
+    let Some(memory) = gateway.store.local_buckets() else { return Ok(None) };
+    if inherited.is_upgrade() {
+        gateway.lifecycle.set_accept_phase(AcceptPhase::NotYet);
+    } else if let Some(saver) = &saver {
+        saver.claim().map_err(|error| StartError::BucketFile { file: saver.settings().path.clone(), error })?;
+        saver.load(memory);
+    }
+    Ok(saver)
 }
 
 type Sockets = (Vec<(ListeningSockets, Listener)>, Option<ListeningSockets>);

@@ -52,23 +52,21 @@ impl BoundGateway {
                 let admin = Admin { gateway: Arc::clone(&self.gateway), status: Arc::clone(&self.status) };
                 AdminServer::new(admin, most)
             };
-            for service in admin.services("admin", &accepting, app) {
+            for service in admin.services_of(&self.gateway.lifecycle, "admin", &accepting, app) {
                 server.add_service(service);
             }
         }
         let (reload, open) = (Mutex::new(Some(self.reload)), limits.open());
-        let gateway = Arc::clone(&self.gateway);
-        let housekeeping = Housekeeping { gateway, status: self.status, open, accepting, reload };
+        let (gateway, bucket_saver) = (Arc::clone(&self.gateway), self.bucket_saver.clone());
+        let housekeeping = Housekeeping { gateway, status: self.status, open, accepting, reload, bucket_saver };
         server.add_service(background_service("housekeeping", housekeeping));
-        let inherited = self.inherited;
-        let ready = move || {
-            ready();
-            if let Err(error) = inherited.ready() {
-                log::warn!(error:% = error; "the previous process exited before the handover finished");
-            }
+        let signals = SignalWatch {
+            gateway: self.gateway,
+            upgrade: self.upgrade,
+            inherited: Mutex::new(self.inherited),
+            bucket_saver: self.bucket_saver,
+            ready: Mutex::new(Some(Box::new(ready))),
         };
-        let signals =
-            SignalWatch { gateway: self.gateway, upgrade: self.upgrade, ready: Mutex::new(Some(Box::new(ready))) };
         server.run(RunArgs { shutdown_signal: Box::new(signals) });
     }
 }
@@ -119,7 +117,8 @@ fn http_threads(
             },
         };
         // There are more sockets than threads if they were inherited from a process with more threads.
-        for (number, socket) in (0..).zip(bound.services("http", accepting, connection_server)) {
+        let services = bound.services_of(&gateway.lifecycle, "http", accepting, connection_server);
+        for (number, socket) in (0..).zip(services) {
             threads[number % count].listen(socket);
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pingora::server::ShutdownSignal;
 
+use super::bucket_saver::BucketSaver;
 use super::signal_listener::SignalListener;
 use crate::gateway::server::queued_connections::AcceptingSockets;
 use crate::gateway::state::GatewayState;
@@ -29,7 +30,12 @@ pub async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut Signal
 
 /// Exits as soon as the last connection has closed, after `drain.timeout`, or at a second signal. A connection is among the
 /// `open` ones, or one of the `accepting` sockets may still have it.
-pub async fn wait_and_exit(gateway: &GatewayState, open: &AtomicUsize, accepting: &AcceptingSockets) -> ! {
+pub async fn wait_and_exit(
+    gateway: &GatewayState,
+    open: &AtomicUsize,
+    accepting: &AcceptingSockets,
+    saver: Option<&BucketSaver>,
+) -> ! {
     let (clock, tracer) = (&gateway.clock, &gateway.tracer);
     let (began, timeout) = (clock.now(), Duration::from(gateway.snapshot.load().config.drain.timeout));
     let drained = async {
@@ -56,6 +62,9 @@ pub async fn wait_and_exit(gateway: &GatewayState, open: &AtomicUsize, accepting
         () = drained => log::info!("drained"),
         () = timed_out => log::warn!(open = open.load(Ordering::Acquire); "drain timeout, closing open connections"),
         () = second_signal => log::warn!(open = open.load(Ordering::Acquire); "second signal, closing open connections"),
+    }
+    if let Some(saver) = saver {
+        saver.save(gateway);
     }
     gateway.access_logs.finish();
     log::logger().flush();

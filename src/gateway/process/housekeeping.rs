@@ -1,4 +1,5 @@
-//! Runs the gateway's periodic work: eviction of what has expired, events, the history of the status page, the reload.
+//! Runs the gateway's periodic work: eviction of what has expired, events, the history of the status page, the reload, the
+//! file of buckets.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 
+use super::bucket_saver::BucketSaver;
 use super::drain;
 use super::fallback_events::FallbackEvents;
 use super::reload::Reload;
@@ -25,6 +27,7 @@ pub struct Housekeeping {
     pub accepting: AcceptingSockets,
     /// Taken out when the service starts.
     pub reload: Mutex<Option<Reload>>,
+    pub bucket_saver: Option<Arc<BucketSaver>>,
 }
 
 #[async_trait]
@@ -37,13 +40,18 @@ impl BackgroundService for Housekeeping {
                 reload.await;
             }
         };
-        let (gateway, status) = (Arc::clone(&self.gateway), Arc::clone(&self.status));
+        let (gateway, status, saver) = (Arc::clone(&self.gateway), Arc::clone(&self.status), self.bucket_saver.clone());
         let work = supervise::spawn_critical("housekeeping", async move {
-            tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload);
+            let save = async {
+                if let Some(saver) = saver {
+                    saver.run(&gateway).await;
+                }
+            };
+            tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload, save);
         });
         let _ = shutdown.wait_for(|stop| *stop).await;
         work.abort();
-        drain::wait_and_exit(&self.gateway, &self.open, &self.accepting).await
+        drain::wait_and_exit(&self.gateway, &self.open, &self.accepting, self.bucket_saver.as_deref()).await
     }
 }
 

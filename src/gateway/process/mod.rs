@@ -1,6 +1,8 @@
 //! Runs the process: signals, drain, upgrade, housekeeping, reload and the files it watches.
 
 pub mod api_key_watch;
+pub mod bucket_handover;
+pub mod bucket_saver;
 pub mod config_warnings;
 pub mod config_watch;
 pub mod drain;

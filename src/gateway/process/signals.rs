@@ -7,9 +7,10 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
 
-use super::drain;
+use super::bucket_saver::BucketSaver;
 use super::signal_listener::{SignalAction, SignalListener};
-use super::upgrade::{NextProcess, Upgrade};
+use super::upgrade::{InheritedSockets, NextProcess, NextProcessReport, Upgrade};
+use super::{bucket_handover, drain};
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
 
@@ -21,6 +22,9 @@ const MIN_DELAY_AFTER_HANDOVER: Duration = Duration::from_secs(1);
 pub struct SignalWatch {
     pub gateway: Arc<GatewayState>,
     pub upgrade: Upgrade,
+    /// Taken out when the process is ready.
+    pub inherited: Mutex<InheritedSockets>,
+    pub bucket_saver: Option<Arc<BucketSaver>>,
     /// Called once signals are listened for: from then on they do what is documented.
     pub ready: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -39,22 +43,36 @@ impl ShutdownSignalWatch for SignalWatch {
         // The store and the keys are there for the first request, unless a first attempt to reach them has failed.
         tokio::select! {
             ((), ()) = async { tokio::join!(self.gateway.store.first_attempt(), self.keys_attempted()) } => {}
-            _ = exit.next() => return ShutdownSignal::FastShutdown,
+            _ = exit.next() => return self.shut_down_fast(),
         }
+        let inherited = std::mem::take(&mut *self.inherited.lock());
+        let inherited = bucket_handover::receive(&self.gateway, self.bucket_saver.as_ref(), inherited).await;
         if let Some(ready) = self.ready.lock().take() {
             ready();
+        }
+        if let Err(error) = inherited.ready() {
+            log::warn!(error:% = error; "the previous process exited before the handover finished");
         }
         let delay = self.act_until_exit(&mut exit, &mut running).await;
         let shutdown = drain::announce(&self.gateway, delay, &mut exit).await;
         self.upgrade.close();
-        if matches!(shutdown, ShutdownSignal::FastShutdown) {
-            self.gateway.access_logs.finish();
+        match shutdown {
+            ShutdownSignal::FastShutdown => self.shut_down_fast(),
+            shutdown => shutdown,
         }
-        shutdown
     }
 }
 
 impl SignalWatch {
+    /// Finishes what [`drain::wait_and_exit`] would.
+    fn shut_down_fast(&self) -> ShutdownSignal {
+        if let Some(saver) = &self.bucket_saver {
+            saver.save(&self.gateway);
+        }
+        self.gateway.access_logs.finish();
+        ShutdownSignal::FastShutdown
+    }
+
     /// Returns when the process is to exit: how long it should go on accepting connections.
     async fn act_until_exit(&self, exit: &mut SignalListener, running: &mut SignalListener) -> Duration {
         let mut next: Option<NextProcess> = None;
@@ -62,9 +80,10 @@ impl SignalWatch {
             let action = tokio::select! {
                 action = exit.next() => action,
                 action = running.next() => action,
-                ready = is_ready(&mut next) => match next.take() {
-                    Some(next) if ready => break self.handed_over(&next),
-                    gave_up => {
+                report = report(&mut next) => match (report, next.take()) {
+                    (NextProcessReport::Ready, Some(next)) => break self.hand_over_sockets(&next),
+                    (NextProcessReport::ReadyForBuckets, Some(next)) => break self.hand_over_buckets(next).await,
+                    (_, gave_up) => {
                         self.next_gave_up(gave_up);
                         continue;
                     }
@@ -119,9 +138,37 @@ impl SignalWatch {
         }
     }
 
-    fn handed_over(&self, next: &NextProcess) -> Duration {
+    fn hand_over_sockets(&self, next: &NextProcess) -> Duration {
+        let pid = next.process_id();
+        if !self.gateway.store.is_shared() {
+            // It is of an older version, or has another store.
+            log::warn!(pid; "the next process does not take the buckets in memory");
+        }
+        self.handed_over(pid, None)
+    }
+
+    async fn hand_over_buckets(&self, next: NextProcess) -> Duration {
+        let pid = next.process_id();
+        // `/readyz` stays 200, and what the next process does not listen on is closed.
+        self.gateway.lifecycle.hand_over();
+        self.upgrade.close();
+        let buckets = match bucket_handover::send(&self.gateway, self.bucket_saver.as_ref(), next).await {
+            Ok(buckets) => buckets,
+            Err(error) => {
+                log::error!(pid, error:%; "the next process does not receive the buckets, they are full there");
+                None
+            }
+        };
+        self.handed_over(pid, buckets)
+    }
+
+    /// `buckets` is how many the next process has received.
+    fn handed_over(&self, pid: u32, buckets: Option<u64>) -> Duration {
         self.gateway.events.note(EventKind::HandedOver, "");
-        log::info!(pid = next.process_id(); "handed over");
+        match buckets {
+            Some(buckets) => log::info!(pid, buckets; "handed over"),
+            None => log::info!(pid; "handed over"),
+        }
         self.gateway.lifecycle.hand_over();
         self.delay().max(MIN_DELAY_AFTER_HANDOVER)
     }
@@ -141,10 +188,10 @@ impl SignalWatch {
     }
 }
 
-/// Returns whether the next process is ready or has given up. Does not return while there is no next process.
-async fn is_ready(next: &mut Option<NextProcess>) -> bool {
+/// Waits for the report of the next process, forever if no next process was started.
+async fn report(next: &mut Option<NextProcess>) -> NextProcessReport {
     match next {
-        Some(next) => next.is_ready().await,
+        Some(next) => next.report().await,
         None => std::future::pending().await,
     }
 }

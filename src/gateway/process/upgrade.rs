@@ -2,8 +2,12 @@
 //!
 //! At SIGUSR2 the program is started again, from its original path and with the same arguments; its standard input is a
 //! socket to this process. The next process receives the listening sockets through it, reads the configuration, and
-//! reports when it is ready; only then does this process begin to exit. Until then both accept from the same queues, so
-//! that no queue is ever without a reader. A next process that fails changes nothing: this one goes on.
+//! reports when it is ready; only then does this process begin to exit. A next process that fails changes nothing: this
+//! one goes on.
+//!
+//! With a shared store both accept from the same queues meanwhile, so that no queue is ever without a reader. With
+//! buckets in memory the next process accepts nothing before it has received them, and this one nothing from when it
+//! sends them: see `bucket_handover`. Connections wait in the queues, which both processes hold.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -13,6 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::net::{
@@ -25,6 +30,11 @@ use crate::gateway::server::listener::ListeningSockets;
 
 /// Tells the next process that its standard input is a socket to the previous one.
 const VARIABLE: &str = "TOLLGATE_HANDOVER";
+/// Its value where the previous process can also send its buckets. It was 1 before that.
+const WITH_BUCKETS: &str = "2";
+
+/// How long one read or write of buckets may take. The other process does nothing else then.
+const BUCKETS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sockets in one message; the kernel allows 253.
 const MAX_IN_MESSAGE: usize = 64;
@@ -35,12 +45,15 @@ const SOCKETS: u8 = b's';
 const END: u8 = b'e';
 /// What the next process reports.
 const READY: u8 = b'r';
+/// It is ready once it has received the buckets, which it reads to the end of the stream.
+const READY_FOR_BUCKETS: u8 = b'b';
 
 /// What the previous process handed over.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
     sockets: Vec<(SocketAddr, TcpListener)>,
     previous: Option<UnixStream>,
+    with_buckets: bool,
 }
 
 impl InheritedSockets {
@@ -49,9 +62,7 @@ impl InheritedSockets {
     /// # Errors
     /// The previous process ended, or speaks another version of this protocol.
     pub fn receive() -> io::Result<InheritedSockets> {
-        if std::env::var_os(VARIABLE).is_none() {
-            return Ok(InheritedSockets::default());
-        }
+        let Some(version) = std::env::var_os(VARIABLE) else { return Ok(InheritedSockets::default()) };
         let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         let mut sockets = Vec::new();
         loop {
@@ -77,7 +88,7 @@ impl InheritedSockets {
             Ok((socket.local_addr()?, socket))
         };
         let sockets = sockets.into_iter().map(named).collect::<io::Result<_>>()?;
-        Ok(InheritedSockets { sockets, previous: Some(stream) })
+        Ok(InheritedSockets { sockets, previous: Some(stream), with_buckets: version == WITH_BUCKETS })
     }
 
     /// Removes and returns the sockets of one address. Port 0 matches whatever port was chosen before.
@@ -88,6 +99,26 @@ impl InheritedSockets {
         self.sockets = left;
         let taken: Vec<(SocketAddr, TcpListener)> = taken;
         taken.into_iter().map(|(_, socket)| socket).collect()
+    }
+
+    /// Whether this process takes over from another one.
+    pub fn is_upgrade(&self) -> bool {
+        self.previous.is_some()
+    }
+
+    /// Lets the previous process exit, and returns the stream on which it sends its buckets. It sends none if it has none
+    /// in memory.
+    ///
+    /// # Errors
+    /// The previous process has ended, or does not send buckets. Then it still waits for [`InheritedSockets::ready`].
+    pub fn request_buckets(&mut self) -> io::Result<UnixStream> {
+        if !self.with_buckets {
+            return Err(io::Error::other("the previous process is of an older version, which does not hand them over"));
+        }
+        let mut previous = self.previous.take().ok_or_else(|| io::Error::other("there is no previous process"))?;
+        previous.set_read_timeout(Some(BUCKETS_TIMEOUT))?;
+        previous.write_all(&[READY_FOR_BUCKETS])?;
+        Ok(previous)
     }
 
     /// Lets the previous process exit. Sockets that were inherited and not taken are closed.
@@ -137,7 +168,7 @@ impl Upgrade {
         let program = self.program.as_ref().ok_or_else(|| io::Error::other("the path of the program is not known"))?;
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(program);
-        command.args(&self.arguments).env(VARIABLE, "1").stdin(Stdio::from(OwnedFd::from(theirs)));
+        command.args(&self.arguments).env(VARIABLE, WITH_BUCKETS).stdin(Stdio::from(OwnedFd::from(theirs)));
         let child = command.spawn()?;
         let sockets = self.sockets.lock();
         for some in sockets.chunks(MAX_IN_MESSAGE) {
@@ -160,6 +191,15 @@ fn send(stream: &UnixStream, kind: u8, descriptors: &[BorrowedFd<'_>]) -> io::Re
     Ok(())
 }
 
+/// What a next process reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextProcessReport {
+    Ready,
+    ReadyForBuckets,
+    /// It has ended, or has reported something else.
+    GaveUp,
+}
+
 /// A process that is taking over.
 #[derive(Debug)]
 pub struct NextProcess {
@@ -172,9 +212,24 @@ impl NextProcess {
         self.child.id()
     }
 
-    /// Whether it is ready; otherwise it has given up. May be cancelled and called again.
-    pub async fn is_ready(&mut self) -> bool {
-        matches!(self.stream.read_u8().await, Ok(READY))
+    /// Waits for its report. May be cancelled and called again.
+    pub async fn report(&mut self) -> NextProcessReport {
+        match self.stream.read_u8().await {
+            Ok(READY) => NextProcessReport::Ready,
+            Ok(READY_FOR_BUCKETS) => NextProcessReport::ReadyForBuckets,
+            _ => NextProcessReport::GaveUp,
+        }
+    }
+
+    /// The stream on which it reads buckets, to their end. Blocks.
+    ///
+    /// # Errors
+    /// The operating system does not let the stream be changed.
+    pub fn bucket_stream(self) -> io::Result<UnixStream> {
+        let stream = self.stream.into_std()?;
+        stream.set_nonblocking(false)?;
+        stream.set_write_timeout(Some(BUCKETS_TIMEOUT))?;
+        Ok(stream)
     }
 
     /// Ends the process, and returns its exit status.

@@ -19,10 +19,12 @@ use pingora::server::{Fds, ListenFds, ShutdownWatch};
 use pingora::services::Service;
 use pingora::services::listening::Service as ListeningService;
 use socket2::{Domain, Socket, Type};
+use tokio::sync::watch;
 
 use super::queued_connections;
 use super::queued_connections::{AcceptingGuard, AcceptingSockets};
 use crate::gateway::runtime::supervise;
+use crate::gateway::state::lifecycle::{AcceptPhase, Lifecycle};
 
 /// The sockets of one address, one for each thread.
 #[derive(Debug)]
@@ -71,19 +73,35 @@ impl ListeningSockets {
         self,
         name: &str,
         accepting: &AcceptingSockets,
+        app: impl FnMut(usize) -> A,
+    ) -> Vec<SocketService<A>> {
+        self.services_of(&Lifecycle::default(), name, accepting, app)
+    }
+
+    /// The same, each of which accepts connections as long as `lifecycle` says so.
+    pub fn services_of<A: ServerApp + Send + Sync + 'static>(
+        self,
+        lifecycle: &Lifecycle,
+        name: &str,
+        accepting: &AcceptingSockets,
         mut app: impl FnMut(usize) -> A,
     ) -> Vec<SocketService<A>> {
         let address = self.address.to_string();
         let service = |(number, socket)| {
             // The name under which a socket can be handed to the next process: the table is keyed by text.
             let key = format!("{address}#{number}");
-            let app = Arc::new(app(number));
-            let mut service = ListeningService::new(format!("{name} {key}"), SharedApp(Arc::clone(&app)));
-            // The HTTP/1.1 server reads into buffers of its own, and an idle connection holds none.
-            let buffers = L4BufferSettings { read: Some(0), ..L4BufferSettings::default() };
-            service.add_listener(ListenerConfig::tcp(address.clone()).l4_buffer(buffers));
-            let socket = Some((socket, accepting.add()));
-            SocketService { inner: service, app, key, address: address.clone(), socket }
+            let unstarted = UnstartedSocket {
+                socket,
+                app: Arc::new(app(number)),
+                accepting: accepting.add(),
+                phase: lifecycle.accept_phase(),
+            };
+            SocketService {
+                name: format!("{name} {key}"),
+                key,
+                address: address.clone(),
+                unstarted: Mutex::new(Some(unstarted)),
+            }
         };
         (0..).zip(self.sockets).map(service).collect::<Vec<_>>()
     }
@@ -132,47 +150,34 @@ fn socket(address: SocketAddr, sharing: PortSharing) -> io::Result<TcpListener> 
     Ok(socket.into())
 }
 
-/// An application that is also wanted after Pingora has dropped its service.
-struct SharedApp<A>(Arc<A>);
-
-impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
-    // Written without `async`, which would put another future on the heap for each connection.
-    fn process_new<'s, 'w, 'f>(
-        self: &'s Arc<Self>,
-        stream: Stream,
-        shutdown: &'w ShutdownWatch,
-    ) -> Pin<Box<dyn Future<Output = Option<Stream>> + Send + 'f>>
-    where
-        's: 'f,
-        'w: 'f,
-        Self: 'f,
-    {
-        self.0.process_new(stream, shutdown)
-    }
-
-    fn cleanup<'s, 'f>(&'s self) -> Pin<Box<dyn Future<Output = ()> + Send + 'f>>
-    where
-        's: 'f,
-        Self: 'f,
-    {
-        self.0.cleanup()
-    }
-}
-
-/// Wraps a service, and gives it its own socket.
-#[expect(missing_debug_implementations, reason = "Pingora's services have none")]
+/// Accepts from one socket, as long as the [`Lifecycle`] says so.
+#[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
 pub struct SocketService<A> {
-    inner: ListeningService<SharedApp<A>>,
-    app: Arc<A>,
+    name: String,
     key: String,
     address: String,
-    socket: Option<(TcpListener, AcceptingGuard)>,
+    /// Taken out when the service starts. In a lock because a service has to be `Sync`.
+    unstarted: Mutex<Option<UnstartedSocket<A>>>,
+}
+
+struct UnstartedSocket<A> {
+    socket: TcpListener,
+    app: Arc<A>,
+    accepting: AcceptingGuard,
+    phase: watch::Receiver<AcceptPhase>,
 }
 
 #[async_trait]
 impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
     async fn start_service(&mut self, table: Option<ListenFds>, shutdown: ShutdownWatch, per_fd: usize) {
-        let Some((socket, accepting)) = self.socket.take() else { return };
+        let Some(UnstartedSocket { socket, app, accepting, mut phase }) = self.unstarted.get_mut().take() else {
+            return;
+        };
+        let mut leaving = shutdown.clone();
+        tokio::select! {
+            () = until(&mut phase, |phase| phase != AcceptPhase::NotYet) => {}
+            _ = leaving.wait_for(|leaving| *leaving) => return,
+        }
         let queue = socket.try_clone();
         let fd = socket.into_raw_fd();
         if let Some(table) = table {
@@ -180,18 +185,38 @@ impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
         }
         let mut own = Fds::new();
         own.add(self.address.clone(), fd);
-        self.inner.start_service(Some(Arc::new(Mutex::new(own))), shutdown.clone(), per_fd).await;
+        let shared = SharedApp { app: Arc::clone(&app), shutdown: shutdown.clone() };
+        let mut service = ListeningService::new(self.name.clone(), shared);
+        // The HTTP/1.1 server reads into buffers of its own, and an idle connection holds none.
+        let buffers = L4BufferSettings { read: Some(0), ..L4BufferSettings::default() };
+        service.add_listener(ListenerConfig::tcp(self.address.clone()).l4_buffer(buffers));
+        let (end, accepting_ends) = watch::channel(false);
+        let end_accepting = async {
+            tokio::select! {
+                () = until(&mut phase, |phase| phase == AcceptPhase::Closed) => {}
+                _ = leaving.wait_for(|leaving| *leaving) => {}
+            }
+            end.send_replace(true);
+        };
+        tokio::join!(service.start_service(Some(Arc::new(Mutex::new(own))), accepting_ends, per_fd), end_accepting);
         // A connection that Pingora has accepted is counted when its task is polled first. The tasks of a thread are polled in
         // the order in which they were spawned, and after a yield all of them have been.
         tokio::task::yield_now().await;
+        if *phase.borrow() == AcceptPhase::Closed {
+            // The next process accepts what waits in the queue. Open connections go on until the shutdown.
+            drop((queue, accepting, phase));
+            let _ = leaving.wait_for(|leaving| *leaving).await;
+            return app.cleanup().await;
+        }
+        app.cleanup().await;
         match queue {
-            Ok(queue) => queued_connections::serve(queue, &self.app, accepting, &shutdown),
+            Ok(queue) => queued_connections::serve(queue, &app, accepting, &shutdown),
             Err(error) => log::warn!(error:% = error; "queued connections not accepted"),
         }
     }
 
     fn name(&self) -> &str {
-        self.inner.name()
+        &self.name
     }
 
     fn threads(&self) -> Option<usize> {
@@ -200,6 +225,36 @@ impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
 
     fn listen_addresses(&self) -> Option<Vec<String>> {
         Some(vec![self.key.clone()])
+    }
+}
+
+/// Does not return if nobody can change the value any more.
+async fn until(phase: &mut watch::Receiver<AcceptPhase>, holds: impl Fn(AcceptPhase) -> bool) {
+    if phase.wait_for(|phase| holds(*phase)).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// An application that is also wanted after Pingora has dropped its service. Its connections get the shutdown of the process:
+/// accepting ends earlier if the next process takes over, and they go on.
+struct SharedApp<A> {
+    app: Arc<A>,
+    shutdown: ShutdownWatch,
+}
+
+impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
+    // Written without `async`, which would put another future on the heap for each connection.
+    fn process_new<'s, 'w, 'f>(
+        self: &'s Arc<Self>,
+        stream: Stream,
+        _: &'w ShutdownWatch,
+    ) -> Pin<Box<dyn Future<Output = Option<Stream>> + Send + 'f>>
+    where
+        's: 'f,
+        'w: 'f,
+        Self: 'f,
+    {
+        self.app.process_new(stream, &self.shutdown)
     }
 }
 

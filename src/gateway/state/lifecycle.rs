@@ -1,13 +1,26 @@
-//! Holds whether the process is leaving, and wakes the reload when an operator asks for one.
+//! Holds whether the process accepts connections and whether it is leaving, and wakes the reload when an operator asks for
+//! one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
+
+/// Whether new connections are accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AcceptPhase {
+    /// Not before the previous process has handed over its buckets.
+    NotYet,
+    #[default]
+    Open,
+    /// The next process accepts them. Those that are open go on.
+    Closed,
+}
 
 #[derive(Debug, Default)]
 pub struct Lifecycle {
     draining: AtomicBool,
     handed_over: AtomicBool,
+    accept_phase: watch::Sender<AcceptPhase>,
     reload: Notify,
 }
 
@@ -28,6 +41,20 @@ impl Lifecycle {
 
     pub fn hand_over(&self) {
         self.handed_over.store(true, Ordering::Relaxed);
+    }
+
+    pub fn set_accept_phase(&self, phase: AcceptPhase) {
+        self.accept_phase.send_replace(phase);
+    }
+
+    /// For a listening socket, until it accepts no more.
+    pub fn accept_phase(&self) -> watch::Receiver<AcceptPhase> {
+        self.accept_phase.subscribe()
+    }
+
+    /// Returns when no listening socket has a receiver of [`Lifecycle::accept_phase`] left.
+    pub async fn accepts_no_more(&self) {
+        self.accept_phase.closed().await;
     }
 
     /// Asks for the files to be read again, as SIGHUP does. A request that arrives while one is being served is kept.

@@ -1,6 +1,7 @@
 //! The life of the process: start, reload, upgrade, drain, faults.
 
 mod admin;
+mod bucket_file;
 pub mod lifecycle;
 mod process_faults;
 mod reload;

@@ -81,6 +81,7 @@ policies:
 upstream: http://127.0.0.1:9000
 jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}, invalid_limit: {rps: 1, burst: 20}}
 api_keys: {from: header:x-api-key, file: api-keys.txt}
+store: {memory: {file: buckets.tgb}}
 rules:
   - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20, shadow: {rps: 1, burst: 2}}}",
     "

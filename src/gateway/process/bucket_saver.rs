@@ -1,0 +1,128 @@
+//! Saves the buckets of the memory store in their file: every `save_every`, and at the end of the process.
+//!
+//! A failure is logged and counted, and changes nothing: requests do not depend on the file.
+
+use std::sync::Arc;
+
+use metrics::Counter;
+use parking_lot::Mutex;
+use tokio::time::MissedTickBehavior;
+
+use crate::base::time::Micros;
+use crate::gateway::runtime::log_throttle::LogThrottle;
+use crate::gateway::state::GatewayState;
+use crate::gateway::telemetry::events::EventKind;
+use crate::gateway::telemetry::metrics::Metrics;
+use crate::store::Settings;
+use crate::store::memory::bucket_file::{BucketFile, BucketFileSettings, LockError};
+use crate::store::memory::{self, Memory};
+
+const LOG_INTERVAL: Micros = Micros(60_000_000);
+
+#[derive(Debug)]
+pub struct BucketSaver {
+    settings: BucketFileSettings,
+    claim: Mutex<Claim>,
+    saved: Counter,
+    failed: Counter,
+    log_throttle: LogThrottle,
+}
+
+/// Whether this process may use the file.
+#[derive(Debug)]
+enum Claim {
+    /// Another process may use it. This one tries again with every save.
+    NotYet,
+    Held(BucketFile),
+    /// The next process uses it.
+    GivenUp,
+}
+
+impl BucketSaver {
+    /// `None` where the settings name no file.
+    pub fn new(settings: &Settings, metrics: &Metrics) -> Option<BucketSaver> {
+        let Settings::Memory(memory::Settings { file: Some(settings), .. }) = settings else { return None };
+        let saves = |result| metrics.registry.counter("rate_limiter_bucket_saves_total", &[("result", result)]);
+        Some(BucketSaver {
+            settings: settings.clone(),
+            claim: Mutex::new(Claim::NotYet),
+            saved: saves("success"),
+            failed: saves("failure"),
+            log_throttle: LogThrottle::default(),
+        })
+    }
+
+    /// Claims the file for this process.
+    ///
+    /// # Errors
+    /// If another process uses it, or its folder cannot be written.
+    pub fn claim(&self) -> Result<(), LockError> {
+        *self.claim.lock() = Claim::Held(BucketFile::lock(&self.settings.path)?);
+        Ok(())
+    }
+
+    pub fn settings(&self) -> &BucketFileSettings {
+        &self.settings
+    }
+
+    /// Reads the buckets, before the first request, if the file is claimed. An invalid file is reported and ignored.
+    pub fn load(&self, memory: &Memory) {
+        let Claim::Held(file) = &*self.claim.lock() else { return };
+        let path = self.settings.path.display();
+        match file.load(memory) {
+            Ok(Some(buckets)) => log::info!(file:% = path, buckets; "buckets loaded"),
+            Ok(None) => log::info!(file:% = path; "no buckets to load, the file does not exist yet"),
+            Err(error) => {
+                let hint = "all buckets are full, and the file will be replaced";
+                log::error!(file:% = path, error:%, hint; "buckets not loaded");
+            }
+        }
+    }
+
+    /// Saves the buckets. Blocks.
+    pub fn save(&self, gateway: &GatewayState) {
+        let Some(memory) = gateway.store.local_buckets() else { return };
+        let claim = &mut *self.claim.lock();
+        if matches!(claim, Claim::NotYet) {
+            match BucketFile::lock(&self.settings.path) {
+                Ok(file) => *claim = Claim::Held(file),
+                Err(error) => return self.report_failure(gateway, &error.to_string()),
+            }
+        }
+        let Claim::Held(file) = claim else { return };
+        match file.save(memory) {
+            Ok(buckets) => {
+                self.saved.increment(1);
+                log::debug!(file:% = self.settings.path.display(), buckets; "buckets saved");
+            }
+            Err(error) => self.report_failure(gateway, &error.to_string()),
+        }
+    }
+
+    fn report_failure(&self, gateway: &GatewayState, error: &str) {
+        self.failed.increment(1);
+        if let Some(saves) = self.log_throttle.admit_every(LOG_INTERVAL, gateway.clock.now()) {
+            gateway.events.note(EventKind::BucketsNotSaved, "");
+            log::error!(file:% = self.settings.path.display(), error, saves; "buckets not saved");
+        }
+    }
+
+    /// Leaves the file to the next process. Blocks while a save is under way.
+    pub fn give_up(&self) {
+        *self.claim.lock() = Claim::GivenUp;
+    }
+
+    /// Saves the buckets every `save_every`, forever.
+    pub async fn run(self: &Arc<Self>, gateway: &Arc<GatewayState>) {
+        let mut interval = tokio::time::interval(self.settings.save_every.into());
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first one is over at once.
+        interval.tick().await;
+        loop {
+            interval.tick().await;
+            let (saver, gateway) = (Arc::clone(self), Arc::clone(gateway));
+            // A panic there is logged; what is in the file stays.
+            let _ = tokio::task::spawn_blocking(move || saver.save(&gateway)).await;
+        }
+    }
+}
