@@ -121,8 +121,8 @@ fn an_old_and_a_new_gateway_with_different_rates_share_what_is_spent() {
 #[test]
 fn spent_tokens_are_shared_by_gateways_even_after_a_restart() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let text =
-        redis.store("deny") + "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 5/day}}\n";
+    let text = redis.patient_store()
+        + "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 5/day}}\n";
     let left = |gateway: &Gateway| gateway.client().get("/", &[("X-User", "a")]).number("RateLimit-Remaining");
     let one = Gateway::start(&upstream, &text);
     assert_eq!([left(&one), left(&one)], [4, 3]);
@@ -138,7 +138,7 @@ fn spent_tokens_are_shared_by_gateways_even_after_a_restart() {
 #[test]
 fn a_request_that_one_limit_refuses_spends_nothing_of_the_others() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let text = redis.store("deny")
+    let text = redis.patient_store()
         + "
 policies:
   - {name: a, rules: [{name: wide, limit_keys: [header:x-user], algorithm_config: {rate: 100/day}}]}
@@ -156,14 +156,14 @@ policies:
     }
     gateway.expect("rate_limiter_allowed_total", &["rule=\"seen\"", "shadow"], 1.0);
     let rest = "policies:\n  - {name: a, rules: [{name: wide, limit_keys: [header:x-user], algorithm_config: {rate: 100/day}}]}\n";
-    let other = Gateway::start(&upstream, &(redis.store("deny") + rest));
+    let other = Gateway::start(&upstream, &(redis.patient_store() + rest));
     assert_eq!(other.client().get("/", &[("X-User", "a")]).number("RateLimit-Remaining"), 98);
 }
 
 #[test]
 fn a_bucket_lives_as_long_as_it_takes_to_fill_up() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let text = redis.store("deny")
+    let text = redis.patient_store()
         + "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 0.5, burst: 10, cost_source: header:x-cost}}\n";
     let gateway = Gateway::start(&upstream, &text);
     for (user, cost, seconds) in [("a", "1", 2.0), ("b", "2.5", 5.0), ("c", "10", 20.0)] {

@@ -6,7 +6,7 @@ use crate::support::{Client, Gateway, Redis, Response, Upstream};
 
 /// In memory, and in a Redis that lives as long as its test.
 fn stores(redis: &Redis) -> [(&'static str, String); 2] {
-    [("memory", String::new()), ("redis", redis.store("deny"))]
+    [("memory", String::new()), ("redis", redis.patient_store())]
 }
 
 fn ask(client: &mut Client, target: &str, fields: &[(&str, &[u8])]) -> Response {

@@ -81,6 +81,12 @@ impl Gateways {
             let driven = Arc::clone(&store);
             let link = tokio::spawn(async move { driven.run(Worker(worker.1)).await });
             store.first_attempt().await;
+            // On a busy machine the first attempt may fail: the connection is there when a bucket of no history was charged.
+            let mut probe = self.plan(&[(0, 1)]);
+            probe.enforced.iter_mut().for_each(|charge| charge.key = BucketKey([u8::MAX; 16]));
+            while store.take(Worker(worker.1), &probe, None).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
             begin();
             let numbers = Arc::new(AtomicU64::new(0));
             let end = now() + self.lasting;
