@@ -11,6 +11,7 @@ use pingora::services::background::background_service;
 use super::admin::Admin;
 use super::admin::server::AdminServer;
 use super::bootstrap::{BoundGateway, Listening};
+use super::process::drain::SecondSignal;
 use super::process::housekeeping::Housekeeping;
 use super::process::signals::SignalWatch;
 use super::proxy::{Proxy, ProxyLogs};
@@ -58,7 +59,16 @@ impl BoundGateway {
         }
         let (reload, open) = (Mutex::new(Some(self.reload)), limits.open());
         let (gateway, bucket_saver) = (Arc::clone(&self.gateway), self.bucket_saver.clone());
-        let housekeeping = Housekeeping { gateway, status: self.status, open, accepting, reload, bucket_saver };
+        let second_signal = SecondSignal::default();
+        let housekeeping = Housekeeping {
+            gateway,
+            status: self.status,
+            open,
+            accepting,
+            second_signal: Arc::clone(&second_signal),
+            reload,
+            bucket_saver,
+        };
         server.add_service(background_service("housekeeping", housekeeping));
         let signals = SignalWatch {
             gateway: self.gateway,
@@ -66,6 +76,7 @@ impl BoundGateway {
             inherited: Mutex::new(self.inherited),
             bucket_saver: self.bucket_saver,
             ready: Mutex::new(Some(Box::new(ready))),
+            second_signal,
         };
         server.run(RunArgs { shutdown_signal: Box::new(signals) });
     }

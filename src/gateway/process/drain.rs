@@ -1,8 +1,10 @@
 //! Ends the process in two steps: it announces that it is leaving, then waits for its connections to close.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pingora::server::ShutdownSignal;
 
 use super::bucket_saver::BucketSaver;
@@ -11,6 +13,9 @@ use crate::gateway::server::queued_connections::AcceptingSockets;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::trace::FLUSH_TIMEOUT;
+
+/// The listener for a second signal to exit, after it has received the first.
+pub type SecondSignal = Arc<Mutex<Option<SignalListener>>>;
 
 /// How often the number of open connections is looked at.
 const POLL: Duration = Duration::from_millis(5);
@@ -35,6 +40,7 @@ pub async fn wait_and_exit(
     open: &AtomicUsize,
     accepting: &AcceptingSockets,
     saver: Option<&BucketSaver>,
+    second_signal: &SecondSignal,
 ) -> ! {
     let (clock, tracer) = (&gateway.clock, &gateway.tracer);
     let (began, timeout) = (clock.now(), Duration::from(gateway.snapshot.load().config.drain.timeout));
@@ -52,16 +58,18 @@ pub async fn wait_and_exit(
         tracer.flush_soon();
         tokio::time::sleep(timeout.min(FLUSH_TIMEOUT)).await;
     };
+    let listener = second_signal.lock().take();
     let second_signal = async {
-        if let Ok(mut exit) = SignalListener::exit() {
-            exit.next().await;
+        match listener {
+            Some(mut exit) => exit.next().await,
+            None => std::future::pending().await,
         }
     };
     tokio::select! {
         biased;
         () = drained => log::info!("drained"),
         () = timed_out => log::warn!(open = open.load(Ordering::Acquire); "drain timeout, closing open connections"),
-        () = second_signal => log::warn!(open = open.load(Ordering::Acquire); "second signal, closing open connections"),
+        _ = second_signal => log::warn!(open = open.load(Ordering::Acquire); "second signal, closing open connections"),
     }
     if let Some(saver) = saver {
         saver.save(gateway);

@@ -12,6 +12,7 @@ use pingora::services::background::BackgroundService;
 
 use super::bucket_saver::BucketSaver;
 use super::drain;
+use super::drain::SecondSignal;
 use super::fallback_events::FallbackEvents;
 use super::reload::Reload;
 use crate::gateway::admin::status::Status;
@@ -25,6 +26,7 @@ pub struct Housekeeping {
     /// The open connections of all threads.
     pub open: Arc<AtomicUsize>,
     pub accepting: AcceptingSockets,
+    pub second_signal: SecondSignal,
     /// Taken out when the service starts.
     pub reload: Mutex<Option<Reload>>,
     pub bucket_saver: Option<Arc<BucketSaver>>,
@@ -51,7 +53,8 @@ impl BackgroundService for Housekeeping {
         });
         let _ = shutdown.wait_for(|stop| *stop).await;
         work.abort();
-        drain::wait_and_exit(&self.gateway, &self.open, &self.accepting, self.bucket_saver.as_deref()).await
+        let saver = self.bucket_saver.as_deref();
+        drain::wait_and_exit(&self.gateway, &self.open, &self.accepting, saver, &self.second_signal).await
     }
 }
 

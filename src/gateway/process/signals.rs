@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
 
 use super::bucket_saver::BucketSaver;
+use super::drain::SecondSignal;
 use super::signal_listener::{SignalAction, SignalListener};
 use super::upgrade::{InheritedSockets, NextProcess, NextProcessReport, Upgrade};
 use super::{bucket_handover, drain};
@@ -27,6 +28,8 @@ pub struct SignalWatch {
     pub bucket_saver: Option<Arc<BucketSaver>>,
     /// Called once signals are listened for: from then on they do what is documented.
     pub ready: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Where the listener is left for the drain once it has received the first signal to exit.
+    pub second_signal: SecondSignal,
 }
 
 #[async_trait]
@@ -55,6 +58,8 @@ impl ShutdownSignalWatch for SignalWatch {
         }
         let delay = self.act_until_exit(&mut exit, &mut running).await;
         let shutdown = drain::announce(&self.gateway, delay, &mut exit).await;
+        // The same listener, so that no signal falls between two.
+        *self.second_signal.lock() = Some(exit);
         self.upgrade.close();
         match shutdown {
             ShutdownSignal::FastShutdown => self.shut_down_fast(),
