@@ -30,6 +30,8 @@ fn the_first_log_line_describes_the_process_and_contains_no_secret() {
     let limit = "rules: [{name: all, limit_keys: [ip:address], algorithm_config: {rate: 2/day}}]";
     for (store, name) in [("", "memory"), ("store: {redis: {url: 'redis://user:a-secret@127.0.0.1:1'}}", "redis")] {
         let gateway = Gateway::start(&upstream, &format!("log: {{format: json}}\n{store}\n{limit}"));
+        // The log has a thread of its own, which a busy machine may not have run yet.
+        eventually("it logs", || gateway.has_logged("starts"));
         let errors = gateway.errors();
         let line: serde_json::Value = serde_json::from_str(errors.lines().next().unwrap()).unwrap();
         let expected = serde_json::json!({

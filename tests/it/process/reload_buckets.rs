@@ -1,4 +1,4 @@
-//! What becomes of buckets when a changed gateway.yaml comes into force.
+//! Changes of gateway.yaml that keep, refill or reset buckets.
 
 use std::path::Path;
 use std::process::Command;
