@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Client, Gateway, Redis, Upstream, eventually};
+use crate::support::{Client, Gateway, Redis, Upstream, eventually, free_port};
 
 const ALIVE: &str = "rate_limiter_live_gateways";
 
@@ -168,4 +168,37 @@ fn a_client_that_leaves_before_its_request_was_sent_pays_nothing() {
     let left = client.get("/", &[("X-User", "a")]).number("RateLimit-Remaining");
     assert_eq!(left, 100 - 1 - 16 - 1);
     assert_eq!(upstream.count(), 18);
+}
+
+#[test]
+fn buckets_evicted_from_the_memory_of_local_are_counted() {
+    // As many as the memory of `local` holds, and some more. Each request begins a bucket for each limit.
+    const HELD: u32 = 1_000_000;
+    const LIMITS: u32 = 250;
+    const CLIENTS: u32 = 100;
+    let policy = |number: u32| {
+        let rule = "limit_keys: [header:x-user], algorithm_config: {rate: 2/day}";
+        format!("  - {{name: p{number}, rules: [{{name: r{number}, {rule}}}]}}\n")
+    };
+    let policies: String = (0..LIMITS).map(policy).collect();
+    let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\n", free_port());
+    let gateway = Gateway::start(&Upstream::start(), &format!("{store}policies:\n{policies}"));
+    gateway.expect("rate_limiter_store_up", &[], 0.0);
+    let mut client = gateway.client();
+    let mut ask = |clients: std::ops::Range<u32>| {
+        let requests = clients.clone().map(|number| format!("GET / HTTP/1.1\r\nHost: a\r\nX-User: {number}\r\n\r\n"));
+        client.write(&requests.collect::<String>());
+        for _ in clients {
+            assert_eq!(client.response("GET").unwrap().status, 200);
+        }
+    };
+    let all = HELD / LIMITS;
+    for round in 0..all / CLIENTS {
+        ask(round * CLIENTS..(round + 1) * CLIENTS);
+    }
+    gateway.expect("rate_limiter_evicted_total", &[], 0.0);
+    ask(all..all + CLIENTS);
+    gateway.expect("rate_limiter_evicted_total", &[], f64::from(CLIENTS * LIMITS));
+    let decisions = f64::from((all + CLIENTS) * LIMITS);
+    gateway.expect("rate_limiter_fallback_decisions_total", &["action=\"local\""], decisions);
 }
