@@ -6,6 +6,7 @@ use ipnet::IpNet;
 
 use super::file::File;
 use super::location::{Finding, Location};
+use crate::base::http_method;
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::{Expectation, Text};
 use crate::limit::path;
@@ -16,11 +17,8 @@ pub fn impossible_value(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut look = |conditions: &[Condition], location: &Location<'_>| {
         for (index, condition) in conditions.iter().enumerate() {
-            // The file may have methods of any form.
-            if condition.attribute == Attribute::Method && !file.config.extra_methods.is_empty() {
-                continue;
-            }
-            if let Some(Fault { why, hint }) = impossible(&condition.attribute, &condition.expectation) {
+            let extra_methods = &file.config.extra_methods;
+            if let Some(Fault { why, hint }) = impossible(&condition.attribute, &condition.expectation, extra_methods) {
                 found.push(location.pair(index).finding(why, hint));
             }
         }
@@ -71,6 +69,8 @@ struct Fragment<'v> {
     part: Part,
     /// As it is written in the file.
     text: String,
+    /// `limits.extra_methods`.
+    extra_methods: &'v [String],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,12 +112,25 @@ const HOST: [Check; 4] = [
     },
 ];
 
-const METHOD: [Check; 1] = [|method| {
-    method.value.iter().any(u8::is_ascii_lowercase).then(|| {
-        let hint = format!("write {}", method.text.to_ascii_uppercase());
-        Fault::new("is no method: they are in upper case", hint)
-    })
-}];
+const METHOD: [Check; 3] = [
+    |method| {
+        (method.part == Part::Whole && http_method::is_never_forwarded(method.value))
+            .then(|| Fault::new("is answered 405 before any rule", "leave it out"))
+    },
+    |method| {
+        let upper = method.text.to_ascii_uppercase();
+        let known = method.part != Part::Whole || http_method::is_registered(upper.as_bytes());
+        (known && method.is_lower_case() && !method.is_of_an_extra_method())
+            .then(|| Fault::new("is no method: they are in upper case", format!("write {upper}")))
+    },
+    |method| {
+        let arrives = http_method::is_registered(method.value) || method.is_of_an_extra_method();
+        (method.part == Part::Whole && !arrives).then(|| {
+            let why = "is answered 400 before any rule: it is neither registered nor in limits.extra_methods";
+            Fault::new(why, format!("name {} in limits.extra_methods", method.text))
+        })
+    },
+];
 
 const PATH: [Check; 4] = [
     |path| path.has(b'?').then(|| Fault::new("has a query, and a path is compared without it", "match query:<name>")),
@@ -185,6 +198,19 @@ impl Fault {
 }
 
 impl Fragment<'_> {
+    fn is_lower_case(&self) -> bool {
+        self.value.iter().any(u8::is_ascii_lowercase)
+    }
+
+    /// Whether it is one of `limits.extra_methods`, or the named part of one.
+    fn is_of_an_extra_method(&self) -> bool {
+        self.extra_methods.iter().map(String::as_bytes).any(|extra| match self.part {
+            Part::Whole => extra == self.value,
+            Part::Root | Part::Prefix => extra.starts_with(self.value),
+            Part::Suffix => extra.ends_with(self.value),
+        })
+    }
+
     fn has(&self, byte: u8) -> bool {
         self.value.contains(&byte)
     }
@@ -197,14 +223,14 @@ impl Part {
     }
 }
 
-fn impossible(attribute: &Attribute, expectation: &Expectation) -> Option<Fault> {
+fn impossible(attribute: &Attribute, expectation: &Expectation, extra_methods: &[String]) -> Option<Fault> {
     match expectation {
         Expectation::AnyOf(texts) | Expectation::Not(texts) => {
-            texts.iter().find_map(|text| impossible_text(attribute, text))
+            texts.iter().find_map(|text| impossible_text(attribute, text, extra_methods))
         }
-        Expectation::Prefix(prefix) => impossible_part(attribute, prefix, Part::Prefix),
-        Expectation::Suffix(suffix) => impossible_part(attribute, suffix, Part::Suffix),
-        Expectation::All(all) => all.iter().find_map(|each| impossible(attribute, each)),
+        Expectation::Prefix(prefix) => impossible_part(attribute, prefix, Part::Prefix, extra_methods),
+        Expectation::Suffix(suffix) => impossible_part(attribute, suffix, Part::Suffix, extra_methods),
+        Expectation::All(all) => all.iter().find_map(|each| impossible(attribute, each, extra_methods)),
         Expectation::Regex(regex) if *attribute == Attribute::Path && !regex.as_str().is_ascii() => Some(Fault::new(
             format!("`{}` has a letter that no path has unescaped", regex.as_str().escape_debug()),
             "write it as it is compared: é is %C3%A9",
@@ -213,17 +239,18 @@ fn impossible(attribute: &Attribute, expectation: &Expectation) -> Option<Fault>
     }
 }
 
-fn impossible_text(attribute: &Attribute, text: &Text) -> Option<Fault> {
+fn impossible_text(attribute: &Attribute, text: &Text, extra_methods: &[String]) -> Option<Fault> {
     match (attribute, text) {
         (Attribute::Path, Text::Subtree(root)) if root.is_empty() => None,
         (Attribute::Path, Text::Exact(value)) if value == b"*" => None,
-        (_, Text::Subtree(root)) => impossible_part(attribute, root, Part::Root),
-        (_, Text::Exact(value)) => impossible_part(attribute, value, Part::Whole),
+        (_, Text::Subtree(root)) => impossible_part(attribute, root, Part::Root, extra_methods),
+        (_, Text::Exact(value)) => impossible_part(attribute, value, Part::Whole, extra_methods),
     }
 }
 
-fn impossible_part(attribute: &Attribute, value: &[u8], part: Part) -> Option<Fault> {
-    let fragment = Fragment { value, part, text: String::from_utf8_lossy(value).into_owned() + part.below() };
+fn impossible_part(attribute: &Attribute, value: &[u8], part: Part, extra_methods: &[String]) -> Option<Fault> {
+    let text = String::from_utf8_lossy(value).into_owned() + part.below();
+    let fragment = Fragment { value, part, text, extra_methods };
     let fault = checks(attribute).iter().find_map(|check| check(&fragment))?;
     Some(Fault { why: format!("`{}` {}", fragment.text.escape_debug(), fault.why), ..fault })
 }

@@ -253,6 +253,25 @@ rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 9/day}}]",
 }
 
 #[test]
+fn extra_methods_change_with_a_reload_also_on_open_connections() {
+    let upstream = Upstream::start();
+    let rules = "rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 9/day}}]";
+    let gateway = Gateway::start(&upstream, rules);
+    let mut open = gateway.client();
+    assert_eq!(open.get("/", &[]).status, 200);
+    let purge = |client: &mut Client| {
+        client.write("PURGE / HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.response("PURGE").unwrap().status
+    };
+    assert_eq!(purge(&mut gateway.client()), 400);
+    gateway.reload(&upstream, &format!("limits: {{extra_methods: [PURGE]}}\n{rules}"));
+    assert_eq!([purge(&mut open), purge(&mut gateway.client())], [200, 200]);
+    gateway.reload(&upstream, &format!("limits: {{extra_methods: [BAN]}}\n{rules}"));
+    assert_eq!([purge(&mut open), purge(&mut gateway.client())], [400, 400]);
+    gateway.expect("rate_limiter_requests_total", &["rule=\"ip\""], 3.0);
+}
+
+#[test]
 fn a_request_that_is_rejected_for_its_head_is_not_charged() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
