@@ -16,4 +16,4 @@ pub mod retry_after;
 pub mod store_failure;
 
 #[cfg(test)]
-mod test_rules;
+pub(crate) mod test_rules;

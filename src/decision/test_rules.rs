@@ -1,4 +1,4 @@
-//! Builds rules and requests for the tests of this room.
+//! Builds rules and requests for the tests of this room, and for those of the fields that show a decision.
 
 use http::request::Parts;
 
@@ -23,8 +23,11 @@ pub fn rule_set(policies: Vec<Policy>) -> RuleSet {
 
 /// One token a second.
 pub fn bucket(burst: u64) -> Algorithm {
-    let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
-    Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap())
+    token_bucket(Cost::ONE, Micros(1_000_000), burst)
+}
+
+pub fn token_bucket(amount: Cost, period: Micros, burst: u64) -> Algorithm {
+    Algorithm::TokenBucket(TokenBucket::new(Rate { amount, period }, burst).unwrap())
 }
 
 pub fn limit(burst: u64) -> Limit {

@@ -197,47 +197,17 @@ fn value(text: String) -> HeaderValue {
 mod tests {
     use super::super::pending_fields::RawFields;
     use super::*;
-    use crate::base::position::Position;
     use crate::base::time::{Clock, Micros, Timestamp};
-    use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-    use crate::limit::attribute::Attribute;
+    use crate::decision::test_rules::{bucket, head, limit, policy, request, rule_set, token_bucket};
     use crate::limit::charge::LimitId;
     use crate::limit::cost::Cost;
     use crate::limit::key::BucketKey;
     use crate::limit::outcome::Verdict;
-    use crate::limit::request::{ClientAddress, Request};
-    use crate::limit::rule::{
-        Action, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule,
-        RuleSource,
-    };
-    use crate::limit::rule_set::{Answer, RuleSet};
+    use crate::limit::rule::{Action, Limit};
+    use crate::limit::rule_set::Answer;
     use crate::store::memory::{Memory, Settings};
     use proptest::prelude::*;
     use sfv::{BareItem, List, ListEntry, Parser};
-
-    fn rule(name: &str, amount: u64, period: u64, burst: u64) -> Rule {
-        let rate = Rate { amount: Cost::from_thousandths(amount), period: Micros(period) };
-        let key = KeyPart { attribute: Attribute::Address, fold: Fold::Exact };
-        let limit = Limit {
-            name: String::new(),
-            algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
-            price: Price::Fixed(Cost::ONE),
-            overrides: Vec::new(),
-            candidate: None,
-            expose: Expose::Yes,
-            refusal: RefusalStatus::QuotaExceeded,
-            on_store_failure: OnStoreFailure::Deny,
-        };
-        Rule {
-            name: name.to_owned(),
-            conditions: Vec::new(),
-            keys: vec![LimitKey { text: "ip:address".to_owned(), alternatives: vec![key] }],
-            mode: Mode::Enforce,
-            action: Action::Charge(vec![limit]),
-            until: None,
-            position: Position::default(),
-        }
-    }
 
     /// The names of a list field's members, each with the parameters that it must have, all of them integers.
     fn members(field: &HeaderValue, parameters: &[&str]) -> Vec<String> {
@@ -267,23 +237,16 @@ mod tests {
             limits in prop::collection::btree_map("[A-Za-z0-9_.-]{1,64}", (1u64..1_000_000, 1_000_000u64..100_000_000_000, 1u64..90), 1..5),
             requests in 1usize..5,
         ) {
-            let policy = |(name, (amount, period, burst)): (&String, &(u64, u64, u64))| Policy {
-                name: name.clone(),
-                conditions: Vec::new(),
-                mode: Mode::Enforce,
-                otherwise: Otherwise::Allow,
-                rules: vec![rule(name, *amount, *period, *burst)],
-                position: Position::default(),
+            let policy = |(name, (amount, period, burst)): (&String, &(u64, u64, u64))| {
+                let algorithm = token_bucket(Cost::from_thousandths(*amount), Micros(*period), *burst);
+                policy(name, Action::Charge(vec![Limit { algorithm, ..limit(1) }]))
             };
-            let policies = limits.iter().map(policy).collect();
-            let rules = RuleSet::compile(RuleSource { policies, exempt: Vec::new() });
+            let rules = rule_set(limits.iter().map(policy).collect());
             let shown: Vec<_> = rules.limits().iter().map(ExposedLimit::new).collect();
-            let (head, ()) = http::Request::new(()).into_parts();
-            let client = ClientAddress::new("203.0.113.7".parse().unwrap(), 64);
-            let request = Request { head: &head, client, claims: None, key: None, route: "default", upstream: "default" };
+            let head = head(&[]);
             let memory = Memory::new(&Settings::default(), Clock::manual(Timestamp(1 << 50)));
             for _ in 0..requests {
-                let Answer::Charge(plan) = rules.plan(&request, Timestamp(1 << 50)).answer else { panic!("nothing to pay") };
+                let Answer::Charge(plan) = rules.plan(&request(&head), Timestamp(1 << 50)).answer else { panic!("nothing to pay") };
                 let settlement = memory.take(&plan).settlement;
                 let fields = RateLimitFields::new(&[HeaderFormat::RateLimit], &shown, &plan, Some(&settlement));
                 let names: Vec<_> = limits.keys().cloned().collect();
@@ -297,9 +260,7 @@ mod tests {
     fn of_a_triple_only_the_most_restrictive_limit_shows() {
         let charge = |limit, burst| Charge {
             key: BucketKey([0; 16]),
-            algorithm: Algorithm::TokenBucket(
-                TokenBucket::new(Rate { amount: Cost::ONE, period: Micros(1_000_000) }, burst).unwrap(),
-            ),
+            algorithm: bucket(burst),
             cost: Cost::ONE,
             limit: LimitId(limit),
             variant: 0,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use tollgate::access_log_line::{Kind, Line, LoggedLimit, Origin, Source};
+use tollgate::access_log_line::{Kind, Line, LoggedLimit, Source};
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::config::{Config, Environment};
 use tollgate::limit::charge::{LimitId, Plan, Settlement};
@@ -154,25 +154,14 @@ impl Live<'_> {
             time: Timestamp(sent.at.0 - spent.0),
             request_id: "id".into(),
             kind: if reason.is_some() { Kind::Refused } else { Kind::Allowed },
-            route: "default".into(),
-            method: "GET".into(),
             code: if reason.is_some() { 429 } else { 200 },
-            origin: Origin::Gateway,
             duration_us: spent,
             decision_us: Some(spent),
-            upstream_us: None,
-            request_bytes: 0,
-            response_bytes: 0,
             reason: reason.map(Into::into),
-            policy: None,
-            rule: None,
-            cost: None,
-            remaining: None,
-            bucket: None,
-            retry_after: None,
             source: paid.map(|_| Source::Store),
             limits,
             attributes: attributes.map(|(name, value)| (name.into(), names.value(name, value.as_bytes()))).collect(),
+            ..Line::UNDECIDED
         };
         let mut text = Vec::new();
         line.write(&mut text);

@@ -45,20 +45,10 @@ impl<'a> RequestEnd<'a> {
             code: self.code,
             origin: self.origin,
             duration_us: self.duration,
-            decision_us: None,
             upstream_us: self.upstream,
             request_bytes: u64::try_from(self.request_bytes).unwrap_or(u64::MAX),
             response_bytes: u64::try_from(self.response_bytes).unwrap_or(u64::MAX),
-            reason: None,
-            policy: None,
-            rule: None,
-            cost: None,
-            remaining: None,
-            bucket: None,
-            retry_after: None,
-            source: None,
-            limits: Vec::new(),
-            attributes: Vec::new(),
+            ..Line::UNDECIDED
         }
     }
 }
