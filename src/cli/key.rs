@@ -17,8 +17,8 @@ Example: make a key of 192 random bits, and let the gateway know it.
   head -c 24 /dev/urandom | base64 > acme.key
   tollgate key acme gold < acme.key >> api-keys.txt
 
-A running gateway takes up the changed file by itself. Give acme.key to whoever will use
-it, and keep no copy.";
+A running gateway applies the changed file by itself. Give acme.key to the user of the key,
+and keep no copy.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]

@@ -143,6 +143,6 @@ mod tests {
     #[test]
     fn a_description_is_plain_text() {
         assert_eq!(plain("[Several limits](#several-limits), as in `a`."), "Several limits, as in a.");
-        assert_eq!(plain("`[]` is none; see [shadow](#shadow)."), "[] is none; see shadow.");
+        assert_eq!(plain("`[]` disables it; see [shadow](#shadow)."), "[] disables it; see shadow.");
     }
 }

@@ -92,7 +92,7 @@ const COARSE: Cost = Cost::from_tokens(1 << 40);
 
 /// A JSON number, exact up to 2^40 tokens; beyond that, whole tokens, rounded down.
 impl Serialize for Cost {
-    #[expect(clippy::cast_precision_loss, reason = "below 2^50 thousandths there is none")]
+    #[expect(clippy::cast_precision_loss, reason = "no precision is lost below 2^50 thousandths")]
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0.is_multiple_of(1000) || *self >= COARSE {
             true => serializer.serialize_u64(self.whole()),

@@ -18,17 +18,17 @@ pub fn read(line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), &'static str> {
     let (address, rest) = split_once(line, b' ').ok_or("no line of nginx or Apache")?;
     let (_, rest) = split_once_at(rest, b" [").ok_or("no time in brackets")?;
     let (time, rest) = split_once_at(rest, b"] ").ok_or("no time in brackets")?;
-    let moment = nginx(time).ok_or("its time is none like 21/Nov/2026:14:51:52 +0000")?;
+    let moment = nginx(time).ok_or("its time is not like 21/Nov/2026:14:51:52 +0000")?;
     let peer = std::str::from_utf8(address).ok().and_then(|text| text.parse().ok());
     let peer = peer.ok_or("does not begin with an address")?;
     let (request, rest) = quoted(rest).ok_or("no request in quotes")?;
     let mut words = request.split(|byte| *byte == b' ');
     let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next())
     else {
-        return Err("its request is none like GET / HTTP/1.1");
+        return Err("its request is not like GET / HTTP/1.1");
     };
     let method = Method::from_bytes(method).ok().filter(|_| version.starts_with(b"HTTP/"));
-    let method = method.ok_or("its request is none like GET / HTTP/1.1")?;
+    let method = method.ok_or("its request is not like GET / HTTP/1.1")?;
     let uri = Uri::try_from(target).map_err(|_| "its request has no target that a gateway would take")?;
     let (mut head, ()) = Request::new(()).into_parts();
     (head.method, head.uri) = (method, uri);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_tells_address_method_target_and_two_fields() {
+    fn a_line_has_address_method_target_and_two_fields() {
         for line in [LINE, &format!(r#"{LINE} "-" "curl/8.5 \x22x\" (\")""#)] {
             check(line, "ip:address", "203.0.113.7");
             check(line, "method", "GET");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_is_trusted_says_who_the_client_is() {
+    fn a_trusted_proxy_names_the_client() {
         let line = LINE.replace("203.0.113.7", "10.0.0.9");
         check(&line, "ip:address", "10.0.0.9");
         check(&format!(r#"{line} "-" "-" "198.51.100.1, 203.0.113.8""#), "ip:address", "203.0.113.8");
@@ -133,19 +133,19 @@ mod tests {
     }
 
     #[test]
-    fn an_absolute_target_tells_the_host() {
+    fn the_host_is_read_from_an_absolute_target() {
         check(&LINE.replace("/v1/a", "http://API.example.com:80/v1/a"), "host", "api.example.com");
     }
 
     #[test]
-    fn what_is_no_request_is_refused_with_what_was_wanted() {
+    fn an_invalid_line_is_rejected_with_what_it_lacks() {
         for (from, to, wanted) in [
             ("203.0.113.7", "localhost", "does not begin with an address"),
-            ("GET /v1/a?b=c HTTP/1.1", "-", "its request is none like GET / HTTP/1.1"),
-            ("GET /v1/a?b=c HTTP/1.1", "\\x16\\x03\\x01", "its request is none like GET / HTTP/1.1"),
-            ("GET /v1/a", "GET /v1/a b", "its request is none like GET / HTTP/1.1"),
-            ("/v1/a?b=c", "v1 a", "its request is none like GET / HTTP/1.1"),
-            ("[21/Nov", "[31/Feb", "its time is none like 21/Nov/2026:14:51:52 +0000"),
+            ("GET /v1/a?b=c HTTP/1.1", "-", "its request is not like GET / HTTP/1.1"),
+            ("GET /v1/a?b=c HTTP/1.1", "\\x16\\x03\\x01", "its request is not like GET / HTTP/1.1"),
+            ("GET /v1/a", "GET /v1/a b", "its request is not like GET / HTTP/1.1"),
+            ("/v1/a?b=c", "v1 a", "its request is not like GET / HTTP/1.1"),
+            ("[21/Nov", "[31/Feb", "its time is not like 21/Nov/2026:14:51:52 +0000"),
             ("] ", " ", "no time in brackets"),
             ("HTTP/1.1\"", "HTTP/1.1", "no request in quotes"),
         ] {

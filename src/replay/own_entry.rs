@@ -1,5 +1,5 @@
 //! Holds what a line of our own log records about a request: pseudonyms of its attributes, and the limits that were
-//! limit.
+//! checked.
 
 use crate::access_log_line::{Kind, Line};
 use crate::base::pseudonym::Pseudonym;
@@ -7,7 +7,7 @@ use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
 use crate::limit::rule::Mode;
 
-/// A request about which the rules were limit.
+/// A request that the rules decided.
 #[derive(Debug)]
 pub struct OwnEntry {
     pub kind: Kind,
@@ -19,7 +19,7 @@ pub struct OwnEntry {
     pub attributes: Vec<(Attribute, Pseudonym)>,
 }
 
-/// A limit that was limit.
+/// A limit that was checked, with its charge.
 #[derive(Debug)]
 pub struct LoggedCharge {
     pub policy: Box<str>,
@@ -31,7 +31,7 @@ pub struct LoggedCharge {
 }
 
 impl OwnEntry {
-    /// `None` for a request that was answered before any rule was limit.
+    /// `None` for a request that was answered before any rule was checked.
     pub fn new(line: &Line<'_>) -> Option<OwnEntry> {
         let reason = line.reason.as_deref();
         let by_rules = |reason: &str| {

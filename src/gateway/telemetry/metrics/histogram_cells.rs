@@ -57,7 +57,10 @@ impl HistogramCells {
             Some(labels) => format!("{{{labels}}}"),
             None => String::new(),
         };
-        #[expect(clippy::cast_precision_loss, reason = "below 2^53 microseconds, which is 285 years, there is none")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "no precision is lost below 2^53 microseconds, which is 285 years"
+        )]
         let sum = self.sum.load(Ordering::Relaxed) as f64 / SUM_UNITS;
         let _ = writeln!(text, "{name}_sum{labels} {sum}\n{name}_count{labels} {count}");
     }

@@ -247,7 +247,7 @@ fn limit(logged: &LoggedLimit<'_>) -> StringValue {
     format!("{}/{} {} {verdict}", logged.policy, logged.rule, logged.mode.name()).into()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "below 2^50 thousandths there is none")]
+#[expect(clippy::cast_precision_loss, reason = "no precision is lost below 2^50 thousandths")]
 fn tokens(cost: Cost) -> f64 {
     cost.thousandths() as f64 / 1000.0
 }
