@@ -26,7 +26,7 @@ pub enum Source {
 
 /// The bytes are not a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed(pub &'static str);
+pub struct HeaderError(pub &'static str);
 
 const V1: &[u8] = b"PROXY ";
 /// `PROXY UNKNOWN` and the line's end.
@@ -45,13 +45,13 @@ const V2_LONGEST_REST: usize = 4096;
 /// # Errors
 ///
 /// When the bytes are not the beginning of any header.
-pub fn parse(bytes: &[u8]) -> Result<Progress, Malformed> {
+pub fn parse(bytes: &[u8]) -> Result<Progress, HeaderError> {
     if is_beginning(bytes, V1) {
         parse_v1(bytes)
     } else if is_beginning(bytes, V2) {
         parse_v2(bytes)
     } else {
-        Err(Malformed("no PROXY protocol header"))
+        Err(HeaderError("no PROXY protocol header"))
     }
 }
 
@@ -60,20 +60,20 @@ fn is_beginning(bytes: &[u8], whole: &[u8]) -> bool {
     bytes.iter().zip(whole).all(|(byte, expected)| byte == expected)
 }
 
-fn parse_v1(bytes: &[u8]) -> Result<Progress, Malformed> {
+fn parse_v1(bytes: &[u8]) -> Result<Progress, HeaderError> {
     let Some(end) = bytes.iter().take(V1_LONGEST).position(|byte| *byte == b'\n') else {
         let line_end = if bytes.last() == Some(&b'\r') { 1 } else { 2 };
         let missing = line_end.max(V1_SHORTEST.saturating_sub(bytes.len()));
         return match bytes.len() + missing {
             ..=V1_LONGEST => Ok(Progress::More(missing)),
-            _ => Err(Malformed("version 1: the line is too long")),
+            _ => Err(HeaderError("version 1: the line is too long")),
         };
     };
     let line = bytes
         .get(..end)
         .and_then(|line| line.strip_suffix(b"\r"))
-        .ok_or(Malformed("version 1: the line must end in CR LF"))?;
-    let source = source_v1(line).ok_or(Malformed("version 1: the line is not as it must be"))?;
+        .ok_or(HeaderError("version 1: the line must end in CR LF"))?;
+    let source = source_v1(line).ok_or(HeaderError("version 1: the line is not as it must be"))?;
     Ok(Progress::Whole { length: end + 1, source })
 }
 
@@ -110,18 +110,18 @@ fn client(address: IpAddr, port: u16) -> Source {
     Source::Client(SocketAddr::new(address.to_canonical(), port))
 }
 
-fn parse_v2(bytes: &[u8]) -> Result<Progress, Malformed> {
+fn parse_v2(bytes: &[u8]) -> Result<Progress, HeaderError> {
     let Some(&[.., command, family, high, low]) = bytes.first_chunk::<V2_FIXED>() else {
         return Ok(Progress::More(V2_FIXED - bytes.len()));
     };
     let local = match command {
         0x20 => true,
         0x21 => false,
-        _ => return Err(Malformed("version 2: no such version or command")),
+        _ => return Err(HeaderError("version 2: no such version or command")),
     };
     let rest = usize::from(u16::from_be_bytes([high, low]));
     if rest > V2_LONGEST_REST {
-        return Err(Malformed("version 2: the header is too long"));
+        return Err(HeaderError("version 2: the header is too long"));
     }
     let length = V2_FIXED + rest;
     match bytes.get(V2_FIXED..length) {
@@ -129,7 +129,8 @@ fn parse_v2(bytes: &[u8]) -> Result<Progress, Malformed> {
         // For the load balancer's own connection the rest is ignored (section 2.2).
         Some(_) if local => Ok(Progress::Whole { length, source: Source::Peer }),
         Some(rest) => {
-            let source = source_v2(family, rest).ok_or(Malformed("version 2: no such family, or too short for it"))?;
+            let source =
+                source_v2(family, rest).ok_or(HeaderError("version 2: no such family, or too short for it"))?;
             Ok(Progress::Whole { length, source })
         }
     }

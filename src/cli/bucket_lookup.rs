@@ -9,7 +9,7 @@ use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
 use crate::limit::explanation::{ExplainedCharge, PickedKey};
 use crate::limit::key::BucketKey;
-use crate::limit::matcher::Quoted;
+use crate::limit::matcher::QuotedText;
 use crate::limit::partial::{Knowledge, Observation};
 use crate::limit::path;
 use crate::limit::request::ClientAddress;
@@ -146,7 +146,7 @@ pub fn find<'c>(config: &'c Config, name: &str) -> Result<(&'c Policy, &'c Rule)
             let names: Vec<String> =
                 limited.map(|(policy, rule)| format!("{}/{}", policy.name, rule.name)).take(20).collect();
             let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            let what = format!("no rule is called {}", Quoted(name.as_bytes()));
+            let what = format!("no rule is called {}", QuotedText(name.as_bytes()));
             Err(with_hint(what, format!("rules with limits are {names}")))
         }
     }
@@ -202,7 +202,7 @@ fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, Failur
             // A network may stand as the access log's neighbours write it.
             let address = value.split('/').next().unwrap_or_default().parse::<IpAddr>();
             let address =
-                address.map_err(|_| format!("{name}: must be an IP address, is {}", Quoted(value.as_bytes())))?;
+                address.map_err(|_| format!("{name}: must be an IP address, is {}", QuotedText(value.as_bytes())))?;
             ClientAddress::new(address, config.client_ip.ipv6_prefix).text().into_bytes()
         }
         Attribute::Host => value.to_ascii_lowercase().into_bytes(),
@@ -221,7 +221,7 @@ fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, Failur
 
 fn value(picked: &PickedKey<'_>) -> String {
     match &picked.value {
-        Observation::Value(value) => Quoted(value).to_string(),
+        Observation::Value(value) => QuotedText(value).to_string(),
         seen => seen.to_string(),
     }
 }

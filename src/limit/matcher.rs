@@ -86,9 +86,9 @@ impl fmt::Display for Expectation {
         match self {
             Expectation::AnyOf(texts) => list(f, if texts.len() == 1 { "" } else { "one of " }, texts),
             Expectation::Not(texts) => list(f, if texts.len() == 1 { "not " } else { "none of " }, texts),
-            Expectation::Prefix(prefix) => write!(f, "prefix {}", Quoted(prefix)),
-            Expectation::Suffix(suffix) => write!(f, "suffix {}", Quoted(suffix)),
-            Expectation::Regex(regex) => write!(f, "regex {}", Quoted(regex.as_str().as_bytes())),
+            Expectation::Prefix(prefix) => write!(f, "prefix {}", QuotedText(prefix)),
+            Expectation::Suffix(suffix) => write!(f, "suffix {}", QuotedText(suffix)),
+            Expectation::Regex(regex) => write!(f, "regex {}", QuotedText(regex.as_str().as_bytes())),
             Expectation::Present(true) => f.write_str("any value"),
             Expectation::Present(false) => f.write_str("no value"),
             Expectation::Cidr(networks) => list(f, "cidr ", networks),
@@ -100,17 +100,17 @@ impl fmt::Display for Expectation {
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Text::Exact(text) => write!(f, "{}", Quoted(text)),
-            Text::Subtree(above) => write!(f, "{}", Quoted(&[above, &b"/*"[..]].concat())),
+            Text::Exact(text) => write!(f, "{}", QuotedText(text)),
+            Text::Subtree(above) => write!(f, "{}", QuotedText(&[above, &b"/*"[..]].concat())),
         }
     }
 }
 
 /// Bytes as text in quotes, with everything escaped that is not printable.
 #[derive(Clone, Copy, Debug)]
-pub struct Quoted<'a>(pub &'a [u8]);
+pub struct QuotedText<'a>(pub &'a [u8]);
 
-impl fmt::Display for Quoted<'_> {
+impl fmt::Display for QuotedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("\"")?;
         for chunk in self.0.utf8_chunks() {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::attribute::Attribute;
-use super::matcher::{Expectation, Quoted, Text};
+use super::matcher::{Expectation, QuotedText, Text};
 use crate::base::pseudonym::{Pseudonym, PseudonymKey};
 use crate::base::time::Timestamp;
 
@@ -46,7 +46,7 @@ impl<'a> From<Option<Cow<'a, [u8]>>> for Observation<'a> {
 impl fmt::Display for Observation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Observation::Value(value) => write!(f, "is {}", Quoted(value)),
+            Observation::Value(value) => write!(f, "is {}", QuotedText(value)),
             Observation::Missing => f.write_str("is missing"),
             Observation::Named(name) => write!(f, "is what is called {name}"),
             Observation::Unknown => f.write_str("is not known"),

@@ -68,12 +68,12 @@ fn log_line() {
             while let Ok(Some(entry)) = merge.advance() {
                 assert!(last <= Some(entry.at), "time steps back");
                 last = Some(entry.at);
-                let place = match trial.decide(&entry, None) {
+                let index = match trial.decide(&entry, None) {
                     SimulatedResult::Allowed => 0,
                     SimulatedResult::Refused => 1,
                     SimulatedResult::Undecided => 2,
                 };
-                fates[place] = fates[place].saturating_add(1);
+                fates[index] = fates[index].saturating_add(1);
             }
             let counts = [trial.counts.allowed, trial.counts.refused, trial.counts.undecided];
             let seen = &merge.counts;

@@ -50,8 +50,8 @@ pub fn fuzz<A: Hash>(target: &str, words: &[&[u8]], check: impl Fn(&[u8]) -> A) 
     let start = Instant::now();
     let mut tried: u64 = 0;
     loop {
-        let place = usize::try_from(tried).unwrap_or(usize::MAX);
-        let input = if place < given { inputs[place].clone() } else { mutated(&inputs, words, &mut random) };
+        let index = usize::try_from(tried).unwrap_or(usize::MAX);
+        let input = if index < given { inputs[index].clone() } else { mutated(&inputs, words, &mut random) };
         let before = Instant::now();
         let answer = catch_unwind(AssertUnwindSafe(|| check(&input))).unwrap_or_else(|panic| {
             println!("{target}, seed {seed}, input {tried}, escaped:\n{}", input.escape_ascii());
@@ -67,11 +67,11 @@ pub fn fuzz<A: Hash>(target: &str, words: &[&[u8]], check: impl Fn(&[u8]) -> A) 
         assert!(took < SLOWEST, "{target}: {took:?} for {} bytes: {}", input.len(), input.escape_ascii());
         let mut hasher = DefaultHasher::new();
         answer.hash(&mut hasher);
-        if seen.insert(hasher.finish()) && place >= given && inputs.len() < given + KEPT {
+        if seen.insert(hasher.finish()) && index >= given && inputs.len() < given + KEPT {
             inputs.push(input);
         }
         tried += 1;
-        if place >= given && (tried.is_multiple_of(64) || took > Duration::from_millis(10)) && start.elapsed() >= budget
+        if index >= given && (tried.is_multiple_of(64) || took > Duration::from_millis(10)) && start.elapsed() >= budget
         {
             break;
         }

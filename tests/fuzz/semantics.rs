@@ -250,8 +250,8 @@ pub fn reply() {
         };
         let paid = |from: usize, to: usize| -> u64 {
             let granted = (from..to)
-                .filter(|place| reply.settlements[*place].as_ref().is_some_and(|settlement| settlement.is_granted()));
-            granted.map(|place| plans[place].enforced[0].cost.thousandths() * 1000).sum()
+                .filter(|index| reply.settlements[*index].as_ref().is_some_and(|settlement| settlement.is_granted()));
+            granted.map(|index| plans[index].enforced[0].cost.thousandths() * 1000).sum()
         };
         assert_eq!((reply.settlements.len(), grants.len()), (4, 3));
         assert!(paid(0, 3) <= holds(first) && paid(3, 4) <= holds(second), "a grant out of nothing: {value:?}");

@@ -19,7 +19,7 @@ use crate::gateway::authenticate::{Authenticator, Observer};
 use crate::gateway::token_auth::TokenAuth;
 use crate::limit::attribute::Attribute;
 use crate::limit::identity::{Claims, Identity};
-use crate::limit::matcher::Quoted;
+use crate::limit::matcher::QuotedText;
 use crate::limit::request::Request;
 
 /// What the credentials prove, and a few words on each; `None` where the file does not ask for it.
@@ -230,7 +230,7 @@ fn claims_read(config: &Config) -> Vec<&str> {
 /// Whose token it is, what rules read of it, and how long it will be good.
 fn valid(claims: &Claims, read: &[&str], now: Timestamp) -> String {
     let names = std::iter::once("iss").chain(read.iter().copied().filter(|name| *name != "iss"));
-    let each = names.filter_map(|name| Some(format!("{name} {}", Quoted(claims.text(name)?.as_bytes()))));
+    let each = names.filter_map(|name| Some(format!("{name} {}", QuotedText(claims.text(name)?.as_bytes()))));
     let expires = claims.text("exp").and_then(|text| text.parse::<u64>().ok());
     let left = expires.map(|seconds| format!("expires in {}", span(seconds.saturating_sub(now.0 / 1_000_000))));
     std::iter::once("valid".to_owned()).chain(each).chain(left).collect::<Vec<_>>().join(", ")

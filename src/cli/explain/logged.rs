@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::cost::Cost;
 use crate::limit::explanation::Date;
-use crate::limit::matcher::{Expectation, Quoted, Text};
+use crate::limit::matcher::{Expectation, QuotedText, Text};
 use crate::limit::outcome::Verdict;
 use crate::limit::rule::{Action, Mode};
 
@@ -247,7 +247,7 @@ fn spelt(attribute: &str, name: Pseudonym, config: &Config) -> Option<String> {
         _ => &[],
     });
     texts.find_map(|text| match text {
-        Text::Exact(text) if config.hash_key.value(attribute, text) == name => Some(Quoted(text).to_string()),
+        Text::Exact(text) if config.hash_key.value(attribute, text) == name => Some(QuotedText(text).to_string()),
         _ => None,
     })
 }

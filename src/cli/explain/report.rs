@@ -10,7 +10,7 @@ use crate::limit::explanation::{
     Date, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, PickedKey, PolicyEnd, PolicyOutcome,
     RuleOutcome, SkipReason,
 };
-use crate::limit::matcher::Quoted;
+use crate::limit::matcher::QuotedText;
 use crate::limit::partial::Observation;
 use crate::limit::rule::{Action, Condition, Mode, Otherwise};
 
@@ -236,7 +236,7 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, levels: Option<&Levels>)
 
 fn key(picked: &PickedKey<'_>) -> Key {
     let value = match &picked.value {
-        Observation::Value(value) => Quoted(value).to_string(),
+        Observation::Value(value) => QuotedText(value).to_string(),
         seen => seen.to_string(),
     };
     Key { attribute: picked.to_string(), value }

@@ -15,7 +15,7 @@ use pingora::protocols::{SocketDigest, Stream};
 use pingora::server::ShutdownWatch;
 use tokio::io::AsyncReadExt;
 
-use crate::auth::proxy_protocol::{Malformed, Progress, Source, parse};
+use crate::auth::proxy_protocol::{HeaderError, Progress, Source, parse};
 use crate::base::interval::fixed_interval;
 use crate::base::time;
 use crate::base::time::{Clock, Micros};
@@ -53,7 +53,7 @@ struct Senders {
 /// Why there is no header.
 #[derive(Debug)]
 enum Failure {
-    Malformed(Malformed),
+    Malformed(HeaderError),
     Timeout,
     /// Closed in the middle of the header.
     Closed,
@@ -110,7 +110,7 @@ impl ProxyProtocol {
 
     fn report(&self, failure: &Failure, stream: &Stream) {
         let (counter, detail) = match failure {
-            Failure::Malformed(Malformed(detail)) => (&self.malformed, *detail),
+            Failure::Malformed(HeaderError(detail)) => (&self.malformed, *detail),
             Failure::Timeout => (&self.timeout, "not there in time"),
             Failure::Closed => (&self.closed, "closed in the middle"),
             Failure::Empty => return,

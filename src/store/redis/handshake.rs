@@ -26,7 +26,7 @@ const STEP: Duration = Duration::from_millis(600);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
 
 /// A connection that has been tested.
-pub struct Connected {
+pub struct ReadyConnection {
     pub connection: MultiplexedConnection,
     /// Drives the connection; completes when it ends.
     pub driver: Driver,
@@ -47,12 +47,12 @@ impl From<RedisError> for Fault {
 /// # Errors
 ///
 /// When a step is refused or takes too long, the server is a replica, or the user lacks a permission.
-pub async fn connect(settings: &Settings, login: &CurrentLogin, text: &str) -> Result<Connected, Fault> {
+pub async fn connect(settings: &Settings, login: &CurrentLogin, text: &str) -> Result<ReadyConnection, Fault> {
     reach(settings, login, Some(text)).await
 }
 
 /// As [`connect`]; without a script, role and permissions are not checked.
-pub async fn reach(settings: &Settings, login: &CurrentLogin, text: Option<&str>) -> Result<Connected, Fault> {
+pub async fn reach(settings: &Settings, login: &CurrentLogin, text: Option<&str>) -> Result<ReadyConnection, Fault> {
     let mut credentials = login.read(STEP).await?;
     let unreachable = |error: std::io::Error| Fault::new(StoreError::Unreachable, error.to_string());
     let address = (&*settings.host, settings.port);
@@ -85,7 +85,7 @@ async fn log_in(
     credentials: &Credentials,
     text: Option<&str>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<Connected, Fault> {
+) -> Result<ReadyConnection, Fault> {
     let mut info = RedisConnectionInfo::default().set_db(settings.database).set_skip_set_lib_name();
     if let Some(username) = &credentials.username {
         info = info.set_username(username);
@@ -109,7 +109,7 @@ async fn log_in(
         } => sha?,
         () = &mut driver => return Err(Fault::new(StoreError::Unreachable, "the connection was closed at once")),
     };
-    Ok(Connected { connection, driver, sha })
+    Ok(ReadyConnection { connection, driver, sha })
 }
 
 /// Checks the role and the permissions, so that anything missing is found before the first request needs it.

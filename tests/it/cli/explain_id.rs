@@ -75,8 +75,8 @@ policies:
     eventually("it is written", || {
         std::fs::read_to_string(gateway.file("access.jsonl")).is_ok_and(|log| !log.is_empty())
     });
-    let asked = ["explain", "-c", &file, "--json", "-H", "x-plan: free", "-H", "x-user: ann", "/"];
-    let json = tollgate(&asked).json();
+    let arguments = ["explain", "-c", &file, "--json", "-H", "x-plan: free", "-H", "x-user: ann", "/"];
+    let json = tollgate(&arguments).json();
     let bucket = json["policies"][0]["rules"][0]["charges"][0]["bucket"].as_str().unwrap().to_owned();
     let reported = tollgate(&["explain", "-c", &file, "--id", "c-1", "--live", "--admin", &admin]);
     let retry = refused.number("retry-after");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::base::time::Micros;
 use tollgate::store::redis::fault_injection::{Flaw, Hooks, Refusals};
 
-use super::history::gateways::{Gateways, PATIENT, Played};
+use super::history::gateways::{Gateways, PATIENT, Run};
 use super::history::{Answer, Findings, Kind, Numbers};
 use crate::support::{Answers, Redis, Relay, print_measured};
 
@@ -34,7 +34,7 @@ fn is_noticed(as_what: &[Kind], flaws: [Flaw; 2], gateways: Gateways, late: Dura
         relay.set(Answers::Pass);
         let mut gateways = gateways.clone();
         gateways.hooks.iter_mut().zip(flaws).for_each(|(hooks, flaw)| hooks.flaw = flaw);
-        let Played { history, .. } = gateways.play(&redis, port, || relay.set(Answers::Late(late)));
+        let Run { history, .. } = gateways.play(&redis, port, || relay.set(Answers::Late(late)));
         assert_eq!(history.count(|answer| matches!(answer, Answer::Unknown | Answer::Unasked)), 0);
         (history.records.len(), history.judge())
     };

@@ -6,7 +6,7 @@ use tollgate::base::time::Micros;
 use tollgate::store::Source;
 use tollgate::store::redis::fault_injection::{Combining, Hooks, Refusals};
 
-use super::history::gateways::{Gateways, PATIENT, Played};
+use super::history::gateways::{Gateways, PATIENT, Run};
 use super::history::{Answer, Numbers};
 use crate::support::{Answers, Redis, Relay, print_measured, short_or_long};
 
@@ -41,7 +41,7 @@ enum Load {
     Near,
 }
 
-fn play(redis: &Redis, combining: Combining, refusals: Refusals, load: Load) -> Played {
+fn play(redis: &Redis, combining: Combining, refusals: Refusals, load: Load) -> Run {
     let (callers, pauses) = match load {
         // 48 callers, each of whom asks again a few milliseconds after a refusal.
         Load::Over => (8, [Duration::from_millis(2), Duration::from_millis(6)]),
@@ -67,28 +67,28 @@ fn play(redis: &Redis, combining: Combining, refusals: Refusals, load: Load) -> 
 fn nothing_is_granted_too_much_or_withheld(combining: Combining, refusals: Refusals) {
     let redis = Redis::start();
     for load in [Load::Over, Load::Near] {
-        let Played { history, calls } = play(&redis, combining, refusals, load);
+        let Run { history, calls } = play(&redis, combining, refusals, load);
         let (requests, granted) = (history.records.len(), history.grants(0));
         let cached = history.count(|answer| matches!(answer, Answer::Refused { source: Source::Cached, .. }));
-        let asked = history
+        let by_store = history
             .count(|answer| matches!(answer, Answer::Granted { .. } | Answer::Refused { source: Source::Store, .. }));
         // What the first bucket gave, and what it had.
-        let first = granted.iter().map(|grant| grant.asked).min().unwrap();
+        let first = granted.iter().map(|grant| grant.sent).min().unwrap();
         let last = granted.iter().map(|grant| grant.answered).max().unwrap();
         let taken: i128 = granted.iter().map(|grant| history.buckets[0].price(grant.cost)).sum();
         let possible = history.buckets[0].capacity() + history.buckets[0].refill(first, last);
         let findings = history.judge();
         print_measured(&format!(
             "history: combining {combining:?}, refusals {refusals:?}, load {load:?}: {requests} requests, {} granted, \
-             {asked} decided in {calls} calls, {cached} refused without; {} ‰ of what was there; clocks ±{} µs; {findings:?}",
+             {by_store} decided in {calls} calls, {cached} refused without; {} ‰ of what was there; clocks ±{} µs; {findings:?}",
             granted.len(),
             taken * 1000 / possible,
             history.tolerance,
         ));
         assert!(findings.is_empty(), "{findings:?}");
-        assert_eq!(asked + cached, requests);
+        assert_eq!(by_store + cached, requests);
         assert!(refusals == Refusals::Local || cached == 0);
-        assert!(combining == Combining::On || calls >= u64::try_from(asked).unwrap());
+        assert!(combining == Combining::On || calls >= u64::try_from(by_store).unwrap());
         let enough = match load {
             // There was no starving.
             Load::Over => requests - granted.len() > 100 && taken * 100 >= possible * 97,
@@ -133,7 +133,7 @@ fn a_request_without_a_reply_is_charged_once_or_not_at_all() {
         lasting: short_or_long(Duration::from_secs(4), Duration::from_secs(30)),
         timeout: Micros(100_000),
     };
-    let Played { history, .. } = std::thread::scope(|scope| {
+    let Run { history, .. } = std::thread::scope(|scope| {
         gateways.play(&redis, relay.port, || {
             scope.spawn(|| {
                 for answers in [Answers::Pass, Answers::Lost].repeat(losses) {

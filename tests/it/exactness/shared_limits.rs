@@ -8,7 +8,7 @@ use crate::support::{Client, Gateway, Redis, Upstream, now};
 /// One request, as its client saw it.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    asked: Instant,
+    sent: Instant,
     answered: Instant,
     status: u16,
 }
@@ -24,9 +24,9 @@ fn load(gateways: &[&Gateway], callers: usize, fields: &[(&str, &str)], lasting:
                 start.wait();
                 let (end, mut seen) = (now() + lasting, Vec::new());
                 while now() < end {
-                    let asked = now();
+                    let sent = now();
                     let status = client.get("/", fields).status;
-                    seen.push(Seen { asked, answered: now(), status });
+                    seen.push(Seen { sent, answered: now(), status });
                 }
                 seen
             })
@@ -54,11 +54,11 @@ fn every_window_holds(granted: &[Seen], burst: f64, rate: f64) {
     let mut windows = 0u64;
     for from in granted {
         let mut count = 0.0;
-        for to in granted.iter().filter(|to| to.asked >= from.asked) {
+        for to in granted.iter().filter(|to| to.sent >= from.sent) {
             // Sorted by the answers: all that were counted so far lie within.
             count += 1.0;
-            let most = burst + rate * (to.answered - from.asked).as_secs_f64();
-            assert!(count <= most, "{count} granted within {:?}, at most {most}", to.answered - from.asked);
+            let most = burst + rate * (to.answered - from.sent).as_secs_f64();
+            assert!(count <= most, "{count} granted within {:?}, at most {most}", to.answered - from.sent);
             windows += 1;
         }
     }
@@ -83,7 +83,7 @@ policies:
     every_window_holds(&granted, 200.0, 40.0);
     every_window_holds(&granted, 150.0, 7000.0 / 60.0);
     // And nothing was withheld: what a bucket could give was taken, less the last moments.
-    let lasted = granted.last().unwrap().answered - granted[0].asked;
+    let lasted = granted.last().unwrap().answered - granted[0].sent;
     let possible = (200.0 + 40.0 * lasted.as_secs_f64()).min(100.0 + 100.0 * lasted.as_secs_f64());
     let count = float(granted.len());
     assert!(count >= possible * 0.97 - 2.0, "{count} granted, {possible} possible in {lasted:?}");
@@ -113,7 +113,7 @@ fn an_old_and_a_new_gateway_with_different_rates_share_what_is_spent() {
     let granted = granted(&seen);
     // Never more than the looser of the two alone.
     every_window_holds(&granted, 100.0, 70.0);
-    let lasted = (granted.last().unwrap().answered - granted[0].asked).as_secs_f64();
+    let lasted = (granted.last().unwrap().answered - granted[0].sent).as_secs_f64();
     assert!(float(granted.len()) >= 60.0 + 20.0 * lasted - 2.0, "{} in {lasted} s", granted.len());
     assert_eq!(redis.keys().iter().filter(|key| !key.ends_with(&[0; 16])).count(), 1);
 }
@@ -187,7 +187,7 @@ fn an_empty_bucket_is_read_as_often_as_it_refills_and_grants_everything() {
     let seen = load(&[&one, &two], 32, &[("X-User", "a")], Duration::from_secs(4));
     let granted = granted(&seen);
     every_window_holds(&granted, 20.0, 20.0);
-    let lasted = (granted.last().unwrap().answered - granted[0].asked).as_secs_f64();
+    let lasted = (granted.last().unwrap().answered - granted[0].sent).as_secs_f64();
     let possible = 20.0 + 20.0 * lasted;
     assert!(float(granted.len()) >= possible * 0.97 - 2.0, "{} granted, {possible} possible", granted.len());
     let sum = |name: &str, labels: &[&str]| one.metric(name, labels) + two.metric(name, labels);

@@ -93,14 +93,14 @@ fn a_deny_with_an_end_refuses_until_then_and_lets_pass_from_then_on() {
     let mut client = gateway.client();
     let mut last_refused = None;
     eventually("the rule is over", || {
-        let asked = Clock::system().wall();
+        let sent = Clock::system().wall();
         let status = client.get("/", &[]).status;
         if status == 403 {
-            last_refused = Some(asked);
+            last_refused = Some(sent);
         }
         status == 200
     });
     let answered = Clock::system().wall();
-    assert!(last_refused.is_some_and(|asked| asked < until), "refused at {last_refused:?}, until {until:?}");
+    assert!(last_refused.is_some_and(|sent| sent < until), "refused at {last_refused:?}, until {until:?}");
     assert!(until <= answered, "passed at {answered:?}, until {until:?}");
 }

@@ -64,14 +64,14 @@ impl Player for MemoryStore {
 
 #[cfg(feature = "test-hooks")]
 struct RedisStore {
-    scripted: crate::support::Scripted,
+    script: crate::support::TakeScript,
 }
 
 #[cfg(feature = "test-hooks")]
 impl Player for RedisStore {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
         let charge = Charge { key: bucket, algorithm, cost, limit: LimitId(0), variant: 0 };
-        let reply = self.scripted.take(&[Plan { enforced: smallvec![charge], shadow: smallvec![] }], now);
+        let reply = self.script.take(&[Plan { enforced: smallvec![charge], shadow: smallvec![] }], now);
         assert_eq!(reply.now, now);
         reply.settlements[0].enforced[0]
     }
@@ -157,5 +157,5 @@ fn the_memory_store_keeps_the_token_bucket_timeline() {
 #[test]
 fn redis_keeps_the_token_bucket_timeline() {
     let redis = crate::support::Redis::start();
-    play("token_bucket.txt", &mut RedisStore { scripted: crate::support::Scripted::new(&redis) });
+    play("token_bucket.txt", &mut RedisStore { script: crate::support::TakeScript::new(&redis) });
 }

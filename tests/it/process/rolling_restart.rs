@@ -63,8 +63,8 @@ fn a_rolling_restart_under_load_loses_no_request() {
     let upstream = Upstream::start();
     let mut gateways: Vec<_> = (0..2).map(|_| Gateway::start(&upstream, "drain: {delay: 2s}")).collect();
     let checks = Checks::of(&gateways);
-    let asked = Arc::clone(&checks);
-    let load = Load::on(move || asked.next());
+    let balancer = Arc::clone(&checks);
+    let load = Load::on(move || balancer.next());
     for restart in 0..short_or_long(3, 20) {
         let number = restart % gateways.len();
         load.await_answers();

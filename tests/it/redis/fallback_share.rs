@@ -137,8 +137,8 @@ fn one_denying_limit_suffices_and_local_limits_are_charged_together() {
     assert_eq!(statuses(&["X-Open"], 3), [200; 3]);
     let fallback = |rule: &str| gateway.metric("rate_limiter_fallback_decisions_total", &[&format!("rule=\"{rule}\"")]);
     assert_eq!(["wide", "tight", "open", "closed"].map(fallback), [18.0, 9.0, 7.0, 5.0]);
-    let asked = |rule: &str| gateway.metric("rate_limiter_requests_total", &[&format!("rule=\"{rule}\"")]);
-    assert_eq!(["wide", "tight", "open", "closed"].map(asked), [18.0, 9.0, 7.0, 5.0]);
+    let requests = |rule: &str| gateway.metric("rate_limiter_requests_total", &[&format!("rule=\"{rule}\"")]);
+    assert_eq!(["wide", "tight", "open", "closed"].map(requests), [18.0, 9.0, 7.0, 5.0]);
     let allowed = |rule: &str| gateway.metric("rate_limiter_allowed_total", &[&format!("rule=\"{rule}\"")]);
     assert_eq!(["wide", "tight", "open", "closed"].map(allowed), [10.0, 2.0, 0.0, 0.0]);
 }

@@ -55,20 +55,20 @@ fn late(away: &[Vec<Away>], returned: &[i64]) -> i64 {
 }
 
 /// What was seen of both gateways.
-struct Played {
+struct Observations {
     seen: Vec<Seen>,
     away: Vec<Vec<Away>>,
 }
 
 /// Two gateways, each with its own way to Redis, are under load while `happens` goes on.
-fn play(ports: [u16; 2], happens: impl FnOnce(&[Gateway; 2], &Load)) -> Played {
+fn play(ports: [u16; 2], happens: impl FnOnce(&[Gateway; 2], &Load)) -> Observations {
     let upstream = Upstream::start();
     let gateways = ports.map(|port| Gateway::start(&upstream, &text(port)));
     for gateway in &gateways {
         gateway.expect("rate_limiter_store_up", &[], 1.0);
     }
     let load = Load::start();
-    let played = std::thread::scope(|scope| {
+    let observations = std::thread::scope(|scope| {
         let load = &load;
         let ending = Ending(load);
         let callers: Vec<_> = gateways
@@ -82,11 +82,11 @@ fn play(ports: [u16; 2], happens: impl FnOnce(&[Gateway; 2], &Load)) -> Played {
         pause(1_000);
         drop(ending);
         let seen = callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect();
-        Played { seen, away: watches.into_iter().map(|watch| watch.join().unwrap()).collect() }
+        Observations { seen, away: watches.into_iter().map(|watch| watch.join().unwrap()).collect() }
     });
     // Every request was decided, by Redis or by a share.
-    assert!(played.seen.iter().all(|seen| matches!(seen.status, 200 | 429)));
-    played
+    assert!(observations.seen.iter().all(|seen| matches!(seen.status, 200 | 429)));
+    observations
 }
 
 fn is_local(gateway: &Gateway) -> bool {
@@ -115,7 +115,7 @@ fn shares(microseconds: i64) -> u64 {
 #[track_caller]
 fn an_outage_for_all(fault: &str, times: u64, redis: &mut Redis, fails: fn(&mut Redis), returns: fn(&mut Redis)) {
     let (port, mut returned) = (redis.port, Vec::new());
-    let played = play([port; 2], |gateways, load| {
+    let observations = play([port; 2], |gateways, load| {
         for _ in 0..times {
             fails(redis);
             eventually("both grant their shares", || gateways.iter().all(is_local));
@@ -130,8 +130,8 @@ fn an_outage_for_all(fault: &str, times: u64, redis: &mut Redis, fails: fn(&mut 
     });
     // After each, the bucket in Redis is as full as if nothing had been granted during it, and the first gateway that is back
     // has it while the other still grants its share.
-    let bound = times * BURST + shares(late(&played.away, &returned));
-    check(&format!("{fault}, {times} times"), &played.seen, bound);
+    let bound = times * BURST + shares(late(&observations.away, &returned));
+    check(&format!("{fault}, {times} times"), &observations.seen, bound);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_gateway_that_alone_is_cut_off_grants_its_share_beside_the_limit() {
     let relay = Relay::start(redis.port);
     let (mut begun, mut ended) = (0, 0);
     let seconds = short_or_long(3, 30);
-    let played = play([redis.port, relay.port], |[_, cut_off], load| {
+    let observations = play([redis.port, relay.port], |[_, cut_off], load| {
         begun = load.micros();
         relay.set(Answers::Lost);
         eventually("it grants its share", || is_local(cut_off));
@@ -160,7 +160,7 @@ fn a_gateway_that_alone_is_cut_off_grants_its_share_beside_the_limit() {
         eventually("it is back", || !is_local(cut_off));
         ended = load.micros();
     });
-    assert!(played.away[0].is_empty(), "the other one has Redis all the time");
+    assert!(observations.away[0].is_empty(), "the other one has Redis all the time");
     // It begins with its share of what was left, at most.
-    check(&format!("one of two cut off for {seconds} s"), &played.seen, BURST / GATEWAYS + shares(ended - begun));
+    check(&format!("one of two cut off for {seconds} s"), &observations.seen, BURST / GATEWAYS + shares(ended - begun));
 }

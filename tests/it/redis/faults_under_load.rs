@@ -19,7 +19,7 @@ pub const CALLERS: usize = 3;
 
 /// One request, as its client saw it: in microseconds since the start, rounded away from each other.
 pub struct Seen {
-    pub asked: i64,
+    pub sent: i64,
     pub answered: i64,
     pub status: u16,
 }
@@ -80,10 +80,10 @@ const ALLOWED: &str = "allowed";
 pub fn ask_on(gateway: &Gateway, user: &str, load: &Load) -> Vec<Seen> {
     let (mut client, mut seen) = (gateway.client(), Vec::new());
     while !load.is_over() {
-        let asked = load.micros();
+        let sent = load.micros();
         let status = client.get("/", &[("X-User", user)]).status;
         load.refused.fetch_add(u64::from(user != ALLOWED && status == 429), Ordering::Relaxed);
-        seen.push(Seen { asked, answered: load.micros() + 1, status });
+        seen.push(Seen { sent, answered: load.micros() + 1, status });
         std::thread::sleep(Duration::from_millis(4));
     }
     seen
@@ -125,7 +125,7 @@ fn survive(fault: &str, bound: Bound, redis: &mut Redis, port: u16, happens: imp
     });
     assert!(denied.iter().all(|seen| matches!(seen.status, 200 | 429 | 503)), "{fault}");
     assert!(allowed.iter().all(|seen| matches!(seen.status, 200 | 429)), "{fault}");
-    let longest = denied.iter().chain(&allowed).map(|seen| seen.answered - seen.asked).max().unwrap();
+    let longest = denied.iter().chain(&allowed).map(|seen| seen.answered - seen.sent).max().unwrap();
     assert!(longest < 3_000_000, "{fault}: {longest} µs");
     let grants = grants(&denied);
     let numbers = Numbers::per_second(RATE, BURST);
@@ -154,7 +154,7 @@ fn survive(fault: &str, bound: Bound, redis: &mut Redis, port: u16, happens: imp
 
 pub fn grants(seen: &[Seen]) -> Vec<Grant> {
     let granted = seen.iter().filter(|seen| seen.status == 200);
-    granted.map(|seen| Grant { asked: seen.asked, answered: seen.answered, cost: 1000 }).collect()
+    granted.map(|seen| Grant { sent: seen.sent, answered: seen.answered, cost: 1000 }).collect()
 }
 
 pub fn pause(milliseconds: u64) {

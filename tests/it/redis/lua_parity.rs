@@ -15,7 +15,7 @@ use tollgate::limit::outcome::Verdict;
 use tollgate::store::memory::{Memory, Settings};
 use tollgate::store::redis::script;
 
-use crate::support::{Redis, Scripted, Taken, short_or_long};
+use crate::support::{CompleteReply, Redis, TakeScript, short_or_long};
 
 const START: u64 = 1_763_672_400_123_456;
 
@@ -92,7 +92,7 @@ impl Model {
 #[test]
 fn all_three_implementations_agree_on_answers_and_state() {
     let redis = Redis::start();
-    let scripted = RefCell::new(Scripted::new(&redis));
+    let take_script = RefCell::new(TakeScript::new(&redis));
     let (granted, refused) = (Cell::new(0), Cell::new(0));
     let mut runner = TestRunner::new(ProptestConfig {
         cases: short_or_long(400, 20_000),
@@ -100,7 +100,7 @@ fn all_three_implementations_agree_on_answers_and_state() {
         ..ProptestConfig::default()
     });
     let result = runner.run(&history(), |(numbers, calls)| {
-        let mut scripted = scripted.borrow_mut();
+        let mut take_script = take_script.borrow_mut();
         redis.command::<()>(&["FLUSHALL"]);
         let mut now = START;
         let clock = Clock::manual(Timestamp(now));
@@ -113,7 +113,7 @@ fn all_three_implementations_agree_on_answers_and_state() {
                 .iter()
                 .flat_map(|request| std::iter::repeat_with(|| plan(request, &numbers)).take(request.times))
                 .collect();
-            let reply = scripted.take(&plans, Timestamp(now));
+            let reply = take_script.take(&plans, Timestamp(now));
             prop_assert_eq!(reply.now, Timestamp(now));
             prop_assert_eq!(reply.healed, 0);
             for (plan, settlement) in plans.iter().zip(&reply.settlements) {
@@ -125,7 +125,7 @@ fn all_three_implementations_agree_on_answers_and_state() {
             for bucket in (0..8).chain(100..108) {
                 let key = BucketKey([bucket; 16]);
                 let expected = model.0.get(&key).map(|state| state.to_vec());
-                prop_assert_eq!(scripted.stored(&key), expected, "bucket {}", bucket);
+                prop_assert_eq!(take_script.stored(&key), expected, "bucket {}", bucket);
             }
         }
         Ok(())
@@ -150,7 +150,7 @@ fn one(key: BucketKey, algorithm: Algorithm) -> Plan {
 #[test]
 fn an_invalid_state_heals_to_an_empty_bucket_and_never_to_a_full_one() {
     let redis = Redis::start();
-    let mut scripted = Scripted::new(&redis);
+    let mut take_script = TakeScript::new(&redis);
     let (key, bucket, now) = (BucketKey([7; 16]), per_second(1, 5), Timestamp(START));
     let words = |words: [u64; 3]| words.map(u64::to_le_bytes).concat();
     let hour = 3_600_000_000;
@@ -170,27 +170,27 @@ fn an_invalid_state_heals_to_an_empty_bucket_and_never_to_a_full_one() {
         ("SET", &[&words([0, 1, START + hour + 1])]),
     ];
     for (command, rest) in impossible {
-        scripted.tamper(&key, command, rest);
-        let refused = scripted.take(&[one(key, bucket)], now);
+        take_script.tamper(&key, command, rest);
+        let refused = take_script.take(&[one(key, bucket)], now);
         assert_eq!(refused.healed, 1, "{command} {rest:?}");
         assert_eq!(refused.settlements[0].verdict, Verdict::Deny, "{command} {rest:?}");
         assert_eq!(refused.settlements[0].enforced[0].retry_after, Micros(1_000_000));
         // It was written, although the request was refused: it refills from now on.
         let second = Timestamp(START + 1_000_000);
-        let granted = scripted.take(&[one(key, bucket), one(key, bucket)], second);
+        let granted = take_script.take(&[one(key, bucket), one(key, bucket)], second);
         assert_eq!(granted.healed, 0, "{command} {rest:?}");
         let verdicts: Vec<_> = granted.settlements.iter().map(|settlement| settlement.verdict).collect();
         assert_eq!(verdicts, [Verdict::Allow, Verdict::Deny], "{command} {rest:?}");
     }
     // At the very edge of what can be.
-    scripted.tamper(&key, "SET", &[&words([0, 1, START + hour])]);
-    assert_eq!(scripted.take(&[one(key, bucket)], now).healed, 0);
+    take_script.tamper(&key, "SET", &[&words([0, 1, START + hour])]);
+    assert_eq!(take_script.take(&[one(key, bucket)], now).healed, 0);
 }
 
 #[test]
 fn one_bucket_under_two_sets_of_numbers_in_one_call_is_still_one_bucket() {
     let redis = Redis::start();
-    let mut scripted = Scripted::new(&redis);
+    let mut take_script = TakeScript::new(&redis);
     let key = BucketKey([9; 16]);
     let plans = [
         one(key, per_second(1, 3)),
@@ -198,7 +198,7 @@ fn one_bucket_under_two_sets_of_numbers_in_one_call_is_still_one_bucket() {
         one(key, per_second(1, 3)),
         one(key, per_second(1, 3)),
     ];
-    let reply = scripted.take(&plans, Timestamp(START));
+    let reply = take_script.take(&plans, Timestamp(START));
     let left: Vec<_> = reply
         .settlements
         .iter()
@@ -219,32 +219,32 @@ fn a_digest_stands_for_the_value() {
 ";
     let script = script::take();
     assert_eq!(script.matches(close).count(), 1);
-    let mut scripted = Scripted::with(&redis, &script.replace(close, &format!("{digest}{close}")));
+    let mut take_script = TakeScript::with(&redis, &script.replace(close, &format!("{digest}{close}")));
     let (key, bucket) = (BucketKey([9; 16]), per_second(1, 3));
     let now = |tenth: u64| Timestamp(START + tenth * 100_000);
-    let left = |taken: Taken| (taken.settlements[0].verdict, taken.settlements[0].enforced[0].remaining);
+    let left = |taken: CompleteReply| (taken.settlements[0].verdict, taken.settlements[0].enforced[0].remaining);
     let thousandths = Cost::from_thousandths;
-    assert_eq!(left(scripted.take(&[one(key, bucket)], now(0))), (Verdict::Allow, thousandths(2000)));
-    assert_eq!(left(scripted.take(&[one(key, bucket)], now(5))), (Verdict::Allow, thousandths(1500)));
-    assert_eq!(left(scripted.take(&[one(key, bucket)], now(6))), (Verdict::Allow, thousandths(600)));
-    assert_eq!(left(scripted.take(&[one(key, bucket)], now(7))), (Verdict::Deny, thousandths(700)));
-    assert_eq!(scripted.stored(&key).unwrap()[1], 1000);
+    assert_eq!(left(take_script.take(&[one(key, bucket)], now(0))), (Verdict::Allow, thousandths(2000)));
+    assert_eq!(left(take_script.take(&[one(key, bucket)], now(5))), (Verdict::Allow, thousandths(1500)));
+    assert_eq!(left(take_script.take(&[one(key, bucket)], now(6))), (Verdict::Allow, thousandths(600)));
+    assert_eq!(left(take_script.take(&[one(key, bucket)], now(7))), (Verdict::Deny, thousandths(700)));
+    assert_eq!(take_script.stored(&key).unwrap()[1], 1000);
 }
 
 #[test]
 fn a_refused_request_writes_nothing() {
     let redis = Redis::start();
-    let mut scripted = Scripted::new(&redis);
+    let mut take_script = TakeScript::new(&redis);
     let (full, empty) = (BucketKey([1; 16]), BucketKey([2; 16]));
-    scripted.take(&[one(empty, per_second(1, 1))], Timestamp(START));
+    take_script.take(&[one(empty, per_second(1, 1))], Timestamp(START));
     let writes = || -> String { redis.command(&["INFO", "commandstats"]) };
     let sets = |stats: String| stats.lines().find(|line| line.starts_with("cmdstat_set:")).map(str::to_owned);
     let before = sets(writes());
     let mut both = one(full, per_second(1, 1));
     both.enforced.extend(one(empty, per_second(1, 1)).enforced);
     for _ in 0..10 {
-        assert_eq!(scripted.take(&[both.clone()], Timestamp(START)).settlements[0].verdict, Verdict::Deny);
+        assert_eq!(take_script.take(&[both.clone()], Timestamp(START)).settlements[0].verdict, Verdict::Deny);
     }
     assert_eq!(sets(writes()), before);
-    assert_eq!(scripted.stored(&full), None);
+    assert_eq!(take_script.stored(&full), None);
 }

@@ -185,7 +185,7 @@ fn a_reply_with_reordered_parts_is_rejected() {
     let mut accepted = Vec::new();
     let mut order = [0, 1, 2, 3, 4, 5];
     permute(&mut order, 0, &mut |order| {
-        let moved = Value::Array(order.iter().map(|place| parts[*place].clone()).collect());
+        let moved = Value::Array(order.iter().map(|index| parts[*index].clone()).collect());
         if let Ok(reply) = call.settle(&moved) {
             let granted: Vec<bool> = reply.settlements.iter().map(|one| one.as_ref().unwrap().is_granted()).collect();
             accepted.push((order[2..].to_vec(), reply.now.0, granted));
@@ -227,9 +227,9 @@ fn permute(order: &mut [usize; 6], from: usize, each: &mut impl FnMut(&[usize; 6
     if from == order.len() {
         return each(order);
     }
-    for place in from..order.len() {
-        order.swap(from, place);
+    for index in from..order.len() {
+        order.swap(from, index);
         permute(order, from + 1, each);
-        order.swap(from, place);
+        order.swap(from, index);
     }
 }

@@ -18,9 +18,9 @@ fn text(redis: &Redis, on_store_failure: &str) -> String {
 /// One request, and how long it took.
 #[track_caller]
 fn ask(client: &mut Client) -> (u16, Duration) {
-    let asked: Instant = now();
+    let sent: Instant = now();
     let status = client.get("/", &[("X-User", "a")]).status;
-    (status, asked.elapsed())
+    (status, sent.elapsed())
 }
 
 /// While `broken`, requests get what `on_store_failure` says, in time; then they are limited again.

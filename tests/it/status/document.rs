@@ -209,8 +209,8 @@ fn the_document_of_a_thousand_rules_is_bounded_and_cached() {
     assert!(first.body.len() < 250_000, "{} bytes", first.body.len());
     // However many look, it is made twice a second at most.
     let start = now();
-    let asked: Vec<_> = (0..20).map(|_| client.get("/status.json", &[]).json()["uptime"].to_string()).collect();
-    let made = asked.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    let uptimes: Vec<_> = (0..20).map(|_| client.get("/status.json", &[]).json()["uptime"].to_string()).collect();
+    let made = uptimes.windows(2).filter(|pair| pair[0] != pair[1]).count();
     assert!(made as u128 <= start.elapsed().as_millis() / 500 + 1, "{made} within {:?}", start.elapsed());
     print_measured(&format!("status.json, 1000 rules: {} bytes, made in {took:?}", first.body.len()));
 }

@@ -95,10 +95,10 @@ fn dropped_access_log_lines_are_shown() {
 #[test]
 fn failed_and_recovered_key_fetches_are_shown() {
     let upstream = Upstream::start();
-    let (key, asked) = (es256(), AtomicUsize::new(0));
+    let (key, requests) = (es256(), AtomicUsize::new(0));
     let issuer = Upstream::answering(move |_, stream| {
         let body = json!({"keys": [key.jwk]}).to_string();
-        let code = if asked.fetch_add(1, Ordering::Relaxed) == 0 { "500 No" } else { "200 OK" };
+        let code = if requests.fetch_add(1, Ordering::Relaxed) == 0 { "500 No" } else { "200 OK" };
         let _ = write!(stream, "HTTP/1.1 {code}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     });
     let url = format!("http://{}/keys", issuer.address);

@@ -75,9 +75,9 @@ pub fn played_with(gateway: &Gateway, documents: Vec<Option<Value>>, hour: Optio
     // What acts is no part of the page, so the page's policy would keep it from doing so.
     let policy = if acts.is_empty() { policy } else { policy.replace("script-src ", "script-src 'unsafe-inline' ;") };
     let body = format!("{}{acts}", page.body);
-    let asked = AtomicUsize::new(0);
+    let requests = AtomicUsize::new(0);
     Upstream::answering(move |seen, stream| {
-        let next = || &documents[asked.fetch_add(1, Ordering::Relaxed).min(documents.len() - 1)];
+        let next = || &documents[requests.fetch_add(1, Ordering::Relaxed).min(documents.len() - 1)];
         let (code, kind, body) = match seen.line.split(' ').nth(1) {
             Some("/") => ("200 OK", "text/html; charset=utf-8", body.clone()),
             Some("/history.json") if hour.is_some() => {

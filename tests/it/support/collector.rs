@@ -8,7 +8,7 @@ use prost::Message;
 use super::{Upstream, eventually};
 
 #[derive(Clone, PartialEq, Message)]
-struct Posted {
+struct ExportRequest {
     #[prost(message, repeated, tag = "1")]
     resources: Vec<Resources>,
 }
@@ -199,18 +199,18 @@ impl Collector {
         self.posts.seen()
     }
 
-    fn posted(&self) -> Vec<Resources> {
-        let read = |body: &[u8]| Posted::decode(body).expect("a request of OTLP").resources;
+    fn resources(&self) -> Vec<Resources> {
+        let read = |body: &[u8]| ExportRequest::decode(body).expect("a request of OTLP").resources;
         self.posts().iter().flat_map(|post| read(&post.body)).collect()
     }
 
     pub fn spans(&self) -> Vec<Span> {
-        self.posted().into_iter().flat_map(|resources| resources.scopes).flat_map(|scope| scope.spans).collect()
+        self.resources().into_iter().flat_map(|resources| resources.scopes).flat_map(|scope| scope.spans).collect()
     }
 
     /// An attribute of the resource that sent the first spans.
     pub fn resource(&self, key: &str) -> Option<String> {
-        find(&self.posted().first()?.resource.as_ref()?.attributes, key)
+        find(&self.resources().first()?.resource.as_ref()?.attributes, key)
     }
 
     /// Waits until a span of each of these roles has been received, and no others.

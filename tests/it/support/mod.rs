@@ -17,7 +17,7 @@ mod proof;
 mod redis;
 mod relay;
 #[cfg(feature = "test-hooks")]
-mod scripted;
+mod take_script;
 mod upstream;
 
 pub use certificates::Certificates;
@@ -33,7 +33,7 @@ pub use proof::{short_or_long, shortened_or_real};
 pub use redis::{Redis, free_port};
 pub use relay::{Answers, Relay};
 #[cfg(feature = "test-hooks")]
-pub use scripted::{Scripted, Taken};
+pub use take_script::{CompleteReply, TakeScript};
 pub use upstream::Upstream;
 
 use std::io::Write;

@@ -11,33 +11,34 @@ use super::Redis;
 
 const PREFIX: &str = "test";
 
-pub struct Scripted {
+/// The script on a server, with the connection that calls it.
+pub struct TakeScript {
     connection: Connection,
     sha: String,
 }
 
 /// A reply in which no plan was left out.
-pub struct Taken {
+pub struct CompleteReply {
     pub now: Timestamp,
     pub healed: u64,
     pub settlements: Vec<Settlement>,
 }
 
-impl Scripted {
-    pub fn new(redis: &Redis) -> Scripted {
-        Scripted::with(redis, &script::take())
+impl TakeScript {
+    pub fn new(redis: &Redis) -> TakeScript {
+        TakeScript::with(redis, &script::take())
     }
 
     /// With a script whose text was changed.
-    pub fn with(redis: &Redis, script: &str) -> Scripted {
-        Scripted { connection: redis.connection(), sha: redis.command(&["SCRIPT", "LOAD", script]) }
+    pub fn with(redis: &Redis, script: &str) -> TakeScript {
+        TakeScript { connection: redis.connection(), sha: redis.command(&["SCRIPT", "LOAD", script]) }
     }
 
     #[track_caller]
-    pub fn take(&mut self, plans: &[Plan], now: Timestamp) -> Taken {
+    pub fn take(&mut self, plans: &[Plan], now: Timestamp) -> CompleteReply {
         let Reply { healed, settlements, .. } = self.reply(plans, now, now);
         let settlements = settlements.into_iter().map(|settlement| settlement.expect("it was left out")).collect();
-        Taken { now, healed, settlements }
+        CompleteReply { now, healed, settlements }
     }
 
     /// The reply to a gateway that has heard the time `near`.

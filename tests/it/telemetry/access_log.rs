@@ -235,7 +235,7 @@ policies:
         let fields = ["policy", "rule", "cost", "remaining", "bucket", "source", "retry_after"];
         Value::Array(fields.iter().map(|field| line[field].clone()).collect())
     };
-    let asked = |line: &Value| -> Vec<Value> {
+    let limits_of = |line: &Value| -> Vec<Value> {
         let fields = ["policy", "rule", "mode", "verdict", "cost", "remaining", "bucket"];
         let limits = line["limits"].as_array().cloned().unwrap_or_default();
         limits.iter().map(|limit| fields.iter().map(|field| limit[field].clone()).collect()).collect()
@@ -244,7 +244,7 @@ policies:
     assert_eq!(of_rule(first), json!(["plan", "free.second", 1.5, 2.5, second, "store", null]));
     let of_day = |left: u64| json!(["plan", "free.day", "enforce", "allow", 1, left, day]);
     assert_eq!(
-        asked(first),
+        limits_of(first),
         [
             json!(["plan", "free.second", "enforce", "allow", 1.5, 2.5, second]),
             of_day(99),
@@ -252,18 +252,18 @@ policies:
         ]
     );
     let second_line = with_id(&lines, "second");
-    assert_eq!(asked(second_line)[2], json!(["next", "trial", "shadow", "deny", 1, 0, trial]));
+    assert_eq!(limits_of(second_line)[2], json!(["next", "trial", "shadow", "deny", 1, 0, trial]));
     // Refused: the shadow was not asked, and what could have paid says so.
     let third = with_id(&lines, "third");
     assert_eq!((&third["rule"], &third["retry_after"]), (&json!("free.second"), &json!(1)), "{third}");
     assert!(third["remaining"].as_f64().unwrap() < 1.5, "{third}");
-    let verdicts: Vec<_> = asked(third).iter().map(|limit| limit[3].clone()).collect();
+    let verdicts: Vec<_> = limits_of(third).iter().map(|limit| limit[3].clone()).collect();
     assert_eq!(verdicts, [json!("deny"), json!("allow")]);
     // A shadow alone decides nothing.
     let fourth = with_id(&lines, "fourth");
     assert!(fourth["rule"].is_null() && fourth["source"].is_null(), "{fourth}");
-    assert_eq!(asked(fourth).len(), 1);
-    assert_eq!(asked(fourth)[0][1], "only");
+    assert_eq!(limits_of(fourth).len(), 1);
+    assert_eq!(limits_of(fourth)[0][1], "only");
     let fifth = with_id(&lines, "fifth");
     assert!(fifth["rule"].is_null() && fifth["limits"].is_null() && fifth["kind"] == "allowed", "{fifth}");
 }

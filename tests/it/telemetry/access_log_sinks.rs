@@ -56,22 +56,22 @@ fn a_reader_that_has_stopped_costs_lines_and_nothing_else() {
     let mut gateway = Gateway::start(&upstream, &format!("policies:\n{policies}access_log: {{to: stdout}}"));
     let mut output = gateway.output();
     // 64 KiB fit into the pipe and 4 MiB into the queue.
-    let (mut asked, mut slowest) = (0, Duration::ZERO);
+    let (mut requests, mut slowest) = (0, Duration::ZERO);
     let mut client = gateway.client();
     while dropped(&gateway) == 0 {
         for _ in 0..200 {
             let start = now();
             assert_eq!(client.get("/", &[]).status, 200);
             slowest = slowest.max(start.elapsed());
-            asked += 1;
+            requests += 1;
         }
-        assert!(asked < 50_000, "nothing is ever dropped");
+        assert!(requests < 50_000, "nothing is ever dropped");
     }
     assert!(slowest < Duration::from_secs(5), "{slowest:?}");
     let reported = || gateway.has_logged("access log not written") && gateway.errors().contains("the queue is full");
     eventually("it is reported", reported);
-    // Who reads on finds whole lines, as many as were not dropped.
-    let kept = asked - dropped(&gateway);
+    // A reader that goes on finds whole lines, as many as were not dropped.
+    let kept = requests - dropped(&gateway);
     assert!(kept > 1000, "{kept}");
     let mut line = String::new();
     for _ in 0..kept {
@@ -133,11 +133,11 @@ fn a_full_disk_costs_lines_and_a_partial_line_is_completed_later() {
     // A file may have this many blocks: a longer write fails as on a full disk.
     let gateway =
         Gateway::before(&upstream).with("access_log: {to: access.jsonl}").shell("trap '' XFSZ; ulimit -S -f 9").start();
-    let mut asked = 0;
+    let mut requests = 0;
     while dropped(&gateway) == 0 {
         ask(&gateway, 50);
-        asked += 50;
-        assert!(asked < 5000, "it is never full");
+        requests += 50;
+        assert!(requests < 5000, "it is never full");
         std::thread::sleep(Duration::from_millis(10));
     }
     let text = || std::fs::read_to_string(gateway.file("access.jsonl")).unwrap();
@@ -147,9 +147,9 @@ fn a_full_disk_costs_lines_and_a_partial_line_is_completed_later() {
     let done = Command::new("prlimit").args(["--pid", &gateway.id().to_string(), "--fsize=unlimited"]).status();
     assert!(done.unwrap().success());
     ask(&gateway, 7);
-    asked += 7;
+    requests += 7;
     eventually("all that was not dropped is there", || {
-        text().ends_with('\n') && lines(&gateway).len() + dropped(&gateway) == asked
+        text().ends_with('\n') && lines(&gateway).len() + dropped(&gateway) == requests
     });
 }
 

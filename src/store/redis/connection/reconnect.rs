@@ -9,7 +9,7 @@ use super::Connection;
 use super::batch::{Session, Turn};
 use crate::store::error::{Fault, StoreError};
 use crate::store::events::Event;
-use crate::store::redis::handshake::{Connected, connect};
+use crate::store::redis::handshake::{ReadyConnection, connect};
 use crate::store::redis::queue::Queue;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -60,8 +60,8 @@ impl Connection {
     }
 
     /// Makes calls until the connection is no longer usable.
-    async fn serve(&self, connected: Connected, queue: &mut Queue, pause: &mut Duration) -> Fault {
-        let Connected { connection, mut driver, sha } = connected;
+    async fn serve(&self, connected: ReadyConnection, queue: &mut Queue, pause: &mut Duration) -> Fault {
+        let ReadyConnection { connection, mut driver, sha } = connected;
         let heartbeat = async {
             if let Some(heartbeat) = &self.heartbeat {
                 heartbeat.keep(connection.clone()).await;

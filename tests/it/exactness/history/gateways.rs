@@ -39,7 +39,8 @@ pub struct Gateways {
     pub timeout: Micros,
 }
 
-pub struct Played {
+/// What happened while the gateways were under load.
+pub struct Run {
     pub history: History,
     /// How often Redis was asked.
     pub calls: u64,
@@ -48,7 +49,7 @@ pub struct Played {
 impl Gateways {
     /// `port` is where Redis is for them: it may stand behind something. `begin` is called when all are connected and
     /// nobody has asked yet.
-    pub fn play(&self, redis: &Redis, port: u16, begin: impl Fn() + Sync) -> Played {
+    pub fn play(&self, redis: &Redis, port: u16, begin: impl Fn() + Sync) -> Run {
         let start = now();
         let (offset, tolerance) = offset(redis, start);
         let calls = Arc::new(AtomicU64::new(0));
@@ -71,7 +72,7 @@ impl Gateways {
             workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
         });
         let history = History { buckets: self.buckets.clone(), records, offset, tolerance };
-        Played { history, calls: calls.load(Ordering::Relaxed) }
+        Run { history, calls: calls.load(Ordering::Relaxed) }
     }
 
     /// As the gateway does: one thread, which drives the worker's link and all who ask on it.
@@ -93,7 +94,7 @@ impl Gateways {
             let callers: Vec<_> = (0..self.callers)
                 .map(|caller| {
                     let caller = Caller {
-                        place: (worker.0 * self.workers + worker.1) * self.callers + caller,
+                        index: (worker.0 * self.workers + worker.1) * self.callers + caller,
                         gateways: self.clone(),
                         store: Arc::clone(&store),
                         worker,
@@ -132,11 +133,11 @@ impl Gateways {
     }
 
     fn plan(&self, charges: &[(usize, u64)]) -> Plan {
-        let charge = |(place, cost): &(usize, u64)| {
-            let numbers = self.buckets[*place];
+        let charge = |(index, cost): &(usize, u64)| {
+            let numbers = self.buckets[*index];
             let rate = Rate { amount: Cost::from_thousandths(numbers.amount), period: Micros(numbers.period) };
             Charge {
-                key: BucketKey([u8::try_from(place + 1).unwrap(); 16]),
+                key: BucketKey([u8::try_from(index + 1).unwrap(); 16]),
                 algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, numbers.burst).unwrap()),
                 cost: Cost::from_thousandths(*cost),
                 limit: LimitId(0),
@@ -148,7 +149,7 @@ impl Gateways {
 }
 
 struct Caller {
-    place: usize,
+    index: usize,
     gateways: Gateways,
     store: Arc<Store>,
     worker: (usize, usize),
@@ -161,15 +162,15 @@ impl Caller {
     async fn ask_until(self, end: Instant) -> Vec<Record> {
         let mut records = Vec::new();
         while now() < end {
-            let charges = (self.gateways.request)(self.place);
+            let charges = (self.gateways.request)(self.index);
             let plan = self.gateways.plan(&charges);
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-            let asked = micros(self.start);
+            let sent = micros(self.start);
             let taken = self.store.take(Worker(self.worker.1), &plan, None).await;
             let answered = micros(self.start) + 1;
             let answer = answer(taken);
             let pause = self.gateways.pauses[usize::from(!matches!(answer, Answer::Granted { .. }))];
-            records.push(Record { worker: self.worker, number, asked, answered, charges, answer });
+            records.push(Record { worker: self.worker, number, sent, answered, charges, answer });
             match pause {
                 Duration::ZERO => tokio::task::yield_now().await,
                 pause => tokio::time::sleep(pause.mul_f64(2.0 * fastrand::f64())).await,

@@ -66,9 +66,9 @@ mod judged {
         /// Which worker of which gateway, and as which of its requests.
         pub worker: (usize, usize),
         pub number: u64,
-        pub asked: i64,
+        pub sent: i64,
         pub answered: i64,
-        /// Buckets, by their place in [`History::buckets`], and costs.
+        /// Buckets, by their index in [`History::buckets`], and costs.
         pub charges: Vec<(usize, u64)>,
         pub answer: Answer,
     }
@@ -147,10 +147,10 @@ mod judged {
     impl History {
         pub fn judge(&self) -> Findings {
             let mut findings = Findings::default();
-            for (place, numbers) in self.buckets.iter().enumerate() {
-                let excess = windows::excess(numbers, &self.grants(place));
+            for (index, numbers) in self.buckets.iter().enumerate() {
+                let excess = windows::excess(numbers, &self.grants(index));
                 if excess > 0 {
-                    findings.add(Kind::OverGrant, || format!("bucket {place}: {} too much", numbers.tokens(excess)));
+                    findings.add(Kind::OverGrant, || format!("bucket {index}: {} too much", numbers.tokens(excess)));
                 }
             }
             replay::judge(self, &mut findings);
@@ -161,8 +161,8 @@ mod judged {
         pub fn grants(&self, bucket: usize) -> Vec<windows::Grant> {
             let granted = self.records.iter().filter(|record| matches!(record.answer, Answer::Granted { .. }));
             let grant = |record: &Record| {
-                let (_, cost) = record.charges.iter().find(|(place, _)| *place == bucket)?;
-                Some(windows::Grant { asked: record.asked, answered: record.answered, cost: *cost })
+                let (_, cost) = record.charges.iter().find(|(index, _)| *index == bucket)?;
+                Some(windows::Grant { sent: record.sent, answered: record.answered, cost: *cost })
             };
             granted.filter_map(grant).collect()
         }

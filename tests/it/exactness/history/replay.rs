@@ -87,7 +87,7 @@ pub fn judge(history: &History, findings: &mut Findings) {
     // When it was decided, or when it may first have been.
     let moment = |record: &Record| match record.answer {
         Answer::Granted { now, .. } | Answer::Refused { now, source: Source::Store, .. } => Some(now),
-        Answer::Unknown => Some(record.asked + history.offset - history.tolerance),
+        Answer::Unknown => Some(record.sent + history.offset - history.tolerance),
         Answer::Refused { source: Source::Cached | Source::Fallback, .. } | Answer::Unasked => None,
     };
     let mut decided: Vec<(i64, &Record)> =
@@ -106,7 +106,7 @@ pub fn judge(history: &History, findings: &mut Findings) {
         }
     }
     for record in &history.records {
-        let from = record.asked + history.offset - history.tolerance;
+        let from = record.sent + history.offset - history.tolerance;
         let to = record.answered + history.offset + history.tolerance;
         match record.answer {
             Answer::Granted { now, .. } | Answer::Refused { now, source: Source::Store, .. } => {
@@ -115,7 +115,7 @@ pub fn judge(history: &History, findings: &mut Findings) {
                 }
             }
             Answer::Refused { source: Source::Cached | Source::Fallback, .. } => {
-                if !record.charges.iter().any(|(place, cost)| buckets[*place].was_short(*cost, from, to)) {
+                if !record.charges.iter().any(|(index, cost)| buckets[*index].was_short(*cost, from, to)) {
                     findings.add(Kind::Unjustified, || format!("refused without asking: {record:?}"));
                 }
             }
@@ -125,15 +125,15 @@ pub fn judge(history: &History, findings: &mut Findings) {
 }
 
 fn step(buckets: &mut [Bucket], now: i64, record: &Record, findings: &mut Findings) {
-    for (place, _) in &record.charges {
-        buckets[*place].advance(now);
+    for (index, _) in &record.charges {
+        buckets[*index].advance(now);
     }
     let (granted, remaining) = match &record.answer {
         Answer::Granted { remaining, .. } => (true, remaining),
         Answer::Refused { remaining, .. } => (false, remaining),
         Answer::Unknown => {
-            for (place, cost) in &record.charges {
-                let bucket = &mut buckets[*place];
+            for (index, cost) in &record.charges {
+                let bucket = &mut buckets[*index];
                 bucket.doubtful += bucket.numbers.price(*cost);
                 bucket.note();
             }
@@ -141,17 +141,17 @@ fn step(buckets: &mut [Bucket], now: i64, record: &Record, findings: &mut Findin
         }
         Answer::Unasked => return,
     };
-    if granted && !record.charges.iter().all(|(place, cost)| buckets[*place].may_fit(*cost)) {
+    if granted && !record.charges.iter().all(|(index, cost)| buckets[*index].may_fit(*cost)) {
         findings.add(Kind::WrongGrant, || format!("{record:?}"));
     }
-    if !granted && record.charges.iter().all(|(place, cost)| buckets[*place].must_fit(*cost)) {
+    if !granted && record.charges.iter().all(|(index, cost)| buckets[*index].must_fit(*cost)) {
         findings.add(Kind::Unjustified, || format!("refused by Redis: {record:?}"));
     }
-    for ((place, cost), remaining) in record.charges.iter().zip(remaining) {
-        let bucket = &mut buckets[*place];
+    for ((index, cost), remaining) in record.charges.iter().zip(remaining) {
+        let bucket = &mut buckets[*index];
         let before = (bucket.low, bucket.high, bucket.doubtful);
         if !bucket.shows(if granted { *cost } else { 0 }, *remaining) {
-            findings.add(Kind::OtherLevel, || format!("{before:?} units of bucket {place} were spent: {record:?}"));
+            findings.add(Kind::OtherLevel, || format!("{before:?} units of bucket {index} were spent: {record:?}"));
         }
         bucket.note();
     }

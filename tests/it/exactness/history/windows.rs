@@ -5,7 +5,7 @@ use super::Numbers;
 /// The grants, by the clock of the caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
-    pub asked: i64,
+    pub sent: i64,
     pub answered: i64,
     /// In thousandths of a token.
     pub cost: u64,
@@ -17,14 +17,14 @@ pub struct Grant {
 /// Ends are taken in their order. For each beginning there is the sum of what lies between it and the end, less what came
 /// back; a grant adds its price to every beginning before it. So there is one tree to keep, and n log n steps.
 pub fn excess(numbers: &Numbers, grants: &[Grant]) -> i128 {
-    let mut begins: Vec<i64> = grants.iter().map(|grant| grant.asked).collect();
+    let mut begins: Vec<i64> = grants.iter().map(|grant| grant.sent).collect();
     begins.sort_unstable();
     let mut ends = grants.to_vec();
     ends.sort_by_key(|grant| grant.answered);
     let mut tree = Tree::new(&begins.iter().map(|begin| numbers.refill(0, *begin)).collect::<Vec<_>>());
     let (mut reached, mut most) = (0, i128::MIN);
     for grant in ends {
-        let before = begins.partition_point(|begin| *begin <= grant.asked);
+        let before = begins.partition_point(|begin| *begin <= grant.sent);
         tree.add(before, numbers.price(grant.cost));
         // Behind the last beginning of a grant that has ended there is nothing to sum up yet.
         reached = reached.max(before);
@@ -93,9 +93,9 @@ mod tests {
 
     /// Every pair of a beginning and an end, one by one.
     fn one_by_one(numbers: &Numbers, grants: &[Grant]) -> i128 {
-        let windows = grants.iter().flat_map(|from| grants.iter().map(move |to| (from.asked, to.answered)));
+        let windows = grants.iter().flat_map(|from| grants.iter().map(move |to| (from.sent, to.answered)));
         let too_much = |(begin, end): (i64, i64)| {
-            let within = grants.iter().filter(|grant| grant.asked >= begin && grant.answered <= end);
+            let within = grants.iter().filter(|grant| grant.sent >= begin && grant.answered <= end);
             let prices: Vec<i128> = within.map(|grant| numbers.price(grant.cost)).collect();
             let sum: i128 = prices.iter().sum();
             (!prices.is_empty()).then(|| sum - numbers.refill(begin, end) - numbers.capacity())
@@ -113,8 +113,8 @@ mod tests {
         ) {
             let numbers = Numbers { burst, amount, period };
             // Milliseconds, so that many are the same.
-            let grant = |(asked, took, cost): &(i64, i64, u64)| {
-                Grant { asked: asked * 1000, answered: (asked + took) * 1000, cost: *cost }
+            let grant = |(sent, took, cost): &(i64, i64, u64)| {
+                Grant { sent: sent * 1000, answered: (sent + took) * 1000, cost: *cost }
             };
             let grants: Vec<Grant> = grants.iter().map(grant).collect();
             prop_assert_eq!(excess(&numbers, &grants), one_by_one(&numbers, &grants));

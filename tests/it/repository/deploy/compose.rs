@@ -107,8 +107,8 @@ fn every_awaited_service_has_a_healthcheck() {
     }
     // An echo has no gateway.yaml to find its address in.
     let upstream = &compose["services"]["upstream"];
-    let asked = texts(upstream, "healthcheck test").last().unwrap().rsplit(':').next();
-    assert_eq!(asked, texts(upstream, "command").last().unwrap().rsplit(':').next());
+    let checked = texts(upstream, "healthcheck test").last().unwrap().rsplit(':').next();
+    assert_eq!(checked, texts(upstream, "command").last().unwrap().rsplit(':').next());
 }
 
 #[test]
@@ -176,8 +176,8 @@ fn the_redis_of_compose_admits_the_gateways_and_keeps_every_bucket() {
     let volumes = texts(&compose, "services redis volumes");
     assert!(volumes.contains(&"./deploy/compose/redis:/etc/redis:ro"), "{volumes:?}");
     let command = texts(&compose, "services redis command");
-    let (place, file) = (command.last().unwrap(), command[1]);
-    assert!(volumes.contains(&&*format!("redis:{place}")), "what is kept is kept at {place}");
+    let (folder, file) = (command.last().unwrap(), command[1]);
+    assert!(volumes.contains(&&*format!("redis:{folder}")), "redis.conf keeps its data in {folder}");
     assert_eq!(file, "/etc/redis/redis.conf");
     assert_eq!(texts(&compose, "services redis networks"), ["store"]);
     assert_eq!(at(&compose, "networks store internal").as_bool(), Some(true));

@@ -25,7 +25,7 @@ pub fn read(name: &str) -> String {
 /// Where a path in a YAML document leads; the keys are separated by spaces, because some have dots in them.
 pub fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
     path.split(' ').fold(value, |value, key| match key.parse::<usize>() {
-        Ok(place) if value.is_sequence() => &value[place],
+        Ok(index) if value.is_sequence() => &value[index],
         _ => &value[key],
     })
 }

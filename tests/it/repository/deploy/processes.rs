@@ -42,11 +42,11 @@ impl Processes {
         std::fs::read_to_string(self.directory.path().join(name)).unwrap()
     }
 
-    /// The address that stands at a place of a process' line; none where the process was left out.
-    fn address(&self, name: &str, place: usize) -> Option<std::net::SocketAddr> {
+    /// The address at this index among the words of a process' line; `None` where the process was left out.
+    fn address(&self, name: &str, index: usize) -> Option<std::net::SocketAddr> {
         let said = self.said("stdout");
         let line = said.lines().find(|line| line.split(' ').next() == Some(name))?;
-        Some(line.split(' ').nth(place).unwrap().parse().unwrap())
+        Some(line.split(' ').nth(index).unwrap().parse().unwrap())
     }
 
     /// As Ctrl-C does.
@@ -75,9 +75,9 @@ fn two_gateways_from_the_files_of_compose_hold_one_limit_together() {
     }
     let mut granted = [0; 2];
     for _ in 0..10 {
-        for (place, gateway) in gateways.into_iter().enumerate() {
+        for (index, gateway) in gateways.into_iter().enumerate() {
             match Client::connect(gateway).get("/trial", &[]).status {
-                200 => granted[place] += 1,
+                200 => granted[index] += 1,
                 429 => {}
                 status => panic!("{status}: {}", processes.said("stderr")),
             }

@@ -174,10 +174,10 @@ fn panels_have_numbers_of_their_own_and_do_not_overlap() {
     for panel in panels(&dashboard) {
         let title = panel["title"].as_str().unwrap();
         assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title} has the id of another panel");
-        let place = |key: &str| panel["gridPos"][key].as_u64().unwrap();
-        assert!(place("x") + place("w") <= 24, "{title} is wider than the grid");
-        for x in place("x")..place("x") + place("w") {
-            for y in place("y")..place("y") + place("h") {
+        let grid = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+        assert!(grid("x") + grid("w") <= 24, "{title} is wider than the grid");
+        for x in grid("x")..grid("x") + grid("w") {
+            for y in grid("y")..grid("y") + grid("h") {
                 if let Some(other) = taken.insert((x, y), title) {
                     panic!("{title} lies upon {other}");
                 }
