@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::attribute::AttributeReader;
 use super::environment::Environment;
-use super::key::{Key, Mapping, Type, unconstrained};
+use super::key::{Key, Mapping, unconstrained};
 use super::reader::{Field, all};
 use super::suggest::nearest;
+use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 use crate::access_log_line::Kind;
 use crate::limit::attribute::Attribute;
@@ -39,24 +40,42 @@ pub struct LoggedAttribute {
     pub attribute: Attribute,
 }
 
-const WHEN: [(&str, &[Kind]); 4] =
+const KINDS: [(&str, &[Kind]); 4] =
     [("allowed", &[Kind::Allowed]), ("refused", &[Kind::Refused]), ("error", &[Kind::Error]), ("all", &Kind::ALL)];
 
-fn when_schema() -> Value {
-    let names: Vec<_> = WHEN.iter().map(|(name, _)| *name).collect();
-    let kind = json!({"anyOf": [{"enum": names}, reference()]});
-    json!({"anyOf": [kind, {"type": "array", "minItems": 1, "items": kind}]})
-}
+type ReadTo = fn(Field<'_>, Environment<'_>) -> Option<Destination>;
 
-fn attributes_schema() -> Value {
-    let attribute = json!({
-        "type": "string",
-        "pattern": "^((jwt|query|cookie):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|ip:address|method|host|path|route|upstream)$",
-        "patternErrorMessage": "must be one attribute like jwt:plan, header:x-user or ip:address"
-    });
-    let items = json!({"anyOf": [attribute, reference()]});
-    json!({"type": "array", "maxItems": MOST_ATTRIBUTES, "uniqueItems": true, "items": items})
-}
+const TO: ValueKind<ReadTo> = ValueKind {
+    text: "`stdout`, `stderr`, or a path",
+    schema: || json!({"type": "string", "minLength": 1}),
+    read: destination,
+};
+
+const WHEN: ValueKind<ReadField<Vec<Kind>>> = ValueKind {
+    text: "`all`, or a list of `allowed`, `refused`, `error`",
+    schema: || {
+        let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
+        let kind = json!({"anyOf": [{"enum": names}, reference()]});
+        json!({"anyOf": [kind, {"type": "array", "minItems": 1, "items": kind}]})
+    },
+    read: kinds,
+};
+
+type ReadAttributes = fn(Field<'_>, AttributeReader) -> Option<Vec<LoggedAttribute>>;
+
+const ATTRIBUTES: ValueKind<ReadAttributes> = ValueKind {
+    text: "list of [attributes](#attributes), at most 16",
+    schema: || {
+        let attribute = json!({
+            "type": "string",
+            "pattern": "^((jwt|query|cookie):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|ip:address|method|host|path|route|upstream)$",
+            "patternErrorMessage": "must be one attribute like jwt:plan, header:x-user or ip:address"
+        });
+        let items = json!({"anyOf": [attribute, reference()]});
+        json!({"type": "array", "maxItems": MOST_ATTRIBUTES, "uniqueItems": true, "items": items})
+    },
+    read: attributes,
+};
 
 pub static ACCESS_LOG: Mapping = Mapping {
     heading: Some("key in `access_log`"),
@@ -64,19 +83,14 @@ pub static ACCESS_LOG: Mapping = Mapping {
     keys: &[
         Key::required(
             "to",
-            Type::Own { text: "`stdout`, `stderr`, or a path", schema: || json!({"type": "string", "minLength": 1}) },
+            TO.declared(),
             "Where lines go. A file is appended to. A missing file is created for its owner and group alone (0640); its \
              folder must exist.",
         ),
-        Key::default(
-            "when",
-            Type::Own { text: "`all`, or a list of `allowed`, `refused`, `error`", schema: when_schema },
-            "all",
-            "Which requests are logged.",
-        ),
+        Key::default("when", WHEN.declared(), "all", "Which requests are logged."),
         Key::default(
             "attributes",
-            Type::Own { text: "list of [attributes](#attributes), at most 16", schema: attributes_schema },
+            ATTRIBUTES.declared(),
             "[]",
             "Attributes whose values a line has as pseudonyms: the keyed hashes that `hash_key` makes.",
         ),
@@ -86,14 +100,14 @@ pub static ACCESS_LOG: Mapping = Mapping {
 
 pub fn access_log(field: Field<'_>, attribute: AttributeReader, environment: Environment<'_>) -> Option<AccessLog> {
     let section = field.section(&ACCESS_LOG)?;
-    let to = section.need("to").and_then(|field| destination(&field, environment));
-    let when = section.value("when", |field| kinds(&field));
-    let attributes = section.value("attributes", |field| attributes(&field, attribute));
+    let to = section.need("to").and_then(|field| (TO.read)(field, environment));
+    let when = section.value("when", WHEN.read);
+    let attributes = section.value("attributes", |field| (ATTRIBUTES.read)(field, attribute));
     section.close();
     Some(AccessLog { to: to?, when: when?, attributes: attributes? })
 }
 
-fn destination(field: &Field<'_>, environment: Environment<'_>) -> Option<Destination> {
+fn destination(field: Field<'_>, environment: Environment<'_>) -> Option<Destination> {
     const STREAMS: [&str; 2] = ["stdout", "stderr"];
     let text = field.text()?;
     match text {
@@ -114,16 +128,16 @@ fn destination(field: &Field<'_>, environment: Environment<'_>) -> Option<Destin
     None
 }
 
-fn kinds(field: &Field<'_>) -> Option<Vec<Kind>> {
+fn kinds(field: Field<'_>) -> Option<Vec<Kind>> {
     if field.is_empty() {
         field.must("have at least one of allowed, refused, error, or be all");
         return None;
     }
-    let chosen = all(field.one_or_list()?, |member| member.choice(&WHEN))?.concat();
+    let chosen = all(field.one_or_list()?, |member| member.choice(&KINDS))?.concat();
     Some(Kind::ALL.into_iter().filter(|kind| chosen.contains(kind)).collect())
 }
 
-fn attributes(field: &Field<'_>, reader: AttributeReader) -> Option<Vec<LoggedAttribute>> {
+fn attributes(field: Field<'_>, reader: AttributeReader) -> Option<Vec<LoggedAttribute>> {
     let members = field.list()?;
     if members.len() > MOST_ATTRIBUTES {
         field.wrong(format_args!("must have at most {MOST_ATTRIBUTES} attributes, has {}", members.len()), None);

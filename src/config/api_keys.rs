@@ -9,6 +9,7 @@ use super::environment::Environment;
 use super::key::{Key, Mapping, PATH, Type, names, unconstrained};
 use super::reader::Field;
 use super::suggest::nearest;
+use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 use crate::auth::api_keys::{ApiKeySet, ApiKeys, OnInvalid};
 use crate::auth::key_file;
@@ -16,25 +17,29 @@ use crate::limit::attribute::{Attribute, AttributeError};
 
 const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)];
 
-const FROM: Type = Type::Own {
+const FROM_SHAPE: &str = "be header:<name>, query:<name> or cookie:<name>";
+
+/// A part of a request that can carry a credential.
+const FROM: ValueKind<ReadField<Attribute>> = ValueKind {
     text: "`header:<name>`, `query:<name>`, `cookie:<name>`",
     schema: || {
         json!({"anyOf": [
             {
                 "type": "string",
                 "pattern": r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|(query|cookie):[\s\S])",
-                "patternErrorMessage": "must be header:<name>, query:<name> or cookie:<name>"
+                "patternErrorMessage": format!("must {FROM_SHAPE}")
             },
             reference()
         ]})
     },
+    read: from,
 };
 
 pub static API_KEYS: Mapping = Mapping {
     heading: Some("key in `api_keys`"),
     definition: None,
     keys: &[
-        Key::required("from", FROM, "Where a request carries its key."),
+        Key::required("from", FROM.declared(), "Where a request carries its key."),
         Key::required(
             "file",
             PATH,
@@ -53,7 +58,7 @@ pub static API_KEYS: Mapping = Mapping {
 
 pub fn api_keys(field: Field<'_>, environment: Environment<'_>) -> Option<Arc<ApiKeys>> {
     let section = field.section(&API_KEYS)?;
-    let from = section.need("from").and_then(|field| from(&field));
+    let from = section.need("from").and_then(FROM.read);
     let file = section.need("file");
     let keys = file.as_ref().and_then(|field| keys(field, environment));
     let on_invalid = section.choice("on_invalid", &ON_INVALID);
@@ -62,8 +67,7 @@ pub fn api_keys(field: Field<'_>, environment: Environment<'_>) -> Option<Arc<Ap
     Some(Arc::new(ApiKeys::new(from?, on_invalid?, path, keys?)))
 }
 
-/// A part of a request that can carry a credential.
-fn from(field: &Field<'_>) -> Option<Attribute> {
+fn from(field: Field<'_>) -> Option<Attribute> {
     let written = field.text()?;
     match Attribute::parse(written) {
         Ok(from @ (Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_))) => return Some(from),
@@ -72,7 +76,7 @@ fn from(field: &Field<'_>) -> Option<Attribute> {
             let kinds = ["header:", "query:", "cookie:"];
             let kind = written.split_inclusive(':').next().unwrap_or_default();
             let hint = nearest(kind, &kinds).filter(|_| !kinds.contains(&kind));
-            field.must_hinting("be header:<name>, query:<name> or cookie:<name>", hint);
+            field.must_hinting(FROM_SHAPE, hint);
         }
     }
     None

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::key::{Key, Type};
 use super::reader::{Field, Section};
 use super::suggest::nearest_spelling;
+use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
@@ -13,22 +14,24 @@ use crate::limit::rule::Price;
 /// A cost that is not above the most that a bucket holds, as the file calls it.
 pub const UP_TO_BURST: Type = Type::Defined { name: "amount", text: "above 0, at most `burst`" };
 
-pub const COST_SOURCE: Key = Key::default(
-    "cost_source",
-    Type::Own {
-        text: "`fixed`, `header:<name>`, `query:<name>`",
-        schema: || {
-            let attribute = json!({
-                "type": "string",
-                "pattern": r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|query:[\s\S])",
-                "patternErrorMessage": "must be fixed, header:<name> or query:<name>"
-            });
-            json!({"anyOf": [attribute, {"const": "fixed"}, reference()]})
-        },
+const SOURCE_SHAPE: &str = "be fixed, header:<name> or query:<name>";
+
+/// `None` is `fixed`.
+const SOURCE: ValueKind<ReadField<Option<Attribute>>> = ValueKind {
+    text: "`fixed`, `header:<name>`, `query:<name>`",
+    schema: || {
+        let attribute = json!({
+            "type": "string",
+            "pattern": r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|query:[\s\S])",
+            "patternErrorMessage": format!("must {SOURCE_SHAPE}")
+        });
+        json!({"anyOf": [attribute, {"const": "fixed"}, reference()]})
     },
-    "fixed",
-    "Where the cost of a request comes from.",
-);
+    read: source,
+};
+
+pub const COST_SOURCE: Key =
+    Key::default("cost_source", SOURCE.declared(), "fixed", "Where the cost of a request comes from.");
 pub const fn fixed_cost(kind: Type) -> Key {
     Key::default("fixed_cost", kind, "1", "The cost, if it is fixed.")
 }
@@ -54,7 +57,7 @@ pub struct Ceiling {
 
 /// What a request pays. Without a `ceiling`, which then is wrong itself, costs are not compared with it.
 pub fn price(section: &Section<'_>, ceiling: Option<Ceiling>) -> Option<Price> {
-    let source = section.value("cost_source", |field| source(&field));
+    let source = section.value("cost_source", SOURCE.read);
     let fixed = section.value("fixed_cost", |field| cost(&field, ceiling));
     let default = section.value("default_cost", |field| cost(&field, ceiling));
     let min = section.value("min_cost", |field| cost(&field, ceiling));
@@ -80,8 +83,7 @@ fn cost(field: &Field<'_>, ceiling: Option<Ceiling>) -> Option<Cost> {
     Some(cost)
 }
 
-/// `Some(None)` for `fixed`.
-fn source(field: &Field<'_>) -> Option<Option<Attribute>> {
+fn source(field: Field<'_>) -> Option<Option<Attribute>> {
     let text = field.text()?;
     if text == "fixed" {
         return Some(None);
@@ -90,7 +92,7 @@ fn source(field: &Field<'_>) -> Option<Option<Attribute>> {
         Ok(attribute @ (Attribute::Header(_) | Attribute::Query(_))) => Some(Some(attribute)),
         _ => {
             let hint = nearest_spelling(text, &["fixed", "header:<name>", "query:<name>"]);
-            field.must_hinting("be fixed, header:<name> or query:<name>", hint);
+            field.must_hinting(SOURCE_SHAPE, hint);
             None
         }
     }

@@ -10,7 +10,7 @@ use super::check::{CHECK, allowed};
 use super::client_ip::{CLIENT_IP, client_ip};
 use super::drain::{DRAIN, drain};
 use super::environment::Environment;
-use super::exempt::{EXEMPT, exempt};
+use super::exempt::EXEMPT;
 use super::hash_key::hash_key;
 use super::headers::{HEADERS, headers};
 use super::jwt::{JWT, jwt};
@@ -27,8 +27,8 @@ use super::rule_match::ConditionReader;
 use super::rules::{RULE, RuleDefaults};
 use super::settings::Config;
 use super::store::{STORE, store};
-use super::threads::{THREADS, threads};
-use super::upstream::{UPSTREAM, upstream};
+use super::threads::THREADS;
+use super::upstream::UPSTREAM;
 use super::upstream_timeouts::{UPSTREAM_TIMEOUTS, upstream_timeouts};
 use super::warning::Warnings;
 use super::{lints, substitution, tree};
@@ -58,13 +58,13 @@ pub static FILE: Mapping = Mapping {
         ),
         Key::default(
             "threads",
-            THREADS,
+            THREADS.declared(),
             "auto",
             "How many threads proxy. `auto` is one for each core that the process may use.",
         ),
         Key::required(
             "upstream",
-            UPSTREAM,
+            UPSTREAM.declared(),
             "Where requests go: `http://HOST` or `http://HOST:PORT`, without a path. The default port is 80. A name is looked \
              up again every 30 seconds.",
         ),
@@ -100,7 +100,7 @@ pub static FILE: Mapping = Mapping {
         ),
         Key::default(
             "exempt",
-            EXEMPT,
+            EXEMPT.declared(),
             "[]",
             "Requests that [pay nothing](#exempt): one entry that holds is enough. A `deny` still refuses them.",
         ),
@@ -203,8 +203,8 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let file = root.section(&FILE)?;
     let listeners = listeners(&file);
     let admin = file.optional("admin", |field| field.socket_address());
-    let threads = file.value("threads", threads);
-    let upstream = file.need("upstream").and_then(upstream);
+    let threads = file.value("threads", THREADS.read);
+    let upstream = file.need("upstream").and_then(UPSTREAM.read);
     let upstream_timeouts = file.value("upstream_timeouts", upstream_timeouts);
     let store = file.value("store", |field| store(field, environment));
     let on_store_failure = file.value("on_store_failure", on_store_failure);
@@ -216,7 +216,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let ipv6_prefix = client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix);
     let conditions = ConditionReader { attributes, ipv6_prefix };
     let defaults = RuleDefaults { conditions, on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local) };
-    let exempt = file.value("exempt", |field| exempt(field, conditions));
+    let exempt = file.value("exempt", |field| (EXEMPT.read)(field, conditions));
     let policies = policies(&file, defaults);
     let headers = file.value("headers", headers);
     let retry_after_jitter = file.value("retry_after_jitter", retry_after_jitter);

@@ -2,17 +2,20 @@
 
 use serde_json::json;
 
-use super::key::Type;
 use super::reader::{Field, all};
 use super::rule_match::ConditionReader;
+use super::value_kind::ValueKind;
 use crate::limit::rule::Condition;
 
-pub const EXEMPT: Type = Type::Own {
+type ReadExempt = fn(Field<'_>, ConditionReader) -> Option<Vec<Vec<Condition>>>;
+
+pub const EXEMPT: ValueKind<ReadExempt> = ValueKind {
     text: "list of [conditions](#match)",
     schema: || json!({"type": "array", "items": {"allOf": [{"$ref": "#/definitions/conditions"}], "minProperties": 1}}),
+    read: exempt,
 };
 
-pub fn exempt(field: Field<'_>, reader: ConditionReader) -> Option<Vec<Vec<Condition>>> {
+fn exempt(field: Field<'_>, reader: ConditionReader) -> Option<Vec<Vec<Condition>>> {
     all(field.list()?, |member| {
         // It would exempt every request.
         if member.is_map() && member.is_empty() {

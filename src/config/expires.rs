@@ -3,25 +3,28 @@
 use chrono::DateTime;
 use serde_json::json;
 
-use super::key::Type;
 use super::reader::{Field, Section};
+use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 use crate::base::time::Timestamp;
 
-pub const EXPIRES: Type = Type::Own {
+const SHAPE: &str = "be a date and time like 2026-12-01T00:00:00+01:00 or 2026-11-30T23:00:00Z";
+
+pub const EXPIRES: ValueKind<ReadField<Timestamp>> = ValueKind {
     text: "date and time",
     schema: || {
         let moment = json!({
             "type": "string",
             "pattern": r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-6][0-9](\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$",
-            "patternErrorMessage": "must be a date and time like 2026-12-01T00:00:00+01:00 or 2026-11-30T23:00:00Z"
+            "patternErrorMessage": format!("must {SHAPE}")
         });
         json!({"anyOf": [moment, reference()]})
     },
+    read: moment,
 };
 
 pub fn expires(rule: &Section<'_>) -> Option<Option<Timestamp>> {
-    let until = rule.optional("expires", |field| moment(&field));
+    let until = rule.optional("expires", EXPIRES.read);
     if rule.has("expires") && !rule.has("action") {
         rule.unwanted("expires", "must stand beside `action`: a limit does not end");
         return None;
@@ -30,10 +33,10 @@ pub fn expires(rule: &Section<'_>) -> Option<Option<Timestamp>> {
 }
 
 /// A date and a time with an offset from UTC, so that its meaning does not depend on where the gateway runs.
-fn moment(field: &Field<'_>) -> Option<Timestamp> {
+fn moment(field: Field<'_>) -> Option<Timestamp> {
     let moment = DateTime::parse_from_rfc3339(field.written()?).ok();
     if moment.is_none() {
-        field.must("be a date and time like 2026-12-01T00:00:00+01:00 or 2026-11-30T23:00:00Z");
+        field.must(SHAPE);
     }
     // A moment before 1970 has passed in any case.
     Some(Timestamp(u64::try_from(moment?.timestamp_micros()).unwrap_or(0)))

@@ -7,6 +7,7 @@ use super::environment::Environment;
 use super::jwt_keys::{KEYS, keys};
 use super::key::{Key, Mapping, Type, names, unconstrained};
 use super::reader::{Field, Section, all};
+use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 use crate::auth::jwt::token::ALGORITHMS;
 use crate::auth::jwt::{Issuer, OnInvalid, OnMissing, Settings};
@@ -38,16 +39,19 @@ const LEEWAY: Key = Key::default(
     "How far the issuer's clock may differ from ours, for `exp` and `nbf`.",
 );
 
-const TOKEN_FROM: Type = Type::Own {
+const CARRIER: &str = "be header:<name> or cookie:<name>";
+
+const TOKEN_FROM: ValueKind<ReadField<Vec<Attribute>>> = ValueKind {
     text: "list of `header:<name>`, `cookie:<name>`",
     schema: || {
         let source = json!({
             "type": "string",
             "pattern": r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|cookie:[\s\S])",
-            "patternErrorMessage": "must be header:<name> or cookie:<name>"
+            "patternErrorMessage": format!("must {CARRIER}")
         });
         json!({"type": "array", "minItems": 1, "items": {"anyOf": [source, reference()]}})
     },
+    read: token_from,
 };
 
 pub static JWT: Mapping = Mapping {
@@ -61,7 +65,7 @@ pub static JWT: Mapping = Mapping {
         LEEWAY,
         Key::default(
             "token_from",
-            TOKEN_FROM,
+            TOKEN_FROM.declared(),
             "[header:authorization]",
             "Where a token is looked for. The first of these that the request has is used.",
         ),
@@ -129,14 +133,7 @@ pub fn jwt(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
         }
         None => issuer(&section, environment).map(|issuer| vec![issuer]),
     };
-    let token_from = section.value("token_from", |field| {
-        let members = field.list()?;
-        if members.is_empty() {
-            field.must("name at least one header or cookie");
-            return None;
-        }
-        all(members, |member| carrier(&member))
-    });
+    let token_from = section.value("token_from", TOKEN_FROM.read);
     let on_invalid = section.choice("on_invalid", &ON_INVALID);
     let on_missing = section.choice("on_missing", &ON_MISSING);
     let invalid_limit = section.value("invalid_limit", |field| {
@@ -226,12 +223,21 @@ fn filled(field: &Field<'_>) -> Option<String> {
     Some(text.to_owned())
 }
 
+fn token_from(field: Field<'_>) -> Option<Vec<Attribute>> {
+    let members = field.list()?;
+    if members.is_empty() {
+        field.must("name at least one header or cookie");
+        return None;
+    }
+    all(members, |member| carrier(&member))
+}
+
 /// A header or a cookie. Queries are excluded because they end up in logs (RFC 6750, section 5.3).
 fn carrier(field: &Field<'_>) -> Option<Attribute> {
     match Attribute::parse(field.text()?) {
         Ok(attribute @ (Attribute::Header(_) | Attribute::Cookie(_))) => Some(attribute),
         _ => {
-            field.must("be header:<name> or cookie:<name>");
+            field.must(CARRIER);
             None
         }
     }

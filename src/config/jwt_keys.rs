@@ -4,26 +4,39 @@ use jsonwebtoken::Algorithm;
 use serde_json::json;
 
 use super::environment::Environment;
-use super::key::{Key as DeclaredKey, Mapping, PATH, TEXT, Type};
+use super::key::{Key as DeclaredKey, Mapping, PATH, TEXT};
 use super::reader::Field;
 use super::suggest::listed;
+use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 use crate::auth::jwt::keys::{Key, KeyError, KeySet, Origin, algorithm_name, shortest_secret};
 use crate::auth::jwt::{KeySource, jwks};
 
-const JWKS_URL: Type = Type::Own {
+const JWKS_URL_SHAPE: &str = "be an https URL (http only to this machine), without a user";
+
+const JWKS_URL: ValueKind<ReadField<String>> = ValueKind {
     text: "URL",
     schema: || {
         json!({"anyOf": [
             {
                 "type": "string",
                 "pattern": r"^(https://[^/?#@]+|http://(localhost|127[0-9.]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?)([/?#]|$)",
-                "patternErrorMessage": "must be an https URL (http only to this machine), without a user"
+                "patternErrorMessage": format!("must {JWKS_URL_SHAPE}")
             },
             reference()
         ]})
     },
+    read: jwks_url,
 };
+
+fn jwks_url(field: Field<'_>) -> Option<String> {
+    let url = field.text()?;
+    if !jwks::is_acceptable(url) {
+        field.hidden().must(JWKS_URL_SHAPE);
+        return None;
+    }
+    Some(url.to_owned())
+}
 
 pub static KEYS: Mapping = Mapping {
     heading: Some("key in `keys`"),
@@ -32,7 +45,7 @@ pub static KEYS: Mapping = Mapping {
         DeclaredKey::optional("jwks_file", PATH, "A JWK set in a file."),
         DeclaredKey::optional(
             "jwks_url",
-            JWKS_URL,
+            JWKS_URL.declared(),
             "A JWK set under a URL: https, or http to this machine. It is fetched and kept fresh.",
         ),
         DeclaredKey::optional(
@@ -70,11 +83,7 @@ pub fn keys(
         return None;
     };
     if *key == "jwks_url" {
-        let url = field.text()?.to_owned();
-        if !jwks::is_acceptable(&url) {
-            field.clone().hidden().must("be an https URL (http only to this machine), without a user");
-            return None;
-        }
+        let url = (JWKS_URL.read)(field.clone())?;
         return Some(KeySource::Fetched(jwks::Settings { issuer, url }));
     }
     let set = match *key {

@@ -49,7 +49,7 @@ pub enum Type {
         name: &'static str,
         text: &'static str,
     },
-    /// Only this key has it.
+    /// Only this key has it: a [`super::value_kind::ValueKind`] declares it.
     Own {
         text: &'static str,
         schema: fn() -> Value,

@@ -5,17 +5,20 @@ use std::collections::HashSet;
 use serde_json::json;
 
 use super::attribute::AttributeReader;
-use super::key::Type;
 use super::reader::{Field, all};
+use super::value_kind::ValueKind;
 use crate::limit::rule::{Fold, KeyPart, LimitKey};
 
-pub const LIMIT_KEYS: Type = Type::Own {
+type ReadLimitKeys = fn(&Field<'_>, AttributeReader) -> Option<Vec<LimitKey>>;
+
+pub const LIMIT_KEYS: ValueKind<ReadLimitKeys> = ValueKind {
     text: "list",
     schema: || json!({"type": "array", "uniqueItems": true, "items": {"$ref": "#/definitions/limit_key"}}),
+    read: limit_keys,
 };
 
 /// A set: no entry may be there twice.
-pub fn limit_keys(field: &Field<'_>, attributes: AttributeReader) -> Option<Vec<LimitKey>> {
+fn limit_keys(field: &Field<'_>, attributes: AttributeReader) -> Option<Vec<LimitKey>> {
     let members = field.list()?;
     let keys = all(members.clone(), |member| limit_key(&member, attributes))?;
     let mut seen = HashSet::new();

@@ -1,10 +1,11 @@
 //! Reads `limits`: what clients may send, how long they may take, and how many may be connected.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
 use super::reader::{Field, all};
 use super::size;
+use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 use crate::base::http_method;
 use crate::base::time::Micros;
@@ -39,22 +40,33 @@ const KIB: u64 = 1 << 10;
 const MOST_CONNECTIONS: u64 = 10_000_000;
 const UNLIMITED: &str = "unlimited";
 
-fn body_size() -> Value {
-    json!({"anyOf": [{"const": UNLIMITED}, {"$ref": "#/definitions/size"}]})
-}
+const BODY_BYTES: ValueKind<ReadField<Option<u64>>> = ValueKind {
+    text: "size, or `unlimited`",
+    schema: || json!({"anyOf": [{"const": UNLIMITED}, {"$ref": "#/definitions/size"}]}),
+    read: body_bytes,
+};
 
-fn connections_or_unlimited() -> Value {
-    json!({"anyOf": [{"const": UNLIMITED}, {"type": "integer", "minimum": 1, "maximum": MOST_CONNECTIONS}, reference()]})
-}
+const CONNECTIONS_PER_CLIENT: ValueKind<ReadField<Option<usize>>> = ValueKind {
+    text: "1 to 10000000, or `unlimited`",
+    schema: || {
+        let number = json!({"type": "integer", "minimum": 1, "maximum": MOST_CONNECTIONS});
+        json!({"anyOf": [{"const": UNLIMITED}, number, reference()]})
+    },
+    read: connections_per_client,
+};
 
-fn methods() -> Value {
-    let method = json!({
-        "type": "string",
-        "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}$",
-        "not": {"pattern": "^([Tt][Rr][Aa][Cc][Ee]|[Cc][Oo][Nn][Nn][Ee][Cc][Tt])$"}
-    });
-    json!({"type": "array", "items": {"anyOf": [method, reference()]}})
-}
+const EXTRA_METHODS: ValueKind<ReadField<Vec<String>>> = ValueKind {
+    text: "list of methods",
+    schema: || {
+        let method = json!({
+            "type": "string",
+            "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}$",
+            "not": {"pattern": "^([Tt][Rr][Aa][Cc][Ee]|[Cc][Oo][Nn][Nn][Ee][Cc][Tt])$"}
+        });
+        json!({"type": "array", "items": {"anyOf": [method, reference()]}})
+    },
+    read: |field| all(field.list()?, extra_method),
+};
 
 // Pingora reads heads of up to 1 MiB with 256 fields, and the `http` crate targets of up to 64 KiB.
 pub static LIMITS: Mapping = Mapping {
@@ -95,7 +107,7 @@ pub static LIMITS: Mapping = Mapping {
         ),
         Key::default(
             "body_bytes",
-            Type::Own { text: "size, or `unlimited`", schema: body_size },
+            BODY_BYTES.declared(),
             UNLIMITED,
             "Size of a request body. Beyond: 413, before anything is charged if the head gives the length.",
         ),
@@ -107,7 +119,7 @@ pub static LIMITS: Mapping = Mapping {
         ),
         Key::default(
             "connections_per_client",
-            Type::Own { text: "1 to 10000000, or `unlimited`", schema: connections_or_unlimited },
+            CONNECTIONS_PER_CLIENT.declared(),
             UNLIMITED,
             "Open connections of one client address: the TCP peer's, or that in its PROXY protocol header; an IPv6 address \
              by its [prefix](#clients). Beyond: 503, or closed. Trusted proxies have no such bound, because they connect \
@@ -115,7 +127,7 @@ pub static LIMITS: Mapping = Mapping {
         ),
         Key::default(
             "extra_methods",
-            Type::Own { text: "list of methods", schema: methods },
+            EXTRA_METHODS.declared(),
             "[]",
             "Methods that are forwarded although [IANA](https://www.iana.org/assignments/http-methods) has not registered them, \
              with their case: `[PURGE]`. All others: 400. `TRACE` and `CONNECT` never are: 405.",
@@ -133,10 +145,10 @@ pub fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
     let header_timeout = section.positive_duration("header_timeout");
     let idle_timeout = section.positive_duration("idle_timeout");
     let body_timeout = section.positive_duration("body_timeout");
-    let body_bytes = section.value("body_bytes", |field| body_bytes(&field));
+    let body_bytes = section.value("body_bytes", BODY_BYTES.read);
     let connections = section.count("connections");
-    let connections_per_client = section.value("connections_per_client", |field| connections_per_client(&field));
-    let extra_methods = section.value("extra_methods", |field| all(field.list()?, |member| extra_method(&member)));
+    let connections_per_client = section.value("connections_per_client", CONNECTIONS_PER_CLIENT.read);
+    let extra_methods = section.value("extra_methods", EXTRA_METHODS.read);
     section.close();
     let bounds = Bounds {
         header_bytes: header_bytes?,
@@ -152,7 +164,7 @@ pub fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
     Some((bounds, extra_methods?))
 }
 
-fn extra_method(field: &Field<'_>) -> Option<String> {
+fn extra_method(field: Field<'_>) -> Option<String> {
     let method = field.text()?;
     if method.is_empty() || method.len() > http_method::LONGEST || !method.bytes().all(http_method::is_token) {
         field.must(format_args!("be a method: 1 to {} letters, digits and !#$%&'*+-.^_`|~", http_method::LONGEST));
@@ -165,7 +177,7 @@ fn extra_method(field: &Field<'_>) -> Option<String> {
     Some(method.to_owned())
 }
 
-fn body_bytes(field: &Field<'_>) -> Option<Option<u64>> {
+fn body_bytes(field: Field<'_>) -> Option<Option<u64>> {
     let text = field.written()?;
     if text == UNLIMITED {
         return Some(None);
@@ -177,7 +189,7 @@ fn body_bytes(field: &Field<'_>) -> Option<Option<u64>> {
     Some(Some(size?))
 }
 
-fn connections_per_client(field: &Field<'_>) -> Option<Option<usize>> {
+fn connections_per_client(field: Field<'_>) -> Option<Option<usize>> {
     let text = field.written()?;
     if text == UNLIMITED {
         return Some(None);

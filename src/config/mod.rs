@@ -55,6 +55,7 @@ mod threads;
 mod tree;
 mod upstream;
 mod upstream_timeouts;
+mod value_kind;
 mod value_types;
 pub mod warning;
 

@@ -8,6 +8,7 @@ use super::client_tls::{CLIENT_TLS, ClientTls, client_tls};
 use super::environment::Environment;
 use super::key::{Key, Mapping, PATH, POSITIVE_DURATION, TEXT, Type};
 use super::reader::{Field, Section};
+use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 use crate::base::secret::{Secret, SecretSource};
 use crate::base::tls::client::Client;
@@ -16,7 +17,7 @@ use crate::store::redis::{LONGEST_PREFIX, Login, Settings, Url};
 
 const URL_SHAPE: &str = "must be a URL like redis://127.0.0.1:6379 or rediss://user@redis.internal:6380/0";
 
-const URL: Type = Type::Own {
+const URL: ValueKind<ReadField<Url>> = ValueKind {
     text: "URL",
     schema: || {
         json!({"anyOf": [
@@ -24,9 +25,10 @@ const URL: Type = Type::Own {
             reference()
         ]})
     },
+    read: url,
 };
 
-const PREFIX: Type = Type::Own {
+const PREFIX: ValueKind<ReadField<String>> = ValueKind {
     text: "1 to 11 of letters, digits, `_`, `.`, `-` and `:`",
     schema: || {
         json!({"anyOf": [
@@ -38,6 +40,7 @@ const PREFIX: Type = Type::Own {
             reference()
         ]})
     },
+    read: prefix,
 };
 
 pub static REDIS: Mapping = Mapping {
@@ -46,7 +49,7 @@ pub static REDIS: Mapping = Mapping {
     keys: &[
         Key::required(
             "url",
-            URL,
+            URL.declared(),
             "`redis://HOST`, or `rediss://HOST` for TLS. `:PORT` (6379) and `/DATABASE` (0) may follow. `USER:PASSWORD@` may \
              precede the host, percent-encoded.",
         ),
@@ -68,14 +71,14 @@ pub static REDIS: Mapping = Mapping {
             "Whether the connection is encrypted, and how. `true` is short for a mapping without keys.",
         ),
         Key::default("timeout", POSITIVE_DURATION, "50ms", "The longest time that a decision waits for Redis."),
-        Key::default("prefix", PREFIX, "tollgate", "The beginning of every key in Redis."),
+        Key::default("prefix", PREFIX.declared(), "tollgate", "The beginning of every key in Redis."),
     ],
     constraints: || json!({"dependencies": {"password": {"properties": {"password_file": false}}}}),
 };
 
 pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&REDIS)?;
-    let url = section.need("url").and_then(|field| url(&field));
+    let url = section.need("url").and_then(URL.read);
     let username = section.optional("username", |field| Some(field.written()?.to_owned()));
     let password = password(&section, environment);
     for (key, in_url) in [
@@ -89,7 +92,7 @@ pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings>
     }
     let tls = tls(&section, url.as_ref(), environment);
     let timeout = section.positive_duration("timeout");
-    let prefix = section.value("prefix", prefix);
+    let prefix = section.value("prefix", PREFIX.read);
     section.close();
     let (url, username, password) = (url?, username?, password?);
     let username = username.or(url.username).filter(|name| !name.is_empty());
@@ -107,7 +110,7 @@ pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings>
     })
 }
 
-fn url(field: &Field<'_>) -> Option<Url> {
+fn url(field: Field<'_>) -> Option<Url> {
     let url = Url::parse(field.text()?);
     if url.is_none() {
         // The value is not repeated: it may hold a password.

@@ -2,21 +2,23 @@
 
 use serde_json::json;
 
-use super::key::{DURATION, Key, Mapping, Type, unconstrained};
+use super::key::{DURATION, Key, Mapping, unconstrained};
 use super::reader::Field;
+use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 use crate::decision::retry_after::Jitter;
 
-const SHARE: Type = Type::Own {
+const SHARE: ValueKind<ReadField<u32>> = ValueKind {
     text: "0 to 1, at most 6 decimals",
     schema: || json!({"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, reference()]}),
+    read: share,
 };
 
 pub static RETRY_AFTER_JITTER: Mapping = Mapping {
     heading: Some("key in `retry_after_jitter`"),
     definition: None,
     keys: &[
-        Key::default("share", SHARE, "0.5", "The most that is added, as a share of the wait."),
+        Key::default("share", SHARE.declared(), "0.5", "The most that is added, as a share of the wait."),
         Key::default("max", DURATION, "30s", "The most that is added, as a duration."),
     ],
     constraints: unconstrained,
@@ -24,13 +26,13 @@ pub static RETRY_AFTER_JITTER: Mapping = Mapping {
 
 pub fn retry_after_jitter(field: Field<'_>) -> Option<Jitter> {
     let section = field.section(&RETRY_AFTER_JITTER)?;
-    let (share, max) = (section.value("share", |field| share(&field)), section.duration("max"));
+    let (share, max) = (section.value("share", SHARE.read), section.duration("max"));
     section.close();
     Some(Jitter { share: share?, max: max? })
 }
 
 /// A share from 0 to 1, in millionths.
-fn share(field: &Field<'_>) -> Option<u32> {
+fn share(field: Field<'_>) -> Option<u32> {
     let share = field.number().and_then(|text| {
         let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
         let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());

@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::attribute::AttributeReader;
 use super::key::{BOOLEAN, Key, Mapping, TEXT, Type};
 use super::reader::{Field, Section, all};
+use super::value_kind::ValueKind;
 use crate::base::position::Position;
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::{Expectation, Text};
@@ -15,10 +16,23 @@ use crate::limit::rule::Condition;
 
 pub const CONDITIONS: Type = Type::Defined { name: "conditions", text: "mapping" };
 
-fn networks_schema() -> Value {
-    let network = json!({"$ref": "#/definitions/network"});
-    json!({"anyOf": [network, {"type": "array", "items": network}]})
-}
+/// Reads an operator, which depends on the attribute that it is for, if that is valid.
+type ReadOperator = fn(Field<'_>, Option<&Attribute>) -> Option<Expectation>;
+
+const CIDR: ValueKind<ReadOperator> = ValueKind {
+    text: "network or list of networks",
+    schema: || {
+        let network = json!({"$ref": "#/definitions/network"});
+        json!({"anyOf": [network, {"type": "array", "items": network}]})
+    },
+    read: |field, attribute| {
+        if attribute.is_some_and(|attribute| *attribute != Attribute::Address) {
+            field.wrong("`cidr` is for ip:address only", None);
+            return None;
+        }
+        all(field.one_or_list()?, |member| member.network()).map(Expectation::Cidr)
+    },
+};
 
 pub static OPERATORS: Mapping = Mapping {
     heading: Some("operator"),
@@ -45,7 +59,7 @@ pub static OPERATORS: Mapping = Mapping {
         Key::optional("present", BOOLEAN, "`true`: the attribute has a value. `false`: it has none."),
         Key::optional(
             "cidr",
-            Type::Own { text: "network or list of networks", schema: networks_schema },
+            CIDR.declared(),
             "The client's whole address is in one of these networks; for `ip:address` only.",
         ),
     ],
@@ -96,13 +110,7 @@ impl ConditionReader {
             section.get("suffix").map(|field| bytes(field).map(Expectation::Suffix)),
             section.get("regex").map(|field| regex(&field)),
             section.get("present").map(|field| field.boolean().map(Expectation::Present)),
-            section.get("cidr").map(|field| {
-                if attribute.is_some_and(|attribute| *attribute != Attribute::Address) {
-                    field.wrong("`cidr` is for ip:address only", None);
-                    return None;
-                }
-                all(field.one_or_list()?, |member| member.network()).map(Expectation::Cidr)
-            }),
+            section.get("cidr").map(|field| (CIDR.read)(field, attribute)),
         ];
         section.close();
         let mut operators: Vec<_> = operators.into_iter().flatten().collect::<Option<_>>()?;

@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 use super::algorithms;
 use super::expires::{EXPIRES, expires};
 use super::key::{BOOLEAN, Key, Mapping, NAME, Type, names};
-use super::limit_keys::{LIMIT_KEYS, limit_keys};
+use super::limit_keys::LIMIT_KEYS;
 use super::names::unique;
 use super::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
 use super::overrides::OverrideReader;
 use super::reader::{Field, Section, all};
 use super::rule_limits::{SharedSettings, rule_limits};
 use super::rule_match::{CONDITIONS, ConditionReader};
+use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 use crate::limit::rule::{Action, Expose, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, RefusalStatus, Rule};
 
@@ -27,8 +28,12 @@ const OF_CHARGES: [&str; 7] =
 
 pub const MODE: Type = Type::Choice(&names(&MODES));
 
-const STATUS: Type =
-    Type::Own { text: "`429`, `503`", schema: || json!({"anyOf": [{"enum": [429, 503, "429", "503"]}, reference()]}) };
+/// A choice whose names may be written as numbers.
+const STATUS: ValueKind<ReadField<RefusalStatus>> = ValueKind {
+    text: "`429`, `503`",
+    schema: || json!({"anyOf": [{"enum": [429, 503, "429", "503"]}, reference()]}),
+    read: |field| field.choice(&STATUSES),
+};
 
 pub static RULE: Mapping = Mapping {
     heading: Some("key of a rule"),
@@ -43,7 +48,7 @@ pub static RULE: Mapping = Mapping {
         Key::optional("match", CONDITIONS, "[Conditions](#match), all of which must hold."),
         Key::depends(
             "limit_keys",
-            LIMIT_KEYS,
+            LIMIT_KEYS.declared(),
             "required, unless there is an `action`",
             "The [attributes](#limit-keys) whose values each have a bucket of their own. `[]` is one bucket for all requests.",
         ),
@@ -67,7 +72,7 @@ pub static RULE: Mapping = Mapping {
         ),
         Key::default(
             "status",
-            STATUS,
+            STATUS.declared(),
             "429",
             "The status of a refusal. `429`: the client used up its quota. `503`: all clients together used up the capacity.",
         ),
@@ -85,7 +90,7 @@ pub static RULE: Mapping = Mapping {
         ),
         Key::optional(
             "expires",
-            EXPIRES,
+            EXPIRES.declared(),
             "With an `action`: from this moment on the rule is skipped. RFC 3339, with an offset from UTC.",
         ),
     ],
@@ -208,7 +213,7 @@ impl RuleReader {
             None if keys.as_ref().is_some_and(Vec::is_empty) => Some(Expose::No),
             None => Some(Expose::Yes),
         };
-        let refusal = section.choice("status", &STATUSES);
+        let refusal = section.value("status", STATUS.read);
         let on_store_failure = match section.get("on_store_failure") {
             Some(field) => on_store_failure(field),
             None => Some(self.defaults.on_store_failure),
@@ -226,7 +231,7 @@ impl RuleReader {
     }
 
     fn limit_keys(&self, field: &Field<'_>) -> Option<Vec<LimitKey>> {
-        limit_keys(field, self.defaults.conditions.attributes)
+        (LIMIT_KEYS.read)(field, self.defaults.conditions.attributes)
     }
 
     /// Checks what clients would see of a rule. One of several limits is shown as `rule.limit`, which must not be the

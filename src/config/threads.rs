@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::key::Type;
 use super::reader::Field;
+use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 
 /// How many threads proxy. Each has a runtime of its own, and a socket of its own on every listener.
@@ -16,7 +16,7 @@ pub enum Threads {
 
 const MOST: usize = 256;
 
-pub const THREADS: Type = Type::Own {
+pub const THREADS: ValueKind<ReadField<Threads>> = ValueKind {
     text: "`auto`, or 1 to 256",
     schema: || {
         json!({"anyOf": [
@@ -26,9 +26,10 @@ pub const THREADS: Type = Type::Own {
             reference()
         ]})
     },
+    read: threads,
 };
 
-pub fn threads(field: Field<'_>) -> Option<Threads> {
+fn threads(field: Field<'_>) -> Option<Threads> {
     if field.written()? == "auto" {
         return Some(Threads::Auto);
     }

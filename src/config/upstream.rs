@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::key::Type;
 use super::reader::Field;
+use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 
 /// Where requests go, over plain HTTP/1.1.
@@ -16,7 +16,7 @@ pub struct Upstream {
 
 const SHAPE: &str = "be a URL like http://127.0.0.1:9000 or http://api.internal, without a path";
 
-pub const UPSTREAM: Type = Type::Own {
+pub const UPSTREAM: ValueKind<ReadField<Upstream>> = ValueKind {
     text: "URL",
     schema: || {
         json!({"anyOf": [
@@ -28,9 +28,10 @@ pub const UPSTREAM: Type = Type::Own {
             reference()
         ]})
     },
+    read: upstream,
 };
 
-pub fn upstream(field: Field<'_>) -> Option<Upstream> {
+fn upstream(field: Field<'_>) -> Option<Upstream> {
     let text = field.text()?;
     let upstream = parse(text);
     if upstream.is_none() {
