@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_known_byte_by_byte() {
+    fn a_key_is_compared_byte_by_byte() {
         let keys = |key: &[u8], id: &str| {
             let mut keys = ApiKeySet::default();
             keys.add(Fingerprint::of(key), KnownKey { id: id.to_owned(), plan: "gold".to_owned() }, 1).unwrap();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn debugging_shows_nothing_of_a_key() {
+    fn debug_output_shows_nothing_of_a_key() {
         let fingerprint = Fingerprint::of(b"abc");
         let mut keys = ApiKeySet::default();
         keys.add(fingerprint, KnownKey { id: "acme".to_owned(), plan: "gold".to_owned() }, 1).unwrap();

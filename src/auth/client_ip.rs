@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_chain_breaks_the_last_trusted_hop_asks() {
+    fn an_unreadable_hop_makes_the_last_trusted_hop_the_client() {
         check("10.0.0.1", &[], "10.0.0.1");
         check("10.0.0.1", &["10.0.0.3, 10.0.0.2"], "10.0.0.3");
         check("10.0.0.1", &["198.51.100.1, unknown, 10.0.0.3, 10.0.0.2"], "10.0.0.3");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_client_stays_one_however_it_changes_its_address() {
+    fn an_ipv6_client_is_one_client_within_its_prefix() {
         let settings = Settings { trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()], ipv6_prefix: 64 };
         for number in 0..10_000u64 {
             let address = std::net::Ipv6Addr::from((0x2001_0db8_u128 << 96) | u128::from(number * 0x1234_5678_9abc));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn thirty_two_hops_are_looked_at() {
+    fn at_most_thirty_two_hops_are_read() {
         let chain = |trusted: usize| format!("198.51.100.1{}", ", 10.0.0.9".repeat(trusted));
         check("10.0.0.1", &[&chain(31)], "198.51.100.1");
         check("10.0.0.1", &[&chain(32)], "10.0.0.9");

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_of_a_file_is_named_at_its_place() {
+    fn every_fault_of_a_file_is_reported_with_its_position() {
         let hash = FaultKind::Hash;
         let (id, plan) = (FaultKind::Id, FaultKind::Plan);
         check("", &FaultKind::Empty.to_string());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_a_bound() {
+    fn the_size_of_a_key_file_is_bounded() {
         let lines = "#\n".repeat(MAX_LINES);
         assert!(parse(lines.as_bytes()).is_ok());
         check(&format!("{lines}#"), "1000001:1: must have at most 1000000 lines, has more");
@@ -219,12 +219,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn no_bytes_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(&bytes);
         }
 
         #[test]
-        fn a_line_that_was_written_is_read(key in prop::collection::vec(any::<u8>(), 0..40), id in "[A-Za-z0-9_.@-]{1,128}") {
+        fn a_written_line_is_read_back(key in prop::collection::vec(any::<u8>(), 0..40), id in "[A-Za-z0-9_.@-]{1,128}") {
             let line = line(&key, &KnownKey { id, plan: "gold".to_owned() });
             prop_assert_eq!(parse(line.as_bytes()).map(|keys| keys.len()), Ok(1));
         }

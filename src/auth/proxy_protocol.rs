@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_of_version_1_is_refused() {
+    fn an_invalid_line_of_version_1_is_rejected() {
         for line in [
             "PROXY TCP4 203.0.113.7 192.0.2.1 56324 443\n",
             "PROXY TCP4 203.0.113.7 192.0.2.1 56324\r\n",
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn where_version_2_names_no_client_the_peer_counts() {
+    fn without_a_client_in_version_2_the_peer_is_the_client() {
         // The load balancer's own, whatever else it says.
         for (family, rest) in [(0, vec![]), (0x11, v4_rest()), (0x11, vec![1]), (0xff, vec![1, 2, 3])] {
             check(&v2(0x20, family, &rest), Source::Peer);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_of_version_2_is_refused() {
+    fn an_invalid_header_of_version_2_is_rejected() {
         for command in [0x00, 0x01, 0x11, 0x22, 0x2f, 0x31] {
             refuse(&v2(command, 0x11, &v4_rest()));
         }
@@ -333,7 +333,7 @@ mod tests {
         /// For any input, a reader that reads only the missing bytes reaches a result, never takes a byte
         /// from after the header, and gets the same result as a reader of all bytes at once.
         #[test]
-        fn reading_ends_and_takes_nothing_that_follows(bytes in almost()) {
+        fn parsing_stops_at_the_end_of_the_header(bytes in almost()) {
             let mut read = 0;
             let end = loop {
                 match parse(&bytes[..read]) {

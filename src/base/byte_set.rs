@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_has_what_it_was_made_of_and_nothing_else() {
+    fn a_set_contains_exactly_its_bytes() {
         let set = ByteSet::letters_digits_and(b"-_");
         for byte in 0..=255u8 {
             assert_eq!(set.has(byte), byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_', "{byte}");

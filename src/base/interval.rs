@@ -32,13 +32,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_that_no_test_has_named_keeps_its_length() {
+    fn an_interval_that_no_test_changes_keeps_its_length() {
         assert_eq!(fixed_interval("watch", Duration::from_secs(3)), Duration::from_secs(3));
     }
 
     #[test]
     #[cfg(feature = "test-hooks")]
-    fn a_test_names_the_intervals_that_it_changes() {
+    fn a_test_changes_only_the_intervals_that_it_names() {
         let text = "watch=20,jwks_cooldown=1500";
         assert_eq!(chosen(text, "watch"), Some(Duration::from_millis(20)));
         assert_eq!(chosen(text, "jwks_cooldown"), Some(Duration::from_millis(1500)));

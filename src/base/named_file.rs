@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_content_is_that_of_the_moment() {
+    fn a_file_is_read_again_each_time() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
         std::fs::write(&path, "one").unwrap();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_not_read_again() {
+    fn other_than_regular_files_are_not_read_again() {
         let file = NamedFile::new(PathBuf::from("/dev/null"), b"from a pipe".to_vec());
         assert_eq!(&*file.read().unwrap(), b"from a pipe");
     }

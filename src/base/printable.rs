@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_visible_stays() {
+    fn visible_characters_are_kept() {
         for text in ["", "a b", "`\"'\\ \\u{1b} {}~", "é e\u{301} 漢字 → עברית ไทย \u{1f600}"] {
             check(text, text);
         }
     }
 
     #[test]
-    fn what_controls_a_terminal_or_ends_a_line_is_escaped() {
+    fn characters_that_control_a_terminal_or_end_a_line_are_escaped() {
         check("a\u{1b}[2Jb", "a\\u{1b}[2Jb");
         check("\r\n\tok\0\u{7}\u{8}", "\\r\\n\\tok\\u{0}\\u{7}\\u{8}");
         check("\u{7f}\u{80}\u{85}\u{9b}31m\u{9f}", "\\u{7f}\\u{80}\\u{85}\\u{9b}31m\\u{9f}");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reorders_or_has_no_width_is_escaped() {
+    fn characters_that_reorder_or_have_no_width_are_escaped() {
         check("\u{202e}cba\u{2066}\u{2069}\u{61c}", "\\u{202e}cba\\u{2066}\\u{2069}\\u{61c}");
         check("burst\u{200b}\u{200d}\u{feff}\u{ad}\u{fe0f}", "burst\\u{200b}\\u{200d}\\u{feff}\\u{ad}\\u{fe0f}");
         check("a\u{a0}b\u{3000}\u{e0041}", "a\\u{a0}b\\u{3000}\\u{e0041}");
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_no_json_leaves_nothing_behind() {
+    fn a_value_that_json_cannot_express_writes_nothing() {
         let mut out = b"before".to_vec();
         let map = std::collections::BTreeMap::from([((), 1)]);
         assert!(write_json(&mut out, &map).is_err());

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_depends_on_the_key_the_attribute_and_the_value() {
+    fn a_pseudonym_depends_on_the_key_the_attribute_and_the_value() {
         let key = PseudonymKey::secret(b"0123456789abcdef");
         let name = key.value("jwt:sub", b"ann").to_string();
         assert_eq!(name.len(), 16);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_read_as_it_is_written_and_nothing_else_is() {
+    fn only_a_printed_pseudonym_is_parsed() {
         let name = PseudonymKey::default().value("jwt:sub", b"ann");
         assert_eq!(name.to_string().parse(), Ok(name));
         assert_eq!(

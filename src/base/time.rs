@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_told_to_clients_are_rounded_up() {
+    fn seconds_for_clients_are_rounded_up() {
         assert_eq!(Micros(0).ceil_seconds(), 0);
         assert_eq!(Micros(1).ceil_seconds(), 1);
         assert_eq!(Micros(1_000_000).ceil_seconds(), 1);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_what_the_wall_clock_told_when_it_was_last_looked_at() {
+    fn a_date_follows_the_wall_clock_as_last_compared() {
         let clock = Clock::system();
         let Clock::System { epoch, start, ahead } = &clock else { panic!("{clock:?}") };
         let hour = 3_600_000_000;

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_key_is_refused() {
+    fn an_invalid_key_is_rejected() {
         for short in ["", "\n", "0123456789abcde\n", "\n0123456789abcdef\n"] {
             check(short.as_bytes(), Err("must have 16 to 1024 characters"));
         }

@@ -39,7 +39,7 @@ mod tests {
     use super::is_secret;
 
     #[test]
-    fn what_is_public_is_no_secret() {
+    fn public_keys_and_certificates_are_not_secrets() {
         for public in ["-----BEGIN CERTIFICATE-----\n", "\n-----BEGIN PUBLIC KEY-----\n", "{\"keys\": []}"] {
             assert!(!is_secret(public.as_bytes()), "{public}");
         }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_restart_is_named_by_its_key() {
+    fn changes_that_need_a_restart_are_named_by_their_key() {
         check("listen: 127.0.0.1:1", "listen: 127.0.0.1:2", &["listen"], &[]);
         check("listen: 127.0.0.1:1", "listeners: [{address: 127.0.0.1:1, proxy_protocol: true}]", &["listeners"], &[]);
         check("admin: 127.0.0.1:1", "threads: 3", &["admin", "threads"], &[]);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn how_clients_are_identified_decides_which_buckets_are_reset() {
+    fn buckets_are_reset_when_clients_are_identified_in_another_way() {
         let rules = "rules: [{name: a, limit_keys: [\"jwt:sub|ip:address\"], algorithm_config: {rps: 1, burst: 5}}]\n";
         let issuer =
             |name: &str| format!("{{issuer: {name}, algorithms: [HS256], keys: {{secret: {}}}}}", "s".repeat(32));

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hint_names_what_is_near_and_nothing_far() {
+    fn a_hint_names_only_what_is_similar() {
         let names = ["limit_keys", "algorithm", "match"];
         assert_eq!(nearest("limit_key", &names).as_deref(), Some("did you mean `limit_keys`?"));
         assert_eq!(nearest("algoritm", &names).as_deref(), Some("did you mean `algorithm`?"));

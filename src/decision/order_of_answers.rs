@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_stage_that_has_an_answer_gives_it_whatever_else_is_wrong() {
+    fn the_first_stage_with_an_answer_decides_whatever_else_is_wrong() {
         let rules = rules();
         assert_eq!(decide(&rules, &[]), Ok(()));
         for (index, (fault, status, reason)) in FAULTS.into_iter().enumerate() {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deny_asks_no_limit_and_a_cost_that_is_too_large_names_those_that_were_asked() {
+    fn a_deny_checks_no_limit_and_an_impossible_cost_names_the_limits_checked() {
         let rules = rules();
         for (field, limits) in [("x-denied", None), ("x-cost", Some(1))] {
             let head = head(&[(field, "3")]);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_with_the_longest_wait_speaks_and_of_equal_ones_the_first() {
+    fn the_limit_with_the_longest_wait_decides_the_refusal_and_of_equal_ones_the_first() {
         check(&[(OWN, Some(3)), (OWN, Some(7)), (OWN, Some(5))], 429, "1", 7, &["0", "1", "2"]);
         check(&[(OWN, Some(3)), (OWN, Some(3))], 429, "0", 3, &["0", "1"]);
         check(&[(OWN, None), (OWN, Some(1))], 429, "1", 1, &["1"]);

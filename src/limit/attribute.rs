@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_repeats_or_has_taken_off_is_ambiguous() {
+    fn repeated_and_connection_specific_values_are_ambiguous() {
         check("header:x-key", "/", &[("x-key", "a"), ("x-key", "a")], Some("AMBIGUOUS"));
         check("header:x-key", "/", &[("x-key", "a"), ("connection", "close, X-Key")], Some("AMBIGUOUS"));
         check("header:x-key", "/", &[("connection", "x-key")], Some("AMBIGUOUS"));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_never_missing() {
+    fn other_attributes_are_never_missing() {
         check("ip:address", "/", &[], Some("2001:db8::/64"));
         check("method", "/", &[], Some("GET"));
         check("host", "/", &[("host", "API.Example.com:8080")], Some("api.example.com"));

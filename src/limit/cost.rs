@@ -186,7 +186,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_cost_comes_back_from_json_as_it_was(thousandths in 0..1000u64 << 40) {
+        fn a_cost_is_read_back_from_json(thousandths in 0..1000u64 << 40) {
             let json = serde_json::to_string(&Cost(thousandths)).unwrap();
             assert_eq!(serde_json::from_str::<Cost>(&json).unwrap(), Cost(thousandths), "{}", json);
         }

@@ -146,7 +146,7 @@ mod tests {
 
     /// Gateways of two versions share buckets: a change of these requires a change of [`FORMAT`].
     #[test]
-    fn the_names_of_this_format_are_these() {
+    fn the_bucket_keys_of_this_format_version_are_fixed() {
         assert_eq!(FORMAT, b"tollgate/1");
         let (none, some) = (vec![], vec!["header:x-key".to_owned(), "ip:address".to_owned()]);
         let bucket = |limit: &str, keys: &[String], values: &[(u8, &[u8])]| {

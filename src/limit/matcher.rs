@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_value_fails_everything_but_its_own_absence() {
+    fn a_missing_value_matches_only_not_and_absence() {
         let text = || vec![Text::exact("a")];
         check(&Expectation::AnyOf(text()), None, false);
         check(&Expectation::Prefix(b"".to_vec()), None, false);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expectation_prints_as_it_is_wanted() {
+    fn an_expectation_is_printed_for_operators() {
         let texts = |texts: &[&str]| texts.iter().map(|text| Text::for_path(text)).collect::<Vec<_>>();
         for (expectation, printed) in [
             (Expectation::AnyOf(texts(&["free"])), r#""free""#),

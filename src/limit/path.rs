@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_normalised_path_has_in_it_is_no_part_of_one() {
+    fn a_part_of_a_path_has_only_characters_of_normalised_paths() {
         for part in ["", "/", "/v1/", "caf%C3%A9", "/caf%C3%A", "/a%", "@me", "%25"] {
             assert!(may_be_part(part.as_bytes()), "{part}");
         }

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_says_which_field_is_which_attribute() {
+    fn a_map_assigns_fields_to_attributes() {
         let line = r#"{"ts":1795272712.5,"client":"203.0.113.7:5432","req":{"method":"POST","uri":"/a/./b?q=1+2"},
             "user":{"id":42,"plan":null,"a.b":true},"vhost":"API.example.com:8080","agent":" curl "}"#;
         let map = "time=ts,ip:address=client,method=req.method,path=req.uri,jwt:sub=user.id,jwt:plan=user.plan,\
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_mapped_is_not_told() {
+    fn an_attribute_that_is_not_mapped_is_unknown() {
         for attribute in ["ip:address", "method", "path", "query:q", "host"] {
             check("time=ts", r#"{"ts":1795272712}"#, attribute, "?");
         }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_is_none_says_why() {
+    fn an_invalid_map_is_rejected_with_the_reason() {
         for (map, why) in [
             ("ts", "must be ATTRIBUTE=FIELD, like jwt:sub=user.id"),
             ("time=", "must have a field behind `=`"),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_does_not_fit_its_map_says_what_was_wanted() {
+    fn a_line_that_does_not_fit_its_map_is_rejected_with_what_it_lacks() {
         let map = Arc::new(fields("time=ts,ip:address=client,path=uri").unwrap());
         for (line, wanted) in [
             ("[]", "no JSON: invalid type: sequence, expected a map at line 1 column 0"),

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_counted_and_empty_ones_passed_over() {
+    fn lines_are_counted_and_empty_ones_skipped() {
         check(b"a\n\n \nb\r\nc".to_vec(), &[(1, "a"), (4, "b"), (5, "c")]);
         check(Vec::new(), &[]);
         check(b"a".to_vec(), &[(1, "a")]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_is_told_by_its_content() {
+    fn compression_is_detected_by_the_content() {
         check(gzip(b"a\nb\n"), &[(1, "a"), (2, "b")]);
         // As `cat one.gz two.gz` leaves them.
         check([gzip(b"a\n"), gzip(b"b\n")].concat(), &[(1, "a"), (2, "b")]);

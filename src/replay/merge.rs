@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn several_logs_come_in_the_order_of_time() {
+    fn several_logs_are_merged_in_order_of_time() {
         check(&["1.5 3.5 300.5", "2.5 250.5 400.5", ""], "1.5 2.5 3.5 250.5 300.5 400.5");
         check(&["1001.5 1002.5", "1.5 2.5"], "1.5 2.5 1001.5 1002.5");
         check(&[], "");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_may_be_a_minute_out_of_order_and_what_is_later_is_decided_late() {
+    fn a_log_may_be_a_minute_out_of_order_and_later_lines_are_decided_late() {
         assert_eq!(check(&["5.5 1.5 60.5 2.5 70.5"], "1.5 2.5 5.5 60.5 70.5").late, 0);
         let counts = check(&["1.5 100.5 101.5 2.5 170.5"], "1.5 2.5 100.5 101.5 170.5");
         assert_eq!(counts.late, 0);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_counted_and_the_first_is_named() {
+    fn unreadable_lines_are_counted_and_the_first_is_reported() {
         let mut merge = merge(&["1.5 x 2.5 y", "3.5"]);
         while merge.advance().unwrap().is_some() {}
         let counts = &merge.counts;

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_lost_however_long_it_lasts() {
+    fn a_timeline_counts_every_request_however_long_it_is() {
         for step in [1, 7, 61, 4_000] {
             let mut timeline = Timeline::default();
             for number in 0..100_000 {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_is_a_minute_of_hours_and_an_hour_of_days() {
+    fn the_worst_interval_is_a_minute_within_hours_and_an_hour_within_days() {
         let mut timeline = Timeline::default();
         let at = |second: u64| Timestamp((1_795_269_600 + second) * SECOND);
         timeline.add(at(59), [Some(SimulatedResult::Refused), Some(SimulatedResult::Refused)]);

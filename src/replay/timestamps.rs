@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_moment_is_none() {
+    fn an_invalid_moment_is_rejected() {
         for text in [
             "",
             "-",

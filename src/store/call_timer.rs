@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_reply_ends_the_row_of_failures() {
+    fn a_late_reply_resets_the_count_of_failures() {
         let (breaker, call) = started();
         assert_eq!(call.check(&breaker, at(220)), Change::None);
         assert_eq!(call.end(&breaker, CallResult::Success, at(220)), Change::None);

@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_told_of_the_share() {
+    fn the_remaining_level_is_that_of_the_share() {
         let (fallback, _) = fallback(2);
         let left = fallback.take(&plan(&[(1, 12)])).settlement.enforced[0].remaining;
         assert_eq!(left, Cost::from_tokens(5));
     }
 
     #[test]
-    fn who_was_heard_of_divides_and_never_fewer_than_the_file_says() {
+    fn a_limit_is_divided_by_the_live_gateways_and_at_least_by_those_configured() {
         let (fallback, _) = fallback(2);
         assert_eq!(fallback.set_gateways(4), 4);
         assert_eq!(passing(&fallback, &plan(&[(1, 12)])), 3);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_begins_with_its_part_of_what_the_store_last_showed() {
+    fn a_bucket_begins_with_its_share_of_the_last_known_level() {
         let (fallback, clock) = fallback(2);
         let plan = plan(&[(1, 12)]);
         show(&fallback, &plan, 10, clock.now());
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn of_any_number_of_buckets_only_so_many_are_remembered() {
+    fn the_number_of_remembered_buckets_is_bounded() {
         let (fallback, clock) = fallback(2);
         let one = plan(&[(1, 12)]);
         show(&fallback, &one, 6, clock.now());
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn of_any_number_of_clients_only_so_many_have_a_share_in_memory() {
+    fn the_number_of_shares_in_memory_is_bounded() {
         let settings = memory::Settings { max_buckets: 2000, ..memory::Settings::default() };
         let fallback = FallbackShare::bounded(&settings, 2, Clock::manual(Timestamp(1_000 * SECOND)));
         let (mut one, mut evicted) = (plan(&[(1, 12)]), 0);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lowered_share_evicts_is_counted() {
+    fn evictions_by_a_lowered_share_are_counted() {
         let settings = memory::Settings { max_buckets: 1, ..memory::Settings::default() };
         let clock = Clock::manual(Timestamp(1_000 * SECOND));
         let fallback = FallbackShare::bounded(&settings, 2, clock.clone());
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_outage_is_no_refill() {
+    fn a_second_outage_does_not_refill_a_share() {
         let (fallback, clock) = fallback(2);
         let plan = plan(&[(1, 12)]);
         assert_eq!(passing(&fallback, &plan), 6);

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_on_from_where_it_was_last_heard() {
+    fn the_clock_continues_from_the_last_reply() {
         let clock = StoreClock::default();
         assert_eq!(clock.at(Timestamp(100)), Timestamp(100));
         clock.hear(Timestamp(7_000), Timestamp(1_000));

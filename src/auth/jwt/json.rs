@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_stands_twice_makes_it_none() {
+    fn an_object_with_a_repeated_name_is_invalid() {
         let json = r#"{"a":1,"b":[true,null,"x",{"c":-1.5}],"d":{}}"#;
         assert_eq!(object(json.as_bytes()), serde_json::from_str(json).ok());
         let deep = format!("{}1{}", r#"{"a":"#.repeat(500), "}".repeat(500));

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_fits_type_algorithm_and_point() {
+    fn a_curve_must_match_the_key_type_the_algorithm_and_the_point() {
         let wrong = Some(KeyError::WrongCurve);
         check(&format!(r#""kty":"EC","crv":"P-256","x":"{X}","y":"{Y}""#), None, 2);
         check(&format!(r#""kty":"EC","crv":"P-384","x":"{X}","y":"{Y}""#), wrong, 1);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_as_long_as_the_hash_that_it_is_used_with() {
+    fn a_secret_is_at_least_as_long_as_its_hash() {
         let fits = |length: usize| {
             let set = KeySet::of(Key::secret(&vec![7; length]).unwrap());
             HMACS.map(|algorithm| set.fits(algorithm))

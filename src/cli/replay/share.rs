@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentage_never_says_none_or_all_of_what_is_not() {
+    fn a_percentage_is_0_or_100_only_if_that_is_exact() {
         for (part, whole, text) in [
             (0, 0, "0.0 %"),
             (0, 7, "0.0 %"),

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_so_many_in_a_period() {
+    fn a_rate_is_an_amount_and_a_period() {
         let day = Micros(86_400_000_000);
         assert_eq!(parse_rate("10000/day"), Some(Rate { amount: Cost::from_tokens(10_000), period: day }));
         assert_eq!(parse_rate("7/15m").map(|rate| rate.period), Some(Micros(900_000_000)));

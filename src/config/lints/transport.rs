@@ -58,7 +58,7 @@ mod tests {
     use super::is_this_host;
 
     #[test]
-    fn only_this_host_is_this_host() {
+    fn loopback_names_and_addresses_are_this_host() {
         for host in ["localhost", "LOCALHOST.", "redis.localhost", "127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"]
         {
             assert!(is_this_host(host), "{host}");

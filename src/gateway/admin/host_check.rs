@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_a_site_can_have_is_foreign() {
+    fn any_name_but_that_of_this_host_is_foreign() {
         let of = |name: &str| {
             let (mut head, ()) = http::Request::new(()).into_parts();
             head.headers.insert(HOST, name.parse().unwrap());

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_asks_for_one_thing_and_is_in_the_list_of_those_that_do() {
+    fn every_signal_with_an_action_is_in_the_list_for_that_action() {
         let exits =
             |signal| matches!(SignalAction::of(signal), Some(SignalAction::Drain | SignalAction::DrainWithoutDelay));
         for signal in Signal::iterator() {

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_request_of_a_peer_should_log_and_no_other() {
+    fn only_the_second_request_of_a_peer_is_logged() {
         let peers = UntrustedForwardedFor::default();
         let logged = |number| peers.should_log(peer(number));
         assert_eq!(

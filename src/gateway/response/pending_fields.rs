@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_complete_head_are_an_error_if_fields_are_pending() {
+    fn an_incomplete_head_is_an_error_while_fields_are_pending() {
         for other in ["", "HTTP/1.", "HTTP/1.1 200 OK\r\n", "ok\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n", "{}"] {
             assert_eq!(pending().join(other.as_bytes()), Err(FieldsLost), "{other:?}");
             assert_eq!(PendingFields::default().join(other.as_bytes()), Ok(ResponseStart::Unchanged), "{other:?}");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_a_response_that_was_not_written_are_not_those_of_the_next() {
+    fn fields_of_an_unwritten_response_are_not_sent_with_the_next() {
         let pending = pending();
         let mut fields = RawFields::default();
         fields.push("Retry-After", b"1");

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_triple_only_the_most_restrictive_limit_shows() {
+    fn a_triple_shows_only_the_most_restrictive_limit() {
         let charge = |limit, burst| Charge {
             key: BucketKey([0; 16]),
             algorithm: bucket(burst),

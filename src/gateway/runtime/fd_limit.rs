@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_has_two_files_and_the_rest_of_the_process_some() {
+    fn connections_get_two_files_each_and_leave_some_for_the_process() {
         let budget = |files| (FdBudget::of(files).connections, FdBudget::of(files).rejections);
         assert_eq!(budget(256), (72, 32));
         assert_eq!(budget(65_536), (32_576, 256));

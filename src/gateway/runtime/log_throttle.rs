@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_a_second_stands_for_all_since_the_last() {
+    fn one_line_a_second_counts_all_since_the_previous_one() {
         let throttle = LogThrottle::default();
         let second = |second: u64, more: u64| Timestamp(second * 1_000_000 + more);
         assert_eq!(throttle.admit(second(10, 0)), Some(1));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_in_the_queue_counts_until_it_has_been_served() {
+    async fn a_queued_connection_counts_until_it_has_been_served() {
         let queue = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         queue.set_nonblocking(true).unwrap();
         let address = queue.local_addr().unwrap();

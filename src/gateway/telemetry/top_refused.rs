@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_blocks_no_one_and_skipped_refusals_are_counted() {
+    fn a_reader_blocks_no_thread_and_skipped_refusals_are_counted() {
         let refused = TopRefused::new(1);
         let reading = refused.windows[0].lock();
         refuse(&refused, 0, 60, 1);

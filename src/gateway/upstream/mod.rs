@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_resolves_the_name_of_an_upstream_that_is_no_longer_used() {
+    async fn the_name_of_an_unused_upstream_is_not_resolved() {
         let settings = config::Upstream { host: "name".to_owned(), port: 80 };
         let second = time::Micros(1_000_000);
         let timeouts = config::UpstreamTimeouts { connect: second, read: second, write: second, idle: second };

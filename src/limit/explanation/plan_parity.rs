@@ -257,7 +257,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_decided_of_less_is_decided_of_all(
+    fn a_decision_from_part_of_a_request_holds_for_all_of_it(
         rules in rule_set(),
         sent in sent(),
         hidden in vec(any::<bool>(), ATTRIBUTES.len()),

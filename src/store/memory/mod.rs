@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_bound_the_soonest_full_goes_and_the_drained_stay() {
+    fn at_the_bound_the_soonest_full_bucket_is_evicted_and_drained_ones_are_kept() {
         let (memory, _) = memory(10);
         for bucket in 0..10 {
             verdict(&memory, plan([charge(bucket, 100, 100)]));
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn nor_does_it_among_a_hundred_thousand_buckets() {
+    fn a_flood_among_a_hundred_thousand_buckets_does_not_switch_a_limit_off() {
         check_flood(100_000, 101_000);
     }
 

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drained_bucket_is_not_asked_until_it_could_pay() {
+    fn a_drained_bucket_is_refused_without_redis_until_it_could_pay() {
         let (deny_cache, sent) = drained();
         let one = plan([charge(1, 1000, 1, 1000)]);
         assert_eq!(wait(&deny_cache, &one, sent), Some(Micros(999_999)));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn of_any_number_of_short_buckets_only_so_many_are_known() {
+    fn the_number_of_cached_buckets_is_bounded() {
         let (deny_cache, sent) = drained();
         let known = deny_cache.short.get(&BucketKey([1; 16])).unwrap();
         let key = |number: u32| BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_counts_for_a_second_and_under_the_same_connection() {
+    fn a_level_is_used_for_a_second_and_on_the_same_connection() {
         let (deny_cache, sent) = drained();
         let dear = plan([charge(1, 1, 1, 1000)]);
         assert!(wait(&deny_cache, &dear, sent.plus(MAX_AGE)).is_some());
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_bucket_that_was_not_asked_nothing_is_said() {
+    fn a_bucket_without_a_cached_level_is_reported_as_unasked() {
         let (deny_cache, sent) = drained();
         let both = plan([charge(2, 1000, 5, 1000), charge(1, 1000, 1, 1000)]);
         let (_, settlement) = deny_cache.refuse(&both, sent).unwrap();

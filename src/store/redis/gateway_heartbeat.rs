@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_what_no_gateway_writes_is_left_out() {
+    fn heartbeats_are_read_back_and_invalid_ones_ignored() {
         let list = |all: &[RunningGateway]| {
             all.iter().flat_map(|one| [&[7; 16][..], &encode(one)].concat()).collect::<Vec<u8>>()
         };

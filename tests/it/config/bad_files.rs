@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn no_bytes_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         prop_assert!(!report(&bytes).is_empty());
     }
 }

@@ -30,7 +30,7 @@ rules:
 }
 
 #[test]
-fn overrides_are_found_however_their_value_is_written() {
+fn an_override_applies_however_its_value_is_spelt() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
         &upstream,
@@ -56,7 +56,7 @@ policies:
 const KEY: &str = "acme-3fQk0bCz7LrYw1xA";
 
 #[test]
-fn an_override_of_a_verified_alternative_is_not_for_what_anybody_may_send() {
+fn an_override_of_an_api_key_does_not_apply_to_a_header_with_its_id() {
     let upstream = Upstream::start();
     let key = key_file::line(KEY.as_bytes(), &KnownKey { id: "acme".to_owned(), plan: "gold".to_owned() });
     let gateway = Gateway::before(&upstream)
@@ -80,7 +80,7 @@ rules:
 }
 
 #[test]
-fn of_several_limit_keys_an_override_names_one_and_the_first_that_fits_holds() {
+fn with_several_limit_keys_the_first_matching_override_applies() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
         &upstream,
@@ -103,7 +103,7 @@ rules:
 }
 
 #[test]
-fn of_a_lone_limit_key_an_override_may_name_it_or_not() {
+fn with_one_limit_key_an_override_may_omit_its_name() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(
         &upstream,

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_whose_series_were_forgotten_takes_no_memory_and_begins_again() {
+    fn a_rule_with_forgotten_series_takes_no_memory_and_begins_at_zero() {
         let (both, one) = (rules(&["one".into(), "two".into()]), rules(&["one".into()]));
         let (registry, history) = (Registry::default(), History::new(at(0)));
         let allow = |config: u32, rule: &str, count: u64| {
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_without_requests_for_an_hour_makes_room() {
+    fn a_limit_without_requests_for_an_hour_frees_its_memory() {
         let config = rules(&["one".into()]);
         let registry = Registry::default();
         let history = History::new(at(0));

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn series_are_summed_over_the_labels_that_are_not_asked_for() {
+    fn series_are_summed_over_the_labels_that_are_not_named() {
         let registry = Registry::default();
         for (rule, mode, reason, count) in [
             ("free", "enforce", "a", 3),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn of_samples_since_another_reading_99_in_100_are_within_a_bound() {
+    fn the_99th_percentile_is_of_the_samples_since_another_reading() {
         let histogram = |counts: &[u64]| Histogram { bounds: &[1.0, 2.0], counts: counts.to_vec() };
         let since = |now: &[u64], before: &[u64]| histogram(now).p99_since(&histogram(before));
         assert_eq!(since(&[99, 100, 100], &[]), Some(1.0));

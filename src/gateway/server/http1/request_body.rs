@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_end_with_an_empty_one_and_its_trailers() {
+    fn a_chunked_body_ends_with_an_empty_chunk_and_its_trailers() {
         for body in [
             "0\r\n\r\n",
             "5\r\nhello\r\n0\r\n\r\n",
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_could_be_read_in_another_way_are_rejected() {
+    fn ambiguous_chunks_are_rejected() {
         for body in [
             "\r\n",
             "x",
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn of_leading_zeros_one_is_forwarded_and_all_are_bounded() {
+    fn leading_zeros_are_bounded_and_forwarded_as_one() {
         let forward = |bytes: &[u8]| {
             let (mut framing, mut index, mut out) = (BodyFraming::of(Body::Chunked, u64::MAX), 0, Vec::new());
             while index < bytes.len() {

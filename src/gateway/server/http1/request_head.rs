@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_met_exactly() {
+    fn heads_are_rejected_just_above_their_limits() {
         let target = |length: usize| format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(length - 1));
         check(&target(100), Body::Nothing);
         reject(&target(101), 414);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_error_counts() {
+    fn the_first_error_is_reported() {
         let long = "x".repeat(2000);
         reject(&format!("GET /{long}"), 414);
         reject(&format!("G(T /{long}"), 400);

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn framing_fields_are_known_in_every_spelling_that_servers_fold() {
+    fn framing_fields_are_recognised_in_every_spelling_that_servers_fold() {
         for name in ["Content_Length", "content.length", "TRANSFER_ENCODING", "Transfer.Encoding", "content-length"] {
             assert!(is_disguised_framing(name.as_bytes()), "{name}");
         }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_digits_that_every_parser_can_hold() {
+    fn a_content_length_is_a_decimal_that_fits_every_parser() {
         for (text, length) in [("0", 0), ("007", 7), ("999999999999999999", 999_999_999_999_999_999)] {
             assert_eq!(content_length(text.as_bytes()), Some(length));
         }

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_keep_their_order_and_what_does_not_fit_is_rejected() {
+    fn lines_keep_their_order_and_those_that_do_not_fit_are_rejected() {
         let queue = Queue::default();
         assert!(queue.add(b"a\n") && queue.add(b"b\n"));
         let mut lines = Vec::new();

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_read_and_rendered_alike() {
+    fn counts_are_read_and_rendered_alike() {
         let registry = Registry::default();
         let counter = registry.counter("rate_limiter_unmatched_total", &[("policy", "a \"b\"")]);
         counter.increment(2);

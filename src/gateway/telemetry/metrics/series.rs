@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_that_is_back_before_it_is_forgotten_goes_on() {
+    fn a_series_that_returns_before_it_is_forgotten_keeps_its_value() {
         let mut table = SeriesTable::default();
         reload(&mut table, 0, &["a"]);
         counter(&mut table, Lifetime::Config(0), "a").store(3, Ordering::Relaxed);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn while_nothing_scrapes_no_more_removed_series_wait_than_are_in_force() {
+    fn without_scrapes_no_more_removed_series_are_kept_than_are_in_force() {
         let mut table = SeriesTable::default();
         for config in 0..10 {
             let rename = |number: usize| if number < 100 { format!("{config}-{number}") } else { number.to_string() };
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_configuration_has_that_never_came_into_force_goes_with_the_next_one() {
+    fn series_of_a_configuration_that_never_came_into_force_are_removed() {
         let mut table = SeriesTable::default();
         reload(&mut table, 0, &["a"]);
         counter(&mut table, Lifetime::Config(1), "never");

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn where_everything_is_traced_there_is_no_bound() {
+    fn a_ratio_of_one_traces_every_request() {
         for basis in [Basis::Caller, Basis::Own] {
             let sampling = sampling(basis, 1.0, 3);
             assert_eq!((0..100).filter(|_| begins(&sampling, &caller(7, 1), 5)).count(), 100);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn of_requests_without_a_caller_a_share_is_traced_each_with_its_own_id() {
+    fn a_share_of_requests_without_a_caller_is_traced_each_with_its_own_id() {
         let sampling = sampling(Basis::Caller, 0.1, 0);
         let begun = (0..20_000).filter_map(|_| sampling.begin(&HeaderMap::new(), Timestamp(0), &Counter::noop()));
         let traces: std::collections::HashSet<u128> = begun.map(|beginning| beginning.trace).collect();

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_a_hundredth_and_a_bound_for_clients() {
+    fn by_default_a_hundredth_is_sampled_and_clients_are_bounded() {
         let plain = named(&[]);
         let sampling = SamplingSettings { basis: Basis::Caller, ratio: 0.01, from_clients: 100 };
         assert_eq!(plain.sampling, sampling);

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_decisions_are_linked_to_and_the_others_counted() {
+    fn the_first_decisions_are_linked_and_the_others_counted() {
         for (decisions, linked, dropped) in [(0, 0, 0), (1, 1, 0), (128, 128, 0), (129, 128, 1), (300, 128, 172)] {
             let marks: Vec<_> = (1..=decisions).map(|span| SpanLink { trace: 7, span }).collect();
             let links = links(&marks);

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_valid_caller_is_read_and_an_invalid_one_is_none() {
+    fn a_valid_traceparent_is_read_and_an_invalid_one_ignored() {
         let parent = Parent::of(&sent(&[GOOD])).unwrap();
         assert_eq!((parent.trace, parent.span), (0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, 0xb7ad_6b71_6920_3331));
         assert_eq!(parent.sampling, SampledFlag::Yes);

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shutdown_wakes_a_task_that_has_polled_often_and_no_other_news_does() {
+    async fn only_a_shutdown_wakes_a_task_that_has_polled_often() {
         let (leave, watch) = channel(false);
         let mut idle = idle_timeout(&watch);
         let polling = tokio::spawn(async move {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_task_that_asked_last_is_woken() {
+    async fn a_shutdown_wakes_the_task_that_polled_last() {
         let (leave, watch) = channel(false);
         let mut idle = idle_timeout(&watch);
         let first = tokio::spawn(async move {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_is_leaving_already_ends_the_first_poll() {
+    async fn during_a_shutdown_the_first_poll_is_ready() {
         let (leave, watch) = channel(false);
         leave.send(true).unwrap();
         let clock = Clock::manual(Timestamp(0));
