@@ -65,7 +65,7 @@ impl fmt::Display for InvalidBuckets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InvalidBuckets::Read(error) => error.fmt(f),
-            InvalidBuckets::Foreign => f.write_str("these are no buckets of Tollgate"),
+            InvalidBuckets::Foreign => f.write_str("this is not a bucket file of Tollgate"),
             InvalidBuckets::Version(version) => write!(f, "the format must be {VERSION}, is {version}"),
             InvalidBuckets::KeyFormat => f.write_str("another version of Tollgate wrote it, whose buckets differ"),
             InvalidBuckets::Truncated => f.write_str("it ends early"),
@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn anything_else_is_reported_and_leaves_no_bucket() {
         let good = two();
-        let foreign = "these are no buckets of Tollgate";
+        let foreign = "this is not a bucket file of Tollgate";
         check_invalid(b"", foreign);
         check_invalid(b"upstream: http://127.0.0.1:9000\n", foreign);
         for length in 0..good.len() {

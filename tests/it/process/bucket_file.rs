@@ -72,7 +72,7 @@ fn an_invalid_file_is_reported_and_replaced() {
     let mut gateway = Gateway::before(&upstream).with(&config).file("buckets.tgb", "something else").start();
     let errors = gateway.errors();
     let line = errors.lines().find(|line| line.contains("buckets not loaded")).unwrap_or_else(|| panic!("{errors}"));
-    assert!(line.contains("buckets.tgb") && line.contains("these are no buckets of Tollgate"), "{line}");
+    assert!(line.contains("buckets.tgb") && line.contains("this is not a bucket file of Tollgate"), "{line}");
     assert_eq!(statuses(&gateway, 5), [200; 5]);
     gateway.signal("TERM");
     gateway.wait();
