@@ -71,7 +71,26 @@ pub struct Line<'a> {
     pub limits: Vec<LoggedLimit<'a>>,
     /// The attributes that the file lists, with the pseudonyms of their values.
     #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
-    pub attributes: Vec<(Cow<'a, str>, Pseudonym)>,
+    pub attributes: Vec<(Cow<'a, str>, LoggedValue)>,
+}
+
+/// An attribute's value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum LoggedValue {
+    Single(Pseudonym),
+    /// A claim that is a list: its elements, in their order.
+    List(Vec<Pseudonym>),
+}
+
+impl LoggedValue {
+    /// The name of the only value, or those of all elements.
+    pub fn names(&self) -> &[Pseudonym] {
+        match self {
+            LoggedValue::Single(name) => std::slice::from_ref(name),
+            LoggedValue::List(names) => names,
+        }
+    }
 }
 
 /// The result of a request: every answer has exactly one.
@@ -192,10 +211,10 @@ mod moment {
 
 /// Pairs as a mapping, in their order.
 mod map {
-    use super::{Cow, Deserializer, Pseudonym, Serializer, de};
+    use super::{Cow, Deserializer, LoggedValue, Serializer, de};
     use std::fmt;
 
-    type Pairs<'a> = Vec<(Cow<'a, str>, Pseudonym)>;
+    type Pairs<'a> = Vec<(Cow<'a, str>, LoggedValue)>;
 
     pub fn serialize<S: Serializer>(pairs: &Pairs<'_>, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
@@ -216,7 +235,7 @@ mod map {
 
         fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Pairs<'static>, A::Error> {
             let mut pairs: Pairs<'static> = Vec::new();
-            while let Some((key, value)) = map.next_entry::<String, Pseudonym>()? {
+            while let Some((key, value)) = map.next_entry::<String, LoggedValue>()? {
                 if pairs.iter().any(|(known, _)| *known == key) {
                     return Err(de::Error::custom("an attribute stands twice"));
                 }
@@ -266,7 +285,10 @@ mod tests {
                 limit_of("free.day", Mode::Enforce, Verdict::Unasked),
                 limit_of("next", Mode::Shadow, Verdict::Never),
             ],
-            attributes: vec![("jwt:plan".into(), names.value("jwt:plan", b"free"))],
+            attributes: vec![
+                ("jwt:plan".into(), LoggedValue::Single(names.value("jwt:plan", b"free"))),
+                ("jwt:roles".into(), LoggedValue::List(vec![names.value("jwt:roles", b"admin")])),
+            ],
             ..Line::UNDECIDED
         }
     }
@@ -290,13 +312,14 @@ mod tests {
             r#"{"time":"2026-11-21T14:51:52.123456Z","request_id":"a-1","kind":"refused","route":"default","method":"GET","#,
             r#""code":429,"origin":"gateway","duration_us":210,"decision_us":90,"request_bytes":0,"response_bytes":250,"#,
             r#""reason":"token_bucket_exceeded","policy":"plan","rule":"free.second","cost":1,"remaining":0.25,"#,
-            r#""bucket":"BUCKET","retry_after":1,"source":"cached","limits":[LIMITS],"attributes":{"jwt:plan":"PLAN"}}"#,
+            r#""bucket":"BUCKET","retry_after":1,"source":"cached","limits":[LIMITS],"attributes":{"jwt:plan":"PLAN","jwt:roles":["ROLE"]}}"#,
             "\n"
         );
         let expected = expected
             .replace("LIMITS", &limits.join(","))
             .replace("BUCKET", &names.bucket(&[7; 16]).to_string())
-            .replace("PLAN", &names.value("jwt:plan", b"free").to_string());
+            .replace("PLAN", &names.value("jwt:plan", b"free").to_string())
+            .replace("ROLE", &names.value("jwt:roles", b"admin").to_string());
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
@@ -323,6 +346,8 @@ mod tests {
             ("\"refused\"", "\"dropped\""),
             ("2026-11-21T14", "1926-11-21T14"),
             ("{\"jwt:plan\":", "{\"jwt:plan\":\"0123456789abcdef\",\"jwt:plan\":"),
+            ("\"jwt:roles\":[", "\"jwt:roles\":[7,"),
+            ("\"jwt:roles\":[", "\"jwt:roles\":[[],"),
             ("\"request_id\":\"a-1\",", ""),
             ("}\n", ""),
         ] {
@@ -349,7 +374,7 @@ mod tests {
                 policy: Some(text.clone().into()),
                 rule: Some(text.clone().into()),
                 remaining: Some(Cost::from_thousandths(tokens)),
-                attributes: vec![(text.into(), PseudonymKey::default().value("x", b"y"))],
+                attributes: vec![(text.into(), LoggedValue::Single(PseudonymKey::default().value("x", b"y")))],
                 code,
                 response_bytes: bytes,
                 duration_us: Micros(bytes),

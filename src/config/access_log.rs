@@ -146,6 +146,11 @@ fn attributes(field: Field<'_>, reader: AttributeReader) -> Option<Vec<LoggedAtt
     let mut listed = Vec::new();
     all(members, |member| {
         let text = member.text()?;
+        if let Some(claim) = text.strip_prefix("words(").and_then(|text| text.strip_suffix(')')) {
+            let hint = format!("words() is for `match` alone; list {} itself", claim.trim().escape_debug());
+            member.must_hinting("be one attribute", Some(hint));
+            return None;
+        }
         if text.contains(['|', '(']) {
             let hint = "alternatives and lower() are for limit_keys; list each attribute by itself".to_owned();
             member.must_hinting("be one attribute", Some(hint));

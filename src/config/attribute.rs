@@ -2,7 +2,7 @@
 
 use super::reader::Field;
 use super::suggest::nearest_spelling;
-use crate::limit::attribute::{Attribute, AttributeError, SPELLINGS};
+use crate::limit::attribute::{Attribute, AttributeError, SPELLINGS, WORDS_SPELLING};
 
 /// Reads attributes in a file that verifies these credentials.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,10 @@ impl AttributeReader {
                 let hint = hint.unwrap_or_else(|| format!("attributes are {}", SPELLINGS.join(", ")));
                 field.wrong(format_args!("`{text}` is not an attribute"), Some(hint));
             }
+            AttributeError::WordsOfOther => {
+                let hint = Some(format!("write {WORDS_SPELLING}"));
+                field.wrong(format_args!("`{text}`: only a claim is split into words"), hint);
+            }
             AttributeError::NameMissing => {
                 field.wrong(format_args!("`{text}` must have a name behind the colon"), None)
             }
@@ -40,7 +44,7 @@ impl AttributeReader {
     /// An attribute of a credential exists only if the file says how that credential is verified.
     fn verified(&self, field: &Field<'_>, attribute: Attribute) -> Option<Attribute> {
         let (kind, source, there) = match &attribute {
-            Attribute::Claim(_) => ("jwt:", "jwt", self.jwt),
+            Attribute::Claim(_) | Attribute::Words(_) => ("jwt:", "jwt", self.jwt),
             Attribute::KeyId | Attribute::KeyPlan => ("key:", "api_keys", self.api_keys),
             _ => return Some(attribute),
         };

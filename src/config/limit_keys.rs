@@ -7,6 +7,7 @@ use serde_json::json;
 use super::attribute::AttributeReader;
 use super::reader::{Field, all};
 use super::value_kind::ValueKind;
+use crate::limit::attribute::Attribute;
 use crate::limit::rule::{Fold, KeyPart, LimitKey};
 
 type ReadLimitKeys = fn(&Field<'_>, AttributeReader) -> Option<Vec<LimitKey>>;
@@ -36,7 +37,14 @@ fn limit_key(field: &Field<'_>, attributes: AttributeReader) -> Option<LimitKey>
     let written = field.text()?;
     let part = |text: &str| {
         let (text, fold) = fold(text.trim());
-        attributes.attribute(field, text).map(|attribute| KeyPart { attribute, fold })
+        match attributes.attribute(field, text)? {
+            words @ Attribute::Words(_) => {
+                let hint = "a request may have several words; count by another attribute, like jwt:sub";
+                field.wrong(format_args!("`{words}` is for `match` alone"), Some(hint.to_owned()));
+                None
+            }
+            attribute => Some(KeyPart { attribute, fold }),
+        }
     };
     let alternatives = written.split('|').map(part).collect::<Option<Vec<_>>>()?;
     if alternatives.len() > usize::from(u8::MAX) {

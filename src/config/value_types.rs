@@ -77,7 +77,8 @@ fn conditions() -> Vec<(&'static str, Value)> {
                     "upstream": expectation("The upstream: default.")
                 },
                 "patternProperties": {
-                    r"^jwt:[\s\S]": expectation("A claim of a verified token."),
+                    r"^jwt:[\s\S]": expectation("A claim of a verified token; of a list, any element."),
+                    r"^words\(\s*jwt:[\s\S]+\)$": expectation("A claim of a verified token, split at spaces: any of its words."),
                     "^header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$": expectation("A header, trimmed; its name in any case."),
                     r"^query:[\s\S]": expectation("A query parameter, decoded; its name is case-sensitive."),
                     r"^cookie:[\s\S]": expectation("A cookie, as sent; its name is case-sensitive.")

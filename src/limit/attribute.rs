@@ -8,6 +8,7 @@ use std::fmt;
 
 use http::header::{CONNECTION, COOKIE, HeaderName};
 
+use super::attribute_value::AttributeValue;
 use super::path;
 use super::request::Request;
 use crate::base::split::split_once;
@@ -17,6 +18,8 @@ use crate::base::split::split_once;
 pub enum Attribute {
     /// A claim of a verified token.
     Claim(String),
+    /// The words of a claim; for `match` alone.
+    Words(String),
     KeyId,
     KeyPlan,
     Header(HeaderName),
@@ -38,9 +41,12 @@ pub enum AttributeError {
     NameMissing,
     /// The name is no valid header name.
     BadHeaderName,
+    /// `words(…)` of anything but a claim.
+    WordsOfOther,
 }
 
-/// Every spelling, for hints and for the documentation's test.
+/// Every spelling that a limit key may have, for hints and for the documentation's test. `match` has also
+/// [`WORDS_SPELLING`].
 pub const SPELLINGS: &[&str] = &[
     "jwt:<claim>",
     "key:id",
@@ -56,8 +62,18 @@ pub const SPELLINGS: &[&str] = &[
     "upstream",
 ];
 
+/// The spelling that only `match` may have.
+pub const WORDS_SPELLING: &str = "words(jwt:<claim>)";
+
 impl Attribute {
     pub fn parse(text: &str) -> Result<Attribute, AttributeError> {
+        if let Some(inner) = text.strip_prefix("words(").and_then(|text| text.strip_suffix(')')) {
+            return match inner.trim().strip_prefix("jwt:") {
+                Some("") => Err(AttributeError::NameMissing),
+                Some(name) => Ok(Attribute::Words(name.to_owned())),
+                None => Err(AttributeError::WordsOfOther),
+            };
+        }
         if let Some((kind @ ("jwt" | "header" | "query" | "cookie"), name)) = text.split_once(':') {
             if name.is_empty() {
                 return Err(AttributeError::NameMissing);
@@ -84,7 +100,17 @@ impl Attribute {
         }
     }
 
-    /// This request's value; `None` if it is missing.
+    /// This request's value for `match`, where a claim may be a list.
+    pub fn resolve_for_match<'r>(&self, request: &Request<'r>) -> AttributeValue<'r> {
+        let claims = request.claims;
+        match self {
+            Attribute::Claim(name) => claims.map_or(AttributeValue::Missing, |claims| claims.value(name)),
+            Attribute::Words(name) => claims.map_or(AttributeValue::Missing, |claims| claims.words(name)),
+            _ => self.resolve(request).into(),
+        }
+    }
+
+    /// This request's single value; `None` if it is missing or a list.
     pub fn resolve<'r>(&self, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
         let head = request.head;
         match self {
@@ -92,6 +118,8 @@ impl Attribute {
                 Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
                 Cow::Owned(text) => Cow::Owned(text.into_bytes()),
             }),
+            // Always a list.
+            Attribute::Words(_) => None,
             Attribute::KeyId => Some(Cow::Borrowed(request.key?.id.as_bytes())),
             Attribute::KeyPlan => Some(Cow::Borrowed(request.key?.plan.as_bytes())),
             Attribute::Header(name) => filled(head.headers.get(name)?.as_bytes().trim_ascii()),
@@ -137,6 +165,7 @@ impl Attribute {
             }
             // Credentials are checked, and refused if they are repeated, before any rule is asked.
             Attribute::Claim(_)
+            | Attribute::Words(_)
             | Attribute::KeyId
             | Attribute::KeyPlan
             | Attribute::Address
@@ -153,6 +182,7 @@ impl fmt::Display for Attribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Attribute::Claim(name) => write!(f, "jwt:{name}"),
+            Attribute::Words(name) => write!(f, "words(jwt:{name})"),
             Attribute::KeyId => f.write_str("key:id"),
             Attribute::KeyPlan => f.write_str("key:plan"),
             Attribute::Header(name) => write!(f, "header:{name}"),
@@ -329,6 +359,7 @@ mod tests {
     fn an_attribute_prints_as_it_is_parsed() {
         for text in [
             "jwt:sub",
+            "words(jwt:scope)",
             "key:id",
             "key:plan",
             "header:x-key",
@@ -348,6 +379,10 @@ mod tests {
             ("header:", AttributeError::NameMissing),
             ("header:a b", AttributeError::BadHeaderName),
             ("jwt:", AttributeError::NameMissing),
+            ("words(jwt:)", AttributeError::NameMissing),
+            ("words(header:a)", AttributeError::WordsOfOther),
+            ("words(lower(jwt:a))", AttributeError::WordsOfOther),
+            ("words(jwt:a", AttributeError::Unknown),
             ("key:name", AttributeError::Unknown),
         ] {
             assert_eq!(Attribute::parse(text).unwrap_err(), why, "{text}");

@@ -7,6 +7,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::attribute_value::AttributeValue;
+use super::claim_list::{ClaimList, scalar_text};
+
 /// What the credentials of a request prove.
 #[derive(Clone, Debug, Default)]
 pub struct Identity {
@@ -48,20 +51,33 @@ impl Claims {
         self.issuer.as_deref()
     }
 
-    /// A claim's value as text; `None` if it is absent, or anything other than text, an integer or a boolean. The
-    /// literal name takes precedence; otherwise `a.b` is `b` in the object `a`.
+    /// A claim's value as text; `None` if it is absent, or anything other than text, an integer or a boolean.
     pub fn text(&self, name: &str) -> Option<Cow<'_, str>> {
+        scalar_text(self.find(name)?)
+    }
+
+    /// A claim's value for `match`, where it may be a list.
+    pub fn value(&self, name: &str) -> AttributeValue<'_> {
+        let Some(claim) = self.find(name) else { return AttributeValue::Missing };
+        match scalar_text(claim) {
+            Some(Cow::Borrowed(text)) => AttributeValue::Single(Cow::Borrowed(text.as_bytes())),
+            Some(Cow::Owned(text)) => AttributeValue::Single(Cow::Owned(text.into_bytes())),
+            None => ClaimList::members(claim).map_or(AttributeValue::Missing, AttributeValue::List),
+        }
+    }
+
+    /// The words of a claim, for `match`.
+    pub fn words(&self, name: &str) -> AttributeValue<'_> {
+        self.find(name).and_then(ClaimList::words).map_or(AttributeValue::Missing, AttributeValue::List)
+    }
+
+    /// The literal name takes precedence; otherwise `a.b` is `b` in the object `a`.
+    fn find(&self, name: &str) -> Option<&Value> {
         let nested = || {
             let (outer, path) = name.split_once('.')?;
             path.split('.').try_fold(self.values.get(outer)?, |value, name| value.as_object()?.get(name))
         };
-        match self.values.get(name).or_else(nested)? {
-            Value::String(text) => Some(Cow::Borrowed(text)),
-            Value::Bool(flag) => Some(Cow::Borrowed(if *flag { "true" } else { "false" })),
-            // 42 and "42" are the same; a number that is no integer has more than one spelling.
-            Value::Number(number) if number.is_i64() || number.is_u64() => Some(Cow::Owned(number.to_string())),
-            Value::Number(_) | Value::Null | Value::Array(_) | Value::Object(_) => None,
-        }
+        self.values.get(name).or_else(nested)
     }
 }
 
@@ -109,6 +125,19 @@ mod tests {
             }
         }
         check(r#"{"Plan":"free"}"#, "plan", None);
+    }
+
+    #[test]
+    fn a_list_is_a_value_for_match_alone() {
+        let claims =
+            Claims::new(serde_json::from_str(r#"{"realm":{"roles":["a",7]},"b":[],"c":["a",{}]}"#).unwrap(), None);
+        assert_eq!(claims.text("realm.roles"), None);
+        let AttributeValue::List(list) = claims.value("realm.roles") else { panic!("no list") };
+        assert_eq!(list.elements(), [b"a", b"7"]);
+        for name in ["b", "c", "d", "realm"] {
+            assert!(matches!(claims.value(name), AttributeValue::Missing), "{name}");
+            assert!(matches!(claims.words(name), AttributeValue::Missing), "{name}");
+        }
     }
 
     #[test]

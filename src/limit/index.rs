@@ -55,7 +55,7 @@ impl Index {
     }
 
     /// The entries that may apply. `look` is called with each slot whose value is needed, and with a function that
-    /// takes it.
+    /// takes it, or each element of a list.
     pub fn find(&self, mut look: impl FnMut(usize, &mut dyn FnMut(&[u8]))) -> Indices {
         let mut found = Indices::from_slice(&self.always);
         for group in &self.groups {
@@ -119,6 +119,7 @@ fn texts(expectation: &Expectation) -> Option<&[Text]> {
 #[cfg(test)]
 mod tests {
     use super::super::attribute::Attribute;
+    use super::super::identity::Claims;
     use super::super::request::{ClientAddress, Request};
     use super::super::rule::{Action, Condition, Mode, Otherwise, Policy, Rule, RuleSource};
     use super::super::rule_set::RuleSet;
@@ -162,7 +163,7 @@ mod tests {
 
     /// Few attributes and few values, so that most requests meet several rules.
     fn policies() -> impl Strategy<Value = Vec<Policy>> {
-        let attribute = prop::sample::select(vec!["path", "method", "header:a", "header:b"]);
+        let attribute = prop::sample::select(vec!["path", "method", "header:a", "header:b", "jwt:c", "words(jwt:c)"]);
         let text = prop::sample::select(vec!["/v1/*", "/v1/x", "/*", "GET", "POST", "1", "2", "3"]);
         let condition = (attribute, prop::collection::vec(text, 1..3), 0..4).prop_map(|(name, texts, kind)| {
             let attribute = Attribute::parse(name).unwrap();
@@ -208,15 +209,20 @@ mod tests {
         #[test]
         fn an_index_changes_no_ruling(
             policies in policies(),
-            requests in prop::collection::vec(("(GET|POST)", "/(v1|v1/x|v1/x/y|v1x|v2)", "[1-4]", "[1-4]"), 1..8),
+            requests in prop::collection::vec(
+                ("(GET|POST)", "/(v1|v1/x|v1/x/y|v1x|v2)", "[1-4]", "[1-4]", prop::collection::vec("[1-4]( [1-4])?", 0..4)),
+                1..8,
+            ),
         ) {
             let indexed = RuleSet::compile(RuleSource { policies, exempt: Vec::new() });
             let plain = indexed.clone().without_indexes();
-            for (method, path, a, b) in requests {
+            for (method, path, a, b, list) in requests {
                 let request = http::Request::builder().method(&*method).uri(path).header("a", a).header("b", b);
                 let (head, ()) = request.body(()).unwrap().into_parts();
                 let client = ClientAddress::new([203, 0, 113, 7].into(), 64);
-                let request = Request { head: &head, client, claims: None, key: None, route: "", upstream: "" };
+                let claims = Claims::new([("c".to_owned(), list.into())].into_iter().collect(), None);
+                let claims = Some(&claims);
+                let request = Request { head: &head, client, claims, key: None, route: "", upstream: "" };
                 let answer = |rules: &RuleSet| format!("{:?}", rules.plan(&request, Timestamp(1)));
                 prop_assert_eq!(answer(&indexed), answer(&plain));
             }

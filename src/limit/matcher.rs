@@ -42,6 +42,14 @@ impl Expectation {
         }
     }
 
+    /// The operators of a map, or the only one.
+    pub fn operators(&self) -> &[Expectation] {
+        match self {
+            Expectation::All(each) => each,
+            one => std::slice::from_ref(one),
+        }
+    }
+
     /// `value` is `None` if the attribute is missing; `client` is the address for networks.
     pub fn holds(&self, value: Option<&[u8]>, client: IpAddr) -> bool {
         match self {

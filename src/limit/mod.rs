@@ -9,8 +9,10 @@
 pub mod algorithm;
 pub mod ambiguity;
 pub mod attribute;
+pub mod attribute_value;
 pub mod calendar;
 pub mod charge;
+pub mod claim_list;
 pub mod cost;
 pub mod denier;
 pub mod diff;

@@ -8,14 +8,20 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::attribute::Attribute;
+use super::attribute_value::AttributeValue;
 use super::matcher::{Expectation, QuotedText, Text};
 use crate::base::pseudonym::{Pseudonym, PseudonymKey};
 use crate::base::time::Timestamp;
+
+/// The maximum of a list's elements to print.
+const MOST_SHOWN: usize = 12;
 
 /// What is known of an attribute's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observation<'a> {
     Value(Cow<'a, [u8]>),
+    /// A list: of each element its value or its pseudonym. There is at least one.
+    List(Vec<Observation<'a>>),
     /// The request does not have it.
     Missing,
     /// Only the value's pseudonym is known.
@@ -36,9 +42,23 @@ pub struct Knowledge<'a> {
     pub names: &'a PseudonymKey,
 }
 
-impl<'a> From<Option<Cow<'a, [u8]>>> for Observation<'a> {
-    fn from(value: Option<Cow<'a, [u8]>>) -> Observation<'a> {
-        value.map_or(Observation::Missing, Observation::Value)
+impl<'a> From<AttributeValue<'a>> for Observation<'a> {
+    fn from(value: AttributeValue<'a>) -> Observation<'a> {
+        match value {
+            AttributeValue::Missing => Observation::Missing,
+            AttributeValue::Single(value) => Observation::Value(value),
+            AttributeValue::List(list) => Observation::list(list.elements()),
+        }
+    }
+}
+
+impl Observation<'_> {
+    /// A list of these elements; missing without any.
+    pub fn list(elements: Vec<Vec<u8>>) -> Observation<'static> {
+        if elements.is_empty() {
+            return Observation::Missing;
+        }
+        Observation::List(elements.into_iter().map(|element| Observation::Value(Cow::Owned(element))).collect())
     }
 }
 
@@ -47,9 +67,32 @@ impl fmt::Display for Observation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Observation::Value(value) => write!(f, "is {}", QuotedText(value)),
+            Observation::List(elements) => {
+                for (index, element) in elements.iter().take(MOST_SHOWN).enumerate() {
+                    write!(f, "{}{}", if index == 0 { "has " } else { ", " }, Element(element))?;
+                }
+                match elements.len().saturating_sub(MOST_SHOWN) {
+                    0 => Ok(()),
+                    more => write!(f, " and {more} more"),
+                }
+            }
             Observation::Missing => f.write_str("is missing"),
             Observation::Named(name) => write!(f, "is what is called {name}"),
             Observation::Unknown => f.write_str("is not known"),
+        }
+    }
+}
+
+/// An element of a list: its value in quotes, or its pseudonym.
+#[derive(Clone, Copy, Debug)]
+pub struct Element<'e, 'a>(pub &'e Observation<'a>);
+
+impl fmt::Display for Element<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Observation::Value(value) => write!(f, "{}", QuotedText(value)),
+            Observation::Named(name) => write!(f, "{name}"),
+            Observation::List(_) | Observation::Missing | Observation::Unknown => f.write_str("?"),
         }
     }
 }
@@ -62,6 +105,15 @@ impl Expectation {
         match (self, seen) {
             (Expectation::Cidr(_), _) => known.client.map(|client| self.holds(None, client)),
             (Expectation::All(each), _) => all(each.iter().map(|one| one.evaluate(attribute, seen, known))),
+            (Expectation::Present(present), Observation::List(_)) => Some(*present),
+            (Expectation::Not(_), Observation::List(elements)) => {
+                all(elements.iter().map(|element| self.evaluate(attribute, element, known)))
+            }
+            (_, Observation::List(elements)) => {
+                let none =
+                    all(elements.iter().map(|element| self.evaluate(attribute, element, known).map(|holds| !holds)));
+                none.map(|none| !none)
+            }
             (_, Observation::Value(value)) => Some(self.holds(Some(value), NOBODY)),
             (_, Observation::Missing) => Some(self.holds(None, NOBODY)),
             (Expectation::Present(present), Observation::Named(_)) => Some(*present),
@@ -105,6 +157,36 @@ fn is_one_of(texts: &[Text], attribute: &Attribute, name: Pseudonym, names: &Pse
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_of_values_and_pseudonyms_is_decided_as_far_as_it_is_known() {
+        let names = PseudonymKey::default();
+        let attribute = Attribute::Claim("roles".to_owned());
+        let known = Knowledge { client: None, issuer: None, at: Timestamp(0), names: &names };
+        let named = |text: &str| Observation::Named(names.value("jwt:roles", text.as_bytes()));
+        let list = Observation::List(vec![Observation::Value(b"dev"[..].into()), named("ops")]);
+        let texts = |texts: &[&str]| texts.iter().map(|text| Text::exact(text)).collect::<Vec<_>>();
+        for (expectation, expected) in [
+            (Expectation::AnyOf(texts(&["dev"])), Some(true)),
+            (Expectation::AnyOf(texts(&["x", "ops"])), Some(true)),
+            (Expectation::AnyOf(texts(&["x"])), Some(false)),
+            (Expectation::Not(texts(&["ops"])), Some(false)),
+            (Expectation::Not(texts(&["x"])), Some(true)),
+            (Expectation::Prefix(b"d".to_vec()), Some(true)),
+            (Expectation::Prefix(b"o".to_vec()), None),
+            (Expectation::Present(true), Some(true)),
+            (Expectation::Present(false), Some(false)),
+            (
+                Expectation::All(vec![Expectation::Prefix(b"o".to_vec()), Expectation::Not(texts(&["dev"]))]),
+                Some(false),
+            ),
+        ] {
+            assert_eq!(expectation.evaluate(&attribute, &list, &known), expected, "{expectation}");
+        }
+        assert_eq!(Observation::list(vec![b"a".to_vec(), b"b".to_vec()]).to_string(), r#"has "a", "b""#);
+        let many = Observation::list((0..14).map(|_| b"a".to_vec()).collect()).to_string();
+        assert!(many.ends_with(r#""a" and 2 more"#), "{many}");
+    }
 
     /// Checks an expectation of `path` whose value has the pseudonym of `/a`.
     #[track_caller]

@@ -1,10 +1,9 @@
 //! Resolves the attributes of one request, each once, while the rules are checked.
 
-use std::borrow::Cow;
-
 use smallvec::SmallVec;
 
 use super::attribute::Attribute;
+use super::attribute_value::AttributeValue;
 use super::index::Index;
 use super::matcher::Expectation;
 use super::request::Request;
@@ -21,16 +20,13 @@ pub struct CompiledCondition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub usize);
 
-/// The value of an attribute; `None` if it is missing.
-type Value<'r> = Option<Cow<'r, [u8]>>;
-
 /// The attributes of one request, each resolved when it is first needed.
 pub struct Values<'s, 'r> {
     attributes: &'s [Attribute],
     pub request: &'s Request<'r>,
     /// Calendar time.
     pub at: Timestamp,
-    resolved: SmallVec<[Option<Value<'r>>; 4]>,
+    resolved: SmallVec<[Option<AttributeValue<'r>>; 4]>,
 }
 
 impl<'s, 'r> Values<'s, 'r> {
@@ -43,21 +39,34 @@ impl<'s, 'r> Values<'s, 'r> {
         &self.attributes[slot.0]
     }
 
+    /// The value by which the request is counted; `None` if it is missing or a list.
+    pub fn of(&mut self, slot: Slot) -> Option<&[u8]> {
+        self.value(slot).single()
+    }
+
     #[allow(
         clippy::indexing_slicing,
         reason = "there are as many as attributes; a value that is there must not be missed"
     )]
-    pub fn of(&mut self, slot: Slot) -> Option<&[u8]> {
+    fn value(&mut self, slot: Slot) -> &AttributeValue<'r> {
         let (attribute, request) = (self.attribute(slot), self.request);
-        self.resolved[slot.0].get_or_insert_with(|| attribute.resolve(request)).as_deref()
+        self.resolved[slot.0].get_or_insert_with(|| attribute.resolve_for_match(request))
     }
 
     /// The entries of a list that may apply: all of them, or those that its index finds.
     pub fn among<'l, T>(&mut self, list: &'l [T], index: Option<&Index>) -> impl Iterator<Item = &'l T> + use<'l, T> {
         let found = index.map(|index| {
             index.find(|slot, find| {
-                if let Some(value) = self.of(Slot(slot)) {
-                    find(value);
+                match self.value(Slot(slot)) {
+                    AttributeValue::Missing => {}
+                    AttributeValue::Single(value) => find(value),
+                    // An entry applies if one element is what it expects.
+                    AttributeValue::List(list) => {
+                        list.any(|element| {
+                            find(element);
+                            false
+                        });
+                    }
                 }
             })
         });
@@ -68,6 +77,6 @@ impl<'s, 'r> Values<'s, 'r> {
 
     pub fn hold(&mut self, conditions: &[CompiledCondition]) -> bool {
         let client = self.request.client.address();
-        conditions.iter().all(|condition| condition.expectation.holds(self.of(condition.slot), client))
+        conditions.iter().all(|condition| condition.expectation.holds_for(self.value(condition.slot), client))
     }
 }

@@ -103,6 +103,13 @@ pub struct LimitKey {
     pub alternatives: Vec<KeyPart>,
 }
 
+impl LimitKey {
+    /// Whether it has this attribute and no alternative.
+    pub fn is_only(&self, attribute: &Attribute) -> bool {
+        matches!(&self.alternatives[..], [only] if only.attribute == *attribute)
+    }
+}
+
 /// An attribute, as it is written or folded to lower case.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyPart {

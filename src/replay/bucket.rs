@@ -104,14 +104,14 @@ impl Buckets {
 /// bucket whose key was made of values.
 fn client_pseudonyms(explanation: &Explanation<'_>, key: BucketKey) -> Option<String> {
     for rule in explanation.policies.iter().flat_map(|policy| &policy.rules) {
-        if let RuleOutcome::Applies { picked, charges } = &rule.outcome
+        if let RuleOutcome::Applies { picked, charges, .. } = &rule.outcome
             && charges.iter().any(|charge| charge.charge.key == key)
         {
             picked.iter().find(|picked| matches!(picked.value, Observation::Named(_)))?;
             let each = picked.iter().map(|picked| match &picked.value {
                 Observation::Named(pseudonym) => format!("{picked} {pseudonym}"),
                 Observation::Value(value) => format!("{picked} {}", value.escape_ascii()),
-                Observation::Missing | Observation::Unknown => picked.to_string(),
+                Observation::List(_) | Observation::Missing | Observation::Unknown => picked.to_string(),
             });
             return Some(each.collect::<Vec<_>>().join(", "));
         }

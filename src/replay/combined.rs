@@ -96,6 +96,7 @@ mod tests {
         let attribute = Attribute::parse(attribute).unwrap();
         let found = match entry.attribute(&attribute, entry.client(&settings)) {
             RecordedValue::Value(value) => String::from_utf8(value.into_owned()).unwrap(),
+            RecordedValue::List(elements) => panic!("a list: {elements:?}"),
             RecordedValue::Missing => "-".to_owned(),
             RecordedValue::Unknown => "?".to_owned(),
         };

@@ -38,9 +38,16 @@ impl FieldMapping {
             (_, Ok(Attribute::Route | Attribute::Upstream)) => {
                 return Err(format!("{} cannot be mapped", Printable(name)));
             }
+            (_, Ok(Attribute::Words(claim))) => {
+                let (name, claim) = (Printable(name), format!("jwt:{claim}"));
+                return Err(format!("{name} cannot be mapped; map {}", Printable(&claim)));
+            }
             (_, Ok(attribute)) => Target::Attribute(attribute),
             (_, Err(AttributeError::NameMissing)) => {
                 return Err(format!("`{}` needs a name after the colon", Printable(name)));
+            }
+            (_, Err(AttributeError::WordsOfOther)) => {
+                return Err(format!("`{}` takes a claim: words(jwt:scope)", Printable(name)));
             }
             (_, Err(AttributeError::BadHeaderName)) => {
                 return Err(format!("`{}` is not a header name", Printable(name)));

@@ -10,6 +10,7 @@ use http::request::Parts;
 use super::field_map::FieldMap;
 use crate::auth::client_ip;
 use crate::limit::attribute::Attribute;
+use crate::limit::claim_list::words;
 use crate::limit::request::{ClientAddress, DEFAULT_NAME, Request};
 
 /// A request as a log recorded it.
@@ -30,13 +31,23 @@ pub enum LogFields {
     /// Also referer and user agent.
     Combined,
     /// The map of its fields, with the values of this line.
-    Mapped(Arc<FieldMap>, Vec<Option<Box<[u8]>>>),
+    Mapped(Arc<FieldMap>, Vec<Option<MappedValue>>),
+}
+
+/// The value of a mapped field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MappedValue {
+    Single(Box<[u8]>),
+    /// The elements of a claim's list, of which there is at least one.
+    List(Vec<Vec<u8>>),
 }
 
 /// What a log records about one attribute of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordedValue<'a> {
     Value(Cow<'a, [u8]>),
+    /// The elements of a list, of which there is at least one.
+    List(Vec<Vec<u8>>),
     /// The request did not have it.
     Missing,
     /// The log does not record it, whether or not the request had it.
@@ -55,12 +66,16 @@ impl ForeignEntry {
             return client
                 .map_or(RecordedValue::Unknown, |client| RecordedValue::Value(Cow::Owned(client.text().into_bytes())));
         }
+        if let Attribute::Words(name) = attribute {
+            return self.words(&Attribute::Claim(name.clone()), client);
+        }
         if let LogFields::Mapped(fields, values) = &self.log {
             return match (attribute, fields.index(attribute)) {
                 // These are in the head, where they are read as a gateway reads them.
                 (Attribute::Method | Attribute::Path | Attribute::Host | Attribute::Header(_), Some(_)) => known(true),
                 (_, Some(index)) => match values.get(index) {
-                    Some(Some(value)) => RecordedValue::Value(Cow::Borrowed(value)),
+                    Some(Some(MappedValue::Single(value))) => RecordedValue::Value(Cow::Borrowed(value)),
+                    Some(Some(MappedValue::List(elements))) => RecordedValue::List(elements.clone()),
                     _ => RecordedValue::Missing,
                 },
                 (Attribute::Query(_), None) => known(fields.index(&Attribute::Path).is_some()),
@@ -78,10 +93,24 @@ impl ForeignEntry {
                 known(matches!(self.log, LogFields::Combined) && (name == REFERER || name == USER_AGENT))
             }
             Attribute::Route | Attribute::Upstream => RecordedValue::Value(Cow::Borrowed(DEFAULT_NAME.as_bytes())),
-            Attribute::Address | Attribute::Claim(_) | Attribute::KeyId | Attribute::KeyPlan | Attribute::Cookie(_) => {
-                RecordedValue::Unknown
-            }
+            Attribute::Address
+            | Attribute::Claim(_)
+            | Attribute::Words(_)
+            | Attribute::KeyId
+            | Attribute::KeyPlan
+            | Attribute::Cookie(_) => RecordedValue::Unknown,
         }
+    }
+
+    /// The words of a recorded claim.
+    fn words(&self, claim: &Attribute, client: Option<ClientAddress>) -> RecordedValue<'_> {
+        let split = |text: &[u8]| words(text).map(<[u8]>::to_vec).collect::<Vec<_>>();
+        let words = match self.attribute(claim, client) {
+            RecordedValue::Value(text) => split(&text),
+            RecordedValue::List(elements) => elements.iter().flat_map(|element| split(element)).collect(),
+            other => return other,
+        };
+        if words.is_empty() { RecordedValue::Missing } else { RecordedValue::List(words) }
     }
 
     /// Whether an absent attribute was certainly not sent. An application may leave a field out for other reasons.

@@ -8,9 +8,10 @@ use http::{Method, Request, Uri};
 use serde_json::{Map, Value};
 
 use super::field_map::FieldMap;
-use super::foreign_entry::{ForeignEntry, LogFields};
+use super::foreign_entry::{ForeignEntry, LogFields, MappedValue};
 use super::timestamps::LogTimestamp;
 use crate::limit::attribute::Attribute;
+use crate::limit::claim_list::ClaimList;
 
 /// Reads one line with a map of its fields.
 ///
@@ -25,7 +26,8 @@ pub fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, ForeignEn
     let mut values = Vec::with_capacity(map.attributes.len());
     for (attribute, field) in &map.attributes {
         let wrong = |what: &str| format!("{attribute}: `{field}` must be {what}");
-        let found = find(&line, field).and_then(text);
+        let recorded = find(&line, field);
+        let found = recorded.and_then(text);
         let mut value = None;
         match (attribute, found) {
             (Attribute::Address, found) => {
@@ -49,7 +51,11 @@ pub fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, ForeignEn
             (Attribute::Host | Attribute::Header(_), None) => {}
             // An empty parameter or cookie counts as missing; an empty claim is a value.
             (Attribute::Query(_) | Attribute::Cookie(_), Some(found)) if found.is_empty() => {}
-            (_, found) => value = found.map(|text| text.into_bytes().into_boxed_slice()),
+            (Attribute::Claim(_), None) => {
+                let list = recorded.and_then(ClaimList::members);
+                value = list.map(|list| MappedValue::List(list.elements()));
+            }
+            (_, found) => value = found.map(|text| MappedValue::Single(text.into_bytes().into_boxed_slice())),
         }
         values.push(value);
     }
@@ -96,6 +102,10 @@ mod tests {
         let attribute = Attribute::parse(attribute).unwrap();
         let found = match entry.attribute(&attribute, entry.client(&Default::default())) {
             RecordedValue::Value(value) => String::from_utf8(value.into_owned()).unwrap(),
+            RecordedValue::List(elements) => {
+                let elements: Vec<_> = elements.iter().map(|element| String::from_utf8_lossy(element)).collect();
+                format!("[{}]", elements.join(", "))
+            }
             RecordedValue::Missing => "-".to_owned(),
             RecordedValue::Unknown => "?".to_owned(),
         };
@@ -105,9 +115,9 @@ mod tests {
     #[test]
     fn a_map_assigns_fields_to_attributes() {
         let line = r#"{"ts":1795272712.5,"client":"203.0.113.7:5432","req":{"method":"POST","uri":"/a/./b?q=1+2"},
-            "user":{"id":42,"plan":null,"a.b":true},"vhost":"API.example.com:8080","agent":" curl "}"#;
+            "user":{"id":42,"plan":null,"a.b":true,"roles":["admin",7],"scope":"read write","mixed":["a",true]},"vhost":"API.example.com:8080","agent":" curl "}"#;
         let map = "time=ts,ip:address=client,method=req.method,path=req.uri,jwt:sub=user.id,jwt:plan=user.plan,\
-                   jwt:x=user.a.b,host=vhost,header:user-agent=agent,cookie:s=session";
+                   jwt:x=user.a.b,jwt:roles=user.roles,jwt:scope=user.scope,jwt:mixed=user.mixed,host=vhost,header:user-agent=agent,cookie:s=session";
         for (attribute, expected) in [
             ("ip:address", "203.0.113.7"),
             ("method", "POST"),
@@ -118,6 +128,13 @@ mod tests {
             ("jwt:plan", "-"),
             ("jwt:x", "true"),
             ("jwt:y", "?"),
+            ("jwt:roles", "[admin, 7]"),
+            ("jwt:mixed", "-"),
+            ("jwt:scope", "read write"),
+            ("words(jwt:scope)", "[read, write]"),
+            ("words(jwt:roles)", "[admin, 7]"),
+            ("words(jwt:plan)", "-"),
+            ("words(jwt:y)", "?"),
             ("host", "api.example.com"),
             ("header:user-agent", "curl"),
             ("header:accept", "?"),
@@ -149,6 +166,8 @@ mod tests {
             ("time=a,time=b", "time is mapped twice"),
             ("time=a,path=b,path=c", "path is mapped twice"),
             ("time=a,jwt:=c", "`jwt:` needs a name after the colon"),
+            ("time=a,words(jwt:scope)=c", "words(jwt:scope) cannot be mapped; map jwt:scope"),
+            ("time=a,words(key:id)=c", "`words(key:id)` takes a claim: words(jwt:scope)"),
             ("time=a,header:a b=c", "`header:a b` is not a header name"),
             ("time=a,route=c", "route cannot be mapped"),
         ] {

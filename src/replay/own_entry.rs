@@ -1,7 +1,7 @@
 //! Holds what a line of our own log records about a request: pseudonyms of its attributes, and the limits that were
 //! checked.
 
-use crate::access_log_line::{Kind, Line};
+use crate::access_log_line::{Kind, Line, LoggedValue};
 use crate::base::pseudonym::Pseudonym;
 use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
@@ -16,7 +16,7 @@ pub struct OwnEntry {
     /// One of the known methods; `None` for any other.
     pub method: Option<Box<str>>,
     pub limits: Vec<LoggedCharge>,
-    pub attributes: Vec<(Attribute, Pseudonym)>,
+    pub attributes: Vec<(Attribute, LoggedValue)>,
 }
 
 /// A limit that was checked, with its charge.
@@ -62,7 +62,9 @@ impl OwnEntry {
             denied: reason == Some("denied"),
             method: (line.method != "OTHER").then(|| line.method.as_ref().into()),
             limits: if line.limits.is_empty() { alone().into_iter().collect() } else { each.collect() },
-            attributes: attributes.filter_map(|(name, value)| Some((Attribute::parse(name).ok()?, *value))).collect(),
+            attributes: attributes
+                .filter_map(|(name, value)| Some((Attribute::parse(name).ok()?, value.clone())))
+                .collect(),
         })
     }
 }

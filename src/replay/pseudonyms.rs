@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::own_entry::OwnEntry;
+use crate::access_log_line::LoggedValue;
 use crate::base::pseudonym::{Pseudonym, PseudonymKey};
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::{Expectation, Text};
@@ -70,15 +71,30 @@ impl Pseudonyms {
         }
     }
 
+    fn observe_name(&self, name: Pseudonym) -> Observation<'_> {
+        match self.texts.get(&name) {
+            Some(text) => Observation::Value(Cow::Borrowed(text)),
+            None => Observation::Named(name),
+        }
+    }
+
     /// What a line records about an attribute.
     pub fn observe<'a>(&'a self, attribute: &Attribute, logged: &'a OwnEntry) -> Observation<'a> {
-        if let Some((_, name)) = logged.attributes.iter().find(|(known, _)| known == attribute) {
-            return match self.texts.get(name) {
-                Some(text) => Observation::Value(Cow::Borrowed(text)),
-                None => Observation::Named(*name),
+        if let Some((_, recorded)) = logged.attributes.iter().find(|(known, _)| known == attribute) {
+            return match recorded {
+                LoggedValue::Single(name) => self.observe_name(*name),
+                LoggedValue::List(names) if names.is_empty() => Observation::Missing,
+                LoggedValue::List(names) => {
+                    Observation::List(names.iter().map(|name| self.observe_name(*name)).collect())
+                }
             };
         }
         match (attribute, &logged.method) {
+            // A claim that is missing has no words; those of any other are not recorded.
+            (Attribute::Words(name), _) => match self.observe(&Attribute::Claim(name.clone()), logged) {
+                Observation::Missing => Observation::Missing,
+                _ => Observation::Unknown,
+            },
             (Attribute::Method, Some(method)) => Observation::Value(Cow::Borrowed(method.as_bytes())),
             (Attribute::Route | Attribute::Upstream, _) => Observation::Value(Cow::Borrowed(DEFAULT_NAME.as_bytes())),
             _ if self.recorded.contains(attribute) => Observation::Missing,

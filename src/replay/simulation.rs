@@ -85,7 +85,8 @@ impl<'c> Simulation<'c> {
         let (mut missing, absent) = (Vec::new(), self.absent);
         let mut see = |attribute| match entry.attribute(attribute, client) {
             RecordedValue::Value(value) => Observation::Value(value),
-            RecordedValue::Unknown if !absent.contains(attribute) => Observation::Unknown,
+            RecordedValue::List(elements) => Observation::list(elements),
+            RecordedValue::Unknown if !is_absent(absent, attribute) => Observation::Unknown,
             RecordedValue::Missing if entry.is_as_sent() => Observation::Missing,
             RecordedValue::Missing | RecordedValue::Unknown => {
                 push_new(&mut missing, attribute);
@@ -106,7 +107,7 @@ impl<'c> Simulation<'c> {
         let mut pseudonyms = std::mem::take(&mut self.pseudonyms);
         pseudonyms.learn_attributes(entry);
         let mut see = |attribute| match pseudonyms.observe(attribute, entry) {
-            Observation::Unknown if !absent.contains(attribute) => Observation::Unknown,
+            Observation::Unknown if !is_absent(absent, attribute) => Observation::Unknown,
             Observation::Missing | Observation::Unknown => {
                 push_new(&mut missing, attribute);
                 Observation::Missing
@@ -236,6 +237,15 @@ impl<'c> Simulation<'c> {
         self.counts.count_cause(cause);
         SimulatedResult::Refused
     }
+}
+
+/// Whether the attribute is to be treated as missing. The words of a missing claim are missing too.
+fn is_absent(absent: &[Attribute], attribute: &Attribute) -> bool {
+    let is_its_claim = |claim: &Attribute| match (claim, attribute) {
+        (Attribute::Claim(claim), Attribute::Words(words)) => claim == words,
+        _ => false,
+    };
+    absent.iter().any(|absent| absent == attribute || is_its_claim(absent))
 }
 
 fn denied_by(explanation: &Explanation<'_>) -> Cause {

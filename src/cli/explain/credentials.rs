@@ -18,6 +18,7 @@ use crate::decision::refusal::Refusal;
 use crate::gateway::authenticate::{Authenticator, Observer};
 use crate::gateway::token_auth::TokenAuth;
 use crate::limit::attribute::Attribute;
+use crate::limit::attribute_value::AttributeValue;
 use crate::limit::identity::{Claims, Identity};
 use crate::limit::matcher::QuotedText;
 use crate::limit::request::Request;
@@ -218,7 +219,7 @@ fn claims_read(config: &Config) -> Vec<&str> {
     let parts = rules().flat_map(|rule| &rule.keys).flat_map(|key| &key.alternatives).map(|part| &part.attribute);
     let mut names = Vec::new();
     for attribute in conditions.chain(parts) {
-        if let Attribute::Claim(name) = attribute
+        if let Attribute::Claim(name) | Attribute::Words(name) = attribute
             && !names.contains(&name.as_str())
         {
             names.push(name);
@@ -230,10 +231,19 @@ fn claims_read(config: &Config) -> Vec<&str> {
 /// Whose token it is, what rules read of it, and how long it will be good.
 fn valid(claims: &Claims, read: &[&str], now: Timestamp) -> String {
     let names = std::iter::once("iss").chain(read.iter().copied().filter(|name| *name != "iss"));
-    let each = names.filter_map(|name| Some(format!("{name} {}", QuotedText(claims.text(name)?.as_bytes()))));
+    let each = names.filter_map(|name| match claims.value(name) {
+        AttributeValue::Missing => None,
+        AttributeValue::Single(value) => Some(format!("{name} {}", QuotedText(&value))),
+        AttributeValue::List(list) => Some(format!("{name} [{}]", quoted(&list.elements()))),
+    });
     let expires = claims.text("exp").and_then(|text| text.parse::<u64>().ok());
     let left = expires.map(|seconds| format!("expires in {}", span(seconds.saturating_sub(now.0 / 1_000_000))));
     std::iter::once("valid".to_owned()).chain(each).chain(left).collect::<Vec<_>>().join(", ")
+}
+
+/// The elements of a list, in quotes.
+fn quoted(elements: &[Vec<u8>]) -> String {
+    elements.iter().map(|element| QuotedText(element).to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// `41m`, `2h`, `3d`: rounded down.

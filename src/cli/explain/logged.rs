@@ -138,9 +138,11 @@ impl Search<'_> {
             page.push(limit_line(limit, &self.position(&limit.policy, &limit.rule, config)));
             page.extend(self.level(&limit.policy, &limit.rule, limit.cost, &limit.bucket.to_string(), config)?);
         }
-        for (attribute, name) in &line.attributes {
-            let text = spelt(attribute, *name, config).map_or_else(String::new, |text| format!("  {text}"));
-            page.push(format!("{attribute}  {name}{text}"));
+        for (attribute, value) in &line.attributes {
+            for name in value.names() {
+                let text = spelt(attribute, *name, config).map_or_else(String::new, |text| format!("  {text}"));
+                page.push(format!("{attribute}  {name}{text}"));
+            }
         }
         Ok(page)
     }

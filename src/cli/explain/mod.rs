@@ -169,7 +169,7 @@ fn by_rules(
         at: Clock::system().wall(),
         names: &config.hash_key,
     };
-    let explanation = config.rules.explain(&mut |attribute| attribute.resolve(request).into(), known);
+    let explanation = config.rules.explain(&mut |attribute| attribute.resolve_for_match(request).into(), known);
     let keys: Vec<BucketKey> = match &explanation.answer {
         rule_set::Answer::Charge(plan) => plan.charges().map(|charge| charge.key).collect(),
         _ => Vec::new(),

@@ -104,7 +104,10 @@ fn of_rule(rule: &Rule, columns: &Columns) -> Vec<String> {
             vec![line(&rule.name, &format!("{does}{until}"))]
         }
         (Applies::Yes, None) => {
-            rule.charges.iter().map(|charge| line(&charge.limit, &charged(charge, &keys(rule), columns))).collect()
+            let charges = rule.charges.iter().map(|charge| line(&charge.limit, &charged(charge, &keys(rule), columns)));
+            // Why it applies, where only an element of a list says so.
+            let because = (!rule.why.is_empty()).then(|| format!("       {:<0$}  {1}", columns.name, rule.why));
+            charges.chain(because).collect()
         }
         _ => vec![line(&rule.name, &rule.why)],
     }

@@ -7,8 +7,8 @@ use crate::cli::bucket_backend::{Bucket, Levels};
 use crate::config::Config;
 use crate::limit::cost::Cost;
 use crate::limit::explanation::{
-    Date, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, PickedKey, PolicyEnd, PolicyOutcome,
-    RuleOutcome, SkipReason,
+    Date, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, MatchedElement, PickedKey,
+    PolicyEnd, PolicyOutcome, RuleOutcome, SkipReason,
 };
 use crate::limit::matcher::QuotedText;
 use crate::limit::partial::Observation;
@@ -61,7 +61,7 @@ pub struct Rule {
     pub line: usize,
     pub mode: Mode,
     pub applies: Applies,
-    /// Why it does not apply; for a rule that applies, until when.
+    /// Why it does not apply; for a rule that applies, until when, and because of which elements of lists.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// `allow` or `deny`; `None` for a rule with limits.
@@ -156,7 +156,8 @@ fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, levels
     let takes_part = match &explained.part {
         PolicyOutcome::TakesPart(ended) => {
             if !policy.conditions.is_empty() {
-                notes.push(format!("match {}: holds", all(&policy.conditions)));
+                let because = joined(&explained.matched).map_or_else(String::new, |matched| format!(" ({matched})"));
+                notes.push(format!("match {}: holds{because}", all(&policy.conditions)));
             }
             match ended {
                 PolicyEnd::Otherwise(Otherwise::Allow) => {
@@ -216,9 +217,10 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, levels: Option<&Levels>)
         charges: Vec::new(),
     };
     match &explained.outcome {
-        RuleOutcome::Applies { picked, charges } => {
+        RuleOutcome::Applies { picked, charges, matched } => {
             report.keys = picked.iter().map(key).collect();
-            report.why = rule.until.map_or_else(String::new, |until| format!("until {}", Date(until)));
+            let until = rule.until.map(|until| format!("until {}", Date(until)));
+            report.why = until.into_iter().chain(joined(matched)).collect::<Vec<_>>().join("; ");
             report.charges = charges.iter().map(|each| charge(each, config, levels)).collect();
         }
         RuleOutcome::Fails(failure) => (report.applies, report.why) = (Applies::No, failure.to_string()),
@@ -259,6 +261,12 @@ fn charge(explained: &ExplainedCharge<'_>, config: &Config, levels: Option<&Leve
         bucket: config.hash_key.bucket(&charge.key.0).to_string(),
         level,
     }
+}
+
+/// The elements of lists as one text; `None` without any.
+fn joined(matched: &[MatchedElement<'_>]) -> Option<String> {
+    let each: Vec<String> = matched.iter().map(ToString::to_string).collect();
+    (!each.is_empty()).then(|| each.join(" and "))
 }
 
 /// The conditions as one text.

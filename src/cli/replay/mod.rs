@@ -184,6 +184,7 @@ fn in_json(report: &Report, names: &[String]) -> serde_json::Value {
 fn attribute(text: &str) -> Result<Attribute, String> {
     Attribute::parse(text).map_err(|wrong| match wrong {
         AttributeError::Unknown => "is not an attribute".to_owned(),
+        AttributeError::WordsOfOther => "takes a claim: words(jwt:scope)".to_owned(),
         AttributeError::NameMissing => "needs a name after the colon".to_owned(),
         AttributeError::BadHeaderName => "is not a header name".to_owned(),
     })

@@ -59,7 +59,21 @@ impl<'f> Constraints<'f> {
     }
 
     fn of_attribute(&self, attribute: &Attribute) -> AttributeConstraints<'f> {
-        AttributeConstraints { expected: self.on(attribute), present: self.is_present(attribute) }
+        AttributeConstraints {
+            expected: self.on(attribute),
+            present: self.is_present(attribute),
+            plurality: self.plurality(attribute),
+        }
+    }
+
+    /// A claim may be a list, unless it is a limit key: as such a list is missing.
+    fn plurality(&self, attribute: &Attribute) -> Plurality {
+        let is_single = match attribute {
+            Attribute::Claim(_) => self.keys.iter().any(|key| key.is_only(attribute)),
+            Attribute::Words(_) => false,
+            _ => true,
+        };
+        if is_single { Plurality::Single } else { Plurality::Several }
     }
 
     /// The attributes of which something is expected.
@@ -92,7 +106,9 @@ impl<'f> Constraints<'f> {
     pub fn always_meets(&self, rule: &Rule) -> bool {
         let has_a_value = |key: &LimitKey| {
             let known = |part: &Attribute| key.alternatives.iter().any(|mine| mine.attribute == *part);
-            key.alternatives.iter().any(|part| self.is_present(&part.attribute))
+            let counts =
+                |attribute: &Attribute| self.is_present(attribute) && self.plurality(attribute) == Plurality::Single;
+            key.alternatives.iter().any(|part| counts(&part.attribute))
                 || self.keys.iter().any(|other| other.alternatives.iter().all(|part| known(&part.attribute)))
         };
         rule.until.is_none()
@@ -111,6 +127,7 @@ pub fn never_missing(attribute: &Attribute) -> bool {
         | Attribute::Route
         | Attribute::Upstream => true,
         Attribute::Claim(_)
+        | Attribute::Words(_)
         | Attribute::KeyId
         | Attribute::KeyPlan
         | Attribute::Header(_)
@@ -133,6 +150,15 @@ struct AttributeConstraints<'f> {
     expected: Vec<&'f Expectation>,
     /// Whether it always has a value.
     present: bool,
+    /// Whether it may have several values at once.
+    plurality: Plurality,
+}
+
+/// Whether an attribute of the requests may be a list. Then each expectation may hold because of another element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plurality {
+    Single,
+    Several,
 }
 
 impl AttributeConstraints<'_> {
@@ -140,10 +166,15 @@ impl AttributeConstraints<'_> {
     fn implies(&self, wanted: &Expectation) -> bool {
         // Texts that other expectations exclude do not count.
         let left = |texts: &[Text]| {
-            let possible = texts.iter().filter(|text| !self.expected.iter().any(|other| outside(text, other)));
+            let possible = texts.iter().filter(|text| !self.expected.iter().any(|other| self.rules_out(other, text)));
             possible.into_iter().all(|text| within(text, wanted))
         };
         match wanted {
+            // One element that is something else does not say what the others are.
+            Expectation::Not(_) if self.plurality == Plurality::Several => {
+                let says = |known: &&Expectation| matches!(known, Expectation::Not(_) | Expectation::Present(false));
+                self.expected.iter().filter(|known| says(known)).any(|known| implies(known, wanted))
+            }
             Expectation::All(all) => all.iter().all(|each| self.implies(each)),
             Expectation::Present(true) => self.present,
             Expectation::Present(false) => self.is_missing(),
@@ -162,6 +193,16 @@ impl AttributeConstraints<'_> {
             _ if wants_a_value(wanted) && self.is_missing() => return true,
             _ => {}
         }
+        if self.plurality == Plurality::Several {
+            // Two expectations may hold because of two elements, unless one is of all elements.
+            return self.expected.iter().any(|one| match (one, wanted) {
+                (Expectation::AnyOf(texts), Expectation::Not(_)) => {
+                    texts.iter().all(|text| self.rules_out(wanted, text))
+                }
+                (Expectation::Not(_), Expectation::AnyOf(texts)) => texts.iter().all(|text| self.rules_out(one, text)),
+                _ => false,
+            });
+        }
         self.expected.iter().any(|one| match (one, wanted) {
             (Expectation::AnyOf(texts), _) => {
                 texts.iter().all(|text| outside(text, wanted) || self.expected.iter().any(|other| outside(text, other)))
@@ -176,6 +217,12 @@ impl AttributeConstraints<'_> {
             }
             _ => false,
         })
+    }
+
+    /// Whether no value, or no element of a list, is the text where this is expected.
+    fn rules_out(&self, expected: &Expectation, text: &Text) -> bool {
+        let of_all = self.plurality == Plurality::Single || matches!(expected, Expectation::Not(_));
+        of_all && outside(text, expected)
     }
 
     /// Whether it never has a value.

@@ -172,6 +172,17 @@ const EMPTY: Check = |value| {
         .then(|| Fault::new("is no value: what is empty counts as missing", "write {present: false}"))
 };
 
+const WORD: Check = |word| {
+    if word.value.is_empty() && word.part == Part::Whole {
+        return Some(Fault::new("is no word: an empty claim has none", "write {present: false}"));
+    }
+    word.has(b' ').then(|| {
+        let words: Vec<&str> = word.text.split_whitespace().collect();
+        let hint = format!("write [{}] for any of these words", words.join(", "));
+        Fault::new("has a space, at which the claim is split into words", hint)
+    })
+};
+
 /// The checks for an attribute. The first that finds a fault is reported.
 fn checks(attribute: &Attribute) -> &'static [Check] {
     match attribute {
@@ -180,6 +191,7 @@ fn checks(attribute: &Attribute) -> &'static [Check] {
         Attribute::Path => &PATH,
         Attribute::Header(_) | Attribute::Cookie(_) => &[PADDED, EMPTY],
         Attribute::Query(_) => &[EMPTY],
+        Attribute::Words(_) => &[WORD],
         Attribute::Route => &[|route| only_default(route, "route")],
         Attribute::Upstream => &[|upstream| only_default(upstream, "upstream")],
         Attribute::Claim(_) | Attribute::KeyId | Attribute::KeyPlan | Attribute::Address => &[],

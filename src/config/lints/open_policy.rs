@@ -52,7 +52,7 @@ impl File<'_> {
         match attribute {
             Attribute::Header(name) => *name != HOST,
             Attribute::Query(_) | Attribute::Cookie(_) | Attribute::KeyId | Attribute::KeyPlan => true,
-            Attribute::Claim(_) => self
+            Attribute::Claim(_) | Attribute::Words(_) => self
                 .config
                 .jwt
                 .as_ref()

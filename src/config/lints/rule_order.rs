@@ -127,9 +127,7 @@ impl<'r, 'f> Lookup<'r, 'f> {
         let found = index.find(|slot, tell| {
             let attribute = self.slots.iter().find(|(_, other)| **other == slot).map(|(attribute, _)| *attribute);
             let expected = attribute.map(|attribute| constraints.on(attribute)).unwrap_or_default();
-            if let Some(value) = expected.into_iter().find_map(shortest) {
-                tell(value);
-            }
+            expected.into_iter().filter_map(shortest).for_each(tell);
         });
         let indexes = found.into_iter().filter_map(|index| usize::try_from(index).ok());
         indexes.take_while(|index| *index < late.index).filter_map(|index| self.rules.get(index)).find(decides)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 
-use crate::access_log_line::{Kind, Line, LoggedLimit, Source};
+use crate::access_log_line::{Kind, Line, LoggedLimit, LoggedValue, Source};
 use crate::base::pseudonym::Pseudonym;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::decision::payment::{LimitAnswer, Payment};
@@ -16,6 +16,7 @@ use crate::decision::reason::Reason;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::labels::DEFAULT;
+use crate::limit::attribute_value::AttributeValue;
 use crate::limit::denier::DenierId;
 use crate::limit::identity::Identity;
 use crate::limit::request::{ClientAddress, Request};
@@ -101,14 +102,20 @@ impl RequestRecord {
     }
 
     /// The attributes that the file lists for the log and that the request has, with pseudonyms of their values.
-    fn attributes(&self, head: &Parts) -> Vec<(Cow<'_, str>, Pseudonym)> {
+    fn attributes(&self, head: &Parts) -> Vec<(Cow<'_, str>, LoggedValue)> {
         let Some(settings) = &self.snapshot.config.access_log else { return Vec::new() };
         let request = Request { head, client: self.client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
         let request = request.with_identity(&self.identity);
         let attributes = settings.attributes.iter().filter_map(|listed| {
-            let value = listed.attribute.resolve(&request)?;
-            let pseudonym = self.snapshot.config.hash_key.value(&listed.text, &value);
-            Some((Cow::Borrowed(&*listed.text), pseudonym))
+            let name = |value: &[u8]| self.snapshot.config.hash_key.value(&listed.text, value);
+            let value = match listed.attribute.resolve_for_match(&request) {
+                AttributeValue::Missing => return None,
+                AttributeValue::Single(value) => LoggedValue::Single(name(&value)),
+                AttributeValue::List(list) => {
+                    LoggedValue::List(list.elements().iter().map(|element| name(element)).collect())
+                }
+            };
+            Some((Cow::Borrowed(&*listed.text), value))
         });
         attributes.collect()
     }

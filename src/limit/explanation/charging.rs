@@ -67,7 +67,7 @@ impl<'a> Walk<'a, '_> {
         };
         match (self.see)(attribute) {
             Observation::Value(text) => Ok(requested_cost(Some(&text), default, min, max)),
-            Observation::Missing => Ok(default),
+            Observation::Missing | Observation::List(_) => Ok(default),
             Observation::Named(_) | Observation::Unknown => Err(attribute),
         }
     }
@@ -77,7 +77,7 @@ impl<'a> Walk<'a, '_> {
         let is = |picked: &PickedKey<'_>, value: &[u8]| match &picked.value {
             Observation::Value(found) => found[..] == *value,
             Observation::Named(name) => self.known.names.value(&picked.part.attribute.to_string(), value) == *name,
-            Observation::Missing | Observation::Unknown => false,
+            Observation::Missing | Observation::List(_) | Observation::Unknown => false,
         };
         let fits = |Override { part, value, .. }: &Override| {
             picked.iter().any(|picked| picked.part == part && is(picked, value.as_bytes()))
@@ -96,7 +96,7 @@ impl<'a> Walk<'a, '_> {
             match value {
                 Observation::Value(value) => push(value),
                 Observation::Named(name) => push(name.to_string().as_bytes()),
-                Observation::Missing | Observation::Unknown => {}
+                Observation::Missing | Observation::List(_) | Observation::Unknown => {}
             }
         }
         descriptor

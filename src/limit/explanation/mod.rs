@@ -16,13 +16,14 @@ mod words;
 use super::attribute::Attribute;
 use super::charge::{LimitId, Plan};
 use super::denier::{Denier, DenierId};
+use super::matcher::Expectation;
 use super::partial::{Knowledge, Observation};
 use super::rule::{Action, Condition, Fold, LimitKey, Mode, Otherwise, Policy, Rule};
 use super::rule_set::{Answer, RuleSet};
 use charging::Walk;
 pub use parts::{
-    Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, Failure, PickedKey, PolicyEnd,
-    PolicyOutcome, RuleOutcome, SkipReason, UndecidedPart,
+    Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, Failure, MatchedElement, PickedKey,
+    PolicyEnd, PolicyOutcome, RuleOutcome, SkipReason, UndecidedPart,
 };
 pub use words::Date;
 
@@ -69,10 +70,14 @@ fn denying_rule<'a>(policies: &[ExplainedPolicy<'a>]) -> Option<&'a str> {
 
 impl<'a> Walk<'a, '_> {
     fn policy(&mut self, policy: &'a Policy, denied_by: &mut Option<&'a str>) -> ExplainedPolicy<'a> {
+        let mut matched = Vec::new();
         let part = match *denied_by {
             Some(denied_by) => Some(PolicyOutcome::NotChecked { denied_by }),
             None => match self.conditions(&policy.conditions) {
-                ConditionsOutcome::Hold => None,
+                ConditionsOutcome::Hold(elements) => {
+                    matched = elements;
+                    None
+                }
                 ConditionsOutcome::Fail(failure) => Some(PolicyOutcome::Fails(failure)),
                 ConditionsOutcome::Unknown(attributes) => Some(PolicyOutcome::Undecidable(attributes)),
             },
@@ -109,14 +114,14 @@ impl<'a> Walk<'a, '_> {
             }
             _ => {}
         }
-        ExplainedPolicy { policy, part, rules }
+        ExplainedPolicy { policy, part, matched, rules }
     }
 
     fn exemption(&mut self, exempt: &'a [Vec<Condition>]) -> Exemption<'a> {
         let mut unknown = Vec::new();
         for conditions in exempt {
             match self.conditions(conditions) {
-                ConditionsOutcome::Hold => return Exemption::By(conditions),
+                ConditionsOutcome::Hold(_) => return Exemption::By(conditions),
                 ConditionsOutcome::Fail(_) => {}
                 ConditionsOutcome::Unknown(attributes) => unknown.extend(attributes),
             }
@@ -126,11 +131,11 @@ impl<'a> Walk<'a, '_> {
 
     /// All of them must hold. The first that fails decides, even if others are not known.
     fn conditions(&mut self, conditions: &'a [Condition]) -> ConditionsOutcome<'a> {
-        let mut unknown = Vec::new();
+        let (mut unknown, mut matched) = (Vec::new(), Vec::new());
         for condition in conditions {
             let found = (self.see)(&condition.attribute);
             match condition.expectation.evaluate(&condition.attribute, &found, &self.known) {
-                Some(true) => {}
+                Some(true) => self.match_elements(condition, &found, &mut matched),
                 Some(false) => {
                     // A network is compared with the whole address, of which the attribute has only the prefix.
                     let whole = self.known.client.filter(|_| condition.expectation.compares_networks());
@@ -141,17 +146,35 @@ impl<'a> Walk<'a, '_> {
                 None => unknown.push(&condition.attribute),
             }
         }
-        if unknown.is_empty() { ConditionsOutcome::Hold } else { ConditionsOutcome::Unknown(unknown) }
+        if unknown.is_empty() { ConditionsOutcome::Hold(matched) } else { ConditionsOutcome::Unknown(unknown) }
+    }
+
+    /// Adds the elements of a list because of which a condition holds: for each operator the first.
+    fn match_elements(&self, condition: &'a Condition, found: &Observation<'a>, matched: &mut Vec<MatchedElement<'a>>) {
+        let Observation::List(elements) = found else { return };
+        let attribute = &condition.attribute;
+        for expectation in condition.expectation.operators() {
+            if matches!(expectation, Expectation::Not(_) | Expectation::Present(_) | Expectation::Cidr(_)) {
+                continue;
+            }
+            let holds =
+                |element: &&Observation<'a>| expectation.evaluate(attribute, element, &self.known) == Some(true);
+            let Some(element) = elements.iter().find(holds) else { continue };
+            let one = MatchedElement { attribute, element: element.clone() };
+            if !matched.contains(&one) {
+                matched.push(one);
+            }
+        }
     }
 
     fn rule(&mut self, rule: &'a Rule, first: LimitId) -> RuleOutcome<'a> {
         if let Some(since) = rule.until.filter(|until| *until <= self.known.at) {
             return RuleOutcome::Fails(Failure::Over { since });
         }
-        let mut unknown = match self.conditions(&rule.conditions) {
-            ConditionsOutcome::Hold => Vec::new(),
+        let (mut unknown, matched) = match self.conditions(&rule.conditions) {
+            ConditionsOutcome::Hold(matched) => (Vec::new(), matched),
             ConditionsOutcome::Fail(failure) => return RuleOutcome::Fails(failure),
-            ConditionsOutcome::Unknown(attributes) => attributes,
+            ConditionsOutcome::Unknown(attributes) => (attributes, Vec::new()),
         };
         let mut picked = Vec::with_capacity(rule.keys.len());
         for key in rule.sorted_keys() {
@@ -165,9 +188,9 @@ impl<'a> Walk<'a, '_> {
             return RuleOutcome::Undecidable(unknown);
         }
         match &rule.action {
-            Action::Allow | Action::Deny => RuleOutcome::Applies { picked, charges: Vec::new() },
+            Action::Allow | Action::Deny => RuleOutcome::Applies { picked, charges: Vec::new(), matched },
             Action::Charge(limits) => match self.charges(limits, first, &picked) {
-                Ok(charges) => RuleOutcome::Applies { picked, charges },
+                Ok(charges) => RuleOutcome::Applies { picked, charges, matched },
                 Err(attribute) => RuleOutcome::Undecidable(vec![attribute]),
             },
         }
@@ -177,7 +200,8 @@ impl<'a> Walk<'a, '_> {
     fn pick(&mut self, key: &'a LimitKey) -> Pick<'a> {
         for (alternative, part) in (0u8..).zip(&key.alternatives) {
             let value = match ((self.see)(&part.attribute), part.fold) {
-                (Observation::Missing, _) => continue,
+                // A list is no value to count by.
+                (Observation::Missing | Observation::List(_), _) => continue,
                 // The pseudonym of a folded value does not follow from that of the value.
                 (Observation::Unknown, _) | (Observation::Named(_), Fold::Lower) => {
                     return Pick::Unknown(&part.attribute);
@@ -193,7 +217,8 @@ impl<'a> Walk<'a, '_> {
 
 /// Whether all conditions hold.
 enum ConditionsOutcome<'a> {
-    Hold,
+    /// Lists hold because of these elements.
+    Hold(Vec<MatchedElement<'a>>),
     Fail(Failure<'a>),
     Unknown(Vec<&'a Attribute>),
 }

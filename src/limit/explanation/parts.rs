@@ -22,6 +22,8 @@ pub struct Explanation<'a> {
 pub struct ExplainedPolicy<'a> {
     pub policy: &'a Policy,
     pub part: PolicyOutcome<'a>,
+    /// The elements of lists because of which its own conditions hold.
+    pub matched: Vec<MatchedElement<'a>>,
     pub rules: Vec<ExplainedRule<'a>>,
 }
 
@@ -68,6 +70,8 @@ pub enum RuleOutcome<'a> {
         picked: Vec<PickedKey<'a>>,
         /// Empty for an `action`.
         charges: Vec<ExplainedCharge<'a>>,
+        /// The elements of lists because of which its conditions hold.
+        matched: Vec<MatchedElement<'a>>,
     },
     Fails(Failure<'a>),
     Skipped(SkipReason<'a>),
@@ -96,6 +100,14 @@ pub enum Failure<'a> {
     Over {
         since: Timestamp,
     },
+}
+
+/// An element of a claim's list because of which a condition holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchedElement<'a> {
+    pub attribute: &'a Attribute,
+    /// Its value or its pseudonym.
+    pub element: Observation<'a>,
 }
 
 /// A limit key with the value that it picked.

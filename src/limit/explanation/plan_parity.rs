@@ -28,6 +28,8 @@ use crate::limit::rule_set::{Answer, RuleSet};
 
 /// Few, so that rules and requests meet.
 const ATTRIBUTES: [&str; 7] = ["header:x-a", "query:b", "cookie:c", "jwt:plan", "key:plan", "ip:address", "path"];
+/// `match` has also this one.
+const WORDS: &str = "words(jwt:plan)";
 const VALUES: [&str; 4] = ["a", "A", "b", "5"];
 const AT: Timestamp = Timestamp(1);
 
@@ -53,8 +55,9 @@ fn expectation() -> impl Strategy<Value = Expectation> {
 }
 
 fn conditions() -> impl Strategy<Value = Vec<Condition>> {
+    let attribute = prop_oneof![6 => attribute(), 1 => Just(Attribute::parse(WORDS).unwrap())];
     let condition =
-        (attribute(), expectation()).prop_map(|(attribute, expectation)| Condition { attribute, expectation });
+        (attribute, expectation()).prop_map(|(attribute, expectation)| Condition { attribute, expectation });
     vec(condition, 0..2)
 }
 
@@ -180,8 +183,14 @@ impl Sent {
 fn sent() -> impl Strategy<Value = Sent> {
     let value = || option::of(select(&VALUES[..]));
     let issuer = option::of(Just("https://issuer".to_owned()));
-    let claims = option::of((value(), issuer).prop_map(|(plan, issuer)| {
-        let values = plan.into_iter().map(|plan| ("plan".to_owned(), plan.into())).collect();
+    let claim = prop_oneof![
+        2 => select(&VALUES[..]).prop_map(serde_json::Value::from),
+        1 => vec(select(&VALUES[..]), 0..4).prop_map(serde_json::Value::from),
+        1 => vec(select(&VALUES[..]), 0..4).prop_map(|words| words.join(" ").into()),
+        1 => Just(serde_json::json!(["a", true])),
+    ];
+    let claims = option::of((option::of(claim), issuer).prop_map(|(plan, issuer)| {
+        let values = plan.into_iter().map(|plan| ("plan".to_owned(), plan)).collect();
         Claims::new(values, issuer)
     }));
     let key = option::of(select(&VALUES[..]).prop_map(|plan| KnownKey { id: "k".to_owned(), plan: plan.to_owned() }));
@@ -211,7 +220,7 @@ fn explain<'a>(
     let request = sent.request();
     let issuer = sent.claims.as_ref().and_then(Claims::issuer);
     rules.explain(
-        &mut |attribute| see(attribute, attribute.resolve(&request).into()),
+        &mut |attribute| see(attribute, attribute.resolve_for_match(&request).into()),
         Knowledge { client, issuer, at: AT, names },
     )
 }
@@ -260,18 +269,32 @@ proptest! {
     fn a_decision_from_part_of_a_request_holds_for_all_of_it(
         rules in rule_set(),
         sent in sent(),
-        hidden in vec(any::<bool>(), ATTRIBUTES.len()),
+        hidden in vec(any::<bool>(), ATTRIBUTES.len() + 1),
         named in any::<bool>(),
     ) {
         let names = PseudonymKey::secret(b"0123456789abcdef");
-        let hidden: HashMap<_, _> = ATTRIBUTES.iter().zip(&hidden).map(|(text, hidden)| (*text, *hidden)).collect();
+        let hidden: HashMap<_, _> = ATTRIBUTES.iter().chain([&WORDS]).zip(&hidden).map(|(text, hidden)| (*text, *hidden)).collect();
+        let name = |attribute: &Attribute, seen: Observation<'static>| match seen {
+            Observation::Value(value) => Observation::Named(names.value(&attribute.to_string(), &value)),
+            seen => seen,
+        };
         let see = |attribute: &Attribute, seen: Observation<'static>| match (hidden[&*attribute.to_string()], seen) {
-            (true, Observation::Value(value)) if named => Observation::Named(names.value(&attribute.to_string(), &value)),
+            (true, Observation::List(elements)) if named => {
+                Observation::List(elements.into_iter().map(|element| name(attribute, element)).collect())
+            }
+            (true, seen @ Observation::Value(_)) if named => name(attribute, seen),
             (true, _) if !named => Observation::Unknown,
             (_, seen) => seen,
         };
         let owned = |seen: Observation<'_>| match seen {
             Observation::Value(value) => Observation::Value(value.into_owned().into()),
+            Observation::List(elements) => {
+                let bytes = |element| match element {
+                    Observation::Value(value) => value.into_owned(),
+                    other => panic!("{other}"),
+                };
+                Observation::list(elements.into_iter().map(bytes).collect())
+            }
             Observation::Missing => Observation::Missing,
             Observation::Named(name) => Observation::Named(name),
             Observation::Unknown => Observation::Unknown,

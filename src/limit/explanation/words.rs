@@ -4,9 +4,10 @@ use std::fmt;
 
 use chrono::{DateTime, SecondsFormat};
 
-use super::parts::{Failure, PickedKey};
+use super::parts::{Failure, MatchedElement, PickedKey};
 use crate::base::time::Timestamp;
 use crate::limit::matcher::Expectation;
+use crate::limit::partial::Element;
 use crate::limit::rule::Condition;
 
 /// `jwt:plan is "free", wants "enterprise"`.
@@ -42,6 +43,13 @@ impl fmt::Display for Condition {
             Expectation::Present(false) => write!(f, "{attribute} missing"),
             _ => write!(f, "{attribute} {expectation}"),
         }
+    }
+}
+
+/// `jwt:roles has "admin"`.
+impl fmt::Display for MatchedElement<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} has {}", self.attribute, Element(&self.element))
     }
 }
 

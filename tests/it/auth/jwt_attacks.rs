@@ -372,9 +372,15 @@ fn other_schemes_count_as_no_token_and_ambiguous_tokens_are_refused() {
     check("/", &[("Authorization", &bearer), ("Connection", "authorization")], 400, "");
     check("/", &[("Authorization", &format!("Bearer\t{token}x"))], 401, "");
     check("/", &[("Authorization", "Bearer")], 401, "");
+    // A list has the plan if one of its elements is it.
+    let token = keys.ec.signer.token(&header(), &with(&claims(), "plan", json!(["free", "enterprise"])));
+    check("/", &[("Authorization", &format!("Bearer {token}"))], 200, "enterprise");
     // A verified token with a plan that no rule names.
     for plan in [
-        json!(["enterprise"]),
+        json!([]),
+        json!(["enterprises"]),
+        json!(["enterprise", true]),
+        json!([["enterprise"]]),
         json!({"enterprise": true}),
         json!(null),
         json!("Enterprise"),

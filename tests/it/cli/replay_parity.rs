@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use tollgate::access_log_line::{Kind, Line, LoggedLimit, Source};
+use tollgate::access_log_line::{Kind, Line, LoggedLimit, LoggedValue, Source};
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::config::{Config, Environment};
 use tollgate::limit::charge::{LimitId, Plan, Settlement};
@@ -160,7 +160,9 @@ impl Live<'_> {
             reason: reason.map(Into::into),
             source: paid.map(|_| Source::Store),
             limits,
-            attributes: attributes.map(|(name, value)| (name.into(), names.value(name, value.as_bytes()))).collect(),
+            attributes: attributes
+                .map(|(name, value)| (name.into(), LoggedValue::Single(names.value(name, value.as_bytes()))))
+                .collect(),
             ..Line::UNDECIDED
         };
         let mut text = Vec::new();

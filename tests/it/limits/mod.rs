@@ -1,5 +1,6 @@
 //! Rules and limits, applied to requests.
 
+mod claim_lists;
 mod client_controlled_input;
 mod denials;
 mod expires;

@@ -6,6 +6,7 @@ use std::path::Path;
 use tollgate::config::lints::LINTS;
 use tollgate::config::problem::Problems;
 use tollgate::config::{Config, Environment};
+use tollgate::limit::attribute::{SPELLINGS, WORDS_SPELLING};
 
 use crate::support::Certificates;
 use crate::support::mint::es256;
@@ -137,7 +138,7 @@ pub fn documented_keys() -> BTreeSet<String> {
 #[test]
 fn every_attribute_is_documented() {
     let page = read("docs/configuration.md");
-    for spelling in tollgate::limit::attribute::SPELLINGS {
+    for spelling in SPELLINGS.iter().chain([&WORDS_SPELLING]) {
         assert!(page.contains(&format!("`{spelling}`")), "docs/configuration.md does not explain `{spelling}`");
     }
 }

@@ -118,7 +118,12 @@ fn fields(attributes: &[(&str, &str)]) -> Vec<(String, String)> {
     let (mut fields, mut claims, mut address) = (Vec::new(), Map::new(), "198.51.100.1");
     for &(name, value) in attributes {
         match name.split_once(':') {
-            Some(("jwt", claim)) => drop(claims.insert(claim.to_owned(), json!(value))),
+            Some(("jwt", "scope")) => drop(claims.insert("scope".to_owned(), json!(value.replace('+', " ")))),
+            Some(("jwt", claim)) => {
+                let list = value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+                let list = list.map(|members| json!(members.split(',').collect::<Vec<_>>()));
+                claims.insert(claim.to_owned(), list.unwrap_or_else(|| json!(value)));
+            }
             Some(("ip", "address")) => address = value,
             Some(("key", "id")) => fields.push(("X-API-Key".to_owned(), key_of(value))),
             Some(("header", header)) => fields.push((header.to_owned(), value.to_owned())),

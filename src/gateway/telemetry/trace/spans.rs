@@ -10,7 +10,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use super::ended_request::{EndedRequest, UpstreamCall};
 use super::span_ids::{SpanIds, context, time};
-use crate::access_log_line::{Kind, LoggedLimit, Origin, Source};
+use crate::access_log_line::{Kind, LoggedLimit, LoggedValue, Origin, Source};
 use crate::base::time::Micros;
 use crate::limit::cost::Cost;
 use crate::limit::outcome::Verdict;
@@ -115,8 +115,14 @@ impl RequestSpans<'_> {
             let limits = line.limits.iter().map(limit).collect();
             attributes.add("tollgate.limits", Value::Array(Array::String(limits)));
         }
-        for (attribute, name) in &line.attributes {
-            attributes.add(format!("tollgate.attribute.{attribute}"), name.to_string());
+        for (attribute, value) in &line.attributes {
+            let value = match value {
+                LoggedValue::Single(name) => Value::from(name.to_string()),
+                LoggedValue::List(names) => {
+                    Value::Array(Array::String(names.iter().map(|name| name.to_string().into()).collect()))
+                }
+            };
+            attributes.add(format!("tollgate.attribute.{attribute}"), value);
         }
         self.span(
             attributes,
