@@ -161,7 +161,11 @@ fn describe(act: &Act, config: &Config, chosen: &BucketSelection, levels: &Level
         Act::Show(_) => {
             let full = match untouched.reset_after {
                 Micros(0) => "full".to_owned(),
-                after => format!("full in {}s ({})", after.ceil_seconds(), Date(levels.now.plus(after))),
+                after => {
+                    let moment = levels.now.plus(after);
+                    let printed = limit.algorithm.print_end(moment).unwrap_or_else(|| Date(moment).to_string());
+                    format!("full in {}s ({printed})", after.ceil_seconds())
+                }
             };
             let pays = match wait {
                 Some(Micros(0)) => String::new(),

@@ -2,12 +2,11 @@
 
 use std::collections::HashSet;
 
-use super::algorithms::NamedAlgorithm;
+use super::algorithms::OtherNumbers;
 use super::limit_keys::fold;
 use super::reader::{Field, Section};
 use super::suggest::listed;
 use crate::limit::attribute::Attribute;
-use crate::limit::cost::Cost;
 use crate::limit::request::ClientAddress;
 use crate::limit::rule::{Fold, KeyPart, LimitKey, Override};
 
@@ -21,13 +20,7 @@ pub struct OverrideReader<'k> {
 }
 
 impl<'k> OverrideReader<'k> {
-    /// The overrides of a rule with this algorithm, whose requests pay at least `cheapest`.
-    pub fn overrides(
-        &self,
-        rule: &Section<'_>,
-        algorithm: NamedAlgorithm,
-        cheapest: Option<Cost>,
-    ) -> Option<Vec<Override>> {
+    pub fn overrides(&self, rule: &Section<'_>, numbers: OtherNumbers) -> Option<Vec<Override>> {
         let Some(field) = rule.get("overrides") else { return Some(Vec::new()) };
         if self.keys.is_some_and(<[LimitKey]>::is_empty) {
             rule.unwanted("overrides", "must be for the values of a limit key, but `limit_keys` is empty");
@@ -38,7 +31,7 @@ impl<'k> OverrideReader<'k> {
         // All are read before any that is wrong ends the whole.
         for (text, position, field) in field.pairs()? {
             let target = self.target(&field.clone().at(position), text);
-            let numbers = algorithm.other_numbers(field, cheapest);
+            let numbers = numbers.read(field);
             match (target, numbers) {
                 (Some((part, value)), Some(numbers)) => {
                     overrides.push(Override { part, value, numbers });

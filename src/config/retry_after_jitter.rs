@@ -20,6 +20,12 @@ pub static RETRY_AFTER_JITTER: Mapping = Mapping {
     keys: &[
         Key::default("share", SHARE.declared(), "0.5", "The most that is added, as a share of the wait."),
         Key::default("max", DURATION, "30s", "The most that is added, as a duration."),
+        Key::default(
+            "max_period",
+            DURATION,
+            "60s",
+            "The most that is added, in place of both, where a window of an hour or more has to end.",
+        ),
     ],
     constraints: unconstrained,
 };
@@ -27,8 +33,9 @@ pub static RETRY_AFTER_JITTER: Mapping = Mapping {
 pub fn retry_after_jitter(field: Field<'_>) -> Option<Jitter> {
     let section = field.section(&RETRY_AFTER_JITTER)?;
     let (share, max) = (section.value("share", SHARE.read), section.duration("max"));
+    let max_period = section.duration("max_period");
     section.close();
-    Some(Jitter { share: share?, max: max? })
+    Some(Jitter { share: share?, max: max?, max_period: max_period? })
 }
 
 /// A share from 0 to 1, in millionths.

@@ -1,6 +1,6 @@
 //! Reads the limits of a rule: `algorithm` with its `algorithm_config`, or several under `limits`, and `overrides`.
 
-use super::algorithms::{NamedAlgorithm, ceiling, numbers};
+use super::algorithms::{NamedAlgorithm, OtherNumbers, ceiling, numbers};
 use super::cost::price;
 use super::names::checked;
 use super::overrides::OverrideReader;
@@ -47,8 +47,9 @@ fn single(
         let misplaced = section.has("algorithm");
         limit(String::new(), algorithm, section, shared).filter(|_| !misplaced)
     });
+    let own = limit.as_ref().map(|limit| limit.algorithm);
     let cheapest = limit.as_ref().map(|limit| limit.price.least());
-    let overrides = overrides.overrides(rule, algorithm, cheapest);
+    let overrides = overrides.overrides(rule, OtherNumbers { kind: algorithm.kind, own, cheapest });
     let (limit, overrides) = (limit?, overrides?);
     Some(vec![Limit { overrides, ..limit }])
 }
@@ -81,7 +82,8 @@ fn limit(name: String, algorithm: NamedAlgorithm, section: Section<'_>, shared: 
     let numbers = numbers(algorithm.kind, &section);
     let price = price(&section, numbers.as_ref().map(ceiling));
     let cheapest = price.as_ref().map(Price::least);
-    let candidate = section.optional("shadow", |field| algorithm.other_numbers(field, cheapest));
+    let others = OtherNumbers { kind: algorithm.kind, own: numbers, cheapest };
+    let candidate = section.optional("shadow", |field| others.read(field));
     section.close();
     Some(Limit {
         name,

@@ -88,7 +88,7 @@ mod tests {
     }
 
     const NOW: Timestamp = Timestamp(1 << 50);
-    const JITTER: Jitter = Jitter { share: 0, max: Micros(0) };
+    const JITTER: Jitter = Jitter { share: 0, max: Micros(0), max_period: Micros(0) };
 
     /// One policy that denies requests with `x-denied`, and one whose price is `x-cost`.
     fn rules() -> RuleSet {
@@ -126,7 +126,11 @@ mod tests {
         };
         let state = has(Fault::BucketEmpty).then_some(empty);
         let (settlement, _) = settle(&plan, &[state], NOW);
-        if settlement.is_granted() { Ok(()) } else { Err(refusing_limits::refusal(rules, &plan, &settlement, JITTER)) }
+        if settlement.is_granted() {
+            Ok(())
+        } else {
+            Err(refusing_limits::refusal(rules, &plan, &settlement, Timestamp(0), JITTER))
+        }
     }
 
     #[test]

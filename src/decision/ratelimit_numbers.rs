@@ -2,6 +2,7 @@
 //!
 //! As in draft-ietf-httpapi-ratelimit-headers-11: amounts are rounded down to whole units, times up to whole seconds.
 
+use crate::base::time::Timestamp;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::charge::{Charge, LimitId, Plan, Settlement};
 use crate::limit::outcome::{Outcome, Verdict, most_restrictive};
@@ -31,8 +32,9 @@ pub struct Triple {
 }
 
 impl PolicyNumbers {
-    pub fn of(algorithm: &Algorithm) -> PolicyNumbers {
-        let quota = algorithm.quota();
+    /// As at `now` on the store's clock.
+    pub fn of(algorithm: &Algorithm, now: Timestamp) -> PolicyNumbers {
+        let quota = algorithm.quota(now);
         PolicyNumbers { quota: quota.limit, window: quota.window.ceil_seconds() }
     }
 }
@@ -53,7 +55,7 @@ impl Triple {
         let outcomes = charges.map(|(charge, outcome)| (charge, *outcome, charge.algorithm.ceiling()));
         most_restrictive(outcomes).map(|(charge, outcome)| {
             let LevelNumbers { remaining, reset } = LevelNumbers::of(&outcome);
-            Triple { limit: charge.algorithm.quota().limit, remaining, reset }
+            Triple { limit: charge.algorithm.ceiling().whole(), remaining, reset }
         })
     }
 

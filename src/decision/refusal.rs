@@ -11,6 +11,8 @@ pub struct Refusal {
     /// In seconds, spread included; `None` where waiting does not help.
     pub retry_after: Option<u64>,
     pub problem: ProblemType,
+    /// The end of the window that has to pass, in RFC 3339.
+    pub resets_at: Option<String>,
 }
 
 /// The type of a problem (RFC 9457), as the body of the response names it.
@@ -96,10 +98,10 @@ impl Refusal {
             ExceededCapacity::Quota => (429, ProblemType::QuotaExceeded { violated }),
             ExceededCapacity::SharedCapacity => (503, ProblemType::ReducedCapacity { violated }),
         };
-        Refusal { status, reason, retry_after, problem }
+        Refusal { status, reason, retry_after, problem, resets_at: None }
     }
 
     fn new(status: u16, reason: Reason) -> Refusal {
-        Refusal { status, reason, retry_after: None, problem: ProblemType::Blank }
+        Refusal { status, reason, retry_after: None, problem: ProblemType::Blank, resets_at: None }
     }
 }

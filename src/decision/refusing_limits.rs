@@ -2,7 +2,8 @@
 
 use super::reason::Reason;
 use super::refusal::{ExceededCapacity, Refusal};
-use super::retry_after::{Jitter, retry_after};
+use super::retry_after::{Jitter, retry_after_limit};
+use crate::base::time::Timestamp;
 use crate::limit::charge::{Charge, Plan, Settlement};
 use crate::limit::outcome::Outcome;
 use crate::limit::rule::{Expose, RefusalStatus};
@@ -27,8 +28,8 @@ pub fn speaker_index(settlement: &Settlement) -> Option<usize> {
     speaker.map(|(index, _)| index)
 }
 
-/// The refusal of a plan whose settlement is not granted.
-pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, jitter: Jitter) -> Refusal {
+/// The refusal of a plan whose settlement, at `now` on the store's clock, is not granted.
+pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Timestamp, jitter: Jitter) -> Refusal {
     let limits = || refusing(plan, settlement).map(|(charge, _)| rules.limit(charge.limit));
     // The caller's fault, unless every limit that refused is shared capacity.
     let shared = limits().all(|limit| limit.is_some_and(|limit| limit.refusal == RefusalStatus::ReducedCapacity));
@@ -37,8 +38,11 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, jitter: Ji
     let violated = exposed.map(|limit| limit.name.clone()).collect();
     let speaker = speaker(plan, settlement);
     let reason = speaker.map_or(Reason::Denied, |(charge, _)| Reason::Exceeded(charge.algorithm.kind()));
-    let seconds = speaker.map(|(charge, outcome)| retry_after(charge.key.spread(), outcome.retry_after, jitter));
-    Refusal::exceeded(exceeded, reason, seconds, violated)
+    let seconds = speaker.map(|(charge, outcome)| {
+        retry_after_limit(&charge.algorithm, charge.key.spread(), outcome.retry_after, jitter)
+    });
+    let end = |(charge, outcome): (&Charge, &Outcome)| charge.algorithm.print_end(now.plus(outcome.retry_after));
+    Refusal { resets_at: speaker.and_then(end), ..Refusal::exceeded(exceeded, reason, seconds, violated) }
 }
 
 #[cfg(test)]
@@ -46,7 +50,7 @@ mod tests {
     use super::super::refusal::ProblemType;
     use super::super::test_rules::{head, limit, policy, request, rule_set};
     use super::*;
-    use crate::base::time::{Micros, Timestamp};
+    use crate::base::time::Micros;
     use crate::limit::algorithm::AlgorithmKind;
     use crate::limit::cost::Cost;
     use crate::limit::outcome::Verdict;
@@ -86,8 +90,8 @@ mod tests {
         let enforced = limits.iter().map(outcome).collect();
         let settlement = Settlement::refused(enforced);
         let speaker = speaker(&plan, &settlement).and_then(|(charge, _)| rules.limit(charge.limit));
-        let jitter = Jitter { share: 0, max: Micros(0) };
-        (refusal(&rules, &plan, &settlement, jitter), speaker.map(|limit| limit.name.clone()))
+        let jitter = Jitter { share: 0, max: Micros(0), max_period: Micros(0) };
+        (refusal(&rules, &plan, &settlement, Timestamp(0), jitter), speaker.map(|limit| limit.name.clone()))
     }
 
     #[track_caller]

@@ -1,7 +1,7 @@
 //! Settles a plan: all charges of one request, taken together or not at all.
 //!
 //! A store reads the states of a plan's buckets, calls [`settle`], and writes the returned states. For a refused
-//! request none are returned, so nothing can be spent.
+//! request none are returned but corrections, which spend nothing.
 
 use smallvec::SmallVec;
 
@@ -87,7 +87,7 @@ pub fn settle(plan: &Plan, states: &[Option<State>], now: Timestamp) -> (Settlem
         plan.enforced.iter().zip(enforced).map(|(charge, state)| step(charge, state)).collect();
     if !steps.iter().all(|step| matches!(step.charge, ChargeResult::Fits { .. })) {
         let enforced = steps.iter().map(refused).collect();
-        return (Settlement::refused(enforced), Entries::new());
+        return (Settlement::refused(enforced), corrections(plan, states, now));
     }
     // A shadow delays nobody.
     let delay = |step: &Step| match step.charge {
@@ -96,22 +96,34 @@ pub fn settle(plan: &Plan, states: &[Option<State>], now: Timestamp) -> (Settlem
     };
     let delay = steps.iter().map(delay).max().unwrap_or_default();
     let mut entries = Entries::new();
-    let mut take = |step: Step| match step.charge {
+    let mut take = |step: Step, correction: Option<Entry>| match step.charge {
         ChargeResult::Fits { level, entry, .. } => {
             entries.push(Some(entry));
             outcome(Verdict::Allow, level, Micros(0))
         }
         _ => {
-            entries.push(None);
+            entries.push(correction);
             refused(&step)
         }
     };
-    let enforced = steps.into_iter().map(&mut take).collect();
-    let shadow = plan.shadow.iter().zip(shadow).map(|(charge, state)| take(step(charge, state))).collect();
+    let enforced = steps.into_iter().map(|step| take(step, None)).collect();
+    let shadow = plan.shadow.iter().zip(shadow);
+    let shadow = shadow.map(|(charge, state)| take(step(charge, state), correction(charge, state, now))).collect();
     (Settlement { verdict: Verdict::Allow, delay, enforced, shadow }, entries)
 }
 
-/// The states to store, one for each charge; empty if the request was refused.
+/// What a store must write of a bucket although nothing is charged to it.
+fn correction(charge: &Charge, state: &Option<State>, now: Timestamp) -> Option<Entry> {
+    charge.algorithm.correction(state.as_deref(), now)
+}
+
+/// The entries of a refused request; most have none.
+fn corrections(plan: &Plan, states: &[Option<State>], now: Timestamp) -> Entries {
+    let corrected = || plan.charges().zip(states).map(|(charge, state)| correction(charge, state, now));
+    if corrected().any(|entry| entry.is_some()) { corrected().collect() } else { Entries::new() }
+}
+
+/// The states to store, one for each charge; mostly empty if the request was refused.
 pub type Entries = SmallVec<[Option<Entry>; 2]>;
 
 /// The outcome of a bucket that is not charged: it refused, or it could have paid.

@@ -4,6 +4,7 @@
 //! part of the level that the store last showed, so an outage is no refill; what is spent here is remembered until the next
 //! outage.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::sync::Cache;
@@ -11,6 +12,7 @@ use quick_cache::sync::Cache;
 use super::memory;
 use super::memory::Memory;
 use super::reply::{Source, TakeReply};
+use super::store_clock::StoreClock;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::algorithm::State;
 use crate::limit::charge::{Charge, Plan};
@@ -43,8 +45,10 @@ struct Observation {
 }
 
 impl FallbackShare {
-    pub fn new(at_least: u64, clock: Clock) -> FallbackShare {
-        FallbackShare::bounded(&memory::Settings::default(), at_least, clock)
+    /// Shares of a store whose clock is heard by `store_clock`.
+    pub fn new(at_least: u64, clock: Clock, store_clock: Arc<StoreClock>) -> FallbackShare {
+        let share = FallbackShare::bounded(&memory::Settings::default(), at_least, clock);
+        FallbackShare { memory: share.memory.on(store_clock), ..share }
     }
 
     fn bounded(settings: &memory::Settings, at_least: u64, clock: Clock) -> FallbackShare {
@@ -138,7 +142,7 @@ mod tests {
 
     fn fallback(at_least: u64) -> (FallbackShare, Clock) {
         let clock = Clock::manual(Timestamp(1_000 * SECOND));
-        (FallbackShare::new(at_least, clock.clone()), clock)
+        (FallbackShare::new(at_least, clock.clone(), Arc::default()), clock)
     }
 
     /// How many requests pass at this moment.

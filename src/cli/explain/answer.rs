@@ -141,7 +141,7 @@ fn granted(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Level
 
 fn exceeded(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Levels) -> Answer {
     let Some((charge, outcome)) = speaker(plan, settlement) else { return Answer::passes(Vec::new()) };
-    let refusal = refusal(&config.rules, plan, settlement, config.retry_after_jitter);
+    let refusal = refusal(&config.rules, plan, settlement, levels.now, config.retry_after_jitter);
     let others: Vec<&str> = refusing(plan, settlement)
         .filter(|(other, _)| other.limit != charge.limit)
         .map(|(other, _)| name(config, other))
@@ -149,12 +149,13 @@ fn exceeded(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Leve
     let others = if others.is_empty() { String::new() } else { format!(" (and {})", others.join(", ")) };
     let wait = outcome.retry_after.ceil_seconds();
     let retry_after = refusal.retry_after.unwrap_or_default();
+    let moment = levels.now.plus(outcome.retry_after);
+    let moment = charge.algorithm.print_end(moment).unwrap_or_else(|| Date(moment).to_string());
     let detail = format!(
-        " by {}{others}: needs {}, has {}, passes in {wait}s ({})",
+        " by {}{others}: needs {}, has {}, passes in {wait}s ({moment})",
         name(config, charge),
         charge.cost,
         outcome.remaining,
-        Date(levels.now.plus(outcome.retry_after)),
     );
     let rest = format!(
         "charged nothing; Retry-After {retry_after} = {wait} + spread {}; read from {}",

@@ -179,12 +179,14 @@ fn by_rules(
         true => Some(Backend::of(config, &arguments.file.config, arguments.admin)?.read(&keys)?),
         false => None,
     };
+    let now = levels.as_ref().map_or(known.at, |levels| levels.now);
+    let moment = report::Moment { now, levels: levels.as_ref() };
     Ok(Report {
         file: arguments.file.config.display().to_string(),
         request: described,
         token: credentials.token.clone(),
         key: credentials.api_key.clone(),
-        policies: report::policies(&explanation, config, levels.as_ref()),
+        policies: report::policies(&explanation, config, moment),
         answer: answer::by_rules(&explanation, config, levels.as_ref()),
         read_from: levels.map(|levels| levels.from),
     })

@@ -119,7 +119,8 @@ fn keys(rule: &Rule) -> String {
 }
 
 fn numbers(charge: &Charge) -> String {
-    format!("{}{}", charge.numbers, if charge.overridden { " (override)" } else { "" })
+    let ends = charge.ends.as_ref().map_or_else(String::new, |ends| format!(" until {ends}"));
+    format!("{}{}{ends}", charge.numbers, if charge.overridden { " (override)" } else { "" })
 }
 
 fn charged(charge: &Charge, keys: &str, columns: &Columns) -> String {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::base::time::Micros;
+use crate::base::time::{Micros, Timestamp};
 use crate::cli::bucket_backend::{Bucket, Levels};
 use crate::config::Config;
 use crate::limit::cost::Cost;
@@ -95,6 +95,9 @@ pub struct Charge {
     pub mode: Mode,
     pub cost: Cost,
     pub numbers: String,
+    /// When the window that runs now ends, in its own time zone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends: Option<String>,
     /// Whether the numbers are an override's.
     #[serde(skip_serializing_if = "is_false")]
     pub overridden: bool,
@@ -142,12 +145,20 @@ fn is_false(flag: &bool) -> bool {
 }
 
 /// The policies of the file, with the outcome of each rule.
-pub fn policies(explanation: &Explanation<'_>, config: &Config, levels: Option<&Levels>) -> Vec<Policy> {
-    let exempt = matches!(explanation.exemption, Exemption::By(_));
-    explanation.policies.iter().map(|explained| policy(explained, exempt, config, levels)).collect()
+/// When the rules are explained, and what the buckets held then if they were read.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'l> {
+    /// On the store's clock if it was read, else on this machine's.
+    pub now: Timestamp,
+    pub levels: Option<&'l Levels>,
 }
 
-fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, levels: Option<&Levels>) -> Policy {
+pub fn policies(explanation: &Explanation<'_>, config: &Config, at: Moment<'_>) -> Vec<Policy> {
+    let exempt = matches!(explanation.exemption, Exemption::By(_));
+    explanation.policies.iter().map(|explained| policy(explained, exempt, config, at)).collect()
+}
+
+fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, at: Moment<'_>) -> Policy {
     let policy = explained.policy;
     let mut notes = Vec::new();
     if policy.mode == Mode::Shadow {
@@ -187,7 +198,7 @@ fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, levels
         notes.push("the request is exempt: nothing is charged".to_owned());
     }
     let rules = match takes_part {
-        true => explained.rules.iter().map(|explained| rule(explained, config, levels)).collect(),
+        true => explained.rules.iter().map(|explained| rule(explained, config, at)).collect(),
         false => Vec::new(),
     };
     Policy {
@@ -200,7 +211,7 @@ fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, levels
     }
 }
 
-fn rule(explained: &ExplainedRule<'_>, config: &Config, levels: Option<&Levels>) -> Rule {
+fn rule(explained: &ExplainedRule<'_>, config: &Config, at: Moment<'_>) -> Rule {
     let rule = explained.rule;
     let mut report = Rule {
         name: rule.name.clone(),
@@ -221,7 +232,7 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, levels: Option<&Levels>)
             report.keys = picked.iter().map(key).collect();
             let until = rule.until.map(|until| format!("until {}", Date(until)));
             report.why = until.into_iter().chain(joined(matched)).collect::<Vec<_>>().join("; ");
-            report.charges = charges.iter().map(|each| charge(each, config, levels)).collect();
+            report.charges = charges.iter().map(|each| charge(each, config, at)).collect();
         }
         RuleOutcome::Fails(failure) => (report.applies, report.why) = (Applies::No, failure.to_string()),
         RuleOutcome::Skipped(SkipReason::After { rule }) => {
@@ -244,19 +255,23 @@ fn key(picked: &PickedKey<'_>) -> Key {
     Key { attribute: picked.to_string(), value }
 }
 
-fn charge(explained: &ExplainedCharge<'_>, config: &Config, levels: Option<&Levels>) -> Charge {
+fn charge(explained: &ExplainedCharge<'_>, config: &Config, at: Moment<'_>) -> Charge {
     let charge = &explained.charge;
-    let level = levels.map(|levels| {
+    let level = at.levels.map(|levels| {
         let Bucket { untouched, wait } = levels.bucket(&charge.key, &charge.algorithm, charge.cost);
         let (remaining, full_in) = (untouched.remaining, untouched.reset_after);
         let pays = wait == Some(Micros(0));
         Level { left: remaining, pays, wait_us: wait.unwrap_or_default(), full_in_us: full_in }
     });
+    let state = at.levels.and_then(|levels| levels.state(&charge.key));
+    let end = charge.algorithm.period_end(state.as_deref(), at.now);
+    let ends = end.and_then(|end| charge.algorithm.print_end(end));
     Charge {
         limit: explained.name.to_owned(),
         mode: explained.mode,
         cost: charge.cost,
         numbers: charge.algorithm.to_string(),
+        ends,
         overridden: charge.variant > 0,
         bucket: config.hash_key.bucket(&charge.key.0).to_string(),
         level,

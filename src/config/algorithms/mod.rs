@@ -2,6 +2,7 @@
 //!
 //! To add one: its file, its mappings in the lists, and an arm in each `match` here.
 
+pub mod fixed_window;
 pub mod token_bucket;
 
 use serde_json::{Value, json};
@@ -12,7 +13,10 @@ use super::reader::{Field, Section};
 use crate::limit::algorithm::{Algorithm, AlgorithmKind};
 use crate::limit::cost::Cost;
 
-const CHOICES: [(&str, AlgorithmKind); 1] = [(AlgorithmKind::TokenBucket.name(), AlgorithmKind::TokenBucket)];
+const CHOICES: [(&str, AlgorithmKind); 2] = [
+    (AlgorithmKind::TokenBucket.name(), AlgorithmKind::TokenBucket),
+    (AlgorithmKind::FixedWindow.name(), AlgorithmKind::FixedWindow),
+];
 const NAME: Type = Type::Choice(&names(&CHOICES));
 const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
 
@@ -28,19 +32,21 @@ const ALGORITHM_OF_LIMIT: Key = Key::depends(
 );
 
 /// What one limit of a rule may be.
-pub const LIMIT: &[&Mapping] = &[&token_bucket::LIMIT];
+pub const LIMIT: &[&Mapping] = &[&token_bucket::LIMIT, &fixed_window::LIMIT];
 /// What the numbers of an override may be.
-pub const NUMBERS: &[&Mapping] = &[&token_bucket::NUMBERS];
+pub const NUMBERS: &[&Mapping] = &[&token_bucket::NUMBERS, &fixed_window::NUMBERS];
 
 fn limit_keys(kind: AlgorithmKind) -> &'static Mapping {
     match kind {
         AlgorithmKind::TokenBucket => &token_bucket::LIMIT,
+        AlgorithmKind::FixedWindow => &fixed_window::LIMIT,
     }
 }
 
 fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
     match kind {
         AlgorithmKind::TokenBucket => &token_bucket::NUMBERS,
+        AlgorithmKind::FixedWindow => &fixed_window::NUMBERS,
     }
 }
 
@@ -48,6 +54,7 @@ fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
 pub fn numbers(kind: AlgorithmKind, section: &Section<'_>) -> Option<Algorithm> {
     match kind {
         AlgorithmKind::TokenBucket => token_bucket::token_bucket(section).map(Algorithm::TokenBucket),
+        AlgorithmKind::FixedWindow => fixed_window::fixed_window(section).map(Algorithm::FixedWindow),
     }
 }
 
@@ -55,6 +62,7 @@ pub fn numbers(kind: AlgorithmKind, section: &Section<'_>) -> Option<Algorithm> 
 pub fn ceiling(algorithm: &Algorithm) -> Ceiling {
     let name = match algorithm {
         Algorithm::TokenBucket(_) => "burst",
+        Algorithm::FixedWindow(_) => "limit",
     };
     Ceiling { cost: algorithm.ceiling(), name }
 }
@@ -85,14 +93,30 @@ impl NamedAlgorithm {
     pub fn section<'t>(self, field: Field<'t>) -> Option<Section<'t>> {
         field.section(limit_keys(self.kind))
     }
+}
 
-    /// Other numbers for a limit of this algorithm. `cheapest` is the least that a request pays: a bucket that cannot
-    /// hold it would refuse every request for ever.
-    pub fn other_numbers(self, field: Field<'_>, cheapest: Option<Cost>) -> Option<Algorithm> {
+/// What other numbers of a limit are read with: those of an override, or of a shadow.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherNumbers {
+    pub kind: AlgorithmKind,
+    /// The limit's own. `None`: they are wrong, which was reported.
+    pub own: Option<Algorithm>,
+    /// The least that a request pays: a bucket that cannot hold it would refuse every request for ever.
+    pub cheapest: Option<Cost>,
+}
+
+impl OtherNumbers {
+    pub fn read(self, field: Field<'_>) -> Option<Algorithm> {
         let section = field.clone().section(number_keys(self.kind))?;
-        let numbers = numbers(self.kind, &section);
+        let numbers = match (self.kind, self.own) {
+            (AlgorithmKind::TokenBucket, _) => numbers(self.kind, &section),
+            (AlgorithmKind::FixedWindow, Some(Algorithm::FixedWindow(own))) => {
+                fixed_window::other_limit(&section, Some(&own)).map(Algorithm::FixedWindow)
+            }
+            (AlgorithmKind::FixedWindow, _) => fixed_window::other_limit(&section, None).map(Algorithm::FixedWindow),
+        };
         section.close();
-        let (numbers, cheapest) = (numbers?, cheapest.unwrap_or_default());
+        let (numbers, cheapest) = (numbers?, self.cheapest.unwrap_or_default());
         let Ceiling { cost, name } = ceiling(&numbers);
         if cost < cheapest {
             let what = format_args!("the {name} must be at least what a request costs ({cheapest}), is {cost}");

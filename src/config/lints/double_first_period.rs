@@ -16,7 +16,7 @@ pub fn double_first_period(file: &File<'_>) -> Vec<Finding> {
     let mut twice = rules.iter().flat_map(|located| {
         let Action::Charge(limits) = &located.rule.action else { return Vec::new() };
         let doubled = |limit: &Limit| {
-            let Algorithm::TokenBucket(bucket) = limit.algorithm;
+            let Algorithm::TokenBucket(bucket) = limit.algorithm else { return None };
             let location = located.numbers(limit).key("rate");
             let rate =
                 parse_rate(location.text()?).filter(|rate| rate.period >= QUOTA && bucket.burst() >= rate.amount)?;

@@ -24,7 +24,7 @@ use crate::limit::denier::DenierId;
 use crate::limit::identity::Identity;
 use crate::limit::outcome::Verdict;
 use crate::limit::request::Request;
-use crate::store::{Caller, Source, Worker};
+use crate::store::{Caller, Source, TakeReply, Worker};
 use authenticate::Authenticator;
 use store_fallback::fall_back;
 
@@ -154,7 +154,8 @@ async fn enforce(
         }
         RulesDecision::TooLarge { refusal, plan } => {
             counting::count_too_large(snapshot, &plan);
-            let enforced = Enforcement::refused(refusal, Some(fields(snapshot, &plan, None)));
+            let now = gateway.clock.date(arrival.at);
+            let enforced = Enforcement::refused(refusal, Some(fields(snapshot, &plan, None, now)));
             enforced.with_payment(record, || Payment::TooLarge(plan))
         }
         RulesDecision::Exempt => Enforcement::passed(DecisionResult::Exempt),
@@ -181,7 +182,8 @@ async fn charge(
         Err(error) => match fall_back(gateway, snapshot, &plan, error) {
             Ok(taken) => taken,
             Err(refusal) => {
-                let enforced = Enforcement::refused(refusal, Some(fields(snapshot, &plan, None)));
+                let fields = fields(snapshot, &plan, None, gateway.clock.date(at));
+                let enforced = Enforcement::refused(refusal, Some(fields));
                 let enforced = enforced.with_payment(record, || Payment::StoreUnavailable(plan));
                 record_latency(Source::Fallback);
                 return enforced;
@@ -194,29 +196,29 @@ async fn charge(
     }
     counting::count_settlement(snapshot, &plan, &taken);
     // A granted request with a `delay` will wait here. No algorithm delays yet.
-    let (settlement, source) = (taken.settlement, taken.source);
-    let enforced = settled(snapshot, &plan, &settlement);
+    let TakeReply { now, settlement, source, .. } = taken;
+    let enforced = settled(snapshot, &plan, &settlement, now);
     let enforced = enforced.with_payment(record, || Payment::Settled { plan, settlement, source });
     record_latency(source);
     enforced
 }
 
-fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement) -> Enforcement {
+fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, now: Timestamp) -> Enforcement {
     let config = &snapshot.config;
     match settlement.verdict {
         Verdict::Allow if plan.enforced.is_empty() => Enforcement::passed(DecisionResult::Unlimited),
         Verdict::Allow => Enforcement {
             result: DecisionResult::Allowed,
-            decision: Decision::Pass(Some(Box::new(fields(snapshot, plan, Some(settlement))))),
+            decision: Decision::Pass(Some(Box::new(fields(snapshot, plan, Some(settlement), now)))),
             payment: None,
         },
         Verdict::Deny | Verdict::Never | Verdict::Unasked => {
-            let refusal = refusing_limits::refusal(&config.rules, plan, settlement, config.retry_after_jitter);
-            Enforcement::refused(refusal, Some(fields(snapshot, plan, Some(settlement))))
+            let refusal = refusing_limits::refusal(&config.rules, plan, settlement, now, config.retry_after_jitter);
+            Enforcement::refused(refusal, Some(fields(snapshot, plan, Some(settlement), now)))
         }
     }
 }
 
-fn fields(snapshot: &Snapshot, plan: &Plan, settlement: Option<&Settlement>) -> RateLimitFields {
-    RateLimitFields::new(&snapshot.config.headers, &snapshot.shown, plan, settlement)
+fn fields(snapshot: &Snapshot, plan: &Plan, settlement: Option<&Settlement>, now: Timestamp) -> RateLimitFields {
+    RateLimitFields::new(&snapshot.config.headers, &snapshot.shown, plan, settlement, now)
 }

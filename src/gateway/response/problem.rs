@@ -172,7 +172,11 @@ impl<'a> ProblemResponse<'a> {
         // Names of rules have no character that JSON would escape.
         let violated: Vec<String> = violated.iter().map(|name| format!("\"{name}\"")).collect();
         let violated = violated.join(",");
-        let rest = format!(r#""status":{status},"violated-policies":[{violated}],"request_id":"{id}"}}"#);
+        let resets_at = match self.cause {
+            Cause::Refusal(Refusal { resets_at: Some(moment), .. }) => format!(r#""resets_at":"{moment}","#),
+            _ => String::new(),
+        };
+        let rest = format!(r#""status":{status},"violated-policies":[{violated}],{resets_at}"request_id":"{id}"}}"#);
         format!("{{\"type\":\"{TYPES}{kind}\",\"title\":\"{title}\",{rest}\n")
     }
 }

@@ -3,10 +3,13 @@
 //! `RateLimit-Policy` and `RateLimit` are structured fields (RFC 9651) as in draft-ietf-httpapi-ratelimit-headers-11;
 //! the older triples show the most restrictive limit only. Names and quotas are rendered once per load.
 
+use std::borrow::Cow;
+
 use http::{HeaderName, HeaderValue};
 use pingora::http::ResponseHeader;
 
 use super::field_writer::FieldWriter;
+use crate::base::time::Timestamp;
 use crate::config::HeaderFormat;
 use crate::decision::ratelimit_numbers;
 use crate::decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers, Triple};
@@ -21,24 +24,36 @@ use crate::limit::rule_set::CompiledLimit;
 pub struct ExposedLimit {
     /// `"free"`.
     name: String,
-    /// `"free";q=20;w=2`, for each set of numbers.
-    policies: Vec<HeaderValue>,
+    /// For each set of numbers.
+    policies: Vec<PolicyText>,
+}
+
+/// One member of `RateLimit-Policy`.
+#[derive(Debug)]
+enum PolicyText {
+    /// `"free";q=20;w=2`.
+    Constant(HeaderValue),
+    /// That of a calendar, whose periods differ in length.
+    OfPeriod(Algorithm),
 }
 
 impl ExposedLimit {
     pub fn new(limit: &CompiledLimit) -> Option<ExposedLimit> {
         // A name has no character that has to be escaped.
         let name = format!("\"{}\"", limit.name);
-        let policy = |algorithm: &Algorithm| {
-            let PolicyNumbers { quota, window } = PolicyNumbers::of(algorithm);
-            value(format!("{name};q={quota};w={window}"))
+        let policy = |algorithm: &Algorithm| match algorithm.has_constant_quota() {
+            true => PolicyText::Constant(policy_text(&name, algorithm, Timestamp(0))),
+            false => PolicyText::OfPeriod(*algorithm),
         };
         let policies = limit.variants.iter().map(policy).collect();
         (limit.expose == Expose::Yes).then_some(ExposedLimit { name, policies })
     }
 
-    fn policy(&self, charge: &Charge) -> Option<&HeaderValue> {
-        self.policies.get(usize::try_from(charge.variant).ok()?)
+    fn policy(&self, charge: &Charge, now: Timestamp) -> Option<Cow<'_, HeaderValue>> {
+        Some(match self.policies.get(usize::try_from(charge.variant).ok()?)? {
+            PolicyText::Constant(text) => Cow::Borrowed(text),
+            PolicyText::OfPeriod(algorithm) => Cow::Owned(policy_text(&self.name, algorithm, now)),
+        })
     }
 }
 
@@ -52,12 +67,14 @@ pub struct RateLimitFields {
 }
 
 impl RateLimitFields {
-    /// The fields for a plan; `settlement` is `None` if the store was not asked, and so no level is known.
+    /// The fields for a plan; `settlement` is `None` if the store was not asked, and so no level is known. `now` is the
+    /// time of the decision, on the clock that made it.
     pub fn new(
         formats: &[HeaderFormat],
         shown: &[Option<ExposedLimit>],
         plan: &Plan,
         settlement: Option<&Settlement>,
+        now: Timestamp,
     ) -> RateLimitFields {
         let mut fields = RateLimitFields::default();
         let exposed = || {
@@ -66,7 +83,7 @@ impl RateLimitFields {
         for format in formats {
             match format {
                 HeaderFormat::RateLimit => {
-                    fields.policy = list(exposed().filter_map(|(charge, shown, _)| shown.policy(charge)));
+                    fields.policy = list(exposed().filter_map(|(charge, shown, _)| shown.policy(charge, now)));
                     fields.level = level(exposed().filter_map(|(_, shown, outcome)| Some((shown, outcome?))));
                 }
                 HeaderFormat::Legacy | HeaderFormat::XRateLimit => {
@@ -176,10 +193,16 @@ fn level<'s>(outcomes: impl Iterator<Item = (&'s ExposedLimit, &'s Outcome)>) ->
     (!text.is_empty()).then(|| value(text))
 }
 
+/// `"free";q=20;w=2`, as at `now`.
+fn policy_text(name: &str, algorithm: &Algorithm, now: Timestamp) -> HeaderValue {
+    let PolicyNumbers { quota, window } = PolicyNumbers::of(algorithm, now);
+    value(format!("{name};q={quota};w={window}"))
+}
+
 /// A single value as it is, several as a list.
-fn list<'s>(mut values: impl Iterator<Item = &'s HeaderValue>) -> Option<HeaderValue> {
+fn list<'s>(mut values: impl Iterator<Item = Cow<'s, HeaderValue>>) -> Option<HeaderValue> {
     let first = values.next()?;
-    let Some(second) = values.next() else { return Some(first.clone()) };
+    let Some(second) = values.next() else { return Some(first.into_owned()) };
     let mut joined = first.as_bytes().to_vec();
     for value in std::iter::once(second).chain(values) {
         joined.extend_from_slice(b", ");
@@ -248,7 +271,7 @@ mod tests {
             for _ in 0..requests {
                 let Answer::Charge(plan) = rules.plan(&request(&head), Timestamp(1 << 50)).answer else { panic!("nothing to pay") };
                 let settlement = memory.take(&plan).settlement;
-                let fields = RateLimitFields::new(&[HeaderFormat::RateLimit], &shown, &plan, Some(&settlement));
+                let fields = RateLimitFields::new(&[HeaderFormat::RateLimit], &shown, &plan, Some(&settlement), Timestamp(0));
                 let names: Vec<_> = limits.keys().cloned().collect();
                 prop_assert_eq!(members(&fields.policy.unwrap(), &["q", "w"]), names.clone());
                 prop_assert_eq!(members(&fields.level.unwrap(), &["r", "t"]), names);
@@ -279,10 +302,13 @@ mod tests {
             shadow: Default::default(),
         };
         let shown = || {
-            Some(ExposedLimit { name: "\"x\"".to_owned(), policies: vec![HeaderValue::from_static("\"x\";q=1;w=1")] })
+            Some(ExposedLimit {
+                name: "\"x\"".to_owned(),
+                policies: vec![PolicyText::Constant(HeaderValue::from_static("\"x\";q=1;w=1"))],
+            })
         };
         let triple = |shown: &[Option<ExposedLimit>]| {
-            RateLimitFields::new(&[HeaderFormat::Legacy], shown, &plan, Some(&settlement)).legacy
+            RateLimitFields::new(&[HeaderFormat::Legacy], shown, &plan, Some(&settlement), Timestamp(0)).legacy
         };
         assert_eq!(triple(&[shown(), shown()]), Some(Triple { limit: 10, remaining: 5, reset: 3 }));
         assert_eq!(triple(&[shown(), None]), Some(Triple { limit: 100, remaining: 60, reset: 3 }));

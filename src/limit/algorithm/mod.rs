@@ -7,37 +7,47 @@
 //!
 //! To add one: its file, its twin, and an arm in each `match` here.
 
+pub mod fixed_window;
 mod step;
 pub mod token_bucket;
 
 use std::fmt;
+use std::sync::LazyLock;
 
+use super::calendar::Zone;
 use super::cost::Cost;
-use crate::base::time::Timestamp;
+use crate::base::time::{Micros, Timestamp};
+use fixed_window::{FixedWindow, Window};
 pub use step::{ChargeResult, Entry, Level, Numbers, Quota, State, Step};
 use token_bucket::TokenBucket;
 
 /// The Lua twins, each a chunk that returns a table of functions: `new` makes a limit from its numbers, and marks it as
 /// `outside` if they do not hold at the server's time; `open` makes a bucket from a stored value, or reports that the
-/// value is invalid; `full` and `empty` make one without a value; `most` returns how many times it can pay a cost, and
+/// value is invalid, and whether it must be written although nothing is charged; `full` and `empty` make one without a
+/// value; `most` returns how many times it can pay a cost, and
 /// `charge` charges it; `close` returns the value to store and until when it must be kept. One whose values are large
 /// has a `digest` as well: what the reply contains of a bucket in place of its value, and from which the step in Rust
 /// gives the same results.
-pub const TWINS: [&str; 1] = [include_str!("token_bucket.lua")];
+pub const TWINS: [&str; 2] = [include_str!("token_bucket.lua"), include_str!("fixed_window.lua")];
+
+/// For what no calendar says.
+static UTC: LazyLock<Option<Zone>> = LazyLock::new(|| Zone::parse("UTC").ok());
 
 /// The algorithms, without numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AlgorithmKind {
     TokenBucket,
+    FixedWindow,
 }
 
 impl AlgorithmKind {
-    pub const ALL: [AlgorithmKind; 1] = [AlgorithmKind::TokenBucket];
+    pub const ALL: [AlgorithmKind; 2] = [AlgorithmKind::TokenBucket, AlgorithmKind::FixedWindow];
 
     /// The name in gateway.yaml and in bucket keys.
     pub const fn name(self) -> &'static str {
         match self {
             AlgorithmKind::TokenBucket => token_bucket::NAME,
+            AlgorithmKind::FixedWindow => fixed_window::NAME,
         }
     }
 
@@ -45,6 +55,7 @@ impl AlgorithmKind {
     pub const fn exceeded(self) -> &'static str {
         match self {
             AlgorithmKind::TokenBucket => token_bucket::EXCEEDED,
+            AlgorithmKind::FixedWindow => fixed_window::EXCEEDED,
         }
     }
 }
@@ -53,13 +64,15 @@ impl AlgorithmKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     TokenBucket(TokenBucket),
+    FixedWindow(FixedWindow),
 }
 
-/// Its numbers, as an operator would write them: `10/s burst 20`.
+/// Its numbers, as an operator would write them: `10/s burst 20`, `10000/month Europe/Berlin`.
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.fmt(f),
+            Algorithm::FixedWindow(window) => window.fmt(f),
         }
     }
 }
@@ -69,12 +82,63 @@ impl Algorithm {
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.step(state, cost, now),
+            Algorithm::FixedWindow(window) => window.step(state, cost, now),
         }
     }
 
-    pub fn quota(&self) -> Quota {
+    /// As at `now`, where that matters: the periods of a calendar differ in length.
+    pub fn quota(&self, now: Timestamp) -> Quota {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.quota(),
+            Algorithm::FixedWindow(window) => window.quota(now),
+        }
+    }
+
+    /// Whether the quota is the same at all times.
+    pub fn has_constant_quota(&self) -> bool {
+        self.zone().is_none()
+    }
+
+    /// The time zone of the calendar by which it counts, if it counts by one.
+    pub fn zone(&self) -> Option<&'static Zone> {
+        match self {
+            Algorithm::TokenBucket(_) => None,
+            Algorithm::FixedWindow(window) => match window.window() {
+                Window::Calendar(calendar) => Some(calendar.zone()),
+                Window::Epoch(_) | Window::FirstRequest(_) => None,
+            },
+        }
+    }
+
+    /// The window at whose end everything comes back at once; `None` where amounts come back bit by bit.
+    pub fn window(&self) -> Option<Window> {
+        match self {
+            Algorithm::TokenBucket(_) => None,
+            Algorithm::FixedWindow(window) => Some(window.window()),
+        }
+    }
+
+    /// When the window ends that runs at `now`; `None` if none runs, or amounts come back bit by bit.
+    pub fn period_end(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Algorithm::TokenBucket(_) => None,
+            Algorithm::FixedWindow(window) => window.period_end(state, now),
+        }
+    }
+
+    /// A moment at which a window ends, rounded up to a whole second, in RFC 3339: with the offset of the calendar's zone
+    /// if there is one. `None` where amounts come back bit by bit.
+    pub fn print_end(&self, moment: Timestamp) -> Option<String> {
+        self.window()?;
+        let second = Timestamp(Micros(moment.0).ceil_seconds().saturating_mul(1_000_000));
+        self.zone().or(UTC.as_ref()).map(|zone| zone.rfc3339(second))
+    }
+
+    /// What a store must write of a bucket at `now` although nothing is charged to it; almost always nothing.
+    pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
+        match self {
+            Algorithm::TokenBucket(_) => None,
+            Algorithm::FixedWindow(window) => window.correction(state, now),
         }
     }
 
@@ -82,6 +146,7 @@ impl Algorithm {
     pub fn ceiling(&self) -> Cost {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.burst(),
+            Algorithm::FixedWindow(window) => window.limit(),
         }
     }
 
@@ -93,14 +158,19 @@ impl Algorithm {
                 let (bucket, cost) = bucket.share(cost, of);
                 (Algorithm::TokenBucket(bucket), cost)
             }
+            Algorithm::FixedWindow(window) => {
+                let (window, cost) = window.share(cost, of);
+                (Algorithm::FixedWindow(window), cost)
+            }
         }
     }
 
     /// The index of its twin in [`TWINS`], and the numbers that the twin takes for a call at about `near` on the store's
     /// clock. Where they hold only for some time around it, the twin says so when the call came at another.
-    pub fn twin(&self, _near: Timestamp) -> (usize, Numbers) {
+    pub fn twin(&self, near: Timestamp) -> (usize, Numbers) {
         match self {
             Algorithm::TokenBucket(bucket) => (0, bucket.numbers()),
+            Algorithm::FixedWindow(window) => (1, window.numbers(near)),
         }
     }
 
@@ -108,13 +178,14 @@ impl Algorithm {
     /// without asking the store, until that time.
     pub fn frees_only_with_time(&self) -> bool {
         match self {
-            Algorithm::TokenBucket(_) => true,
+            Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) => true,
         }
     }
 
     pub fn kind(&self) -> AlgorithmKind {
         match self {
             Algorithm::TokenBucket(_) => AlgorithmKind::TokenBucket,
+            Algorithm::FixedWindow(_) => AlgorithmKind::FixedWindow,
         }
     }
 

@@ -5,6 +5,9 @@ use smallvec::SmallVec;
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 
+/// The largest integer below which a double holds every integer.
+pub const EXACT: u64 = (1 << 53) - 1;
+
 /// The stored state of a bucket. Only its algorithm knows what the integers mean; they include their own unit, so that
 /// a gateway with other numbers in its file reads them correctly.
 pub type State = SmallVec<[u64; 3]>;

@@ -14,15 +14,12 @@ use std::fmt;
 
 use smallvec::smallvec;
 
-use super::step::{ChargeResult, Entry, Level, Numbers, Quota, Step};
+use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, Step};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 
 pub const NAME: &str = "token_bucket";
 pub const EXCEEDED: &str = "token_bucket_exceeded";
-
-/// The largest integer below which a double holds every integer.
-const EXACT: u64 = (1 << 53) - 1;
 
 /// How far in the future a state's time may be: a store's clock was set back. A time beyond that is invalid: a clock
 /// that was a day ahead, or a tampered bucket, must not lock a client out for that long.

@@ -11,17 +11,20 @@ pub mod bucket_stream;
 mod shard;
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::reply::{Source, TakeReply};
+use super::store_clock::StoreClock;
 use crate::base::time::{Clock, Timestamp};
 use crate::limit::algorithm::{Algorithm, ChargeResult, Entry, State};
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::cost::Cost;
 use crate::limit::key::BucketKey;
+use crate::limit::outcome::Outcome;
 use bucket_file::BucketFileSettings;
 use shard::{Eviction, Put, Shard, SpentClass};
 
@@ -42,6 +45,8 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct Memory {
     clock: Clock,
+    /// The clock of the store in whose place this one decides.
+    store_clock: Option<Arc<StoreClock>>,
     max_buckets: usize,
     buckets: AtomicUsize,
     /// Randomly keyed, so that no client can choose values whose buckets fill one shard.
@@ -58,6 +63,7 @@ impl Memory {
         let shards = (settings.max_buckets / 1024).clamp(1, 16);
         Memory {
             clock,
+            store_clock: None,
             max_buckets: settings.max_buckets,
             buckets: AtomicUsize::new(0),
             hasher: RandomState::new(),
@@ -65,11 +71,21 @@ impl Memory {
         }
     }
 
+    /// The same, on the clock of a store for which it decides.
+    pub fn on(self, store_clock: Arc<StoreClock>) -> Memory {
+        Memory { store_clock: Some(store_clock), ..self }
+    }
+
+    fn now(&self) -> Timestamp {
+        let now = self.clock.now();
+        self.store_clock.as_ref().map_or(now, |store| store.at(now))
+    }
+
     /// Decides a plan at one instant, with the locks of all its shards held.
     pub fn take(&self, plan: &Plan) -> TakeReply {
         let mut held = self.lock(plan);
         // Read under the locks: the times of one bucket's charges never step back.
-        let now = self.clock.now();
+        let now = self.now();
         let (settlement, evicted) = self.settle(plan, &mut held, now);
         TakeReply { now, settlement, evicted, source: Source::Store }
     }
@@ -77,7 +93,7 @@ impl Memory {
     /// The result that a plan would have, without charging it.
     pub fn peek(&self, plan: &Plan) -> Settlement {
         let held = self.lock(plan);
-        let now = self.clock.now();
+        let now = self.now();
         let (_, states) = self.states(plan, &held);
         settle(plan, &states, now).0
     }
@@ -87,7 +103,7 @@ impl Memory {
         let state = |key| self.shard(self.shard_of(key)).lock().get(key).cloned();
         let states = keys.iter().map(state).collect();
         // Read after the states, so that none of them is later than it.
-        (self.clock.now(), states)
+        (self.now(), states)
     }
 
     /// Removes these buckets, which makes them full, and returns their states.
@@ -98,7 +114,7 @@ impl Memory {
             Some(state)
         };
         let states = keys.iter().map(forget).collect();
-        (self.clock.now(), states)
+        (self.now(), states)
     }
 
     /// The keys of all buckets, shard by shard; no lock is held while the caller iterates.
@@ -110,7 +126,7 @@ impl Memory {
     /// in them.
     pub fn lower(&self, key: BucketKey, algorithm: &Algorithm, most: Cost) -> u64 {
         let shard = &mut self.shard(self.shard_of(&key)).lock();
-        let now = self.clock.now();
+        let now = self.now();
         let state = shard.get(&key).cloned();
         let step = |cost| algorithm.step(state.as_deref(), cost, now);
         let held = step(Cost::from_thousandths(0)).untouched.remaining;
@@ -124,7 +140,7 @@ impl Memory {
 
     /// Removes the buckets that are full again, and shrinks the shards that were much larger.
     pub fn sweep(&self) {
-        let now = self.clock.now();
+        let now = self.now();
         for shard in &self.shards {
             // In small batches, so that no request waits long for the lock.
             while self.free_some(&mut shard.lock(), now) {}
@@ -159,7 +175,9 @@ impl Memory {
         let (indices, states) = self.states(plan, held);
         let (settlement, entries) = settle(plan, &states, now);
         let mut evicted = 0;
-        let outcomes = settlement.enforced.iter().chain(&settlement.shadow);
+        // A shadow of a refused request has no outcome, but its bucket may have to be corrected.
+        let unasked = std::iter::repeat(&Outcome::UNASKED);
+        let outcomes = settlement.enforced.iter().chain(&settlement.shadow).chain(unasked);
         for (((charge, index), entry), outcome) in plan.charges().zip(&indices).zip(entries).zip(outcomes) {
             if let Some(entry) = entry {
                 let class = SpentClass::of(outcome.remaining, charge.algorithm.ceiling(), charge.cost);

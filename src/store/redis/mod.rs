@@ -33,6 +33,7 @@ use super::error::StoreError;
 use super::events::{Event, EventSink, RunningGateway};
 use super::fallback::FallbackShare;
 use super::reply::{Source, TakeReply};
+use super::store_clock::StoreClock;
 use super::worker::Worker;
 use crate::base::host_name::host_name;
 use crate::base::time::Clock;
@@ -69,11 +70,12 @@ impl Redis {
 
     /// With the faults that a test injects.
     pub fn with(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Redis {
+        let store_clock = Arc::new(StoreClock::default());
         let shared = StoreState {
             deny_cache: Arc::new(DenyCache::new()),
             breaker: Arc::new(Breaker::new(settings.breaker)),
-            fallback: Arc::new(FallbackShare::new(settings.gateways, clock.clone())),
-            store_clock: Arc::default(),
+            fallback: Arc::new(FallbackShare::new(settings.gateways, clock.clone(), Arc::clone(&store_clock))),
+            store_clock,
             this_gateway: Arc::new(Mutex::new(RunningGateway { host: host_name(), configuration: String::new() })),
             login: Arc::new(CurrentLogin::new(settings.login.clone())),
             hooks,

@@ -29,11 +29,12 @@ local healed = 0
 local function first(key, limit)
   local value = pcall('GET', KEYS[key])
   if type(value) == 'table' and not string.find(value.err, '^WRONGTYPE') then return value end
-  local twin, bucket = limit.twin
+  local twin, bucket, altered = limit.twin
   if not value then
     bucket = twin.full(limit, now)
   else
-    bucket = twin.open(limit, value, now)
+    bucket, altered = twin.open(limit, value, now)
+    if altered then changed[key] = true end
     if not bucket then
       -- An invalid value must not become a free refill.
       bucket = twin.empty(limit, now)
@@ -51,7 +52,10 @@ local function worth(key, limit)
   if holder == limit then return buckets[key] end
   local value = found[key]
   if changed[key] then value = holder.twin.close(holder, buckets[key]) end
-  return value and limit.twin.open(limit, value, now) or limit.twin.full(limit, now)
+  if not value then return limit.twin.full(limit, now) end
+  local bucket, altered = limit.twin.open(limit, value, now)
+  if altered then buckets[key], holders[key], changed[key] = bucket, limit, true end
+  return bucket
 end
 
 local reply = {now, 0}
@@ -76,8 +80,9 @@ while at < #runs do
         if failure then return failure end
       end
       -- At one moment equal requests are granted until one of their buckets cannot pay.
+      local bucket = worth(key, limit)
       if index <= enforced then
-        local most = limit.twin.most(limit, worth(key, limit), cost)
+        local most = limit.twin.most(limit, bucket, cost)
         if most < granted then granted = most end
       end
     end

@@ -6,3 +6,5 @@ mod known_bad_stores;
 #[cfg(feature = "test-hooks")]
 mod several_gateways;
 mod shared_limits;
+#[cfg(feature = "test-hooks")]
+mod skewed_clocks;

@@ -4,6 +4,7 @@ mod claim_lists;
 mod client_controlled_input;
 mod denials;
 mod expires;
+mod fixed_windows;
 mod many_keys;
 mod overrides;
 mod rules;

@@ -5,8 +5,10 @@ use std::path::Path;
 
 use smallvec::smallvec;
 use tollgate::base::time::{Clock, Micros, Timestamp};
+use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::algorithm::{Algorithm, ChargeResult, State};
+use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, ChargeResult, State};
+use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::{Cost, ExtraDecimals};
 use tollgate::limit::key::BucketKey;
@@ -30,8 +32,15 @@ impl Player for Step {
                 self.0.insert(bucket, entry.state);
                 (Verdict::Allow, level, Micros(0))
             }
-            ChargeResult::Short { wait } => (Verdict::Deny, step.untouched, wait),
-            ChargeResult::Never => (Verdict::Never, step.untouched, Micros(0)),
+            refused => {
+                if let Some(entry) = algorithm.correction(self.0.get(&bucket).map(|state| &state[..]), now) {
+                    self.0.insert(bucket, entry.state);
+                }
+                match refused {
+                    ChargeResult::Short { wait } => (Verdict::Deny, step.untouched, wait),
+                    _ => (Verdict::Never, step.untouched, Micros(0)),
+                }
+            }
         };
         Outcome { verdict, remaining: level.remaining, retry_after, reset_after: level.reset_after }
     }
@@ -77,6 +86,9 @@ impl Player for RedisStore {
     }
 }
 
+/// One for each algorithm.
+const FILES: [&str; 2] = ["token_bucket.txt", "fixed_window.txt"];
+
 /// The moment that timelines call 0.
 const START: Timestamp = Timestamp(1_700_000_000_000_000);
 
@@ -94,6 +106,17 @@ fn play(file: &str, player: &mut dyn Player) {
                 let (amount, period) = rate.split_once('/').unwrap();
                 let rate = Rate { amount: cost(amount), period: micros(period) };
                 algorithm = Some(Algorithm::TokenBucket(TokenBucket::new(rate, burst.parse().unwrap()).unwrap()));
+            }
+            ["window", length, "limit", limit] => {
+                algorithm = Some(window(limit, Window::Epoch(micros(length))));
+            }
+            ["first", length, "limit", limit] => {
+                algorithm = Some(window(limit, Window::FirstRequest(micros(length))));
+            }
+            ["calendar", unit, zone, "limit", limit] => {
+                let anchor = Anchor::default_of(CalendarUnit::parse(unit).unwrap());
+                let calendar = Calendar::new(anchor, TimeOfDay::default(), Zone::parse(zone).unwrap());
+                algorithm = Some(window(limit, Window::Calendar(calendar)));
             }
             [at, "take", amount, "->", ref expected @ ..] => {
                 let now = START.plus(micros(at));
@@ -126,6 +149,10 @@ fn describe(outcome: &Outcome, expected: &[&str]) -> String {
     }
 }
 
+fn window(limit: &str, window: Window) -> Algorithm {
+    Algorithm::FixedWindow(FixedWindow::new(limit.parse().unwrap(), window).unwrap())
+}
+
 fn cost(text: &str) -> Cost {
     Cost::parse(text.as_bytes(), ExtraDecimals::Refuse).unwrap()
 }
@@ -144,18 +171,31 @@ fn micros(text: &str) -> Micros {
 }
 
 #[test]
-fn the_token_bucket_step_keeps_its_timeline() {
-    play("token_bucket.txt", &mut Step::default());
+fn every_step_keeps_its_timeline() {
+    for file in FILES {
+        play(file, &mut Step::default());
+    }
 }
 
 #[test]
-fn the_memory_store_keeps_the_token_bucket_timeline() {
-    play("token_bucket.txt", &mut MemoryStore::new());
+fn the_memory_store_keeps_every_timeline() {
+    for file in FILES {
+        play(file, &mut MemoryStore::new());
+    }
 }
 
 #[cfg(feature = "test-hooks")]
 #[test]
-fn redis_keeps_the_token_bucket_timeline() {
+fn redis_keeps_every_timeline() {
     let redis = crate::support::Redis::start();
-    play("token_bucket.txt", &mut RedisStore { script: crate::support::TakeScript::new(&redis) });
+    for file in FILES {
+        redis.command::<()>(&["FLUSHALL"]);
+        play(file, &mut RedisStore { script: crate::support::TakeScript::new(&redis) });
+    }
+}
+
+#[test]
+fn every_algorithm_has_a_timeline() {
+    let names = AlgorithmKind::ALL.map(|kind| format!("{}.txt", kind.name()));
+    assert_eq!(FILES[..], names);
 }

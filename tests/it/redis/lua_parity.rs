@@ -6,8 +6,10 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tollgate::base::time::{Clock, Micros, Timestamp};
+use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::algorithm::{Algorithm, State};
+use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, State};
+use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use tollgate::limit::charge::{Charge, LimitId, Plan, Settlement, settle};
 use tollgate::limit::cost::Cost;
 use tollgate::limit::key::BucketKey;
@@ -19,8 +21,25 @@ use crate::support::{CompleteReply, Redis, TakeScript, short_or_long};
 
 const START: u64 = 1_763_672_400_123_456;
 
-/// Rates that divide evenly and rates that do not, among them the largest units and refills that there are.
 fn algorithm() -> impl Strategy<Value = Algorithm> {
+    prop_oneof![2 => token_bucket().boxed(), 1 => fixed_window().boxed()]
+}
+
+/// Windows from the epoch, from a first request, and of calendars.
+fn fixed_window() -> impl Strategy<Value = Algorithm> {
+    let zones = ["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/Havana"];
+    let calendar = (prop::sample::select(CalendarUnit::ALL.to_vec()), prop::sample::select(zones.to_vec()));
+    let calendar = calendar.prop_map(|(unit, zone)| {
+        Window::Calendar(Calendar::new(Anchor::default_of(unit), TimeOfDay::default(), Zone::parse(zone).unwrap()))
+    });
+    let length = prop::sample::select(vec![1_000_000, 60_000_000, 1_234_567, 3_600_000_000, 86_400_000_000]);
+    let length = length.prop_map(Micros);
+    let window = prop_oneof![length.clone().prop_map(Window::Epoch), length.prop_map(Window::FirstRequest), calendar];
+    (1u64..100, window).prop_map(|(limit, window)| Algorithm::FixedWindow(FixedWindow::new(limit, window).unwrap()))
+}
+
+/// Rates that divide evenly and rates that do not, among them the largest units and refills that there are.
+fn token_bucket() -> impl Strategy<Value = Algorithm> {
     let periods = prop::sample::select(vec![1_000_000, 60_000_000, 900_000_000, 3_600_000_000, 86_400_000_000]);
     let amounts = prop_oneof![1u64..5_000, Just(997_123), Just(1_000_000), 1u64..1_000_000_000];
     (amounts, periods, 1u64..100).prop_filter_map("fits", |(amount, period, burst)| {
@@ -59,7 +78,8 @@ fn history() -> impl Strategy<Value = (Vec<Algorithm>, Vec<(i64, Vec<RandomReque
 
 fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
     let charge = |(bucket, which, cost): &(u8, usize, Cost), shadow: u8| Charge {
-        key: BucketKey([bucket + shadow; 16]),
+        // A bucket has one algorithm.
+        key: BucketKey([bucket + shadow + 50 * u8::from(numbers[*which].kind() == AlgorithmKind::FixedWindow); 16]),
         algorithm: numbers[*which],
         cost: *cost,
         limit: LimitId(0),
@@ -122,7 +142,7 @@ fn all_three_implementations_agree_on_answers_and_state() {
                 let count = if settlement.is_granted() { &granted } else { &refused };
                 count.set(count.get() + 1);
             }
-            for bucket in (0..8).chain(100..108) {
+            for bucket in (0..8).chain(50..58).chain(100..108).chain(150..158) {
                 let key = BucketKey([bucket; 16]);
                 let expected = model.0.get(&key).map(|state| state.to_vec());
                 prop_assert_eq!(take_script.stored(&key), expected, "bucket {}", bucket);
@@ -211,7 +231,7 @@ fn one_bucket_under_two_sets_of_numbers_in_one_call_is_still_one_bucket() {
 #[test]
 fn a_digest_stands_for_the_value() {
     let redis = Redis::start();
-    let close = "  -- What to store, and until when";
+    let close = "  -- What to store, and until when: then the bucket is full again.";
     // Another value of the same worth: in half the units, so that it cannot be the one that is stored.
     let digest = "  digest = function(limit, bucket)
     return pack('<I8I8I8', bucket[1] * 2, limit.unit * 2, bucket[2])

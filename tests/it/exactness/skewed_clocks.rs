@@ -1,0 +1,101 @@
+//! Gateways whose clocks are hours wrong count in the same calendar periods: Redis' clock chooses the period.
+
+use std::sync::Arc;
+
+use smallvec::smallvec;
+use tollgate::base::time::{Clock, Micros, Timestamp};
+use tollgate::limit::algorithm::Algorithm;
+use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
+use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
+use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::cost::Cost;
+use tollgate::limit::key::BucketKey;
+use tollgate::store::redis::fault_injection::{Flaw, Hooks};
+use tollgate::store::redis::{self, Login, Settings};
+use tollgate::store::{EventSink, Store, StoreError, Worker, breaker};
+
+use super::history::gateways::PATIENT;
+use crate::support::Redis;
+
+const HOUR: u64 = 3_600_000_000;
+
+/// A store whose gateway's clock is this many hours wrong.
+fn gateway(redis: &Redis, hours: i64, hooks: Hooks) -> Arc<Store> {
+    let Clock::System { epoch, start, ahead } = Clock::system() else { panic!("a manual clock") };
+    let wrong = hours * i64::try_from(HOUR).unwrap();
+    let clock = Clock::System { epoch: Timestamp(epoch.0.saturating_add_signed(wrong)), start, ahead };
+    let settings = Settings {
+        host: "127.0.0.1".to_owned(),
+        port: redis.port,
+        database: 0,
+        login: Login::default(),
+        timeout: PATIENT,
+        prefix: "skew".to_owned(),
+        breaker: breaker::Settings::default(),
+        gateways: 1,
+    };
+    Arc::new(Store::Redis(redis::Redis::with(hooks, settings, 1, clock, EventSink::new(|_| ()))))
+}
+
+/// Five a day, of a day that begins this many hours from now.
+fn plan(bucket: u8, hours: i64) -> Plan {
+    let minutes = i64::try_from(Clock::system().now().0 / 60_000_000).unwrap() + 60 * hours;
+    let minutes = minutes.rem_euclid(24 * 60);
+    let at = TimeOfDay::parse(&format!("{:02}:{:02}", minutes / 60, minutes % 60)).unwrap();
+    let calendar = Calendar::new(Anchor::default_of(CalendarUnit::Day), at, Zone::parse("UTC").unwrap());
+    let algorithm = Algorithm::FixedWindow(FixedWindow::new(5, Window::Calendar(calendar)).unwrap());
+    let charge = Charge { key: BucketKey([bucket; 16]), algorithm, cost: Cost::ONE, limit: LimitId(0), variant: 0 };
+    Plan { enforced: smallvec![charge], shadow: smallvec![] }
+}
+
+/// How many of ten requests to each of these gateways, one after the other, are granted.
+async fn granted(gateways: &[Arc<Store>], plan: &Plan) -> Result<Vec<usize>, StoreError> {
+    let mut granted = Vec::new();
+    for store in gateways {
+        let mut passed = 0;
+        for _ in 0..10 {
+            let reply = store.take(Worker(0), plan, None).await?.unwrap();
+            passed += usize::from(reply.settlement.is_granted());
+        }
+        granted.push(passed);
+    }
+    Ok(granted)
+}
+
+fn play(gateways: Vec<Arc<Store>>, plans: [Plan; 2]) -> Result<Vec<usize>, StoreError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for store in &gateways {
+            let driven = Arc::clone(store);
+            tokio::spawn(async move { driven.run(Worker(0)).await });
+            store.first_attempt().await;
+        }
+        let mut all = Vec::new();
+        for plan in plans {
+            all.extend(granted(&gateways, &plan).await?);
+        }
+        Ok(all)
+    })
+}
+
+/// One hour ahead, and one hour ago: each boundary lies between the clocks of two of the gateways.
+fn plans() -> [Plan; 2] {
+    [plan(1, 1), plan(2, -1)]
+}
+
+#[test]
+fn gateways_hours_apart_grant_one_limit_together() {
+    let redis = Redis::start();
+    let gateways = [-2, 0, 2].map(|hours| gateway(&redis, hours, Hooks::default()));
+    assert_eq!(play(gateways.to_vec(), plans()), Ok(vec![5, 0, 0, 5, 0, 0]));
+}
+
+/// The variant that is known to be bad: a gateway whose own clock chooses the period opens the next one.
+#[test]
+fn a_gateway_that_chose_the_period_would_grant_the_limit_twice() {
+    let redis = Redis::start();
+    let by_its_clock = Hooks { flaw: Some(Flaw::ClientTime { ahead: Micros(0) }), ..Hooks::default() };
+    // The first gateway is right, the second one two hours ahead.
+    let gateways = vec![gateway(&redis, 0, Hooks::default()), gateway(&redis, 2, by_its_clock)];
+    assert_eq!(play(gateways, plans()), Ok(vec![5, 5, 5, 0]));
+}
