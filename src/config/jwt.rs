@@ -19,14 +19,44 @@ const ON_MISSING: [(&str, OnMissing); 2] = [("anonymous", OnMissing::Anonymous),
 
 const LONGEST_LEEWAY: Micros = Micros(300_000_000);
 
+/// A text that is not empty.
+const ISSUER_NAME: ValueKind<ReadField<String>> =
+    ValueKind { text: "text", schema: || json!({"$ref": "#/definitions/issuer"}), read: filled };
+
+const AUDIENCES: ValueKind<ReadField<Vec<String>>> = ValueKind {
+    text: "text, or a list of texts",
+    schema: || json!({"$ref": "#/definitions/audience"}),
+    read: |field| {
+        let members = field.one_or_list()?;
+        if members.is_empty() {
+            field.must("have at least one value");
+            return None;
+        }
+        all(members, filled)
+    },
+};
+
+const BOUNDED_LEEWAY: ValueKind<ReadField<Micros>> = ValueKind {
+    text: "duration, at most 5m",
+    schema: || json!({"$ref": "#/definitions/duration"}),
+    read: |field| {
+        let leeway = field.duration()?;
+        if leeway > LONGEST_LEEWAY {
+            field.must("be at most 5m: a token would outlive its end by that much");
+            return None;
+        }
+        Some(leeway)
+    },
+};
+
 const ISSUER: Key = Key::optional(
     "issuer",
-    Type::Defined { name: "issuer", text: "text" },
+    ISSUER_NAME.declared(),
     "The exact value that `iss` must have. Without the key `iss` is not checked.",
 );
 const AUDIENCE: Key = Key::optional(
     "audience",
-    Type::Defined { name: "audience", text: "text, or a list of texts" },
+    AUDIENCES.declared(),
     "What `aud` must be, or have one of. Without the key `aud` is not checked.",
 );
 const ACCEPTED: Type = Type::Choices { names: &names(&ALGORITHMS), least: 1 };
@@ -34,7 +64,7 @@ const ACCEPTED_DOC: &str = "The algorithms that are accepted. No other is.";
 const KEYS_DOC: &str = "The keys that signatures are verified with: exactly one source.";
 const LEEWAY: Key = Key::default(
     "leeway",
-    Type::Defined { name: "duration", text: "duration, at most 5m" },
+    BOUNDED_LEEWAY.declared(),
     "30s",
     "How far the issuer's clock may differ from ours, for `exp` and `nbf`.",
 );
@@ -182,15 +212,8 @@ fn issuers(field: &Field<'_>, environment: Environment<'_>) -> Option<Vec<Issuer
 
 /// The keys of one issuer, in `jwt` itself or in a member of `issuers`.
 fn issuer(section: &Section<'_>, environment: Environment<'_>) -> Option<Issuer> {
-    let name = section.optional("issuer", |field| filled(&field));
-    let audience = section.optional("audience", |field| {
-        let members = field.one_or_list()?;
-        if members.is_empty() {
-            field.must("have at least one value");
-            return None;
-        }
-        all(members, |member| filled(&member))
-    });
+    let name = section.optional("issuer", ISSUER_NAME.read);
+    let audience = section.optional("audience", AUDIENCES.read);
     let algorithms = section.need("algorithms").and_then(|field| {
         let members = field.list()?;
         if members.is_empty() {
@@ -199,22 +222,14 @@ fn issuer(section: &Section<'_>, environment: Environment<'_>) -> Option<Issuer>
         }
         all(members, |member| member.choice(&ALGORITHMS))
     });
-    let leeway = section.value("leeway", |field| {
-        let leeway = field.duration()?;
-        if leeway > LONGEST_LEEWAY {
-            field.must("be at most 5m: a token would outlive its end by that much");
-            return None;
-        }
-        Some(leeway)
-    });
+    let leeway = section.value("leeway", BOUNDED_LEEWAY.read);
     let issuer = name.clone().flatten().unwrap_or_else(|| "default".to_owned());
     let keys = section.need("keys").and_then(|field| keys(&field.hidden(), issuer, algorithms.as_deref(), environment));
     let audience = audience?.unwrap_or_default();
     Some(Issuer { name: name?, audience, algorithms: algorithms?, keys: keys?, leeway: leeway? })
 }
 
-/// A text that is not empty.
-fn filled(field: &Field<'_>) -> Option<String> {
+fn filled(field: Field<'_>) -> Option<String> {
     let text = field.text()?;
     if text.is_empty() {
         field.must("be a text that is not empty");

@@ -49,7 +49,7 @@ pub enum Type {
         name: &'static str,
         text: &'static str,
     },
-    /// Only this key has it: a [`super::value_kind::ValueKind`] declares it.
+    /// Declared with its reader, as a [`super::value_kind::ValueKind`].
     Own {
         text: &'static str,
         schema: fn() -> Value,

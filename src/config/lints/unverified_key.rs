@@ -34,7 +34,7 @@ pub fn unverified_key(file: &File<'_>) -> Vec<Finding> {
 
 /// Which values a client is taken to choose.
 #[derive(Clone, Copy)]
-enum Chosen {
+enum ClientChoice {
     /// Those that say who it is.
     Identity,
     /// What it asks for, as well.
@@ -46,19 +46,27 @@ impl File<'_> {
     /// an attribute only if no other limit key tells clients apart.
     fn picked_by_client<'k>(&self, constraints: &Constraints<'_>, keys: &'k [LimitKey]) -> Option<&'k Attribute> {
         let picked = |chosen| move |key| self.picked(constraints, key, chosen);
-        if let Some(attribute) = keys.iter().find_map(picked(Chosen::Identity)) {
+        if let Some(attribute) = keys.iter().find_map(picked(ClientChoice::Identity)) {
             return Some(attribute);
         }
         let is_constant = |attribute: &Attribute| {
             constraints.is_pinned(attribute) || matches!(attribute, Attribute::Route | Attribute::Upstream)
         };
-        let others = keys.iter().filter(|key| self.picked(constraints, key, Chosen::Target).is_none());
+        let others = keys.iter().filter(|key| self.picked(constraints, key, ClientChoice::Target).is_none());
         let mut parts = others.flat_map(|key| &key.alternatives);
-        parts.all(|part| is_constant(&part.attribute)).then(|| keys.iter().find_map(picked(Chosen::Target))).flatten()
+        parts
+            .all(|part| is_constant(&part.attribute))
+            .then(|| keys.iter().find_map(picked(ClientChoice::Target)))
+            .flatten()
     }
 
     /// An attribute of this limit key whose value the client can choose.
-    fn picked<'k>(&self, constraints: &Constraints<'_>, key: &'k LimitKey, chosen: Chosen) -> Option<&'k Attribute> {
+    fn picked<'k>(
+        &self,
+        constraints: &Constraints<'_>,
+        key: &'k LimitKey,
+        chosen: ClientChoice,
+    ) -> Option<&'k Attribute> {
         for part in &key.alternatives {
             let attribute = &part.attribute;
             if self.is_free(attribute, chosen) && !constraints.is_pinned(attribute) {
@@ -73,9 +81,9 @@ impl File<'_> {
     }
 
     /// Whether a client may send any value of it.
-    fn is_free(&self, attribute: &Attribute, chosen: Chosen) -> bool {
+    fn is_free(&self, attribute: &Attribute, chosen: ClientChoice) -> bool {
         match attribute {
-            Attribute::Path | Attribute::Host | Attribute::Method => matches!(chosen, Chosen::Target),
+            Attribute::Path | Attribute::Host | Attribute::Method => matches!(chosen, ClientChoice::Target),
             Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_) => !self.is_known_key(attribute),
             _ => false,
         }
