@@ -12,7 +12,7 @@ const EVERY: Micros = Micros(200_000);
 #[derive(Debug)]
 pub struct Progress<'c> {
     clock: &'c Clock,
-    /// None where nobody looks.
+    /// `None` if standard error is no terminal.
     last: Option<Timestamp>,
     shown: usize,
 }

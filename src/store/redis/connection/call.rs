@@ -57,7 +57,7 @@ impl Connection {
         self.publish(timer.end(&self.shared.breaker, result, ended));
         let (healed, fault) = match &outcome {
             Ok(reply) if took > self.settings.timeout => {
-                (reply.healed, Some(Fault::new(StoreError::Timeout, "the answer came when nobody waited for it")))
+                (reply.healed, Some(Fault::new(StoreError::Timeout, "the reply came after the timeout")))
             }
             Ok(reply) => (reply.healed, None),
             // An error that ends the connection is reported when it ends.
@@ -68,7 +68,7 @@ impl Connection {
         self.events.send(Event::CallEnded(CallReport { requests, took, healed, fault, span_links }));
         match outcome {
             Ok(Reply { now, settlements, left, .. }) => {
-                self.shared.store_clock.hear(now, ended);
+                self.shared.store_clock.observe(now, ended);
                 let known = self.shared.hooks.known_since(sent, || self.shared.deny_cache.stamp(self.clock.now()));
                 for BucketAfterCall { key, state, short, reset_after } in left {
                     if let Some(since) = known.filter(|_| short) {
