@@ -46,7 +46,7 @@ pub struct BoundGateway {
 
 /// An address that is listened on, with the name of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listening {
+pub struct ListenAddress {
     pub name: &'static str,
     pub address: SocketAddr,
 }

@@ -18,7 +18,7 @@ mod telemetry;
 mod upstream;
 
 pub use admin::buckets;
-pub use bootstrap::{BoundGateway, Listening, StartError, bootstrap};
+pub use bootstrap::{BoundGateway, ListenAddress, StartError, bootstrap};
 pub use enforcement::authenticate;
 pub use process::reload::Relog;
 pub use process::signal_listener::hold_signals;

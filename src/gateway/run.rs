@@ -10,7 +10,7 @@ use pingora::services::background::background_service;
 
 use super::admin::Admin;
 use super::admin::server::AdminServer;
-use super::bootstrap::{BoundGateway, Listening};
+use super::bootstrap::{BoundGateway, ListenAddress};
 use super::process::drain::SecondSignal;
 use super::process::housekeeping::Housekeeping;
 use super::process::signals::SignalWatch;
@@ -32,9 +32,9 @@ const UPSTREAM_POOL: usize = 256;
 
 impl BoundGateway {
     /// The addresses listened on, in the order in which they are announced.
-    pub fn listening(&self) -> Vec<Listening> {
-        let http = self.http.iter().map(|(bound, _)| Listening { name: "http", address: bound.address });
-        let admin = self.admin.as_ref().map(|admin| Listening { name: "admin", address: admin.address });
+    pub fn listening(&self) -> Vec<ListenAddress> {
+        let http = self.http.iter().map(|(bound, _)| ListenAddress { name: "http", address: bound.address });
+        let admin = self.admin.as_ref().map(|admin| ListenAddress { name: "admin", address: admin.address });
         http.chain(admin).collect()
     }
 

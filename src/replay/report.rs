@@ -58,9 +58,9 @@ pub struct Outcome {
     /// The questions that the log leaves open.
     pub undecidable: Vec<Undecidable>,
     /// Attributes that were missing on lines that would have recorded them.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<MissingAttribute>,
     /// The policies whose rule was taken from the log.
-    pub as_logged: Vec<AsLogged>,
+    pub as_logged: Vec<PolicyAsLogged>,
     /// Tokens come from several issuers, which may give the same name to two people: no log records the issuer.
     pub several_issuers: bool,
     /// How many buckets refused, of all limits together.
@@ -100,13 +100,13 @@ pub struct Undecidable {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Missing {
+pub struct MissingAttribute {
     pub attribute: String,
     pub lines: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct AsLogged {
+pub struct PolicyAsLogged {
     pub policy: String,
     pub lines: u64,
 }
@@ -177,10 +177,10 @@ impl Simulation<'_> {
                     attributes: count.attributes.iter().map(ToString::to_string).collect(),
                 })
                 .collect(),
-            missing: missing.into_iter().map(|(attribute, lines)| Missing { attribute, lines }).collect(),
+            missing: missing.into_iter().map(|(attribute, lines)| MissingAttribute { attribute, lines }).collect(),
             as_logged: as_logged
                 .into_iter()
-                .map(|(policy, lines)| AsLogged { policy: self.policy(*policy), lines: *lines })
+                .map(|(policy, lines)| PolicyAsLogged { policy: self.policy(*policy), lines: *lines })
                 .collect(),
             several_issuers: self.mixes_issuers(),
             refused_keys: count(&|_| true),

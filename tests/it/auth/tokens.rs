@@ -223,7 +223,7 @@ impl Issuer {
         Issuer { server, says }
     }
 
-    fn say(&self, answer: &str) {
+    fn set_answer(&self, answer: &str) {
         answer.clone_into(&mut self.says.lock().unwrap());
     }
 
@@ -262,7 +262,7 @@ fn a_new_key_is_fetched_for_the_first_token_and_an_old_one_expires_with_its_set(
     check(&ask(&mut client, &by_old), 200, "enterprise");
     check(&ask(&mut client, &by_old), 200, "enterprise");
     // Rotated: what was verified a moment ago dies with its key.
-    issuer.say(&set(&[new.jwk_as("new")]));
+    issuer.set_answer(&set(&[new.jwk_as("new")]));
     std::thread::sleep(cooldown());
     let start = now();
     // A crowd finds so at the same moment: the set is fetched once for all of them.
@@ -304,7 +304,7 @@ fn before_the_first_keys_no_token_can_be_verified() {
     check(&client.get("/", &[]), 200, "anonymous");
     check(&ask(&mut client, "x.y.z"), 401, "");
     assert_eq!(Client::connect(gateway.admin).get("/readyz", &[]).status, 503);
-    issuer.say(&set(&[key.jwk_as("k")]));
+    issuer.set_answer(&set(&[key.jwk_as("k")]));
     eventually("the keys are there", || ask(&mut client, &token).status == 200);
     assert_eq!(Client::connect(gateway.admin).get("/readyz", &[]).status, 200);
 }
@@ -333,7 +333,7 @@ fn an_issuer_that_answers_wrongly_or_fails_changes_nothing() {
         let mut client = gateway.client();
         let sign = |id: &str| key.signer.token(&json!({"alg": "ES256", "kid": id}), &claims("a", "enterprise"));
         check(&ask(&mut client, &sign("k")), 200, "enterprise");
-        issuer.say(lie);
+        issuer.set_answer(lie);
         gateway.signal("HUP");
         eventually("the set is fetched again", || gateway.has_logged("keys not fetched"));
         assert!(issuer.server.count() >= 2);

@@ -12,15 +12,15 @@ use crate::support::{Gateway, Redis, Upstream, free_port, tollgate};
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 /// A file in a folder of its own, which goes with it.
-struct Written {
+struct ConfigFile {
     directory: TempDir,
 }
 
-impl Written {
-    fn new(text: &str) -> Written {
+impl ConfigFile {
+    fn new(text: &str) -> ConfigFile {
         let directory = TempDir::new().unwrap();
         std::fs::write(directory.path().join("gateway.yaml"), text).unwrap();
-        Written { directory }
+        ConfigFile { directory }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -52,7 +52,7 @@ policies:
 
 #[test]
 fn every_rule_is_listed_with_its_line_and_reason() {
-    let written = Written::new(PLANS);
+    let written = ConfigFile::new(PLANS);
     let claims = r#"{"plan":"free","sub":"acme"}"#;
     let url = "https://api.example.com/v1/./export/7?a=b";
     let reported = tollgate(&["explain", "-c", &written.file(), "--claims", claims, "--ip", "203.0.113.7", url]);
@@ -91,7 +91,7 @@ the store was not read: --live shows what the buckets hold
 
 #[test]
 fn the_page_fits_the_usual_width() {
-    let written = Written::new(PLANS);
+    let written = ConfigFile::new(PLANS);
     std::fs::copy(written.file(), written.path("g.yaml")).unwrap();
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .args(["explain", "-c", "g.yaml", "--claims", r#"{"plan":"free","sub":"acme"}"#, "/v1/export/7"])
@@ -124,7 +124,7 @@ fn token(secret: &str, claims: &Value) -> String {
 /// The bucket is the network's, and `cidr` compares the address.
 #[test]
 fn an_ipv6_client_is_shown_whole_where_a_network_is_compared() {
-    let written = Written::new(
+    let written = ConfigFile::new(
         r#"upstream: http://127.0.0.1:9000
 rules:
   - {name: one, match: {ip:address: {cidr: ["2001:db8::5"]}}, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}
@@ -291,8 +291,8 @@ fn an_error_of_explain_names_the_remedy() {
     let jwks = format!("http://127.0.0.1:{}/jwks", free_port());
     let fetched =
         format!("upstream: http://127.0.0.1:9\njwt: {{algorithms: [RS256], keys: {{jwks_url: \"{jwks}\"}}}}\n");
-    let (fetched, plain) = (Written::new(&fetched), Written::new("upstream: http://127.0.0.1:9\n"));
-    let live = Written::new(&format!("{PLANS}admin: 127.0.0.1:{}\n", free_port()));
+    let (fetched, plain) = (ConfigFile::new(&fetched), ConfigFile::new("upstream: http://127.0.0.1:9\n"));
+    let live = ConfigFile::new(&format!("{PLANS}admin: 127.0.0.1:{}\n", free_port()));
     let header = json!({"alg": "RS256"});
     let unverified = Signer::Nobody.token(&header, &json!({"exp": epoch() + 600}));
     for (written, arguments, expected) in [
@@ -304,7 +304,7 @@ fn an_error_of_explain_names_the_remedy() {
         (&plain, &["-H", "X Key: a", "/"], "must be 'name: value'"),
         (&plain, &["ftp://a/"], "must begin with http://"),
         (&live, &["--live", "/"], "no gateway answers there"),
-        (&Written::new(PLANS), &["--live", "/"], "admin: missing"),
+        (&ConfigFile::new(PLANS), &["--live", "/"], "admin: missing"),
         (&plain, &["--id", "a", "--log", "no-such-file"], "no-such-file: No such file"),
         (&plain, &["--id", "a"], "--log: missing: "),
     ] {
@@ -322,7 +322,7 @@ fn an_error_of_explain_names_the_remedy() {
 
 #[test]
 fn of_several_issuers_that_of_the_claim_is_a_part_of_the_bucket() {
-    let written = Written::new(
+    let written = ConfigFile::new(
         "upstream: http://127.0.0.1:9
 jwt:
   issuers:
@@ -366,7 +366,7 @@ fn keys_of_an_issuer_are_fetched_with_live() {
     });
     let keys = format!("{{algorithms: [ES256], keys: {{jwks_url: \"http://{}/\"}}}}", issuer.address);
     let rules = "rules: [{name: blocked, match: {jwt:sub: a}, action: deny}]";
-    let written = Written::new(&format!("upstream: http://127.0.0.1:9\njwt: {keys}\n{rules}\n"));
+    let written = ConfigFile::new(&format!("upstream: http://127.0.0.1:9\njwt: {keys}\n{rules}\n"));
     let reported = |token: &str, live: &[&str]| {
         tollgate(&[&["explain", "-c", &written.file(), "--jwt", token], live, &["/"]].concat())
     };
@@ -397,7 +397,7 @@ fn a_kill_switch_is_shown_with_its_end() {
     let rule =
         |name: &str, until: &str| format!("{{name: {name}, match: {{path: /{name}}}, action: deny, expires: {until}}}");
     let rules = [rule("over", "2001-01-01T00:00:00Z"), rule("held", "2999-01-01T01:00:00+01:00")].join(", ");
-    let written = Written::new(&format!("upstream: http://127.0.0.1:9\nrules: [{rules}]\n"));
+    let written = ConfigFile::new(&format!("upstream: http://127.0.0.1:9\nrules: [{rules}]\n"));
     let reported = |path: &str| tollgate(&["explain", "-c", &written.file(), path]).out;
     let (over, held) = (reported("/over"), reported("/held"));
     assert!(

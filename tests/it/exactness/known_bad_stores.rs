@@ -36,7 +36,7 @@ fn is_noticed(as_what: &[Kind], flaws: [Flaw; 2], gateways: Gateways, late: Dura
         gateways.hooks.iter_mut().zip(flaws).for_each(|(hooks, flaw)| hooks.flaw = flaw);
         let Run { history, .. } = gateways.play(&redis, port, || relay.set(Answers::Late(late)));
         assert_eq!(history.count(|answer| matches!(answer, Answer::Unknown | Answer::Unasked)), 0);
-        (history.records.len(), history.judge())
+        (history.records.len(), history.check())
     };
     let (requests, findings) = play([None; 2]);
     assert!(findings.is_empty() && requests > 50, "without it, in {requests} requests: {findings:?}");

@@ -77,7 +77,7 @@ fn nothing_is_granted_too_much_or_withheld(combining: Combining, refusals: Refus
         let last = granted.iter().map(|grant| grant.answered).max().unwrap();
         let taken: i128 = granted.iter().map(|grant| history.buckets[0].price(grant.cost)).sum();
         let possible = history.buckets[0].capacity() + history.buckets[0].refill(first, last);
-        let findings = history.judge();
+        let findings = history.check();
         print_measured(&format!(
             "history: combining {combining:?}, refusals {refusals:?}, load {load:?}: {requests} requests, {} granted, \
              {by_store} decided in {calls} calls, {cached} refused without; {} ‰ of what was there; clocks ±{} µs; {findings:?}",
@@ -145,7 +145,7 @@ fn a_request_without_a_reply_is_charged_once_or_not_at_all() {
         })
     });
     let unknown = history.count(|answer| matches!(answer, Answer::Unknown));
-    let findings = history.judge();
+    let findings = history.check();
     print_measured(&format!(
         "history: answers lost for 300 ms, {losses} times: {} requests, {} granted, {unknown} not answered; {findings:?}",
         history.records.len(),

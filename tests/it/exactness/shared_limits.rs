@@ -7,14 +7,14 @@ use crate::support::{Client, Gateway, Redis, Upstream, now};
 
 /// One request, as its client saw it.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct RequestRecord {
     sent: Instant,
     answered: Instant,
     status: u16,
 }
 
 /// Callers that ask again as soon as they are answered, spread over the gateways.
-fn load(gateways: &[&Gateway], callers: usize, fields: &[(&str, &str)], lasting: Duration) -> Vec<Seen> {
+fn load(gateways: &[&Gateway], callers: usize, fields: &[(&str, &str)], lasting: Duration) -> Vec<RequestRecord> {
     let start = Barrier::new(callers);
     std::thread::scope(|scope| {
         let caller = |number: usize| {
@@ -26,7 +26,7 @@ fn load(gateways: &[&Gateway], callers: usize, fields: &[(&str, &str)], lasting:
                 while now() < end {
                     let sent = now();
                     let status = client.get("/", fields).status;
-                    seen.push(Seen { sent, answered: now(), status });
+                    seen.push(RequestRecord { sent, answered: now(), status });
                 }
                 seen
             })
@@ -36,8 +36,8 @@ fn load(gateways: &[&Gateway], callers: usize, fields: &[(&str, &str)], lasting:
     })
 }
 
-fn granted(seen: &[Seen]) -> Vec<Seen> {
-    let mut granted: Vec<Seen> = seen.iter().copied().filter(|seen| seen.status == 200).collect();
+fn granted(seen: &[RequestRecord]) -> Vec<RequestRecord> {
+    let mut granted: Vec<RequestRecord> = seen.iter().copied().filter(|seen| seen.status == 200).collect();
     assert!(seen.iter().all(|seen| matches!(seen.status, 200 | 429)), "{seen:?}");
     granted.sort_by_key(|seen| seen.answered);
     granted
@@ -50,7 +50,7 @@ fn float(count: usize) -> f64 {
 /// Over every window: whatever was asked for no earlier than one moment and answered no later than another is at most
 /// the burst and what came back between the two.
 #[track_caller]
-fn every_window_holds(granted: &[Seen], burst: f64, rate: f64) {
+fn every_window_holds(granted: &[RequestRecord], burst: f64, rate: f64) {
     let mut windows = 0u64;
     for from in granted {
         let mut count = 0.0;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::faults_under_load::{BURST, CALLERS, Ending, Load, RATE, Seen, ask_on, grants, pause};
+use super::faults_under_load::{BURST, CALLERS, Ending, Load, RATE, RequestRecord, ask_on, grants, pause};
 use crate::exactness::history::Numbers;
 use crate::exactness::history::windows::excess;
 use crate::support::{Answers, Gateway, Redis, Relay, Upstream, eventually, print_measured, short_or_long};
@@ -56,7 +56,7 @@ fn late(away: &[Vec<Away>], returned: &[i64]) -> i64 {
 
 /// What was seen of both gateways.
 struct Observations {
-    seen: Vec<Seen>,
+    seen: Vec<RequestRecord>,
     away: Vec<Vec<Away>>,
 }
 
@@ -95,7 +95,7 @@ fn is_local(gateway: &Gateway) -> bool {
 
 /// Checks every window: beyond the limit there are at most `tokens`.
 #[track_caller]
-fn check(fault: &str, seen: &[Seen], tokens: u64) {
+fn check(fault: &str, seen: &[RequestRecord], tokens: u64) {
     let (numbers, grants) = (Numbers::per_second(RATE, BURST), grants(seen));
     let excess = excess(&numbers, &grants);
     print_measured(&format!(

@@ -18,7 +18,7 @@ pub const BURST: u64 = 40;
 pub const CALLERS: usize = 3;
 
 /// One request, as its client saw it: in microseconds since the start, rounded away from each other.
-pub struct Seen {
+pub struct RequestRecord {
     pub sent: i64,
     pub answered: i64,
     pub status: u16,
@@ -77,13 +77,13 @@ const DENIED: &str = "denied";
 const ALLOWED: &str = "allowed";
 
 /// Asks again and again as soon as it is answered, nearly. A connection that fails is a panic.
-pub fn ask_on(gateway: &Gateway, user: &str, load: &Load) -> Vec<Seen> {
+pub fn ask_on(gateway: &Gateway, user: &str, load: &Load) -> Vec<RequestRecord> {
     let (mut client, mut seen) = (gateway.client(), Vec::new());
     while !load.is_over() {
         let sent = load.micros();
         let status = client.get("/", &[("X-User", user)]).status;
         load.refused.fetch_add(u64::from(user != ALLOWED && status == 429), Ordering::Relaxed);
-        seen.push(Seen { sent, answered: load.micros() + 1, status });
+        seen.push(RequestRecord { sent, answered: load.micros() + 1, status });
         std::thread::sleep(Duration::from_millis(4));
     }
     seen
@@ -120,8 +120,8 @@ fn survive(fault: &str, bound: Bound, redis: &mut Redis, port: u16, happens: imp
         happens(redis);
         pause(500);
         drop(ending);
-        let denied: Vec<Seen> = denied.into_iter().flat_map(|caller| caller.join().unwrap()).collect();
-        (denied, allowed.into_iter().flat_map(|caller| caller.join().unwrap()).collect::<Vec<Seen>>())
+        let denied: Vec<RequestRecord> = denied.into_iter().flat_map(|caller| caller.join().unwrap()).collect();
+        (denied, allowed.into_iter().flat_map(|caller| caller.join().unwrap()).collect::<Vec<RequestRecord>>())
     });
     assert!(denied.iter().all(|seen| matches!(seen.status, 200 | 429 | 503)), "{fault}");
     assert!(allowed.iter().all(|seen| matches!(seen.status, 200 | 429)), "{fault}");
@@ -152,7 +152,7 @@ fn survive(fault: &str, bound: Bound, redis: &mut Redis, port: u16, happens: imp
     }
 }
 
-pub fn grants(seen: &[Seen]) -> Vec<Grant> {
+pub fn grants(seen: &[RequestRecord]) -> Vec<Grant> {
     let granted = seen.iter().filter(|seen| seen.status == 200);
     granted.map(|seen| Grant { sent: seen.sent, answered: seen.answered, cost: 1000 }).collect()
 }

@@ -17,7 +17,7 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap()
 }
 
-/// What the script says, on either output. None where there is no Python that it can run with.
+/// What the script says, on either output. `None` where there is no Python that it can run with.
 fn sbom(arguments: &[&str]) -> Option<(Option<i32>, String)> {
     let mut python = Command::new("python3");
     let reads_toml = python.args(["-c", "import tomllib"]).stderr(Stdio::null()).status();

@@ -11,8 +11,8 @@ use super::document::{BROWSER, RULES, ask, document};
 use crate::support::{Gateway, Upstream, not_checked};
 
 /// What the page has become after five seconds of the browser's clock, which stands still while it waits for an answer.
-/// None: there is no browser.
-pub fn shown(address: SocketAddr) -> Option<Shown> {
+/// `None`: there is no browser.
+pub fn shown(address: SocketAddr) -> Option<RenderedPage> {
     let folder = tempfile::TempDir::new().unwrap();
     let mut command = Command::new("chromium");
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom"]);
@@ -22,7 +22,7 @@ pub fn shown(address: SocketAddr) -> Option<Shown> {
             let page = String::from_utf8_lossy(&output.stdout);
             // The script names much that is not shown.
             let (_, body) = page.split_once("<body").unwrap_or_else(|| panic!("no page: {output:?}"));
-            Some(Shown(body.split("<script>").next().unwrap().to_owned()))
+            Some(RenderedPage(body.split("<script>").next().unwrap().to_owned()))
         }
         Err(error) => {
             not_checked(&format!("the status page in a browser: chromium: {error}; run scripts/need chromium"));
@@ -31,9 +31,9 @@ pub fn shown(address: SocketAddr) -> Option<Shown> {
     }
 }
 
-pub struct Shown(pub String);
+pub struct RenderedPage(pub String);
 
-impl Shown {
+impl RenderedPage {
     /// The cells of each rule.
     pub fn rows(&self) -> Vec<Vec<String>> {
         let (_, body) = self.0.split_once("<tbody").unwrap();
@@ -63,7 +63,7 @@ fn text(markup: &str) -> String {
     pieces.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// In the place of a gateway: its page, and these documents one after the other, the last one again and again. None: 503.
+/// In the place of a gateway: its page, and these documents one after the other, the last one again and again. `None`: 503.
 fn played(gateway: &Gateway, documents: Vec<Option<Value>>) -> Upstream {
     played_with(gateway, documents, None, "")
 }

@@ -32,7 +32,7 @@ struct TornLine {
 
 /// Lines that were not written.
 #[derive(Debug)]
-pub struct Unwritten {
+pub struct UnwrittenLines {
     pub lines: u64,
     pub error: io::Error,
 }
@@ -80,8 +80,8 @@ impl Sink {
     ///
     /// # Errors
     /// Some lines were not written; the error says how many.
-    pub fn write(&mut self, lines: &[u8]) -> Result<(), Unwritten> {
-        let lost = |lines: &[u8], error| Unwritten { lines: count(lines), error };
+    pub fn write(&mut self, lines: &[u8]) -> Result<(), UnwrittenLines> {
+        let lost = |lines: &[u8], error| UnwrittenLines { lines: count(lines), error };
         if lines.is_empty() {
             return Ok(());
         }
@@ -105,7 +105,9 @@ impl Sink {
         let Err(error) = written else {
             return match left_torn {
                 0 => Ok(()),
-                lines => Err(Unwritten { lines, error: io::Error::other("a line was torn, and its file is gone") }),
+                lines => {
+                    Err(UnwrittenLines { lines, error: io::Error::other("a line was torn, and its file is gone") })
+                }
             };
         };
         let (written, mut behind) = lines.split_at_checked(done).unwrap_or((lines, b""));
@@ -115,7 +117,7 @@ impl Sink {
             behind = after;
             self.torn = Some(TornLine { rest: rest.to_vec(), length: length(file) });
         }
-        Err(Unwritten { lines: count(behind) + left_torn, error })
+        Err(UnwrittenLines { lines: count(behind) + left_torn, error })
     }
 }
 

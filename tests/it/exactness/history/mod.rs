@@ -49,10 +49,10 @@ impl Numbers {
 }
 
 #[cfg(feature = "test-hooks")]
-pub use judged::{Answer, Findings, History, Kind, Record};
+pub use checks::{Answer, Findings, History, Kind, Record};
 
 #[cfg(feature = "test-hooks")]
-mod judged {
+mod checks {
     use std::collections::BTreeMap;
     use std::fmt;
 
@@ -145,7 +145,7 @@ mod judged {
     }
 
     impl History {
-        pub fn judge(&self) -> Findings {
+        pub fn check(&self) -> Findings {
             let mut findings = Findings::default();
             for (index, numbers) in self.buckets.iter().enumerate() {
                 let excess = windows::excess(numbers, &self.grants(index));
@@ -153,7 +153,7 @@ mod judged {
                     findings.add(Kind::OverGrant, || format!("bucket {index}: {} too much", numbers.tokens(excess)));
                 }
             }
-            replay::judge(self, &mut findings);
+            replay::check(self, &mut findings);
             findings
         }
 

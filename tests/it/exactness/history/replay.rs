@@ -82,7 +82,7 @@ impl Bucket {
     }
 }
 
-pub fn judge(history: &History, findings: &mut Findings) {
+pub fn check(history: &History, findings: &mut Findings) {
     let mut buckets: Vec<Bucket> = history.buckets.iter().map(Bucket::new).collect();
     // When it was decided, or when it may first have been.
     let moment = |record: &Record| match record.answer {
