@@ -159,9 +159,9 @@ impl Attribute {
             Attribute::Cookie(name) => {
                 let mut values = cookie_pairs(request).filter(|(found, _)| *found == name.as_bytes());
                 let first = values.next();
-                // Some frameworks unescape `\141` in a quoted value, others keep it.
-                let has_backslash = |(_, value): (&[u8], &[u8])| value.contains(&b'\\');
-                first.is_some_and(has_backslash) || values.next().is_some() || is_nominated(request, &COOKIE)
+                // Some frameworks unescape `\141`. Some take one quote for two: `"abcX` is `abc` to npm's cookie 0.6.
+                let is_unclear = |(_, value)| unquoted(value).iter().any(|byte| matches!(byte, b'\\' | b'"'));
+                first.is_some_and(is_unclear) || values.next().is_some() || is_nominated(request, &COOKIE)
             }
             // Credentials are checked, and refused if they are repeated, before any rule is asked.
             Attribute::Claim(_)
@@ -325,7 +325,10 @@ mod tests {
         check("cookie:session", "/", &[("cookie", "session=s%3Aabc.d+e%252F")], Some("s:abc.d+e%2F"));
         check("cookie:session", "/", &[("cookie", "session=x%2")], Some("x%2"));
         check("cookie:session", "/", &[("cookie", "session=\"\\141bc\"")], Some("AMBIGUOUS"));
-        check("cookie:session", "/", &[("cookie", "other=\\; session=a")], Some("a"));
+        for value in ["\"abcX", "\"abc", "abc\"", "\"", "\"\"\"", "a\"b", "\"a\"b\"", "\"a;b\""] {
+            check("cookie:session", "/", &[("cookie", &format!("session={value}"))], Some("AMBIGUOUS"));
+        }
+        check("cookie:session", "/", &[("cookie", "other=\\; \"; session=a")], Some("a"));
         check("cookie:session", "/", &[("cookie", "session=\"\"")], None);
         check("cookie:session", "/", &[("cookie", "Session=z; session=")], None);
     }

@@ -200,6 +200,29 @@ rules:
 }
 
 #[test]
+fn a_cookie_has_one_bucket_however_it_is_spelt() {
+    let upstream = Upstream::start();
+    let rules = "rules: [{name: session, limit_keys: [cookie:sid], algorithm_config: {rate: 3/day}}]";
+    let gateway = Gateway::start(&upstream, rules);
+    let mut client = gateway.client();
+    let mut send = |cookie: &str| {
+        let response = client.get("/", &[("Cookie", cookie)]);
+        (response.status, response.field("x-tollgate-reason"))
+    };
+    for cookie in ["sid=abc", "sid=\"%61bc\"", "x=\"; sid=\"abc\""] {
+        assert_eq!(send(cookie), (200, None), "{cookie}");
+    }
+    // One framework or another reads `abc` from most of these.
+    let unclear = ["\"abcX", "\"abcY", "\"abc", "abc\"", "\"abc\"\"", "\"abc\"X", "\"abc;X\"", "\"\\141bc\"", "\""];
+    for value in unclear {
+        let refused = (400, Some("ambiguous_request".to_owned()));
+        assert_eq!(send(&format!("sid={value}")), refused, "{value}");
+    }
+    assert_eq!(send("sid=abc").0, 429);
+    assert_eq!(upstream.count(), 3);
+}
+
+#[test]
 fn a_value_of_a_megabyte_is_rejected_before_it_reaches_a_rule() {
     let upstream = Upstream::start();
     let rules = "rules:
