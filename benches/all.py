@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Runs the benchmarks one after the other, in one run on one machine, and writes their tables into docs/performance.md.
+
+    python3 benches/all.py [NAME...] [--list]
+
+Builds everything first, so that nothing compiles while something is measured: about half an hour for both, on 2 cores. The
+output of each benchmark replaces what is between `<!-- NAME -->` and `<!-- /NAME -->` in docs/performance.md, below the
+command that printed it; the rows that have a budget are repeated in the summary. With names, only those are run, and the
+summary stays. Needs what the benchmarks need, which it installs as scripts/need does.
+"""
+
+import argparse
+import datetime
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+import time
+
+import rig
+from rig import ROOT
+
+PAGE = ROOT / "docs/performance.md"
+MEASURED = rig.TARGET / "measured"
+# By the name of its section in docs/performance.md, in the order in which they run.
+BENCHMARKS = {
+    "proxy": "python3 benches/proxy.py --rounds 16",
+    "redis": "python3 benches/redis.py --rounds 12 --seconds 1 --json target/redis.json",
+    "store": "cargo bench --locked --bench store -- --rounds 12 --seconds 0.25 --json target/store.json",
+    "allocations": "cargo bench --locked --bench allocations",
+    "rules": "python3 benches/rules.py --rounds 12 --seconds 1",
+    "tokens": "python3 benches/tokens.py --rounds 5 --seconds 1",
+    "access-log": "python3 benches/log_cost.py --rounds 5 --seconds 1",
+    "traces": "python3 benches/trace_cost.py --rounds 5 --seconds 1",
+    "memory": "python3 benches/memory.py --buckets 300000",
+    "keys": "python3 benches/keys.py --keys 200000",
+    "slow": "python3 benches/slow.py",
+}
+PROGRAMS = ["cmake", "nginx", "wrk", "redis-server", "/usr/lib/nginx/modules/ngx_http_lua_module.so",
+            "/usr/share/lua/5.1/nginx/redis.lua"]
+
+
+def build():
+    for benchmark in ("store", "allocations"):
+        subprocess.run(["cargo", "bench", "--locked", "--bench", benchmark, "--no-run"], cwd=ROOT, check=True)
+    for features in (["--features", "bench-mimalloc"], []):
+        rig.cargo("--example", "bare", *features)
+    rig.cargo("--bin", "tollgate", "--features", "opentelemetry")
+    rig.cargo("--bin", "tollgate")
+
+
+def run(name, command):
+    """Returns what the benchmark prints."""
+    print(f"== {name}: {command}", file=sys.stderr)
+    begin = time.monotonic()
+    done = subprocess.run(command.split(), cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{command}: ended with {done.returncode}\n{done.stdout}")
+    print(f"   {time.monotonic() - begin:.0f} s", file=sys.stderr)
+    (MEASURED / f"{name}.md").write_text(done.stdout, encoding="utf-8")
+    return done.stdout.strip()
+
+
+def rows_with_budget(name, text):
+    """The rows of the tables whose last column is a budget: what was measured, the number, the budget."""
+    rows, columns = [], []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not line.startswith("|"):
+            columns = []
+        elif not columns:
+            columns = cells
+        elif columns[-1] == "budget" and not line.startswith("|---") and cells[-1]:
+            # `ratio` where there is such a column, else the one before the budget.
+            place = columns.index("ratio") if "ratio" in columns else len(cells) - 2
+            rows.append(f"| {cells[0]} | {cells[place]} | {cells[-1]} | [{name}](#{HEADINGS[name]}) |")
+    return rows
+
+
+def comparison(printed):
+    """One hot key and 64 callers: what the store benchmark and the count of allocations say of each implementation."""
+    speeds = re.findall(r"^\| ([^|]+?) \| 64 \| (\d+) \| \d+ \| ([\d.]+) \|.*\| (\d+ %) \|$", printed["store"].split("| a key for")[0], re.M)
+    allocations = dict(re.findall(r"^\| ([^|]+?) \| 64 \| ([\d.]+) \|", printed["allocations"], re.M))
+    over = dict(re.findall(r"^\| ([^|]+?) \| \d+ \| \d+ \| ([+-][\d.]+ %) \|", printed["store"], re.M))
+    rows = [f"| {name} | {ns} | {calls} | {allocations[name]} | {failed} | {over[name]} |" for name, ns, calls, failed in speeds]
+    return "\n".join(["| | ns per decision | Redis commands per decision | allocations per decision | failed | over-grant |",
+                      "|---|---|---|---|---|---|", *rows])
+
+
+HEADINGS = {
+    "proxy": "a-proxied-request", "redis": "a-limit-in-redis", "store": "the-store-alone", "rules": "a-long-file",
+    "memory": "a-bucket-in-memory",
+}
+
+
+def replace(page, name, text):
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    if page.count(begin) != 1 or page.count(end) != 1:
+        sys.exit(f"{PAGE.relative_to(ROOT)}: must have one `{begin}` and one `{end}`")
+    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n{text}\n{end}", page, flags=re.DOTALL)
+
+
+def head():
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return (f"{datetime.date.today()}, commit {commit.stdout.strip() or 'unknown'}, {rig.machine()}, "
+            f"Linux {platform.release().split('-')[0]}. A number is met that is not above its budget; `≥` marks the others.")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--list", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.list:
+        for name, command in BENCHMARKS.items():
+            print(f"{name:<12} {command}")
+        return
+    if unknown := set(arguments.names) - set(BENCHMARKS):
+        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; --list names them")
+    subprocess.run([ROOT / "scripts/need", *PROGRAMS], check=True)
+    MEASURED.mkdir(parents=True, exist_ok=True)
+    build()
+    page, summary, all_printed = PAGE.read_text(encoding="utf-8"), [], {}
+    for name in arguments.names or BENCHMARKS:
+        printed = run(name, BENCHMARKS[name])
+        page = replace(page, name, f"\n```sh\n{BENCHMARKS[name]}\n```\n\n{printed}\n")
+        all_printed[name] = printed
+        summary += rows_with_budget(name, printed)
+    if {"store", "allocations"} <= set(all_printed):
+        page = replace(page, "comparison", "\n" + comparison(all_printed) + "\n")
+    if not arguments.names:
+        table = ["| | measured | budget | section |", "|---|---|---|---|", *summary]
+        page = replace(page, "summary", "\n" + head() + "\n\n" + "\n".join(table) + "\n")
+    pathlib.Path(PAGE).write_text(page, encoding="utf-8")
+    if not arguments.names:
+        subprocess.run([sys.executable, "benches/picture.py", "target/store.json", "target/redis.json"], cwd=ROOT, check=True)
+
+
+if __name__ == "__main__":
+    main()
