@@ -9,7 +9,7 @@ WORKDIR /build
 # The dependencies first, with an empty program: this layer is reused as long as these two files do not change.
 COPY Cargo.toml Cargo.lock ./
 RUN mkdir -p src benches/store benches/bare \
-    && echo 'fn main() {}' | tee src/main.rs benches/store/main.rs benches/bare/main.rs \
+    && echo 'fn main() {}' | tee src/main.rs benches/store/main.rs benches/store/allocations.rs benches/bare/main.rs \
     && touch src/lib.rs \
     && cargo build --release --locked \
     && rm -r src

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The heads of tests/heads.txt, which are none, sent to nginx and HAProxy as to the gateway, and what each makes of them.
+"""The invalid heads of tests/heads.txt, sent to nginx, HAProxy and the gateway, and what each answers.
 
     cargo build --release && python3 benches/raw.py
 

@@ -5,7 +5,7 @@
 
 Each kind in turn: heads that come by two bytes a second, bodies that stall behind their first byte, clients that take
 nothing of an answer of a mebibyte, connections on which nothing is said. They come at 1500 a second, so that it is not their
-coming that is measured. Says how long after the last had come the last was gone, what they were told, how long the requests
+coming that is measured. Says how long after the last had come the last was gone, what they were answered, how long the requests
 of four normal clients took meanwhile, and the most memory that the gateway has held by then. Of the four one is passed on, one
 refused by a rule, one asks the upstream itself over a connection of its own for each request, and one an nginx that none of
 this concerns: what they notice of the machine alone. With --nginx it is an nginx that stands in the gateway's place, with the
@@ -87,14 +87,14 @@ def spread(took):
     return f"{took[len(took) // 2]:.2f} | {took[len(took) * 99 // 100]:.2f} | {took[-1]:.1f}" if took else "- | - | -"
 
 
-def normal(port, seconds, opening, target, anew, result):
+def normal(port, seconds, opening, target, fresh, result):
     """One request after another, and how long each took, in milliseconds: while others come, and from then on."""
     connection = None
     start = time.monotonic()
     coming, here = [], []
     while time.monotonic() < start + seconds:
         begin = time.monotonic()
-        if anew or connection is None:
+        if fresh or connection is None:
             connection = socket.create_connection(("127.0.0.1", port))
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(b"GET %s HTTP/1.1\r\nHost: a\r\n\r\n" % target)
@@ -156,8 +156,8 @@ def phase(name, number, first, each_second, ports, opened, seconds, bound, memor
     # Who has just come takes the gateway's spare connection to the upstream, so what is passed on next needs a new one.
     asked = (port, b"/", False), (port, b"/refused", False), (upstream, b"/", True), (elsewhere, b"/", False)
     results = [multiprocessing.Queue() for _ in asked]
-    besides = [multiprocessing.Process(target=normal, args=(where, seconds, number / PACE, target, anew, result))
-               for (where, target, anew), result in zip(asked, results)]
+    besides = [multiprocessing.Process(target=normal, args=(where, seconds, number / PACE, target, fresh, result))
+               for (where, target, fresh), result in zip(asked, results)]
     for beside in besides:
         beside.start()
     begin = time.monotonic()

@@ -3,7 +3,7 @@
 
     cargo build --release && python3 benches/soak.py [--minutes 3]
 
-Requests with keys that come once and keys that return, refusals, heads that are none, connections that go at once, and a
+Requests with keys that come once and keys that return, refusals, invalid heads, connections that go at once, and a
 reload every ten seconds. Prints memory and open files every ten seconds, and how fast memory grew over the second half.
 Needs nginx and wrk.
 """

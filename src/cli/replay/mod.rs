@@ -26,7 +26,7 @@ use progress::Progress;
 use share::Share;
 
 const EXAMPLE: &str = "\
-Example: who would be refused by new numbers, who is not by those of today?
+Example: which clients would new numbers refuse that today's do not?
 
   tollgate replay -c gateway.yaml --against tomorrow.yaml access.*.jsonl.gz
   tollgate replay -c tomorrow.yaml --fail-above 1% /var/log/nginx/access.log*

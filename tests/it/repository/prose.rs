@@ -22,15 +22,13 @@ const IDIOMS: [(&str, &str); 12] = [
     (r"^//! (?:Who|Whoever|Whether|When|What|How|Where|That) ", "a first line says what the file holds"),
 ];
 
-/// The lines of a file that are prose: all of a document, the comments of code. Of a test every line: its names and the
-/// messages of its assertions are read when it fails.
+/// The lines of a file that are read as prose: all of a document and of Rust code, whose names and texts are read as well; the
+/// comments of other code.
 fn prose<'t>(name: &str, text: &'t str) -> Vec<(usize, &'t str)> {
     let comment = |line: &'t str| match name.rsplit('.').next() {
-        Some("md") => Some(line),
-        Some("rs") if name.starts_with("tests/") => Some(line),
-        Some("rs") => line.find("//").and_then(|start| line.get(start..)),
+        Some("md" | "rs" | "html" | "json" | "py") => Some(line),
         Some("lua") => line.find("--").and_then(|start| line.get(start..)),
-        Some("py" | "yaml" | "toml") => line.find("# ").and_then(|start| line.get(start..)),
+        Some("yaml" | "toml") => line.find("# ").and_then(|start| line.get(start..)),
         _ if name.starts_with("scripts/") => line.find("# ").and_then(|start| line.get(start..)),
         _ => None,
     };

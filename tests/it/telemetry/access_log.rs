@@ -116,8 +116,12 @@ rules:
         assert_eq!(gateway.client().send(method, target, &fields, body).status, code, "{id}");
     }
     let mut client = gateway.client();
-    client.write("POST / HTTP/1.1\r\nHost: a\r\nX-Request-Id: streamed\r\nTransfer-Encoding: chunked\r\n\r\nc\r\n");
-    client.write("twelve bytes\r\n0\r\n\r\n");
+    let decisions = || gateway.metric("rate_limiter_decisions_total", &[]);
+    let before = decisions();
+    client.write("POST / HTTP/1.1\r\nHost: a\r\nX-Request-Id: streamed\r\nTransfer-Encoding: chunked\r\n\r\n");
+    // Chunks that arrive with the head are checked before the decision.
+    eventually("it is decided", || decisions() > before);
+    client.write("c\r\ntwelve bytes\r\n0\r\n\r\n");
     assert_eq!(client.response("POST").unwrap().status, 413);
     let mut client = gateway.client();
     client.write("GET /broken-off HTTP/1.1\r\nHost: a\r\nX-Request-Id: broken-off\r\n\r\n");
