@@ -3,8 +3,12 @@
 //! The breaker opens after a number of consecutive failed calls, or when half of the last hundred calls failed; then no calls are
 //! made. After a cool-down one request is let through as a probe: if it is answered the breaker closes, otherwise the
 //! cool-down doubles. The cool-down is jittered, so that gateways do not probe at the same time.
+//!
+//! One pause of the store makes the calls of all connections late at the same moment. That is one failure in the row, however
+//! many connections there are: timeouts that overlap in time count once.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
@@ -28,6 +32,9 @@ impl Default for Settings {
 /// The number of recent calls that count, and for how long each does.
 const WINDOW: usize = 100;
 const SPAN: Micros = Micros(10_000_000);
+/// Half of the recent calls open it only if there were this many separate failures within the span: not a single pause that
+/// made fifty connections late.
+const SEPARATE: usize = 5;
 
 /// Shared by all workers.
 #[derive(Debug)]
@@ -44,6 +51,10 @@ struct State {
     /// The recent calls, oldest first: when each ended, and how.
     calls: VecDeque<(Timestamp, CallResult)>,
     failed: usize,
+    /// The end of the last timeout that counted in the row. One that began earlier overlaps with it.
+    counted_until: Timestamp,
+    /// When the last failures were recorded that counted in the row, oldest first; at most [`SEPARATE`].
+    separate: VecDeque<Timestamp>,
     open: Option<Open>,
 }
 
@@ -83,7 +94,8 @@ pub enum Change {
 impl Breaker {
     pub fn new(settings: Settings) -> Breaker {
         let calls = VecDeque::with_capacity(WINDOW);
-        let state = State { in_a_row: 0, calls, failed: 0, open: None };
+        let separate = VecDeque::with_capacity(SEPARATE);
+        let state = State { in_a_row: 0, calls, failed: 0, counted_until: Timestamp(0), separate, open: None };
         Breaker { settings, troubled: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
@@ -127,18 +139,41 @@ impl Breaker {
             (Some(_), _) => Change::None,
             (None, _) => {
                 state.count(result, now);
-                // Successes before the first failure are not recorded: what is missing to a whole window did not fail.
-                let half = state.failed * 2 >= WINDOW;
-                if state.in_a_row >= self.settings.failures || half {
-                    state.open(self.settings.cooldown, now);
-                    Change::Opened
-                } else {
-                    Change::None
+                match result {
+                    CallResult::Success => state.in_a_row = 0,
+                    CallResult::Failure => state.lengthen_row(now),
                 }
+                self.open_if_failing(&mut state, now)
             }
         };
         self.troubled.store(state.is_troubled(), Ordering::Release);
         change
+    }
+
+    /// Records that a call stayed unanswered for one `timeout`, which began when it was sent or when its last timeout ended.
+    /// Of the timeouts that overlap in time, whatever their connections, only one counts in the row.
+    pub fn record_timeout(&self, timeout: Range<Timestamp>, now: Timestamp) -> Change {
+        let mut state = self.state.lock();
+        // The call was under way when the breaker opened: its result is outdated.
+        if state.open.is_some() {
+            return Change::None;
+        }
+        state.count(CallResult::Failure, now);
+        if timeout.start >= state.counted_until {
+            state.counted_until = timeout.end;
+            state.lengthen_row(now);
+        }
+        let change = self.open_if_failing(&mut state, now);
+        self.troubled.store(state.is_troubled(), Ordering::Release);
+        change
+    }
+
+    fn open_if_failing(&self, state: &mut State, now: Timestamp) -> Change {
+        if state.in_a_row < self.settings.failures && !state.half_failed(now) {
+            return Change::None;
+        }
+        state.open(self.settings.cooldown, now);
+        Change::Opened
     }
 
     /// Ends the row of consecutive failures, because a reply came whose lateness has been recorded.
@@ -175,13 +210,22 @@ impl State {
             self.failed -= usize::from(self.calls.pop_front().is_some_and(|(_, result)| result == CallResult::Failure));
         }
         self.calls.push_back((now, result));
-        match result {
-            CallResult::Success => self.in_a_row = 0,
-            CallResult::Failure => {
-                self.failed += 1;
-                self.in_a_row += 1;
-            }
+        self.failed += usize::from(result == CallResult::Failure);
+    }
+
+    fn lengthen_row(&mut self, now: Timestamp) {
+        self.in_a_row += 1;
+        if self.separate.len() == SEPARATE {
+            self.separate.pop_front();
         }
+        self.separate.push_back(now);
+    }
+
+    fn half_failed(&self, now: Timestamp) -> bool {
+        // Successes before the first failure are not recorded: what is missing to a whole window did not fail.
+        let half = self.failed * 2 >= WINDOW;
+        let recent = self.separate.front().is_some_and(|first| now.since(*first) <= SPAN);
+        half && recent && self.separate.len() == SEPARATE
     }
 
     fn open(&mut self, cooldown: Micros, now: Timestamp) {
@@ -192,6 +236,7 @@ impl State {
 
     fn close(&mut self) {
         self.calls.clear();
+        self.separate.clear();
         (self.in_a_row, self.failed, self.open) = (0, 0, None);
     }
 }
@@ -286,6 +331,7 @@ mod tests {
             assert_eq!(seldom.record(Permit::Granted, alternating(number), now), Change::None);
         }
     }
+
     /// How many of the last hundred calls, the newest of which ended `now`, failed within ten seconds.
     fn failed(calls: &[(Timestamp, CallResult)], now: Timestamp) -> usize {
         let last = calls.iter().rev().take(100);

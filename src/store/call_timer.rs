@@ -1,5 +1,5 @@
 //! Reports a call to the breaker: as one failure when it stays unanswered for `timeout`, and as one more for every further
-//! `timeout`, however many requests travel in it.
+//! `timeout`, however many requests travel in it. The breaker counts calls that are unanswered at the same moment once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,9 +22,12 @@ impl CallTimer {
 
     /// Reports the failures that are due at `now`.
     pub fn check(&self, breaker: &Breaker, now: Timestamp) -> Change {
-        let due = now.since(self.started).0 / self.timeout.0.max(1);
+        let timeout = self.timeout.0.max(1);
+        let due = now.since(self.started).0 / timeout;
         let reported = self.failures.fetch_max(due, Ordering::Relaxed);
-        let reports = (reported..due).map(|_| breaker.record(Permit::Granted, CallResult::Failure, now));
+        let end_of = |number: u64| self.started.plus(Micros(number.saturating_mul(timeout)));
+        let report = |number: u64| breaker.record_timeout(end_of(number)..end_of(number.saturating_add(1)), now);
+        let reports = (reported..due).map(report);
         reports.fold(Change::None, |all, change| if change == Change::None { all } else { change })
     }
 
@@ -83,6 +86,85 @@ mod tests {
         let next = CallTimer::new(at(220), TIMEOUT);
         assert_eq!(next.check(&breaker, at(300)), Change::None);
         assert_eq!(breaker.acquire(at(300)), Permit::Granted);
+    }
+
+    /// Calls of eight connections, sent half a millisecond after each other.
+    fn burst(milliseconds: u64) -> Vec<CallTimer> {
+        (0..8).map(|number| CallTimer::new(at(milliseconds).plus(Micros(number * 500)), TIMEOUT)).collect()
+    }
+
+    fn check_all(calls: &[CallTimer], breaker: &Breaker, now: Timestamp) -> bool {
+        // The first call last: the order of the connections does not matter.
+        calls.iter().rev().filter(|call| call.check(breaker, now) == Change::Opened).count() > 0
+    }
+
+    #[test]
+    fn calls_that_time_out_together_are_one_failure_in_the_row() {
+        let (breaker, _) = started();
+        // Five such bursts after each other; nothing is answered.
+        let opened: Vec<_> =
+            (0..5).map(|number| check_all(&burst(number * 60), &breaker, at(number * 60 + 55))).collect();
+        assert_eq!(opened, [false, false, false, false, true]);
+    }
+
+    #[test]
+    fn an_answer_between_bursts_of_timeouts_keeps_the_breaker_closed() {
+        let (breaker, _) = started();
+        for number in 0..20 {
+            let calls = burst(number * 100);
+            assert!(!check_all(&calls, &breaker, at(number * 100 + 55)));
+            assert!(
+                calls
+                    .iter()
+                    .all(|call| { call.end(&breaker, CallResult::Success, at(number * 100 + 70)) == Change::None })
+            );
+            // What keeps half of the last hundred calls from being late.
+            for after in 0..20 {
+                CallTimer::new(at(number * 100 + 70 + after), TIMEOUT).end(
+                    &breaker,
+                    CallResult::Success,
+                    at(number * 100 + 71 + after),
+                );
+            }
+        }
+        assert_eq!(breaker.acquire(at(2_000)), Permit::Granted);
+    }
+
+    #[test]
+    fn connections_that_all_hang_open_the_breaker_after_five_timeouts() {
+        // Sent together, or one after another within a timeout.
+        for apart in [0, 1, 6, 7] {
+            let (breaker, _) = started();
+            let calls: Vec<_> = (0..8).map(|number| CallTimer::new(at(number * apart), TIMEOUT)).collect();
+            let opened =
+                (0..=300).find(|now| calls.iter().any(|call| call.check(&breaker, at(*now)) == Change::Opened));
+            assert_eq!(opened, Some(250), "{apart} ms apart");
+        }
+    }
+
+    #[test]
+    fn one_pause_that_makes_a_hundred_connections_late_does_not_open_the_breaker() {
+        let (breaker, _) = started();
+        let calls: Vec<_> = (0..100).map(|_| CallTimer::new(at(0), TIMEOUT)).collect();
+        assert!(!check_all(&calls, &breaker, at(60)));
+        assert!(calls.iter().all(|call| call.end(&breaker, CallResult::Success, at(70)) == Change::None));
+        assert_eq!(breaker.acquire(at(70)), Permit::Granted);
+    }
+
+    #[test]
+    fn half_of_the_calls_of_eight_connections_that_time_out_open_the_breaker() {
+        let (breaker, _) = started();
+        let opened = (0..10).find(|number| {
+            let (calls, start) = (burst(number * 100), number * 100);
+            let opened = check_all(&calls, &breaker, at(start + 55));
+            for call in calls {
+                call.end(&breaker, CallResult::Success, at(start + 60));
+                CallTimer::new(at(start + 60), TIMEOUT).end(&breaker, CallResult::Success, at(start + 61));
+            }
+            opened
+        });
+        // The fiftieth failure is the second of the seventh burst.
+        assert_eq!(opened, Some(6));
     }
 
     #[test]

@@ -330,22 +330,24 @@ fn an_endless_reply_is_not_buffered() {
     assert!(grown < 32e6, "{grown} bytes more");
 }
 
-#[test]
-fn one_late_call_for_many_requests_does_not_open_the_breaker() {
+/// 32 callers, and a pause of Redis that makes the calls under way late, once for each connection.
+#[track_caller]
+fn one_pause_does_not_open_the_breaker(threads: u32, user: fn(u32) -> String) {
     let redis = Redis::start();
     let upstream = Upstream::start();
     // Long enough that a busy machine alone makes no call late; and no bucket that empties, since what is known to be empty is
     // refused without a call.
     let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{}\", timeout: 200ms}}}}", redis.port);
     let rules = RULES.replace("1000/day", "1000000000/day");
-    let gateway = Gateway::start(&upstream, &format!("{store}\non_store_failure: deny\n{rules}"));
+    let gateway = Gateway::start(&upstream, &format!("threads: {threads}\n{store}\non_store_failure: deny\n{rules}"));
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for _ in 0..32 {
-            scope.spawn(|| {
-                let mut client = gateway.client();
+        for caller in 0..32 {
+            let (gateway, ended) = (&gateway, &ended);
+            scope.spawn(move || {
+                let (mut client, user) = (gateway.client(), user(caller));
                 while !ended.load(Ordering::Relaxed) {
-                    client.get("/", &[("X-User", "a")]);
+                    client.get("/", &[("X-User", &user)]);
                 }
             });
         }
@@ -358,5 +360,15 @@ fn one_late_call_for_many_requests_does_not_open_the_breaker() {
         gateway.metric("rate_limiter_fallback_decisions_total", &["rule=\"one\"", &format!("cause=\"{cause}\"")])
     };
     assert!(by_cause("timeout") > 0.0, "nobody noticed the pause");
-    assert_eq!(by_cause("breaker_open"), 0.0);
+    assert_eq!(by_cause("breaker_open"), 0.0, "{threads} threads");
+}
+
+#[test]
+fn one_late_call_for_many_requests_does_not_open_the_breaker() {
+    one_pause_does_not_open_the_breaker(2, |_| "a".to_owned());
+}
+
+#[test]
+fn late_calls_of_many_connections_at_once_do_not_open_the_breaker() {
+    one_pause_does_not_open_the_breaker(8, |caller| format!("caller {caller}"));
 }

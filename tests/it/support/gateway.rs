@@ -64,10 +64,11 @@ impl Gateway {
         *self = Gateway::launch(Gateway::command(&file), directory);
     }
 
-    /// The text of its gateway.yaml.
+    /// The text of its gateway.yaml, with two threads unless it says otherwise.
     pub fn text(upstream: &str, rest: &str) -> String {
         let listen = if rest.contains("listeners:") { "" } else { "listen: 127.0.0.1:0\n" };
-        format!("{listen}admin: 127.0.0.1:0\nthreads: 2\nupstream: {upstream}\n{rest}\n")
+        let threads = if rest.lines().any(|line| line.starts_with("threads:")) { "" } else { "threads: 2\n" };
+        format!("{listen}admin: 127.0.0.1:0\n{threads}upstream: {upstream}\n{rest}\n")
     }
 
     /// Replaces its gateway.yaml, sends SIGHUP, and waits until the new configuration is in force.
