@@ -2,15 +2,15 @@
 //!
 //! The previous process sends them when the next one is ready. First it stops accepting connections, and from then on it
 //! closes each open one after the request under way. What it grants after a bucket was copied is not carried over: at most
-//! one request for each open connection. The next process accepts connections only when it has the buckets.
+//! one request for each open connection. The next process reports that it has the buckets, and only then accepts
+//! connections. If it ends before it has reported that, the previous one accepts connections again, see [`resume`].
 
 use std::io;
-use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::bucket_saver::BucketSaver;
-use super::upgrade::{InheritedSockets, NextProcess};
+use super::upgrade::{BucketStream, InheritedSockets, NextProcess};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::lifecycle::AcceptPhase;
 use crate::store::memory::bucket_stream::InvalidBuckets;
@@ -23,22 +23,44 @@ const STOP_ACCEPTING: Duration = Duration::from_secs(2);
 pub async fn receive(
     gateway: &Arc<GatewayState>,
     saver: Option<&Arc<BucketSaver>>,
-    mut inherited: InheritedSockets,
+    inherited: InheritedSockets,
 ) -> InheritedSockets {
     if !inherited.is_upgrade() || gateway.store.is_shared() {
         return inherited;
     }
     let (receiving, saver) = (Arc::clone(gateway), saver.cloned());
     let received = tokio::task::spawn_blocking(move || {
-        let source = receive_buckets(&receiving, &mut inherited);
+        let source = receive_buckets(&receiving, &inherited);
+        hold_if_tested();
         if let Some(saver) = saver {
             claim_file(&saver, &receiving, source);
         }
-        inherited
+        report_ready(inherited);
     });
-    let inherited = received.await.unwrap_or_default();
+    // A panic there is logged. The previous process has noticed the end of the stream, and goes on.
+    let _ = received.await;
     gateway.lifecycle.set_accept_phase(AcceptPhase::Open);
-    inherited
+    InheritedSockets::default()
+}
+
+/// Lets the previous process exit.
+pub fn report_ready(inherited: InheritedSockets) {
+    if let Err(error) = inherited.ready() {
+        log::warn!(error:%; "the previous process exited before the handover finished");
+    }
+}
+
+/// Waits here as long as the file exists that a test has named.
+fn hold_if_tested() {
+    #[cfg(feature = "test-hooks")]
+    if let Some(file) = std::env::var_os("TOLLGATE_TEST_HOLD_BUCKETS").map(std::path::PathBuf::from)
+        && file.exists()
+    {
+        log::info!("test-hooks: the buckets are held");
+        while file.exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// Where the buckets of this process come from.
@@ -49,7 +71,7 @@ enum BucketSource {
     File,
 }
 
-fn receive_buckets(gateway: &GatewayState, inherited: &mut InheritedSockets) -> BucketSource {
+fn receive_buckets(gateway: &GatewayState, inherited: &InheritedSockets) -> BucketSource {
     let Some(memory) = gateway.store.local_buckets() else { return BucketSource::File };
     let received = match inherited.request_buckets() {
         Ok(stream) => memory.read_buckets(stream),
@@ -79,35 +101,64 @@ fn claim_file(saver: &BucketSaver, gateway: &GatewayState, source: BucketSource)
     }
 }
 
-/// Sends the buckets to the next process, and returns how many those are; `None` if they are not in this process.
+/// Sends the buckets to the next process, and returns when that is ready: how many those are; `None` if they are not in
+/// this process, or the next one cannot read them. This process accepts no connections then.
 ///
 /// # Errors
-/// The next process does not read them.
+/// The next process has ended, or takes too long. It has to be ended then, and [`resume`] be called.
 pub async fn send(
     gateway: &Arc<GatewayState>,
     saver: Option<&Arc<BucketSaver>>,
-    next: NextProcess,
+    next: &NextProcess,
 ) -> io::Result<Option<u64>> {
+    let mut stream = next.bucket_stream()?;
     if gateway.store.is_shared() {
+        stream.end()?;
+        tokio::task::spawn_blocking(move || stream.wait_until_ready()).await.map_err(io::Error::other)??;
         return Ok(None);
     }
     // Every response from here on closes its connection. So a connection charges once more at most after its bucket was
     // copied: the lock of the bucket's shard orders what it charges after that behind this.
     gateway.lifecycle.begin_draining();
-    gateway.lifecycle.set_accept_phase(AcceptPhase::Closed);
+    gateway.lifecycle.set_accept_phase(AcceptPhase::Paused);
     if tokio::time::timeout(STOP_ACCEPTING, gateway.lifecycle.accepts_no_more()).await.is_err() {
         log::warn!("a listener still accepts connections while buckets are copied");
     }
-    let (gateway, saver) = (Arc::clone(gateway), saver.cloned());
+    let (sending, saver, pid) = (Arc::clone(gateway), saver.cloned(), next.process_id());
     let sent = tokio::task::spawn_blocking(move || {
         if let Some(saver) = saver {
+            // The next process claims the file before it reports that it is ready.
             saver.give_up();
         }
-        let Some(memory) = gateway.store.local_buckets() else { return Ok(None) };
-        let stream = next.bucket_stream()?;
-        let buckets = memory.write_buckets(&stream)?;
-        stream.shutdown(Shutdown::Write)?;
-        Ok(Some(buckets))
+        let buckets = match write_buckets(&sending, &stream) {
+            Ok(buckets) => buckets,
+            // It reads no more. It may be of another version, and start without these buckets.
+            Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                stream.wait_until_ready()?;
+                log::error!(pid, error:%; "the next process does not receive the buckets, they are full there");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        stream.wait_until_ready()?;
+        Ok(buckets)
     });
-    sent.await.map_err(io::Error::other)?
+    let buckets = sent.await.map_err(io::Error::other)??;
+    gateway.lifecycle.set_accept_phase(AcceptPhase::Closed);
+    Ok(buckets)
+}
+
+fn write_buckets(gateway: &GatewayState, stream: &BucketStream) -> io::Result<Option<u64>> {
+    let Some(memory) = gateway.store.local_buckets() else { return Ok(None) };
+    let buckets = memory.write_buckets(stream)?;
+    stream.end()?;
+    Ok(Some(buckets))
+}
+
+/// Undoes [`send`] after it has failed. The next process must have ended: it may have claimed the file.
+pub fn resume(gateway: &GatewayState, saver: Option<&Arc<BucketSaver>>) {
+    if let Some(saver) = saver {
+        saver.take_back();
+    }
+    gateway.lifecycle.resume();
 }

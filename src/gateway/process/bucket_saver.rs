@@ -112,6 +112,11 @@ impl BucketSaver {
         *self.claim.lock() = Claim::GivenUp;
     }
 
+    /// Uses the file again after [`BucketSaver::give_up`]: the next save claims it.
+    pub fn take_back(&self) {
+        *self.claim.lock() = Claim::NotYet;
+    }
+
     /// Saves the buckets every `save_every`, forever.
     pub async fn run(self: &Arc<Self>, gateway: &Arc<GatewayState>) {
         let mut interval = tokio::time::interval(self.settings.save_every.into());

@@ -53,9 +53,7 @@ impl ShutdownSignalWatch for SignalWatch {
         if let Some(ready) = self.ready.lock().take() {
             ready();
         }
-        if let Err(error) = inherited.ready() {
-            log::warn!(error:% = error; "the previous process exited before the handover finished");
-        }
+        bucket_handover::report_ready(inherited);
         let delay = self.act_until_exit(&mut exit, &mut running).await;
         let shutdown = drain::announce(&self.gateway, delay, &mut exit).await;
         // The same listener, so that no signal falls between two.
@@ -87,7 +85,10 @@ impl SignalWatch {
                 action = running.next() => action,
                 report = report(&mut next) => match (report, next.take()) {
                     (NextProcessReport::Ready, Some(next)) => break self.hand_over_sockets(&next),
-                    (NextProcessReport::ReadyForBuckets, Some(next)) => break self.hand_over_buckets(next).await,
+                    (NextProcessReport::ReadyForBuckets, Some(next)) => match self.hand_over_buckets(next).await {
+                        Some(delay) => break delay,
+                        None => continue,
+                    },
                     (_, gave_up) => {
                         self.next_gave_up(gave_up);
                         continue;
@@ -152,19 +153,23 @@ impl SignalWatch {
         self.handed_over(pid, None)
     }
 
-    async fn hand_over_buckets(&self, next: NextProcess) -> Duration {
-        let pid = next.process_id();
-        // `/readyz` stays 200, and what the next process does not listen on is closed.
+    /// `None` if the next process ended before it had the buckets: this one goes on.
+    async fn hand_over_buckets(&self, next: NextProcess) -> Option<Duration> {
+        // `/readyz` stays 200.
         self.gateway.lifecycle.hand_over();
-        self.upgrade.close();
-        let buckets = match bucket_handover::send(&self.gateway, self.bucket_saver.as_ref(), next).await {
-            Ok(buckets) => buckets,
+        match bucket_handover::send(&self.gateway, self.bucket_saver.as_ref(), &next).await {
+            Ok(buckets) => {
+                // What the next process does not listen on is closed.
+                self.upgrade.close();
+                Some(self.handed_over(next.process_id(), buckets))
+            }
             Err(error) => {
-                log::error!(pid, error:%; "the next process does not receive the buckets, they are full there");
+                log::error!(error:%; "the next process does not have the buckets");
+                self.next_gave_up(Some(next));
+                bucket_handover::resume(&self.gateway, self.bucket_saver.as_ref());
                 None
             }
-        };
-        self.handed_over(pid, buckets)
+        }
     }
 
     /// `buckets` is how many the next process has received.

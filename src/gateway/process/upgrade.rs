@@ -10,9 +10,9 @@
 //! sends them: see `bucket_handover`. Connections wait in the queues, which both processes hold.
 
 use std::ffi::OsString;
-use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -30,8 +30,9 @@ use crate::gateway::server::listener::ListeningSockets;
 
 /// Tells the next process that its standard input is a socket to the previous one.
 const VARIABLE: &str = "TOLLGATE_HANDOVER";
-/// Its value where the previous process can also send its buckets. It was 1 before that.
-const WITH_BUCKETS: &str = "2";
+/// Its value where the previous process can also send its buckets, and then waits for `READY`. It was 1 before it could
+/// send them, and 2 before it waited.
+const WITH_BUCKETS: &str = "3";
 
 /// How long one read or write of buckets may take. The other process does nothing else then.
 const BUCKETS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,7 +46,7 @@ const SOCKETS: u8 = b's';
 const END: u8 = b'e';
 /// What the next process reports.
 const READY: u8 = b'r';
-/// It is ready once it has received the buckets, which it reads to the end of the stream.
+/// It is ready once it has received the buckets, which it reads to the end of the stream. Then it reports `READY`.
 const READY_FOR_BUCKETS: u8 = b'b';
 
 /// What the previous process handed over.
@@ -106,16 +107,17 @@ impl InheritedSockets {
         self.previous.is_some()
     }
 
-    /// Lets the previous process exit, and returns the stream on which it sends its buckets. It sends none if it has none
-    /// in memory.
+    /// Returns the stream on which the previous process sends its buckets. It sends none if it has none in memory. Then it
+    /// waits for [`InheritedSockets::ready`], and goes on if this process ends before that.
     ///
     /// # Errors
-    /// The previous process has ended, or does not send buckets. Then it still waits for [`InheritedSockets::ready`].
-    pub fn request_buckets(&mut self) -> io::Result<UnixStream> {
+    /// The previous process has ended, or does not send buckets.
+    pub fn request_buckets(&self) -> io::Result<UnixStream> {
         if !self.with_buckets {
             return Err(io::Error::other("the previous process is of an older version, which does not hand them over"));
         }
-        let mut previous = self.previous.take().ok_or_else(|| io::Error::other("there is no previous process"))?;
+        let previous = self.previous.as_ref().ok_or_else(|| io::Error::other("there is no previous process"))?;
+        let mut previous = previous.try_clone()?;
         previous.set_read_timeout(Some(BUCKETS_TIMEOUT))?;
         previous.write_all(&[READY_FOR_BUCKETS])?;
         Ok(previous)
@@ -126,10 +128,10 @@ impl InheritedSockets {
     /// # Errors
     /// The previous process has ended.
     pub fn ready(self) -> io::Result<()> {
-        match self.previous {
-            Some(mut previous) => previous.write_all(&[READY]),
-            None => Ok(()),
-        }
+        let Some(mut previous) = self.previous else { return Ok(()) };
+        // It may still send buckets which this process cannot read.
+        previous.shutdown(Shutdown::Read)?;
+        previous.write_all(&[READY])
     }
 }
 
@@ -221,15 +223,16 @@ impl NextProcess {
         }
     }
 
-    /// The stream on which it reads buckets, to their end. Blocks.
+    /// The stream on which it reads buckets, to their end. Blocks. [`NextProcess::report`] is of no use after this.
     ///
     /// # Errors
-    /// The operating system does not let the stream be changed.
-    pub fn bucket_stream(self) -> io::Result<UnixStream> {
-        let stream = self.stream.into_std()?;
+    /// The operating system does not let the stream be duplicated or changed.
+    pub fn bucket_stream(&self) -> io::Result<BucketStream> {
+        let stream = UnixStream::from(self.stream.as_fd().try_clone_to_owned()?);
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(BUCKETS_TIMEOUT))?;
-        Ok(stream)
+        stream.set_read_timeout(Some(BUCKETS_TIMEOUT))?;
+        Ok(BucketStream(stream))
     }
 
     /// Ends the process, and returns its exit status.
@@ -243,5 +246,42 @@ impl NextProcess {
             Ok(status) => status.to_string(),
             Err(error) => error.to_string(),
         }
+    }
+}
+
+/// Where the next process reads buckets.
+#[derive(Debug)]
+pub struct BucketStream(UnixStream);
+
+impl BucketStream {
+    /// Lets the next process read the end of the stream.
+    ///
+    /// # Errors
+    /// The stream is closed already.
+    pub fn end(&self) -> io::Result<()> {
+        self.0.shutdown(Shutdown::Write)
+    }
+
+    /// Waits until the next process reports that it takes over, whether or not it could read the buckets. Blocks.
+    ///
+    /// # Errors
+    /// It has ended, or reports nothing for too long.
+    pub fn wait_until_ready(&mut self) -> io::Result<()> {
+        let mut report = [0];
+        self.0.read_exact(&mut report)?;
+        match report {
+            [READY] => Ok(()),
+            _ => Err(io::Error::other("it reports something else")),
+        }
+    }
+}
+
+impl Write for &BucketStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&self.0).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

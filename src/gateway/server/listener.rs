@@ -9,6 +9,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -95,6 +96,7 @@ impl ListeningSockets {
                 app: Arc::new(app(number)),
                 accepting: accepting.add(),
                 phase: lifecycle.accept_phase(),
+                accepts: lifecycle.accepting(),
             };
             SocketService {
                 name: format!("{name} {key}"),
@@ -121,6 +123,9 @@ impl fmt::Display for BindError {
 }
 
 impl std::error::Error for BindError {}
+
+/// How long a socket that cannot be duplicated waits for a free file descriptor.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// How much of a response may wait in the kernel beyond what the client's receive window admits. What is in flight is not
 /// bounded by it, so it slows no client; without it a socket takes megabytes of a response that is not read.
@@ -165,12 +170,15 @@ struct UnstartedSocket<A> {
     app: Arc<A>,
     accepting: AcceptingGuard,
     phase: watch::Receiver<AcceptPhase>,
+    /// Has a receiver of this socket while it accepts.
+    accepts: watch::Sender<()>,
 }
 
 #[async_trait]
 impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
     async fn start_service(&mut self, table: Option<ListenFds>, shutdown: ShutdownWatch, per_fd: usize) {
-        let Some(UnstartedSocket { socket, app, accepting, mut phase }) = self.unstarted.get_mut().take() else {
+        let Some(UnstartedSocket { socket, app, accepting, mut phase, accepts }) = self.unstarted.get_mut().take()
+        else {
             return;
         };
         let mut leaving = shutdown.clone();
@@ -178,41 +186,35 @@ impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
             () = until(&mut phase, |phase| phase != AcceptPhase::NotYet) => {}
             _ = leaving.wait_for(|leaving| *leaving) => return,
         }
-        let queue = socket.try_clone();
-        let fd = socket.into_raw_fd();
-        if let Some(table) = table {
-            table.lock().add(self.key.clone(), fd);
-        }
-        let mut own = Fds::new();
-        own.add(self.address.clone(), fd);
-        let shared = SharedApp { app: Arc::clone(&app), shutdown: shutdown.clone() };
-        let mut service = ListeningService::new(self.name.clone(), shared);
-        // The HTTP/1.1 server reads into buffers of its own, and an idle connection holds none.
-        let buffers = L4BufferSettings { read: Some(0), ..L4BufferSettings::default() };
-        service.add_listener(ListenerConfig::tcp(self.address.clone()).l4_buffer(buffers));
-        let (end, accepting_ends) = watch::channel(false);
-        let end_accepting = async {
+        while !*leaving.borrow() && *phase.borrow() != AcceptPhase::Closed {
+            // Before the phase is read: a pause waits for every receiver.
+            let receiver = accepts.subscribe();
+            if *phase.borrow() == AcceptPhase::Open {
+                match socket.try_clone() {
+                    Ok(socket) => {
+                        let shared = SharedApp { app: Arc::clone(&app), shutdown: shutdown.clone() };
+                        self.accept(socket, shared, table.as_ref(), &mut phase, &mut leaving, per_fd).await;
+                    }
+                    Err(error) => {
+                        log::warn!(error:% = error; "connections not accepted");
+                        tokio::time::sleep(RETRY).await;
+                    }
+                }
+            }
+            drop(receiver);
             tokio::select! {
-                () = until(&mut phase, |phase| phase == AcceptPhase::Closed) => {}
+                () = until(&mut phase, |phase| phase != AcceptPhase::Paused) => {}
                 _ = leaving.wait_for(|leaving| *leaving) => {}
             }
-            end.send_replace(true);
-        };
-        tokio::join!(service.start_service(Some(Arc::new(Mutex::new(own))), accepting_ends, per_fd), end_accepting);
-        // A connection that Pingora has accepted is counted when its task is polled first. The tasks of a thread are polled in
-        // the order in which they were spawned, and after a yield all of them have been.
-        tokio::task::yield_now().await;
+        }
         if *phase.borrow() == AcceptPhase::Closed {
             // The next process accepts what waits in the queue. Open connections go on until the shutdown.
-            drop((queue, accepting, phase));
+            drop((socket, accepting, phase));
             let _ = leaving.wait_for(|leaving| *leaving).await;
             return app.cleanup().await;
         }
         app.cleanup().await;
-        match queue {
-            Ok(queue) => queued_connections::serve(queue, &app, accepting, &shutdown),
-            Err(error) => log::warn!(error:% = error; "queued connections not accepted"),
-        }
+        queued_connections::serve(socket, &app, accepting, &shutdown);
     }
 
     fn name(&self) -> &str {
@@ -225,6 +227,43 @@ impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
 
     fn listen_addresses(&self) -> Option<Vec<String>> {
         Some(vec![self.key.clone()])
+    }
+}
+
+impl<A> SocketService<A> {
+    /// Returns when the phase is no longer [`AcceptPhase::Open`] or the process is `leaving`. `socket` is closed then; the
+    /// duplicate of the caller keeps its queue.
+    async fn accept<S: ServerApp + Send + Sync + 'static>(
+        &self,
+        socket: TcpListener,
+        app: S,
+        table: Option<&ListenFds>,
+        phase: &mut watch::Receiver<AcceptPhase>,
+        leaving: &mut ShutdownWatch,
+        per_fd: usize,
+    ) {
+        let fd = socket.into_raw_fd();
+        if let Some(table) = table {
+            table.lock().add(self.key.clone(), fd);
+        }
+        let mut own = Fds::new();
+        own.add(self.address.clone(), fd);
+        let mut service = ListeningService::new(self.name.clone(), app);
+        // The HTTP/1.1 server reads into buffers of its own, and an idle connection holds none.
+        let buffers = L4BufferSettings { read: Some(0), ..L4BufferSettings::default() };
+        service.add_listener(ListenerConfig::tcp(self.address.clone()).l4_buffer(buffers));
+        let (end, accepting_ends) = watch::channel(false);
+        let end_accepting = async {
+            tokio::select! {
+                () = until(phase, |phase| phase != AcceptPhase::Open) => {}
+                _ = leaving.wait_for(|leaving| *leaving) => {}
+            }
+            end.send_replace(true);
+        };
+        tokio::join!(service.start_service(Some(Arc::new(Mutex::new(own))), accepting_ends, per_fd), end_accepting);
+        // A connection that Pingora has accepted is counted when its task is polled first. The tasks of a thread are polled in
+        // the order in which they were spawned, and after a yield all of them have been.
+        tokio::task::yield_now().await;
     }
 }
 

@@ -12,6 +12,8 @@ pub enum AcceptPhase {
     NotYet,
     #[default]
     Open,
+    /// The next process receives the buckets. If it fails, this one accepts again.
+    Paused,
     /// The next process accepts them. Those that are open go on.
     Closed,
 }
@@ -21,6 +23,8 @@ pub struct Lifecycle {
     draining: AtomicBool,
     handed_over: AtomicBool,
     accept_phase: watch::Sender<AcceptPhase>,
+    /// Each listening socket has a receiver while it accepts.
+    accepting: watch::Sender<()>,
     reload: Notify,
 }
 
@@ -43,18 +47,31 @@ impl Lifecycle {
         self.handed_over.store(true, Ordering::Relaxed);
     }
 
+    /// Undoes [`Lifecycle::hand_over`], [`Lifecycle::begin_draining`] and [`AcceptPhase::Paused`].
+    pub fn resume(&self) {
+        // In this order, so that the process is ready all the time.
+        self.draining.store(false, Ordering::Release);
+        self.handed_over.store(false, Ordering::Release);
+        self.set_accept_phase(AcceptPhase::Open);
+    }
+
     pub fn set_accept_phase(&self, phase: AcceptPhase) {
         self.accept_phase.send_replace(phase);
     }
 
-    /// For a listening socket, until it accepts no more.
+    /// For a listening socket.
     pub fn accept_phase(&self) -> watch::Receiver<AcceptPhase> {
         self.accept_phase.subscribe()
     }
 
-    /// Returns when no listening socket has a receiver of [`Lifecycle::accept_phase`] left.
+    /// For a listening socket, which subscribes to it while it accepts.
+    pub fn accepting(&self) -> watch::Sender<()> {
+        self.accepting.clone()
+    }
+
+    /// Returns when no listening socket has a receiver of [`Lifecycle::accepting`].
     pub async fn accepts_no_more(&self) {
-        self.accept_phase.closed().await;
+        self.accepting.closed().await;
     }
 
     /// Asks for the files to be read again, as SIGHUP does. A request that arrives while one is being served is kept.

@@ -153,6 +153,44 @@ fn an_upgrade_hands_buckets_over_with_a_file_and_without() {
 }
 
 #[test]
+#[cfg(feature = "test-hooks")]
+fn a_next_process_that_dies_before_it_has_the_buckets_changes_nothing() {
+    for config in [FIVE.to_owned(), format!("{FILE}{FIVE}")] {
+        let upstream = Upstream::start();
+        let hold = tempfile::NamedTempFile::new().unwrap();
+        let variable = format!("export TOLLGATE_TEST_HOLD_BUCKETS={}", hold.path().display());
+        let mut gateway = Gateway::before(&upstream).with(&config).shell(&variable).start();
+        assert_eq!(statuses(&gateway, 2), [200; 2]);
+        for times in 1..=2 {
+            gateway.signal("USR2");
+            eventually("it holds", || gateway.errors().matches("the buckets are held").count() == times);
+            // It is in the queue, where this process or the next one finds it.
+            let mut waiting = gateway.client();
+            let errors = gateway.errors();
+            let next = errors.rsplit("starting the next process pid=").next().unwrap();
+            let next = Orphan::new(next.chars().take_while(char::is_ascii_digit).collect());
+            next.signal("KILL");
+            assert_eq!(waiting.get("/", &[]).status, 200);
+            let gave_up = || gateway.errors().matches("the next process gave up; this one goes on").count() == times;
+            eventually("it goes on", gave_up);
+            assert_eq!(Client::connect(gateway.admin).get("/readyz", &[]).status, 200);
+        }
+        assert_eq!(statuses(&gateway, 1), [200]);
+        let mut client = gateway.client();
+        let response = client.get("/", &[]);
+        assert_eq!((response.status, response.field("connection").as_deref()), (429, Some("keep-alive")));
+        assert!(gateway.is_running() && !gateway.has_logged("draining"), "{}", gateway.errors());
+        drop(hold);
+        gateway.signal("USR2");
+        let next = Orphan::of(&gateway, 1);
+        gateway.wait();
+        assert!(gateway.has_logged("buckets received from the previous process"), "{}", gateway.errors());
+        assert!(next.is_running() && !gateway.errors().contains("not saved"), "{}", gateway.errors());
+        assert_eq!(statuses(&gateway, 1), [429]);
+    }
+}
+
+#[test]
 fn an_upgrade_under_load_grants_at_most_one_request_more_for_each_connection() {
     const LIMIT: usize = 2000;
     const CLIENTS: usize = 8;

@@ -1,12 +1,13 @@
 //! Checks that a release has none of the hooks of the feature `test-hooks`.
 
-/// Texts of the script that takes the moment as an argument, of a script with a deliberate flaw, of a deliberate panic, and
-/// of the variable that changes fixed intervals.
-const MARKS: [&str; 4] = [
+/// Texts of the script that takes the moment as an argument, of a script with a deliberate flaw, of a deliberate panic, of
+/// the variable that changes fixed intervals, and of the one that holds buckets.
+const MARKS: [&str; 5] = [
     "test-hooks: the moment can be an argument",
     "test-hooks: a flaw",
     "test-hooks: a panic on purpose",
     "TOLLGATE_TEST_INTERVALS",
+    "TOLLGATE_TEST_HOLD_BUCKETS",
 ];
 
 /// CI runs it with the feature and without: a release is built without.
