@@ -8,7 +8,7 @@ use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::Cost;
-use tollgate::limit::key::BucketKey;
+use tollgate::limit::key::{BucketKey, LimitTag};
 use tollgate::store;
 use tollgate::store::redis::{Login, Settings};
 use tollgate::store::{EventSink, Store, StoreError, Worker, breaker};
@@ -62,6 +62,13 @@ impl Ours {
 fn plan(key: u128, algorithm: Algorithm) -> Plan {
     // Spread as hashes are.
     let key = BucketKey(key.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_be_bytes());
-    let charge = Charge { key, algorithm, cost: Cost::from_tokens(COST.into()), limit: LimitId(0), variant: 0 };
+    let charge = Charge {
+        key,
+        algorithm,
+        cost: Cost::from_tokens(COST.into()),
+        limit: LimitId(0),
+        variant: 0,
+        tag: LimitTag::default(),
+    };
     Plan { enforced: smallvec![charge], shadow: smallvec![] }
 }

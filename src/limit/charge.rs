@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::algorithm::{Algorithm, ChargeResult, Entry, Level, State, Step};
 use super::cost::Cost;
-use super::key::BucketKey;
+use super::key::{BucketKey, LimitTag};
 use super::outcome::{Outcome, Verdict};
 use crate::base::time::{Micros, Timestamp};
 
@@ -19,6 +19,8 @@ pub struct Charge {
     pub cost: Cost,
     /// The limit in the rule set, for responses and metrics.
     pub limit: LimitId,
+    /// The limit and the variant, for stores, whose buckets outlive a rule set.
+    pub tag: LimitTag,
     /// Which of the limit's sets of numbers applies: 0, or an override.
     pub variant: u32,
 }

@@ -43,6 +43,19 @@ impl fmt::Debug for BucketKey {
     }
 }
 
+/// Identifies a limit wherever its buckets are kept: the same after a reload and in the next process, unlike an index.
+/// Two limits share one by a chance of 2^-30; then they count as one when buckets are evicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LimitTag(pub u32);
+
+impl LimitTag {
+    /// Of one of the limit's sets of numbers: those may be as different as two limits.
+    #[must_use]
+    pub fn of_variant(self, variant: u32) -> LimitTag {
+        LimitTag(self.0.wrapping_add(variant.wrapping_mul(0x9e37_79b9)))
+    }
+}
+
 /// What identifies a limit of a file; the descriptor identifies a client.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitIdentity<'a> {
@@ -59,7 +72,10 @@ pub struct LimitIdentity<'a> {
 
 /// The part of a limit's bucket keys that is the same for every request, hashed once.
 #[derive(Clone, Debug)]
-pub struct KeySeed(Sha256);
+pub struct KeySeed {
+    hash: Sha256,
+    tag: LimitTag,
+}
 
 impl KeySeed {
     pub fn new(identity: &LimitIdentity<'_>) -> KeySeed {
@@ -75,11 +91,16 @@ impl KeySeed {
             hash.update(length(key.len()));
             hash.update(key);
         }
-        KeySeed(hash)
+        let [a, b, c, d, ..] = <[u8; 32]>::from(hash.clone().finalize());
+        KeySeed { hash, tag: LimitTag(u32::from_be_bytes([a, b, c, d])) }
+    }
+
+    pub fn tag(&self) -> LimitTag {
+        self.tag
     }
 
     pub fn key(&self, descriptor: &Descriptor) -> BucketKey {
-        let mut hash = self.0.clone();
+        let mut hash = self.hash.clone();
         hash.update(&descriptor.0);
         let mut key = [0; 16];
         key.iter_mut().zip(hash.finalize()).for_each(|(byte, hashed)| *byte = hashed);

@@ -15,7 +15,7 @@ use super::cost::{Cost, requested_cost};
 use super::denier::{Denier, DenierId, DenierIds};
 use super::identity::Claims;
 use super::index::Index;
-use super::key::{BucketKey, Descriptor, KeySeed, LimitIdentity};
+use super::key::{BucketKey, Descriptor, KeySeed, LimitIdentity, LimitTag};
 use super::matcher::Expectation;
 use super::overrides::CompiledOverrides;
 use super::request::Request;
@@ -69,6 +69,11 @@ impl CompiledLimit {
     /// The bucket of a descriptor.
     pub fn bucket(&self, descriptor: &Descriptor) -> BucketKey {
         self.seed.key(descriptor)
+    }
+
+    /// What the buckets of a variant are evicted with.
+    pub fn tag(&self, variant: u32) -> LimitTag {
+        self.seed.tag().of_variant(variant)
     }
 
     pub fn algorithm_name(&self) -> &'static str {
@@ -281,7 +286,7 @@ impl RuleSet {
             }
         };
         let key = limit.seed.key(&described.descriptor);
-        let charge = Charge { key, algorithm: *algorithm, cost, limit: id, variant };
+        let charge = Charge { key, algorithm: *algorithm, cost, limit: id, variant, tag: limit.tag(variant) };
         match limit.mode {
             Mode::Enforce => plan.enforced.push(charge),
             Mode::Shadow => plan.shadow.push(charge),

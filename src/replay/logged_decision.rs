@@ -9,7 +9,7 @@ use super::open_question::RuleRange;
 use super::own_entry::{LoggedCharge, OwnEntry};
 
 use crate::limit::charge::{Charge, LimitId};
-use crate::limit::key::BucketKey;
+use crate::limit::key::{BucketKey, LimitTag};
 use crate::limit::rule::{Action, Mode, Otherwise, Policy, Price, Rule};
 use crate::limit::rule_set::RuleSet;
 
@@ -111,7 +111,14 @@ impl<'c> LoggedDecisions<'c> {
                     Price::FromRequest { min, max, .. } => charged.cost.bounded(*min, *max),
                 };
                 // The key is not known, and not used.
-                let charge = Charge { key: BucketKey([0; 16]), algorithm, cost, limit: *id, variant: 0 };
+                let charge = Charge {
+                    key: BucketKey([0; 16]),
+                    algorithm,
+                    cost,
+                    limit: *id,
+                    variant: 0,
+                    tag: LimitTag::default(),
+                };
                 charges.push(BucketCharge { bucket: BucketId::Logged(*id, charged.bucket), charge });
             }
         }

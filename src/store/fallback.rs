@@ -108,7 +108,7 @@ impl FallbackShare {
         let level = charge.algorithm.step(Some(&observed.state), charge.cost, now).untouched;
         let missing = charge.algorithm.ceiling().thousandths().saturating_sub(level.remaining.thousandths());
         let left = share.algorithm.ceiling().thousandths().saturating_sub(missing);
-        self.memory.lower(share.key, &share.algorithm, Cost::from_thousandths(left))
+        self.memory.lower(share, Cost::from_thousandths(left))
     }
 
     pub fn sweep(&self) {
@@ -126,6 +126,7 @@ mod tests {
     use crate::limit::algorithm::Algorithm;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
     use crate::limit::charge::{LimitId, settle};
+    use crate::limit::key::LimitTag;
     use smallvec::smallvec;
 
     const SECOND: u64 = 1_000_000;
@@ -135,7 +136,14 @@ mod tests {
         let charge = |(bucket, burst): &(u8, u64)| {
             let rate = Rate { amount: Cost::ONE, period: Micros(SECOND) };
             let algorithm = Algorithm::TokenBucket(TokenBucket::new(rate, *burst).unwrap());
-            Charge { key: BucketKey([*bucket; 16]), algorithm, cost: Cost::ONE, limit: LimitId(0), variant: 0 }
+            Charge {
+                key: BucketKey([*bucket; 16]),
+                algorithm,
+                cost: Cost::ONE,
+                limit: LimitId(0),
+                variant: 0,
+                tag: LimitTag::default(),
+            }
         };
         Plan { enforced: buckets.iter().map(charge).collect(), shadow: smallvec![] }
     }

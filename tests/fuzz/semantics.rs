@@ -17,7 +17,7 @@ use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::attribute::Attribute;
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::{Cost, ExtraDecimals};
-use tollgate::limit::key::{BucketKey, Descriptor, KeySeed, LimitIdentity};
+use tollgate::limit::key::{BucketKey, Descriptor, KeySeed, LimitIdentity, LimitTag};
 use tollgate::store::redis::codec::Call;
 
 #[test]
@@ -187,8 +187,14 @@ pub fn key() {
 fn plan(key: u8, tokens: u64) -> Plan {
     let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
     let algorithm = Algorithm::TokenBucket(TokenBucket::new(rate, 5).unwrap());
-    let charge =
-        Charge { key: BucketKey([key; 16]), algorithm, cost: Cost::from_tokens(tokens), limit: LimitId(0), variant: 0 };
+    let charge = Charge {
+        key: BucketKey([key; 16]),
+        algorithm,
+        cost: Cost::from_tokens(tokens),
+        limit: LimitId(0),
+        variant: 0,
+        tag: LimitTag::default(),
+    };
     Plan { enforced: vec![charge].into(), ..Plan::default() }
 }
 

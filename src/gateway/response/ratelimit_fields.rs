@@ -224,7 +224,7 @@ mod tests {
     use crate::decision::test_rules::{bucket, head, limit, policy, request, rule_set, token_bucket};
     use crate::limit::charge::LimitId;
     use crate::limit::cost::Cost;
-    use crate::limit::key::BucketKey;
+    use crate::limit::key::{BucketKey, LimitTag};
     use crate::limit::outcome::Verdict;
     use crate::limit::rule::{Action, Limit};
     use crate::limit::rule_set::Answer;
@@ -287,6 +287,7 @@ mod tests {
             cost: Cost::ONE,
             limit: LimitId(limit),
             variant: 0,
+            tag: LimitTag::default(),
         };
         let plan = Plan { enforced: [charge(0, 100), charge(1, 10)].into_iter().collect(), ..Plan::default() };
         let outcome = |remaining| Outcome {

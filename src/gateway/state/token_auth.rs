@@ -134,6 +134,7 @@ impl InvalidLimit {
             cost: Cost::ONE,
             limit: LimitId(0),
             variant: 0,
+            tag: self.seed.tag(),
         };
         Plan { enforced: smallvec![charge], shadow: smallvec![] }
     }

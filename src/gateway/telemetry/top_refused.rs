@@ -220,6 +220,7 @@ mod tests {
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
     use crate::limit::charge::Charge;
     use crate::limit::cost::Cost;
+    use crate::limit::key::LimitTag;
     use crate::limit::outcome::Outcome;
     use smallvec::{SmallVec, smallvec};
 
@@ -241,6 +242,7 @@ mod tests {
             cost: Cost::ONE,
             limit: LimitId(7),
             variant: 0,
+            tag: LimitTag::default(),
         };
         let enforced: SmallVec<[Outcome; 2]> =
             buckets.iter().map(|(_, verdict)| Outcome { verdict: *verdict, ..Outcome::UNASKED }).collect();

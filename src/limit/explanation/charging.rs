@@ -52,7 +52,8 @@ impl<'a> Walk<'a, '_> {
     ) -> Option<ExplainedCharge<'a>> {
         let limit = self.rules.limit(id)?;
         let algorithm = *limit.variants.get(usize::try_from(variant).ok()?)?;
-        let charge = Charge { key: limit.bucket(descriptor), algorithm, cost, limit: id, variant };
+        let (key, tag) = (limit.bucket(descriptor), limit.tag(variant));
+        let charge = Charge { key, algorithm, cost, limit: id, variant, tag };
         match limit.mode {
             Mode::Enforce => self.plan.enforced.push(charge.clone()),
             Mode::Shadow => self.plan.shadow.push(charge.clone()),

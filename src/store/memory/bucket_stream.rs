@@ -8,7 +8,7 @@
 //! | 1, and as many as it says | the format of the keys and states, [`crate::limit::key::FORMAT`] |
 //! | 8 | the store's time when writing began, in microseconds since the Unix epoch |
 //! | each bucket: 1 | 1 |
-//! | 1 | how much of its limit is spent, as an index of [`SpentClass::ALL`] |
+//! | 4 | its limit and how much of that is spent, as [`QueueId`] |
 //! | 16 | its key |
 //! | 8 | until when it is kept |
 //! | 4, and 8 times as many as they say | its state |
@@ -27,14 +27,14 @@
 use std::fmt;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 
-use super::shard::SpentClass;
+use super::queue_id::QueueId;
 use super::{Entry, Memory};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::algorithm::State;
 use crate::limit::key::{BucketKey, FORMAT};
 
 const MAGIC: &[u8; 16] = b"tollgate buckets";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const BUCKET: u8 = 1;
 const END: u8 = 0;
 const KEY_FORMAT: usize = FORMAT.len();
@@ -99,12 +99,12 @@ impl Memory {
                 let shard = shard.lock();
                 for key in batch {
                     // It may have been evicted since.
-                    let Some((class, kept_until, state)) =
+                    let Some((queue, kept_until, state)) =
                         shard.kept(key).filter(|(_, kept_until, _)| *kept_until > now)
                     else {
                         continue;
                     };
-                    append(&mut buffer, key, class, kept_until, state)?;
+                    append(&mut buffer, key, queue, kept_until, state)?;
                     count += 1;
                 }
                 drop(shard);
@@ -165,7 +165,7 @@ impl Memory {
                 [END] => break,
                 _ => return Err(InvalidBuckets::Damaged),
             }
-            let (key, class, entry) = from.bucket()?;
+            let (key, queue, entry) = from.bucket()?;
             count += 1;
             let entry = if is_believed {
                 entry
@@ -175,7 +175,7 @@ impl Memory {
             };
             if entry.kept_until > now {
                 let shard = &mut self.shard(self.shard_of(&key)).lock();
-                self.keep(shard, key, class, entry, now);
+                self.keep(shard, key, queue, entry, now);
             }
         }
         if from.integer()? != count {
@@ -196,15 +196,13 @@ impl Memory {
 fn append(
     buffer: &mut Vec<u8>,
     key: &BucketKey,
-    class: SpentClass,
+    queue: QueueId,
     kept_until: Timestamp,
     state: &State,
 ) -> io::Result<()> {
-    let class = SpentClass::ALL.iter().position(|other| *other == class).unwrap_or_default();
-    let (Ok(class), Ok(length)) = (u8::try_from(class), u32::try_from(state.len())) else {
-        return Err(io::Error::other("a bucket's state is too long"));
-    };
-    buffer.extend_from_slice(&[BUCKET, class]);
+    let length = u32::try_from(state.len()).map_err(|_| io::Error::other("a bucket's state is too long"))?;
+    buffer.push(BUCKET);
+    buffer.extend_from_slice(&queue.0.to_le_bytes());
     buffer.extend_from_slice(&key.0);
     buffer.extend_from_slice(&kept_until.0.to_le_bytes());
     buffer.extend_from_slice(&length.to_le_bytes());
@@ -241,14 +239,13 @@ impl<S: Read> ChecksumStream<S> {
     }
 
     /// A bucket, after its first byte.
-    fn bucket(&mut self) -> Result<(BucketKey, SpentClass, Entry), InvalidBuckets> {
-        let [class] = self.bytes()?;
-        let class = *SpentClass::ALL.get(usize::from(class)).ok_or(InvalidBuckets::Damaged)?;
+    fn bucket(&mut self) -> Result<(BucketKey, QueueId, Entry), InvalidBuckets> {
+        let queue = QueueId(u32::from_le_bytes(self.bytes()?));
         let (key, kept_until) = (BucketKey(self.bytes()?), Timestamp(self.integer()?));
         let length = u32::from_le_bytes(self.bytes()?);
         // No more memory than there are bytes, whatever the length says.
         let state = (0..length).map(|_| self.integer()).collect::<Result<State, _>>()?;
-        Ok((key, class, Entry { state, kept_until }))
+        Ok((key, queue, Entry { state, kept_until }))
     }
 }
 
@@ -256,7 +253,9 @@ impl<S: Read> ChecksumStream<S> {
 mod tests {
     use super::*;
     use crate::base::time::Clock;
+    use crate::limit::key::LimitTag;
     use crate::store::memory::Settings;
+    use crate::store::memory::queue_id::SpentClass;
     use proptest::prelude::*;
     use smallvec::smallvec;
 
@@ -272,14 +271,19 @@ mod tests {
         BucketKey([number; 16])
     }
 
-    fn put(memory: &Memory, key: BucketKey, class: SpentClass, kept_until: Timestamp, state: State) {
-        let shard = &mut memory.shard(memory.shard_of(&key)).lock();
-        memory.keep(shard, key, class, Entry { state, kept_until }, NOW);
+    /// The keys are those of three limits.
+    fn queue(key: &BucketKey, class: SpentClass) -> QueueId {
+        QueueId::new(LimitTag(u32::from(key.0[0] / 100)), class)
     }
 
-    fn kept(memory: &Memory, key: &BucketKey) -> Option<(SpentClass, Timestamp, State)> {
+    fn put(memory: &Memory, key: BucketKey, class: SpentClass, kept_until: Timestamp, state: State) {
+        let shard = &mut memory.shard(memory.shard_of(&key)).lock();
+        memory.keep(shard, key, queue(&key, class), Entry { state, kept_until }, NOW);
+    }
+
+    fn kept(memory: &Memory, key: &BucketKey) -> Option<(QueueId, Timestamp, State)> {
         let shard = memory.shard(memory.shard_of(key)).lock();
-        shard.kept(key).map(|(class, kept_until, state)| (class, kept_until, state.clone()))
+        shard.kept(key).map(|(queue, kept_until, state)| (queue, kept_until, state.clone()))
     }
 
     fn written(memory: &Memory) -> Vec<u8> {
@@ -306,7 +310,7 @@ mod tests {
         assert_eq!(before.write_buckets(&mut bytes).unwrap(), 2);
         let after = memory(NOW.plus(Micros(60 * SECOND)));
         assert_eq!(after.read_buckets(&*bytes).unwrap(), 1);
-        let expected = (SpentClass::Drained, NOW.plus(Micros(HOUR)), smallvec![1, 2, NOW.0]);
+        let expected = (queue(&key(1), SpentClass::Drained), NOW.plus(Micros(HOUR)), smallvec![1, 2, NOW.0]);
         assert_eq!(kept(&after, &key(1)), Some(expected));
     }
 
@@ -329,7 +333,8 @@ mod tests {
             let after = memory(now);
             assert_eq!(after.read_buckets(&*two()).unwrap(), 2);
             let from = if back > HOUR { now } else { NOW };
-            assert_eq!(kept(&after, &key(1)), Some((SpentClass::Drained, from.plus(Micros(HOUR)), state)), "{back}");
+            let expected = (queue(&key(1), SpentClass::Drained), from.plus(Micros(HOUR)), state);
+            assert_eq!(kept(&after, &key(1)), Some(expected), "{back}");
         }
     }
 
@@ -350,9 +355,11 @@ mod tests {
             check_invalid(&good[..length], if length < MAGIC.len() { foreign } else { "it ends early" });
         }
         check_invalid(&[&*good, b"\n"].concat(), "more bytes follow after its end");
-        let mut later = good.clone();
-        later[MAGIC.len()] = 2;
-        check_invalid(&later, "the format must be 1, is 2");
+        for version in [1, 3] {
+            let mut other = good.clone();
+            other[MAGIC.len()] = version;
+            check_invalid(&other, &format!("the format must be 2, is {version}"));
+        }
         let mut other_keys = good.clone();
         other_keys[MAGIC.len() + 1 + KEY_FORMAT] = b'2';
         check_invalid(&other_keys, "another version of Tollgate wrote it, whose buckets differ");

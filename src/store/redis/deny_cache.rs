@@ -124,6 +124,7 @@ mod tests {
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
     use crate::limit::charge::{Charge, LimitId, settle};
     use crate::limit::cost::Cost;
+    use crate::limit::key::LimitTag;
     use proptest::prelude::*;
     use smallvec::smallvec;
 
@@ -135,6 +136,7 @@ mod tests {
             cost: Cost::from_thousandths(cost),
             limit: LimitId(0),
             variant: 0,
+            tag: LimitTag::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
 use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::Cost;
-use tollgate::limit::key::BucketKey;
+use tollgate::limit::key::{BucketKey, LimitTag};
 use tollgate::store::redis::fault_injection::{Flaw, Hooks};
 use tollgate::store::redis::{self, Login, Settings};
 use tollgate::store::{EventSink, Store, StoreError, Worker, breaker};
@@ -44,7 +44,14 @@ fn plan(bucket: u8, hours: i64) -> Plan {
     let at = TimeOfDay::parse(&format!("{:02}:{:02}", minutes / 60, minutes % 60)).unwrap();
     let calendar = Calendar::new(Anchor::default_of(CalendarUnit::Day), at, Zone::parse("UTC").unwrap());
     let algorithm = Algorithm::FixedWindow(FixedWindow::new(5, Window::Calendar(calendar)).unwrap());
-    let charge = Charge { key: BucketKey([bucket; 16]), algorithm, cost: Cost::ONE, limit: LimitId(0), variant: 0 };
+    let charge = Charge {
+        key: BucketKey([bucket; 16]),
+        algorithm,
+        cost: Cost::ONE,
+        limit: LimitId(0),
+        variant: 0,
+        tag: LimitTag::default(),
+    };
     Plan { enforced: smallvec![charge], shadow: smallvec![] }
 }
 

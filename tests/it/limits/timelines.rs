@@ -11,7 +11,7 @@ use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, ChargeResult, State};
 use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::{Cost, ExtraDecimals};
-use tollgate::limit::key::BucketKey;
+use tollgate::limit::key::{BucketKey, LimitTag};
 use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::memory::{Memory, Settings};
 
@@ -64,7 +64,7 @@ impl MemoryStore {
 impl Player for MemoryStore {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
         self.clock.set(now);
-        let charge = Charge { key: bucket, algorithm, cost, limit: LimitId(0), variant: 0 };
+        let charge = Charge { key: bucket, algorithm, cost, limit: LimitId(0), variant: 0, tag: LimitTag::default() };
         let taken = self.memory.take(&Plan { enforced: smallvec![charge], shadow: smallvec![] });
         assert_eq!(taken.now, now);
         taken.settlement.enforced[0]
@@ -79,7 +79,7 @@ struct RedisStore {
 #[cfg(feature = "test-hooks")]
 impl Player for RedisStore {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
-        let charge = Charge { key: bucket, algorithm, cost, limit: LimitId(0), variant: 0 };
+        let charge = Charge { key: bucket, algorithm, cost, limit: LimitId(0), variant: 0, tag: LimitTag::default() };
         let reply = self.script.take(&[Plan { enforced: smallvec![charge], shadow: smallvec![] }], now);
         assert_eq!(reply.now, now);
         reply.settlements[0].enforced[0]

@@ -12,7 +12,7 @@ use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, State};
 use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use tollgate::limit::charge::{Charge, LimitId, Plan, Settlement, settle};
 use tollgate::limit::cost::Cost;
-use tollgate::limit::key::BucketKey;
+use tollgate::limit::key::{BucketKey, LimitTag};
 use tollgate::limit::outcome::Verdict;
 use tollgate::store::memory::{Memory, Settings};
 use tollgate::store::redis::script;
@@ -84,6 +84,7 @@ fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
         cost: *cost,
         limit: LimitId(0),
         variant: 0,
+        tag: LimitTag::default(),
     };
     Plan {
         enforced: request.enforced.iter().map(|limit| charge(limit, 0)).collect(),
@@ -163,7 +164,7 @@ fn per_second(amount: u64, burst: u64) -> Algorithm {
 }
 
 fn one(key: BucketKey, algorithm: Algorithm) -> Plan {
-    let charge = Charge { key, algorithm, cost: Cost::ONE, limit: LimitId(0), variant: 0 };
+    let charge = Charge { key, algorithm, cost: Cost::ONE, limit: LimitId(0), variant: 0, tag: LimitTag::default() };
     Plan { enforced: [charge].into_iter().collect(), shadow: Default::default() }
 }
 

@@ -9,7 +9,7 @@ use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::Cost;
-use tollgate::limit::key::BucketKey;
+use tollgate::limit::key::{BucketKey, LimitTag};
 use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::redis;
 use tollgate::store::redis::fault_injection::Hooks;
@@ -142,6 +142,7 @@ impl Gateways {
                 cost: Cost::from_thousandths(*cost),
                 limit: LimitId(0),
                 variant: 0,
+                tag: LimitTag::default(),
             }
         };
         Plan { enforced: charges.iter().map(charge).collect(), shadow: Default::default() }
