@@ -1,8 +1,8 @@
 //! Authentication: the address of the client, and the identity that its API key or token proves.
 
+pub mod api_key_file;
 pub mod api_keys;
 pub mod client_ip;
 pub mod jwt;
-pub mod key_file;
 mod on_invalid;
 pub mod proxy_protocol;

@@ -9,11 +9,12 @@ use super::bucket_lookup;
 use super::bucket_lookup::BucketSelection;
 use super::config_file::ConfigFile;
 use super::failure::{Failure, with_hint};
-use super::output::{self, Page};
+use super::output;
+use super::output::Page;
 use crate::base::time::{Clock, Micros};
 use crate::config::Config;
+use crate::limit::bucket_key::BucketKey;
 use crate::limit::explanation::Date;
-use crate::limit::key::BucketKey;
 use crate::limit::partial::Knowledge;
 use crate::limit::rule::Mode;
 

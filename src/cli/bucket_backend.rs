@@ -16,8 +16,8 @@ use crate::base::pseudonym::PseudonymKey;
 use crate::base::time::{Micros, Timestamp};
 use crate::config::Config;
 use crate::limit::algorithm::{Algorithm, ChargeResult, Level, State};
+use crate::limit::bucket_key::BucketKey;
 use crate::limit::cost::Cost;
-use crate::limit::key::BucketKey;
 use crate::store;
 use crate::store::redis::inspect::Inspector;
 

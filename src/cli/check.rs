@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::output::{self, Page};
+use super::output;
+use super::output::Page;
 use crate::base::time::Clock;
 use crate::config::Config;
 use crate::config::diff::Reset;

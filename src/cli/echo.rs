@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use super::failure::Failure;
-use super::output::{self, Page};
+use super::output;
+use super::output::Page;
 use crate::gateway::echo;
 
 const EXAMPLE: &str = "\

@@ -4,8 +4,8 @@ use std::io::BufRead;
 
 use super::failure::Failure;
 use super::output;
+use crate::auth::api_key_file;
 use crate::auth::api_keys::LONGEST_KEY;
-use crate::auth::key_file;
 use crate::limit::identity::KnownKey;
 
 /// In characters: fewer cannot contain 128 random bits in any usual encoding.
@@ -33,13 +33,13 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     for (what, name) in [("ID", &arguments.id), ("PLAN", &arguments.plan)] {
-        if !key_file::is_name(name) {
-            return Err(format!("{what}: {}, is `{name}`", key_file::NAME).into());
+        if !api_key_file::is_name(name) {
+            return Err(format!("{what}: {}, is `{name}`", api_key_file::NAME).into());
         }
     }
     let key = read(std::io::stdin().lock()).map_err(|error| format!("standard input: {error}"))?;
     let known = KnownKey { id: arguments.id.clone(), plan: arguments.plan.clone() };
-    output::print_line(key_file::line(&key, &known))
+    output::print_line(api_key_file::line(&key, &known))
 }
 
 /// Reads the first line, if it can be a key. The key is never printed.

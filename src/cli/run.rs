@@ -4,7 +4,8 @@ use sd_notify::NotifyState;
 
 use super::config_file::ConfigFile;
 use super::failure::{Failure, MultiLine};
-use super::output::{self, Page};
+use super::output;
+use super::output::Page;
 use super::{diagnostics, startup_warnings};
 use crate::config::LoadedConfig;
 use crate::gateway;

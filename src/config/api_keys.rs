@@ -11,8 +11,8 @@ use super::reader::Field;
 use super::suggest::nearest;
 use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
+use crate::auth::api_key_file;
 use crate::auth::api_keys::{ApiKeySet, ApiKeys, OnInvalid};
-use crate::auth::key_file;
 use crate::limit::attribute::{Attribute, AttributeError};
 
 const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)];
@@ -85,7 +85,7 @@ fn from(field: Field<'_>) -> Option<Attribute> {
 /// The keys in the file. Its problems are reported with their positions in it.
 fn keys(field: &Field<'_>, environment: Environment<'_>) -> Option<ApiKeySet> {
     let path = field.written()?;
-    match key_file::parse(&environment.file(field)?) {
+    match api_key_file::parse(&environment.file(field)?) {
         Ok(keys) => Some(keys),
         Err(faults) => {
             let file = environment.folder.join(Path::new(path)).display().to_string();

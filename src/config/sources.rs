@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::environment::Environment;
 use super::problem::{Problem, Problems};
 use super::settings::Config;
-use crate::auth::key_file;
+use crate::auth::api_key_file;
 use crate::store::{Settings, memory};
 
 /// The result of loading a file.
@@ -102,7 +102,7 @@ fn unreadable(file: String, error: &io::Error) -> Problems {
 /// If the file cannot be opened or read.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(key_file::MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    std::fs::File::open(path)?.take(api_key_file::MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

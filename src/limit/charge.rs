@@ -6,8 +6,8 @@
 use smallvec::SmallVec;
 
 use super::algorithm::{Algorithm, ChargeResult, Entry, Level, State, Step};
+use super::bucket_key::{BucketKey, LimitTag};
 use super::cost::Cost;
-use super::key::{BucketKey, LimitTag};
 use super::outcome::{Outcome, Verdict};
 use crate::base::time::{Micros, Timestamp};
 

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use super::key::BucketKey;
+use super::bucket_key::BucketKey;
 use super::rule::Mode;
 use super::rule_set::{CompiledLimit, RuleSet};
 

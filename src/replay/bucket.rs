@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 use super::result::SimulatedResult;
 use crate::base::pseudonym::Pseudonym;
 use crate::limit::algorithm::State;
+use crate::limit::bucket_key::BucketKey;
 use crate::limit::charge::{Charge, LimitId};
 use crate::limit::explanation::{Explanation, RuleOutcome};
-use crate::limit::key::BucketKey;
 use crate::limit::partial::Observation;
 
 /// Which bucket.

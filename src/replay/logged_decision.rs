@@ -8,8 +8,8 @@ use super::bucket::{BucketCharge, BucketId};
 use super::open_question::RuleRange;
 use super::own_entry::{LoggedCharge, OwnEntry};
 
+use crate::limit::bucket_key::{BucketKey, LimitTag};
 use crate::limit::charge::{Charge, LimitId};
-use crate::limit::key::{BucketKey, LimitTag};
 use crate::limit::rule::{Action, Mode, Otherwise, Policy, Price, Rule};
 use crate::limit::rule_set::RuleSet;
 

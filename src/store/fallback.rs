@@ -15,9 +15,9 @@ use super::reply::{Source, TakeReply};
 use super::store_clock::StoreClock;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::algorithm::State;
+use crate::limit::bucket_key::BucketKey;
 use crate::limit::charge::{Charge, Plan};
 use crate::limit::cost::Cost;
-use crate::limit::key::BucketKey;
 
 /// The maximum number of buckets whose last level is remembered.
 const MAX_OBSERVED: usize = 65_536;
@@ -125,8 +125,8 @@ mod tests {
     use super::*;
     use crate::limit::algorithm::Algorithm;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+    use crate::limit::bucket_key::LimitTag;
     use crate::limit::charge::{LimitId, settle};
-    use crate::limit::key::LimitTag;
     use smallvec::smallvec;
 
     const SECOND: u64 = 1_000_000;

@@ -15,9 +15,9 @@ use tollgate::config::{Config, Environment};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::attribute::Attribute;
+use tollgate::limit::bucket_key::{BucketKey, Descriptor, KeySeed, LimitIdentity, LimitTag};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::{Cost, ExtraDecimals};
-use tollgate::limit::key::{BucketKey, Descriptor, KeySeed, LimitIdentity, LimitTag};
 use tollgate::store::redis::codec::Call;
 
 #[test]

@@ -12,7 +12,8 @@ use serde_json::json;
 
 use super::config_file::ConfigFile;
 use super::failure::{Failure, MultiLine};
-use super::output::{self, Page};
+use super::output;
+use super::output::Page;
 use crate::base::time::Clock;
 use crate::config::Config;
 use crate::limit::attribute::{Attribute, AttributeError};

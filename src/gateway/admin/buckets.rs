@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::host_check::HostKind;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
-use crate::limit::key::BucketKey;
+use crate::limit::bucket_key::BucketKey;
 use crate::store::memory::Memory;
 
 /// The field that a reset requires.

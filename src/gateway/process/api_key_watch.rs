@@ -9,9 +9,9 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::file_fingerprint::{FileFingerprint, Trigger};
+use crate::auth::api_key_file;
+use crate::auth::api_key_file::Fault;
 use crate::auth::api_keys::ApiKeys;
-use crate::auth::key_file;
-use crate::auth::key_file::Fault;
 use crate::config;
 
 /// How many faults one log line names at most.
@@ -66,7 +66,7 @@ impl ApiKeyWatch {
     fn put_in_force(&self, bytes: io::Result<Vec<u8>>) -> Result<usize, InvalidKeyFile> {
         let bytes = bytes
             .map_err(|error| InvalidKeyFile { problems: 1, detail: format!("must be a readable file: {error}") })?;
-        match key_file::parse(&bytes) {
+        match api_key_file::parse(&bytes) {
             Ok(keys) => {
                 let count = keys.len();
                 self.api_keys.replace(keys);
@@ -96,7 +96,7 @@ mod tests {
         let file = folder.join("api-keys.txt");
         let text = format!("{HASH} acme gold\n");
         std::fs::write(&file, &text).unwrap();
-        let keys = key_file::parse(text.as_bytes()).unwrap();
+        let keys = api_key_file::parse(text.as_bytes()).unwrap();
         let from = Attribute::parse("header:x-api-key").unwrap();
         ApiKeyWatch::new(Arc::new(ApiKeys::new(from, OnInvalid::Reject, file, keys)))
     }

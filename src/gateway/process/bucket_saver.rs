@@ -14,8 +14,9 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::metrics::Metrics;
 use crate::store::Settings;
+use crate::store::memory;
+use crate::store::memory::Memory;
 use crate::store::memory::bucket_file::{BucketFile, BucketFileSettings, LockError};
-use crate::store::memory::{self, Memory};
 
 const LOG_INTERVAL: Micros = Micros(60_000_000);
 

@@ -222,9 +222,9 @@ mod tests {
     use super::*;
     use crate::base::time::{Clock, Micros, Timestamp};
     use crate::decision::test_rules::{bucket, head, limit, policy, request, rule_set, token_bucket};
+    use crate::limit::bucket_key::{BucketKey, LimitTag};
     use crate::limit::charge::LimitId;
     use crate::limit::cost::Cost;
-    use crate::limit::key::{BucketKey, LimitTag};
     use crate::limit::outcome::Verdict;
     use crate::limit::rule::{Action, Limit};
     use crate::limit::rule_set::Answer;

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::base::time::{Micros, Timestamp};
+use crate::limit::bucket_key::BucketKey;
 use crate::limit::charge::{LimitId, Plan, Settlement};
-use crate::limit::key::BucketKey;
 use crate::limit::outcome::Verdict;
 use crate::store::Worker;
 
@@ -218,9 +218,9 @@ mod tests {
     use super::*;
     use crate::limit::algorithm::Algorithm;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+    use crate::limit::bucket_key::LimitTag;
     use crate::limit::charge::Charge;
     use crate::limit::cost::Cost;
-    use crate::limit::key::LimitTag;
     use crate::limit::outcome::Outcome;
     use smallvec::{SmallVec, smallvec};
 

@@ -2,9 +2,9 @@
 
 use super::parts::{ExplainedCharge, PickedKey};
 use crate::limit::attribute::Attribute;
+use crate::limit::bucket_key::Descriptor;
 use crate::limit::charge::{Charge, LimitId, Plan};
 use crate::limit::cost::{Cost, requested_cost};
-use crate::limit::key::Descriptor;
 use crate::limit::partial::{Knowledge, Observation};
 use crate::limit::rule::{Action, Limit, Mode, Override, Price, Rule};
 use crate::limit::rule_set::{CompiledLimit, RuleSet};

@@ -141,9 +141,9 @@ fn folder_of(path: &Path) -> &Path {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use super::super::Settings;
     use super::*;
     use crate::base::time::{Clock, Timestamp};
-    use crate::store::memory::Settings;
 
     fn memory() -> Memory {
         Memory::new(&Settings::default(), Clock::manual(Timestamp(1)))

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | 16 | `tollgate buckets` |
 //! | 1 | the version of this format |
-//! | 1, and as many as it says | the format of the keys and states, [`crate::limit::key::FORMAT`] |
+//! | 1, and as many as it says | the format of the keys and states, [`crate::limit::bucket_key::FORMAT`] |
 //! | 8 | the store's time when writing began, in microseconds since the Unix epoch |
 //! | each bucket: 1 | 1 |
 //! | 4 | its limit and how much of that is spent, as [`QueueId`] |
@@ -31,7 +31,7 @@ use super::queue_id::QueueId;
 use super::{Entry, Memory};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::algorithm::State;
-use crate::limit::key::{BucketKey, FORMAT};
+use crate::limit::bucket_key::{BucketKey, FORMAT};
 
 const MAGIC: &[u8; 16] = b"tollgate buckets";
 const VERSION: u8 = 2;
@@ -251,11 +251,11 @@ impl<S: Read> ChecksumStream<S> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Settings;
+    use super::super::queue_id::SpentClass;
     use super::*;
     use crate::base::time::Clock;
-    use crate::limit::key::LimitTag;
-    use crate::store::memory::Settings;
-    use crate::store::memory::queue_id::SpentClass;
+    use crate::limit::bucket_key::LimitTag;
     use proptest::prelude::*;
     use smallvec::smallvec;
 

@@ -23,9 +23,9 @@ use super::reply::{Source, TakeReply};
 use super::store_clock::StoreClock;
 use crate::base::time::{Clock, Timestamp};
 use crate::limit::algorithm::{ChargeResult, Entry, State};
+use crate::limit::bucket_key::BucketKey;
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::cost::Cost;
-use crate::limit::key::BucketKey;
 use crate::limit::outcome::Outcome;
 use bucket_file::BucketFileSettings;
 use queue_id::{QueueId, SpentClass};
@@ -241,9 +241,9 @@ mod tests {
     use crate::base::time::Micros;
     use crate::limit::algorithm::Algorithm;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+    use crate::limit::bucket_key::LimitTag;
     use crate::limit::charge::LimitId;
     use crate::limit::cost::Cost;
-    use crate::limit::key::LimitTag;
     use crate::limit::outcome::Verdict;
     use smallvec::smallvec;
 

@@ -1,7 +1,7 @@
 //! Names the queue that a bucket is in: which limit it is of, and how much of that is spent.
 
+use crate::limit::bucket_key::LimitTag;
 use crate::limit::cost::Cost;
-use crate::limit::key::LimitTag;
 
 /// How many classes there are.
 pub const CLASSES: usize = 4;

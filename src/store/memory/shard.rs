@@ -17,7 +17,7 @@ use super::full_queue::{FullQueue, Item};
 use super::queue_id::{CLASSES, QueueId, SpentClass};
 use crate::base::time::Timestamp;
 use crate::limit::algorithm::State;
-use crate::limit::key::{BucketKey, LimitTag};
+use crate::limit::bucket_key::{BucketKey, LimitTag};
 
 /// Buckets by their key, and the order in which those of each limit are evicted.
 #[derive(Debug, Default)]

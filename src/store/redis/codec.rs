@@ -12,9 +12,9 @@ use smallvec::SmallVec;
 
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::algorithm::{Algorithm, State};
+use crate::limit::bucket_key::BucketKey;
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::cost::Cost;
-use crate::limit::key::BucketKey;
 use crate::store::error::StoreError;
 
 /// The largest integer that a Lua number represents exactly.

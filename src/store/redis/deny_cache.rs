@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::algorithm::{ChargeResult, State};
+use crate::limit::bucket_key::BucketKey;
 use crate::limit::charge::{Plan, Settlement};
-use crate::limit::key::BucketKey;
 use crate::limit::outcome::{Outcome, Verdict};
 
 /// The maximum number of entries.
@@ -122,9 +122,9 @@ mod tests {
     use super::*;
     use crate::limit::algorithm::Algorithm;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+    use crate::limit::bucket_key::LimitTag;
     use crate::limit::charge::{Charge, LimitId, settle};
     use crate::limit::cost::Cost;
-    use crate::limit::key::LimitTag;
     use proptest::prelude::*;
     use smallvec::smallvec;
 

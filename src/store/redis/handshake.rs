@@ -17,7 +17,7 @@ use super::read_limit::ReadLimit;
 use super::script;
 use super::settings::Settings;
 use crate::base::secret::Secret;
-use crate::limit::key::BucketKey;
+use crate::limit::bucket_key::BucketKey;
 use crate::store::error::{Fault, StoreError};
 
 const STEP: Duration = Duration::from_millis(600);

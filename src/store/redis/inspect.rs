@@ -14,7 +14,7 @@ use super::login::CurrentLogin;
 use super::settings::Settings;
 use crate::base::time::Timestamp;
 use crate::limit::algorithm::State;
-use crate::limit::key::BucketKey;
+use crate::limit::bucket_key::BucketKey;
 use crate::store::error::{Fault, StoreError};
 
 /// How long one command may take; longer than for a request, because an operator waits.

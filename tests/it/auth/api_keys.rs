@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use tollgate::auth::key_file;
+use tollgate::auth::api_key_file;
 use tollgate::limit::identity::KnownKey;
 
 use crate::support::{Client, Gateway, GatewayBuilder, Upstream, eventually, now, shortened_or_real};
@@ -25,7 +25,7 @@ rules:
 type Fields<'f> = &'f [(&'f str, &'f str)];
 
 fn line(key: &[u8], id: &str, plan: &str) -> String {
-    key_file::line(key, &KnownKey { id: id.to_owned(), plan: plan.to_owned() }) + "\n"
+    api_key_file::line(key, &KnownKey { id: id.to_owned(), plan: plan.to_owned() }) + "\n"
 }
 
 fn keys() -> String {

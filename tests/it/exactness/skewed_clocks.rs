@@ -6,12 +6,13 @@ use smallvec::smallvec;
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
+use tollgate::limit::bucket_key::{BucketKey, LimitTag};
 use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::Cost;
-use tollgate::limit::key::{BucketKey, LimitTag};
+use tollgate::store::redis;
 use tollgate::store::redis::fault_injection::{Flaw, Hooks};
-use tollgate::store::redis::{self, Login, Settings};
+use tollgate::store::redis::{Login, Settings};
 use tollgate::store::{EventSink, Store, StoreError, Worker, breaker};
 
 use super::history::gateways::PATIENT;

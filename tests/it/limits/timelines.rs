@@ -8,10 +8,10 @@ use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, ChargeResult, State};
+use tollgate::limit::bucket_key::{BucketKey, LimitTag};
 use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::{Cost, ExtraDecimals};
-use tollgate::limit::key::{BucketKey, LimitTag};
 use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::memory::{Memory, Settings};
 

@@ -8,9 +8,9 @@ use redis::Value;
 use tollgate::base::time::Micros;
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+use tollgate::limit::bucket_key::{BucketKey, LimitTag};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::Cost;
-use tollgate::limit::key::{BucketKey, LimitTag};
 use tollgate::store::StoreError;
 use tollgate::store::redis::codec::Call;
 

@@ -2,8 +2,8 @@
 
 use redis::{Connection, ConnectionLike};
 use tollgate::base::time::Timestamp;
+use tollgate::limit::bucket_key::BucketKey;
 use tollgate::limit::charge::{Plan, Settlement};
-use tollgate::limit::key::BucketKey;
 use tollgate::store::redis::codec::{Call, Reply, key_name};
 use tollgate::store::redis::script;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tollgate::access_log_line::Line;
 use tollgate::base::pseudonym::PseudonymKey;
-use tollgate::limit::key::{Descriptor, KeySeed, LimitIdentity};
+use tollgate::limit::bucket_key::{Descriptor, KeySeed, LimitIdentity};
 
 use crate::support::mint::{Signer, epoch};
 use crate::support::{Gateway, Redis, Upstream, eventually};
