@@ -1,7 +1,7 @@
 //! The rules: what a request has to pay, and whether its buckets can pay it.
 //!
 //! A request has [`attribute`]s; the first [`rule`] of each policy that applies picks a descriptor from them; the
-//! descriptor identifies a bucket ([`key`]), and all [`charge`]s of a request are settled together.
+//! descriptor identifies a bucket ([`bucket_key`]), and all [`charge`]s of a request are settled together.
 //!
 //! Invariants: no async, no I/O, no clock, no log. The same input has the same answer, time is an argument, and nothing
 //! here can fail. A refused request spends nothing.
