@@ -1,13 +1,11 @@
 //! Orders buckets by the moment at which they are full: the soonest full in front.
 //!
-//! A binary heap whose items can be found. A bucket is known by its slot, its index in the shard's map, and the map keeps
-//! where in its queue each bucket is: every change of a position is reported through `moved`, as slot and position.
-//! The moments are in the heap itself, so that no comparison reads the map.
+//! A binary heap in which the position of each bucket is known, so that a bucket can be updated and removed. An item names its
+//! bucket by the slot, which is the bucket's index in the map of the shard. The map stores the bucket's position in the heap.
+//! Whenever a position changes, the heap calls `moved(slot, position)`, and the caller updates the map. The heap stores the
+//! moments itself, so that no comparison reads the map.
 
 use crate::base::time::Timestamp;
-
-/// The children of an item.
-const ARITY: usize = 2;
 
 #[derive(Debug, Default)]
 pub struct FullQueue(Vec<Item>);
@@ -80,7 +78,7 @@ impl FullQueue {
     fn rise(&mut self, mut position: usize, mut moved: impl FnMut(usize, usize)) {
         let item = self.0[position];
         while position > 0 {
-            let parent = (position - 1) / ARITY;
+            let parent = (position - 1) / 2;
             let above = self.0[parent];
             if above.full_at <= item.full_at {
                 break;
@@ -98,7 +96,7 @@ impl FullQueue {
     fn sink(&mut self, mut position: usize, mut moved: impl FnMut(usize, usize)) {
         let item = self.0[position];
         loop {
-            let left = position * ARITY + 1;
+            let left = 2 * position + 1;
             let Some(mut below) = self.get(left) else { break };
             let mut child = left;
             if let Some(right) = self.get(left + 1).filter(|right| right.full_at < below.full_at) {

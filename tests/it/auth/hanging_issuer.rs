@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::tokens::cooldown;
 use crate::support::mint::{SigningKey, epoch};
-use crate::support::{Client, Gateway, Response, Upstream, eventually, mint, now, shortened_or_real};
+use crate::support::{Client, Gateway, Response, Upstream, eventually, mint, now};
 
 /// The deadline of a fetch, and what a busy machine adds.
 const HANGING: std::ops::Range<Duration> = Duration::from_millis(2900)..Duration::from_secs(8);
@@ -64,11 +65,6 @@ impl Issuer {
             .short_interval("jwks_cooldown", cooldown())
             .start()
     }
-}
-
-/// How long a gateway waits between two fetches of a key set that unknown keys ask for.
-fn cooldown() -> Duration {
-    shortened_or_real(Duration::from_secs(1), Duration::from_secs(10))
 }
 
 fn set(key: &SigningKey, id: &str) -> Reply {

@@ -29,6 +29,15 @@ fn recovers(gateway: &Gateway, user: &str) {
     gateway.expect("rate_limiter_store_up", &[], 1.0);
 }
 
+/// A gateway that reads its password from `file` and is connected.
+#[track_caller]
+fn with_password_file(redis: &Redis, upstream: &Upstream, file: &Path) -> Gateway {
+    let rest = format!("    password_file: {}", file.display());
+    let gateway = Gateway::start(upstream, &store(&format!("redis://127.0.0.1:{}", redis.port), &rest));
+    assert_eq!(statuses(&gateway), [200, 200, 429]);
+    gateway
+}
+
 const KILL: [&str; 4] = ["CLIENT", "KILL", "TYPE", "normal"];
 
 #[test]
@@ -37,9 +46,7 @@ fn a_changed_password_file_is_used_at_the_next_connection() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("redis-password");
     std::fs::write(&file, "one\n").unwrap();
-    let rest = format!("    password_file: {}", file.display());
-    let gateway = Gateway::start(&upstream, &store(&format!("redis://127.0.0.1:{}", redis.port), &rest));
-    assert_eq!(statuses(&gateway), [200, 200, 429]);
+    let gateway = with_password_file(&redis, &upstream, &file);
     for (old, new) in [("one", "two"), ("two", "three")] {
         command(&redis, old, &["CONFIG", "SET", "requirepass", new]);
         replace(&file, &format!("{new}\r\n"));
@@ -62,9 +69,7 @@ fn a_password_file_that_kubernetes_replaces_is_used_at_the_next_connection() {
     version("one");
     let file = folder.path().join("redis-password");
     std::os::unix::fs::symlink("..data/redis-password", &file).unwrap();
-    let rest = format!("    password_file: {}", file.display());
-    let gateway = Gateway::start(&upstream, &store(&format!("redis://127.0.0.1:{}", redis.port), &rest));
-    assert_eq!(statuses(&gateway), [200, 200, 429]);
+    let gateway = with_password_file(&redis, &upstream, &file);
     version("two");
     command(&redis, "one", &["CONFIG", "SET", "requirepass", "two"]);
     command(&redis, "two", &KILL);
@@ -77,9 +82,7 @@ fn a_password_file_that_cannot_be_read_fails_the_connection_and_is_named() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("redis-password");
     std::fs::write(&file, "one").unwrap();
-    let rest = format!("    password_file: {}", file.display());
-    let gateway = Gateway::start(&upstream, &store(&format!("redis://127.0.0.1:{}", redis.port), &rest));
-    assert_eq!(statuses(&gateway), [200, 200, 429]);
+    let gateway = with_password_file(&redis, &upstream, &file);
     std::fs::remove_file(&file).unwrap();
     command(&redis, "one", &KILL);
     says(&gateway, &["unusable_file", "password_file", &file.display().to_string(), "No such file"]);
