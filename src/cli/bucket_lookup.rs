@@ -210,6 +210,8 @@ fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, Failur
             Ok(path) => path.into_owned(),
             Err(_) => return Err(format!("{name}: must be a path with a single reading").into()),
         },
+        Attribute::PathSegment(_) => path::normalise_segment(value.as_bytes())
+            .ok_or_else(|| format!("{name}: must be one segment of a path, is {}", QuotedText(value.as_bytes())))?,
         Attribute::Header(_) => value.trim().as_bytes().to_vec(),
         _ => value.as_bytes().to_vec(),
     };

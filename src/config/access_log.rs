@@ -68,7 +68,7 @@ const ATTRIBUTES: ValueKind<ReadAttributes> = ValueKind {
     schema: || {
         let attribute = json!({
             "type": "string",
-            "pattern": "^((jwt|query|cookie):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|ip:address|method|host|path|route|upstream)$",
+            "pattern": "^((jwt|query|cookie):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|ip:address|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream)$",
             "patternErrorMessage": "must be one attribute like jwt:plan, header:x-user or ip:address"
         });
         let items = json!({"anyOf": [attribute, reference()]});

@@ -2,7 +2,7 @@
 
 use super::reader::Field;
 use super::suggest::nearest_spelling;
-use crate::limit::attribute::{Attribute, AttributeError, SPELLINGS, WORDS_SPELLING};
+use crate::limit::attribute::{Attribute, AttributeError, MAX_PATH_SEGMENT, SPELLINGS, WORDS_SPELLING};
 
 /// Reads attributes in a file that verifies these credentials.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +33,11 @@ impl AttributeReader {
             }
             AttributeError::NameMissing => {
                 field.wrong(format_args!("`{text}` must have a name behind the colon"), None)
+            }
+            AttributeError::BadSegment => {
+                let hint = Some("the first segment of /v1/users is path_segment:1".to_owned());
+                field
+                    .wrong(format_args!("`{text}` must be path_segment:<n>, with n from 1 to {MAX_PATH_SEGMENT}"), hint)
             }
             AttributeError::BadHeaderName => {
                 field.wrong(format_args!("`{text}` must name a header that can exist"), None)

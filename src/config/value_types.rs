@@ -79,6 +79,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
                 "patternProperties": {
                     r"^jwt:[\s\S]": expectation("A claim of a verified token; of a list, any element."),
                     r"^words\(\s*jwt:[\s\S]+\)$": expectation("A claim of a verified token, split at spaces: any of its words."),
+                    "^path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])$": expectation("A segment of the normalised path, by its number from 1."),
                     "^header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$": expectation("A header, trimmed; its name in any case."),
                     r"^query:[\s\S]": expectation("A query parameter, decoded; its name is case-sensitive."),
                     r"^cookie:[\s\S]": expectation("A cookie, as sent; its name is case-sensitive.")
@@ -114,7 +115,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
 }
 
 fn limits() -> Vec<(&'static str, Value)> {
-    let attributes = r"^(\s*(lower\(\s*)?((jwt|query|cookie):[^|]*[^|\s][^|]*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|ip:address|method|host|path|route|upstream)\s*\)?)\s*(\||$))+$";
+    let attributes = r"^(\s*(lower\(\s*)?((jwt|query|cookie):[^|]*[^|\s][^|]*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|ip:address|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream)\s*\)?)\s*(\||$))+$";
     let limit_key = "must be attributes like jwt:sub, header:x-user or ip:address, with | between alternatives";
     let rate = "must be a rate like 20/s, 600/min, 5000/hour, 10000/day or 100/15m";
     vec![

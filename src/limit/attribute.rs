@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::num::NonZeroU8;
 
 use http::header::{CONNECTION, COOKIE, HeaderName};
 
@@ -29,6 +30,8 @@ pub enum Attribute {
     Method,
     Host,
     Path,
+    /// A segment of the normalised path, by its number from 1.
+    PathSegment(NonZeroU8),
     Route,
     Upstream,
 }
@@ -43,6 +46,8 @@ pub enum AttributeError {
     BadHeaderName,
     /// `words(…)` of anything but a claim.
     WordsOfOther,
+    /// The number of a path segment is not one from 1 to [`MAX_PATH_SEGMENT`].
+    BadSegment,
 }
 
 /// Every spelling that a limit key may have, for hints and for the documentation's test. `match` has also
@@ -58,9 +63,13 @@ pub const SPELLINGS: &[&str] = &[
     "method",
     "host",
     "path",
+    "path_segment:<n>",
     "route",
     "upstream",
 ];
+
+/// The largest number of a path segment. Deeper ones are left to `path`.
+pub const MAX_PATH_SEGMENT: u8 = u8::MAX;
 
 /// The spelling that only `match` may have.
 pub const WORDS_SPELLING: &str = "words(jwt:<claim>)";
@@ -87,6 +96,9 @@ impl Attribute {
                 _ => Ok(Attribute::Cookie(name.to_owned())),
             };
         }
+        if let Some(number) = text.strip_prefix("path_segment:") {
+            return segment_number(number).map(Attribute::PathSegment).ok_or(AttributeError::BadSegment);
+        }
         match text {
             "key:id" => Ok(Attribute::KeyId),
             "key:plan" => Ok(Attribute::KeyPlan),
@@ -94,6 +106,7 @@ impl Attribute {
             "method" => Ok(Attribute::Method),
             "host" => Ok(Attribute::Host),
             "path" => Ok(Attribute::Path),
+            "path_segment" => Err(AttributeError::BadSegment),
             "route" => Ok(Attribute::Route),
             "upstream" => Ok(Attribute::Upstream),
             _ => Err(AttributeError::Unknown),
@@ -140,6 +153,10 @@ impl Attribute {
             }),
             // A path without a single reading is refused before any rule looks at it.
             Attribute::Path => path::normalise(head.uri.path().as_bytes()).ok(),
+            Attribute::PathSegment(number) => match path::normalise(head.uri.path().as_bytes()).ok()? {
+                Cow::Borrowed(path) => path::segment(path, *number).map(Cow::Borrowed),
+                Cow::Owned(path) => path::segment(&path, *number).map(|segment| Cow::Owned(segment.to_vec())),
+            },
             Attribute::Route => Some(Cow::Borrowed(request.route.as_bytes())),
             Attribute::Upstream => Some(Cow::Borrowed(request.upstream.as_bytes())),
         }
@@ -172,6 +189,7 @@ impl Attribute {
             | Attribute::Method
             | Attribute::Host
             | Attribute::Path
+            | Attribute::PathSegment(_)
             | Attribute::Route
             | Attribute::Upstream => false,
         }
@@ -192,6 +210,7 @@ impl fmt::Display for Attribute {
             Attribute::Method => f.write_str("method"),
             Attribute::Host => f.write_str("host"),
             Attribute::Path => f.write_str("path"),
+            Attribute::PathSegment(number) => write!(f, "path_segment:{number}"),
             Attribute::Route => f.write_str("route"),
             Attribute::Upstream => f.write_str("upstream"),
         }
@@ -212,6 +231,11 @@ pub fn is_alias(other: &HeaderName, name: &HeaderName) -> bool {
     let folded = |byte: u8| if matches!(byte, b'_' | b'.') { b'-' } else { byte };
     let (other, name) = (other.as_str().as_bytes(), name.as_str().as_bytes());
     other.len() == name.len() && other != name && other.iter().zip(name).all(|(a, b)| folded(*a) == folded(*b))
+}
+
+/// A number in its one spelling: no sign, no leading zero, so that one segment has one name.
+fn segment_number(text: &str) -> Option<NonZeroU8> {
+    text.starts_with(|digit: char| matches!(digit, '1'..='9')).then(|| text.parse().ok()).flatten()
 }
 
 fn filled(value: &[u8]) -> Option<Cow<'_, [u8]>> {
@@ -359,6 +383,23 @@ mod tests {
     }
 
     #[test]
+    fn a_path_segment_is_that_of_the_normalised_path() {
+        check("path_segment:1", "/acme/users", &[], Some("acme"));
+        check("path_segment:2", "/acme/users?x=/y", &[], Some("users"));
+        check("path_segment:3", "/acme/users", &[], None);
+        check("path_segment:2", "/acme/", &[], None);
+        check("path_segment:1", "/", &[], None);
+        check("path_segment:1", "*", &[], None);
+        // However it is spelt, it is one segment.
+        for target in ["/x/../acme/users", "/%61cme//users", "/./acme;v=1/users", "http://a/acme"] {
+            check("path_segment:1", target, &[], Some("acme"));
+        }
+        check("path_segment:1", "/caf\u{e9}", &[], Some("caf%C3%A9"));
+        check("path_segment:255", &"/a".repeat(255), &[], Some("a"));
+        check("path_segment:255", &"/a".repeat(254), &[], None);
+    }
+
+    #[test]
     fn an_attribute_prints_as_it_is_parsed() {
         for text in [
             "jwt:sub",
@@ -372,6 +413,8 @@ mod tests {
             "method",
             "host",
             "path",
+            "path_segment:1",
+            "path_segment:255",
             "route",
             "upstream",
         ] {
@@ -387,6 +430,17 @@ mod tests {
             ("words(lower(jwt:a))", AttributeError::WordsOfOther),
             ("words(jwt:a", AttributeError::Unknown),
             ("key:name", AttributeError::Unknown),
+            ("path_segments:1", AttributeError::Unknown),
+            ("path_segment", AttributeError::BadSegment),
+            ("path_segment:", AttributeError::BadSegment),
+            ("path_segment:0", AttributeError::BadSegment),
+            ("path_segment:01", AttributeError::BadSegment),
+            ("path_segment:+1", AttributeError::BadSegment),
+            ("path_segment:-1", AttributeError::BadSegment),
+            ("path_segment:1.0", AttributeError::BadSegment),
+            ("path_segment:last", AttributeError::BadSegment),
+            ("path_segment:256", AttributeError::BadSegment),
+            ("path_segment:99999999999999999999", AttributeError::BadSegment),
         ] {
             assert_eq!(Attribute::parse(text).unwrap_err(), why, "{text}");
         }

@@ -9,6 +9,7 @@
 
 use crate::base::byte_set::ByteSet;
 use std::borrow::Cow;
+use std::num::NonZeroU8;
 
 /// The path has no single reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,20 @@ pub fn normalise(path: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {
         return Ok(Cow::Borrowed(path));
     }
     resolve_dots(&spell(path)?).map(Cow::Owned)
+}
+
+/// A segment of a normalised path, by its number from 1. A slash at the end begins no segment.
+pub fn segment(normalised: &[u8], number: NonZeroU8) -> Option<&[u8]> {
+    let segments = normalised.strip_prefix(b"/")?;
+    let segment = segments.split(|byte| *byte == b'/').nth(usize::from(number.get()) - 1)?;
+    (!segment.is_empty()).then_some(segment)
+}
+
+/// A text as the segment of a normalised path. `None` if no path has such a segment.
+pub fn normalise_segment(text: &[u8]) -> Option<Vec<u8>> {
+    let path = normalise(&[b"/", text].concat()).ok()?.into_owned();
+    let segment = path.strip_prefix(b"/")?;
+    (!segment.is_empty() && !segment.contains(&b'/')).then(|| segment.to_vec())
 }
 
 /// Whether this may be a part of a normalised path, which may be cut anywhere.

@@ -109,6 +109,8 @@ mod tests {
             check(line, "ip:address", "203.0.113.7");
             check(line, "method", "GET");
             check(line, "path", "/v1/a");
+            check(line, "path_segment:1", "v1");
+            check(line, "path_segment:3", "-");
             check(line, "query:b", "c");
             check(line, "query:x", "-");
             check(line, "route", "default");

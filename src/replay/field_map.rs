@@ -38,6 +38,9 @@ impl FieldMapping {
             (_, Ok(Attribute::Route | Attribute::Upstream)) => {
                 return Err(format!("{} cannot be mapped", Printable(name)));
             }
+            (_, Ok(Attribute::PathSegment(_))) => {
+                return Err(format!("{} cannot be mapped; map path", Printable(name)));
+            }
             (_, Ok(Attribute::Words(claim))) => {
                 let (name, claim) = (Printable(name), format!("jwt:{claim}"));
                 return Err(format!("{name} cannot be mapped; map {}", Printable(&claim)));
@@ -48,6 +51,9 @@ impl FieldMapping {
             }
             (_, Err(AttributeError::WordsOfOther)) => {
                 return Err(format!("`{}` takes a claim: words(jwt:scope)", Printable(name)));
+            }
+            (_, Err(AttributeError::BadSegment)) => {
+                return Err(format!("`{}` is not a segment of a path; map path", Printable(name)));
             }
             (_, Err(AttributeError::BadHeaderName)) => {
                 return Err(format!("`{}` is not a header name", Printable(name)));

@@ -78,7 +78,9 @@ impl ForeignEntry {
                     Some(Some(MappedValue::List(elements))) => RecordedValue::List(elements.clone()),
                     _ => RecordedValue::Missing,
                 },
-                (Attribute::Query(_), None) => known(fields.index(&Attribute::Path).is_some()),
+                (Attribute::Query(_) | Attribute::PathSegment(_), None) => {
+                    known(fields.index(&Attribute::Path).is_some())
+                }
                 (Attribute::Host, None) => known(self.head.uri.authority().is_some()),
                 (Attribute::Route | Attribute::Upstream, None) => {
                     RecordedValue::Value(Cow::Borrowed(DEFAULT_NAME.as_bytes()))
@@ -87,7 +89,7 @@ impl ForeignEntry {
             };
         }
         match attribute {
-            Attribute::Method | Attribute::Path | Attribute::Query(_) => known(true),
+            Attribute::Method | Attribute::Path | Attribute::PathSegment(_) | Attribute::Query(_) => known(true),
             Attribute::Host => known(self.head.uri.authority().is_some()),
             Attribute::Header(name) => {
                 known(matches!(self.log, LogFields::Combined) && (name == REFERER || name == USER_AGENT))

@@ -122,6 +122,8 @@ mod tests {
             ("ip:address", "203.0.113.7"),
             ("method", "POST"),
             ("path", "/a/b"),
+            ("path_segment:2", "b"),
+            ("path_segment:3", "-"),
             ("query:q", "1 2"),
             ("query:r", "-"),
             ("jwt:sub", "42"),
@@ -149,7 +151,7 @@ mod tests {
 
     #[test]
     fn an_attribute_that_is_not_mapped_is_unknown() {
-        for attribute in ["ip:address", "method", "path", "query:q", "host"] {
+        for attribute in ["ip:address", "method", "path", "path_segment:1", "query:q", "host"] {
             check("time=ts", r#"{"ts":1795272712}"#, attribute, "?");
         }
         check("time=ts,path=url", r#"{"ts":1795272712,"url":"https://Example.com/a"}"#, "host", "example.com");
@@ -170,6 +172,8 @@ mod tests {
             ("time=a,words(key:id)=c", "`words(key:id)` takes a claim: words(jwt:scope)"),
             ("time=a,header:a b=c", "`header:a b` is not a header name"),
             ("time=a,route=c", "route cannot be mapped"),
+            ("time=a,path_segment:1=c", "path_segment:1 cannot be mapped; map path"),
+            ("time=a,path_segment:0=c", "`path_segment:0` is not a segment of a path; map path"),
         ] {
             assert_eq!(fields(map).unwrap_err(), why, "{map}");
         }

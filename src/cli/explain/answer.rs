@@ -51,7 +51,7 @@ pub fn before_rules(ExplainedRefusal { refusal, detail }: &ExplainedRefusal) -> 
 /// Why a request has more than one reading. `attribute` is what makes it ambiguous, if an attribute does.
 pub fn ambiguity_detail(ambiguity: Ambiguity, attribute: Option<&Attribute>) -> String {
     match (ambiguity, attribute) {
-        (Ambiguity::Path, _) => "the path has no single reading, and a rule reads `path`".to_owned(),
+        (Ambiguity::Path, _) => "the path has no single reading, and a rule reads it".to_owned(),
         (Ambiguity::Ambiguous, Some(attribute)) => format!(
             "the request repeats {attribute}, spells its name in another way, or names it in Connection, and the file reads it"
         ),

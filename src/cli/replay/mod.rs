@@ -16,7 +16,7 @@ use super::output;
 use super::output::Page;
 use crate::base::time::Clock;
 use crate::config::Config;
-use crate::limit::attribute::{Attribute, AttributeError};
+use crate::limit::attribute::{Attribute, AttributeError, MAX_PATH_SEGMENT};
 use crate::replay::entry::Format;
 use crate::replay::field_map::{FieldMap, FieldMapping};
 use crate::replay::line_reader::Lines;
@@ -187,6 +187,7 @@ fn attribute(text: &str) -> Result<Attribute, String> {
         AttributeError::Unknown => "is not an attribute".to_owned(),
         AttributeError::WordsOfOther => "takes a claim: words(jwt:scope)".to_owned(),
         AttributeError::NameMissing => "needs a name after the colon".to_owned(),
+        AttributeError::BadSegment => format!("must be path_segment:<n>, with n from 1 to {MAX_PATH_SEGMENT}"),
         AttributeError::BadHeaderName => "is not a header name".to_owned(),
     })
 }

@@ -132,7 +132,8 @@ pub fn never_missing(attribute: &Attribute) -> bool {
         | Attribute::KeyPlan
         | Attribute::Header(_)
         | Attribute::Query(_)
-        | Attribute::Cookie(_) => false,
+        | Attribute::Cookie(_)
+        | Attribute::PathSegment(_) => false,
     }
 }
 

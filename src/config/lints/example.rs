@@ -1,12 +1,14 @@
 //! Invents requests that meet constraints, to find out what the rules of a policy do with them.
 
 use std::net::IpAddr;
+use std::num::NonZeroU8;
 
 use super::constraints::{Constraints, never_missing};
 use super::file::LocatedRule;
 use super::texts::root;
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::Expectation;
+use crate::limit::path;
 use crate::limit::request::ClientAddress;
 use crate::limit::rule::Rule;
 
@@ -54,8 +56,10 @@ impl<'f> Example<'f> {
         examples
     }
 
-    /// Gives the request a value of this attribute, if one can be invented that meets the constraints.
+    /// Gives the request a value of this attribute, if one can be invented that meets the constraints. Segments are
+    /// those of its path.
     fn fill(&mut self, attribute: &'f Attribute, constraints: &Constraints<'f>, pick: Pick) -> bool {
+        let attribute = if matches!(attribute, Attribute::PathSegment(_)) { &Attribute::Path } else { attribute };
         if *attribute == Attribute::Address || self.values.iter().any(|(filled, _)| *filled == attribute) {
             return true;
         }
@@ -66,8 +70,20 @@ impl<'f> Example<'f> {
         }
         values.extend(ANY.map(|value| Some(value.to_vec())));
         expected.iter().for_each(|each| note(each, &mut values));
-        let is_path = |value: &Vec<u8>| *attribute != Attribute::Path || value.starts_with(b"/");
-        values.retain(|value| value.as_ref().is_none_or(is_path));
+        if *attribute == Attribute::Path {
+            let segments = expected_segments(constraints);
+            values.retain(|value| value.as_ref().is_some_and(|value| value.starts_with(b"/")));
+            let with_segments = values.iter().flatten().map(|path| Some(with_segments(path, &segments)));
+            let with_segments: Vec<_> = with_segments.collect();
+            values.extend(with_segments);
+            let has_segments = |path: &[u8]| {
+                let fits = |(number, expected): &(NonZeroU8, Vec<&Expectation>)| {
+                    expected.iter().all(|each| each.holds(path::segment(path, *number), ANYWHERE))
+                };
+                segments.iter().all(fits)
+            };
+            values.retain(|value| value.as_deref().is_some_and(has_segments));
+        }
         values.retain(|value| expected.iter().all(|each| each.holds(value.as_deref(), ANYWHERE)));
         let value = match pick {
             Pick::First => values.into_iter().next(),
@@ -85,6 +101,9 @@ impl<'f> Example<'f> {
         match attribute {
             Attribute::Address => Some(self.client.text().into_bytes()),
             Attribute::Route | Attribute::Upstream => Some(b"default".to_vec()),
+            Attribute::PathSegment(number) => {
+                path::segment(&self.value(&Attribute::Path)?, *number).map(<[u8]>::to_vec)
+            }
             Attribute::Path | Attribute::Method | Attribute::Host => Some(b"/~".to_vec()),
             _ => (self.rest == Rest::Present).then(|| b"~".to_vec()),
         }
@@ -103,6 +122,41 @@ impl<'f> Example<'f> {
     pub fn first<'r>(&self, rules: &'r [LocatedRule<'f>]) -> Option<&'r LocatedRule<'f>> {
         rules.iter().filter(|located| located.is_enforced()).find(|located| self.meets(located.rule))
     }
+}
+
+/// What is expected of each segment of the path, in their order.
+fn expected_segments<'f>(constraints: &Constraints<'f>) -> Vec<(NonZeroU8, Vec<&'f Expectation>)> {
+    let mut segments: Vec<(NonZeroU8, Vec<&Expectation>)> = Vec::new();
+    for attribute in constraints.attributes() {
+        if let Attribute::PathSegment(number) = attribute
+            && !segments.iter().any(|(known, _)| known == number)
+        {
+            segments.push((*number, constraints.on(attribute)));
+        }
+    }
+    segments.sort_by_key(|(number, _)| *number);
+    segments
+}
+
+/// A path with values in the segments of which something is expected, as far as they can be invented.
+fn with_segments(path: &[u8], expected: &[(NonZeroU8, Vec<&Expectation>)]) -> Vec<u8> {
+    let mut segments: Vec<Vec<u8>> =
+        path.split(|byte| *byte == b'/').filter(|segment| !segment.is_empty()).map(<[u8]>::to_vec).collect();
+    for (number, expected) in expected {
+        let mut values = Vec::new();
+        expected.iter().for_each(|each| note(each, &mut values));
+        values.push(Some(b"~".to_vec()));
+        let fits =
+            |value: &Vec<u8>| !value.contains(&b'/') && expected.iter().all(|each| each.holds(Some(value), ANYWHERE));
+        if let Some(value) = values.into_iter().flatten().find(fits) {
+            let index = usize::from(number.get() - 1);
+            if segments.len() <= index {
+                segments.resize(index + 1, b"~".to_vec());
+            }
+            segments.splice(index..=index, [value]);
+        }
+    }
+    segments.iter().flat_map(|segment| [b"/", &segment[..]].concat()).collect()
 }
 
 fn note(expectation: &Expectation, values: &mut Vec<Option<Vec<u8>>>) {

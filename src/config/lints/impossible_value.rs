@@ -10,7 +10,7 @@ use crate::base::http_method;
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::{Expectation, Text};
 use crate::limit::path;
-use crate::limit::rule::{Action, Condition, Override};
+use crate::limit::rule::{Action, Condition, Fold, KeyPart, Override};
 
 /// Conditions that look right and never hold, or with `not` always hold.
 pub fn impossible_value(file: &File<'_>) -> Vec<Finding> {
@@ -36,12 +36,18 @@ pub fn impossible_value(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Overrides by `ip:address` whose value is not an address.
+/// Overrides by `ip:address` whose value is not an address, and by a path segment that no path has.
 fn overrides(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {
         let Action::Charge(limits) = &located.rule.action else { continue };
         for (index, Override { part, value, .. }) in limits.iter().flat_map(|limit| &limit.overrides).enumerate() {
+            if let KeyPart { attribute: attribute @ Attribute::PathSegment(_), fold: Fold::Exact } = part {
+                let fault = impossible_part(attribute, value.as_bytes(), Part::Whole, &[]);
+                found.extend(
+                    fault.map(|Fault { why, hint }| located.location.key("overrides").pair(index).finding(why, hint)),
+                );
+            }
             if part.attribute != Attribute::Address {
                 continue;
             }
@@ -160,6 +166,32 @@ const PATH: [Check; 4] = [
     },
 ];
 
+const SEGMENT: [Check; 3] = [
+    EMPTY,
+    |segment| {
+        segment.has(b'/').then(|| {
+            let why = "is more than a segment, which is what is between two slashes";
+            Fault::new(why, "match path, or name one segment")
+        })
+    },
+    |segment| match segment.part {
+        Part::Whole | Part::Root => match path::normalise_segment(segment.value) {
+            Some(normal) if normal == segment.value => None,
+            Some(normal) => {
+                let hint = format!("write {}", String::from_utf8_lossy(&normal));
+                Some(Fault::new("is not how a segment is compared", hint))
+            }
+            None => {
+                Some(Fault::new("is no segment that is ever compared", "such requests are answered 400, or lack it"))
+            }
+        },
+        Part::Prefix | Part::Suffix => (!path::may_be_part(segment.value)).then(|| {
+            let hint = "letters, digits and -._~!$&'()*+,=:@ stand as they are, all else as an escape like %C3";
+            Fault::new("is not how a segment is compared", hint)
+        }),
+    },
+];
+
 const PADDED: Check = |value| {
     (value.value.trim_ascii() != value.value).then(|| {
         let hint = format!("write {}", value.text.trim());
@@ -189,6 +221,7 @@ fn checks(attribute: &Attribute) -> &'static [Check] {
         Attribute::Host => &HOST,
         Attribute::Method => &METHOD,
         Attribute::Path => &PATH,
+        Attribute::PathSegment(_) => &SEGMENT,
         Attribute::Header(_) | Attribute::Cookie(_) => &[PADDED, EMPTY],
         Attribute::Query(_) => &[EMPTY],
         Attribute::Words(_) => &[WORD],
@@ -243,10 +276,14 @@ fn impossible(attribute: &Attribute, expectation: &Expectation, extra_methods: &
         Expectation::Prefix(prefix) => impossible_part(attribute, prefix, Part::Prefix, extra_methods),
         Expectation::Suffix(suffix) => impossible_part(attribute, suffix, Part::Suffix, extra_methods),
         Expectation::All(all) => all.iter().find_map(|each| impossible(attribute, each, extra_methods)),
-        Expectation::Regex(regex) if *attribute == Attribute::Path && !regex.as_str().is_ascii() => Some(Fault::new(
-            format!("`{}` has a letter that no path has unescaped", regex.as_str().escape_debug()),
-            "write it as it is compared: é is %C3%A9",
-        )),
+        Expectation::Regex(regex)
+            if matches!(attribute, Attribute::Path | Attribute::PathSegment(_)) && !regex.as_str().is_ascii() =>
+        {
+            Some(Fault::new(
+                format!("`{}` has a letter that no path has unescaped", regex.as_str().escape_debug()),
+                "write it as it is compared: é is %C3%A9",
+            ))
+        }
         Expectation::Regex(_) | Expectation::Present(_) | Expectation::Cidr(_) => None,
     }
 }

@@ -61,6 +61,8 @@ impl File<'_> {
             | Attribute::Method
             | Attribute::Host
             | Attribute::Path
+            // A request for another path is another request.
+            | Attribute::PathSegment(_)
             | Attribute::Route
             | Attribute::Upstream => false,
         }

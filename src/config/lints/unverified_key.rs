@@ -83,7 +83,9 @@ impl File<'_> {
     /// Whether a client may send any value of it.
     fn is_free(&self, attribute: &Attribute, chosen: ClientChoice) -> bool {
         match attribute {
-            Attribute::Path | Attribute::Host | Attribute::Method => matches!(chosen, ClientChoice::Target),
+            Attribute::Path | Attribute::PathSegment(_) | Attribute::Host | Attribute::Method => {
+                matches!(chosen, ClientChoice::Target)
+            }
             Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_) => !self.is_known_key(attribute),
             _ => false,
         }

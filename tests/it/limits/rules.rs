@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{Client, Gateway, Upstream};
+use crate::support::{Client, Gateway, Upstream, tollgate};
 
 /// A request without fields of its own.
 const NONE: &[(&str, &str)] = &[];
@@ -43,6 +43,41 @@ rules:
     let nobody: &[_] = &[("X-Plan", "gold")];
     assert_eq!(codes(&mut client, &[("/", nobody), ("/", &[])]), [200, 429]);
     assert_eq!(upstream.seen().len(), 7);
+}
+
+#[test]
+fn a_path_segment_is_one_tenant_however_the_path_is_spelt() {
+    let upstream = Upstream::start();
+    let rules = "
+policies:
+  - name: tenants
+    match: {path_segment:1: tenants}
+    rules:
+      - name: tenant
+        limit_keys: [path_segment:2]
+        algorithm_config: {rate: 2/day}
+        overrides: {vip: {rate: 3/day}}
+      - {name: list, limit_keys: [], algorithm_config: {rate: 1/day}}";
+    let gateway = Gateway::start(&upstream, rules);
+    let mut client = gateway.client();
+    let mut codes =
+        |targets: &[&str]| codes(&mut client, &targets.iter().map(|target| (*target, NONE)).collect::<Vec<_>>());
+    assert_eq!(codes(&["/tenants/acme", "/x/../tenants//./%61cme;v=1/users?a", "/tenants/acme/"]), [200, 200, 429]);
+    assert_eq!(codes(&["/tenants/vip/1", "/tenants/vip/2", "/tenants/vip/3", "/tenants/vip/4"]), [200, 200, 200, 429]);
+    // Without a tenant the rule does not apply, and no rule does to other paths.
+    assert_eq!(codes(&["/tenants/", "/tenants", "/other/acme", "/"]), [200, 429, 200, 200]);
+    // A path without a single reading has no segments.
+    assert_eq!(codes(&["/tenants/..;/x", "/tenants/a%2fb", "//tenants/acme"]), [400, 400, 400]);
+    let file = gateway.file("gateway.yaml").display().to_string();
+    let admin = gateway.admin.to_string();
+    let shown = tollgate(&["bucket", "show", "-c", &file, "--admin", &admin, "tenant", "path_segment:2=%61cme"]);
+    assert!(shown.out.contains("path_segment:2 \"acme\""), "{}{}", shown.out, shown.err);
+    let wrong = tollgate(&["bucket", "show", "-c", &file, "--admin", &admin, "tenant", "path_segment:2=a/b"]);
+    assert_eq!((wrong.code, wrong.err.contains("must be one segment of a path")), (Some(1), true), "{}", wrong.err);
+    let explained = tollgate(&["explain", "-c", &file, "http://a/tenants/%61cme/users"]);
+    assert!(explained.out.contains("key path_segment:2 \"acme\""), "{}", explained.out);
+    let refused = tollgate(&["explain", "-c", &file, "http://a/tenants/a%2fb"]);
+    assert!(refused.out.contains("the path has no single reading, and a rule reads it"), "{}", refused.out);
 }
 
 #[test]
