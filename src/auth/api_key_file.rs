@@ -1,17 +1,24 @@
 //! Reads and writes the file of API keys: lines of `SHA256-HEX-OF-KEY ID PLAN`.
 //!
-//! Blank lines and everything after a `#` are ignored. A fault never repeats what was found, because in an invalid file it
+//! The first line may name the columns, `#columns id plan rps …`: then every line has a word for each of them, `-` where it
+//! has no value. Blank lines and everything else after a `#` are ignored. A fault never repeats what was found, because in an invalid file it
 //! may be a key.
 
 use std::fmt;
 
 use super::api_keys::{ApiKeySet, Fingerprint};
 use crate::base::position::Position;
-use crate::limit::identity::KnownKey;
+use crate::limit::identity::{KeyColumns, KnownKey};
 
 pub const MAX_BYTES: usize = 64 << 20;
 const MAX_LINES: usize = 1_000_000;
 const LONGEST_NAME: usize = 128;
+const LONGEST_COLUMN: usize = 64;
+
+/// What the first line begins with if it names the columns.
+const COLUMNS: &[u8] = b"#columns";
+/// The word for a key that has no value in a column.
+const NO_VALUE: &str = "-";
 
 /// The rule for an id and a plan, for messages.
 pub const NAME: &str = "must be 1 to 128 of letters, digits, `_`, `.`, `@` and `-`";
@@ -31,9 +38,21 @@ pub enum FaultKind {
     TooManyLines,
     NotText,
     Words(usize),
+    /// Of a file that names so many columns.
+    WordsOfColumns {
+        words: usize,
+        columns: usize,
+    },
+    /// The first two columns are others.
+    FirstColumns,
+    ColumnName,
+    /// Another column has this name.
+    ColumnTwice,
     Hash,
     Id,
     Plan,
+    /// The value of a further column, which is counted from 1.
+    Value(usize),
     /// The hash is already listed in this line.
     Duplicate(usize),
 }
@@ -49,6 +68,16 @@ impl fmt::Display for FaultKind {
             FaultKind::NotText => f.write_str("must be UTF-8 text"),
             FaultKind::Words(1) => f.write_str("must be HASH ID PLAN, is one word"),
             FaultKind::Words(words) => write!(f, "must be HASH ID PLAN, is {words} words"),
+            FaultKind::WordsOfColumns { words, columns } => {
+                let words = if *words == 1 { "one word".to_owned() } else { format!("{words} words") };
+                write!(f, "must be a hash and a word for each of the {columns} columns, is {words}; `-` means no value")
+            }
+            FaultKind::FirstColumns => f.write_str("columns: must begin with `id plan`"),
+            FaultKind::ColumnName => {
+                f.write_str("columns: a name must be 1 to 64 of letters, digits, `_`, `.` and `-`")
+            }
+            FaultKind::ColumnTwice => f.write_str("columns: a name must be unique"),
+            FaultKind::Value(column) => write!(f, "column {column}: {NAME}; what it is is not shown, it may be a key"),
             FaultKind::Hash => f.write_str(
                 "hash: must be SHA-256 of a key, as 64 hexadecimal digits; what it is is not shown, it may be a key",
             ),
@@ -91,9 +120,38 @@ pub fn parse(bytes: &[u8]) -> Result<ApiKeySet, Vec<Fault>> {
             faults.push(Fault { position: Some(Position { line: number, column: 1 }), kind: FaultKind::TooManyLines });
             break;
         }
-        read_line(line, number, &mut keys, &mut faults);
+        match line.strip_prefix(COLUMNS).filter(|names| number == 1 && starts_word(names)) {
+            Some(names) => read_columns(names, &mut keys, &mut faults),
+            None => read_line(line, number, &mut keys, &mut faults),
+        }
     }
     if faults.is_empty() { Ok(keys) } else { Err(faults) }
+}
+
+/// Whether this follows a whole word.
+fn starts_word(rest: &[u8]) -> bool {
+    rest.first().is_none_or(u8::is_ascii_whitespace)
+}
+
+/// The names behind `#columns`, in the first line.
+fn read_columns(line: &[u8], keys: &mut ApiKeySet, faults: &mut Vec<Fault>) {
+    let mut fault = |before: &str, kind| {
+        let position = Position { line: 1, column: COLUMNS.len() + before.chars().count() + 1 };
+        faults.push(Fault { position: Some(position), kind });
+    };
+    let Ok(line) = std::str::from_utf8(line) else { return fault("", FaultKind::NotText) };
+    let names: Vec<(usize, &str)> = words(line).collect();
+    let [(_, "id"), (_, "plan"), further @ ..] = &names[..] else { return fault("", FaultKind::FirstColumns) };
+    for (index, (at, name)) in names.iter().enumerate() {
+        let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+        let before = line.get(..*at).unwrap_or_default();
+        if name.len() > LONGEST_COLUMN || !name.bytes().all(letter) {
+            fault(before, FaultKind::ColumnName);
+        } else if names.iter().take(index).any(|(_, other)| other == name) {
+            fault(before, FaultKind::ColumnTwice);
+        }
+    }
+    keys.name_columns(further.iter().map(|(_, name)| (*name).to_owned()).collect());
 }
 
 fn read_line(line: &[u8], number: usize, keys: &mut ApiKeySet, faults: &mut Vec<Fault>) {
@@ -110,11 +168,20 @@ fn read_line(line: &[u8], number: usize, keys: &mut ApiKeySet, faults: &mut Vec<
     };
     let words: Vec<(usize, &str)> = words(line).collect();
     let before = |at: usize| line.get(..at).unwrap_or_default();
-    let [(hash_at, hash), (id_at, id), (plan_at, plan)] = words[..] else {
-        if let Some((at, _)) = words.first() {
-            fault(before(*at), FaultKind::Words(words.len()));
+    let further = keys.columns();
+    let (hash_at, hash, id_at, id, plan_at, plan, values) = match &words[..] {
+        [(hash_at, hash), (id_at, id), (plan_at, plan), values @ ..] if values.len() == further.len() => {
+            (*hash_at, *hash, *id_at, *id, *plan_at, *plan, values)
         }
-        return;
+        [] => return,
+        [(at, _), ..] => {
+            let words = words.len();
+            let kind = match further.len() {
+                0 => FaultKind::Words(words),
+                further => FaultKind::WordsOfColumns { words, columns: 2 + further },
+            };
+            return fault(before(*at), kind);
+        }
     };
     let fingerprint = Fingerprint::parse(hash);
     let checks = [
@@ -125,8 +192,13 @@ fn read_line(line: &[u8], number: usize, keys: &mut ApiKeySet, faults: &mut Vec<
     for (_, at, wrong) in checks.iter().filter(|(good, ..)| !good) {
         fault(before(*at), *wrong);
     }
+    for (column, (at, _)) in (3..).zip(values).filter(|(_, (_, value))| !is_name(value)) {
+        fault(before(*at), FaultKind::Value(column));
+    }
     let Some(fingerprint) = fingerprint else { return };
-    if let Err(first) = keys.add(fingerprint, KnownKey { id: id.to_owned(), plan: plan.to_owned() }, number) {
+    let values = values.iter().map(|(_, value)| (*value != NO_VALUE).then(|| (*value).into())).collect();
+    let columns = KeyColumns { names: further, values };
+    if let Err(first) = keys.add(fingerprint, KnownKey { columns, ..KnownKey::new(id, plan) }, number) {
         fault(before(hash_at), FaultKind::Duplicate(first));
     }
 }
@@ -207,6 +279,40 @@ mod tests {
     }
 
     #[test]
+    fn the_first_line_may_name_further_columns() {
+        let acme = |text: &str, name: &str| {
+            let keys = parse(text.replace('H', HASH).as_bytes()).unwrap();
+            keys.find(b"abc").unwrap().column(name).map(str::to_owned)
+        };
+        let text = "\u{feff}#columns id plan rps burst\r\nH acme gold 12.5 -\n";
+        assert_eq!(acme(text, "rps").as_deref(), Some("12.5"));
+        assert_eq!(acme(text, "burst"), None);
+        assert_eq!(acme(text, "plan"), None);
+        check("#columns id plan\nH acme gold", "1 keys");
+        check("#columns id plan rps\nH acme gold 5 # since May\n\n# end", "1 keys");
+        // Only the first line, and only this word.
+        check("# columns are hash, id, plan\nH acme gold", "1 keys");
+        check("#columnsidplan\nH acme gold", "1 keys");
+        check("\n#columns id plan rps\nH acme gold", "1 keys");
+    }
+
+    #[test]
+    fn every_fault_of_columns_is_reported_with_its_position() {
+        let words = "must be a hash and a word for each of the 3 columns";
+        check("#columns id plan rps\nH acme gold", &format!("2:1: {words}, is 3 words; `-` means no value"));
+        check("#columns id plan rps\nH a b 1 2", &format!("2:1: {words}, is 5 words; `-` means no value"));
+        check("#columns id plan rps\nH", &format!("2:1: {words}, is one word; `-` means no value"));
+        check("#columns id plan rps\nH a b ½", &format!("2:70: {}", FaultKind::Value(3)));
+        check("#columns", &format!("1:9: {}", FaultKind::FirstColumns));
+        check("#columns plan id", &format!("1:9: {}", FaultKind::FirstColumns));
+        check("#columns hash id plan", &format!("1:9: {}", FaultKind::FirstColumns));
+        check("#columns id plan rps rps", &format!("1:22: {}", FaultKind::ColumnTwice));
+        check("#columns id plan plan", &format!("1:18: {}", FaultKind::ColumnTwice));
+        check("#columns id plan a:b", &format!("1:18: {}", FaultKind::ColumnName));
+        check(&format!("#columns id plan {}", "c".repeat(65)), &format!("1:18: {}", FaultKind::ColumnName));
+    }
+
+    #[test]
     fn the_size_of_a_key_file_is_bounded() {
         let lines = "#\n".repeat(MAX_LINES);
         assert!(parse(lines.as_bytes()).is_ok());
@@ -225,7 +331,7 @@ mod tests {
 
         #[test]
         fn a_written_line_is_read_back(key in prop::collection::vec(any::<u8>(), 0..40), id in "[A-Za-z0-9_.@-]{1,128}") {
-            let line = line(&key, &KnownKey { id, plan: "gold".to_owned() });
+            let line = line(&key, &KnownKey::new(&id, "gold"));
             prop_assert_eq!(parse(line.as_bytes()).map(|keys| keys.len()), Ok(1));
         }
     }

@@ -69,6 +69,8 @@ impl ApiKeys {
 #[derive(Default)]
 pub struct ApiKeySet {
     known: HashMap<Fingerprint, Entry>,
+    /// The names of the columns beyond id and plan.
+    columns: Arc<[String]>,
     source: [u8; 32],
 }
 
@@ -81,12 +83,22 @@ struct Entry {
 impl ApiKeySet {
     /// An empty set, to be filled from this text.
     pub fn of(source: &[u8]) -> ApiKeySet {
-        ApiKeySet { known: HashMap::new(), source: Sha256::digest(source).into() }
+        ApiKeySet { source: Sha256::digest(source).into(), ..ApiKeySet::default() }
     }
 
     /// A hash of the text that these keys were read from, by which two texts are compared.
     pub fn source(&self) -> [u8; 32] {
         self.source
+    }
+
+    /// The names of the columns beyond id and plan, which every key has.
+    pub fn columns(&self) -> Arc<[String]> {
+        Arc::clone(&self.columns)
+    }
+
+    /// Names the columns of the keys that are added from here on.
+    pub fn name_columns(&mut self, columns: Arc<[String]>) {
+        self.columns = columns;
     }
 
     pub fn len(&self) -> usize {
@@ -110,7 +122,7 @@ impl ApiKeySet {
         Ok(())
     }
 
-    fn find(&self, key: &[u8]) -> Option<Arc<KnownKey>> {
+    pub fn find(&self, key: &[u8]) -> Option<Arc<KnownKey>> {
         self.known.get(&Fingerprint::of(key)).map(|entry| Arc::clone(&entry.key))
     }
 }
@@ -192,7 +204,7 @@ mod tests {
     fn a_key_is_compared_byte_by_byte() {
         let keys = |key: &[u8], id: &str| {
             let mut keys = ApiKeySet::default();
-            keys.add(Fingerprint::of(key), KnownKey { id: id.to_owned(), plan: "gold".to_owned() }, 1).unwrap();
+            keys.add(Fingerprint::of(key), KnownKey::new(id, "gold"), 1).unwrap();
             keys
         };
         let from = Attribute::parse("header:x-api-key").unwrap();
@@ -231,7 +243,7 @@ mod tests {
     fn debug_output_shows_nothing_of_a_key() {
         let fingerprint = Fingerprint::of(b"abc");
         let mut keys = ApiKeySet::default();
-        keys.add(fingerprint, KnownKey { id: "acme".to_owned(), plan: "gold".to_owned() }, 1).unwrap();
+        keys.add(fingerprint, KnownKey::new("acme", "gold"), 1).unwrap();
         assert_eq!(format!("{fingerprint:?} {keys:?}"), "Fingerprint(…) ApiKeySet(1)");
     }
 }

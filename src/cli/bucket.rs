@@ -154,8 +154,10 @@ fn describe(act: &Act, config: &Config, chosen: &BucketSelection, levels: &Level
     let most = limit.algorithm.ceiling();
     let shadow = if limit.mode == Mode::Shadow { "  shadow" } else { "" };
     let overridden = if limit.overridden { " (override)" } else { "" };
+    let claimed = limit.claimed.as_deref().map_or_else(String::new, |claimed| format!("; {claimed}"));
     let of = chosen.of.as_deref().map_or_else(String::new, |of| format!("  {of}"));
-    let head = format!("{}/{}{shadow}{of}  {}{overridden}  bucket {name}", limit.policy, limit.name, limit.algorithm);
+    let head =
+        format!("{}/{}{shadow}{of}  {}{overridden}{claimed}  bucket {name}", limit.policy, limit.name, limit.algorithm);
     let left = untouched.remaining;
     let level = match act {
         Act::Reset(_) => format!("held {left} of {most}"),
@@ -193,6 +195,7 @@ fn document(act: &Act, config: &Config, chosen: &[BucketSelection], levels: &Lev
             "bucket": name,
             "numbers": limit.algorithm.to_string(),
             "overridden": limit.overridden,
+            "claimed": limit.claimed,
             "burst": limit.algorithm.ceiling(),
             "left": untouched.remaining,
             "full_in_us": untouched.reset_after,

@@ -14,6 +14,7 @@ use crate::limit::partial::{Knowledge, Observation};
 use crate::limit::path;
 use crate::limit::request::ClientAddress;
 use crate::limit::rule::{Action, Fold, KeyPart, LimitKey, Mode, Policy, Rule};
+use crate::limit::rule_set::CompiledLimit;
 
 /// A bucket and its limit.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub struct Limit {
     /// The cost of a request that names none.
     pub cost: Cost,
     pub overridden: bool,
+    /// Which of its numbers come from requests; shown are the defaults.
+    pub claimed: Option<String>,
 }
 
 /// The buckets of the clients with these values.
@@ -55,7 +58,7 @@ pub fn by_values(
     let of = if of.is_empty() { "one for all clients".to_owned() } else { of.join(", ") };
     let charges = config.rules.buckets_of(rule, &picked, known);
     let wanted = charges.into_iter().filter(|charge| is_called(name, policy, rule, charge.name));
-    let chosen = |ExplainedCharge { name, mode, charge }: ExplainedCharge<'_>| BucketSelection {
+    let chosen = |ExplainedCharge { name, mode, charge, .. }: ExplainedCharge<'_>| BucketSelection {
         key: charge.key,
         limit: Some(Limit {
             policy: policy.name.clone(),
@@ -64,6 +67,11 @@ pub fn by_values(
             algorithm: charge.algorithm,
             cost: charge.cost,
             overridden: charge.variant > 0,
+            claimed: config
+                .rules
+                .limit(charge.limit)
+                .filter(|_| charge.variant == 0)
+                .and_then(CompiledLimit::claimed_text),
         }),
         of: Some(of.clone()),
     };
@@ -104,6 +112,7 @@ pub fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<Buc
                 algorithm: *algorithm,
                 cost: Cost::ONE,
                 overridden: false,
+                claimed: limit.claimed_text(),
             };
             Ok(BucketSelection { key, limit: Some(limit), of: None })
         }

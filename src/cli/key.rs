@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     }
     let key = read(std::io::stdin().lock()).map_err(|error| format!("standard input: {error}"))?;
-    let known = KnownKey { id: arguments.id.clone(), plan: arguments.plan.clone() };
+    let known = KnownKey::new(&arguments.id, &arguments.plan);
     output::print_line(api_key_file::line(&key, &known))
 }
 

@@ -61,14 +61,14 @@ const WHEN: ValueKind<ReadField<Vec<Kind>>> = ValueKind {
     read: kinds,
 };
 
-type ReadAttributes = fn(Field<'_>, AttributeReader) -> Option<Vec<LoggedAttribute>>;
+type ReadAttributes = fn(Field<'_>, AttributeReader<'_>) -> Option<Vec<LoggedAttribute>>;
 
 const ATTRIBUTES: ValueKind<ReadAttributes> = ValueKind {
     text: "list of [attributes](#attributes), at most 16",
     schema: || {
         let attribute = json!({
             "type": "string",
-            "pattern": "^((jwt|query|cookie):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|ip:address|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream)$",
+            "pattern": "^((jwt|query|cookie):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream)$",
             "patternErrorMessage": "must be one attribute like jwt:plan, header:x-user or ip:address"
         });
         let items = json!({"anyOf": [attribute, reference()]});
@@ -98,7 +98,7 @@ pub static ACCESS_LOG: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub fn access_log(field: Field<'_>, attribute: AttributeReader, environment: Environment<'_>) -> Option<AccessLog> {
+pub fn access_log(field: Field<'_>, attribute: AttributeReader<'_>, environment: Environment<'_>) -> Option<AccessLog> {
     let section = field.section(&ACCESS_LOG)?;
     let to = section.need("to").and_then(|field| (TO.read)(field, environment));
     let when = section.value("when", WHEN.read);
@@ -137,7 +137,7 @@ fn kinds(field: Field<'_>) -> Option<Vec<Kind>> {
     Some(Kind::ALL.into_iter().filter(|kind| chosen.contains(kind)).collect())
 }
 
-fn attributes(field: Field<'_>, reader: AttributeReader) -> Option<Vec<LoggedAttribute>> {
+fn attributes(field: Field<'_>, reader: AttributeReader<'_>) -> Option<Vec<LoggedAttribute>> {
     let members = field.list()?;
     if members.len() > MOST_ATTRIBUTES {
         field.wrong(format_args!("must have at most {MOST_ATTRIBUTES} attributes, has {}", members.len()), None);

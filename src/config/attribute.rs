@@ -1,19 +1,21 @@
 //! Reads the names of attributes, wherever the file has one.
 
 use super::reader::Field;
-use super::suggest::nearest_spelling;
+use super::suggest::{nearest_name, nearest_spelling};
 use crate::limit::attribute::{Attribute, AttributeError, MAX_PATH_SEGMENT, SPELLINGS, WORDS_SPELLING};
 
 /// Reads attributes in a file that verifies these credentials.
 #[derive(Clone, Copy, Debug)]
-pub struct AttributeReader {
+pub struct AttributeReader<'k> {
     /// Whether the file has `jwt`.
     pub jwt: bool,
     /// Whether the file has `api_keys`.
     pub api_keys: bool,
+    /// The columns of the key file beyond id and plan. `None` if they are not known, because that is wrong.
+    pub columns: Option<&'k [String]>,
 }
 
-impl AttributeReader {
+impl AttributeReader<'_> {
     /// The attribute with this name. `None` after reporting at `field` that it does not exist.
     pub fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
         let why = match Attribute::parse(text) {
@@ -49,14 +51,26 @@ impl AttributeReader {
     /// An attribute of a credential exists only if the file says how that credential is verified.
     fn verified(&self, field: &Field<'_>, attribute: Attribute) -> Option<Attribute> {
         let (kind, source, there) = match &attribute {
-            Attribute::Claim(_) | Attribute::Words(_) => ("jwt:", "jwt", self.jwt),
-            Attribute::KeyId | Attribute::KeyPlan => ("key:", "api_keys", self.api_keys),
+            Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => ("jwt:", "jwt", self.jwt),
+            Attribute::KeyId | Attribute::KeyPlan | Attribute::KeyColumn(_) => ("key:", "api_keys", self.api_keys),
             _ => return Some(attribute),
         };
         if !there {
             field.wrong(format_args!("`{attribute}`: a `{kind}` attribute needs `{source}`, which is missing"), None);
             return None;
         }
-        Some(attribute)
+        match (&attribute, self.columns) {
+            (Attribute::KeyColumn(name), Some(columns)) if !columns.contains(name) => {
+                let known: Vec<&str> = ["id", "plan"].into_iter().chain(columns.iter().map(|name| &**name)).collect();
+                let name = name.escape_debug().to_string();
+                let hint = match nearest_name(&name, &known) {
+                    Some(similar) => format!("did you mean `key:{similar}`?"),
+                    None => format!("its first line names its columns: #columns {} …", known.join(" ")),
+                };
+                field.wrong(format_args!("`key:{name}`: the file of keys has no column `{name}`"), Some(hint));
+                None
+            }
+            _ => Some(attribute),
+        }
     }
 }

@@ -160,6 +160,21 @@ mod tests {
     }
 
     #[test]
+    fn numbers_from_credentials_change_no_bucket() {
+        let file = |burst: &str| {
+            let jwt = format!("jwt: {{algorithms: [HS256], keys: {{secret: {}}}}}", "s".repeat(32));
+            format!("{jwt}\nrules: [{{name: a, limit_keys: [jwt:sub], algorithm_config: {{rps: 1, burst: {burst}}}}}]")
+        };
+        check(&file("5"), &file("{from: jwt:burst, default: 5, max: 9}"), &[], &[]);
+        check(
+            &file("{from: jwt:burst, default: 5, max: 9}"),
+            &file("{from: jwt:limit, default: 9, max: 99}"),
+            &[],
+            &[],
+        );
+    }
+
+    #[test]
     fn buckets_are_reset_when_clients_are_identified_in_another_way() {
         let rules = "rules: [{name: a, limit_keys: [\"jwt:sub|ip:address\"], algorithm_config: {rps: 1, burst: 5}}]\n";
         let issuer =

@@ -211,7 +211,9 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let client_ip = file.value("client_ip", client_ip);
     let jwt = file.optional("jwt", |field| jwt(field, environment));
     let api_keys = file.optional("api_keys", |field| api_keys(field, environment));
-    let attributes = AttributeReader { jwt: file.has("jwt"), api_keys: file.has("api_keys") };
+    let columns = api_keys.as_ref().and_then(Option::as_ref).map(|api_keys| api_keys.keys().columns());
+    let attributes =
+        AttributeReader { jwt: file.has("jwt"), api_keys: file.has("api_keys"), columns: columns.as_deref() };
     // A wrong prefix has been reported, and must not make other addresses wrong.
     let ipv6_prefix = client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix);
     let conditions = ConditionReader { attributes, ipv6_prefix };

@@ -7,7 +7,7 @@ use super::rule_match::ConditionReader;
 use super::value_kind::ValueKind;
 use crate::limit::rule::Condition;
 
-type ReadExempt = fn(Field<'_>, ConditionReader) -> Option<Vec<Vec<Condition>>>;
+type ReadExempt = fn(Field<'_>, ConditionReader<'_>) -> Option<Vec<Vec<Condition>>>;
 
 pub const EXEMPT: ValueKind<ReadExempt> = ValueKind {
     text: "list of [conditions](#match)",
@@ -15,7 +15,7 @@ pub const EXEMPT: ValueKind<ReadExempt> = ValueKind {
     read: exempt,
 };
 
-fn exempt(field: Field<'_>, reader: ConditionReader) -> Option<Vec<Vec<Condition>>> {
+fn exempt(field: Field<'_>, reader: ConditionReader<'_>) -> Option<Vec<Vec<Condition>>> {
     all(field.list()?, |member| {
         // It would exempt every request.
         if member.is_map() && member.is_empty() {

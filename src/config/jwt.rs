@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::algorithms::token_bucket::{NUMBERS, token_bucket};
+use super::algorithms::token_bucket::{NUMBERS, fixed_bucket};
 use super::environment::Environment;
 use super::jwt_keys::{KEYS, keys};
 use super::key::{Key, Mapping, Type, names, unconstrained};
@@ -168,7 +168,7 @@ pub fn jwt(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let on_missing = section.choice("on_missing", &ON_MISSING);
     let invalid_limit = section.value("invalid_limit", |field| {
         let section = field.section(&NUMBERS)?;
-        let bucket = token_bucket(&section);
+        let bucket = fixed_bucket(&section);
         section.close();
         bucket
     });

@@ -54,6 +54,12 @@ pub enum Type {
         text: &'static str,
         schema: fn() -> Value,
     },
+    /// The same, or a mapping.
+    DefinedOr {
+        name: &'static str,
+        text: &'static str,
+        mapping: &'static Mapping,
+    },
     /// A whole number.
     Whole {
         least: u64,
@@ -136,7 +142,11 @@ impl Type {
     /// The mappings that a value may be, or be made of.
     pub fn mappings(&self) -> &[&'static Mapping] {
         match self {
-            Type::Mapping(of) | Type::Switch(of) | Type::List { of, .. } | Type::Named(of) => std::slice::from_ref(of),
+            Type::Mapping(of)
+            | Type::Switch(of)
+            | Type::List { of, .. }
+            | Type::Named(of)
+            | Type::DefinedOr { mapping: of, .. } => std::slice::from_ref(of),
             Type::OneOf(of) | Type::NamedOneOf(of) => of,
             _ => &[],
         }
@@ -146,7 +156,10 @@ impl Type {
     pub fn text(&self) -> String {
         let quoted = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         match self {
-            Type::Defined { text, .. } | Type::Own { text, .. } | Type::ListOf { text, .. } => (*text).to_owned(),
+            Type::Defined { text, .. }
+            | Type::DefinedOr { text, .. }
+            | Type::Own { text, .. }
+            | Type::ListOf { text, .. } => (*text).to_owned(),
             Type::Whole { least, most } => format!("{least} to {most}"),
             Type::Size { least, most } => format!("size, {} to {}", size::print(*least), size::print(*most)),
             Type::Choice(names) => quoted(names),

@@ -10,7 +10,7 @@ use super::value_kind::ValueKind;
 use crate::limit::attribute::Attribute;
 use crate::limit::rule::{Fold, KeyPart, LimitKey};
 
-type ReadLimitKeys = fn(&Field<'_>, AttributeReader) -> Option<Vec<LimitKey>>;
+type ReadLimitKeys = fn(&Field<'_>, AttributeReader<'_>) -> Option<Vec<LimitKey>>;
 
 pub const LIMIT_KEYS: ValueKind<ReadLimitKeys> = ValueKind {
     text: "list",
@@ -19,7 +19,7 @@ pub const LIMIT_KEYS: ValueKind<ReadLimitKeys> = ValueKind {
 };
 
 /// A set: no entry may be there twice.
-fn limit_keys(field: &Field<'_>, attributes: AttributeReader) -> Option<Vec<LimitKey>> {
+fn limit_keys(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<Vec<LimitKey>> {
     let members = field.list()?;
     let keys = all(members.clone(), |member| limit_key(&member, attributes))?;
     let mut seen = HashSet::new();
@@ -33,7 +33,7 @@ fn limit_keys(field: &Field<'_>, attributes: AttributeReader) -> Option<Vec<Limi
 }
 
 /// `jwt:sub|ip:address`, `lower(query:username)`.
-fn limit_key(field: &Field<'_>, attributes: AttributeReader) -> Option<LimitKey> {
+fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<LimitKey> {
     let written = field.text()?;
     let part = |text: &str| {
         let (text, fold) = fold(text.trim());

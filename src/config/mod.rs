@@ -11,6 +11,7 @@ mod algorithms;
 mod api_keys;
 mod attribute;
 mod check;
+mod claimed_number;
 mod client_ip;
 mod client_tls;
 mod cost;

@@ -20,7 +20,7 @@ pub struct OverrideReader<'k> {
 }
 
 impl<'k> OverrideReader<'k> {
-    pub fn overrides(&self, rule: &Section<'_>, numbers: OtherNumbers) -> Option<Vec<Override>> {
+    pub fn overrides(&self, rule: &Section<'_>, numbers: OtherNumbers<'_>) -> Option<Vec<Override>> {
         let Some(field) = rule.get("overrides") else { return Some(Vec::new()) };
         if self.keys.is_some_and(<[LimitKey]>::is_empty) {
             rule.unwanted("overrides", "must be for the values of a limit key, but `limit_keys` is empty");
@@ -34,7 +34,7 @@ impl<'k> OverrideReader<'k> {
             let numbers = numbers.read(field);
             match (target, numbers) {
                 (Some((part, value)), Some(numbers)) => {
-                    overrides.push(Override { part, value, numbers });
+                    overrides.push(Override { part, value, numbers: numbers.base });
                 }
                 _ => correct = false,
             }

@@ -44,7 +44,7 @@ fn policy_constraints() -> Value {
 }
 
 /// The policies of a file.
-pub fn policies(file: &Section<'_>, defaults: RuleDefaults) -> Option<Vec<Policy>> {
+pub fn policies(file: &Section<'_>, defaults: RuleDefaults<'_>) -> Option<Vec<Policy>> {
     let mut rules = RuleReader::new(defaults);
     match (file.get("rules"), file.get("policies")) {
         (None, None) => Some(Vec::new()),
@@ -65,12 +65,12 @@ pub fn policies(file: &Section<'_>, defaults: RuleDefaults) -> Option<Vec<Policy
     }
 }
 
-fn several(field: &Field<'_>, rules: &mut RuleReader) -> Option<Vec<Policy>> {
+fn several(field: &Field<'_>, rules: &mut RuleReader<'_>) -> Option<Vec<Policy>> {
     let mut names = HashSet::new();
     all(field.list()?, |member| policy(member, &mut names, rules))
 }
 
-fn policy(field: Field<'_>, names: &mut HashSet<String>, rules: &mut RuleReader) -> Option<Policy> {
+fn policy(field: Field<'_>, names: &mut HashSet<String>, rules: &mut RuleReader<'_>) -> Option<Policy> {
     let position = field.position();
     let section = field.section(&POLICY)?;
     let name = unique(&section, names);

@@ -1,6 +1,7 @@
 //! Reads the limits of a rule: `algorithm` with its `algorithm_config`, or several under `limits`, and `overrides`.
 
 use super::algorithms::{NamedAlgorithm, OtherNumbers, ceiling, numbers};
+use super::claimed_number::NumberReader;
 use super::cost::price;
 use super::names::checked;
 use super::overrides::OverrideReader;
@@ -10,14 +11,19 @@ use crate::limit::rule::{Expose, Limit, OnStoreFailure, Price, RefusalStatus};
 
 /// The settings that all limits of a rule share.
 #[derive(Clone, Copy, Debug)]
-pub struct SharedSettings {
+pub struct SharedSettings<'k> {
+    pub numbers: NumberReader<'k>,
     pub expose: Expose,
     pub refusal: RefusalStatus,
     pub on_store_failure: OnStoreFailure,
 }
 
 /// The limits of a rule that charges.
-pub fn rule_limits(rule: &Section<'_>, shared: SharedSettings, overrides: OverrideReader<'_>) -> Option<Vec<Limit>> {
+pub fn rule_limits(
+    rule: &Section<'_>,
+    shared: SharedSettings<'_>,
+    overrides: OverrideReader<'_>,
+) -> Option<Vec<Limit>> {
     let algorithm = NamedAlgorithm::of_rule(rule);
     let limits = match (rule.get("algorithm_config"), rule.get("limits")) {
         (Some(field), None) => single(rule, algorithm, field, shared, overrides),
@@ -39,7 +45,7 @@ fn single(
     rule: &Section<'_>,
     algorithm: NamedAlgorithm,
     field: Field<'_>,
-    shared: SharedSettings,
+    shared: SharedSettings<'_>,
     overrides: OverrideReader<'_>,
 ) -> Option<Vec<Limit>> {
     let limit = algorithm.section(field).and_then(|section| {
@@ -49,7 +55,8 @@ fn single(
     });
     let own = limit.as_ref().map(|limit| limit.algorithm);
     let cheapest = limit.as_ref().map(|limit| limit.price.least());
-    let overrides = overrides.overrides(rule, OtherNumbers { kind: algorithm.kind, own, cheapest });
+    let numbers = NumberReader::in_file();
+    let overrides = overrides.overrides(rule, OtherNumbers { kind: algorithm.kind, own, cheapest, numbers });
     let (limit, overrides) = (limit?, overrides?);
     Some(vec![Limit { overrides, ..limit }])
 }
@@ -59,7 +66,7 @@ fn several(
     rule: &Section<'_>,
     algorithm: NamedAlgorithm,
     field: &Field<'_>,
-    shared: SharedSettings,
+    shared: SharedSettings<'_>,
 ) -> Option<Vec<Limit>> {
     rule.unwanted("overrides", "must not stand beside `limits`: which of them they change cannot be said");
     let pairs = field.pairs()?;
@@ -78,18 +85,28 @@ fn several(
     limits.into_iter().collect()
 }
 
-fn limit(name: String, algorithm: NamedAlgorithm, section: Section<'_>, shared: SharedSettings) -> Option<Limit> {
-    let numbers = numbers(algorithm.kind, &section);
-    let price = price(&section, numbers.as_ref().map(ceiling));
+fn limit(name: String, algorithm: NamedAlgorithm, section: Section<'_>, shared: SharedSettings<'_>) -> Option<Limit> {
+    let numbers = numbers(algorithm.kind, &section, shared.numbers);
+    let price = price(&section, numbers.as_ref().map(|numbers| ceiling(&numbers.largest())));
     let cheapest = price.as_ref().map(Price::least);
-    let others = OtherNumbers { kind: algorithm.kind, own: numbers, cheapest };
+    let own = numbers.as_ref().map(|numbers| numbers.base);
+    let others = OtherNumbers { kind: algorithm.kind, own, cheapest, numbers: shared.numbers };
     let candidate = section.optional("shadow", |field| others.read(field));
     section.close();
+    let (price, numbers, candidate) = (price?, numbers?, candidate?);
+    let least = price.least();
+    let (algorithm, claimed) = numbers.with_least(least);
+    let (candidate, candidate_claimed) = match candidate.map(|numbers| numbers.with_least(least)) {
+        Some((algorithm, claimed)) => (Some(algorithm), claimed),
+        None => (None, None),
+    };
     Some(Limit {
         name,
-        candidate: candidate?,
-        algorithm: numbers?,
-        price: price?,
+        algorithm,
+        claimed,
+        price,
+        candidate,
+        candidate_claimed,
         overrides: Vec::new(),
         expose: shared.expose,
         refusal: shared.refusal,

@@ -68,13 +68,13 @@ pub static OPERATORS: Mapping = Mapping {
 
 /// Reads conditions. Values are brought into the form that requests have, so that equal ones are equal byte by byte.
 #[derive(Clone, Copy, Debug)]
-pub struct ConditionReader {
-    pub attributes: AttributeReader,
+pub struct ConditionReader<'k> {
+    pub attributes: AttributeReader<'k>,
     /// How many bits of an IPv6 address identify one client.
     pub ipv6_prefix: u8,
 }
 
-impl ConditionReader {
+impl ConditionReader<'_> {
     /// The `match` of a policy or rule; without it there are no conditions.
     pub fn matches(&self, section: &Section<'_>) -> Option<Vec<Condition>> {
         section.get("match").map_or(Some(Vec::new()), |field| self.conditions(&field))

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::algorithms;
+use super::claimed_number::NumberReader;
 use super::expires::{EXPIRES, expires};
 use super::key::{BOOLEAN, Key, Mapping, NAME, Type, names};
 use super::limit_keys::LIMIT_KEYS;
@@ -145,16 +146,16 @@ fn rule_constraints() -> Value {
 
 /// What the rest of the file decides for its rules.
 #[derive(Clone, Copy, Debug)]
-pub struct RuleDefaults {
-    pub conditions: ConditionReader,
+pub struct RuleDefaults<'k> {
+    pub conditions: ConditionReader<'k>,
     /// For a rule without a value of its own.
     pub on_store_failure: OnStoreFailure,
 }
 
 /// Reads the rules of a file, and remembers the names that are taken.
 #[derive(Debug)]
-pub struct RuleReader {
-    pub defaults: RuleDefaults,
+pub struct RuleReader<'k> {
+    pub defaults: RuleDefaults<'k>,
     /// Of rules, and of limits as they are shown.
     names: HashSet<String>,
 }
@@ -164,8 +165,8 @@ pub fn mode(section: &Section<'_>) -> Option<Mode> {
     section.choice("mode", &MODES)
 }
 
-impl RuleReader {
-    pub fn new(defaults: RuleDefaults) -> RuleReader {
+impl<'k> RuleReader<'k> {
+    pub fn new(defaults: RuleDefaults<'k>) -> RuleReader<'k> {
         RuleReader { defaults, names: HashSet::new() }
     }
 
@@ -223,6 +224,7 @@ impl RuleReader {
             expose: expose.unwrap_or(Expose::Yes),
             refusal: refusal.unwrap_or(RefusalStatus::QuotaExceeded),
             on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local),
+            numbers: NumberReader::new(self.defaults.conditions.attributes),
         };
         let ipv6_prefix = self.defaults.conditions.ipv6_prefix;
         let limits = rule_limits(section, shared, OverrideReader { keys: keys.as_deref(), ipv6_prefix });

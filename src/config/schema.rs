@@ -82,6 +82,9 @@ fn value(kind: &Type) -> Value {
     };
     match kind {
         Type::Defined { name, .. } => json!({"$ref": format!("#/definitions/{name}")}),
+        Type::DefinedOr { name, mapping, .. } => {
+            json!({"anyOf": [{"$ref": format!("#/definitions/{name}")}, mapping_or_reference(mapping)]})
+        }
         Type::Own { schema, .. } => schema(),
         Type::Whole { least, most } => {
             json!({"anyOf": [{"type": "integer", "minimum": least, "maximum": most}, reference()]})

@@ -17,7 +17,9 @@ pub fn nearest_name<'n>(text: &str, names: &[&'n str]) -> Option<&'n str> {
 pub fn nearest_spelling(text: &str, spellings: &[&str]) -> Option<String> {
     let name = text.split_once(':').map_or("", |(_, name)| name);
     let possible = |spelling: &&&str| !name.is_empty() || !spelling.contains('<');
-    let filled = |spelling: &&str| spelling.replace("<name>", name).replace("<claim>", name).replace("<n>", name);
+    let filled = |spelling: &&str| {
+        spelling.replace("<name>", name).replace("<claim>", name).replace("<n>", name).replace("<column>", name)
+    };
     let spellings: Vec<String> = spellings.iter().filter(possible).map(filled).collect();
     nearest(text, &spellings.iter().map(String::as_str).collect::<Vec<_>>())
 }

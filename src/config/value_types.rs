@@ -5,6 +5,8 @@
 
 use serde_json::{Value, json};
 
+use crate::limit::algorithm::fixed_window::LARGEST;
+
 /// A value that has a reference to the environment in it, which may become anything.
 pub fn reference() -> Value {
     json!({"$ref": "#/definitions/reference"})
@@ -78,6 +80,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
                 },
                 "patternProperties": {
                     r"^jwt:[\s\S]": expectation("A claim of a verified token; of a list, any element."),
+                    "^key:[A-Za-z0-9_.-]{1,64}$": expectation("A column of the file of API keys, which names it itself."),
                     r"^words\(\s*jwt:[\s\S]+\)$": expectation("A claim of a verified token, split at spaces: any of its words."),
                     "^path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])$": expectation("A segment of the normalised path, by its number from 1."),
                     "^header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$": expectation("A header, trimmed; its name in any case."),
@@ -115,7 +118,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
 }
 
 fn limits() -> Vec<(&'static str, Value)> {
-    let attributes = r"^(\s*(lower\(\s*)?((jwt|query|cookie):[^|]*[^|\s][^|]*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|ip:address|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream)\s*\)?)\s*(\||$))+$";
+    let attributes = r"^(\s*(lower\(\s*)?((jwt|query|cookie):[^|]*[^|\s][^|]*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream)\s*\)?)\s*(\||$))+$";
     let limit_key = "must be attributes like jwt:sub, header:x-user or ip:address, with | between alternatives";
     let rate = "must be a rate like 20/s, 600/min, 5000/hour, 10000/day or 100/15m";
     vec![
@@ -139,6 +142,9 @@ fn limits() -> Vec<(&'static str, Value)> {
                 "else": {"required": ["burst"], "anyOf": [{"required": ["rps"]}, {"required": ["tokens_per_second"]}]}
             }),
         ),
+        ("amount_from_zero", or_reference(json!({"type": "number", "minimum": 0}))),
+        ("window_limit", or_reference(json!({"type": "integer", "minimum": 1, "maximum": LARGEST}))),
+        ("verified_attribute", or_reference(pattern(r"^(jwt|key):[\s\S]", "must be jwt:<claim> or key:<column>"))),
         ("amount", or_reference(json!({"type": "number", "exclusiveMinimum": 0}))),
         ("rate", or_reference(pattern("^0*[1-9][0-9]*/(s|min|hour|day|0*[1-9][0-9]*(ms|s|m|h|d))$", rate))),
         ("burst", or_reference(json!({"type": "integer", "minimum": 1}))),

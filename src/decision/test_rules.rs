@@ -34,9 +34,11 @@ pub fn limit(burst: u64) -> Limit {
     Limit {
         name: String::new(),
         algorithm: bucket(burst),
+        claimed: None,
         price: Price::Fixed(Cost::ONE),
         overrides: Vec::new(),
         candidate: None,
+        candidate_claimed: None,
         expose: Expose::Yes,
         refusal: RefusalStatus::QuotaExceeded,
         on_store_failure: OnStoreFailure::Deny,

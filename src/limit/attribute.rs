@@ -10,9 +10,9 @@ use std::num::NonZeroU8;
 use http::header::{CONNECTION, COOKIE, HeaderName};
 
 use super::attribute_value::AttributeValue;
+use super::pairs::{cookie_pairs, decode_escapes, query_pairs, unquoted};
 use super::path;
 use super::request::Request;
-use crate::base::split::split_once;
 
 /// A property of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,8 +21,12 @@ pub enum Attribute {
     Claim(String),
     /// The words of a claim; for `match` alone.
     Words(String),
+    /// The text of a number in a claim; for the numbers of a limit alone.
+    ClaimedAmount(String),
     KeyId,
     KeyPlan,
+    /// A column that the file of API keys names itself.
+    KeyColumn(String),
     Header(HeaderName),
     Query(String),
     Cookie(String),
@@ -56,6 +60,7 @@ pub const SPELLINGS: &[&str] = &[
     "jwt:<claim>",
     "key:id",
     "key:plan",
+    "key:<column>",
     "header:<name>",
     "query:<name>",
     "cookie:<name>",
@@ -83,12 +88,17 @@ impl Attribute {
                 None => Err(AttributeError::WordsOfOther),
             };
         }
-        if let Some((kind @ ("jwt" | "header" | "query" | "cookie"), name)) = text.split_once(':') {
+        if let Some((kind @ ("jwt" | "key" | "header" | "query" | "cookie"), name)) = text.split_once(':') {
             if name.is_empty() {
                 return Err(AttributeError::NameMissing);
             }
             return match kind {
                 "jwt" => Ok(Attribute::Claim(name.to_owned())),
+                "key" => Ok(match name {
+                    "id" => Attribute::KeyId,
+                    "plan" => Attribute::KeyPlan,
+                    column => Attribute::KeyColumn(column.to_owned()),
+                }),
                 "header" => {
                     HeaderName::try_from(name).map(Attribute::Header).map_err(|_| AttributeError::BadHeaderName)
                 }
@@ -100,8 +110,6 @@ impl Attribute {
             return segment_number(number).map(Attribute::PathSegment).ok_or(AttributeError::BadSegment);
         }
         match text {
-            "key:id" => Ok(Attribute::KeyId),
-            "key:plan" => Ok(Attribute::KeyPlan),
             "ip:address" => Ok(Attribute::Address),
             "method" => Ok(Attribute::Method),
             "host" => Ok(Attribute::Host),
@@ -133,8 +141,13 @@ impl Attribute {
             }),
             // Always a list.
             Attribute::Words(_) => None,
+            Attribute::ClaimedAmount(name) => request.claims?.amount_text(name).map(|text| match text {
+                Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+                Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+            }),
             Attribute::KeyId => Some(Cow::Borrowed(request.key?.id.as_bytes())),
             Attribute::KeyPlan => Some(Cow::Borrowed(request.key?.plan.as_bytes())),
+            Attribute::KeyColumn(name) => request.key?.column(name).map(|text| Cow::Borrowed(text.as_bytes())),
             Attribute::Header(name) => filled(head.headers.get(name)?.as_bytes().trim_ascii()),
             Attribute::Query(name) => {
                 let (_, value) = query_pairs(request).find(|(found, _)| **found == *name.as_bytes())?;
@@ -183,8 +196,10 @@ impl Attribute {
             // Credentials are checked, and refused if they are repeated, before any rule is asked.
             Attribute::Claim(_)
             | Attribute::Words(_)
+            | Attribute::ClaimedAmount(_)
             | Attribute::KeyId
             | Attribute::KeyPlan
+            | Attribute::KeyColumn(_)
             | Attribute::Address
             | Attribute::Method
             | Attribute::Host
@@ -199,10 +214,11 @@ impl Attribute {
 impl fmt::Display for Attribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Attribute::Claim(name) => write!(f, "jwt:{name}"),
+            Attribute::Claim(name) | Attribute::ClaimedAmount(name) => write!(f, "jwt:{name}"),
             Attribute::Words(name) => write!(f, "words(jwt:{name})"),
             Attribute::KeyId => f.write_str("key:id"),
             Attribute::KeyPlan => f.write_str("key:plan"),
+            Attribute::KeyColumn(name) => write!(f, "key:{name}"),
             Attribute::Header(name) => write!(f, "header:{name}"),
             Attribute::Query(name) => write!(f, "query:{name}"),
             Attribute::Cookie(name) => write!(f, "cookie:{name}"),
@@ -240,61 +256,6 @@ fn segment_number(text: &str) -> Option<NonZeroU8> {
 
 fn filled(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     (!value.is_empty()).then_some(Cow::Borrowed(value))
-}
-
-/// The parameters of the query, decoded: `+` is a space, a broken escape stays as it was sent.
-fn query_pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = (Cow<'r, [u8]>, Cow<'r, [u8]>)> + use<'r> {
-    let query = request.head.uri.query().unwrap_or_default().as_bytes();
-    query.split(|byte| *byte == b'&').map(|pair| {
-        let (name, value) = split_once(pair, b'=').unwrap_or((pair, b""));
-        (decode(name), decode(value))
-    })
-}
-
-/// The pairs of all `Cookie` fields, as sent.
-fn cookie_pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = (&'r [u8], &'r [u8])> + use<'r> {
-    let fields = request.head.headers.get_all(COOKIE).iter();
-    fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';')).map(|pair| {
-        let (name, value) = split_once(pair, b'=').unwrap_or((pair, b""));
-        (name.trim_ascii(), value.trim_ascii())
-    })
-}
-
-/// A cookie's value without the quotes around it (RFC 6265 §4.1.1 allows them), which many frameworks take off.
-fn unquoted(value: &[u8]) -> &[u8] {
-    value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value)
-}
-
-/// A query's name or value: `+` is a space, an escape the byte that it stands for.
-fn decode(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.contains(&b'+') {
-        return decode_escapes(text);
-    }
-    let spaced: Vec<u8> = text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
-    Cow::Owned(decode_escapes(&spaced).into_owned())
-}
-
-/// Decodes percent-escapes, once. A broken one stays as it was sent.
-fn decode_escapes(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.contains(&b'%') {
-        return Cow::Borrowed(text);
-    }
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, tail)) = rest.split_first() {
-        rest = tail;
-        decoded.push(match byte {
-            b'%' => match path::hex_pair(tail) {
-                Some(escaped) => {
-                    rest = tail.get(2..).unwrap_or_default();
-                    escaped
-                }
-                None => b'%',
-            },
-            _ => byte,
-        });
-    }
-    Cow::Owned(decoded)
 }
 
 #[cfg(test)]
@@ -429,7 +390,7 @@ mod tests {
             ("words(header:a)", AttributeError::WordsOfOther),
             ("words(lower(jwt:a))", AttributeError::WordsOfOther),
             ("words(jwt:a", AttributeError::Unknown),
-            ("key:name", AttributeError::Unknown),
+            ("key:", AttributeError::NameMissing),
             ("path_segments:1", AttributeError::Unknown),
             ("path_segment", AttributeError::BadSegment),
             ("path_segment:", AttributeError::BadSegment),

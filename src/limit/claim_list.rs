@@ -86,6 +86,21 @@ pub fn scalar_text(claim: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
+/// The text of a claim that should be a number: of a text itself, of a number its digits. `None` for null, which is as if
+/// it were missing; of what is no number, a text that cannot be read as one.
+///
+/// A number that is no integer is known as the double nearest to it. Up to fifteen digits, that one prints as it was
+/// written; every number that a limit can have is far shorter.
+pub fn amount_text(claim: &Value) -> Option<Cow<'_, str>> {
+    match claim {
+        Value::Null => None,
+        Value::Array(_) => Some(Cow::Borrowed("[…]")),
+        Value::Object(_) => Some(Cow::Borrowed("{…}")),
+        Value::Number(number) if number.is_f64() => number.as_f64().map(|number| Cow::Owned(number.to_string())),
+        other => scalar_text(other),
+    }
+}
+
 fn is_text_or_integer(member: &Value) -> bool {
     match member {
         Value::String(_) => true,
@@ -111,6 +126,7 @@ fn with_integer<T>(number: &Number, take: impl FnOnce(&str) -> T) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::cost::{Cost, ExtraDecimals};
 
     #[track_caller]
     fn check(read: impl Fn(&Value) -> Option<ClaimList<'_>>, claim: &str, expected: &[&str]) {
@@ -142,6 +158,43 @@ mod tests {
             r#"{"a": 1}"#,
         ] {
             members(other, &[]);
+        }
+    }
+
+    #[test]
+    fn an_amount_is_the_text_of_a_number() {
+        for (claim, text) in [
+            ("12", Some("12")),
+            ("12.5", Some("12.5")),
+            ("12.50", Some("12.5")),
+            ("0.001", Some("0.001")),
+            ("1e3", Some("1000")),
+            ("-0.5", Some("-0.5")),
+            ("9007199254740993", Some("9007199254740993")),
+            ("1e30", Some("1000000000000000000000000000000")),
+            ("1e-9", Some("0.000000001")),
+            (r#""12""#, Some("12")),
+            (r#"" 12""#, Some(" 12")),
+            (r#""""#, Some("")),
+            ("true", Some("true")),
+            ("[12]", Some("[…]")),
+            (r#"{"a":12}"#, Some("{…}")),
+            ("null", None),
+        ] {
+            let claim: Value = serde_json::from_str(claim).unwrap();
+            assert_eq!(amount_text(&claim).as_deref(), text, "{claim}");
+        }
+    }
+
+    proptest::proptest! {
+        /// Every number with three decimals that can be counted at all is read as it is written.
+        #[test]
+        fn a_number_with_three_decimals_is_never_rounded(whole in 0..1_000_000_000_000u64, thousandths in 0..1000u64) {
+            let written = format!("{whole}.{thousandths:03}");
+            let claim: Value = serde_json::from_str(&written).unwrap();
+            let read = amount_text(&claim).unwrap();
+            let cost = |text: &str| Cost::parse(text.as_bytes(), ExtraDecimals::Refuse);
+            proptest::prop_assert_eq!(cost(&read), cost(&written));
         }
     }
 

@@ -39,6 +39,12 @@ impl Cost {
         self.0 / 1000
     }
 
+    /// In whole tokens, rounded up.
+    #[must_use]
+    pub const fn ceil(self) -> Cost {
+        Cost::from_tokens(self.0.div_ceil(1000))
+    }
+
     /// At least `min` and at most `max`; where they contradict each other, `max`.
     pub fn bounded(self, min: Cost, max: Option<Cost>) -> Cost {
         let cost = self.max(min);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::attribute_value::AttributeValue;
-use super::claim_list::{ClaimList, scalar_text};
+use super::claim_list::{ClaimList, amount_text, scalar_text};
 
 /// What the credentials of a request prove.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +66,11 @@ impl Claims {
         }
     }
 
+    /// The text of a claim that should be a number; `None` if it is absent.
+    pub fn amount_text(&self, name: &str) -> Option<Cow<'_, str>> {
+        amount_text(self.find(name)?)
+    }
+
     /// The words of a claim, for `match`.
     pub fn words(&self, name: &str) -> AttributeValue<'_> {
         self.find(name).and_then(ClaimList::words).map_or(AttributeValue::Missing, AttributeValue::List)
@@ -82,10 +87,34 @@ impl Claims {
 }
 
 /// The holder of an API key, and their plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownKey {
     pub id: String,
     pub plan: String,
+    /// Empty unless the file has more columns.
+    pub columns: KeyColumns,
+}
+
+/// The columns of a key beyond its id and plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyColumns {
+    /// The same for all keys of a file.
+    pub names: Arc<[String]>,
+    /// In their order; `None` where the key has no value.
+    pub values: Box<[Option<Box<str>>]>,
+}
+
+impl KnownKey {
+    /// Without any other column.
+    pub fn new(id: &str, plan: &str) -> KnownKey {
+        KnownKey { id: id.to_owned(), plan: plan.to_owned(), columns: KeyColumns::default() }
+    }
+
+    /// The value in a column other than id and plan; `None` if there is no such column, or the key has no value in it.
+    pub fn column(&self, name: &str) -> Option<&str> {
+        let index = self.columns.names.iter().position(|known| known == name)?;
+        self.columns.values.get(index)?.as_deref()
+    }
 }
 
 #[cfg(test)]

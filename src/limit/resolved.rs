@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::attribute::Attribute;
 use super::attribute_value::AttributeValue;
+use super::claimed_numbers::ClaimResults;
 use super::index::Index;
 use super::matcher::Expectation;
 use super::request::Request;
@@ -21,17 +22,21 @@ pub struct CompiledCondition {
 pub struct Slot(pub usize);
 
 /// The attributes of one request, each resolved when it is first needed.
+#[derive(Debug)]
 pub struct Values<'s, 'r> {
     attributes: &'s [Attribute],
     pub request: &'s Request<'r>,
     /// Calendar time.
     pub at: Timestamp,
+    /// What was read of each number of a limit that is the request's.
+    pub claims: ClaimResults,
     resolved: SmallVec<[Option<AttributeValue<'r>>; 4]>,
 }
 
 impl<'s, 'r> Values<'s, 'r> {
     pub fn new(attributes: &'s [Attribute], request: &'s Request<'r>, at: Timestamp) -> Values<'s, 'r> {
-        Values { attributes, request, at, resolved: SmallVec::from_elem(None, attributes.len()) }
+        let resolved = SmallVec::from_elem(None, attributes.len());
+        Values { attributes, request, at, claims: ClaimResults::new(), resolved }
     }
 
     #[allow(clippy::indexing_slicing, reason = "a slot is an index of the list from which it was made")]

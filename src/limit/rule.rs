@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::algorithm::Algorithm;
 use super::attribute::Attribute;
+use super::claimed_numbers::ClaimedNumbers;
 use super::cost::Cost;
 use super::matcher::Expectation;
 use crate::base::position::Position;
@@ -151,12 +152,17 @@ pub enum Action {
 pub struct Limit {
     /// Empty unless the rule has several.
     pub name: String,
+    /// Of numbers that each request may have of its own, these have the defaults.
     pub algorithm: Algorithm,
+    /// The numbers that each request may have of its own, if there are any.
+    pub claimed: Option<ClaimedNumbers>,
     pub price: Price,
     /// In the order of the file: the first that fits a request holds.
     pub overrides: Vec<Override>,
     /// Other numbers to try next to the enforced ones.
     pub candidate: Option<Algorithm>,
+    /// Those of the candidate.
+    pub candidate_claimed: Option<ClaimedNumbers>,
     /// Whether clients see its name and numbers.
     pub expose: Expose,
     pub refusal: RefusalStatus,

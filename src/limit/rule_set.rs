@@ -10,9 +10,12 @@ use smallvec::SmallVec;
 use super::algorithm::Algorithm;
 use super::ambiguity::{Ambiguity, AmbiguityCheck};
 use super::attribute::Attribute;
-use super::bucket_key::{BucketKey, Descriptor, KeySeed, LimitIdentity, LimitTag};
+use super::bucket_key::{Descriptor, KeySeed, LimitIdentity};
 use super::charge::{Charge, LimitId, Plan};
-use super::cost::{Cost, requested_cost};
+use super::claimed_numbers::ClaimedNumbers;
+pub use super::compiled_limit::CompiledLimit;
+use super::compiled_limit::{CompiledNumbers, CompiledPrice};
+use super::cost::requested_cost;
 use super::denier::{Denier, DenierId, DenierIds};
 use super::identity::Claims;
 use super::index::Index;
@@ -20,10 +23,7 @@ use super::matcher::Expectation;
 use super::overrides::CompiledOverrides;
 use super::request::Request;
 use super::resolved::{CompiledCondition, Slot, Values};
-use super::rule::{
-    Action, Condition, Expose, Fold, Limit, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule,
-    RuleSource,
-};
+use super::rule::{Action, Condition, Fold, Limit, Mode, Otherwise, Policy, Price, Rule, RuleSource};
 pub use super::ruling::{Answer, PolicyId, Ruling};
 use crate::base::time::Timestamp;
 
@@ -39,55 +39,6 @@ pub struct RuleSet {
     limits: Vec<CompiledLimit>,
     deniers: Vec<Denier>,
     source: RuleSource,
-}
-
-/// One limit, with everything that responses and metrics need.
-#[derive(Clone, Debug)]
-pub struct CompiledLimit {
-    pub policy: String,
-    /// The rule's name; of several limits in one rule, `rule.limit`.
-    pub name: String,
-    pub mode: Mode,
-    /// The rule's limit keys as printed, sorted: they are a set.
-    pub keys: Vec<String>,
-    pub expose: Expose,
-    pub refusal: RefusalStatus,
-    pub on_store_failure: OnStoreFailure,
-    /// The limit's own numbers, then those of its overrides.
-    pub variants: Vec<Algorithm>,
-    price: CompiledPrice,
-    seed: KeySeed,
-    overrides: CompiledOverrides,
-}
-
-impl CompiledLimit {
-    /// Equal for two limits that charge the same buckets.
-    pub fn identity(&self) -> BucketKey {
-        self.bucket(&Descriptor::default())
-    }
-
-    /// The bucket of a descriptor.
-    pub fn bucket(&self, descriptor: &Descriptor) -> BucketKey {
-        self.seed.key(descriptor)
-    }
-
-    /// What the buckets of a variant are evicted with.
-    pub fn tag(&self, variant: u32) -> LimitTag {
-        self.seed.tag().of_variant(variant)
-    }
-
-    pub fn algorithm_name(&self) -> &'static str {
-        self.variants.first().map_or("", Algorithm::name)
-    }
-
-    /// Whether a request may cost more than the limit, or one of its overrides, can ever hold.
-    pub fn may_be_too_large(&self) -> bool {
-        let most = match self.price {
-            CompiledPrice::Fixed(cost) => Some(cost),
-            CompiledPrice::FromRequest { default, min, max, .. } => max.map(|max| max.max(min).max(default)),
-        };
-        most.is_none_or(|most| self.variants.iter().any(|numbers| most > numbers.ceiling()))
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -116,12 +67,6 @@ enum CompiledAction {
     Allow,
     Deny(DenierId),
     Charge(Vec<LimitId>),
-}
-
-#[derive(Clone, Debug)]
-enum CompiledPrice {
-    Fixed(Cost),
-    FromRequest { slot: Slot, default: Cost, min: Cost, max: Option<Cost> },
 }
 
 impl RuleSet {
@@ -176,6 +121,14 @@ impl RuleSet {
         self.ambiguity.ambiguous(request)
     }
 
+    /// The columns of the key file that rules read, other than id and plan.
+    pub fn key_columns(&self) -> impl Iterator<Item = &str> {
+        self.attributes.iter().filter_map(|attribute| match attribute {
+            Attribute::KeyColumn(name) => Some(&**name),
+            _ => None,
+        })
+    }
+
     /// Every limit of the file; a [`LimitId`] is an index into it.
     pub fn limits(&self) -> &[CompiledLimit] {
         &self.limits
@@ -203,24 +156,27 @@ impl RuleSet {
     /// a date.
     pub fn plan(&self, request: &Request<'_>, at: Timestamp) -> Ruling {
         let (mut unmatched, mut shadow_denials) = (SmallVec::new(), DenierIds::new());
-        let answer = self.answer(request, at, &mut unmatched, &mut shadow_denials);
-        Ruling { answer, unmatched, shadow_denials }
+        let mut values = Values::new(&self.attributes, request, at);
+        let answer = self.answer(&mut values, &mut unmatched, &mut shadow_denials);
+        let claims = match &answer {
+            Answer::TooLarge(_) | Answer::Charge(_) => values.claims,
+            Answer::Denied(_) | Answer::Exempt => SmallVec::new(),
+        };
+        Ruling { answer, unmatched, shadow_denials, claims }
     }
 
     fn answer(
         &self,
-        request: &Request<'_>,
-        at: Timestamp,
+        values: &mut Values<'_, '_>,
         unmatched: &mut SmallVec<[PolicyId; 2]>,
         shadow_denials: &mut DenierIds,
     ) -> Answer {
-        let mut values = Values::new(&self.attributes, request, at);
         let mut plan = Plan::default();
         for policy in values.among(&self.policies, self.index.as_ref()) {
             if !values.hold(&policy.conditions) {
                 continue;
             }
-            match self.walk(policy, &mut values, &mut plan, shadow_denials) {
+            match self.walk(policy, values, &mut plan, shadow_denials) {
                 PolicyResult::Decided => {}
                 PolicyResult::Denied(by) => {
                     shadow_denials.clear();
@@ -285,8 +241,12 @@ impl RuleSet {
                 requested_cost(values.of(slot), default, min, max)
             }
         };
+        let algorithm = match &limit.claimed {
+            Some(claimed) if variant == 0 => claimed.of_request(id, values),
+            _ => *algorithm,
+        };
         let key = limit.seed.key(&described.descriptor);
-        let charge = Charge { key, algorithm: *algorithm, cost, limit: id, variant, tag: limit.tag(variant) };
+        let charge = Charge { key, algorithm, cost, limit: id, variant, tag: limit.tag(variant) };
         match limit.mode {
             Mode::Enforce => plan.enforced.push(charge),
             Mode::Shadow => plan.shadow.push(charge),
@@ -364,6 +324,7 @@ impl RuleSet {
             on_store_failure: limit.on_store_failure,
             keys: keys.clone(),
             variants: std::iter::once(limit.algorithm).chain(limit.overrides.iter().map(|one| one.numbers)).collect(),
+            claimed: self.claimed(limit.claimed.as_ref()),
             price,
             seed: seed(mode, &limit.algorithm),
             overrides: CompiledOverrides::compile(&limit.overrides, rule, |attribute| self.slot(attribute)),
@@ -371,11 +332,16 @@ impl RuleSet {
         let candidate = limit.candidate.map(|algorithm| CompiledLimit {
             mode: Mode::Shadow,
             variants: vec![algorithm],
+            claimed: self.claimed(limit.candidate_claimed.as_ref()),
             seed: seed(Mode::Shadow, &algorithm),
             overrides: CompiledOverrides::default(),
             ..enforced.clone()
         });
         std::iter::once(enforced).chain(candidate).map(|limit| self.add(limit)).collect()
+    }
+
+    fn claimed(&mut self, claimed: Option<&ClaimedNumbers>) -> Option<CompiledNumbers> {
+        claimed.map(|claimed| CompiledNumbers::compile(claimed, |attribute| self.slot(attribute)))
     }
 
     fn add_denier(&mut self, policy: &Policy, rule: Option<&str>, mode: Mode) -> DenierId {

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::charge::{Charge, Plan};
+use super::claimed_numbers::ClaimResults;
 use super::denier::{DenierId, DenierIds};
 
 /// What the rules decide about a request, before any bucket is asked.
@@ -13,6 +14,8 @@ pub struct Ruling {
     pub unmatched: SmallVec<[PolicyId; 2]>,
     /// The shadows that would have denied the request. Empty if it was denied: shadows see what is let pass.
     pub shadow_denials: DenierIds,
+    /// What was read for numbers that the request brings. Empty if it pays nothing.
+    pub claims: ClaimResults,
 }
 
 /// The part of a [`Ruling`] that decides.

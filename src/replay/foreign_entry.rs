@@ -66,6 +66,9 @@ impl ForeignEntry {
             return client
                 .map_or(RecordedValue::Unknown, |client| RecordedValue::Value(Cow::Owned(client.text().into_bytes())));
         }
+        if let Attribute::ClaimedAmount(name) = attribute {
+            return self.attribute(&Attribute::Claim(name.clone()), client);
+        }
         if let Attribute::Words(name) = attribute {
             return self.words(&Attribute::Claim(name.clone()), client);
         }
@@ -100,6 +103,8 @@ impl ForeignEntry {
             | Attribute::Words(_)
             | Attribute::KeyId
             | Attribute::KeyPlan
+            | Attribute::KeyColumn(_)
+            | Attribute::ClaimedAmount(_)
             | Attribute::Cookie(_) => RecordedValue::Unknown,
         }
     }

@@ -100,8 +100,8 @@ impl<'c> LoggedDecisions<'c> {
             let Some(any) = of_rule().next() else { continue };
             for (id, price) in &rule.limits {
                 let limit = self.rules.limit(*id)?;
-                let [algorithm] = limit.variants[..] else {
-                    // With overrides, the numbers depend on the client, whose value is not known.
+                let ([algorithm], None) = (&limit.variants[..], &limit.claimed) else {
+                    // With overrides or numbers from claims, they depend on the client, whose values are not known.
                     return None;
                 };
                 let same = of_rule().find(|charged| *charged.limit == *limit.name);
@@ -113,7 +113,7 @@ impl<'c> LoggedDecisions<'c> {
                 // The key is not known, and not used.
                 let charge = Charge {
                     key: BucketKey([0; 16]),
-                    algorithm,
+                    algorithm: *algorithm,
                     cost,
                     limit: *id,
                     variant: 0,

@@ -95,6 +95,7 @@ impl Pseudonyms {
                 Observation::Missing => Observation::Missing,
                 _ => Observation::Unknown,
             },
+            (Attribute::ClaimedAmount(name), _) => self.observe(&Attribute::Claim(name.clone()), logged),
             (Attribute::Method, Some(method)) => Observation::Value(Cow::Borrowed(method.as_bytes())),
             (Attribute::Route | Attribute::Upstream, _) => Observation::Value(Cow::Borrowed(DEFAULT_NAME.as_bytes())),
             _ if self.recorded.contains(attribute) => Observation::Missing,

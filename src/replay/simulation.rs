@@ -242,7 +242,7 @@ impl<'c> Simulation<'c> {
 /// Whether the attribute is to be treated as missing. The words of a missing claim are missing too.
 fn is_absent(absent: &[Attribute], attribute: &Attribute) -> bool {
     let is_its_claim = |claim: &Attribute| match (claim, attribute) {
-        (Attribute::Claim(claim), Attribute::Words(words)) => claim == words,
+        (Attribute::Claim(claim), Attribute::Words(name) | Attribute::ClaimedAmount(name)) => claim == name,
         _ => false,
     };
     absent.iter().any(|absent| absent == attribute || is_its_claim(absent))

@@ -171,7 +171,11 @@ impl Findings {
     fn api_key_words(&self, api_keys: &ApiKeys) -> String {
         match (&*self.api_key.borrow(), api_keys.on_invalid) {
             (ApiKeyLookup::Absent, _) => format!("none in {}", api_keys.from),
-            (ApiKeyLookup::Known(key), _) => format!("known, id {}, plan {}", key.id, key.plan),
+            (ApiKeyLookup::Known(key), _) => {
+                let columns =
+                    key.columns.names.iter().filter_map(|name| Some(format!(", {name} {}", key.column(name)?)));
+                format!("known, id {}, plan {}{}", key.id, key.plan, columns.collect::<String>())
+            }
             (ApiKeyLookup::Unknown, OnInvalid::Anonymous | OnInvalid::Reject) => {
                 "not known, treated as missing (on_invalid: anonymous)".to_owned()
             }
@@ -218,8 +222,10 @@ fn claims_read(config: &Config) -> Vec<&str> {
     let conditions = conditions.chain(rules().flat_map(|rule| &rule.conditions)).map(|condition| &condition.attribute);
     let parts = rules().flat_map(|rule| &rule.keys).flat_map(|key| &key.alternatives).map(|part| &part.attribute);
     let mut names = Vec::new();
-    for attribute in conditions.chain(parts) {
-        if let Attribute::Claim(name) | Attribute::Words(name) = attribute
+    let numbers = config.rules.limits().iter().filter_map(|limit| limit.claimed.as_ref());
+    let numbers = numbers.flat_map(|claimed| &claimed.claimed.numbers).map(|number| &number.from);
+    for attribute in conditions.chain(parts).chain(numbers) {
+        if let Attribute::Claim(name) | Attribute::Words(name) | Attribute::ClaimedAmount(name) = attribute
             && !names.contains(&name.as_str())
         {
             names.push(name);

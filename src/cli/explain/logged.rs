@@ -180,7 +180,7 @@ impl Search<'_> {
         config: &Config,
     ) -> Result<Option<String>, Failure> {
         let Some(backend) = &self.backend else { return Ok(None) };
-        let Some(algorithm) = algorithm(policy, limit, config) else { return Ok(None) };
+        let Some(OwnNumbers { algorithm, by_default }) = own_numbers(policy, limit, config) else { return Ok(None) };
         // A full bucket is not stored, and so not found.
         let Some(key) = bucket::found(backend, config, name)? else {
             return Ok(Some(format!("  now: full, or gone ({backend})")));
@@ -192,7 +192,7 @@ impl Search<'_> {
             _ => String::new(),
         };
         let (left, most) = (untouched.remaining, algorithm.ceiling());
-        Ok(Some(format!("  now: {left} left of {most}{passes} ({})", levels.from)))
+        Ok(Some(format!("  now: {left} left of {most}{by_default}{passes} ({})", levels.from)))
     }
 }
 
@@ -209,12 +209,21 @@ fn limit_line(limit: &LoggedLimit<'_>, position: &str) -> String {
     format!("limit {policy}/{rule}{shadow}  {verdict}: cost {cost}{left}; bucket {bucket}  {position}")
 }
 
-/// The limit's own numbers: whose bucket it is, and so which override applies, is not known.
-fn algorithm(policy: &str, limit: &str, config: &Config) -> Option<Algorithm> {
+/// The numbers of a limit, as far as the log determines them.
+struct OwnNumbers {
+    algorithm: Algorithm,
+    /// What to print after them.
+    by_default: &'static str,
+}
+
+/// The limit's own numbers: whose bucket it is, and so which override applies, is not known, nor what a credential said.
+fn own_numbers(policy: &str, limit: &str, config: &Config) -> Option<OwnNumbers> {
     let (_, rule) = bucket_lookup::find(config, &format!("{policy}/{limit}")).ok()?;
     let Action::Charge(limits) = &rule.action else { return None };
     let is_it = |name: &str| limit == rule.name || limit == format!("{}.{name}", rule.name);
-    limits.iter().find(|each| is_it(&each.name)).map(|each| each.algorithm)
+    let limit = limits.iter().find(|each| is_it(&each.name))?;
+    let by_default = if limit.claimed.is_some() { " by default" } else { "" };
+    Some(OwnNumbers { algorithm: limit.algorithm, by_default })
 }
 
 /// Why the request may be missing in the log.

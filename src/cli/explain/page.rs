@@ -104,10 +104,13 @@ fn of_rule(rule: &Rule, columns: &Columns) -> Vec<String> {
             vec![line(&rule.name, &format!("{does}{until}"))]
         }
         (Applies::Yes, None) => {
-            let charges = rule.charges.iter().map(|charge| line(&charge.limit, &charged(charge, &keys(rule), columns)));
+            let indented = |text: &String| format!("       {:<1$}  {text}", "", columns.name);
+            let charges = rule.charges.iter().flat_map(|charge| {
+                let first = line(&charge.limit, &charged(charge, &keys(rule), columns));
+                std::iter::once(first).chain(charge.claimed.iter().map(indented))
+            });
             // Why it applies, where only an element of a list says so.
-            let because = (!rule.why.is_empty()).then(|| format!("       {:<0$}  {1}", columns.name, rule.why));
-            charges.chain(because).collect()
+            charges.chain((!rule.why.is_empty()).then(|| indented(&rule.why))).collect()
         }
         _ => vec![line(&rule.name, &rule.why)],
     }

@@ -95,6 +95,9 @@ pub struct Charge {
     pub mode: Mode,
     pub cost: Cost,
     pub numbers: String,
+    /// What was read of the numbers that the request brings, and what became of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub claimed: Vec<String>,
     /// When the window that runs now ends, in its own time zone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends: Option<String>,
@@ -271,6 +274,7 @@ fn charge(explained: &ExplainedCharge<'_>, config: &Config, at: Moment<'_>) -> C
         mode: explained.mode,
         cost: charge.cost,
         numbers: charge.algorithm.to_string(),
+        claimed: explained.claimed.iter().map(ToString::to_string).collect(),
         ends,
         overridden: charge.variant > 0,
         bucket: config.hash_key.bucket(&charge.key.0).to_string(),

@@ -2,20 +2,30 @@
 
 use serde_json::{Value, json};
 
-use super::ALGORITHM_OF_LIMIT;
+use super::{ALGORITHM_OF_LIMIT, LimitNumbers};
+use crate::config::claimed_number::{CLAIMED, Number, NumberReader};
 use crate::config::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
 use crate::config::duration;
 use crate::config::key::{Key, Mapping, Type, unconstrained};
 use crate::config::reader::{Field, Section};
 use crate::config::value_types::reference;
+use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::fixed_window::{FixedWindow, LARGEST, LONGEST, SHORTEST, Window};
 use crate::limit::calendar::{Anchor, Calendar, CalendarUnit, InvalidCalendar, TimeOfDay, Zone};
+use crate::limit::claimed_numbers::NumberKind;
 
 const FIRST_REQUEST: &str = "first_request";
 const BESIDE_A_CALENDAR: &str = "must stand beside a calendar window: day, week, month or year";
 
-const LIMIT_KEY: Key =
-    Key::required("limit", Type::Whole { least: 1, most: LARGEST }, "What is granted in each window.");
+const LIMIT_KEY: Key = Key::required(
+    "limit",
+    Type::DefinedOr {
+        name: "window_limit",
+        text: "1 to 9007199254740, or [from a credential](#numbers-from-credentials)",
+        mapping: &CLAIMED,
+    },
+    "What is granted in each window.",
+);
 const UP_TO_LIMIT: Type = Type::Defined { name: "amount", text: "above 0, at most `limit`" };
 
 fn window_values() -> Value {
@@ -85,20 +95,29 @@ pub static NUMBERS: Mapping =
     Mapping { heading: None, definition: Some("fixed_window_numbers"), keys: &[LIMIT_KEY], constraints: unconstrained };
 
 /// Reads the numbers in a mapping that may have other keys as well.
-pub fn fixed_window(section: &Section<'_>) -> Option<FixedWindow> {
-    let limit = limit(section);
+pub fn fixed_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+    let limit = limit(section, reader);
     let window = section.need("window").and_then(|field| window(section, &field));
-    FixedWindow::new(limit?, window?)
+    let (limit, window) = (limit?, window?);
+    Some(numbers(FixedWindow::new(limit.largest.whole(), window)?, limit))
 }
 
 /// Reads another limit for the same window. `None` for a window that is wrong.
-pub fn other_limit(section: &Section<'_>, window: Option<&FixedWindow>) -> Option<FixedWindow> {
-    let limit = limit(section);
-    window?.with_limit(limit?)
+pub fn other_limit(
+    section: &Section<'_>,
+    window: Option<&FixedWindow>,
+    reader: NumberReader<'_>,
+) -> Option<LimitNumbers> {
+    let limit = limit(section, reader)?;
+    Some(numbers(window?.with_limit(limit.largest.whole())?, limit))
 }
 
-fn limit(section: &Section<'_>) -> Option<u64> {
-    section.need("limit")?.whole(1..=LARGEST)
+fn limit<'t>(section: &Section<'t>, reader: NumberReader<'_>) -> Option<Number<'t>> {
+    reader.number(NumberKind::Limit, LARGEST, section.need("limit")?)
+}
+
+fn numbers(base: FixedWindow, limit: Number<'_>) -> LimitNumbers {
+    LimitNumbers { base: Algorithm::FixedWindow(base), claimed: limit.claimed.into_iter().collect() }
 }
 
 fn window(section: &Section<'_>, field: &Field<'_>) -> Option<Window> {

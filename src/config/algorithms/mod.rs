@@ -7,10 +7,12 @@ pub mod token_bucket;
 
 use serde_json::{Value, json};
 
+use super::claimed_number::NumberReader;
 use super::cost::Ceiling;
 use super::key::{Key, Mapping, Type, names};
 use super::reader::{Field, Section};
 use crate::limit::algorithm::{Algorithm, AlgorithmKind};
+use crate::limit::claimed_numbers::{ClaimedNumber, ClaimedNumbers};
 use crate::limit::cost::Cost;
 
 const CHOICES: [(&str, AlgorithmKind); 2] = [
@@ -50,11 +52,39 @@ fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
     }
 }
 
+/// The numbers of a limit as the file gives them.
+#[derive(Clone, Debug)]
+pub struct LimitNumbers {
+    /// With the largest of those that come from requests.
+    pub base: Algorithm,
+    /// Those that come from requests.
+    pub claimed: Vec<ClaimedNumber>,
+}
+
+impl LimitNumbers {
+    /// The limit of a request that has the most of each.
+    pub fn largest(&self) -> Algorithm {
+        self.clone().claimed(Cost::default()).map_or(self.base, |claimed| claimed.largest())
+    }
+
+    /// The limit of a request that brings no number, and what others bring. No request pays less than `least`.
+    pub fn with_least(self, least: Cost) -> (Algorithm, Option<ClaimedNumbers>) {
+        let base = self.base;
+        let claimed = self.claimed(least);
+        (claimed.as_ref().map_or(base, ClaimedNumbers::by_default), claimed)
+    }
+
+    fn claimed(self, least: Cost) -> Option<ClaimedNumbers> {
+        let LimitNumbers { base, claimed: numbers } = self;
+        (!numbers.is_empty()).then_some(ClaimedNumbers { base, least, numbers })
+    }
+}
+
 /// Reads the numbers in the mapping of a limit, which has other keys as well.
-pub fn numbers(kind: AlgorithmKind, section: &Section<'_>) -> Option<Algorithm> {
+pub fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     match kind {
-        AlgorithmKind::TokenBucket => token_bucket::token_bucket(section).map(Algorithm::TokenBucket),
-        AlgorithmKind::FixedWindow => fixed_window::fixed_window(section).map(Algorithm::FixedWindow),
+        AlgorithmKind::TokenBucket => token_bucket::token_bucket(section, reader),
+        AlgorithmKind::FixedWindow => fixed_window::fixed_window(section, reader),
     }
 }
 
@@ -97,27 +127,28 @@ impl NamedAlgorithm {
 
 /// What other numbers of a limit are read with: those of an override, or of a shadow.
 #[derive(Clone, Copy, Debug)]
-pub struct OtherNumbers {
+pub struct OtherNumbers<'k> {
     pub kind: AlgorithmKind,
+    pub numbers: NumberReader<'k>,
     /// The limit's own. `None`: they are wrong, which was reported.
     pub own: Option<Algorithm>,
     /// The least that a request pays: a bucket that cannot hold it would refuse every request for ever.
     pub cheapest: Option<Cost>,
 }
 
-impl OtherNumbers {
-    pub fn read(self, field: Field<'_>) -> Option<Algorithm> {
+impl OtherNumbers<'_> {
+    pub fn read(self, field: Field<'_>) -> Option<LimitNumbers> {
         let section = field.clone().section(number_keys(self.kind))?;
         let numbers = match (self.kind, self.own) {
-            (AlgorithmKind::TokenBucket, _) => numbers(self.kind, &section),
+            (AlgorithmKind::TokenBucket, _) => numbers(self.kind, &section, self.numbers),
             (AlgorithmKind::FixedWindow, Some(Algorithm::FixedWindow(own))) => {
-                fixed_window::other_limit(&section, Some(&own)).map(Algorithm::FixedWindow)
+                fixed_window::other_limit(&section, Some(&own), self.numbers)
             }
-            (AlgorithmKind::FixedWindow, _) => fixed_window::other_limit(&section, None).map(Algorithm::FixedWindow),
+            (AlgorithmKind::FixedWindow, _) => fixed_window::other_limit(&section, None, self.numbers),
         };
         section.close();
         let (numbers, cheapest) = (numbers?, self.cheapest.unwrap_or_default());
-        let Ceiling { cost, name } = ceiling(&numbers);
+        let Ceiling { cost, name } = ceiling(&numbers.largest());
         if cost < cheapest {
             let what = format_args!("the {name} must be at least what a request costs ({cheapest}), is {cost}");
             field.wrong(what, None);

@@ -2,24 +2,35 @@
 
 use serde_json::json;
 
-use super::ALGORITHM_OF_LIMIT;
+use super::{ALGORITHM_OF_LIMIT, LimitNumbers};
 use crate::base::time::Micros;
+use crate::config::claimed_number::{CLAIMED, Number, NumberReader};
 use crate::config::cost::{COST_SOURCE, MAX_COST, UP_TO_BURST, default_cost, fixed_cost, min_cost};
 use crate::config::duration;
 use crate::config::key::{Key, Mapping, Type};
 use crate::config::reader::{Field, Section};
+use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::token_bucket::{InvalidNumbers, Rate, TokenBucket};
+use crate::limit::claimed_numbers::{ClaimedNumber, NumberKind};
 use crate::limit::cost::Cost;
 
 const RPS: Key = Key::depends(
     "rps",
-    Type::Defined { name: "amount", text: "above 0, at most 3 decimals" },
+    Type::DefinedOr {
+        name: "amount",
+        text: "above 0, at most 3 decimals; or [from a credential](#numbers-from-credentials)",
+        mapping: &CLAIMED,
+    },
     "required, unless there is a `rate`",
     "How many tokens come back each second.",
 );
 const TOKENS_PER_SECOND: Key = Key::optional(
     "tokens_per_second",
-    Type::Defined { name: "amount", text: "above 0, at most 3 decimals" },
+    Type::DefinedOr {
+        name: "amount",
+        text: "above 0, at most 3 decimals; or [from a credential](#numbers-from-credentials)",
+        mapping: &CLAIMED,
+    },
     "The same as `rps`, in full. If both are given, this one counts.",
 );
 const RATE: Key = Key::optional(
@@ -29,7 +40,11 @@ const RATE: Key = Key::optional(
 );
 const BURST: Key = Key::depends(
     "burst",
-    Type::Defined { name: "burst", text: "whole, at least 1 and at least the rate per second" },
+    Type::DefinedOr {
+        name: "burst",
+        text: "whole, at least 1 and at least the rate per second; or [from a credential](#numbers-from-credentials)",
+        mapping: &CLAIMED,
+    },
     "required with `rps`; N with `rate: N/…`",
     "What a full bucket holds.",
 );
@@ -66,27 +81,44 @@ pub static NUMBERS: Mapping = Mapping {
 
 /// A rate, and where the file gives it.
 struct LocatedRate<'t> {
+    /// The largest, if each request may have its own.
     rate: Rate,
     field: Field<'t>,
     /// The burst, if the file gives none.
     implied_burst: Option<u64>,
+    claimed: Option<ClaimedNumber>,
 }
 
 /// Reads the numbers in a mapping that may have other keys as well.
-pub fn token_bucket(section: &Section<'_>) -> Option<TokenBucket> {
-    let burst = section.optional("burst", |field| Some((field.whole(1..=u64::MAX)?, field)));
-    let rate = rate(section)?;
-    match (burst?, rate.implied_burst) {
-        (Some((burst, field)), _) => fit(&rate, burst, Some(&field)),
-        (None, Some(burst)) => fit(&rate, burst, None),
+pub fn token_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+    let burst = section.optional("burst", |field| reader.number(NumberKind::Burst, u64::MAX, field));
+    let rate = rate(section, reader)?;
+    let (base, burst) = match (burst?, rate.implied_burst) {
+        (Some(burst), _) if rate.claimed.is_some() => (at_any_rate(&rate, &burst)?, burst.claimed),
+        (Some(burst), _) => {
+            let base = fit(&rate, burst.largest.whole(), Some(&burst.largest_field))?;
+            reaches(&burst, base.per_second())?;
+            (base, burst.claimed)
+        }
+        (None, Some(burst)) => (fit(&rate, burst, None)?, None),
         (None, None) => {
             section.wrong("burst", "missing; needed with `rps`");
-            None
+            return None;
         }
+    };
+    Some(LimitNumbers { base: Algorithm::TokenBucket(base), claimed: rate.claimed.into_iter().chain(burst).collect() })
+}
+
+/// The same for numbers that are those of all requests.
+pub fn fixed_bucket(section: &Section<'_>) -> Option<TokenBucket> {
+    match token_bucket(section, NumberReader::in_file())?.base {
+        Algorithm::TokenBucket(bucket) => Some(bucket),
+        Algorithm::FixedWindow(_) => None,
     }
 }
 
-fn rate<'t>(section: &Section<'t>) -> Option<LocatedRate<'t>> {
+fn rate<'t>(section: &Section<'t>, reader: NumberReader<'_>) -> Option<LocatedRate<'t>> {
+    let per_second = |field| per_second(field, reader);
     let (in_full, short) = (section.get("tokens_per_second"), section.get("rps"));
     match (in_full, short, section.get("rate")) {
         (None, None, None) => {
@@ -94,11 +126,11 @@ fn rate<'t>(section: &Section<'t>) -> Option<LocatedRate<'t>> {
             None
         }
         (None, None, Some(field)) => {
-            let rate = field.written().and_then(parse_rate);
+            let rate = parse_rate(field.written()?);
             if rate.is_none() {
                 field.must("be a rate like 20/s, 600/min, 5000/hour, 10000/day or 100/15m");
             }
-            rate.map(|rate| LocatedRate { rate, field, implied_burst: Some(rate.amount.whole()) })
+            rate.map(|rate| LocatedRate { rate, field, implied_burst: Some(rate.amount.whole()), claimed: None })
         }
         (_, _, Some(_)) => {
             section.unwanted("rate", "must not stand beside `rps` or `tokens_per_second`");
@@ -113,9 +145,44 @@ fn rate<'t>(section: &Section<'t>) -> Option<LocatedRate<'t>> {
     }
 }
 
-fn per_second(field: Field<'_>) -> Option<LocatedRate<'_>> {
-    let rate = Rate { amount: field.cost()?, period: Micros(1_000_000) };
-    Some(LocatedRate { rate, field, implied_burst: None })
+fn per_second<'t>(field: Field<'t>, reader: NumberReader<'_>) -> Option<LocatedRate<'t>> {
+    let Number { largest, largest_field, claimed, .. } = reader.number(NumberKind::Rps, u64::MAX, field)?;
+    let rate = Rate { amount: largest, period: Micros(1_000_000) };
+    Some(LocatedRate { rate, field: largest_field, implied_burst: None, claimed })
+}
+
+/// A bucket for requests that each have their own rate, if it can be computed exactly for all of them. Its burst may be
+/// below the rate of a request, which then has a larger one; what a request may bring must not be.
+fn at_any_rate(rate: &LocatedRate<'_>, burst: &Number<'_>) -> Option<TokenBucket> {
+    let fastest = rate.rate.amount;
+    if let Err(InvalidNumbers::TooLarge { largest }) = TokenBucket::with_rates_up_to(fastest, fastest.ceil().whole()) {
+        rate.field.must(format_args!("be at most {largest}, so that a burst of one second can be kept exactly"));
+        return None;
+    }
+    if burst.claimed.is_some() && burst.largest < fastest {
+        burst.largest_field.must(format_args!("be at least the largest refill rate ({fastest})"));
+        return None;
+    }
+    if let Some(ClaimedNumber { default, .. }) = rate.claimed {
+        reaches(burst, default)?;
+    }
+    match TokenBucket::with_rates_up_to(fastest, burst.largest.whole()) {
+        Ok(bucket) => Some(bucket),
+        Err(InvalidNumbers::TooLarge { largest }) => {
+            burst.largest_field.must(format_args!("be at most {largest} to be kept exactly at every rate"));
+            None
+        }
+        Err(InvalidNumbers::Zero) => None,
+    }
+}
+
+/// Whether the file itself gives a burst of at least the rate; 0 is one that nothing fits.
+fn reaches(burst: &Number<'_>, rate: Cost) -> Option<()> {
+    if burst.amount > Cost::default() && burst.amount < rate {
+        burst.field.must(format_args!("be at least the refill rate ({rate})"));
+        return None;
+    }
+    Some(())
 }
 
 /// A bucket with this rate and burst, if it can be computed exactly. `field` is that of the burst, if the file gives one.

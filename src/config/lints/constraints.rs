@@ -130,6 +130,8 @@ pub fn never_missing(attribute: &Attribute) -> bool {
         | Attribute::Words(_)
         | Attribute::KeyId
         | Attribute::KeyPlan
+        | Attribute::KeyColumn(_)
+        | Attribute::ClaimedAmount(_)
         | Attribute::Header(_)
         | Attribute::Query(_)
         | Attribute::Cookie(_)

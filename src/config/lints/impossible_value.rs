@@ -227,7 +227,12 @@ fn checks(attribute: &Attribute) -> &'static [Check] {
         Attribute::Words(_) => &[WORD],
         Attribute::Route => &[|route| only_default(route, "route")],
         Attribute::Upstream => &[|upstream| only_default(upstream, "upstream")],
-        Attribute::Claim(_) | Attribute::KeyId | Attribute::KeyPlan | Attribute::Address => &[],
+        Attribute::Claim(_)
+        | Attribute::ClaimedAmount(_)
+        | Attribute::KeyId
+        | Attribute::KeyPlan
+        | Attribute::Address => &[],
+        Attribute::KeyColumn(_) => &[EMPTY],
     }
 }
 

@@ -51,8 +51,12 @@ impl File<'_> {
     fn is_optional(&self, attribute: &Attribute) -> bool {
         match attribute {
             Attribute::Header(name) => *name != HOST,
-            Attribute::Query(_) | Attribute::Cookie(_) | Attribute::KeyId | Attribute::KeyPlan => true,
-            Attribute::Claim(_) | Attribute::Words(_) => self
+            Attribute::Query(_)
+            | Attribute::Cookie(_)
+            | Attribute::KeyId
+            | Attribute::KeyPlan
+            | Attribute::KeyColumn(_) => true,
+            Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => self
                 .config
                 .jwt
                 .as_ref()

@@ -123,9 +123,8 @@ impl File<'_> {
     /// Whether no client can evade this rule.
     fn is_firm(&self, rule: &Rule, constraints: &Constraints<'_>) -> bool {
         let chosen = |attribute: &Attribute| match attribute {
-            Attribute::Claim(_) | Attribute::Words(_) | Attribute::KeyId | Attribute::KeyPlan | Attribute::Address => {
-                false
-            }
+            Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => false,
+            Attribute::KeyId | Attribute::KeyPlan | Attribute::KeyColumn(_) | Attribute::Address => false,
             Attribute::Route | Attribute::Upstream => false,
             // A client can choose a path as freely as a header.
             _ => !self.is_known_key(attribute) && !constraints.is_pinned(attribute),

@@ -2,7 +2,8 @@
 
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::LimitMetrics;
-use crate::limit::charge::Plan;
+use crate::limit::charge::{LimitId, Plan};
+use crate::limit::claimed_numbers::ClaimResult;
 use crate::limit::cost::Cost;
 use crate::limit::denier::DenierId;
 use crate::limit::outcome::{Outcome, Verdict};
@@ -24,6 +25,15 @@ pub fn count_denials(snapshot: &Snapshot, deniers: &[DenierId]) {
     for denier in deniers {
         if let Some(counter) = usize::try_from(denier.0).ok().and_then(|index| snapshot.denied.get(index)) {
             counter.increment(1);
+        }
+    }
+}
+
+/// Counts what was read for each number that a request brought.
+pub fn count_claims(snapshot: &Snapshot, claims: &[(LimitId, ClaimResult)]) {
+    for (limit, result) in claims {
+        if let Some((_, metrics)) = snapshot.limit(*limit) {
+            metrics.claimed_numbers.increment(result);
         }
     }
 }

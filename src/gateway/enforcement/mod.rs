@@ -145,6 +145,7 @@ async fn enforce(
     let ruling = snapshot.config.rules.plan(request, gateway.clock.date(arrival.at));
     counting::count_unmatched(snapshot, &ruling.unmatched);
     counting::count_denials(snapshot, &ruling.shadow_denials);
+    counting::count_claims(snapshot, &ruling.claims);
     match RulesDecision::from(ruling.answer) {
         RulesDecision::Denied { refusal, by } => {
             counting::count_denials(snapshot, &[by]);

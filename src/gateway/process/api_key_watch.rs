@@ -27,6 +27,8 @@ pub struct InvalidKeyFile {
 #[derive(Debug)]
 pub struct ApiKeyWatch {
     pub api_keys: Arc<ApiKeys>,
+    /// The columns that rules read.
+    columns: Vec<String>,
     /// The fingerprint at the last check.
     last_seen: Option<FileFingerprint>,
     /// The fingerprint when the file was last read.
@@ -37,9 +39,9 @@ pub struct ApiKeyWatch {
 
 impl ApiKeyWatch {
     /// The file was read before it is watched: a change in between is found by the first check.
-    pub fn new(api_keys: Arc<ApiKeys>) -> ApiKeyWatch {
+    pub fn new(api_keys: Arc<ApiKeys>, columns: Vec<String>) -> ApiKeyWatch {
         let hash = Some(api_keys.keys().source());
-        ApiKeyWatch { api_keys, last_seen: None, last_read: None, hash }
+        ApiKeyWatch { api_keys, columns, last_seen: None, last_read: None, hash }
     }
 
     /// How many keys have come into force, or why the file was rejected; `None` if there is nothing new.
@@ -68,6 +70,13 @@ impl ApiKeyWatch {
             .map_err(|error| InvalidKeyFile { problems: 1, detail: format!("must be a readable file: {error}") })?;
         match api_key_file::parse(&bytes) {
             Ok(keys) => {
+                let known = keys.columns();
+                let lost: Vec<String> =
+                    self.columns.iter().filter(|name| !known.contains(name)).map(|name| format!("`{name}`")).collect();
+                if !lost.is_empty() {
+                    let detail = format!("1:1: must name every column that a rule reads, lacks {}", lost.join(", "));
+                    return Err(InvalidKeyFile { problems: 1, detail });
+                }
                 let count = keys.len();
                 self.api_keys.replace(keys);
                 Ok(count)
@@ -98,7 +107,7 @@ mod tests {
         std::fs::write(&file, &text).unwrap();
         let keys = api_key_file::parse(text.as_bytes()).unwrap();
         let from = Attribute::parse("header:x-api-key").unwrap();
-        ApiKeyWatch::new(Arc::new(ApiKeys::new(from, OnInvalid::Reject, file, keys)))
+        ApiKeyWatch::new(Arc::new(ApiKeys::new(from, OnInvalid::Reject, file, keys)), Vec::new())
     }
 
     #[test]
@@ -128,6 +137,21 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(watched.check(Trigger::Interval), None);
         }
+    }
+
+    #[test]
+    fn a_file_that_has_lost_a_column_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut watched = ApiKeyWatch { columns: vec!["rps".to_owned()], ..watched(folder.path()) };
+        let file = watched.api_keys.file.clone();
+        let mut write = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            (0..4).find_map(|_| watched.check(Trigger::Interval))
+        };
+        assert_eq!(write(&format!("#columns id plan rps\n{HASH} acme gold 5\n")), Some(Ok(1)));
+        let Some(Err(invalid)) = write(&format!("#columns id plan burst\n{HASH} acme gold 5\n")) else { panic!() };
+        assert_eq!(invalid.detail, "1:1: must name every column that a rule reads, lacks `rps`");
+        assert_eq!(write(&format!("#columns id plan burst rps\n{HASH} acme gold 5 6\n")), Some(Ok(1)));
     }
 
     #[test]

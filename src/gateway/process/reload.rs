@@ -161,7 +161,10 @@ impl Reload {
     /// Starts the lookups and fetches that a snapshot needs, stops those that it does not, and returns the issuers
     /// whose keys are new.
     fn start_background_tasks(&mut self, snapshot: &Arc<Snapshot>) -> Vec<Arc<RemoteKeySet>> {
-        self.keys = snapshot.config.api_keys.clone().map(ApiKeyWatch::new);
+        self.keys = snapshot.config.api_keys.clone().map(|api_keys| {
+            let columns = snapshot.config.rules.key_columns();
+            ApiKeyWatch::new(api_keys, columns.map(str::to_owned).collect())
+        });
         if snapshot.upstream.needs_resolver() {
             tokio::spawn(keep_resolving(Arc::downgrade(&snapshot.upstream)));
         }

@@ -33,8 +33,8 @@ pub struct ExposedLimit {
 enum PolicyText {
     /// `"free";q=20;w=2`.
     Constant(HeaderValue),
-    /// That of a calendar, whose periods differ in length.
-    OfPeriod(Algorithm),
+    /// That of a calendar, whose periods differ in length, or with numbers that the request brings.
+    OfRequest,
 }
 
 impl ExposedLimit {
@@ -43,16 +43,19 @@ impl ExposedLimit {
         let name = format!("\"{}\"", limit.name);
         let policy = |algorithm: &Algorithm| match algorithm.has_constant_quota() {
             true => PolicyText::Constant(policy_text(&name, algorithm, Timestamp(0))),
-            false => PolicyText::OfPeriod(*algorithm),
+            false => PolicyText::OfRequest,
         };
-        let policies = limit.variants.iter().map(policy).collect();
+        let mut policies: Vec<PolicyText> = limit.variants.iter().map(policy).collect();
+        if let (Some(own), Some(_)) = (policies.first_mut(), &limit.claimed) {
+            *own = PolicyText::OfRequest;
+        }
         (limit.expose == Expose::Yes).then_some(ExposedLimit { name, policies })
     }
 
     fn policy(&self, charge: &Charge, now: Timestamp) -> Option<Cow<'_, HeaderValue>> {
         Some(match self.policies.get(usize::try_from(charge.variant).ok()?)? {
             PolicyText::Constant(text) => Cow::Borrowed(text),
-            PolicyText::OfPeriod(algorithm) => Cow::Owned(policy_text(&self.name, algorithm, now)),
+            PolicyText::OfRequest => Cow::Owned(policy_text(&self.name, &charge.algorithm, now)),
         })
     }
 }

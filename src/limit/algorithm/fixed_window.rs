@@ -14,7 +14,7 @@ use std::fmt;
 
 use smallvec::smallvec;
 
-use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, Step};
+use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, Step};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::calendar::{Calendar, Periods};
 use crate::limit::cost::Cost;
@@ -75,6 +75,14 @@ impl FixedWindow {
     /// The same periods with another limit. `None` unless it is between 1 and [`LARGEST`].
     pub fn with_limit(&self, limit: u64) -> Option<FixedWindow> {
         FixedWindow::new(limit, self.window)
+    }
+
+    /// The window for a request with these numbers. The limit is at least `least`, rounded up to whole units; with a limit
+    /// of 0 nothing fits.
+    pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> FixedWindow {
+        let limit = numbers.ceiling.unwrap_or(self.limit);
+        let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
+        FixedWindow { limit, ..*self }
     }
 
     /// `limit` in whole units. `None` unless it is between 1 and [`LARGEST`], and a duration between [`SHORTEST`] and

@@ -18,7 +18,7 @@ use super::calendar::Zone;
 use super::cost::Cost;
 use crate::base::time::{Micros, Timestamp};
 use fixed_window::{FixedWindow, Window};
-pub use step::{ChargeResult, Entry, Level, Numbers, Quota, State, Step};
+pub use step::{ChargeResult, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
 use token_bucket::TokenBucket;
 
 /// The Lua twins, each a chunk that returns a table of functions: `new` makes a limit from its numbers, and marks it as
@@ -139,6 +139,24 @@ impl Algorithm {
         match self {
             Algorithm::TokenBucket(_) => None,
             Algorithm::FixedWindow(window) => window.correction(state, now),
+        }
+    }
+
+    /// The same limit for a request that has some numbers of its own, and pays at least `least`. With a number that is 0
+    /// nothing fits.
+    pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> Algorithm {
+        match self {
+            Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.for_request(numbers, least)),
+            Algorithm::FixedWindow(window) => Algorithm::FixedWindow(window.for_request(numbers, least)),
+        }
+    }
+
+    /// What bounds the bucket from below for this request, whatever requests with other numbers do to it: at no moment has
+    /// more come back than by this.
+    pub fn at_fastest(&self) -> Algorithm {
+        match self {
+            Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.at_fastest()),
+            Algorithm::FixedWindow(_) => *self,
         }
     }
 

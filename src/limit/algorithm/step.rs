@@ -15,6 +15,15 @@ pub type State = SmallVec<[u64; 3]>;
 /// The numbers that a Lua twin takes for one limit, each below 2^53.
 pub type Numbers = SmallVec<[u64; 4]>;
 
+/// The numbers of a limit that may differ from request to request. `None`: as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestNumbers {
+    /// Per second.
+    pub rate: Option<Cost>,
+    /// What a full bucket holds or a window grants, in whole tokens.
+    pub ceiling: Option<Cost>,
+}
+
 /// A limit as clients see it: `limit` units in `window`, RateLimit-Policy's `q` and `w`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {

@@ -8,13 +8,16 @@
 //! Settings may change under a bucket: what is spent stays spent, the time since its last charge counts at the new
 //! rate, and what it holds is the new burst less that.
 //!
+//! All rates of a bucket whose rate differs from request to request are kept in one unit, in which each of them is whole:
+//! so the bucket is never converted, and never rounded, when requests with different rates take turns.
+//!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
 use std::fmt;
 
 use smallvec::smallvec;
 
-use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, Step};
+use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, Step};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 
@@ -25,6 +28,9 @@ pub const EXCEEDED: &str = "token_bucket_exceeded";
 /// that was a day ahead, or a tampered bucket, must not lock a client out for that long.
 const AHEAD: Micros = Micros(3_600_000_000);
 
+/// The unit in which every rate of whole thousandths per second is a whole number of units per microsecond.
+const COMMON_UNIT: u64 = 1_000_000;
+
 /// The numbers of one token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
@@ -33,6 +39,8 @@ pub struct TokenBucket {
     unit: u64,
     /// Units that come back each microsecond.
     refill: u64,
+    /// The largest refill of all requests that may charge the same bucket.
+    fastest: u64,
 }
 
 /// How fast tokens come back: `amount` in each `period`.
@@ -64,7 +72,51 @@ impl TokenBucket {
         if burst > largest || refill > EXACT {
             return Err(InvalidNumbers::TooLarge { largest: if refill > EXACT { 0 } else { largest } });
         }
-        Ok(TokenBucket { burst: Cost::from_tokens(burst), unit, refill })
+        Ok(TokenBucket { burst: Cost::from_tokens(burst), unit, refill, fastest: refill })
+    }
+
+    /// For requests that each have their own rate, of at most `fastest` per second: the numbers of one with `fastest`.
+    ///
+    /// # Errors
+    ///
+    /// When the burst cannot be kept exactly at every such rate.
+    pub fn with_rates_up_to(fastest: Cost, burst: u64) -> Result<TokenBucket, InvalidNumbers> {
+        if fastest == Cost::default() || burst == 0 {
+            return Err(InvalidNumbers::Zero);
+        }
+        let (largest, refill) = (EXACT / 1000 / COMMON_UNIT, fastest.thousandths());
+        if burst > largest || refill > EXACT {
+            return Err(InvalidNumbers::TooLarge { largest: if refill > EXACT { 0 } else { largest } });
+        }
+        Ok(TokenBucket { burst: Cost::from_tokens(burst), unit: COMMON_UNIT, refill, fastest: refill })
+    }
+
+    /// The bucket for a request with these numbers. The burst is at least one second's refill and at least `least`, both
+    /// rounded up to whole tokens; with a number that is 0 nothing fits.
+    pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> TokenBucket {
+        let refill = match numbers.rate {
+            // Exact: a rate is only given where the unit is the common one.
+            Some(rate) => (u128::from(rate.thousandths()) * u128::from(self.unit)).div_ceil(u128::from(COMMON_UNIT)),
+            None => u128::from(self.refill),
+        };
+        let refill = u64::try_from(refill).unwrap_or(u64::MAX).min(self.fastest);
+        let burst = numbers.ceiling.unwrap_or(self.burst);
+        if refill == 0 || burst == Cost::default() {
+            return TokenBucket { burst: Cost::default(), ..*self };
+        }
+        let bucket = TokenBucket { refill, ..*self };
+        TokenBucket { burst: burst.max(bucket.per_second().ceil()).max(least.ceil()), ..bucket }
+    }
+
+    /// What comes back in a second, rounded up to thousandths.
+    pub fn per_second(&self) -> Cost {
+        let thousandths = (u128::from(self.refill) * 1_000_000).div_ceil(u128::from(self.unit));
+        Cost::from_thousandths(u64::try_from(thousandths).unwrap_or(u64::MAX))
+    }
+
+    /// The same bucket, refilled as fast as any request may refill it.
+    pub fn at_fastest(&self) -> TokenBucket {
+        TokenBucket { refill: self.fastest, ..*self }
     }
 
     pub fn burst(&self) -> Cost {
@@ -72,7 +124,8 @@ impl TokenBucket {
     }
 
     pub fn quota(&self) -> Quota {
-        Quota { limit: self.burst.whole(), window: self.time_to_refill(self.capacity()) }
+        // A bucket that nothing fits has a window nevertheless: none is shorter than a second in a field.
+        Quota { limit: self.burst.whole(), window: self.time_to_refill(self.capacity().max(1)) }
     }
 
     /// Refills at the same rate, and multiplies the cost. A cost that cannot be kept exactly is cut: it would take a

@@ -1,9 +1,11 @@
 //! Determines which buckets a rule that applies charges, and how much.
 
-use super::parts::{ExplainedCharge, PickedKey};
+use super::parts::{ExplainedCharge, ExplainedNumber, PickedKey};
+use crate::limit::algorithm::Algorithm;
 use crate::limit::attribute::Attribute;
 use crate::limit::bucket_key::Descriptor;
 use crate::limit::charge::{Charge, LimitId, Plan};
+use crate::limit::claimed_numbers::{ClaimedAmount, ClaimedNumbers};
 use crate::limit::cost::{Cost, requested_cost};
 use crate::limit::partial::{Knowledge, Observation};
 use crate::limit::rule::{Action, Limit, Mode, Override, Price, Rule};
@@ -21,26 +23,28 @@ pub struct Walk<'a, 'w> {
 }
 
 impl<'a> Walk<'a, '_> {
-    /// Charges the limits of one rule, the first of which is `first`. The error is the attribute on which the price
-    /// depends and which is not known.
+    /// Charges the limits of one rule, the first of which is `first`. The error is the attribute on which a price or a
+    /// number depends and which is not known.
     pub fn charges(
         &mut self,
         limits: &'a [Limit],
         first: LimitId,
         picked: &[PickedKey<'a>],
     ) -> Result<Vec<ExplainedCharge<'a>>, &'a Attribute> {
-        let prices: Vec<Cost> = limits.iter().map(|limit| self.price(&limit.price)).collect::<Result<_, _>>()?;
-        let descriptor = self.describe(picked);
-        let mut charges = Vec::with_capacity(limits.len());
-        let mut id = first;
-        for (limit, cost) in limits.iter().zip(prices) {
+        let mut priced = Vec::with_capacity(limits.len());
+        for limit in limits {
+            let cost = self.price(&limit.price)?;
             let variant = self.variant(limit, picked);
-            for variant in std::iter::once(variant).chain(limit.candidate.map(|_| 0)) {
-                charges.extend(self.charge(id, &descriptor, cost, variant));
-                id = LimitId(id.0.saturating_add(1));
+            let own = limit.claimed.as_ref().filter(|_| variant == 0);
+            priced.push((cost, variant, self.claims(own)?));
+            if limit.candidate.is_some() {
+                priced.push((cost, 0, self.claims(limit.candidate_claimed.as_ref())?));
             }
         }
-        Ok(charges)
+        let descriptor = self.describe(picked);
+        let ids = (first.0..).map(LimitId);
+        let charge = |(id, (cost, variant, claimed))| self.charge(id, &descriptor, cost, variant, claimed);
+        Ok(ids.zip(priced).filter_map(charge).collect())
     }
 
     fn charge(
@@ -49,16 +53,40 @@ impl<'a> Walk<'a, '_> {
         descriptor: &Descriptor,
         cost: Cost,
         variant: u32,
+        claimed: Option<NumbersOfRequest<'a>>,
     ) -> Option<ExplainedCharge<'a>> {
         let limit = self.rules.limit(id)?;
-        let algorithm = *limit.variants.get(usize::try_from(variant).ok()?)?;
+        let (algorithm, claimed) = match claimed {
+            Some(NumbersOfRequest { algorithm, numbers }) => (algorithm, numbers),
+            None => (*limit.variants.get(usize::try_from(variant).ok()?)?, Vec::new()),
+        };
         let (key, tag) = (limit.bucket(descriptor), limit.tag(variant));
         let charge = Charge { key, algorithm, cost, limit: id, variant, tag };
         match limit.mode {
             Mode::Enforce => self.plan.enforced.push(charge.clone()),
             Mode::Shadow => self.plan.shadow.push(charge.clone()),
         }
-        Some(ExplainedCharge { name: &limit.name, mode: limit.mode, charge })
+        Some(ExplainedCharge { name: &limit.name, mode: limit.mode, charge, claimed })
+    }
+
+    /// The numbers that the request brings, if the limit has such. The error is one that is not known.
+    fn claims(&mut self, claimed: Option<&'a ClaimedNumbers>) -> Result<Option<NumbersOfRequest<'a>>, &'a Attribute> {
+        let Some(claimed) = claimed else { return Ok(None) };
+        let mut numbers = Vec::with_capacity(claimed.numbers.len());
+        for number in &claimed.numbers {
+            let found = (self.see)(&number.from);
+            let ClaimedAmount { amount, result } = match &found {
+                Observation::Value(text) => number.amount(Some(text)),
+                Observation::Missing => number.amount(None),
+                // A list is no number.
+                Observation::List(_) => number.amount(Some(b"")),
+                Observation::Named(_) | Observation::Unknown => return Err(&number.from),
+            };
+            numbers.push(ExplainedNumber { number, found, amount, result });
+        }
+        let mut amounts = numbers.iter().map(|number| number.amount);
+        let algorithm = claimed.with(|number| amounts.next().unwrap_or(number.default));
+        Ok(Some(NumbersOfRequest { algorithm, numbers }))
     }
 
     fn price(&mut self, price: &'a Price) -> Result<Cost, &'a Attribute> {
@@ -102,6 +130,13 @@ impl<'a> Walk<'a, '_> {
         }
         descriptor
     }
+}
+
+/// The numbers of a limit for one request.
+struct NumbersOfRequest<'a> {
+    algorithm: Algorithm,
+    /// Those that the request brings.
+    numbers: Vec<ExplainedNumber<'a>>,
 }
 
 impl RuleSet {

@@ -22,8 +22,8 @@ use super::rule::{Action, Condition, Fold, LimitKey, Mode, Otherwise, Policy, Ru
 use super::rule_set::{Answer, RuleSet};
 use charging::Walk;
 pub use parts::{
-    Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, Failure, MatchedElement, PickedKey,
-    PolicyEnd, PolicyOutcome, RuleOutcome, SkipReason, UndecidedPart,
+    Exemption, ExplainedCharge, ExplainedNumber, ExplainedPolicy, ExplainedRule, Explanation, Failure, MatchedElement,
+    PickedKey, PolicyEnd, PolicyOutcome, RuleOutcome, SkipReason, UndecidedPart,
 };
 pub use words::Date;
 

@@ -3,6 +3,8 @@
 use crate::base::time::Timestamp;
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::Charge;
+use crate::limit::claimed_numbers::{ClaimResult, ClaimedNumber};
+use crate::limit::cost::Cost;
 use crate::limit::partial::Observation;
 use crate::limit::rule::{Condition, KeyPart, LimitKey, Mode, Otherwise, Policy, Rule};
 use crate::limit::rule_set::Answer;
@@ -128,6 +130,18 @@ pub struct ExplainedCharge<'a> {
     pub name: &'a str,
     pub mode: Mode,
     pub charge: Charge,
+    /// The numbers that the request brings.
+    pub claimed: Vec<ExplainedNumber<'a>>,
+}
+
+/// A number of a limit that comes from the request's credentials.
+#[derive(Clone, Debug)]
+pub struct ExplainedNumber<'a> {
+    pub number: &'a ClaimedNumber,
+    pub found: Observation<'a>,
+    /// After it was cut, or the default.
+    pub amount: Cost,
+    pub result: ClaimResult,
 }
 
 /// Whether the request pays nothing anywhere.

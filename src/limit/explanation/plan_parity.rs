@@ -15,6 +15,8 @@ use crate::base::time::{Micros, Timestamp};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use crate::limit::attribute::Attribute;
+use crate::limit::charge::{Charge, Plan};
+use crate::limit::claimed_numbers::{ClaimedNumber, ClaimedNumbers, NumberKind};
 use crate::limit::cost::Cost;
 use crate::limit::identity::{Claims, KnownKey};
 use crate::limit::matcher::{Expectation, Text};
@@ -82,6 +84,19 @@ fn price() -> impl Strategy<Value = Price> {
     prop_oneof![3 => (1u64..6).prop_map(|cost| Price::Fixed(Cost::from_tokens(cost))), 1 => requested]
 }
 
+/// A burst of each request's own, by a claim or a column that may be no number.
+fn claimed() -> impl Strategy<Value = ClaimedNumbers> {
+    let from = prop_oneof![
+        2 => Just(Attribute::ClaimedAmount("plan".to_owned())),
+        1 => Just(Attribute::KeyPlan),
+    ];
+    (from, 0u64..9, 0u64..4, 4u64..9).prop_map(|(from, default, min, max)| {
+        let [default, min, max] = [default.clamp(min, max), min, max].map(Cost::from_tokens);
+        let number = ClaimedNumber { kind: NumberKind::Burst, from, default, min, max };
+        ClaimedNumbers { base: bucket(8), least: Cost::ONE, numbers: vec![number] }
+    })
+}
+
 fn limit() -> impl Strategy<Value = Limit> {
     // Which part of the rule's limit keys it is for, the rule says.
     let part = KeyPart { attribute: Attribute::Path, fold: Fold::Exact };
@@ -89,13 +104,16 @@ fn limit() -> impl Strategy<Value = Limit> {
     let one = (value, (7u64..20).prop_map(bucket));
     let one = one.prop_map(move |(value, numbers)| Override { part: part.clone(), value, numbers });
     let overrides = vec(one, 0..4);
-    (4u64..7, price(), overrides, option::of((20u64..22).prop_map(bucket))).prop_map(
-        |(burst, price, overrides, candidate)| Limit {
+    let claims = (option::weighted(0.3, claimed()), option::weighted(0.3, claimed()));
+    (4u64..7, price(), overrides, option::of((20u64..22).prop_map(bucket)), claims).prop_map(
+        |(burst, price, overrides, candidate, (claimed, candidate_claimed))| Limit {
             name: String::new(),
-            algorithm: bucket(burst),
+            algorithm: claimed.as_ref().map_or(bucket(burst), ClaimedNumbers::by_default),
+            claimed,
             price,
             overrides,
             candidate,
+            candidate_claimed,
             expose: Expose::Yes,
             refusal: RefusalStatus::QuotaExceeded,
             on_store_failure: OnStoreFailure::Local,
@@ -193,7 +211,7 @@ fn sent() -> impl Strategy<Value = Sent> {
         let values = plan.into_iter().map(|plan| ("plan".to_owned(), plan)).collect();
         Claims::new(values, issuer)
     }));
-    let key = option::of(select(&VALUES[..]).prop_map(|plan| KnownKey { id: "k".to_owned(), plan: plan.to_owned() }));
+    let key = option::of(select(&VALUES[..]).prop_map(|plan| KnownKey::new("k", plan)));
     let path = select(&["/", "/a", "/a/b", "/ab"][..]);
     (path, value(), value(), value(), claims, key, 0u8..3).prop_map(|(path, a, b, c, claims, key, host)| {
         let query = b.map(|value| format!("?b={value}")).unwrap_or_default();
@@ -238,8 +256,9 @@ fn trials(explanation: &Explanation<'_>) -> Vec<Vec<&'static str>> {
 
 /// The costs and limits, without the buckets.
 fn limits_of(answer: &Answer) -> String {
-    let charges = |plan: &crate::limit::charge::Plan| {
-        plan.charges().map(|charge| format!("{:?}", (charge.limit, charge.cost, charge.variant))).collect::<Vec<_>>()
+    let charges = |plan: &Plan| {
+        let one = |charge: &Charge| format!("{:?}", (charge.limit, charge.cost, charge.variant, charge.algorithm));
+        plan.charges().map(one).collect::<Vec<_>>()
     };
     match answer {
         Answer::Denied(_) => "denied".to_owned(),

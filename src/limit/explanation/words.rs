@@ -4,8 +4,9 @@ use std::fmt;
 
 use chrono::{DateTime, SecondsFormat};
 
-use super::parts::{Failure, MatchedElement, PickedKey};
+use super::parts::{ExplainedNumber, Failure, MatchedElement, PickedKey};
 use crate::base::time::Timestamp;
+use crate::limit::claimed_numbers::{ClaimResult, ClaimedNumber};
 use crate::limit::matcher::Expectation;
 use crate::limit::partial::Element;
 use crate::limit::rule::Condition;
@@ -50,6 +51,23 @@ impl fmt::Display for Condition {
 impl fmt::Display for MatchedElement<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} has {}", self.attribute, Element(&self.element))
+    }
+}
+
+/// `burst 50: jwt:limits.burst is "50"`, `burst 20, the default: jwt:limits.burst is missing`.
+impl fmt::Display for ExplainedNumber<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ExplainedNumber { number, found, amount, result } = self;
+        let ClaimedNumber { kind, from, min, max, .. } = number;
+        let default =
+            if matches!(result, ClaimResult::Missing | ClaimResult::Unreadable) { ", the default" } else { "" };
+        write!(f, "{} {amount}{default}: {from} {found}", kind.name())?;
+        match result {
+            ClaimResult::Read | ClaimResult::Missing => Ok(()),
+            ClaimResult::Cut if amount == max => write!(f, ", above the max of {max}"),
+            ClaimResult::Cut => write!(f, ", below the min of {min}"),
+            ClaimResult::Unreadable => write!(f, ", which is not {}", kind.shape()),
+        }
     }
 }
 

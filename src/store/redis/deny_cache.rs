@@ -3,7 +3,8 @@
 //! A reply contains the level of a bucket, and other gateways can only take from it: only buckets that free with nothing but
 //! time are cached. So at any later moment it holds at most
 //! that level plus what has been refilled since the call was *sent*, which was before the script ran. A request that even
-//! this upper bound cannot pay is refused here, without a call: Redis would refuse it too.
+//! this upper bound cannot pay is refused here, without a call: Redis would refuse it too. Where requests with different
+//! rates charge one bucket, the bound refills at the highest of them.
 //!
 //! The rates of two clocks differ by far less than the thousandth by which Redis' clock is assumed to run faster; and after
 //! a second Redis is asked again in any case. Losing an entry costs only a call, so the cache is bounded.
@@ -85,7 +86,15 @@ impl DenyCache {
             let known = charge.algorithm.frees_only_with_time().then(|| self.short.get(&charge.key)).flatten();
             let known = known.and_then(|known| known.at_most(self.epoch.load(Ordering::Acquire), now));
             let short = known.and_then(|(state, latest)| {
-                let step = charge.algorithm.step(Some(&state), charge.cost, latest);
+                // Others may have refilled it at a higher rate, with which it must be short as well.
+                let bound = charge.algorithm.at_fastest();
+                let step = bound.step(Some(&state), charge.cost, latest);
+                let step = match step.charge {
+                    ChargeResult::Short { .. } if bound != charge.algorithm => {
+                        charge.algorithm.step(Some(&state), charge.cost, latest)
+                    }
+                    _ => step,
+                };
                 match step.charge {
                     ChargeResult::Short { wait } => Some((latest, step.untouched, wait)),
                     _ => None,
@@ -120,8 +129,8 @@ impl ShortBucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::algorithm::Algorithm;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+    use crate::limit::algorithm::{Algorithm, RequestNumbers};
     use crate::limit::bucket_key::LimitTag;
     use crate::limit::charge::{Charge, LimitId, settle};
     use crate::limit::cost::Cost;
@@ -203,7 +212,57 @@ mod tests {
         assert_eq!(deny_cache.refuse(&plan([charge(2, 1000, 5, 1000)]), sent), None);
     }
 
+    /// A charge whose rate is its own, of at most 5 per second; all rates in thousandths per second.
+    fn charge_at(rate: u64, burst: u64, cost: u64) -> Charge {
+        let rates = TokenBucket::with_rates_up_to(Cost::from_tokens(5), 1).unwrap();
+        let ceiling = Some(Cost::from_tokens(burst));
+        let numbers = RequestNumbers { rate: Some(Cost::from_thousandths(rate)), ceiling };
+        let algorithm = Algorithm::TokenBucket(rates.for_request(numbers, Cost::default()));
+        Charge { algorithm, ..charge(1, 1000, 1, cost) }
+    }
+
+    #[test]
+    fn a_bucket_that_others_refill_faster_is_refused_as_long_as_they_could_not_pay_either() {
+        let (deny_cache, sent) = (DenyCache::new(), Timestamp(1_000_000_000));
+        let (_, entries) = settle(&plan([charge_at(1000, 10, 10_000)]), &[None], Timestamp(5_000_000));
+        let state = entries[0].clone().unwrap().state;
+        deny_cache.remember(BucketKey([1; 16]), state, Timestamp(5_000_000), deny_cache.stamp(sent));
+        let slow = plan([charge_at(1000, 10, 1000)]);
+        // At 5 per second 1 is there after 200 ms; the wait is that at its own rate.
+        assert_eq!(wait(&deny_cache, &slow, sent.plus(Micros(199_000))), Some(Micros(800_800)));
+        assert_eq!(wait(&deny_cache, &slow, sent.plus(Micros(200_000))), None);
+    }
+
     proptest! {
+        /// The same where each request has numbers of its own.
+        #[test]
+        fn nothing_is_refused_that_redis_would_grant_at_any_rate(
+            (rate, burst, cost) in (1u64..5_000, 5u64..50, 1u64..5_000),
+            (spent, spent_at) in (1u64..50_000, 1u64..5_000),
+            later in 0u64..1_000_000,
+            others in prop::collection::vec((0u64..1_000_000, 1u64..5_000, 1u64..60, 1u64..3_000), 0..8),
+        ) {
+            let asked = charge_at(rate, burst, cost);
+            let (_, entries) = settle(&plan([charge_at(spent_at, 50, spent)]), &[None], Timestamp(1 << 50));
+            let mut state = entries[0].clone().unwrap().state;
+            let deny_cache = DenyCache::new();
+            deny_cache.remember(asked.key, state.clone(), Timestamp(1 << 50), deny_cache.stamp(Timestamp(0)));
+            if deny_cache.refuse(&plan([asked.clone()]), Timestamp(later)).is_some() {
+                let there = Timestamp(1 << 50).plus(Micros(later));
+                let mut others = others;
+                others.sort_unstable();
+                for (at, rate, burst, cost) in others {
+                    let moment = Timestamp(1 << 50).plus(Micros(at)).min(there);
+                    let (_, entries) = settle(&plan([charge_at(rate, burst, cost)]), &[Some(state.clone())], moment);
+                    if let Some(Some(entry)) = entries.first() {
+                        state = entry.state.clone();
+                    }
+                }
+                let (settlement, _) = settle(&plan([asked]), &[Some(state)], there);
+                prop_assert_eq!(settlement.verdict, Verdict::Deny);
+            }
+        }
+
         /// Whatever others take, and however the call was delayed: what is refused here Redis would refuse.
         #[test]
         fn nothing_is_refused_that_redis_would_grant(

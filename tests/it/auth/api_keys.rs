@@ -25,7 +25,7 @@ rules:
 type Fields<'f> = &'f [(&'f str, &'f str)];
 
 fn line(key: &[u8], id: &str, plan: &str) -> String {
-    api_key_file::line(key, &KnownKey { id: id.to_owned(), plan: plan.to_owned() }) + "\n"
+    api_key_file::line(key, &KnownKey::new(id, plan)) + "\n"
 }
 
 fn keys() -> String {

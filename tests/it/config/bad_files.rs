@@ -55,6 +55,7 @@ pub fn parse(bytes: &[u8]) -> Result<Config, Problems> {
         Some("gw.key") => Ok(certificates.client.1.clone().into_bytes()),
         Some("other.key") => Ok(certificates.server.1.clone().into_bytes()),
         Some("api-keys.txt") => Ok(format!("{KEY} acme gold\n").into_bytes()),
+        Some("columns.txt") => Ok(format!("#columns id plan rps burst\n{KEY} acme gold 5 -\n").into_bytes()),
         Some("wrong-keys.txt") => Ok(WRONG_KEYS.replace("KEY", KEY).into_bytes()),
         Some("empty.txt") => Ok(Vec::new()),
         Some("password.txt") => Ok(b"secret\n".to_vec()),

@@ -216,7 +216,7 @@ fn check_order(
         let config = parse(scope, otherwise, &rules);
         let denier = |id: DenierId| config.rules.denier(id).unwrap();
         // The index of a rule that denies is another one when rules before it do not.
-        let text = |Ruling { answer, unmatched, shadow_denials }: Ruling| match answer {
+        let text = |Ruling { answer, unmatched, shadow_denials, .. }: Ruling| match answer {
             Answer::Denied(by) => format!("denied by {:?}", denier(by)),
             other => {
                 format!("{other:?} {unmatched:?} {:?}", shadow_denials.into_iter().map(denier).collect::<Vec<_>>())

@@ -1,6 +1,7 @@
 //! Rules and limits, applied to requests.
 
 mod claim_lists;
+mod claimed_numbers;
 mod client_controlled_input;
 mod denials;
 mod expires;

@@ -58,7 +58,7 @@ const KEY: &str = "acme-3fQk0bCz7LrYw1xA";
 #[test]
 fn an_override_of_an_api_key_does_not_apply_to_a_header_with_its_id() {
     let upstream = Upstream::start();
-    let key = api_key_file::line(KEY.as_bytes(), &KnownKey { id: "acme".to_owned(), plan: "gold".to_owned() });
+    let key = api_key_file::line(KEY.as_bytes(), &KnownKey::new("acme", "gold"));
     let gateway = Gateway::before(&upstream)
         .with(
             "

@@ -7,7 +7,7 @@ use smallvec::smallvec;
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, ChargeResult, State};
+use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, ChargeResult, RequestNumbers, State};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
 use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
@@ -106,6 +106,11 @@ fn play(file: &str, player: &mut dyn Player) {
                 let (amount, period) = rate.split_once('/').unwrap();
                 let rate = Rate { amount: cost(amount), period: micros(period) };
                 algorithm = Some(Algorithm::TokenBucket(TokenBucket::new(rate, burst.parse().unwrap()).unwrap()));
+            }
+            ["request", rate, "of", fastest, "burst", burst] => {
+                let rates = TokenBucket::with_rates_up_to(cost(fastest), 1).unwrap();
+                let numbers = RequestNumbers { rate: Some(cost(rate)), ceiling: Some(cost(burst)) };
+                algorithm = Some(Algorithm::TokenBucket(rates.for_request(numbers, Cost::ONE)));
             }
             ["window", length, "limit", limit] => {
                 algorithm = Some(window(limit, Window::Epoch(micros(length))));

@@ -8,7 +8,7 @@ use proptest::test_runner::TestRunner;
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, State};
+use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, RequestNumbers, State};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
 use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use tollgate::limit::charge::{Charge, LimitId, Plan, Settlement, settle};
@@ -22,7 +22,7 @@ use crate::support::{CompleteReply, Redis, TakeScript, short_or_long};
 const START: u64 = 1_763_672_400_123_456;
 
 fn algorithm() -> impl Strategy<Value = Algorithm> {
-    prop_oneof![2 => token_bucket().boxed(), 1 => fixed_window().boxed()]
+    prop_oneof![2 => token_bucket().boxed(), 2 => numbers_of_requests().boxed(), 1 => fixed_window().boxed()]
 }
 
 /// Windows from the epoch, from a first request, and of calendars.
@@ -45,6 +45,17 @@ fn token_bucket() -> impl Strategy<Value = Algorithm> {
     (amounts, periods, 1u64..100).prop_filter_map("fits", |(amount, period, burst)| {
         let rate = Rate { amount: Cost::from_thousandths(amount), period: Micros(period) };
         TokenBucket::new(rate, burst).ok().map(Algorithm::TokenBucket)
+    })
+}
+
+/// Numbers of each request, in one unit for all of them; with 0 nothing fits.
+fn numbers_of_requests() -> impl Strategy<Value = Algorithm> {
+    let rate = prop_oneof![1u64..5_000, Just(0), Just(997_123), Just(1)].prop_map(Cost::from_thousandths);
+    let burst = prop_oneof![6 => 1u64..100, 1 => Just(0)].prop_map(Cost::from_tokens);
+    (rate, burst).prop_map(|(rate, burst)| {
+        let rates = TokenBucket::with_rates_up_to(Cost::from_tokens(1_000), 1).unwrap();
+        let numbers = RequestNumbers { rate: Some(rate), ceiling: Some(burst) };
+        Algorithm::TokenBucket(rates.for_request(numbers, Cost::default()))
     })
 }
 

@@ -53,7 +53,7 @@ fn checked(name: &str, block: &str) -> Result<Config, Problems> {
     let read = |path: &Path| match path.extension().and_then(|extension| extension.to_str()) {
         Some("pem") => Ok(certificates.client.0.clone().into_bytes()),
         Some("key") => Ok(certificates.client.1.clone().into_bytes()),
-        _ if path == Path::new("api-keys.txt") => Ok(b"# none yet".to_vec()),
+        _ if path == Path::new("api-keys.txt") => Ok(b"#columns id plan rps burst region quota".to_vec()),
         Some("json") => Ok(keys.clone().into_bytes()),
         _ => Ok(b"a secret that is long enough for everything".to_vec()),
     };

@@ -341,7 +341,7 @@ impl LimitCounts {
         let of = |counts: &Counts, name: &LimitName| counts.get(name).copied().unwrap_or_default();
         let name = LimitName::of(limit);
         LimitRow {
-            numbers: limit.variants.first().map(ToString::to_string).unwrap_or_default(),
+            numbers: limit.numbers_text(),
             keys: limit.keys.join(" "),
             overrides: limit.variants.len().saturating_sub(1),
             asked: of(&self.asked, &name),

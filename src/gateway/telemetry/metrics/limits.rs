@@ -8,6 +8,7 @@ use metrics::Counter;
 use super::counters_by::CountersBy;
 use super::registry::ConfigSeries;
 use crate::decision::reason::Reason;
+use crate::limit::claimed_numbers::ClaimResult;
 use crate::limit::denier::Denier;
 use crate::limit::rule::{Mode, OnStoreFailure, Otherwise, Policy};
 use crate::limit::rule_set::{CompiledLimit, RuleSet};
@@ -23,6 +24,8 @@ pub struct LimitMetrics {
     pub near_limit: Counter,
     /// Refused by `on_store_failure: deny` while the store was unavailable.
     pub unavailable: Counter,
+    /// Empty for a limit whose numbers are all in the file.
+    pub claimed_numbers: CountersBy<ClaimResult>,
     /// Empty for a limit that is never decided without the store: a shadow, or one whose buckets are in this process.
     fallback: CountersBy<(OnStoreFailure, StoreError)>,
     fell_back: AtomicBool,
@@ -89,6 +92,7 @@ impl LimitMetrics {
             let labels = [policy, rule, ("action", action.name()), ("cause", cause.name())];
             series.counter("rate_limiter_fallback_decisions_total", &labels)
         };
+        let claims: &[ClaimResult] = if limit.claimed.is_some() { &ClaimResult::ALL } else { &[] };
         let causes = |action: &OnStoreFailure| StoreError::ALL.map(|cause| (*action, cause));
         LimitMetrics {
             requests: series.counter("rate_limiter_requests_total", &[policy, rule, mode]),
@@ -103,6 +107,9 @@ impl LimitMetrics {
                 OnStoreFailure::Deny if !actions.is_empty() => rejected(Reason::StoreUnavailable),
                 _ => Counter::noop(),
             },
+            claimed_numbers: CountersBy::new(claims.iter().copied(), |result| {
+                series.counter("rate_limiter_claimed_numbers_total", &[rule, ("result", result.name())])
+            }),
             fallback: CountersBy::new(actions.iter().flat_map(causes), fallback),
             fell_back: AtomicBool::new(false),
         }

@@ -22,6 +22,11 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ("rate_limiter_rejected_total", Kind::Counter, "Requests that a limit refused, or that a rule or policy denied."),
     ("rate_limiter_near_limit_total", Kind::Counter, "Allowed requests that left less than a tenth of a limit."),
     ("rate_limiter_unmatched_total", Kind::Counter, "Requests that matched no rule of a policy."),
+    (
+        "rate_limiter_claimed_numbers_total",
+        Kind::Counter,
+        "Numbers of limits that were to come from a claim or a column of the key file, by what was read.",
+    ),
     ("rate_limiter_latency_seconds", Kind::Histogram(DECISION), "Duration of a decision, by where it was made."),
     ("rate_limiter_store_calls_total", Kind::Counter, "Calls to a store outside this process."),
     (

@@ -55,6 +55,12 @@ impl Schema {
         }
     }
 
+    /// The bound of a number that may also be something else.
+    fn bound(&self, node: &Value, name: &str) -> Option<i64> {
+        let alternatives = self.resolve(node)["anyOf"].as_array().into_iter().flatten();
+        alternatives.filter_map(|one| self.resolve(one)[name].as_i64().or_else(|| self.bound(one, name))).next()
+    }
+
     /// Every key, with its path; `*` is each member of a list.
     pub fn properties(&self) -> Vec<Property<'_>> {
         let mut found = Vec::new();
