@@ -69,7 +69,7 @@ def main():
                 budget = "" if shape is prefixes else "1.10"
                 print(f"| {shape.__doc__} | {few:.1f} µs | {many:.1f} µs | {ratio:.2f} | {budget} |")
         finally:
-            upstream.kill()
+            upstream.terminate()
             upstream.wait()
 
 
