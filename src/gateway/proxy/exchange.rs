@@ -41,8 +41,8 @@ pub struct Exchange {
     /// How many interim responses (1xx) have arrived.
     pub interim: u8,
     pub upstream_error: Option<UpstreamError>,
-    /// `None` for a request that is neither logged nor traced.
-    pub record: Option<RequestRecord>,
+    /// `None` for a request that is neither logged nor traced. On the heap: the exchange is moved with each request's task.
+    pub record: Option<Box<RequestRecord>>,
     pub trace: RequestTrace,
 }
 

@@ -126,15 +126,17 @@ impl ProxyHttp for Proxy {
         let payment = if recorded { PaymentRecord::Keep } else { PaymentRecord::Discard };
         let DecisionFindings { decision, identity, payment } =
             decide(&self.gateway, &snapshot, &request, arrival, payment).await;
-        exchange.record = recorded.then(|| RequestRecord {
-            snapshot: Arc::clone(&snapshot),
-            client,
-            identity,
-            payment,
-            decision: self.gateway.clock.now().since(exchange.started),
-            refusal: None,
-            denied_by: None,
-        });
+        if recorded {
+            exchange.record = Some(Box::new(RequestRecord {
+                snapshot: Arc::clone(&snapshot),
+                client,
+                identity,
+                payment,
+                decision: self.gateway.clock.now().since(exchange.started),
+                refusal: None,
+                denied_by: None,
+            }));
+        }
         match decision {
             Decision::Pass(fields) => {
                 exchange.fields = fields;
