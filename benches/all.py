@@ -29,6 +29,7 @@ BENCHMARKS = {
     "redis": "python3 benches/redis.py --rounds 12 --seconds 1 --json target/redis.json",
     "store": "cargo bench --locked --bench store -- --rounds 12 --seconds 0.25 --json target/store.json",
     "allocations": "cargo bench --locked --bench allocations",
+    "algorithms": "python3 benches/algorithms.py --rounds 12 --seconds 1",
     "rules": "python3 benches/rules.py --rounds 12 --seconds 1",
     "tokens": "python3 benches/tokens.py --rounds 5 --seconds 1",
     "access-log": "python3 benches/log_cost.py --rounds 5 --seconds 1",
@@ -89,8 +90,8 @@ def comparison(printed):
 
 
 HEADINGS = {
-    "proxy": "a-proxied-request", "redis": "a-limit-in-redis", "store": "the-store-alone", "rules": "a-long-file",
-    "memory": "a-bucket-in-memory",
+    "proxy": "a-proxied-request", "redis": "a-limit-in-redis", "store": "the-store-alone", "algorithms": "other-algorithms",
+    "rules": "a-long-file", "memory": "a-bucket-in-memory",
 }
 
 

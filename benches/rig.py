@@ -249,9 +249,9 @@ def measure_all(commands, seconds, *options, beside=(), counts=(), refusals=Fals
             process.wait()
 
 
-def in_turns(commands, rounds, seconds, beside):
+def in_turns(commands, rounds, seconds, beside, refusing=()):
     """CPU microseconds per request of each command and of the process beside it, and requests per second: for every
-    round, by the command's name. A command comes with its port.
+    round, by the command's name. A command comes with its port. Those that are `refusing` may refuse requests.
 
     All of them run all the time and are driven one after the other, each round beginning with the next. So what is
     compared was measured within seconds of each other: a machine may be a fifth slower some seconds later.
@@ -262,7 +262,7 @@ def in_turns(commands, rounds, seconds, beside):
     def drive(name, duration):
         pids = processes[name].pid, beside
         before = [cpu_microseconds(pid) for pid in pids]
-        requests = wrk(duration, ports=(commands[name][1],))
+        requests = wrk(duration, refusals=name in refusing, ports=(commands[name][1],))
         return [*((cpu_microseconds(pid) - spent) / requests for pid, spent in zip(pids, before)), requests / duration]
 
     try:

@@ -10,7 +10,7 @@ use super::handshake::send;
 use super::queue::PendingTake;
 use crate::base::time::{Clock, Timestamp};
 #[cfg(feature = "test-hooks")]
-pub use flaw::{Combining, Flaw, Refusals};
+pub use flaw::{AHEAD, Combining, Flaw, Refusals, ServerClock};
 
 /// The faults that a test injects into one store.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,6 +20,8 @@ pub struct Hooks {
     #[cfg(feature = "test-hooks")]
     pub refusals: Refusals,
     #[cfg(feature = "test-hooks")]
+    pub server_clock: ServerClock,
+    #[cfg(feature = "test-hooks")]
     pub flaw: Option<Flaw>,
 }
 
@@ -27,10 +29,25 @@ impl Hooks {
     /// The text of the script.
     pub fn script(&self, text: String) -> String {
         #[cfg(feature = "test-hooks")]
-        if let Some(flaw) = self.flaw {
-            return flaw.script(text);
+        {
+            let text = self.server_clock.script(text);
+            match self.flaw {
+                Some(flaw) => flaw.script(text),
+                None => text,
+            }
         }
+        #[cfg(not(feature = "test-hooks"))]
         text
+    }
+
+    /// About what the server's clock shows, for which the call names the periods of calendars.
+    pub fn near(&self, heard: Timestamp, ours: Timestamp) -> Timestamp {
+        #[cfg(feature = "test-hooks")]
+        if let Some(Flaw::ClientPeriod) = self.flaw {
+            return ours;
+        }
+        let _ = ours;
+        heard
     }
 
     /// The maximum number of requests in one call.
@@ -110,6 +127,31 @@ mod flaw {
         ByRedis,
     }
 
+    /// The key whose value a movable clock is ahead, in microseconds.
+    pub const AHEAD: &str = "tollgate-test-ahead";
+
+    /// What the script takes for the server's time.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum ServerClock {
+        #[default]
+        Real,
+        /// Ahead of the server's clock by what [`AHEAD`] holds, so that a test can set it. The server still expires keys
+        /// by its own.
+        Movable,
+    }
+
+    impl ServerClock {
+        pub fn script(self, text: String) -> String {
+            match self {
+                ServerClock::Real => text,
+                ServerClock::Movable => {
+                    let moved = format!("time[2] + (redis.call('GET', '{AHEAD}') or 0)");
+                    replace(text, &[("time[1] * 1000000 + time[2]", &format!("time[1] * 1000000 + {moved}"))])
+                }
+            }
+        }
+    }
+
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Flaw {
         /// The time is the gateway's, whose clock is ahead by this much, and a bucket's time may go back.
@@ -124,20 +166,24 @@ mod flaw {
         LateBound,
         /// Requests for the same buckets are granted or refused together, for the sum of their costs.
         SummedCosts,
+        /// The period of a calendar is the one that the gateway's clock is in.
+        ClientPeriod,
+        /// Any other period than the stored one begins with nothing spent, also an earlier one.
+        EarlierPeriod,
     }
 
     /// Pieces of the script, and their replacements.
-    type Edits = &'static [(&'static str, &'static str)];
+    type Edits<'t> = &'t [(&'t str, &'t str)];
 
-    const CLIENT_TIME: Edits = &[(
+    const CLIENT_TIME: Edits<'static> = &[(
         "    if now > since then\n",
         "    -- tollgate test-hooks: a flaw\n    if now <= since then since = now else\n",
     )];
 
-    const FIXED_EXPIRY: Edits =
+    const FIXED_EXPIRY: Edits<'static> =
         &[("call('SET', KEYS[key], value, 'PX', text)", "call('SET', KEYS[key], value, 'PX', '1000')")];
 
-    const WRITE_ON_REFUSAL: Edits = &[
+    const WRITE_ON_REFUSAL: Edits<'static> = &[
         ("local healed = 0\n", "local healed, refused = 0, {}\n"),
         (
             "  if granted < 0 then granted = 0 end\n",
@@ -153,20 +199,47 @@ mod flaw {
         ),
     ];
 
+    const CLIENT_PERIOD: Edits<'static> = &[
+        ("    limit.outside = now < limit.first or now >= limit.last\n", "    limit.named = true\n"),
+        (
+            "  local value = pcall('GET', KEYS[key])\n",
+            "  local value = pcall('GET', KEYS[key])
+  if limit.named and type(value) == 'string' and #value == 24 then
+    local spent, begun = struct.unpack('<I8I8', value)
+    if begun < limit.first then value = false end
+  end\n",
+        ),
+    ];
+
+    const EARLIER_PERIOD: Edits<'static> = &[(
+        "  local value = pcall('GET', KEYS[key])\n",
+        "  local value = pcall('GET', KEYS[key])
+  if limit.first and type(value) == 'string' and #value == 24 then
+    local spent, begun = struct.unpack('<I8I8', value)
+    if begun ~= limit.first then value = false end
+  end\n",
+    )];
+
     impl Flaw {
-        pub fn script(self, mut text: String) -> String {
+        pub fn script(self, text: String) -> String {
             let edits = match self {
                 Flaw::ClientTime { .. } => CLIENT_TIME,
                 Flaw::FixedExpiry => FIXED_EXPIRY,
                 Flaw::WriteOnRefusal => WRITE_ON_REFUSAL,
+                Flaw::ClientPeriod => CLIENT_PERIOD,
+                Flaw::EarlierPeriod => EARLIER_PERIOD,
                 Flaw::Retry { .. } | Flaw::LateBound | Flaw::SummedCosts => &[],
             };
-            for (right, wrong) in edits {
-                assert_eq!(text.matches(right).count(), 1, "the script has another text now: {right}");
-                text = text.replace(right, wrong);
-            }
-            text
+            replace(text, edits)
         }
+    }
+
+    fn replace(mut text: String, edits: Edits<'_>) -> String {
+        for (right, wrong) in edits {
+            assert_eq!(text.matches(right).count(), 1, "the script has another text now: {right}");
+            text = text.replace(right, wrong);
+        }
+        text
     }
 
     /// Combines the requests for the same buckets as the first into one; its answer is sent to all of them.

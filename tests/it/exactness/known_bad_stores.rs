@@ -5,17 +5,19 @@ use std::time::Duration;
 use tollgate::base::time::Micros;
 use tollgate::store::redis::fault_injection::{Flaw, Hooks, Refusals};
 
-use super::history::gateways::{Gateways, PATIENT, Run};
-use super::history::{Answer, Findings, Kind, Numbers};
+use super::history::gateways::{Clocks, Gateways, PATIENT, Run};
+use super::history::{Answer, Findings, Kind, Limit, Numbers};
 use crate::support::{Answers, Redis, Relay, print_measured};
 
 /// Two gateways, and 24 callers who all ask one bucket for one token and never rest for long.
-fn gateways(numbers: Numbers) -> Gateways {
+pub fn gateways(limit: impl Into<Limit>) -> Gateways {
     Gateways {
         hooks: vec![Hooks::default(); 2],
         workers: 1,
         callers: 12,
-        buckets: vec![numbers],
+        buckets: vec![limit.into()],
+        mistaken: |_, limit| limit,
+        clocks: Clocks::default(),
         request: |_| vec![(0, 1000)],
         pauses: [Duration::from_millis(2), Duration::from_millis(4)],
         lasting: Duration::from_millis(1300),
@@ -25,7 +27,7 @@ fn gateways(numbers: Numbers) -> Gateways {
 
 /// Plays it with each gateway's mistake, and without; how long answers of Redis are on their way is the same for both.
 #[track_caller]
-fn is_noticed(as_what: &[Kind], flaws: [Flaw; 2], gateways: Gateways, late: Duration) {
+pub fn is_noticed(as_what: &[Kind], flaws: [Flaw; 2], gateways: Gateways, late: Duration) {
     let redis = Redis::start();
     let relay = Relay::start(redis.port);
     let port = if late.is_zero() { redis.port } else { relay.port };

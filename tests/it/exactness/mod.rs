@@ -1,8 +1,17 @@
 //! Several gateways on one store never grant more than the limit says.
 
+#[cfg(feature = "test-hooks")]
+mod clock_steps;
 pub mod history;
 #[cfg(feature = "test-hooks")]
+mod known_bad_limiters;
+#[cfg(feature = "test-hooks")]
 mod known_bad_stores;
+#[cfg(feature = "test-hooks")]
+mod known_bad_windows;
+#[cfg(feature = "test-hooks")]
+mod random_events;
+mod restarts;
 #[cfg(feature = "test-hooks")]
 mod several_gateways;
 mod shared_limits;

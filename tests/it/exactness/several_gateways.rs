@@ -1,27 +1,47 @@
 //! Several gateways on one Redis, checked request by request: no grant too many and no refusal too many.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use tollgate::base::time::Micros;
+use tollgate::limit::calendar::CalendarUnit;
 use tollgate::store::Source;
 use tollgate::store::redis::fault_injection::{Combining, Hooks, Refusals};
 
-use super::history::gateways::{Gateways, PATIENT, Run};
-use super::history::{Answer, Numbers};
+use super::history::gateways::{Clocks, Gateways, PATIENT, Run};
+use super::history::{Answer, CalendarPeriods, Counting, Limit, Numbers, utc};
 use crate::support::{Answers, Redis, Relay, print_measured, short_or_long};
 
 const GATEWAYS: usize = 3;
 
-/// One for everybody, which is asked by every request; three that gateways share; and one for each of eight users.
-fn buckets() -> Vec<Numbers> {
-    let everybody = Numbers::per_second(2_000, 2_000);
+/// What every request is charged.
+const EVERYBODY: Numbers = Numbers::per_second(2_000, 2_000);
+
+/// The end of the month in Berlin, on Redis' clock soon after the load has begun.
+static END_OF_OCTOBER: LazyLock<i64> = LazyLock::new(|| utc("2026-10-31T23:00:00Z"));
+
+/// One of each algorithm but the token bucket, and of each way in which it counts.
+static OTHERS: LazyLock<Vec<Limit>> = LazyLock::new(|| {
+    let begins = [utc("2026-09-30T22:00:00Z"), *END_OF_OCTOBER, utc("2026-11-30T23:00:00Z")];
+    let month = CalendarPeriods { unit: CalendarUnit::Month, zone: "Europe/Berlin", anchor: "1", begins };
+    vec![
+        Limit::window(90, Counting::Epoch(1_000_000)),
+        Limit::window(110, Counting::FirstGrant(1_234_567)),
+        Limit::window(130, Counting::Calendar(month)),
+    ]
+});
+
+/// Token buckets: one for everybody, which is asked by every request; three that gateways share; and one for each of eight
+/// users. Then the others, which gateways share.
+fn buckets() -> Vec<Limit> {
     // They divide unevenly: nothing may be rounded anywhere.
     let shared = Numbers { burst: 700, amount: 54_321_987, period: 60_000_000 };
     let own = Numbers { burst: 250, amount: 997_123, period: 7_000_003 };
-    [everybody].into_iter().chain([shared; 3]).chain([own; 8]).collect()
+    let buckets = [EVERYBODY].into_iter().chain([shared; 3]).chain([own; 8]);
+    buckets.map(Limit::from).chain(OTHERS.iter().copied()).collect()
 }
 
-/// One to seven tokens, of one to three buckets.
+/// One to seven tokens, of one to four buckets.
 fn request(caller: usize) -> Vec<(usize, u64)> {
     let cost = || if fastrand::bool() { fastrand::u64(1..=7) * 1000 } else { fastrand::u64(1_000..=7_000) };
     let mut charges = vec![(0, cost())];
@@ -30,6 +50,9 @@ fn request(caller: usize) -> Vec<(usize, u64)> {
     }
     if fastrand::u8(0..4) == 0 {
         charges.push((4 + caller % 8, cost()));
+    }
+    if fastrand::u8(0..3) == 0 {
+        charges.push((12 + fastrand::usize(0..OTHERS.len()), cost()));
     }
     charges
 }
@@ -48,12 +71,14 @@ fn play(redis: &Redis, combining: Combining, refusals: Refusals, load: Load) -> 
         // 24 callers, each of whom asks for 4 tokens every 30 ms or so.
         Load::Near => (4, [Duration::from_millis(26); 2]),
     };
-    let hooks = Hooks { combining, refusals, flaw: None };
+    let hooks = Hooks { combining, refusals, ..Hooks::default() };
     let gateways = Gateways {
         hooks: vec![hooks; GATEWAYS],
         workers: 2,
         callers,
         buckets: buckets(),
+        mistaken: |_, limit| limit,
+        clocks: Clocks { begin: Some(*END_OF_OCTOBER - 1_200_000), hours_wrong: [-2, 0, 2] },
         request,
         pauses,
         lasting: short_or_long(Duration::from_millis(2500), Duration::from_secs(30)),
@@ -76,16 +101,17 @@ fn nothing_is_granted_too_much_or_withheld(combining: Combining, refusals: Refus
         let first = granted.iter().map(|grant| grant.sent).min().unwrap();
         let last = granted.iter().map(|grant| grant.answered).max().unwrap();
         let taken: i128 = granted.iter().map(|grant| history.buckets[0].price(grant.cost)).sum();
-        let possible = history.buckets[0].capacity() + history.buckets[0].refill(first, last);
+        let possible = EVERYBODY.capacity() + EVERYBODY.refill(first, last);
         let findings = history.check();
         print_measured(&format!(
             "history: combining {combining:?}, refusals {refusals:?}, load {load:?}: {requests} requests, {} granted, \
              {by_store} decided in {calls} calls, {cached} refused without; {} ‰ of what was there; clocks ±{} µs; {findings:?}",
             granted.len(),
             taken * 1000 / possible,
-            history.tolerance,
+            history.clock.tolerance,
         ));
         assert!(findings.is_empty(), "{findings:?}");
+        assert!((0..history.buckets.len()).all(|index| !history.grants(index).is_empty()), "one was never asked");
         assert_eq!(by_store + cached, requests);
         assert!(refusals == Refusals::Local || cached == 0);
         assert!(combining == Combining::On || calls >= u64::try_from(by_store).unwrap());
@@ -127,7 +153,9 @@ fn a_request_without_a_reply_is_charged_once_or_not_at_all() {
         hooks: vec![Hooks::default(); 2],
         workers: 1,
         callers: 12,
-        buckets: vec![Numbers::per_second(100, 100)],
+        buckets: vec![Numbers::per_second(100, 100).into()],
+        mistaken: |_, limit| limit,
+        clocks: Clocks::default(),
         request: |_| vec![(0, fastrand::u64(1..=7) * 1000)],
         pauses: [Duration::from_millis(2), Duration::from_millis(6)],
         lasting: short_or_long(Duration::from_secs(4), Duration::from_secs(30)),

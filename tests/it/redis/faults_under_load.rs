@@ -4,63 +4,74 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::exactness::history::Numbers;
 use crate::exactness::history::windows::{Grant, excess};
+use crate::exactness::history::{ClockOffset, Limit, Numbers, Sample, micros, rules, short_samples};
 use crate::support::{
     Answers, Gateway, Redis, Relay, Upstream, eventually, free_port, now, print_measured, short_or_long,
 };
 
-/// The limit of every client here.
+/// The token bucket of every client here.
 pub const RATE: u64 = 40;
 pub const BURST: u64 = 40;
 
-/// How many clients ask each gateway all the time.
+/// How many clients ask each gateway all the time for a token. Of each other limit, one does.
 pub const CALLERS: usize = 3;
 
 /// One request, as its client saw it: in microseconds since the start, rounded away from each other.
 pub struct RequestRecord {
+    /// By its index, the limit that was asked.
+    pub sample: usize,
     pub sent: i64,
     pub answered: i64,
     pub status: u16,
 }
 
-fn text(port: u16, on_store_failure: &str) -> String {
-    format!(
-        "store: {{redis: {{url: \"redis://127.0.0.1:{port}\"}}}}
-on_store_failure: {on_store_failure}
-rules:
-  - {{name: one, limit_keys: [header:x-user], algorithm_config: {{rps: {RATE}, burst: {BURST}}}}}
-"
-    )
+fn text(port: u16, on_store_failure: &str, samples: &[Sample]) -> String {
+    let rules = rules(samples);
+    format!("store: {{redis: {{url: \"redis://127.0.0.1:{port}\"}}}}\non_store_failure: {on_store_failure}\n{rules}")
 }
 
 /// What all clients of a test see and do together.
 pub struct Load {
+    pub samples: Vec<Sample>,
     start: Instant,
-    /// By a gateway that does not allow everything.
-    refused: AtomicU64,
+    /// Of each limit, by a gateway that does not allow everything.
+    refused: Vec<AtomicU64>,
     over: AtomicBool,
 }
 
 impl Load {
-    pub fn start() -> Load {
-        Load { start: now(), refused: AtomicU64::new(0), over: AtomicBool::new(false) }
+    pub fn start(samples: &[Sample]) -> Load {
+        let refused = samples.iter().map(|_| AtomicU64::new(0)).collect();
+        Load { samples: samples.to_vec(), start: now(), refused, over: AtomicBool::new(false) }
     }
 
     /// In microseconds since the start.
     pub fn micros(&self) -> i64 {
-        i64::try_from(self.start.elapsed().as_micros()).unwrap()
+        micros(self.start)
+    }
+
+    /// What its moments are on the clock of the Redis on this port.
+    pub fn clock(&self, port: u16) -> ClockOffset {
+        ClockOffset::measure(port, self.start)
     }
 
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Waits until the bucket is empty.
+    /// Waits until all buckets are empty.
     #[track_caller]
     pub fn await_refusals(&self) {
-        let before = self.refused.load(Ordering::Relaxed);
-        eventually("all is spent", || self.refused.load(Ordering::Relaxed) > before + 20);
+        let counts = || self.refused.iter().map(|refused| refused.load(Ordering::Relaxed));
+        let before: Vec<u64> = counts().collect();
+        eventually("all is spent", || counts().zip(&before).all(|(now, before)| now > before + 20));
+    }
+
+    /// The limits, each as often as clients ask for it: by the index in its samples.
+    pub fn callers(&self) -> Vec<usize> {
+        let of = |index: usize| if index == 0 { CALLERS } else { 1 };
+        (0..self.samples.len()).flat_map(|index| std::iter::repeat_n(index, of(index))).collect()
     }
 }
 
@@ -76,45 +87,84 @@ impl Drop for Ending<'_> {
 const DENIED: &str = "denied";
 const ALLOWED: &str = "allowed";
 
-/// Asks again and again as soon as it is answered, nearly. A connection that fails is a panic.
-pub fn ask_on(gateway: &Gateway, user: &str, load: &Load) -> Vec<RequestRecord> {
+/// Asks for one of the limits again and again as soon as it is answered, nearly. A connection that fails is a panic.
+pub fn ask_on(gateway: &Gateway, sample: usize, user: &str, load: &Load) -> Vec<RequestRecord> {
     let (mut client, mut seen) = (gateway.client(), Vec::new());
+    let header = load.samples[sample].header();
     while !load.is_over() {
         let sent = load.micros();
-        let status = client.get("/", &[("X-User", user)]).status;
-        load.refused.fetch_add(u64::from(user != ALLOWED && status == 429), Ordering::Relaxed);
-        seen.push(RequestRecord { sent, answered: load.micros() + 1, status });
+        let status = client.get("/", &[(&header, user)]).status;
+        load.refused[sample].fetch_add(u64::from(user != ALLOWED && status == 429), Ordering::Relaxed);
+        seen.push(RequestRecord { sample, sent, answered: load.micros() + 1, status });
         std::thread::sleep(Duration::from_millis(4));
     }
     seen
 }
 
-/// What one fault may cost, in tokens beyond what every window allows.
+/// What a fault may cost beyond what every window allows.
 #[derive(Clone, Copy)]
-enum Bound {
+pub enum Bound {
     Nothing,
-    /// Something was lost: at most this much, and something.
-    Lost(u64),
+    /// Something was lost: at most so many times all that a limit can hold, and something.
+    Lost {
+        times: u64,
+    },
+    /// The same, but it may be nothing.
+    LostAtMost {
+        times: u64,
+    },
+    /// Something was lost: at most so many tokens of a token bucket, and something.
+    Tokens(u64),
+}
+
+impl Bound {
+    /// In units of the limit.
+    fn of(self, limit: &Limit) -> (i128, i128) {
+        match self {
+            Bound::Nothing => (i128::MIN, 0),
+            Bound::Lost { times } => (1, i128::from(times) * limit.capacity()),
+            Bound::LostAtMost { times } => (i128::MIN, i128::from(times) * limit.capacity()),
+            Bound::Tokens(tokens) => (1, limit.price(tokens * 1000)),
+        }
+    }
+}
+
+/// [`survive_with`] a limit of each algorithm.
+#[track_caller]
+pub fn survive(fault: &str, bound: Bound, redis: &mut Redis, port: u16, happens: impl FnOnce(&mut Redis)) {
+    survive_with(&short_samples(), fault, bound, redis, port, happens);
 }
 
 /// Three gateways, two that refuse while Redis is away and one that lets pass, are under load while `happens` goes on,
-/// and for half a second before and after; the bucket is drained by then. `port` is where Redis is for them.
+/// and for half a second before and after; the buckets are drained by then. `port` is where Redis is for them. The first
+/// limit is the one that the third gateway is asked for.
 #[track_caller]
-fn survive(fault: &str, bound: Bound, redis: &mut Redis, port: u16, happens: impl FnOnce(&mut Redis)) {
+fn survive_with(
+    samples: &[Sample],
+    fault: &str,
+    bound: Bound,
+    redis: &mut Redis,
+    port: u16,
+    happens: impl FnOnce(&mut Redis),
+) {
     let upstream = Upstream::start();
-    let denying = [(); 2].map(|()| Gateway::start(&upstream, &text(port, "deny")));
-    let allowing = Gateway::start(&upstream, &text(port, "allow"));
+    let denying = [(); 2].map(|()| Gateway::start(&upstream, &text(port, "deny", samples)));
+    let allowing = Gateway::start(&upstream, &text(port, "allow", samples));
     for gateway in denying.iter().chain([&allowing]) {
         gateway.expect("rate_limiter_store_up", &[], 1.0);
     }
-    let load = Load::start();
+    let load = Load::start(samples);
+    let clock = load.clock(redis.port);
     let (denied, allowed) = std::thread::scope(|scope| {
         let load = &load;
         let ending = Ending(load);
-        let callers =
-            |gateway, user: &'static str| [(); CALLERS].map(|()| scope.spawn(move || ask_on(gateway, user, load)));
-        let denied: Vec<_> = denying.iter().flat_map(|gateway| callers(gateway, DENIED)).collect();
-        let allowed = callers(&allowing, ALLOWED);
+        let callers = |gateway| load.callers().into_iter().map(move |sample| (gateway, sample));
+        let denied: Vec<_> = denying
+            .iter()
+            .flat_map(callers)
+            .map(|(gateway, sample)| scope.spawn(move || ask_on(gateway, sample, DENIED, load)))
+            .collect();
+        let allowed = [(); CALLERS].map(|()| scope.spawn(|| ask_on(&allowing, 0, ALLOWED, load)));
         pause(500);
         load.await_refusals();
         happens(redis);
@@ -127,33 +177,38 @@ fn survive(fault: &str, bound: Bound, redis: &mut Redis, port: u16, happens: imp
     assert!(allowed.iter().all(|seen| matches!(seen.status, 200 | 429)), "{fault}");
     let longest = denied.iter().chain(&allowed).map(|seen| seen.answered - seen.sent).max().unwrap();
     assert!(longest < 3_000_000, "{fault}: {longest} µs");
-    let grants = grants(&denied);
-    let numbers = Numbers::per_second(RATE, BURST);
-    let excess = excess(&numbers, &grants);
-    let (least, most) = match bound {
-        Bound::Nothing => (i128::MIN, 0),
-        Bound::Lost(tokens) => (1, tokens),
-    };
-    print_measured(&format!(
-        "fault: {fault}, {} requests, {} granted, {} unavailable, excess {}, bound {most}",
-        denied.len(),
-        grants.len(),
-        denied.iter().filter(|seen| seen.status == 503).count(),
-        numbers.tokens(excess)
-    ));
-    assert!(excess >= least && excess <= numbers.price(most * 1000), "{fault}: {}", numbers.tokens(excess));
+    for (index, Sample { name, limit }) in samples.iter().enumerate() {
+        let asked: Vec<&RequestRecord> = denied.iter().filter(|seen| seen.sample == index).collect();
+        let grants = grants(&denied, index);
+        let excess = excess(limit, &grants, &clock);
+        let (least, most) = bound.of(limit);
+        print_measured(&format!(
+            "fault: {fault}, {name}, {} requests, {} granted, {} unavailable, excess {}, bound {}",
+            asked.len(),
+            grants.len(),
+            asked.iter().filter(|seen| seen.status == 503).count(),
+            limit.tokens(excess),
+            limit.tokens(most),
+        ));
+        assert!(excess >= least && excess <= most, "{fault}, {name}: {}", limit.tokens(excess));
+    }
     // And all is well again by itself.
-    for (gateway, user) in [(&denying[0], DENIED), (&denying[1], DENIED), (&allowing, ALLOWED)] {
+    let again = |gateway: &Gateway, sample: &Sample, user: &str| {
         let mut client = gateway.client();
         eventually(fault, || {
-            let response = client.get("/", &[("X-User", user)]);
+            let response = client.get("/", &[(&sample.header(), user)]);
             response.status == 200 && response.field("RateLimit").is_some()
         });
+    };
+    for sample in samples {
+        denying.iter().for_each(|gateway| again(gateway, sample, DENIED));
     }
+    again(&allowing, &samples[0], ALLOWED);
 }
 
-pub fn grants(seen: &[RequestRecord]) -> Vec<Grant> {
-    let granted = seen.iter().filter(|seen| seen.status == 200);
+/// What was granted of one of the limits.
+pub fn grants(seen: &[RequestRecord], sample: usize) -> Vec<Grant> {
+    let granted = seen.iter().filter(|seen| seen.sample == sample && seen.status == 200);
     granted.map(|seen| Grant { sent: seen.sent, answered: seen.answered, cost: 1000 }).collect()
 }
 
@@ -167,7 +222,7 @@ fn limits_hold_while_redis_is_killed_and_restarted() {
     let port = redis.port;
     let times = short_or_long(20, 200);
     let fault = format!("kill -9 and restart, {times} times");
-    survive(&fault, Bound::Lost(times * BURST), &mut redis, port, |redis| {
+    survive(&fault, Bound::Lost { times }, &mut redis, port, |redis| {
         for _ in 0..times {
             redis.kill();
             pause(100);
@@ -221,7 +276,7 @@ fn limits_hold_while_redis_is_flushed_repeatedly() {
     let port = redis.port;
     let times = short_or_long(5, 100);
     let fault = format!("FLUSHALL, {times} times");
-    survive(&fault, Bound::Lost(times * BURST), &mut redis, port, |redis| {
+    survive(&fault, Bound::Lost { times }, &mut redis, port, |redis| {
         for _ in 0..times {
             redis.command::<()>(&["FLUSHALL"]);
             pause(400);
@@ -306,7 +361,9 @@ end";
 fn a_step_of_the_clock(fault: &str, milliseconds: i64, bound: Bound) {
     let mut redis = Redis::start();
     let port = redis.port;
-    survive(fault, bound, &mut redis, port, |redis| {
+    // Of the others, and of clocks that really show another time: `exactness::clock_steps`.
+    let token_bucket = Sample { name: "token_bucket", limit: Numbers::per_second(RATE, BURST).into() };
+    survive_with(&[token_bucket], fault, bound, &mut redis, port, |redis| {
         shift(redis, -milliseconds);
         pause(1_000);
     });
@@ -314,8 +371,8 @@ fn a_step_of_the_clock(fault: &str, milliseconds: i64, bound: Bound) {
 
 #[test]
 fn limits_hold_while_the_clock_of_redis_steps_ahead() {
-    a_step_of_the_clock("clock ahead by 500 ms", 500, Bound::Lost(RATE / 2));
-    a_step_of_the_clock("clock ahead by 1 h", 3_600_000, Bound::Lost(BURST));
+    a_step_of_the_clock("clock ahead by 500 ms", 500, Bound::Tokens(RATE / 2));
+    a_step_of_the_clock("clock ahead by 1 h", 3_600_000, Bound::Tokens(BURST));
 }
 
 #[test]

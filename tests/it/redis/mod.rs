@@ -8,4 +8,5 @@ mod faults_under_load;
 mod lua_parity;
 mod lying_redis;
 mod outage;
+mod persistence_under_load;
 mod secrets;

@@ -149,7 +149,8 @@ impl Connection {
         let patience = Duration::from(self.settings.timeout) + PATIENCE;
         let overdue = |_| Fault::new(StoreError::Timeout, format!("no answer within {patience:?}"));
         let exchange = async {
-            let near = self.shared.store_clock.at(self.clock.now());
+            let ours = self.clock.now();
+            let near = self.shared.hooks.near(self.shared.store_clock.at(ours), ours);
             let moment = || self.shared.hooks.moment(&self.clock);
             let command = |sha: &str| call.command(sha, &self.settings.prefix, near, moment());
             let reply = match self.shared.hooks.send(connection, &command(sha)).await {

@@ -1,22 +1,21 @@
 //! Plays several gateways on one Redis: for each a store of its own, whose workers are driven on threads of their own.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use tollgate::base::time::{Clock, Micros};
+use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::Algorithm;
-use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::redis;
-use tollgate::store::redis::fault_injection::Hooks;
+use tollgate::store::redis::fault_injection::{AHEAD, Hooks, ServerClock};
 use tollgate::store::redis::{Login, Settings};
 use tollgate::store::{Event, EventSink, Store, StoreError, TakeReply, Worker, breaker};
 
-use super::{Answer, History, Numbers, Record};
+use super::{Answer, ClockOffset, History, Limit, Record, micros};
 use crate::support::{Redis, now};
 
 /// The most that a decision waits for where nothing may depend on how busy the machine is.
@@ -29,7 +28,10 @@ pub struct Gateways {
     pub workers: usize,
     /// On each worker.
     pub callers: usize,
-    pub buckets: Vec<Numbers>,
+    pub buckets: Vec<Limit>,
+    /// By which limit a gateway counts in place of one of the buckets; the argument is the gateway's number.
+    pub mistaken: fn(usize, Limit) -> Limit,
+    pub clocks: Clocks,
     /// The next request of a caller: buckets and costs in thousandths. The argument is the caller's number.
     pub request: fn(usize) -> Vec<(usize, u64)>,
     /// The mean of how long a caller waits after a grant, and after a refusal.
@@ -37,6 +39,30 @@ pub struct Gateways {
     pub lasting: Duration,
     /// The most that a decision waits for.
     pub timeout: Micros,
+}
+
+/// What the clocks of a run show.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clocks {
+    /// What Redis' clock shows when the load begins, in microseconds since the Unix epoch; `None`: the time.
+    pub begin: Option<i64>,
+    /// By how many hours the gateways' clocks are wrong, one after the other, and again from the first.
+    pub hours_wrong: [i64; 3],
+}
+
+impl Clocks {
+    /// Of a gateway, which has the time of Redis but for what it is wrong by.
+    fn of(self, gateway: usize) -> Clock {
+        let Clock::System { epoch, start, ahead } = Clock::system() else { panic!("a manual clock") };
+        let wrong = self.ahead() + self.hours_wrong[gateway % self.hours_wrong.len()] * 3_600_000_000;
+        Clock::System { epoch: Timestamp(epoch.0.saturating_add_signed(wrong)), start, ahead }
+    }
+
+    /// By how much Redis' clock is to be moved now.
+    fn ahead(self) -> i64 {
+        let now = i64::try_from(Clock::system().now().0).unwrap();
+        self.begin.map_or(0, |begin| begin - now)
+    }
 }
 
 /// What happened while the gateways were under load.
@@ -51,11 +77,15 @@ impl Gateways {
     /// nobody has asked yet.
     pub fn play(&self, redis: &Redis, port: u16, begin: impl Fn() + Sync) -> Run {
         let start = now();
-        let (offset, tolerance) = offset(redis, start);
-        let calls = Arc::new(AtomicU64::new(0));
+        let mut clock = ClockOffset::measure(redis.port, start);
+        let (calls, ahead) = (Arc::new(AtomicU64::new(0)), AtomicI64::new(0));
         let ready = Barrier::new(self.hooks.len() * self.workers);
         let begin = || {
             if ready.wait().is_leader() {
+                if self.clocks.begin.is_some() {
+                    ahead.store(self.clocks.ahead(), Ordering::Relaxed);
+                    redis.command::<()>(&["SET", AHEAD, &ahead.load(Ordering::Relaxed).to_string()]);
+                }
                 begin();
             }
             ready.wait();
@@ -63,7 +93,7 @@ impl Gateways {
         let records = std::thread::scope(|scope| {
             let mut workers = Vec::new();
             for (gateway, hooks) in self.hooks.iter().enumerate() {
-                let store = Arc::new(self.open(*hooks, port, Arc::clone(&calls)));
+                let store = Arc::new(self.open(gateway, *hooks, port, Arc::clone(&calls)));
                 for worker in 0..self.workers {
                     let (store, begin) = (Arc::clone(&store), &begin);
                     workers.push(scope.spawn(move || self.drive(store, (gateway, worker), start, begin)));
@@ -71,7 +101,8 @@ impl Gateways {
             }
             workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
         });
-        let history = History { buckets: self.buckets.clone(), records, offset, tolerance };
+        clock.ahead += ahead.load(Ordering::Relaxed);
+        let history = History { buckets: self.buckets.clone(), records, clock };
         Run { history, calls: calls.load(Ordering::Relaxed) }
     }
 
@@ -83,7 +114,9 @@ impl Gateways {
             let link = tokio::spawn(async move { driven.run(Worker(worker.1)).await });
             store.first_attempt().await;
             // On a busy machine the first attempt may fail: the connection is there when a bucket of no history was charged.
-            let mut probe = self.plan(&[(0, 1)]);
+            let algorithms: Vec<_> =
+                self.buckets.iter().map(|limit| (self.mistaken)(worker.0, *limit).algorithm()).collect();
+            let mut probe = plan(&algorithms, &[(0, 1)]);
             probe.enforced.iter_mut().for_each(|charge| charge.key = BucketKey([u8::MAX; 16]));
             while store.take(Worker(worker.1), &probe, None).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -96,6 +129,7 @@ impl Gateways {
                     let caller = Caller {
                         index: (worker.0 * self.workers + worker.1) * self.callers + caller,
                         gateways: self.clone(),
+                        algorithms: algorithms.clone(),
                         store: Arc::clone(&store),
                         worker,
                         numbers: Arc::clone(&numbers),
@@ -113,7 +147,9 @@ impl Gateways {
         })
     }
 
-    fn open(&self, hooks: Hooks, port: u16, calls: Arc<AtomicU64>) -> Store {
+    fn open(&self, gateway: usize, hooks: Hooks, port: u16, calls: Arc<AtomicU64>) -> Store {
+        let server_clock = if self.clocks.begin.is_some() { ServerClock::Movable } else { hooks.server_clock };
+        let hooks = Hooks { server_clock, ..hooks };
         let settings = Settings {
             host: "127.0.0.1".to_owned(),
             port,
@@ -129,29 +165,27 @@ impl Gateways {
                 calls.fetch_add(1, Ordering::Relaxed);
             }
         });
-        Store::Redis(redis::Redis::with(hooks, settings, self.workers, Clock::system(), report))
+        Store::Redis(redis::Redis::with(hooks, settings, self.workers, self.clocks.of(gateway), report))
     }
+}
 
-    fn plan(&self, charges: &[(usize, u64)]) -> Plan {
-        let charge = |(index, cost): &(usize, u64)| {
-            let numbers = self.buckets[*index];
-            let rate = Rate { amount: Cost::from_thousandths(numbers.amount), period: Micros(numbers.period) };
-            Charge {
-                key: BucketKey([u8::try_from(index + 1).unwrap(); 16]),
-                algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, numbers.burst).unwrap()),
-                cost: Cost::from_thousandths(*cost),
-                limit: LimitId(0),
-                variant: 0,
-                tag: LimitTag::default(),
-            }
-        };
-        Plan { enforced: charges.iter().map(charge).collect(), shadow: Default::default() }
-    }
+/// Buckets by their index, and costs in thousandths.
+pub fn plan(algorithms: &[Algorithm], charges: &[(usize, u64)]) -> Plan {
+    let charge = |(index, cost): &(usize, u64)| Charge {
+        key: BucketKey([u8::try_from(index + 1).unwrap(); 16]),
+        algorithm: algorithms[*index],
+        cost: Cost::from_thousandths(*cost),
+        limit: LimitId(0),
+        variant: 0,
+        tag: LimitTag::default(),
+    };
+    Plan { enforced: charges.iter().map(charge).collect(), shadow: Default::default() }
 }
 
 struct Caller {
     index: usize,
     gateways: Gateways,
+    algorithms: Vec<Algorithm>,
     store: Arc<Store>,
     worker: (usize, usize),
     /// Counts what this worker is asked.
@@ -164,7 +198,7 @@ impl Caller {
         let mut records = Vec::new();
         while now() < end {
             let charges = (self.gateways.request)(self.index);
-            let plan = self.gateways.plan(&charges);
+            let plan = plan(&self.algorithms, &charges);
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
             let sent = micros(self.start);
             let taken = self.store.take(Worker(self.worker.1), &plan, None).await;
@@ -188,7 +222,7 @@ fn answer(taken: Result<Option<TakeReply>, StoreError>) -> Answer {
                 |outcome: &Outcome| (outcome.verdict != Verdict::Unasked).then(|| outcome.remaining.thousandths());
             let (now, remaining) = (i64::try_from(now.0).unwrap(), settlement.enforced.iter().map(reported).collect());
             if settlement.is_granted() {
-                Answer::Granted { now, remaining }
+                Answer::Granted { now, remaining, delay: i64::try_from(settlement.delay.0).unwrap() }
             } else {
                 Answer::Refused { now, remaining, source }
             }
@@ -196,22 +230,4 @@ fn answer(taken: Result<Option<TakeReply>, StoreError>) -> Answer {
         Err(StoreError::Timeout | StoreError::Closed | StoreError::UnexpectedReply) => Answer::Unknown,
         Ok(None) | Err(_) => Answer::Unasked,
     }
-}
-
-fn micros(start: Instant) -> i64 {
-    i64::try_from(start.elapsed().as_micros()).unwrap()
-}
-
-/// What must be added to a moment of the test's clock to have Redis' one, and by how much that may be wrong. Both are
-/// clocks of one machine, and go equally fast; so the shortest of some round trips says it for the whole test.
-fn offset(redis: &Redis, start: Instant) -> (i64, i64) {
-    let mut connection = redis.connection();
-    let mut measure = || {
-        let before = micros(start);
-        let (seconds, rest): (i64, i64) = ::redis::cmd("TIME").query(&mut connection).unwrap();
-        let after = micros(start) + 1;
-        (after - before, seconds * 1_000_000 + rest - i64::midpoint(before, after))
-    };
-    let (round_trip, offset) = (0..200).map(|_| measure()).min().unwrap();
-    (offset, round_trip / 2 + 2)
 }

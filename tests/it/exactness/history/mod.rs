@@ -1,16 +1,68 @@
 //! Remembers what several gateways were asked and what they answered, and judges it afterwards.
 //!
 //! Two judges, of which neither knows how a store works. [`windows`] looks from outside: whatever was asked for and
-//! answered within some time is at most the burst and what came back in it, for every such time. [`replay`] takes all
+//! answered within some time is at most what the [`Limit`] promises for it, for every such time. [`replay`] takes all
 //! answers of Redis in the order of its clock through a bucket of its own, in exact integers: each level must be the one
 //! that was reported, each grant must fit, and for each refusal there must be an instant, between the question and the
 //! answer, at which some bucket really held less than its cost.
 
 #[cfg(feature = "test-hooks")]
 pub mod gateways;
+mod limit;
 #[cfg(feature = "test-hooks")]
 pub mod replay;
+#[cfg(feature = "test-hooks")]
+pub mod spending;
 pub mod windows;
+
+use std::time::{Duration, Instant};
+
+use tollgate::base::time::Clock;
+
+pub use limit::{
+    CalendarPeriods, Counting, LeakyLimit, Limit, Sample, WindowLimit, long_samples, rules, short_samples, utc,
+};
+
+/// A moment of the test's clock.
+pub fn micros(start: Instant) -> i64 {
+    i64::try_from(start.elapsed().as_micros()).unwrap()
+}
+
+/// What a moment of the test's clock must be moved by to be one of the store's, and by how much that may be wrong.
+/// In microseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClockOffset {
+    pub ahead: i64,
+    pub tolerance: i64,
+}
+
+impl ClockOffset {
+    /// Of a Redis on a port of this machine, and a test that began at `start`. Both clocks go equally fast; so the shortest
+    /// of some round trips says it for the whole test.
+    pub fn measure(port: u16, start: Instant) -> ClockOffset {
+        let client = ::redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+        let mut connection = client.get_connection_with_timeout(Duration::from_secs(5)).unwrap();
+        let mut measure = || {
+            let before = micros(start);
+            let (seconds, rest): (i64, i64) = ::redis::cmd("TIME").query(&mut connection).unwrap();
+            let after = micros(start) + 1;
+            (after - before, seconds * 1_000_000 + rest - i64::midpoint(before, after))
+        };
+        let (round_trip, ahead) = (0..200).map(|_| measure()).min().unwrap();
+        ClockOffset { ahead, tolerance: round_trip / 2 + 2 }
+    }
+
+    /// Of a gateway on this machine that counts in its memory, and a test that began at `start`.
+    pub fn of_this_machine(start: Instant) -> ClockOffset {
+        let wall = i64::try_from(Clock::system().now().0).unwrap();
+        ClockOffset { ahead: wall - micros(start), tolerance: 5_000 }
+    }
+
+    /// The first and the last moment of the store's clock that something between these can have had.
+    pub fn bounds(&self, sent: i64, answered: i64) -> (i64, i64) {
+        (sent + self.ahead - self.tolerance, answered + self.ahead + self.tolerance)
+    }
+}
 
 /// A bucket's numbers: `amount` comes back in each `period`. Amounts are in thousandths of a token, times in
 /// microseconds. What is spent is counted in units, of which `period` make a thousandth: so many come back in each
@@ -58,7 +110,7 @@ mod checks {
 
     use tollgate::store::Source;
 
-    use super::{Numbers, replay, windows};
+    use super::{ClockOffset, Limit, replay, windows};
 
     /// One request. Times are microseconds of the test's own clock, rounded away from each other.
     #[derive(Clone, Debug)]
@@ -79,6 +131,8 @@ mod checks {
         Granted {
             now: i64,
             remaining: Vec<Option<u64>>,
+            /// How long it waits before it goes on.
+            delay: i64,
         },
         Refused {
             now: i64,
@@ -93,17 +147,15 @@ mod checks {
 
     #[derive(Debug)]
     pub struct History {
-        pub buckets: Vec<Numbers>,
+        pub buckets: Vec<Limit>,
         pub records: Vec<Record>,
-        /// What the test's clock must be moved by to be Redis' one, and by how much that may be wrong.
-        pub offset: i64,
-        pub tolerance: i64,
+        pub clock: ClockOffset,
     }
 
     /// What can be wrong with an answer.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Kind {
-        /// More than the burst and what came back, in some window.
+        /// More than the limit promises, in some window.
         OverGrant,
         /// A grant that its bucket could not pay, in Redis' own order.
         WrongGrant,
@@ -113,6 +165,8 @@ mod checks {
         OtherLevel,
         /// Decided at a moment at which nobody waited for it.
         OutOfTime,
+        /// It goes on at another moment than that of the reference.
+        OtherDelay,
     }
 
     #[derive(Default)]
@@ -147,10 +201,14 @@ mod checks {
     impl History {
         pub fn check(&self) -> Findings {
             let mut findings = Findings::default();
-            for (index, numbers) in self.buckets.iter().enumerate() {
-                let excess = windows::excess(numbers, &self.grants(index));
+            for (index, limit) in self.buckets.iter().enumerate() {
+                let mut excess = windows::excess(limit, &self.grants(index), &self.clock);
+                if let Limit::Leaky(leaky) = limit {
+                    let moments = Limit::TokenBucket(leaky.moments());
+                    excess = excess.max(windows::excess(&moments, &self.moments(index), &self.clock));
+                }
                 if excess > 0 {
-                    findings.add(Kind::OverGrant, || format!("bucket {index}: {} too much", numbers.tokens(excess)));
+                    findings.add(Kind::OverGrant, || format!("bucket {index}: {} too much", limit.tokens(excess)));
                 }
             }
             replay::check(self, &mut findings);
@@ -165,6 +223,17 @@ mod checks {
                 Some(windows::Grant { sent: record.sent, answered: record.answered, cost: *cost })
             };
             granted.filter_map(grant).collect()
+        }
+
+        /// When the requests go on that were granted of one bucket, on the store's clock: each is one, whatever it cost.
+        fn moments(&self, bucket: usize) -> Vec<windows::Grant> {
+            let moment = |record: &Record| match record.answer {
+                Answer::Granted { now, delay, .. } if record.charges.iter().any(|(index, _)| *index == bucket) => {
+                    Some(windows::Grant { sent: now + delay, answered: now + delay, cost: 1000 })
+                }
+                _ => None,
+            };
+            self.records.iter().filter_map(moment).collect()
         }
 
         pub fn count(&self, which: impl Fn(&Answer) -> bool) -> usize {

@@ -1,23 +1,22 @@
 //! Takes every answer of Redis, in the order of its clock, through buckets of its own.
 //!
-//! The units that a bucket has spent are known exactly as long as every request was answered. A request without an answer may
-//! have been charged at any time since, once: by so much more may be spent, until a level shows that it was.
+//! The spending of a bucket is known exactly as long as every request was answered. A request without an answer may have been
+//! charged at any time since, once: by so much more may be spent, until a level shows that it was.
 //!
 //! Answers of one moment come from one call, in the order in which its worker was asked; where two calls share a moment,
 //! the order is one in which they fit, if there is one.
 
 use tollgate::store::Source;
 
-use super::{Answer, Findings, History, Kind, Numbers, Record};
+use super::spending::Spending;
+use super::{Answer, Findings, History, Kind, Limit, Record};
 
 #[derive(Clone)]
 struct Bucket {
-    numbers: Numbers,
-    /// Between these is what has been spent, and by `doubtful` it may be more.
-    low: i128,
-    high: i128,
+    limit: Limit,
+    spending: Spending,
+    /// So much more may be spent.
     doubtful: i128,
-    since: i64,
     /// The most that was spent, each time that it may have become more.
     past: Vec<Spent>,
 }
@@ -30,43 +29,53 @@ struct Spent {
 }
 
 impl Bucket {
-    fn new(numbers: &Numbers) -> Bucket {
-        Bucket { numbers: *numbers, low: 0, high: 0, doubtful: 0, since: i64::MIN, past: Vec::new() }
-    }
-
-    fn advance(&mut self, now: i64) {
-        if self.since != i64::MIN && now > self.since {
-            let back = self.numbers.refill(self.since, now);
-            (self.low, self.high) = ((self.low - back).max(0), (self.high - back).max(0));
-        }
-        self.since = self.since.max(now);
+    fn new(limit: &Limit) -> Bucket {
+        Bucket { limit: *limit, spending: Spending::new(limit), doubtful: 0, past: Vec::new() }
     }
 
     fn must_fit(&self, cost: u64) -> bool {
-        self.high + self.doubtful + self.numbers.price(cost) <= self.numbers.capacity()
+        self.spending.bounds().1 + self.doubtful <= self.limit.room(cost)
     }
 
     fn may_fit(&self, cost: u64) -> bool {
-        self.low + self.numbers.price(cost) <= self.numbers.capacity()
+        self.spending.bounds().0 <= self.limit.room(cost)
     }
 
     /// `paid` was charged, and this is what was left then. False when it cannot be.
     fn shows(&mut self, paid: u64, remaining: Option<u64>) -> bool {
-        let paid = self.numbers.price(paid);
-        (self.low, self.high) = (self.low + paid, self.high + paid);
+        if paid > 0 {
+            self.spending.pay(self.limit.price(paid));
+        }
         let Some(remaining) = remaining else { return true };
+        if remaining == 0 && matches!(self.limit, Limit::Leaky(_)) {
+            // More than its places for requests of cost 1 may be taken.
+            return self.spending.bounds().1 + self.doubtful > self.limit.capacity() - self.limit.price(1);
+        }
         // Told in whole thousandths, rounded down.
-        let most = self.numbers.capacity() - self.numbers.price(remaining);
-        let least = (most - self.numbers.price(1) + 1).max(0);
-        let (low, high) = (self.low.max(least), (self.high + self.doubtful).min(most));
+        let most = self.limit.capacity() - self.limit.price(remaining);
+        let least = (most - self.limit.price(1) + 1).max(0);
+        let (first_low, first_high) = self.spending.bounds();
+        let (low, high) = (first_low.max(least), (first_high + self.doubtful).min(most));
+        self.doubtful -= (low - first_high).clamp(0, self.doubtful);
         let agrees = low <= high;
-        self.doubtful -= (low - self.high).clamp(0, self.doubtful);
-        (self.low, self.high) = if agrees { (low, high) } else { (least, most) };
+        if agrees {
+            self.spending.narrow(low, high);
+        } else {
+            self.spending.correct(least, most);
+        }
         agrees
     }
 
+    /// Whether a request can have to wait so long before it goes on.
+    fn may_wait(&self, delay: i64) -> bool {
+        let Limit::Leaky(leaky) = self.limit else { return delay == 0 };
+        let (low, high) = self.spending.bounds();
+        (leaky.delay(low)..=leaky.delay(high + self.doubtful)).contains(&delay)
+    }
+
     fn note(&mut self) {
-        self.past.push(Spent { at: self.since, high: self.high, doubtful: self.doubtful });
+        let high = self.spending.bounds().1;
+        self.past.push(Spent { at: self.spending.now(), high, doubtful: self.doubtful });
     }
 
     /// Whether at some instant from `from` to `to` it may have held less than this.
@@ -74,11 +83,11 @@ impl Bucket {
         let next = self.past.partition_point(|spent| spent.at <= from);
         let before = next.checked_sub(1).map_or(0, |last| {
             let Spent { at, high, doubtful } = self.past[last];
-            (high - self.numbers.refill(at, from)).max(0) + doubtful
+            self.spending.later(high, at, from) + doubtful
         });
         let within = self.past[next..].iter().take_while(|spent| spent.at <= to);
         let most = within.map(|spent| spent.high + spent.doubtful).fold(before, i128::max);
-        most + self.numbers.price(cost) > self.numbers.capacity()
+        most > self.limit.room(cost)
     }
 }
 
@@ -87,7 +96,7 @@ pub fn check(history: &History, findings: &mut Findings) {
     // When it was decided, or when it may first have been.
     let moment = |record: &Record| match record.answer {
         Answer::Granted { now, .. } | Answer::Refused { now, source: Source::Store, .. } => Some(now),
-        Answer::Unknown => Some(record.sent + history.offset - history.tolerance),
+        Answer::Unknown => Some(history.clock.bounds(record.sent, record.answered).0),
         Answer::Refused { source: Source::Cached | Source::Fallback, .. } | Answer::Unasked => None,
     };
     let mut decided: Vec<(i64, &Record)> =
@@ -106,8 +115,7 @@ pub fn check(history: &History, findings: &mut Findings) {
         }
     }
     for record in &history.records {
-        let from = record.sent + history.offset - history.tolerance;
-        let to = record.answered + history.offset + history.tolerance;
+        let (from, to) = history.clock.bounds(record.sent, record.answered);
         match record.answer {
             Answer::Granted { now, .. } | Answer::Refused { now, source: Source::Store, .. } => {
                 if now < from || now > to {
@@ -126,7 +134,7 @@ pub fn check(history: &History, findings: &mut Findings) {
 
 fn step(buckets: &mut [Bucket], now: i64, record: &Record, findings: &mut Findings) {
     for (index, _) in &record.charges {
-        buckets[*index].advance(now);
+        buckets[*index].spending.advance(now);
     }
     let (granted, remaining) = match &record.answer {
         Answer::Granted { remaining, .. } => (true, remaining),
@@ -134,7 +142,7 @@ fn step(buckets: &mut [Bucket], now: i64, record: &Record, findings: &mut Findin
         Answer::Unknown => {
             for (index, cost) in &record.charges {
                 let bucket = &mut buckets[*index];
-                bucket.doubtful += bucket.numbers.price(*cost);
+                bucket.doubtful += bucket.limit.price(*cost);
                 bucket.note();
             }
             return;
@@ -144,12 +152,19 @@ fn step(buckets: &mut [Bucket], now: i64, record: &Record, findings: &mut Findin
     if granted && !record.charges.iter().all(|(index, cost)| buckets[*index].may_fit(*cost)) {
         findings.add(Kind::WrongGrant, || format!("{record:?}"));
     }
+    if let Answer::Granted { delay, .. } = record.answer {
+        // At most one of the limits of a request is a queue.
+        let queue = record.charges.iter().find(|(index, _)| matches!(buckets[*index].limit, Limit::Leaky(_)));
+        if !queue.map_or(delay == 0, |(index, _)| buckets[*index].may_wait(delay)) {
+            findings.add(Kind::OtherDelay, || format!("{record:?}"));
+        }
+    }
     if !granted && record.charges.iter().all(|(index, cost)| buckets[*index].must_fit(*cost)) {
         findings.add(Kind::Unjustified, || format!("refused by Redis: {record:?}"));
     }
     for ((index, cost), remaining) in record.charges.iter().zip(remaining) {
         let bucket = &mut buckets[*index];
-        let before = (bucket.low, bucket.high, bucket.doubtful);
+        let before = (bucket.spending.bounds(), bucket.doubtful);
         if !bucket.shows(if granted { *cost } else { 0 }, *remaining) {
             findings.add(Kind::OtherLevel, || format!("{before:?} units of bucket {index} were spent: {record:?}"));
         }

@@ -1,6 +1,8 @@
-//! Looks at every window: of all that was asked for and answered within it, how much is beyond the burst and what came back.
+//! Looks at every window: of all that was asked for and answered within it, how much is beyond what the limit promises.
 
-use super::Numbers;
+use std::collections::BTreeMap;
+
+use super::{ClockOffset, Counting, LeakyLimit, Limit, Numbers, WindowLimit};
 
 /// The grants, by the clock of the caller.
 #[derive(Clone, Copy, Debug)]
@@ -11,12 +13,100 @@ pub struct Grant {
     pub cost: u64,
 }
 
+/// What was granted beyond the promise of the limit, in its units; zero or below when nothing was.
+///
+/// Of a token bucket, or of the places of a queue: the most that any window has beyond the burst and what came back in it. Of
+/// periods: the sum of what
+/// each has beyond the limit; what can have been granted in either of two periods is left out. Of a sliding window or a
+/// log: the most that any time as long as the window has beyond the limit.
+pub fn excess(limit: &Limit, grants: &[Grant], clock: &ClockOffset) -> i128 {
+    match limit {
+        Limit::TokenBucket(numbers) | Limit::Leaky(LeakyLimit { places: numbers, .. }) => {
+            excess_of_bucket(numbers, grants)
+        }
+        Limit::Window(window) => {
+            let most = limit.capacity();
+            match window.counting {
+                Counting::Epoch(_) | Counting::Calendar(_) => {
+                    let beyond = periods(window, grants, clock).into_values().map(|granted| granted - most);
+                    let beyond: Vec<i128> = beyond.collect();
+                    let sum: i128 = beyond.iter().filter(|excess| **excess > 0).sum();
+                    if sum > 0 { sum } else { beyond.into_iter().max().unwrap_or(-most) }
+                }
+                // From outside nobody sees when a period began: two of them can touch any such time.
+                Counting::FirstGrant(length) => most_within(length, grants) - 2 * most,
+                Counting::Steps { window: length, .. } | Counting::Log(length) => most_within(length, grants) - most,
+            }
+        }
+    }
+}
+
+/// The most that any one period or window has beyond the limit, in its units.
+pub fn most_in_a_window(limit: &Limit, grants: &[Grant], clock: &ClockOffset) -> i128 {
+    match limit {
+        Limit::Window(window) if matches!(window.counting, Counting::Epoch(_) | Counting::Calendar(_)) => {
+            periods(window, grants, clock).into_values().max().unwrap_or(0) - limit.capacity()
+        }
+        limit => excess(limit, grants, clock),
+    }
+}
+
+/// As [`excess`], of a store whose clock does not go as that of the test: where periods begin is not known. Two of them
+/// can touch any time as long as one.
+pub fn excess_anywhere(limit: &Limit, grants: &[Grant]) -> i128 {
+    match limit {
+        Limit::Window(WindowLimit { counting: Counting::Epoch(length), .. }) => {
+            most_within(*length, grants) - 2 * limit.capacity()
+        }
+        limit => excess(limit, grants, &ClockOffset::default()),
+    }
+}
+
+/// What was granted in each period, in thousandths, by when the period ends: of the grants that can have been decided in
+/// no other one.
+pub fn periods(window: &WindowLimit, grants: &[Grant], clock: &ClockOffset) -> BTreeMap<i64, i128> {
+    let mut periods = BTreeMap::new();
+    for grant in grants {
+        let (first, last) = clock.bounds(grant.sent, grant.answered);
+        let end = window.counting.until(first, None);
+        if last < end {
+            *periods.entry(end).or_default() += i128::from(grant.cost);
+        }
+    }
+    periods
+}
+
+/// The most that was asked for and answered within any time shorter than this, in thousandths.
+pub fn most_within(length: i64, grants: &[Grant]) -> i128 {
+    let mut begins: Vec<usize> = (0..grants.len()).collect();
+    begins.sort_by_key(|index| grants[*index].sent);
+    let mut ends: Vec<usize> = (0..grants.len()).collect();
+    ends.sort_by_key(|index| grants[*index].answered);
+    let mut ends = ends.into_iter().peekable();
+    let (mut counts, mut sum, mut most) = (vec![false; grants.len()], 0, 0);
+    for index in begins {
+        let begin = grants[index].sent;
+        while let Some(next) = ends.next_if(|next| grants[*next].answered < begin + length) {
+            if grants[next].sent >= begin {
+                counts[next] = true;
+                sum += i128::from(grants[next].cost);
+            }
+        }
+        most = most.max(sum);
+        // The next one begins later, or at the same moment, where it finds less.
+        if std::mem::take(&mut counts[index]) {
+            sum -= i128::from(grants[index].cost);
+        }
+    }
+    most
+}
+
 /// The most that any window has too much, in units; below zero when none has. A window begins when some grant was asked
 /// for and ends when some grant was answered, and all that lies within it counts.
 ///
 /// Ends are taken in their order. For each beginning there is the sum of what lies between it and the end, less what came
 /// back; a grant adds its price to every beginning before it. So there is one tree to keep, and n log n steps.
-pub fn excess(numbers: &Numbers, grants: &[Grant]) -> i128 {
+fn excess_of_bucket(numbers: &Numbers, grants: &[Grant]) -> i128 {
     let mut begins: Vec<i64> = grants.iter().map(|grant| grant.sent).collect();
     begins.sort_unstable();
     let mut ends = grants.to_vec();
@@ -89,7 +179,7 @@ impl Tree {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Grant, Numbers, excess};
+    use super::{ClockOffset, Counting, Grant, Limit, Numbers, WindowLimit, excess, most_within, periods};
 
     /// Every pair of a beginning and an end, one by one.
     fn one_by_one(numbers: &Numbers, grants: &[Grant]) -> i128 {
@@ -117,7 +207,35 @@ mod tests {
                 Grant { sent: sent * 1000, answered: (sent + took) * 1000, cost: *cost }
             };
             let grants: Vec<Grant> = grants.iter().map(grant).collect();
-            prop_assert_eq!(excess(&numbers, &grants), one_by_one(&numbers, &grants));
+            let found = excess(&Limit::TokenBucket(numbers), &grants, &ClockOffset::default());
+            prop_assert_eq!(found, one_by_one(&numbers, &grants));
         }
+
+        #[test]
+        fn the_most_within_a_time_agrees_with_a_search_of_every_beginning(
+            length in 1i64..40,
+            grants in prop::collection::vec((0i64..50, 0i64..20, 1u64..3_000), 0..40),
+        ) {
+            let grant = |(sent, took, cost): &(i64, i64, u64)| Grant { sent: *sent, answered: sent + took, cost: *cost };
+            let grants: Vec<Grant> = grants.iter().map(grant).collect();
+            let from = |begin: i64| -> i128 {
+                let within = grants.iter().filter(|grant| grant.sent >= begin && grant.answered < begin + length);
+                within.map(|grant| i128::from(grant.cost)).sum()
+            };
+            prop_assert_eq!(most_within(length, &grants), (0..50).map(from).max().unwrap());
+        }
+    }
+
+    /// What may have been decided in either of two periods counts in neither.
+    #[test]
+    fn a_grant_counts_in_the_period_in_which_it_was_surely_decided() {
+        let window = WindowLimit { limit: 2, counting: Counting::Epoch(100) };
+        let clock = ClockOffset { ahead: 1000, tolerance: 3 };
+        let grant = |sent: i64, answered: i64| Grant { sent, answered, cost: 1000 };
+        let grants = [grant(3, 90), grant(2, 90), grant(10, 96), grant(10, 97), grant(103, 190)];
+        assert_eq!(periods(&window, &grants, &clock).into_iter().collect::<Vec<_>>(), [(1100, 2000), (1200, 1000)]);
+        let limit = Limit::Window(window);
+        assert_eq!(excess(&limit, &grants, &clock), 0);
+        assert_eq!(excess(&limit, &[&grants[..], &[grant(20, 30)]].concat(), &clock), 1000);
     }
 }

@@ -1,0 +1,266 @@
+//! Holds the numbers of a limit of any algorithm, as its promise needs them, and as a store and gateway.yaml take them.
+
+use tollgate::base::time::Micros;
+use tollgate::limit::algorithm::Algorithm;
+use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
+use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
+use tollgate::limit::cost::Cost;
+
+use super::Numbers;
+
+/// The numbers of one limit, of any algorithm.
+#[derive(Clone, Copy, Debug)]
+pub enum Limit {
+    TokenBucket(Numbers),
+    Window(WindowLimit),
+    Leaky(LeakyLimit),
+}
+
+/// At most `limit` counts at any moment.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowLimit {
+    pub limit: u64,
+    pub counting: Counting,
+}
+
+/// A queue: the places in it leave one after the other, each at a moment of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct LeakyLimit {
+    /// The places that leave, and how many there are: `1 + delay_after + queue`.
+    pub places: Numbers,
+    pub delay_after: u64,
+    /// In microseconds.
+    pub max_wait: u64,
+}
+
+impl LeakyLimit {
+    /// What may be ahead of a request, in units: then it waits as long as it can.
+    fn reach(&self) -> i128 {
+        let waited = i128::from(self.max_wait) * i128::from(self.places.amount);
+        (self.places.price(self.delay_after * 1000) + waited).min(self.places.capacity())
+    }
+
+    /// How long a request waits that has so much ahead of it, in microseconds.
+    pub fn delay(&self, ahead: i128) -> i64 {
+        let waiting = (ahead - self.places.price(self.delay_after * 1000)).max(0);
+        let refill = i128::from(self.places.amount);
+        i64::try_from((waiting + refill - 1) / refill).unwrap()
+    }
+
+    /// What its moments obey: a bucket of those that go on at once.
+    pub fn moments(&self) -> Numbers {
+        Numbers { burst: 1 + self.delay_after, ..self.places }
+    }
+}
+
+/// Until when a grant counts. Lengths and moments are in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub enum Counting {
+    /// Until the end of its period. Each is this long, and one begins at the Unix epoch.
+    Epoch(i64),
+    /// Until the end of its period, which is this long and began with its first grant.
+    FirstGrant(i64),
+    /// Until the end of its period of a calendar.
+    Calendar(CalendarPeriods),
+    /// For the length of the window and the rest of the step in which it was granted.
+    Steps { window: i64, steps: i64 },
+    /// For so long.
+    Log(i64),
+}
+
+/// Some periods of a calendar, as they must be: not computed by what is tested.
+#[derive(Clone, Copy, Debug)]
+pub struct CalendarPeriods {
+    pub unit: CalendarUnit,
+    pub zone: &'static str,
+    /// Empty for the default.
+    pub anchor: &'static str,
+    /// When they begin.
+    pub begins: [i64; 3],
+}
+
+/// A limit of an algorithm, as a test with a real gateway has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Its algorithm, which is also the name of its rule.
+    pub name: &'static str,
+    pub limit: Limit,
+}
+
+/// One of each algorithm, which two clients spend within a second and which come back within two.
+pub fn short_samples() -> Vec<Sample> {
+    vec![
+        Sample { name: "token_bucket", limit: Limit::TokenBucket(Numbers::per_second(40, 40)) },
+        Sample { name: "fixed_window", limit: Limit::window(20, Counting::Epoch(2_000_000)) },
+    ]
+}
+
+/// One of each algorithm, and of each way in which it counts, of which nearly nothing comes back during a test.
+pub fn long_samples() -> Vec<Sample> {
+    const HOUR: i64 = 3_600_000_000;
+    let slow = Numbers { burst: 20, amount: 20_000, period: 3_600_000_000 };
+    vec![
+        Sample { name: "token_bucket", limit: Limit::TokenBucket(slow) },
+        Sample { name: "fixed_window", limit: Limit::window(20, Counting::Epoch(HOUR)) },
+        Sample { name: "first_request", limit: Limit::window(20, Counting::FirstGrant(HOUR)) },
+    ]
+}
+
+impl Sample {
+    /// A rule of gateway.yaml: the value of the header of this name has a bucket.
+    pub fn rule(&self) -> String {
+        format!("{{name: {}, limit_keys: [\"header:{}\"], {}}}", self.name, self.header(), self.limit.yaml())
+    }
+
+    pub fn header(&self) -> String {
+        format!("x-{}", self.name.replace('_', "-"))
+    }
+}
+
+/// The rules of these limits, in block form.
+pub fn rules(samples: &[Sample]) -> String {
+    let rules: String = samples.iter().map(|sample| format!("  - {}\n", sample.rule())).collect();
+    format!("rules:\n{rules}")
+}
+
+/// A moment as RFC 3339 writes it.
+pub fn utc(text: &str) -> i64 {
+    text.parse::<jiff::Timestamp>().unwrap().as_microsecond()
+}
+
+impl From<Numbers> for Limit {
+    fn from(numbers: Numbers) -> Limit {
+        Limit::TokenBucket(numbers)
+    }
+}
+
+impl Limit {
+    pub const fn window(limit: u64, counting: Counting) -> Limit {
+        Limit::Window(WindowLimit { limit, counting })
+    }
+
+    /// The most that requests of cost 1 can be granted at one moment, in units.
+    pub fn capacity(&self) -> i128 {
+        match self {
+            Limit::TokenBucket(numbers) => numbers.capacity(),
+            Limit::Window(window) => i128::from(window.limit) * 1000,
+            Limit::Leaky(leaky) => (leaky.reach() + leaky.places.price(1000)).min(leaky.places.capacity()),
+        }
+    }
+
+    /// The most that may be spent before this cost is granted, in units.
+    pub fn room(&self, cost: u64) -> i128 {
+        match self {
+            Limit::TokenBucket(_) | Limit::Window(_) => self.capacity() - self.price(cost),
+            // A cost below 1 waits in a place of its own, too.
+            Limit::Leaky(leaky) => leaky.reach().min(leaky.places.capacity() - self.price(cost.max(1000))),
+        }
+    }
+
+    /// So many thousandths, in units: those of a token bucket, or thousandths.
+    pub fn price(&self, cost: u64) -> i128 {
+        match self {
+            Limit::TokenBucket(numbers) => numbers.price(cost),
+            Limit::Window(_) => cost.into(),
+            Limit::Leaky(leaky) => leaky.places.price(cost),
+        }
+    }
+
+    /// Formats units as tokens, rounded up; empty for zero.
+    pub fn tokens(&self, units: i128) -> String {
+        match self {
+            Limit::TokenBucket(numbers) => numbers.tokens(units),
+            Limit::Leaky(leaky) => leaky.places.tokens(units),
+            Limit::Window(_) => format!("{}.{:03}", units.max(0) / 1000, units.max(0) % 1000),
+        }
+    }
+
+    /// As a store takes it.
+    pub fn algorithm(&self) -> Algorithm {
+        match self {
+            Limit::TokenBucket(numbers) => {
+                let rate = Rate { amount: Cost::from_thousandths(numbers.amount), period: Micros(numbers.period) };
+                Algorithm::TokenBucket(TokenBucket::new(rate, numbers.burst).unwrap())
+            }
+            Limit::Window(WindowLimit { limit, counting }) => {
+                let length = |length: i64| Micros(u64::try_from(length).unwrap());
+                let fixed = |window| Algorithm::FixedWindow(FixedWindow::new(*limit, window).unwrap());
+                match *counting {
+                    Counting::Epoch(window) => fixed(Window::Epoch(length(window))),
+                    Counting::FirstGrant(window) => fixed(Window::FirstRequest(length(window))),
+                    Counting::Calendar(CalendarPeriods { unit, zone, anchor, .. }) => {
+                        let anchor = match anchor {
+                            "" => Anchor::default_of(unit),
+                            anchor => Anchor::parse(unit, anchor).unwrap(),
+                        };
+                        let zone = Zone::parse(zone).unwrap();
+                        fixed(Window::Calendar(Calendar::new(anchor, TimeOfDay::default(), zone)))
+                    }
+                    Counting::Steps { .. } | Counting::Log(_) => unreachable!("no store has it yet"),
+                }
+            }
+            Limit::Leaky(_) => unreachable!("no store has it yet"),
+        }
+    }
+
+    /// As gateway.yaml has it, in a rule.
+    pub fn yaml(&self) -> String {
+        let (name, numbers) = match self {
+            Limit::TokenBucket(Numbers { burst, amount, period }) => {
+                ("token_bucket", format!("rate: {}/{}ms, burst: {burst}", amount / 1000, period / 1000))
+            }
+            Limit::Window(WindowLimit { limit, counting }) => match counting {
+                Counting::Epoch(window) => ("fixed_window", format!("limit: {limit}, window: {}ms", window / 1000)),
+                Counting::FirstGrant(window) => {
+                    ("fixed_window", format!("limit: {limit}, window: {}ms, anchor: first_request", window / 1000))
+                }
+                Counting::Calendar(CalendarPeriods { unit, zone, anchor, .. }) => {
+                    let anchor = if anchor.is_empty() { String::new() } else { format!(", anchor: {anchor}") };
+                    ("fixed_window", format!("limit: {limit}, window: {}, timezone: {zone}{anchor}", unit.name()))
+                }
+                Counting::Steps { .. } | Counting::Log(_) => unreachable!("no configuration has it yet"),
+            },
+            Limit::Leaky(_) => unreachable!("no configuration has it yet"),
+        };
+        format!("algorithm: {name}, algorithm_config: {{{numbers}}}")
+    }
+}
+
+impl Counting {
+    /// Until when a grant at this moment counts. `before` is until when the grant before it counts.
+    pub fn until(&self, at: i64, before: Option<i64>) -> i64 {
+        match self {
+            Counting::Epoch(length) => (at.div_euclid(*length) + 1) * length,
+            Counting::FirstGrant(length) => before.filter(|before| at < *before).unwrap_or(at + length),
+            Counting::Calendar(periods) => {
+                let next = periods.begins.into_iter().find(|begin| *begin > at);
+                next.unwrap_or_else(|| panic!("{at} is after {periods:?}"))
+            }
+            Counting::Steps { window, steps } => {
+                let step = (window + steps - 1) / steps;
+                (at.div_euclid(step) + 1) * step + window
+            }
+            Counting::Log(length) => at + length,
+        }
+    }
+}
+
+mod tests {
+    use super::{LeakyLimit, Limit, Numbers};
+
+    #[test]
+    fn a_queue_is_as_long_as_its_last_place_may_wait() {
+        // Ten a second: who has 2 ahead goes at once, and the wait for a place is 100 ms for each further one.
+        let queue = |max_wait: u64| {
+            let leaky = LeakyLimit { places: Numbers::per_second(10, 8), delay_after: 2, max_wait };
+            let waits = [0, 2, 3, 7].map(|ahead| leaky.delay(leaky.places.price(ahead * 1000)));
+            assert_eq!(waits, [0, 0, 100_000, 500_000]);
+            let limit = Limit::Leaky(leaky);
+            let places = |units: i128| units / limit.price(1000);
+            (places(limit.capacity()), places(limit.room(1000)), places(limit.room(3000)), places(limit.room(500)))
+        };
+        assert_eq!(queue(5_000_000), (8, 7, 5, 7));
+        assert_eq!(queue(300_000), (6, 5, 5, 5));
+    }
+}

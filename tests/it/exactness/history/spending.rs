@@ -1,0 +1,156 @@
+//! Computes the spending of a bucket for the judge alone: nothing is shared with the algorithms.
+
+use super::{Counting, LeakyLimit, Limit, Numbers};
+
+/// What is spent, between a lower and an upper bound: both are equal as long as every request was answered.
+#[derive(Clone)]
+pub enum Spending {
+    /// Comes back bit by bit.
+    Refilled { numbers: Numbers, low: i128, high: i128, since: i64 },
+    /// Comes back grant by grant, each at a moment of its own.
+    Counted { low: Charges, high: Charges, now: i64 },
+}
+
+impl Spending {
+    pub fn new(limit: &Limit) -> Spending {
+        match limit {
+            Limit::TokenBucket(numbers) | Limit::Leaky(LeakyLimit { places: numbers, .. }) => {
+                Spending::Refilled { numbers: *numbers, low: 0, high: 0, since: i64::MIN }
+            }
+            Limit::Window(window) => {
+                let charges = Charges { counting: window.counting, list: Vec::new() };
+                Spending::Counted { low: charges.clone(), high: charges, now: i64::MIN }
+            }
+        }
+    }
+
+    pub fn advance(&mut self, to: i64) {
+        match self {
+            Spending::Refilled { numbers, low, high, since } => {
+                if *since != i64::MIN && to > *since {
+                    let back = numbers.refill(*since, to);
+                    (*low, *high) = ((*low - back).max(0), (*high - back).max(0));
+                }
+                *since = to.max(*since);
+            }
+            Spending::Counted { now, .. } => *now = to.max(*now),
+        }
+    }
+
+    pub fn now(&self) -> i64 {
+        match self {
+            Spending::Refilled { since, .. } => *since,
+            Spending::Counted { now, .. } => *now,
+        }
+    }
+
+    pub fn bounds(&self) -> (i128, i128) {
+        match self {
+            Spending::Refilled { low, high, .. } => (*low, *high),
+            Spending::Counted { low, high, now } => (low.spent(*now), high.spent(*now)),
+        }
+    }
+
+    pub fn pay(&mut self, amount: i128) {
+        match self {
+            Spending::Refilled { low, high, .. } => (*low, *high) = (*low + amount, *high + amount),
+            Spending::Counted { low, high, now } => {
+                low.add(*now, amount);
+                high.add(*now, amount);
+            }
+        }
+    }
+
+    /// It is known now that this is spent, at least and at most, as the bounds allowed.
+    pub fn narrow(&mut self, least: i128, most: i128) {
+        match self {
+            Spending::Refilled { low, high, .. } => (*low, *high) = (least, most),
+            // When a request without an answer was charged is not known: at the latest now.
+            Spending::Counted { high, now, .. } => {
+                let missing = least - high.spent(*now);
+                if missing > 0 {
+                    high.add(*now, missing);
+                }
+            }
+        }
+    }
+
+    /// It is this, whatever the bounds were.
+    pub fn correct(&mut self, least: i128, most: i128) {
+        match self {
+            Spending::Refilled { low, high, .. } => (*low, *high) = (least, most),
+            Spending::Counted { low, high, now } => {
+                for (charges, spent) in [(low, least), (high, most)] {
+                    let difference = spent - charges.spent(*now);
+                    // Even a charge of nothing begins a period.
+                    if difference != 0 {
+                        charges.add(*now, difference);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The most that was spent at a moment, after it was `high` at an earlier one and nothing was charged since.
+    pub fn later(&self, high: i128, at: i64, moment: i64) -> i128 {
+        match self {
+            Spending::Refilled { numbers, .. } => (high - numbers.refill(at, moment)).max(0),
+            Spending::Counted { high, .. } => high.spent(moment),
+        }
+    }
+}
+
+/// Charges in their order, each with the moment from which on it does not count any more.
+#[derive(Clone)]
+pub struct Charges {
+    counting: Counting,
+    list: Vec<Counted>,
+}
+
+#[derive(Clone, Copy)]
+struct Counted {
+    at: i64,
+    until: i64,
+    /// With all that were charged before.
+    total: i128,
+}
+
+impl Charges {
+    fn add(&mut self, at: i64, amount: i128) {
+        let last = self.list.last();
+        let until = self.counting.until(at, last.map(|last| last.until));
+        let total = last.map_or(0, |last| last.total) + amount;
+        self.list.push(Counted { at, until, total });
+    }
+
+    fn spent(&self, at: i64) -> i128 {
+        let charged = self.list.partition_point(|charge| charge.at <= at);
+        let ended = self.list.partition_point(|charge| charge.until <= at).min(charged);
+        let total = |count: usize| count.checked_sub(1).map_or(0, |last| self.list[last].total);
+        total(charged) - total(ended)
+    }
+}
+
+mod tests {
+    use super::{Charges, Counting};
+
+    fn charges(counting: Counting, at: &[(i64, i128)]) -> Charges {
+        let mut charges = Charges { counting, list: Vec::new() };
+        at.iter().for_each(|(at, amount)| charges.add(*at, *amount));
+        charges
+    }
+
+    #[test]
+    fn a_grant_counts_as_long_as_its_window_says() {
+        let at = [(10, 1), (35, 2), (95, 4), (104, 8)];
+        let spent = |counting: Counting| {
+            let charges = charges(counting, &at);
+            [9, 10, 40, 99, 100, 109, 110, 134, 135, 140, 195, 204, 300].map(|moment| charges.spent(moment))
+        };
+        assert_eq!(spent(Counting::Epoch(100)), [0, 1, 3, 7, 0, 8, 8, 8, 8, 8, 8, 0, 0]);
+        assert_eq!(spent(Counting::FirstGrant(100)), [0, 1, 3, 7, 7, 15, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(spent(Counting::Log(100)), [0, 1, 3, 7, 7, 15, 14, 14, 12, 12, 8, 0, 0]);
+        // Steps of ten: until 120, 140, 200 and 210.
+        assert_eq!(spent(Counting::Steps { window: 100, steps: 10 }), [0, 1, 3, 7, 7, 15, 15, 14, 14, 12, 12, 8, 0]);
+    }
+}

@@ -1,0 +1,82 @@
+//! Each algorithm by itself under a million random requests: it grants what fits and nothing else, and its waits are exact.
+
+use tollgate::base::time::{Micros, Timestamp};
+use tollgate::limit::algorithm::ChargeResult;
+use tollgate::limit::calendar::CalendarUnit;
+use tollgate::limit::cost::Cost;
+
+use super::history::spending::Spending;
+use super::history::windows::{Grant, excess};
+use super::history::{CalendarPeriods, ClockOffset, Counting, Limit, Numbers, utc};
+use crate::support::{print_measured, short_or_long};
+
+const SECOND: i64 = 1_000_000;
+
+/// One of each algorithm, and of each way in which it counts.
+fn limits() -> Vec<Limit> {
+    // The last day of summer time in Berlin, of 25 hours, and the next one.
+    let begins = ["2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", "2026-10-26T23:00:00Z"].map(utc);
+    let day = CalendarPeriods { unit: CalendarUnit::Day, zone: "Europe/Berlin", anchor: "", begins };
+    vec![
+        Limit::TokenBucket(Numbers::per_second(3, 30)),
+        Limit::TokenBucket(Numbers { burst: 37, amount: 197_123, period: 70_000_003 }),
+        Limit::window(30, Counting::Epoch(10 * SECOND)),
+        Limit::window(30, Counting::FirstGrant(10 * SECOND)),
+        Limit::window(20_000, Counting::Calendar(day)),
+    ]
+}
+
+/// A gap to the next request: none, shorter than a step, or longer than a window.
+pub fn gap() -> i64 {
+    match fastrand::u8(0..20) {
+        0..4 => 0,
+        4..19 => fastrand::i64(0..SECOND / 5),
+        _ => fastrand::i64(0..12 * SECOND),
+    }
+}
+
+#[test]
+fn a_million_random_requests_are_granted_exactly() {
+    let requests = short_or_long(60_000, 1_000_000);
+    for limit in limits() {
+        let (algorithm, mut spending) = (limit.algorithm(), Spending::new(&limit));
+        let (mut now, mut state, mut grants) = (utc("2026-10-25T20:00:00Z"), None, Vec::new());
+        // The last days of the calendar above that are as they must be.
+        let end = if let Limit::Window(window) = limit
+            && matches!(window.counting, Counting::Calendar(_))
+        {
+            utc("2026-10-26T22:59:59Z")
+        } else {
+            i64::MAX
+        };
+        for _ in 0..requests {
+            now += gap();
+            if now > end {
+                break;
+            }
+            let cost = if fastrand::bool() { 1000 } else { fastrand::u64(1..7_000) };
+            spending.advance(now);
+            let fits =
+                |moment: i64| spending.later(spending.bounds().1, now, moment) + limit.price(cost) <= limit.capacity();
+            let at = Timestamp(u64::try_from(now).unwrap());
+            match algorithm.step(state.as_deref(), Cost::from_thousandths(cost), at).charge {
+                ChargeResult::Fits { entry, .. } => {
+                    assert!(fits(now), "{limit:?} grants {cost} at {now}");
+                    spending.pay(limit.price(cost));
+                    grants.push(Grant { sent: now, answered: now, cost });
+                    state = Some(entry.state);
+                }
+                ChargeResult::Short { wait: Micros(wait) } => {
+                    assert!(!fits(now), "{limit:?} refuses {cost} at {now}");
+                    let then = now + i64::try_from(wait).unwrap();
+                    assert!(fits(then) && !fits(then - 1), "{limit:?} refuses {cost} at {now} for {wait}");
+                }
+                ChargeResult::Never => panic!("{limit:?} can never grant {cost}"),
+            }
+        }
+        let excess = excess(&limit, &grants, &ClockOffset::default());
+        print_measured(&format!("random: {limit:?}: {} granted, excess {}", grants.len(), limit.tokens(excess)));
+        assert!(excess <= 0, "{limit:?}: {}", limit.tokens(excess));
+        assert!(grants.len() > 1000, "{limit:?}: {}", grants.len());
+    }
+}
