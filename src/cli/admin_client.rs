@@ -13,8 +13,8 @@ use crate::gateway::buckets::OPERATOR_FIELD;
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// The timeout, long enough for a search.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The largest answer, in bytes.
-const LARGEST: u64 = 1 << 20;
+/// The largest answer, in bytes: the state of a bucket may take hundreds of kilobytes.
+const LARGEST: u64 = 16 << 20;
 
 /// The HTTP method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Reads the limits of a rule: `algorithm` with its `algorithm_config`, or several under `limits`, and `overrides`.
 
-use super::algorithms::{NamedAlgorithm, OtherNumbers, ceiling, numbers};
+use super::algorithms::{NamedAlgorithm, OtherNumbers, ceiling, check_price, numbers};
 use super::claimed_number::NumberReader;
 use super::cost::price;
 use super::names::checked;
@@ -88,11 +88,16 @@ fn several(
 fn limit(name: String, algorithm: NamedAlgorithm, section: Section<'_>, shared: SharedSettings<'_>) -> Option<Limit> {
     let numbers = numbers(algorithm.kind, &section, shared.numbers);
     let price = price(&section, numbers.as_ref().map(|numbers| ceiling(&numbers.largest())));
-    let cheapest = price.as_ref().map(Price::least);
+    let countable = match (&numbers, &price) {
+        (Some(numbers), Some(price)) => check_price(&numbers.base, &section, price),
+        _ => Some(()),
+    };
+    let cheapest = price.as_ref().filter(|_| countable.is_some()).map(Price::least);
     let own = numbers.as_ref().map(|numbers| numbers.base);
     let others = OtherNumbers { kind: algorithm.kind, own, cheapest, numbers: shared.numbers };
     let candidate = section.optional("shadow", |field| others.read(field));
     section.close();
+    countable?;
     let (price, numbers, candidate) = (price?, numbers?, candidate?);
     let least = price.least();
     let (algorithm, claimed) = numbers.with_least(least);

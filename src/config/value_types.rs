@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 
 use crate::limit::algorithm::fixed_window::LARGEST;
+use crate::limit::algorithm::sliding_log;
 
 /// A value that has a reference to the environment in it, which may become anything.
 pub fn reference() -> Value {
@@ -144,6 +145,7 @@ fn limits() -> Vec<(&'static str, Value)> {
         ),
         ("amount_from_zero", or_reference(json!({"type": "number", "minimum": 0}))),
         ("window_limit", or_reference(json!({"type": "integer", "minimum": 1, "maximum": LARGEST}))),
+        ("log_limit", or_reference(json!({"type": "integer", "minimum": 1, "maximum": sliding_log::LARGEST}))),
         ("verified_attribute", or_reference(pattern(r"^(jwt|key):[\s\S]", "must be jwt:<claim> or key:<column>"))),
         ("amount", or_reference(json!({"type": "number", "exclusiveMinimum": 0}))),
         ("rate", or_reference(pattern("^0*[1-9][0-9]*/(s|min|hour|day|0*[1-9][0-9]*(ms|s|m|h|d))$", rate))),

@@ -3,6 +3,7 @@
 //! To add one: its file, its mappings in the lists, and an arm in each `match` here.
 
 pub mod fixed_window;
+pub mod sliding_log;
 pub mod token_bucket;
 
 use serde_json::{Value, json};
@@ -11,13 +12,16 @@ use super::claimed_number::NumberReader;
 use super::cost::Ceiling;
 use super::key::{Key, Mapping, Type, names};
 use super::reader::{Field, Section};
+use crate::limit::algorithm::sliding_log::LARGEST;
 use crate::limit::algorithm::{Algorithm, AlgorithmKind};
 use crate::limit::claimed_numbers::{ClaimedNumber, ClaimedNumbers};
 use crate::limit::cost::Cost;
+use crate::limit::rule::Price;
 
-const CHOICES: [(&str, AlgorithmKind); 2] = [
+const CHOICES: [(&str, AlgorithmKind); 3] = [
     (AlgorithmKind::TokenBucket.name(), AlgorithmKind::TokenBucket),
     (AlgorithmKind::FixedWindow.name(), AlgorithmKind::FixedWindow),
+    (AlgorithmKind::SlidingLog.name(), AlgorithmKind::SlidingLog),
 ];
 const NAME: Type = Type::Choice(&names(&CHOICES));
 const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
@@ -34,14 +38,15 @@ const ALGORITHM_OF_LIMIT: Key = Key::depends(
 );
 
 /// What one limit of a rule may be.
-pub const LIMIT: &[&Mapping] = &[&token_bucket::LIMIT, &fixed_window::LIMIT];
+pub const LIMIT: &[&Mapping] = &[&token_bucket::LIMIT, &fixed_window::LIMIT, &sliding_log::LIMIT];
 /// What the numbers of an override may be.
-pub const NUMBERS: &[&Mapping] = &[&token_bucket::NUMBERS, &fixed_window::NUMBERS];
+pub const NUMBERS: &[&Mapping] = &[&token_bucket::NUMBERS, &fixed_window::NUMBERS, &sliding_log::NUMBERS];
 
 fn limit_keys(kind: AlgorithmKind) -> &'static Mapping {
     match kind {
         AlgorithmKind::TokenBucket => &token_bucket::LIMIT,
         AlgorithmKind::FixedWindow => &fixed_window::LIMIT,
+        AlgorithmKind::SlidingLog => &sliding_log::LIMIT,
     }
 }
 
@@ -49,6 +54,7 @@ fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
     match kind {
         AlgorithmKind::TokenBucket => &token_bucket::NUMBERS,
         AlgorithmKind::FixedWindow => &fixed_window::NUMBERS,
+        AlgorithmKind::SlidingLog => &sliding_log::NUMBERS,
     }
 }
 
@@ -85,6 +91,7 @@ pub fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<
     match kind {
         AlgorithmKind::TokenBucket => token_bucket::token_bucket(section, reader),
         AlgorithmKind::FixedWindow => fixed_window::fixed_window(section, reader),
+        AlgorithmKind::SlidingLog => sliding_log::sliding_log(section, reader),
     }
 }
 
@@ -92,9 +99,17 @@ pub fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<
 pub fn ceiling(algorithm: &Algorithm) -> Ceiling {
     let name = match algorithm {
         Algorithm::TokenBucket(_) => "burst",
-        Algorithm::FixedWindow(_) => "limit",
+        Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) => "limit",
     };
     Ceiling { cost: algorithm.ceiling(), name }
+}
+
+/// Reports costs that a limit with these numbers cannot count.
+pub fn check_price(algorithm: &Algorithm, section: &Section<'_>, price: &Price) -> Option<()> {
+    match algorithm {
+        Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) => Some(()),
+        Algorithm::SlidingLog(log) => sliding_log::check_price(section, log, price),
+    }
 }
 
 /// The algorithm of a rule or of one of its limits, and whether the file is right about it.
@@ -145,12 +160,31 @@ impl OtherNumbers<'_> {
                 fixed_window::other_limit(&section, Some(&own), self.numbers)
             }
             (AlgorithmKind::FixedWindow, _) => fixed_window::other_limit(&section, None, self.numbers),
+            (AlgorithmKind::SlidingLog, own) => {
+                let own = match &own {
+                    Some(Algorithm::SlidingLog(own)) => Some(own),
+                    _ => None,
+                };
+                sliding_log::other_limit(&section, own, self.numbers)
+            }
         };
         section.close();
         let (numbers, cheapest) = (numbers?, self.cheapest.unwrap_or_default());
         let Ceiling { cost, name } = ceiling(&numbers.largest());
         if cost < cheapest {
             let what = format_args!("the {name} must be at least what a request costs ({cheapest}), is {cost}");
+            field.wrong(what, None);
+            return None;
+        }
+        if let Algorithm::SlidingLog(log) = &numbers.base
+            && self.cheapest.is_some()
+            && sliding_log::least_cost(log) > cheapest
+        {
+            let most = cheapest.thousandths().saturating_mul(LARGEST) / 1000;
+            let what = format_args!(
+                "the limit must be at most {most}, since a request may cost {cheapest} and in a window there are at most \
+                 {LARGEST} grants, is {cost}"
+            );
             field.wrong(what, None);
             return None;
         }

@@ -11,6 +11,7 @@ mod example;
 mod expired_rule;
 mod file;
 mod impossible_value;
+mod large_log;
 mod location;
 mod open_policy;
 mod proxies;
@@ -28,7 +29,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
-pub const LINTS: [(&str, Lint); 15] = [
+pub const LINTS: [(&str, Lint); 16] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("unreachable_rule", rule_order::unreachable_rule),
@@ -36,6 +37,7 @@ pub const LINTS: [(&str, Lint); 15] = [
     ("impossible_value", impossible_value::impossible_value),
     ("client_chosen_cost", client_chosen_cost::client_chosen_cost),
     ("double_first_period", double_first_period::double_first_period),
+    ("large_log", large_log::large_log),
     ("expired_rule", expired_rule::expired_rule),
     ("public_admin", access::public_admin),
     ("trust_everyone", proxies::trust_everyone),

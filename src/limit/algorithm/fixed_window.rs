@@ -218,7 +218,7 @@ impl fmt::Display for FixedWindow {
 }
 
 /// In the largest unit of gateway.yaml of which it is a whole number.
-fn length_text(f: &mut fmt::Formatter<'_>, length: Micros) -> fmt::Result {
+pub(super) fn length_text(f: &mut fmt::Formatter<'_>, length: Micros) -> fmt::Result {
     const UNITS: [(&str, u64); 5] =
         [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)];
     let (unit, scale) = UNITS.into_iter().find(|(_, scale)| length.0.is_multiple_of(*scale)).unwrap_or(("us", 1));

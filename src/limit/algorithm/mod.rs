@@ -8,6 +8,7 @@
 //! To add one: its file, its twin, and an arm in each `match` here.
 
 pub mod fixed_window;
+pub mod sliding_log;
 mod step;
 pub mod token_bucket;
 
@@ -18,6 +19,7 @@ use super::calendar::Zone;
 use super::cost::Cost;
 use crate::base::time::{Micros, Timestamp};
 use fixed_window::{FixedWindow, Window};
+use sliding_log::SlidingLog;
 pub use step::{ChargeResult, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
 use token_bucket::TokenBucket;
 
@@ -27,8 +29,10 @@ use token_bucket::TokenBucket;
 /// value; `most` returns how many times it can pay a cost, and
 /// `charge` charges it; `close` returns the value to store and until when it must be kept. One whose values are large
 /// has a `digest` as well: what the reply contains of a bucket in place of its value, and from which the step in Rust
-/// gives the same results.
-pub const TWINS: [&str; 2] = [include_str!("token_bucket.lua"), include_str!("fixed_window.lua")];
+/// gives the same results for all that was asked of it in the call. It is called at the end, with the bucket and its value
+/// as it was found.
+pub const TWINS: [&str; 3] =
+    [include_str!("token_bucket.lua"), include_str!("fixed_window.lua"), include_str!("sliding_log/sliding_log.lua")];
 
 /// For what no calendar says.
 static UTC: LazyLock<Option<Zone>> = LazyLock::new(|| Zone::parse("UTC").ok());
@@ -38,16 +42,19 @@ static UTC: LazyLock<Option<Zone>> = LazyLock::new(|| Zone::parse("UTC").ok());
 pub enum AlgorithmKind {
     TokenBucket,
     FixedWindow,
+    SlidingLog,
 }
 
 impl AlgorithmKind {
-    pub const ALL: [AlgorithmKind; 2] = [AlgorithmKind::TokenBucket, AlgorithmKind::FixedWindow];
+    pub const ALL: [AlgorithmKind; 3] =
+        [AlgorithmKind::TokenBucket, AlgorithmKind::FixedWindow, AlgorithmKind::SlidingLog];
 
     /// The name in gateway.yaml and in bucket keys.
     pub const fn name(self) -> &'static str {
         match self {
             AlgorithmKind::TokenBucket => token_bucket::NAME,
             AlgorithmKind::FixedWindow => fixed_window::NAME,
+            AlgorithmKind::SlidingLog => sliding_log::NAME,
         }
     }
 
@@ -56,6 +63,7 @@ impl AlgorithmKind {
         match self {
             AlgorithmKind::TokenBucket => token_bucket::EXCEEDED,
             AlgorithmKind::FixedWindow => fixed_window::EXCEEDED,
+            AlgorithmKind::SlidingLog => sliding_log::EXCEEDED,
         }
     }
 }
@@ -65,6 +73,7 @@ impl AlgorithmKind {
 pub enum Algorithm {
     TokenBucket(TokenBucket),
     FixedWindow(FixedWindow),
+    SlidingLog(SlidingLog),
 }
 
 /// Its numbers, as an operator would write them: `10/s burst 20`, `10000/month Europe/Berlin`.
@@ -73,6 +82,7 @@ impl fmt::Display for Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.fmt(f),
             Algorithm::FixedWindow(window) => window.fmt(f),
+            Algorithm::SlidingLog(log) => log.fmt(f),
         }
     }
 }
@@ -83,6 +93,7 @@ impl Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.step(state, cost, now),
             Algorithm::FixedWindow(window) => window.step(state, cost, now),
+            Algorithm::SlidingLog(log) => log.step(state, cost, now),
         }
     }
 
@@ -91,6 +102,7 @@ impl Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.quota(),
             Algorithm::FixedWindow(window) => window.quota(now),
+            Algorithm::SlidingLog(log) => log.quota(),
         }
     }
 
@@ -102,7 +114,7 @@ impl Algorithm {
     /// The time zone of the calendar by which it counts, if it counts by one.
     pub fn zone(&self) -> Option<&'static Zone> {
         match self {
-            Algorithm::TokenBucket(_) => None,
+            Algorithm::TokenBucket(_) | Algorithm::SlidingLog(_) => None,
             Algorithm::FixedWindow(window) => match window.window() {
                 Window::Calendar(calendar) => Some(calendar.zone()),
                 Window::Epoch(_) | Window::FirstRequest(_) => None,
@@ -113,7 +125,7 @@ impl Algorithm {
     /// The window at whose end everything comes back at once; `None` where amounts come back bit by bit.
     pub fn window(&self) -> Option<Window> {
         match self {
-            Algorithm::TokenBucket(_) => None,
+            Algorithm::TokenBucket(_) | Algorithm::SlidingLog(_) => None,
             Algorithm::FixedWindow(window) => Some(window.window()),
         }
     }
@@ -121,7 +133,7 @@ impl Algorithm {
     /// When the window ends that runs at `now`; `None` if none runs, or amounts come back bit by bit.
     pub fn period_end(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Timestamp> {
         match self {
-            Algorithm::TokenBucket(_) => None,
+            Algorithm::TokenBucket(_) | Algorithm::SlidingLog(_) => None,
             Algorithm::FixedWindow(window) => window.period_end(state, now),
         }
     }
@@ -139,6 +151,7 @@ impl Algorithm {
         match self {
             Algorithm::TokenBucket(_) => None,
             Algorithm::FixedWindow(window) => window.correction(state, now),
+            Algorithm::SlidingLog(log) => log.correction(state, now),
         }
     }
 
@@ -148,6 +161,7 @@ impl Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.for_request(numbers, least)),
             Algorithm::FixedWindow(window) => Algorithm::FixedWindow(window.for_request(numbers, least)),
+            Algorithm::SlidingLog(log) => Algorithm::SlidingLog(log.for_request(numbers, least)),
         }
     }
 
@@ -156,7 +170,7 @@ impl Algorithm {
     pub fn at_fastest(&self) -> Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.at_fastest()),
-            Algorithm::FixedWindow(_) => *self,
+            Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) => *self,
         }
     }
 
@@ -165,6 +179,7 @@ impl Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.burst(),
             Algorithm::FixedWindow(window) => window.limit(),
+            Algorithm::SlidingLog(log) => log.limit(),
         }
     }
 
@@ -180,6 +195,10 @@ impl Algorithm {
                 let (window, cost) = window.share(cost, of);
                 (Algorithm::FixedWindow(window), cost)
             }
+            Algorithm::SlidingLog(log) => {
+                let (log, cost) = log.share(cost, of);
+                (Algorithm::SlidingLog(log), cost)
+            }
         }
     }
 
@@ -189,6 +208,7 @@ impl Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => (0, bucket.numbers()),
             Algorithm::FixedWindow(window) => (1, window.numbers(near)),
+            Algorithm::SlidingLog(log) => (2, log.numbers()),
         }
     }
 
@@ -196,7 +216,25 @@ impl Algorithm {
     /// without asking the store, until that time.
     pub fn frees_only_with_time(&self) -> bool {
         match self {
+            Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) => true,
+        }
+    }
+
+    /// Whether a state that a reply gave tells what the bucket holds at this moment, if nothing was charged to it since: the
+    /// digest of a large state does only for some time.
+    pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
+        match self {
             Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) => true,
+            Algorithm::SlidingLog(log) => log.tells_until(state, moment),
+        }
+    }
+
+    /// What is worth remembering of a state beside a store: all of it, unless it is large. It never shows more than the
+    /// bucket holds.
+    pub fn excerpt(&self, state: State) -> State {
+        match self {
+            Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) => state,
+            Algorithm::SlidingLog(_) => SlidingLog::excerpt(state),
         }
     }
 
@@ -204,6 +242,7 @@ impl Algorithm {
         match self {
             Algorithm::TokenBucket(_) => AlgorithmKind::TokenBucket,
             Algorithm::FixedWindow(_) => AlgorithmKind::FixedWindow,
+            Algorithm::SlidingLog(_) => AlgorithmKind::SlidingLog,
         }
     }
 

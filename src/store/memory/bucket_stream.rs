@@ -244,7 +244,8 @@ impl<S: Read> ChecksumStream<S> {
         let (key, kept_until) = (BucketKey(self.bytes()?), Timestamp(self.integer()?));
         let length = u32::from_le_bytes(self.bytes()?);
         // No more memory than there are bytes, whatever the length says.
-        let state = (0..length).map(|_| self.integer()).collect::<Result<State, _>>()?;
+        let mut state = (0..length).map(|_| self.integer()).collect::<Result<State, _>>()?;
+        state.shrink_to_fit();
         Ok((key, queue, Entry { state, kept_until }))
     }
 }

@@ -49,7 +49,7 @@ pub struct Reply {
     pub left: Vec<BucketAfterCall>,
 }
 
-/// The state of a bucket after a call.
+/// The state of a bucket after a call, or an excerpt of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketAfterCall {
     pub key: BucketKey,
@@ -132,7 +132,7 @@ impl<'p> Call<'p> {
         }
         let mut states: Vec<Option<State>> = states.iter().map(state).collect::<Result<_, _>>()?;
         let mut settlements = Vec::new();
-        let mut last: Vec<Option<(bool, Micros)>> = vec![None; self.tables.keys.len()];
+        let mut last: Vec<Option<(bool, Micros, &Algorithm)>> = vec![None; self.tables.keys.len()];
         for (run, granted) in self.runs.iter().zip(grants) {
             let granted = match grant(granted)? {
                 Grant::First(granted) if granted <= run.times as u64 => granted,
@@ -154,14 +154,14 @@ impl<'p> Call<'p> {
                     }
                 }
                 for ((index, outcome), charge) in run.indices.iter().zip(&settlement.enforced).zip(&run.plan.enforced) {
-                    last[*index] = Some((outcome.remaining < charge.cost, outcome.reset_after));
+                    last[*index] = Some((outcome.remaining < charge.cost, outcome.reset_after, &charge.algorithm));
                 }
                 settlements.push(Some(settlement));
             }
         }
         let left = self.tables.keys.iter().zip(states).zip(last).filter_map(|((key, state), last)| {
-            let (short, reset_after) = last?;
-            Some(BucketAfterCall { key: *key, state: state?, short, reset_after })
+            let (short, reset_after, algorithm) = last?;
+            Some(BucketAfterCall { key: *key, state: algorithm.excerpt(state?), short, reset_after })
         });
         let left = left.collect();
         Ok(Reply { now, healed, settlements, left })

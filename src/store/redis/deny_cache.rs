@@ -96,7 +96,9 @@ impl DenyCache {
                     _ => step,
                 };
                 match step.charge {
-                    ChargeResult::Short { wait } => Some((latest, step.untouched, wait)),
+                    ChargeResult::Short { wait } if charge.algorithm.tells_until(&state, latest.plus(wait)) => {
+                        Some((latest, step.untouched, wait))
+                    }
                     _ => None,
                 }
             });
@@ -129,6 +131,7 @@ impl ShortBucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::algorithm::sliding_log::SlidingLog;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
     use crate::limit::algorithm::{Algorithm, RequestNumbers};
     use crate::limit::bucket_key::LimitTag;
@@ -297,6 +300,33 @@ mod tests {
                 }
                 let (settlement, _) = settle(&plan([asked]), &[Some(state)], there);
                 prop_assert_eq!(settlement.verdict, Verdict::Deny);
+            }
+        }
+
+        /// The same by an excerpt of a log; and no wait is longer than the one that Redis would tell.
+        #[test]
+        fn an_excerpt_of_a_log_refuses_nothing_that_redis_would_grant(
+            grants in prop::collection::vec((0u64..60_000, 1u64..3_000), 1..60),
+            cost in 1u64..40_000,
+            delay in 0u64..300_000,
+            later in 0u64..1_000_000,
+        ) {
+            let log = Algorithm::SlidingLog(SlidingLog::new(40, Micros(1_000_000)).unwrap());
+            let of = |cost| Charge { algorithm: log, ..charge(1, 1, 1, cost) };
+            let (mut state, mut ran) = (None, Timestamp(1 << 50));
+            for (after, cost) in grants {
+                ran = ran.plus(Micros(after));
+                let (_, entries) = settle(&plan([of(cost)]), &[state.clone()], ran);
+                state = entries.into_iter().next().flatten().map(|entry| entry.state).or(state);
+            }
+            let deny_cache = DenyCache::new();
+            let excerpt = log.excerpt(state.clone().unwrap());
+            deny_cache.remember(BucketKey([1; 16]), excerpt, ran, deny_cache.stamp(Timestamp(0)));
+            if let Some((_, refused)) = deny_cache.refuse(&plan([of(cost)]), Timestamp(later)) {
+                let there = ran.plus(Micros(later.saturating_sub(delay)));
+                let (settlement, _) = settle(&plan([of(cost)]), &[state], there);
+                prop_assert_eq!(settlement.verdict, Verdict::Deny);
+                prop_assert!(refused.enforced[0].retry_after <= settlement.enforced[0].retry_after);
             }
         }
     }

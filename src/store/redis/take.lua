@@ -21,9 +21,9 @@ for number = 1, tonumber(ARGV[2]) do
 end
 for index = read + 1, #ARGV do costs[index - read] = tonumber(ARGV[index]) end
 
--- By bucket: its value, its digest if it has one, its level, the limit by which that is computed, and whether it must be
--- written.
-local found, digests, buckets, holders, changed = {}, {}, {}, {}, {}
+-- By bucket: its value, its level, the limit by which that is computed, whether other limits asked it too, and whether it
+-- must be written.
+local found, buckets, holders, mixed, changed = {}, {}, {}, {}, {}
 local healed = 0
 
 local function first(key, limit)
@@ -42,7 +42,6 @@ local function first(key, limit)
     end
   end
   found[key], buckets[key], holders[key] = value, bucket, limit
-  if value and twin.digest then digests[key] = twin.digest(limit, bucket) end
 end
 
 -- The level of a bucket for this limit. While a reload changes the numbers of a limit, a bucket can be charged under two
@@ -50,6 +49,7 @@ end
 local function worth(key, limit)
   local holder = holders[key]
   if holder == limit then return buckets[key] end
+  mixed[key] = true
   local value = found[key]
   if changed[key] then value = holder.twin.close(holder, buckets[key]) end
   if not value then return limit.twin.full(limit, now) end
@@ -121,7 +121,12 @@ for key = 1, #KEYS do
     end
     call('SET', KEYS[key], value, 'PX', text)
   end
-  reply[count + key] = digests[key] or found[key] or false
+  local value = found[key] or false
+  -- A digest is for one limit.
+  if value and holders[key].twin.digest and not mixed[key] then
+    value = holders[key].twin.digest(holders[key], buckets[key], value)
+  end
+  reply[count + key] = value
 end
 reply[2] = healed
 return reply

@@ -9,4 +9,5 @@ mod fixed_windows;
 mod many_keys;
 mod overrides;
 mod rules;
+mod sliding_logs;
 mod timelines;

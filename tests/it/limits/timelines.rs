@@ -6,6 +6,7 @@ use std::path::Path;
 use smallvec::smallvec;
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
+use tollgate::limit::algorithm::sliding_log::SlidingLog;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, ChargeResult, RequestNumbers, State};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
@@ -87,7 +88,7 @@ impl Player for RedisStore {
 }
 
 /// One for each algorithm.
-const FILES: [&str; 2] = ["token_bucket.txt", "fixed_window.txt"];
+const FILES: [&str; 3] = ["token_bucket.txt", "fixed_window.txt", "sliding_log.txt"];
 
 /// The moment that timelines call 0.
 const START: Timestamp = Timestamp(1_700_000_000_000_000);
@@ -122,6 +123,10 @@ fn play(file: &str, player: &mut dyn Player) {
                 let anchor = Anchor::default_of(CalendarUnit::parse(unit).unwrap());
                 let calendar = Calendar::new(anchor, TimeOfDay::default(), Zone::parse(zone).unwrap());
                 algorithm = Some(window(limit, Window::Calendar(calendar)));
+            }
+            ["log", length, "limit", limit] => {
+                let log = SlidingLog::new(limit.parse().unwrap(), micros(length)).unwrap();
+                algorithm = Some(Algorithm::SlidingLog(log));
             }
             [at, "take", amount, "->", ref expected @ ..] => {
                 let now = START.plus(micros(at));

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
+use tollgate::limit::algorithm::sliding_log::SlidingLog;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, RequestNumbers, State};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
@@ -22,7 +23,19 @@ use crate::support::{CompleteReply, Redis, TakeScript, short_or_long};
 const START: u64 = 1_763_672_400_123_456;
 
 fn algorithm() -> impl Strategy<Value = Algorithm> {
-    prop_oneof![2 => token_bucket().boxed(), 2 => numbers_of_requests().boxed(), 1 => fixed_window().boxed()]
+    prop_oneof![
+        2 => token_bucket().boxed(),
+        2 => numbers_of_requests().boxed(),
+        1 => fixed_window().boxed(),
+        2 => sliding_log().boxed(),
+    ]
+}
+
+/// Logs that hold few grants and many, over windows that are short and long for the steps of the clock.
+fn sliding_log() -> impl Strategy<Value = Algorithm> {
+    let window = prop::sample::select(vec![1_000_000, 1_234_567, 3_000_000, 3_600_000_000, 86_400_000_000]);
+    let limit = prop_oneof![1u64..100, 1u64..10_000];
+    (limit, window).prop_map(|(limit, window)| Algorithm::SlidingLog(SlidingLog::new(limit, Micros(window)).unwrap()))
 }
 
 /// Windows from the epoch, from a first request, and of calendars.
@@ -90,7 +103,7 @@ fn history() -> impl Strategy<Value = (Vec<Algorithm>, Vec<(i64, Vec<RandomReque
 fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
     let charge = |(bucket, which, cost): &(u8, usize, Cost), shadow: u8| Charge {
         // A bucket has one algorithm.
-        key: BucketKey([bucket + shadow + 50 * u8::from(numbers[*which].kind() == AlgorithmKind::FixedWindow); 16]),
+        key: BucketKey([bucket + shadow + of_algorithm(numbers[*which].kind()); 16]),
         algorithm: numbers[*which],
         cost: *cost,
         limit: LimitId(0),
@@ -102,6 +115,12 @@ fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
         // Buckets of their own, as shadows have.
         shadow: request.shadow.iter().map(|limit| charge(limit, 100)).collect(),
     }
+}
+
+/// Buckets of each algorithm are numbered from here.
+fn of_algorithm(kind: AlgorithmKind) -> u8 {
+    let index = AlgorithmKind::ALL.iter().position(|other| *other == kind).unwrap();
+    10 * u8::try_from(index).unwrap()
 }
 
 /// The step itself, with a map for a memory.
@@ -154,7 +173,8 @@ fn all_three_implementations_agree_on_answers_and_state() {
                 let count = if settlement.is_granted() { &granted } else { &refused };
                 count.set(count.get() + 1);
             }
-            for bucket in (0..8).chain(50..58).chain(100..108).chain(150..158) {
+            let all = AlgorithmKind::ALL.into_iter().map(of_algorithm).flat_map(|first| first..first + 8);
+            for bucket in all.flat_map(|bucket| [bucket, bucket + 100]) {
                 let key = BucketKey([bucket; 16]);
                 let expected = model.0.get(&key).map(|state| state.to_vec());
                 prop_assert_eq!(take_script.stored(&key), expected, "bucket {}", bucket);
@@ -245,8 +265,9 @@ fn a_digest_stands_for_the_value() {
     let redis = Redis::start();
     let close = "  -- What to store, and until when: then the bucket is full again.";
     // Another value of the same worth: in half the units, so that it cannot be the one that is stored.
-    let digest = "  digest = function(limit, bucket)
-    return pack('<I8I8I8', bucket[1] * 2, limit.unit * 2, bucket[2])
+    let digest = "  digest = function(limit, bucket, value)
+    local spent, unit, since = unpack('<I8I8I8', value)
+    return pack('<I8I8I8', spent * 2, unit * 2, since)
   end,
 ";
     let script = script::take();

@@ -113,7 +113,8 @@ fn only_the_gateway_knows_pingora_and_metrics_and_only_config_reads_yaml() {
 fn the_decision_does_no_input_or_output() {
     let pure = ["src/limit", "src/decision"].map(|room| root().join(room));
     for path in pure.iter().filter(|room| room.is_dir()).flat_map(|room| sources(room)) {
-        let text = std::fs::read_to_string(&path).unwrap();
+        // An algorithm, which is no logging.
+        let text = std::fs::read_to_string(&path).unwrap().replace("sliding_log::", "");
         for word in ["async fn", "std::fs", "std::io", "std::time", "tokio", "log::", "println"] {
             assert!(!text.contains(word), "{} has {word}", path.display());
         }

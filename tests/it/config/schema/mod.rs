@@ -64,22 +64,31 @@ impl Schema {
     /// Every key, with its path; `*` is each member of a list.
     pub fn properties(&self) -> Vec<Property<'_>> {
         let mut found = Vec::new();
-        self.add_properties(&self.text, &[], &mut found);
+        self.add_properties(&self.text, &[], None, &mut found);
         found
     }
 
-    fn add_properties<'s>(&'s self, node: &'s Value, path: &[&'s str], found: &mut Vec<Property<'s>>) {
+    fn add_properties<'s>(
+        &'s self,
+        node: &'s Value,
+        path: &[&'s str],
+        algorithm: Option<&'s str>,
+        found: &mut Vec<Property<'s>>,
+    ) {
         let node = self.resolve(node);
+        let named = ["/if/properties/algorithm/const", "/if/allOf/0/properties/algorithm/const"];
+        let named = named.into_iter().find_map(|pointer| node.pointer(pointer)?.as_str());
+        let algorithm = named.or(algorithm);
         if let Some(items) = node.get("items") {
-            self.add_properties(items, &[path, &["*"]].concat(), found);
+            self.add_properties(items, &[path, &["*"]].concat(), algorithm, found);
         }
         for inner in node["allOf"].as_array().into_iter().flatten().chain(node.get("then")) {
-            self.add_properties(inner, path, found);
+            self.add_properties(inner, path, algorithm, found);
         }
         for (key, property) in node["properties"].as_object().into_iter().flatten() {
             let path = [path, &[key.as_str()]].concat();
-            self.add_properties(property, &path, found);
-            found.push(Property { path, said: property, resolved: self.resolve(property) });
+            self.add_properties(property, &path, algorithm, found);
+            found.push(Property { path, algorithm, said: property, resolved: self.resolve(property) });
         }
     }
 }
@@ -87,6 +96,8 @@ impl Schema {
 /// A key of the file.
 pub struct Property<'s> {
     pub path: Vec<&'s str>,
+    /// The algorithm of the rules that have it, if not all may.
+    pub algorithm: Option<&'s str>,
     /// The schema at the key itself.
     pub said: &'s Value,
     pub resolved: &'s Value,

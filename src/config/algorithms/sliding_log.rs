@@ -1,0 +1,117 @@
+//! Reads the numbers of a sliding log: `limit`, and the `window` of which none grants more.
+
+use serde_json::{Value, json};
+
+use super::{ALGORITHM_OF_LIMIT, LimitNumbers};
+use crate::config::claimed_number::{CLAIMED, Number, NumberReader};
+use crate::config::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
+use crate::config::duration;
+use crate::config::key::{Key, Mapping, Type, unconstrained};
+use crate::config::reader::Section;
+use crate::config::value_types::reference;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::sliding_log::{LARGEST, LONGEST, SHORTEST, SlidingLog};
+use crate::limit::calendar::CalendarUnit;
+use crate::limit::claimed_numbers::NumberKind;
+use crate::limit::cost::Cost;
+use crate::limit::rule::Price;
+
+const LIMIT_KEY: Key = Key::required(
+    "limit",
+    Type::DefinedOr {
+        name: "log_limit",
+        text: "1 to 10000, or [from a credential](#numbers-from-credentials)",
+        mapping: &CLAIMED,
+    },
+    "What is granted in any window, at most.",
+);
+const UP_TO_LIMIT: Type = Type::Defined { name: "amount", text: "above 0, at least `limit` ÷ 10000, at most `limit`" };
+
+fn window_values() -> Value {
+    let duration = json!({
+        "type": "string",
+        "pattern": "^[0-9]+(ms|s|m|h|d)$",
+        "patternErrorMessage": "must be a duration like 15m or 1d"
+    });
+    json!({"anyOf": [duration, reference()]})
+}
+
+pub static LIMIT: Mapping = Mapping {
+    heading: Some("key of a `sliding_log`"),
+    definition: Some("sliding_log"),
+    keys: &[
+        ALGORITHM_OF_LIMIT,
+        LIMIT_KEY,
+        Key::required(
+            "window",
+            Type::Own { text: "duration from `1s` to `366d`", schema: window_values },
+            "How long a grant counts. It begins at any moment.",
+        ),
+        COST_SOURCE,
+        fixed_cost(UP_TO_LIMIT),
+        default_cost(UP_TO_LIMIT),
+        min_cost(UP_TO_LIMIT),
+        MAX_COST,
+        Key::optional(
+            "shadow",
+            Type::Mapping(&NUMBERS),
+            "[Numbers to try](#shadow) in addition to these: counted, never refusing.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+pub static NUMBERS: Mapping =
+    Mapping { heading: None, definition: Some("sliding_log_numbers"), keys: &[LIMIT_KEY], constraints: unconstrained };
+
+/// Reads the numbers in a mapping that may have other keys as well.
+pub fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+    let limit = limit(section, reader);
+    let window = section.need("window").and_then(|field| {
+        let text = field.written()?;
+        let window = duration::parse(text).filter(|window| (SHORTEST..=LONGEST).contains(window));
+        if window.is_none() {
+            let calendar = CalendarUnit::parse(text).map(|_| "a calendar is for a fixed_window".to_owned());
+            field.must_hinting("be a duration from 1s to 366d", calendar);
+        }
+        window
+    });
+    let (limit, window) = (limit?, window?);
+    Some(numbers(SlidingLog::new(limit.largest.whole(), window)?, limit))
+}
+
+/// Reads another limit for the same window. `None` for a window that is wrong.
+pub fn other_limit(section: &Section<'_>, own: Option<&SlidingLog>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+    let limit = limit(section, reader)?;
+    Some(numbers(own?.with_limit(limit.largest.whole())?, limit))
+}
+
+fn limit<'t>(section: &Section<'t>, reader: NumberReader<'_>) -> Option<Number<'t>> {
+    reader.number(NumberKind::Limit, LARGEST, section.need("limit")?)
+}
+
+fn numbers(base: SlidingLog, limit: Number<'_>) -> LimitNumbers {
+    LimitNumbers { base: Algorithm::SlidingLog(base), claimed: limit.claimed.into_iter().collect() }
+}
+
+/// The least that a request may cost: a window holds at most [`LARGEST`] grants.
+pub fn least_cost(log: &SlidingLog) -> Cost {
+    Cost::from_thousandths(log.limit().thousandths().div_ceil(LARGEST))
+}
+
+/// Reports costs below the least.
+pub fn check_price(section: &Section<'_>, log: &SlidingLog, price: &Price) -> Option<()> {
+    let least = least_cost(log);
+    let costs = match price {
+        Price::Fixed(fixed) => [Some(("fixed_cost", *fixed)), None],
+        Price::FromRequest { default, min, .. } => [Some(("default_cost", *default)), Some(("min_cost", *min))],
+    };
+    let mut right = Some(());
+    for (key, _) in costs.into_iter().flatten().filter(|(_, cost)| *cost < least) {
+        // A default is never below it.
+        let field = section.get(key)?;
+        field.must(format_args!("be at least {least}: in a window there are at most {LARGEST} grants"));
+        right = None;
+    }
+    right
+}

@@ -1,0 +1,151 @@
+-- Steps a sliding log: the twin of mod.rs, in doubles that hold every integer below 2^53 exactly.
+-- Stored, integers of eight bytes: the sum, the number of pairs, the longest window of late and until when that matters;
+-- then the pairs, oldest first, each a moment and the running total up to it, modulo TOTALS.
+-- No request reads the whole log: a place in it is found by bisection, and its text is copied in one piece.
+
+local EXACT = 9007199254740991
+local TOTALS = 4503599627370496
+local HOUR = 3600000000
+local SHORTEST, LONGEST = 1000000, 31622400000000
+local MOST_PAIRS, EXCERPT = 20000, 16
+local floor, max, min = math.floor, math.max, math.min
+local pack, unpack, sub = struct.pack, struct.unpack, string.sub
+
+local function difference(total, before)
+  if total < before then return total - before + TOTALS end
+  return total - before
+end
+
+-- How many pairs are not later than a moment. Mostly few are.
+local function count_until(value, count, moment)
+  local low, high = 0, 1
+  while high <= count and unpack('<I8', value, 17 + 16 * high) <= moment do low, high = high, 2 * high end
+  high = min(high, count + 1)
+  while high - low > 1 do
+    local middle = floor((low + high) / 2)
+    if unpack('<I8', value, 17 + 16 * middle) <= moment then low = middle else high = middle end
+  end
+  return low
+end
+
+-- What was granted after the first pairs.
+local function sum_after(bucket, gone)
+  if gone == 0 then return bucket.sum end
+  return difference(bucket.total, (unpack('<I8', bucket.value, 25 + 16 * gone)))
+end
+
+-- A bucket whose only grant is one of `sum`, now.
+local function spent_now(limit, sum)
+  local now, window = limit.now, limit.window
+  return {
+    sum,
+    value = pack('<I8I8I8I8I8I8', sum, 1, window, now + window, now, sum), count = 1, gone = 0, before = sum, sum = sum,
+    last = now, total = sum, window = window, till = now + window, added = 0, dearest = 0,
+  }
+end
+
+return {
+  -- From the numbers after `at`, which are text: the limit, and the window.
+  new = function(numbers, at, now)
+    return {capacity = tonumber(numbers[at + 1]), window = tonumber(numbers[at + 2]), now = now}
+  end,
+
+  -- Reads what is stored; false for a value that cannot be that. Also returns whether it must be written although nothing
+  -- is charged: otherwise it would move on with every look at it.
+  open = function(limit, value, now)
+    if type(value) ~= 'string' then return false end
+    local count = (#value - 32) / 16
+    if count < 1 or count ~= floor(count) then return false end
+    local sum, exact, window, till, first = unpack('<I8I8I8I8I8', value)
+    local last, total = unpack('<I8I8', value, #value - 15)
+    if exact ~= count or sum >= TOTALS or total >= TOTALS or first > last or last > EXACT or till > EXACT
+      or window < SHORTEST or window > LONGEST then
+      return false
+    end
+    if last - now > HOUR then
+      local bucket = spent_now(limit, sum)
+      bucket.moved = true
+      return bucket, true
+    end
+    -- Time does not run backwards: nothing that had left at the last grant comes back.
+    local gone = count_until(value, count, max(last, now) - limit.window)
+    local bucket = {
+      0, value = value, count = count, gone = gone, sum = sum, last = last, total = total, window = window, till = till,
+      added = 0, dearest = 0,
+    }
+    bucket.before = sum_after(bucket, gone)
+    bucket[1] = bucket.before
+    return bucket
+  end,
+
+  full = function(limit, now)
+    return {
+      0, value = '', count = 0, gone = 0, before = 0, sum = 0, last = 0, total = 0, window = 0, till = 0, added = 0,
+      dearest = 0,
+    }
+  end,
+
+  empty = function(limit, now)
+    return spent_now(limit, limit.capacity)
+  end,
+
+  -- How many times it could pay. Remembers the largest cost for which a reply may have to tell a wait.
+  most = function(limit, bucket, cost)
+    if cost > bucket.dearest and cost <= limit.capacity then bucket.dearest = cost end
+    return floor((limit.capacity - bucket[1]) / cost)
+  end,
+
+  charge = function(limit, bucket, cost)
+    bucket[1] = bucket[1] + cost
+    bucket.added = bucket.added + cost
+  end,
+
+  -- What to store, and until when.
+  close = function(limit, bucket)
+    local value, count, added, at = bucket.value, bucket.count, bucket.added, max(bucket.last, limit.now)
+    local from, sum, window, till = bucket.gone, bucket.before, limit.window, at + limit.window
+    if bucket.window > window and at < bucket.till then
+      local longer = count_until(value, count, at - bucket.window)
+      window, till = bucket.window, bucket.till
+      if sum_after(bucket, longer) + added < TOTALS then from, sum = longer, sum_after(bucket, longer) end
+    end
+    local older = count - from
+    if count > 0 and bucket.last == at then older = older - 1 end
+    if older + 1 > MOST_PAIRS then
+      -- The sum stays: the amounts of those that are left out count as the next one's.
+      from, older = from + older + 1 - MOST_PAIRS, MOST_PAIRS - 1
+    end
+    local total = bucket.total + added
+    if total >= TOTALS then total = total - TOTALS end
+    local head, pair = pack('<I8I8I8I8', sum + added, older + 1, window, till), pack('<I8I8', at, total)
+    if older > 0 then head = head .. sub(value, 33 + 16 * from, 32 + 16 * (from + older)) end
+    return head .. pair, at + window
+  end,
+
+  -- What the reply has of a long log: its first pairs, up to the longest wait that this call asked for, and the last one.
+  digest = function(limit, bucket, value)
+    if bucket.moved then return sub(value, 1, 8) .. pack('<I8', 1) .. sub(value, 17, 32) .. sub(value, -16) end
+    local count, gone = bucket.count, bucket.gone
+    if count <= EXCERPT + 1 then return value end
+    local first, room = gone + EXCERPT, limit.capacity - bucket.dearest - bucket.added
+    local function stays(index)
+      return difference(bucket.total, (unpack('<I8', value, 25 + 16 * index))) > room
+    end
+    if bucket.dearest > 0 and bucket.before > room and room >= 0 and first < count and stays(first) then
+      local last = count
+      while last - first > 1 do
+        local middle = floor((first + last) / 2)
+        if stays(middle) then first = middle else last = middle end
+      end
+      first = last
+    end
+    if first >= count - 1 then
+      -- A log has at least one pair.
+      gone = min(gone, count - 1)
+      return pack('<I8I8I8I8', sum_after(bucket, gone), count - gone, bucket.window, bucket.till)
+        .. sub(value, 33 + 16 * gone)
+    end
+    return pack('<I8I8I8I8', bucket.before, first - gone, bucket.window, bucket.till)
+      .. sub(value, 33 + 16 * gone, 32 + 16 * first) .. sub(value, -16)
+  end,
+}
