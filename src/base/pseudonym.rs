@@ -24,6 +24,8 @@ pub struct PseudonymKey {
 enum KeyOrigin {
     Public,
     Secret,
+    /// The operator's secret, which is not known here: the names are not those of any log.
+    Unknown,
 }
 
 impl PseudonymKey {
@@ -33,6 +35,16 @@ impl PseudonymKey {
     /// A key of the operator's own.
     pub fn secret(secret: &[u8]) -> PseudonymKey {
         PseudonymKey { key: hmac::Key::new(hmac::HMAC_SHA256, secret), origin: KeyOrigin::Secret }
+    }
+
+    /// In place of a secret that is not known here.
+    pub fn unknown() -> PseudonymKey {
+        PseudonymKey { origin: KeyOrigin::Unknown, ..PseudonymKey::default() }
+    }
+
+    /// Whether its names are those that a gateway makes.
+    pub fn is_known(&self) -> bool {
+        self.origin != KeyOrigin::Unknown
     }
 
     /// Whether anybody can test which value a name belongs to.

@@ -74,9 +74,9 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
 }
 
 fn examine(arguments: &Arguments) -> Result<Findings, Problems> {
-    let config = Config::load(&arguments.file)?;
+    let config = Config::examine(&arguments.file)?;
     let resets = match &arguments.against {
-        Some(before) => config.reset_buckets(&Config::load(before)?),
+        Some(before) => config.reset_buckets(&Config::examine(before)?),
         None => Vec::new(),
     };
     Ok(Findings { warnings: config.warnings.at(Clock::system().wall()), resets })

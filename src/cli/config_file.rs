@@ -1,6 +1,10 @@
 //! Adds `-c FILE` to a command that reads the configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use super::output::{self, Page};
+use crate::config::Config;
+use crate::config::problem::Problems;
 
 /// Which file a command reads.
 #[derive(Debug, clap::Args)]
@@ -8,4 +12,19 @@ pub struct ConfigFile {
     /// The configuration
     #[arg(short, long, value_name = "FILE", default_value = "gateway.yaml")]
     pub config: PathBuf,
+}
+
+/// Reads a file for a command that does not connect, and prints what is not known here to standard error.
+///
+/// # Errors
+/// All problems of the file, and of the files that it names.
+pub fn examine(path: &Path) -> Result<Config, Problems> {
+    let config = Config::examine(path)?;
+    let unknown = config.warnings.named("unknown_value");
+    if !unknown.warnings.is_empty() {
+        let mut page = Page::default();
+        page.lines(unknown.report());
+        output::print_errors(&page);
+    }
+    Ok(config)
 }

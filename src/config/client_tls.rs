@@ -66,7 +66,11 @@ pub fn client_tls<'t>(field: Field<'t>, environment: Environment<'_>) -> Option<
             Some(LocatedFile { field, file })
         })
     };
-    let (ca, certificate, key) = (file("ca_file"), file("cert_file"), file("key_file"));
+    let (ca, certificate) = (file("ca_file"), file("cert_file"));
+    let key = section.optional("key_file", |field| match environment.named_secret_file(&field)? {
+        Some(file) => Some(Some(LocatedFile { field, file })),
+        None => Some(None),
+    });
     let server_name = section.optional("server_name", server_name);
     let verify = section.value("verify", |field| field.boolean());
     let mut paired = true;
@@ -78,7 +82,8 @@ pub fn client_tls<'t>(field: Field<'t>, environment: Environment<'_>) -> Option<
     }
     section.close();
     let verification = if verify? { Verification::Required } else { Verification::Off };
-    let tls = ClientTls { ca: ca?, certificate: certificate?, key: key?, server_name: server_name?, verification };
+    let tls =
+        ClientTls { ca: ca?, certificate: certificate?, key: key?.flatten(), server_name: server_name?, verification };
     paired.then_some(Some(tls))
 }
 

@@ -20,7 +20,7 @@ use super::listeners::{LISTENER, listeners};
 use super::log::{LOG, log};
 use super::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
 use super::policies::{POLICY, policies};
-use super::problem::{Problems, Report};
+use super::problem::{Problems, Purpose, Report};
 use super::reader::Field;
 use super::retry_after_jitter::{RETRY_AFTER_JITTER, retry_after_jitter};
 use super::rule_match::ConditionReader;
@@ -176,7 +176,21 @@ impl Config {
     /// # Errors
     /// All problems of the text, and of the files that it names.
     pub fn parse(file: &str, bytes: &[u8], environment: Environment<'_>) -> Result<Config, Problems> {
-        let report = Report::default();
+        Config::parse_for(Purpose::Run, file, bytes, environment)
+    }
+
+    /// The same, for a purpose. To examine a file, its secrets and what it connects to need not be known: what is unknown
+    /// is a warning.
+    ///
+    /// # Errors
+    /// All problems of the text, and of the files that it names.
+    pub fn parse_for(
+        purpose: Purpose,
+        file: &str,
+        bytes: &[u8],
+        environment: Environment<'_>,
+    ) -> Result<Config, Problems> {
+        let report = Report::new(purpose);
         let mut tree = match tree::read(bytes, &report) {
             Ok(tree) => tree,
             Err(problem) => {
@@ -187,8 +201,10 @@ impl Config {
         };
         substitution::expand(&mut tree, environment.variable, &report);
         let checked = checked(Field::root(&tree, &report), environment);
+        let unknown_values = report.unknown_values();
         match (report.into_problems(), checked) {
             (problems, Some(CheckedFile { config, allowed })) if problems.is_empty() => {
+                let config = Config { unknown_values, ..config };
                 let warnings = lints::warnings(&config, &allowed, &tree);
                 let warnings = Warnings { file: file.to_owned(), warnings };
                 Ok(Config { warnings, hash: short_hash(bytes), ..config })
@@ -204,7 +220,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let listeners = listeners(&file);
     let admin = file.optional("admin", |field| field.socket_address());
     let threads = file.value("threads", THREADS.read);
-    let upstream = file.need("upstream").and_then(UPSTREAM.read);
+    let upstream = file.need("upstream").and_then(|field| field.known_or("http://unknown.invalid", UPSTREAM.read));
     let upstream_timeouts = file.value("upstream_timeouts", upstream_timeouts);
     let store = file.value("store", |field| store(field, environment));
     let on_store_failure = file.value("on_store_failure", on_store_failure);
@@ -253,6 +269,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         log: log?,
         access_log: access_log?,
         hash_key: hash_key?,
+        unknown_values: Vec::new(),
         warnings: Warnings::default(),
         hash: String::new(),
     };

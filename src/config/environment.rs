@@ -57,9 +57,29 @@ impl Environment<'_> {
         None
     }
 
-    /// The text of the file that a value names, as a secret. `None` after reporting that it cannot be read.
-    pub fn secret(&self, field: &Field<'_>) -> Option<Secret> {
-        utf8(field, &self.file(field)?)
+    /// The content of the file of a secret. `Some(None)` if it is unknown, in a file that is only examined; `None` after
+    /// reporting that it cannot be read.
+    pub fn secret_content(&self, field: &Field<'_>) -> Option<Option<Vec<u8>>> {
+        if field.is_unknown() {
+            return Some(None);
+        }
+        let path = field.written()?;
+        match (self.read)(Path::new(path)) {
+            Ok(bytes) => Some(Some(bytes)),
+            Err(error) if field.allows_unknown(format!("`{path}` cannot be read here ({error})")) => Some(None),
+            Err(error) => {
+                field.must(format_args!("be a readable file ({error})"));
+                None
+            }
+        }
+    }
+
+    /// The same, as text.
+    pub fn secret(&self, field: &Field<'_>) -> Option<Option<Secret>> {
+        match self.secret_content(field)? {
+            Some(content) => utf8(field, &content).map(Some),
+            None => Some(None),
+        }
     }
 
     /// The file that a value names, to be read again later. `None` after reporting that it cannot be read.
@@ -68,10 +88,18 @@ impl Environment<'_> {
         Some(NamedFile::new(self.folder.join(field.written()?), content))
     }
 
+    /// As [`Environment::secret_content`], to be read again later.
+    pub fn named_secret_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
+        let Some(content) = self.secret_content(field)? else { return Some(None) };
+        Some(Some(NamedFile::new(self.folder.join(field.written()?), content)))
+    }
+
     /// As [`Environment::secret`], to be read again later.
-    pub fn secret_file(&self, field: &Field<'_>) -> Option<SecretSource> {
-        let file = self.named_file(field)?;
-        utf8(field, file.loaded()).map(|_| SecretSource::File(file))
+    pub fn secret_file(&self, field: &Field<'_>) -> Option<Option<SecretSource>> {
+        match self.named_secret_file(field)? {
+            Some(file) => utf8(field, file.loaded()).map(|_| Some(SecretSource::File(file))),
+            None => Some(None),
+        }
     }
 }
 

@@ -12,8 +12,15 @@ pub fn hash_key(file: &Section<'_>, environment: Environment<'_>) -> Option<Pseu
         let field = field.hidden();
         secret(&field, field.written()?)
     });
-    let in_file = file.optional("hash_key_file", |field| secret(&field, environment.secret(&field)?.reveal()));
-    Some(inline?.or(in_file?).flatten().unwrap_or_default())
+    let in_file = file.optional("hash_key_file", |field| match environment.secret(&field)? {
+        Some(text) => secret(&field, text.reveal()),
+        None => Some(Some(PseudonymKey::unknown())),
+    });
+    let key = inline?.or(in_file?).flatten();
+    if file.is_unknown("hash_key") || file.is_unknown("hash_key_file") {
+        return Some(PseudonymKey::unknown());
+    }
+    Some(key.unwrap_or_default())
 }
 
 /// `Some(None)` for an empty one, as from an unset variable: that counts as missing.

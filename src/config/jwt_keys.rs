@@ -82,6 +82,9 @@ pub fn keys(
         field.wrong(format_args!("must have exactly one of {}, has {found}", listed(&sources)), None);
         return None;
     };
+    if field.is_unknown() {
+        return Some(KeySource::Unknown);
+    }
     if *key == "jwks_url" {
         let url = (JWKS_URL.read)(field.clone())?;
         return Some(KeySource::Fetched(jwks::Settings { issuer, url }));
@@ -89,7 +92,7 @@ pub fn keys(
     let set = match *key {
         "secret" => secret(field.written()?.as_bytes(), algorithms),
         "secret_file" => {
-            let bytes = environment.file(field)?;
+            let Some(bytes) = environment.secret_content(field)? else { return Some(KeySource::Unknown) };
             // Editors end the last line.
             let ends = bytes.iter().rev().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
             secret(bytes.get(..bytes.len() - ends).unwrap_or_default(), algorithms)

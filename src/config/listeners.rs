@@ -79,7 +79,7 @@ fn several(field: &Field<'_>) -> Option<Vec<Listener>> {
 fn listener(field: Field<'_>, taken: &mut Vec<SocketAddr>) -> Option<Listener> {
     let section = field.section(&LISTENER)?;
     let address = section.need("address").and_then(|field| {
-        let address = field.socket_address()?;
+        let address = field.known_or("0.0.0.0:0", |field| field.socket_address())?;
         // Port 0 is another port each time.
         if address.port() != 0 && taken.contains(&address) {
             field.wrong(format_args!("must be unique, `{address}` is taken"), None);

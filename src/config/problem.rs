@@ -63,13 +63,56 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
+/// What a file is read for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// To run, or to connect to what it names: all of its values must be known.
+    #[default]
+    Run,
+    /// To examine it, perhaps on a machine without its secrets.
+    Examine,
+}
+
+/// A value that is not known here, because of a variable that is not set or a secret that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownValue {
+    pub position: Position,
+    /// The path in the file, like `store.redis.password`.
+    pub path: String,
+    /// What is missing.
+    pub what: String,
+}
+
 /// What the readers of a file report problems to.
 #[derive(Debug, Default)]
 pub struct Report {
+    purpose: Purpose,
     problems: RefCell<Vec<Problem>>,
+    unknown: RefCell<Vec<UnknownValue>>,
 }
 
 impl Report {
+    pub fn new(purpose: Purpose) -> Report {
+        Report { purpose, ..Report::default() }
+    }
+
+    /// Records that a value is unknown, if the file may have such: each cause once. Returns whether it may.
+    pub fn allows_unknown(&self, position: Position, path: &str, what: String) -> bool {
+        if self.purpose == Purpose::Run {
+            return false;
+        }
+        let mut unknown = self.unknown.borrow_mut();
+        if !unknown.iter().any(|known| known.what == what) {
+            unknown.push(UnknownValue { position, path: path.to_owned(), what });
+        }
+        true
+    }
+
+    /// The values that are unknown, in the order in which they were found.
+    pub fn unknown_values(&self) -> Vec<UnknownValue> {
+        self.unknown.borrow().clone()
+    }
+
     /// The number of problems so far.
     pub fn count(&self) -> usize {
         self.problems.borrow().len()

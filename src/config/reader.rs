@@ -89,10 +89,31 @@ impl<'t> Field<'t> {
 
     /// Reports a problem. A value whose reference to the environment was reported has no other problem.
     pub fn wrong(&self, what: impl fmt::Display, hint: Option<String>) {
-        if self.scalar().is_some_and(|scalar| scalar.style == Style::Unresolved) {
-            return;
+        match self.style() {
+            Some(Style::Unresolved) => return,
+            // Where nobody can do without the value.
+            Some(Style::Unknown) => {
+                let what = "must be known, but a variable in it is not set";
+                return self.report.add(self.position, &self.path, what);
+            }
+            _ => {}
         }
         self.report.add_with_hint(self.position, &self.path, what.to_string(), hint);
+    }
+
+    /// Whether the value is not known here, and need not be.
+    pub fn is_unknown(&self) -> bool {
+        self.style() == Some(Style::Unknown)
+    }
+
+    /// Records that the value is not known here, if it need not be. Returns whether it need not.
+    pub fn allows_unknown(&self, what: String) -> bool {
+        self.report.allows_unknown(self.position, &self.path, what)
+    }
+
+    /// Reads the value, or in place of an unknown one this text.
+    pub fn known_or<T>(&self, stand_in: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
+        if self.is_unknown() { read_text(stand_in, read) } else { read(self.clone()) }
     }
 
     /// Reports a problem in the file that this value names.
@@ -161,8 +182,8 @@ impl<'t> Field<'t> {
 
     /// A scalar of any kind but null, as it is written.
     pub fn written(&self) -> Option<&'t str> {
-        match &self.node.value {
-            Value::Scalar(scalar) if scalar.kind() != Kind::Null => Some(&scalar.text),
+        match self.scalar() {
+            Some(scalar) if scalar.kind() != Kind::Null => Some(&scalar.text),
             _ => {
                 self.must("be a single value");
                 None
@@ -172,8 +193,8 @@ impl<'t> Field<'t> {
 
     /// Text. Numbers and booleans are rejected: which text `1.10` means would be a guess.
     pub fn text(&self) -> Option<&'t str> {
-        match &self.node.value {
-            Value::Scalar(scalar) if matches!(scalar.kind(), Kind::Text | Kind::Reference) => Some(&scalar.text),
+        match self.scalar() {
+            Some(scalar) if matches!(scalar.kind(), Kind::Text | Kind::Reference) => Some(&scalar.text),
             _ => {
                 self.must("be text");
                 None
@@ -181,9 +202,17 @@ impl<'t> Field<'t> {
         }
     }
 
+    /// The scalar, unless it is unknown.
     fn scalar(&self) -> Option<&'t Scalar> {
         match &self.node.value {
-            Value::Scalar(scalar) => Some(scalar),
+            Value::Scalar(scalar) => (scalar.style != Style::Unknown).then_some(scalar),
+            _ => None,
+        }
+    }
+
+    fn style(&self) -> Option<Style> {
+        match &self.node.value {
+            Value::Scalar(scalar) => Some(scalar.style),
             _ => None,
         }
     }
@@ -318,24 +347,26 @@ impl<'t> Section<'t> {
         field
     }
 
-    /// Reads a key whose absence is no problem: `Some(None)` without it.
+    /// Reads a key whose absence is no problem: `Some(None)` without it, or if its value is unknown.
     pub fn optional<T>(&self, name: &str, read: impl FnOnce(Field<'t>) -> Option<T>) -> Option<Option<T>> {
         match self.get(name) {
-            Some(field) => read(field).map(Some),
-            None => Some(None),
+            Some(field) if !field.is_unknown() => read(field).map(Some),
+            _ => Some(None),
         }
+    }
+
+    /// Whether a key is there whose value is unknown.
+    pub fn is_unknown(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|field| field.is_unknown())
     }
 
     /// Reads a key that has a default: the value in the file, or the declared default in the same way.
     pub fn value<T>(&self, name: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
-        if let Some(field) = self.get(name) {
+        if let Some(field) = self.get(name).filter(|field| !field.is_unknown()) {
             return read(field);
         }
         let Some(Key { presence: Presence::Default(default), .. }) = self.mapping.key(name) else { return None };
-        // A test reads every default: nothing is reported here.
-        let report = Report::default();
-        let default = tree::read(default.as_bytes(), &report).ok()?;
-        read(Field::root(&default, &report))
+        read_text(default, read)
     }
 
     /// A whole number within the declared bounds.
@@ -398,6 +429,13 @@ impl<'t> Section<'t> {
             self.report.add_with_hint(entry.key_position, join(&self.path, &entry.key), "unknown key", hint);
         }
     }
+}
+
+/// Reads a default, or what stands for an unknown value. Tests read all of these: nothing is reported.
+fn read_text<T>(text: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
+    let report = Report::default();
+    let node = tree::read(text.as_bytes(), &report).ok()?;
+    read(Field::root(&node, &report))
 }
 
 /// Reads every member, including those after a wrong one. `None` if any was wrong.

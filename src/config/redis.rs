@@ -78,7 +78,8 @@ pub static REDIS: Mapping = Mapping {
 
 pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&REDIS)?;
-    let url = section.need("url").and_then(URL.read);
+    // In place of an unknown host, one to which every password may be sent.
+    let url = section.need("url").and_then(|field| field.known_or("redis://localhost", URL.read));
     let username = section.optional("username", |field| Some(field.written()?.to_owned()));
     let password = password(&section, environment);
     for (key, in_url) in [
@@ -127,7 +128,7 @@ fn password(section: &Section<'_>, environment: Environment<'_>) -> Option<Optio
         section.unwanted("password_file", "must not stand beside `password`");
         return None;
     }
-    Some(inline?.or(in_file?))
+    Some(inline?.or(in_file?.flatten()))
 }
 
 /// TLS by the key `tls`, or by the scheme of the URL. `Some(None)` without it; `None` after reporting a problem, or if

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::environment::Environment;
-use super::problem::{Problem, Problems};
+use super::problem::{Problem, Problems, Purpose};
 use super::settings::Config;
 use crate::auth::api_key_file;
 use crate::store::{Settings, memory};
@@ -38,6 +38,14 @@ impl Config {
     pub fn load(path: &Path) -> Result<Config, Problems> {
         LoadedConfig::from(path).config
     }
+
+    /// The same, for a command that does not connect: secrets and addresses that are not known here are warnings.
+    ///
+    /// # Errors
+    /// All problems of the file, and of the files that it names.
+    pub fn examine(path: &Path) -> Result<Config, Problems> {
+        LoadedConfig::read(path, Purpose::Examine).config
+    }
 }
 
 impl Source {
@@ -55,6 +63,10 @@ impl Source {
 impl LoadedConfig {
     /// Reads and checks a file.
     pub fn from(path: &Path) -> LoadedConfig {
+        LoadedConfig::read(path, Purpose::Run)
+    }
+
+    fn read(path: &Path, purpose: Purpose) -> LoadedConfig {
         let bytes = std::fs::read(path);
         let sources = RefCell::new(vec![Source::new(path, &bytes)]);
         let file = path.display().to_string();
@@ -69,7 +81,8 @@ impl LoadedConfig {
                     read
                 };
                 let variable = |name: &str| std::env::var(name).ok();
-                Config::parse(&file, &bytes, Environment { variable: &variable, folder, read: &read })
+                let environment = Environment { variable: &variable, folder, read: &read };
+                Config::parse_for(purpose, &file, &bytes, environment)
             }
             Err(error) => Err(unreadable(file, &error)),
         };

@@ -1,5 +1,7 @@
 //! Substitutes environment variables for `${NAME}` after YAML is parsed, so that a variable's value can never inject YAML.
 
+use std::cell::Cell;
+
 use super::key_path::{push_index, push_key};
 use super::problem::Report;
 use super::tree::{Node, Style, Value};
@@ -29,8 +31,22 @@ fn expand_at(node: &mut Node, path: &mut String, lookup: &dyn Fn(&str) -> Option
         }
         Value::Scalar(scalar) if scalar.text.contains('$') => {
             let before = report.count();
+            let unknown = Cell::new(false);
+            let missing = |name: &str| {
+                let what = format!("`${{{name}}}` is not set, so that the value is not known here");
+                if is_for_running(path) && report.allows_unknown(node.position, path, what) {
+                    unknown.set(true);
+                } else {
+                    let what = format!("`${{{name}}}` must be set in the environment or have a default, is neither");
+                    report.add(node.position, &*path, what);
+                }
+            };
             let wrong = |what: String| report.add(node.position, &*path, what);
-            let (text, whole) = expand_text(&scalar.text, lookup, &wrong);
+            let (text, whole) = expand_text(&scalar.text, lookup, Faults { missing: &missing, wrong: &wrong });
+            if unknown.get() && report.count() == before {
+                scalar.style = Style::Unknown;
+                return;
+            }
             scalar.text = text;
             if report.count() > before {
                 scalar.style = Style::Unresolved;
@@ -42,8 +58,39 @@ fn expand_at(node: &mut Node, path: &mut String, lookup: &dyn Fn(&str) -> Option
     }
 }
 
+/// Whether no rule is decided by the value at this path: only to run the file it must be known.
+fn is_for_running(path: &str) -> bool {
+    const KEYS: [&str; 12] = [
+        "listen",
+        "listeners",
+        "admin",
+        "threads",
+        "upstream",
+        "upstream_timeouts",
+        "store",
+        "limits",
+        "drain",
+        "log",
+        "hash_key",
+        "hash_key_file",
+    ];
+    let end = path.find(['.', '[']).unwrap_or(path.len());
+    let (first, rest) = path.split_at(end);
+    let is_of_keys = |part: &str| part == "keys";
+    KEYS.contains(&first) || (first == "jwt" && rest.split('.').any(is_of_keys))
+}
+
+/// What to do about references that cannot be resolved.
+#[derive(Clone, Copy)]
+struct Faults<'f> {
+    /// The variable is not set, and has no default.
+    missing: &'f dyn Fn(&str),
+    /// It is no reference.
+    wrong: &'f dyn Fn(String),
+}
+
 /// The expanded text, and whether the whole text was a single reference.
-fn expand_text(text: &str, lookup: &dyn Fn(&str) -> Option<String>, wrong: &dyn Fn(String)) -> (String, bool) {
+fn expand_text(text: &str, lookup: &dyn Fn(&str) -> Option<String>, faults: Faults<'_>) -> (String, bool) {
     let mut expanded = String::with_capacity(text.len());
     let mut whole = false;
     let mut rest = text;
@@ -54,11 +101,11 @@ fn expand_text(text: &str, lookup: &dyn Fn(&str) -> Option<String>, wrong: &dyn 
             rest = after;
         } else if let Some(reference) = tail.strip_prefix('{') {
             let Some((reference, after)) = reference.split_once('}') else {
-                wrong("`${` must be closed by `}`".to_owned());
+                (faults.wrong)("`${` must be closed by `}`".to_owned());
                 return (expanded, false);
             };
             whole = plain.is_empty() && rest.len() == text.len() && after.is_empty();
-            expanded.push_str(&value(reference, lookup, wrong));
+            expanded.push_str(&value(reference, lookup, faults));
             rest = after;
         } else {
             expanded.push('$');
@@ -69,7 +116,7 @@ fn expand_text(text: &str, lookup: &dyn Fn(&str) -> Option<String>, wrong: &dyn 
     (expanded, whole)
 }
 
-fn value(reference: &str, lookup: &dyn Fn(&str) -> Option<String>, wrong: &dyn Fn(String)) -> String {
+fn value(reference: &str, lookup: &dyn Fn(&str) -> Option<String>, faults: Faults<'_>) -> String {
     let (name, default) = match reference.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (reference, None),
@@ -77,7 +124,7 @@ fn value(reference: &str, lookup: &dyn Fn(&str) -> Option<String>, wrong: &dyn F
     let valid = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
     if !valid {
-        wrong(format!("`${{{}}}` must name a variable, in letters, digits and `_`", reference.escape_debug()));
+        (faults.wrong)(format!("`${{{}}}` must name a variable, in letters, digits and `_`", reference.escape_debug()));
         return String::new();
     }
     match (lookup(name), default) {
@@ -85,7 +132,7 @@ fn value(reference: &str, lookup: &dyn Fn(&str) -> Option<String>, wrong: &dyn F
         (Some(value), Some(_)) if !value.is_empty() => value,
         (_, Some(default)) => default.to_owned(),
         (None, None) => {
-            wrong(format!("`${{{name}}}` must be set in the environment or have a default, is neither"));
+            (faults.missing)(name);
             String::new()
         }
     }
@@ -93,8 +140,6 @@ fn value(reference: &str, lookup: &dyn Fn(&str) -> Option<String>, wrong: &dyn F
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
 
     #[track_caller]
@@ -105,8 +150,11 @@ mod tests {
             "YAML" => Some("{a: [b]}".to_owned()),
             _ => None,
         };
-        let wrong = |what: String| panic!("{what} in {text}");
-        assert_eq!(expand_text(text, &lookup, &wrong), (expected.to_owned(), whole), "{text}");
+        let faults = Faults {
+            missing: &|name| panic!("{name} is missing in {text}"),
+            wrong: &|what| panic!("{what} in {text}"),
+        };
+        assert_eq!(expand_text(text, &lookup, faults), (expected.to_owned(), whole), "{text}");
     }
 
     #[test]
@@ -125,10 +173,25 @@ mod tests {
     }
 
     #[test]
+    fn values_that_decide_rules_must_be_known_to_examine_a_file() {
+        for path in
+            ["upstream", "store.redis.url", "listeners[0].address", "jwt.keys.secret", "jwt.issuers[1].keys.secret"]
+        {
+            assert!(is_for_running(path), "{path}");
+        }
+        for path in
+            ["rules[0].match.path", "policies[0].rules[0].limits.day.rate", "exempt[0].path", "jwt.issuer", "storey"]
+        {
+            assert!(!is_for_running(path), "{path}");
+        }
+    }
+
+    #[test]
     fn a_reference_that_cannot_be_resolved_is_a_problem() {
         for text in ["${MISSING}", "${", "${}", "${1A}", "${A B}"] {
             let problems = Cell::new(0);
-            expand_text(text, &|_| None, &|_| problems.set(problems.get() + 1));
+            let count = || problems.set(problems.get() + 1);
+            expand_text(text, &|_| None, Faults { missing: &|_| count(), wrong: &|_| count() });
             assert_eq!(problems.get(), 1, "{text}");
         }
     }

@@ -58,6 +58,8 @@ pub enum Style {
     Reference,
     /// With a reference that cannot be resolved. That has been reported, so no other problem of the value is.
     Unresolved,
+    /// With a variable that is not set, in a file that is only examined: the value is unknown.
+    Unknown,
 }
 
 /// The type of a scalar.
@@ -75,7 +77,7 @@ impl Scalar {
     pub fn kind(&self) -> Kind {
         match self.style {
             Style::Quoted => Kind::Text,
-            Style::Reference | Style::Unresolved => Kind::Reference,
+            Style::Reference | Style::Unresolved | Style::Unknown => Kind::Reference,
             Style::Plain => match serde_yaml::from_str(&self.text) {
                 Ok(serde_yaml::Value::Null) => Kind::Null,
                 Ok(serde_yaml::Value::Bool(_)) => Kind::Boolean,

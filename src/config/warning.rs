@@ -42,6 +42,12 @@ impl Warnings {
         Warnings { file: self.file.clone(), warnings: warnings.cloned().collect() }
     }
 
+    /// The warnings with this name.
+    pub fn named(&self, name: &str) -> Warnings {
+        let warnings = self.warnings.iter().filter(|warning| warning.name == name);
+        Warnings { file: self.file.clone(), warnings: warnings.cloned().collect() }
+    }
+
     /// The warnings that are not among `others`, regardless of their position in the file.
     pub fn beyond(mut self, others: &Warnings) -> Warnings {
         let known: HashSet<_> = others.warnings.iter().map(Warning::identity).collect();

@@ -51,6 +51,9 @@ pub struct Question<'q> {
 
 /// Runs logs through one file, or through two that are compared. `progress` is called now and then, with what has been
 /// read and the time of the last request.
+///
+/// # Errors
+/// If a log cannot be read, or is one of ours and `hash_key` is not known.
 pub fn replay(
     question: Question<'_>,
     mut logs: Merge,
@@ -62,6 +65,11 @@ pub fn replay(
     simulations.extend(against.map(|against| Simulation::new(against, Some(file), absent)));
     let (mut timeline, mut requests, mut span, mut ours) = (Timeline::default(), 0, None, OwnLog::None);
     while let Some(entry) = logs.advance()? {
+        if matches!(entry.source, EntrySource::Own(_)) && !simulations.iter().all(Simulation::knows_names) {
+            return Err(io::Error::other(
+                "hash_key: must be known to replay a log of ours, whose names are made with it, but is not known here",
+            ));
+        }
         let mut results = [None; 2];
         let mut before = None;
         for (result, simulation) in results.iter_mut().zip(&mut simulations) {

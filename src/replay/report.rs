@@ -222,6 +222,7 @@ impl Simulation<'_> {
     fn name(&self, id: &BucketId, bucket: &Bucket) -> String {
         match (id, &bucket.client) {
             (_, Some(client)) => client.clone(),
+            (BucketId::Picked(_), None) if !self.config.hash_key.is_known() => "(hash_key is not known)".to_owned(),
             (BucketId::Picked(key), None) => self.config.hash_key.bucket(&key.0).to_string(),
             (BucketId::Logged(_, name), None) => name.to_string(),
         }

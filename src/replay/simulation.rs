@@ -61,6 +61,11 @@ impl<'c> Simulation<'c> {
         }
     }
 
+    /// Whether the names in a log of ours can be compared with values.
+    pub fn knows_names(&self) -> bool {
+        self.config.hash_key.is_known()
+    }
+
     /// Decides about one request. `before` is its result under the file before.
     pub fn decide(&mut self, entry: &Entry, before: Option<SimulatedResult>) -> SimulatedResult {
         let result = match &entry.source {

@@ -72,7 +72,7 @@ impl TrustedIssuer {
                 fetched = remote.current().ok_or(TokenError::KeysUnavailable)?;
                 &*fetched
             }
-            (KeySource::Fetched(_), None) => return Err(TokenError::KeysUnavailable),
+            (KeySource::Fetched(_), None) | (KeySource::Unknown, _) => return Err(TokenError::KeysUnavailable),
         };
         let id = unverified.key_id.as_deref();
         let mut refused = Invalid::UnknownKey;

@@ -55,7 +55,7 @@ impl Verifier {
         };
         let trusted = |issuer: &Issuer| TrustedIssuer {
             remote: match &issuer.keys {
-                KeySource::Fixed(_) => None,
+                KeySource::Fixed(_) | KeySource::Unknown => None,
                 KeySource::Fetched(settings) => Some(fetched(settings)),
             },
             issuer: issuer.clone(),

@@ -47,4 +47,6 @@ pub struct Issuer {
 pub enum KeySource {
     Fixed(KeySet),
     Fetched(jwks::Settings),
+    /// A secret that is not known here, in a file that is only examined: no token can be verified.
+    Unknown,
 }

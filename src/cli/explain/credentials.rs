@@ -89,6 +89,12 @@ pub fn authenticate(
     if let (Some(settings), Some(tokens)) = (settings, &tokens)
         && is_keys_unavailable(&result)
     {
+        if settings.issuers.iter().any(|issuer| issuer.keys == KeySource::Unknown) {
+            return Err(with_hint(
+                "the token's signature cannot be checked: the secret in `jwt` is not known here",
+                "set it, or say with --claims what a good token would hold",
+            ));
+        }
         if fetching == Fetching::Forbidden {
             let urls = urls(settings);
             return Err(with_hint(
@@ -191,7 +197,7 @@ fn missing_token(settings: &Settings) -> String {
 fn urls(settings: &Settings) -> String {
     let url = |issuer: &jwt::Issuer| match &issuer.keys {
         KeySource::Fetched(fetched) => Some(fetched.url.clone()),
-        KeySource::Fixed(_) => None,
+        KeySource::Fixed(_) | KeySource::Unknown => None,
     };
     settings.issuers.iter().filter_map(url).collect::<Vec<_>>().join(", ")
 }

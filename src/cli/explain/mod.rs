@@ -17,7 +17,7 @@ use std::sync::Arc;
 use http::header::{HOST, HeaderName};
 
 use super::bucket_backend::{Backend, Levels};
-use super::config_file::ConfigFile;
+use super::config_file::{ConfigFile, examine};
 use super::failure::Failure;
 use super::output;
 use super::output::Page;
@@ -88,7 +88,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let config = Config::load(&arguments.file.config)?;
+    let file = &arguments.file.config;
+    // The levels of buckets are read from the store, so that everything must be known.
+    let config = if arguments.live { Config::load(file)? } else { examine(file)? };
     if let Some(id) = &arguments.id {
         let file = &*arguments.file.config;
         let backend = arguments.live.then(|| Backend::of(&config, file, arguments.admin)).transpose()?;

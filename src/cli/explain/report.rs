@@ -277,7 +277,10 @@ fn charge(explained: &ExplainedCharge<'_>, config: &Config, at: Moment<'_>) -> C
         claimed: explained.claimed.iter().map(ToString::to_string).collect(),
         ends,
         overridden: charge.variant > 0,
-        bucket: config.hash_key.bucket(&charge.key.0).to_string(),
+        bucket: match config.hash_key.is_known() {
+            true => config.hash_key.bucket(&charge.key.0).to_string(),
+            false => "(hash_key is not known)".to_owned(),
+        },
         level,
     }
 }

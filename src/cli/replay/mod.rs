@@ -10,12 +10,11 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use serde_json::json;
 
-use super::config_file::ConfigFile;
+use super::config_file::{ConfigFile, examine};
 use super::failure::{Failure, MultiLine};
 use super::output;
 use super::output::Page;
 use crate::base::time::Clock;
-use crate::config::Config;
 use crate::limit::attribute::{Attribute, AttributeError, MAX_PATH_SEGMENT};
 use crate::replay::entry::Format;
 use crate::replay::field_map::{FieldMap, FieldMapping};
@@ -77,8 +76,8 @@ enum LogFormat {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let format = format(arguments)?;
-    let file = Config::load(&arguments.file.config)?;
-    let against = arguments.against.as_deref().map(Config::load).transpose()?;
+    let file = examine(&arguments.file.config)?;
+    let against = arguments.against.as_deref().map(examine).transpose()?;
     // A log for each gateway and each day is many files. Where the limit cannot be raised, it is as it was.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let mut logs = Vec::new();

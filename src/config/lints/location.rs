@@ -76,6 +76,11 @@ impl<'t> Location<'t> {
 }
 
 impl Finding {
+    /// For a value that was located when it was read.
+    pub fn at(position: Position, path: &str, what: &str, hint: &str) -> Finding {
+        Finding { position, path: path.to_owned(), what: what.to_owned(), hint: hint.to_owned(), from: None }
+    }
+
     /// The same, in effect from this moment on.
     pub fn from(self, moment: Timestamp) -> Finding {
         Finding { from: Some(moment), ..self }

@@ -18,6 +18,7 @@ mod proxies;
 mod rule_order;
 mod texts;
 mod transport;
+mod unknown_value;
 mod unverified_key;
 
 use super::settings::Config;
@@ -29,7 +30,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
-pub const LINTS: [(&str, Lint); 16] = [
+pub const LINTS: [(&str, Lint); 17] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("unreachable_rule", rule_order::unreachable_rule),
@@ -46,6 +47,7 @@ pub const LINTS: [(&str, Lint); 16] = [
     ("guessable_names", access::guessable_names),
     ("cleartext_password", transport::cleartext_password),
     ("unverified_server", transport::unverified_server),
+    ("unknown_value", unknown_value::unknown_value),
 ];
 
 /// The warnings of a file whose names are not in `allowed`, in order of position.

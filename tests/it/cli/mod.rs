@@ -8,3 +8,4 @@ mod explain_id;
 mod hostile_text;
 mod replay;
 mod replay_parity;
+mod unknown_values;

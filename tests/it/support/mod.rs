@@ -22,7 +22,7 @@ mod upstream;
 
 pub use certificates::Certificates;
 pub use client::{Client, Response};
-pub use command::{subcommands, tollgate};
+pub use command::{CommandOutput, subcommands, tollgate};
 pub use config_directory::ConfigDirectory;
 pub use fake_redis::serve_fake_redis;
 pub use gateway::{Gateway, SYSTEM_ROOTS};

@@ -1,0 +1,165 @@
+//! Commands that do not connect need no secrets: what is unknown is a warning, unless it decides rules.
+
+use tempfile::TempDir;
+
+use crate::support::{CommandOutput, tollgate};
+
+const FILE: &str = r#"listen: ${LISTEN_UNSET}
+upstream: "${UPSTREAM_UNSET}"
+store:
+  redis:
+    url: ${REDIS_UNSET}
+    password: pre-${PASSWORD_UNSET}
+    timeout: ${TIMEOUT_UNSET}
+    tls: {ca_file: ca.pem, cert_file: cert.pem, key_file: /nowhere/gw.key}
+jwt:
+  issuers:
+    - {issuer: a, algorithms: [HS256], keys: {secret: "${PASSWORD_UNSET}"}}
+    - {issuer: b, algorithms: [HS256], keys: {secret_file: /nowhere/secret}}
+hash_key: ${HASH_KEY_UNSET}
+access_log: {to: stdout}
+rules:
+  - {name: free, match: {jwt:plan: free}, limit_keys: [jwt:sub], algorithm_config: {rps: 10, burst: 20}}
+  - {name: rest, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}
+"#;
+
+/// A folder with this file and what is no secret.
+fn folder(text: &str) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let certificates = crate::support::Certificates::shared();
+    std::fs::write(folder.path().join("ca.pem"), &certificates.authority).unwrap();
+    std::fs::write(folder.path().join("cert.pem"), &certificates.client.0).unwrap();
+    std::fs::write(folder.path().join("gateway.yaml"), text).unwrap();
+    folder
+}
+
+/// Runs a command with `FILE` and `LOG` replaced by files of the folder.
+fn run(folder: &TempDir, arguments: &[&str]) -> CommandOutput {
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (file, log) = (path("gateway.yaml"), path("access.log"));
+    let arguments: Vec<&str> = arguments
+        .iter()
+        .map(|argument| match *argument {
+            "FILE" => file.as_str(),
+            "LOG" => log.as_str(),
+            other => other,
+        })
+        .collect();
+    let mut output = tollgate(&arguments);
+    output.err = output.err.replace(&format!("{}/", folder.path().display()), "");
+    output
+}
+
+const UNKNOWN: &str = "\
+gateway.yaml:1:9: warning unknown_value: listen: `${LISTEN_UNSET}` is not set, so that the value is not known here
+HINT
+gateway.yaml:2:11: warning unknown_value: upstream: `${UPSTREAM_UNSET}` is not set, so that the value is not known here
+HINT
+gateway.yaml:5:10: warning unknown_value: store.redis.url: `${REDIS_UNSET}` is not set, so that the value is not known here
+HINT
+gateway.yaml:6:15: warning unknown_value: store.redis.password: `${PASSWORD_UNSET}` is not set, so that the value is not known here
+HINT
+gateway.yaml:7:14: warning unknown_value: store.redis.timeout: `${TIMEOUT_UNSET}` is not set, so that the value is not known here
+HINT
+gateway.yaml:8:59: warning unknown_value: store.redis.tls.key_file: `/nowhere/gw.key` cannot be read here (No such file or directory (os error 2))
+HINT
+gateway.yaml:12:60: warning unknown_value: jwt.issuers[1].keys.secret_file: `/nowhere/secret` cannot be read here (No such file or directory (os error 2))
+HINT
+gateway.yaml:13:11: warning unknown_value: hash_key: `${HASH_KEY_UNSET}` is not set, so that the value is not known here
+HINT
+8 warnings
+";
+
+fn unknown() -> String {
+    let hint = "  hint: a gateway needs it to start; set it where this command runs, too, if what depends on it is to be checked";
+    UNKNOWN.replace("HINT", hint)
+}
+
+#[test]
+fn check_warns_once_of_each_and_fails_only_if_it_is_strict() {
+    let folder = folder(FILE);
+    let checked = run(&folder, &["check", "FILE"]);
+    assert_eq!((checked.code, &*checked.out, checked.err), (Some(0), "ok\n", unknown()));
+    let strict = run(&folder, &["check", "--strict", "FILE"]);
+    assert_eq!((strict.code, &*strict.out, strict.err), (Some(1), "", unknown()));
+    let compared = run(&folder, &["check", "--against", "FILE", "FILE"]);
+    assert_eq!((compared.code, &*compared.out), (Some(0), "ok\n"));
+}
+
+#[test]
+fn a_silenced_warning_is_not_printed() {
+    let folder = folder(&format!("{FILE}check: {{allow: [unknown_value]}}\n"));
+    let checked = run(&folder, &["check", "--strict", "FILE"]);
+    assert_eq!((checked.code, &*checked.out, &*checked.err), (Some(0), "ok\n", ""));
+}
+
+#[test]
+fn explain_decides_by_claims_and_does_not_pretend_to_verify() {
+    let folder = folder(FILE);
+    let claims = r#"{"iss": "a", "plan": "free", "sub": "ann"}"#;
+    let explained = run(&folder, &["explain", "-c", "FILE", "--claims", claims, "http://a/"]);
+    assert_eq!((explained.code, explained.err), (Some(0), unknown()));
+    assert!(explained.out.contains("YES  free"), "{}", explained.out);
+    assert!(explained.out.contains("bucket (hash_key is not known)"), "{}", explained.out);
+    let bare = run(&folder, &["explain", "-c", "FILE", "http://a/"]);
+    assert!(bare.out.contains("YES  rest"), "{}{}", bare.out, bare.err);
+    // An HS256 token of issuer a, whose signature nobody can check here.
+    let token = "eyJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJhIiwiZXhwIjo0MTAyNDQ0ODAwfQ.AAAA";
+    let refused = run(&folder, &["explain", "-c", "FILE", "--jwt", token, "http://a/"]);
+    let expected = "the token's signature cannot be checked: the secret in `jwt` is not known here\n  \
+                    hint: set it, or say with --claims what a good token would hold\n";
+    assert_eq!((refused.code, refused.err), (Some(1), unknown() + expected));
+    // To read the buckets, everything must be known.
+    let live = run(&folder, &["explain", "--live", "-c", "FILE", "http://a/"]);
+    assert_eq!(live.code, Some(1));
+    assert!(live.err.contains("store.redis.url: `${REDIS_UNSET}` must be set in the environment"), "{}", live.err);
+}
+
+#[test]
+fn replay_reads_every_log_but_ours_without_the_hash_key() {
+    let folder = folder(FILE);
+    let line = "192.0.2.7 - - [21/Nov/2026:12:00:00 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"curl\"\n";
+    std::fs::write(folder.path().join("access.log"), line.repeat(7)).unwrap();
+    let replayed = run(&folder, &["replay", "--absent", "jwt:plan", "-c", "FILE", "LOG"]);
+    assert_eq!((replayed.code, replayed.err), (Some(0), unknown()));
+    assert!(replayed.out.contains("(hash_key is not known)"), "{}", replayed.out);
+    let ours = r#"{"time":"2026-11-21T12:00:00.500000Z","request_id":"r","kind":"allowed","route":"default","method":"GET","code":200,"origin":"upstream","duration_us":900,"decision_us":40,"request_bytes":0,"response_bytes":5,"policy":"default","rule":"rest","cost":1,"remaining":1,"bucket":"0123456789abcdef","source":"store"}"#;
+    std::fs::write(folder.path().join("access.log"), ours).unwrap();
+    let replayed = run(&folder, &["replay", "-c", "FILE", "LOG"]);
+    assert_eq!(replayed.code, Some(1), "{replayed:?}");
+    assert!(replayed.err.contains("hash_key: must be known to replay a log of ours"), "{}", replayed.err);
+}
+
+#[test]
+fn what_decides_rules_must_be_known() {
+    for (from, to, expected) in [
+        (
+            "jwt:plan: free",
+            "jwt:plan: \"${PLAN_UNSET}\"",
+            "16:36: rules[0].match.jwt:plan: `${PLAN_UNSET}` must be set",
+        ),
+        ("burst: 20", "burst: \"${BURST_UNSET}\"", "algorithm_config.burst: `${BURST_UNSET}` must be set"),
+        ("to: stdout", "to: \"${TO_UNSET}\"", "access_log.to: `${TO_UNSET}` must be set"),
+        ("rules:", "exempt: [{path: \"${PATH_UNSET}\"}]\nrules:", "exempt[0].path: `${PATH_UNSET}` must be set"),
+        (
+            "rules:",
+            "client_ip: {ipv6_prefix: \"${N_UNSET}\"}\nrules:",
+            "client_ip.ipv6_prefix: `${N_UNSET}` must be set",
+        ),
+        ("rules:", "api_keys: {from: \"header:k\", file: keys.txt}\nrules:", "api_keys.file: must be a readable file"),
+        ("- {issuer: a,", "- {issuer: \"${ISSUER_UNSET}\",", "jwt.issuers[0].issuer: `${ISSUER_UNSET}` must be set"),
+        ("ca.pem", "nowhere.pem", "store.redis.tls.ca_file: must be a readable file"),
+    ] {
+        assert!(FILE.contains(from));
+        let checked = run(&folder(&FILE.replacen(from, to, 1)), &["check", "FILE"]);
+        assert_eq!((checked.code, &*checked.out), (Some(1), ""), "{to}");
+        assert!(checked.err.contains(expected) && checked.err.ends_with("\n1 problem\n"), "{to}: {}", checked.err);
+    }
+}
+
+#[test]
+fn the_gateway_does_not_start_without_them() {
+    let started = run(&folder(FILE), &["run", "-c", "FILE"]);
+    assert_eq!(started.code, Some(1));
+    assert!(started.err.contains("upstream: `${UPSTREAM_UNSET}` must be set in the environment"), "{}", started.err);
+}
