@@ -25,7 +25,7 @@ impl BucketKey {
             return None;
         }
         for (byte, digits) in key.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            *byte = crate::limit::path::hex_pair(digits)?;
+            *byte = crate::limit::percent::hex_pair(digits)?;
         }
         Some(BucketKey(key))
     }

@@ -7,9 +7,11 @@
 //! (`/static/..;/admin` is `/admin` to Tomcat), and an empty segment that `..` would remove (`/x//../admin` is `/admin`
 //! to nginx and `/x/admin` by the WHATWG URL standard) or with which the path would begin.
 
-use crate::base::byte_set::ByteSet;
 use std::borrow::Cow;
 use std::num::NonZeroU8;
+
+use super::percent::hex_pair;
+use crate::base::byte_set::ByteSet;
 
 /// The path has no single reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,12 +70,6 @@ pub fn may_be_part(part: &[u8]) -> bool {
 
 fn is_capital_hex(digit: u8) -> bool {
     digit.is_ascii_hexdigit() && !digit.is_ascii_lowercase()
-}
-
-/// Two hexadecimal digits at the start of `text`, as the byte that they escape.
-pub fn hex_pair(text: &[u8]) -> Option<u8> {
-    let digit = |at: usize| char::from(*text.get(at)?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    Some(digit(0)? * 16 + digit(1)?)
 }
 
 /// The usual case, detected without allocating: nothing is or must be escaped, and no segment is empty or begins with a

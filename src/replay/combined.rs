@@ -8,7 +8,7 @@ use http::{Method, Request, Uri};
 use super::foreign_entry::{ForeignEntry, LogFields};
 use super::timestamps::{LogTimestamp, nginx};
 use crate::base::split::{split_once, split_once_at};
-use crate::limit::path::hex_pair;
+use crate::limit::percent::hex_pair;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

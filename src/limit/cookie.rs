@@ -1,0 +1,85 @@
+//! Reads a cookie, and finds one that upstreams read differently.
+
+use std::borrow::Cow;
+
+use http::header::COOKIE;
+
+use super::percent;
+use super::request::Request;
+use crate::base::split::split_once;
+
+/// The value of a cookie, however it is spelt: without quotes around it, escapes decoded once. `None` if it is absent or
+/// empty.
+pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
+    let (_, value) = pairs(request).find(|(found, _)| *found == name)?;
+    let value = unquoted(value);
+    (!value.is_empty()).then(|| percent::decode(value))
+}
+
+/// Whether upstreams might read another value than [`value`]: the cookie is repeated, or spelt in a way on which they
+/// differ.
+pub fn is_ambiguous(request: &Request<'_>, name: &[u8]) -> bool {
+    let mut values = pairs(request).filter(|(found, _)| *found == name);
+    let first = values.next();
+    // Some frameworks unescape `\141`. Some take one quote for two: `"abcX` is `abc` to npm's cookie 0.6.
+    let is_unclear = |(_, value)| unquoted(value).iter().any(|byte| matches!(byte, b'\\' | b'"'));
+    first.is_some_and(is_unclear) || values.next().is_some()
+}
+
+/// The pairs of all `Cookie` fields, as sent.
+fn pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = (&'r [u8], &'r [u8])> + use<'r> {
+    let fields = request.head.headers.get_all(COOKIE).iter();
+    fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';')).map(|pair| {
+        let (name, value) = split_once(pair, b'=').unwrap_or((pair, b""));
+        (name.trim_ascii(), value.trim_ascii())
+    })
+}
+
+/// A cookie's value without the quotes around it (RFC 6265 §4.1.1 allows them), which many frameworks take off.
+fn unquoted(value: &[u8]) -> &[u8] {
+    value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::HeaderValue;
+
+    use super::super::request::ClientAddress;
+    use super::*;
+
+    /// Checks the value of the cookie `session` in a request with these `Cookie` fields.
+    #[track_caller]
+    fn check(fields: &[&[u8]], expected: Option<&str>) {
+        let (mut head, ()) = http::Request::new(()).into_parts();
+        for field in fields {
+            head.headers.append(COOKIE, HeaderValue::from_bytes(field).unwrap());
+        }
+        let client = ClientAddress::new("192.0.2.7".parse().unwrap(), 64);
+        let request = Request { head: &head, client, claims: None, key: None, route: "default", upstream: "default" };
+        let found = match is_ambiguous(&request, b"session") {
+            true => Some("AMBIGUOUS".into()),
+            false => value(&request, b"session").map(|value| String::from_utf8(value.into_owned()).unwrap()),
+        };
+        let shown: Vec<String> = fields.iter().map(|field| field.escape_ascii().to_string()).collect();
+        assert_eq!(found.as_deref(), expected, "{shown:?}");
+    }
+
+    #[test]
+    fn a_cookie_is_one_value_however_it_is_spelt() {
+        check(&[b"a=b; session=abc"], Some("abc"));
+        check(&[b"a=b", b"session=z"], Some("z"));
+        check(&[b"session=%61bc"], Some("abc"));
+        check(&[b"session=\"abc\""], Some("abc"));
+        check(&[b"session=\"%61bc\""], Some("abc"));
+        // Everyday session cookies: decoded once, and `+` is itself.
+        check(&[b"session=s%3Aabc.d+e%252F"], Some("s:abc.d+e%2F"));
+        check(&[b"session=x%2"], Some("x%2"));
+        check(&[b"session=\"\\141bc\""], Some("AMBIGUOUS"));
+        for value in ["\"abcX", "\"abc", "abc\"", "\"", "\"\"\"", "a\"b", "\"a\"b\"", "\"a;b\""] {
+            check(&[format!("session={value}").as_bytes()], Some("AMBIGUOUS"));
+        }
+        check(&[b"other=\\; \"; session=a"], Some("a"));
+        check(&[b"session=\"\""], None);
+        check(&[b"Session=z; session="], None);
+    }
+}
