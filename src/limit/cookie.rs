@@ -19,11 +19,21 @@ pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
 /// Whether upstreams might read another value than [`value`]: the cookie is repeated, or spelt in a way on which they
 /// differ.
 pub fn is_ambiguous(request: &Request<'_>, name: &[u8]) -> bool {
-    let mut values = pairs(request).filter(|(found, _)| *found == name);
-    let first = values.next();
+    let mut values = pairs(request).filter(|(found, _)| *found == name || without_edges(found) == name);
     // Some frameworks unescape `\141`. Some take one quote for two: `"abcX` is `abc` to npm's cookie 0.6.
-    let is_unclear = |(_, value)| unquoted(value).iter().any(|byte| matches!(byte, b'\\' | b'"'));
-    first.is_some_and(is_unclear) || values.next().is_some()
+    let is_unclear = |value| unquoted(value).iter().any(|byte| matches!(byte, b'\\' | b'"') || !byte.is_ascii());
+    let first = values.next();
+    first.is_some_and(|(found, value)| found != name || is_unclear(value)) || values.next().is_some()
+}
+
+/// A cookie's name without the bytes around it that are not ASCII. Frameworks decode the field as Latin-1 or as UTF-8 and
+/// then strip spaces that only Unicode knows: U+00A0 is one to JavaScript and Python, U+0085 to Python. RFC 6265 §4.1.1
+/// allows none of these bytes, in a name or in a value.
+fn without_edges(name: &[u8]) -> &[u8] {
+    let is_inner = |byte: &u8| byte.is_ascii() && !byte.is_ascii_whitespace();
+    let start = name.iter().position(is_inner).unwrap_or(name.len());
+    let end = name.iter().rposition(is_inner).map_or(start, |last| last + 1);
+    name.get(start..end).unwrap_or_default()
 }
 
 /// The pairs of all `Cookie` fields, as sent.
@@ -81,5 +91,26 @@ mod tests {
         check(&[b"other=\\; \"; session=a"], Some("a"));
         check(&[b"session=\"\""], None);
         check(&[b"Session=z; session="], None);
+    }
+
+    #[test]
+    fn a_cookie_with_spaces_that_only_unicode_knows_is_ambiguous() {
+        // NBSP and NEL, in Latin-1 and in UTF-8, an ideographic space, a byte order mark.
+        for space in [&b"\xa0"[..], b"\x85", b"\xc2\xa0", b"\xc2\x85", b"\xe3\x80\x80", b"\xef\xbb\xbf"] {
+            for (before, after) in [("session=", "abc"), ("session=abc", ""), ("session", "=abc"), ("", "session=abc")]
+            {
+                let field = [before.as_bytes(), space, after.as_bytes()].concat();
+                check(&[&field], Some("AMBIGUOUS"));
+                check(&[&[&b"a=b; "[..], &field, b" ;c=d"].concat()], Some("AMBIGUOUS"));
+            }
+            check(&[b"session=abc", &[&b"session"[..], space, b"=x"].concat()], Some("AMBIGUOUS"));
+            check(&[&[&b"session=\""[..], space, b"abc\""].concat()], Some("AMBIGUOUS"));
+        }
+        // Anywhere else they are letters to some, and invalid to others.
+        check(&["session=caf\u{e9}".as_bytes()], Some("AMBIGUOUS"));
+        check(&[b"session=a\xffc"], Some("AMBIGUOUS"));
+        // Escaped, they are what the escapes say, and other cookies may hold them.
+        check(&[b"session=%C2%A0abc"], Some("\u{a0}abc"));
+        check(&["lang=caf\u{e9}; session=abc; sessions\u{a0}=x; x\u{a0}session=y".as_bytes()], Some("abc"));
     }
 }
