@@ -33,7 +33,8 @@ impl Default for Settings {
 const WINDOW: usize = 100;
 const SPAN: Micros = Micros(10_000_000);
 /// Half of the recent calls open it only if there were this many separate failures within the span: not a single pause that
-/// made fifty connections late.
+/// made fifty connections late. Timeouts that overlap still count one by one among the calls: with many connections the last
+/// hundred calls may end within one timeout, and would then hold one failure however many are late.
 const SEPARATE: usize = 5;
 
 /// Shared by all workers.

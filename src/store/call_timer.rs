@@ -151,6 +151,48 @@ mod tests {
         assert_eq!(breaker.acquire(at(70)), Permit::Granted);
     }
 
+    /// Single calls that time out, so many a second apart, and then one pause that makes a hundred connections late.
+    fn opens_in_a_pause_after(singles: u64, apart: u64) -> bool {
+        let (breaker, _) = started();
+        for number in 0..singles {
+            let call = CallTimer::new(at(number * apart), TIMEOUT);
+            assert_eq!(call.check(&breaker, at(number * apart + 55)), Change::None);
+            assert_eq!(call.end(&breaker, CallResult::Success, at(number * apart + 60)), Change::None);
+        }
+        let start = singles * apart;
+        let calls: Vec<_> = (0..100).map(|_| CallTimer::new(at(start), TIMEOUT)).collect();
+        check_all(&calls, &breaker, at(start + 55))
+    }
+
+    #[test]
+    fn the_fifth_moment_of_failure_opens_the_breaker_if_half_of_the_last_hundred_calls_are_late() {
+        // Half of the calls are late in each case; one pause is no more than one moment.
+        assert!(!opens_in_a_pause_after(0, 1_000));
+        assert!(!opens_in_a_pause_after(3, 1_000));
+        assert!(opens_in_a_pause_after(4, 1_000));
+        // Five moments in more than ten seconds are not enough.
+        assert!(!opens_in_a_pause_after(4, 3_000));
+    }
+
+    #[test]
+    fn half_of_the_calls_of_many_connections_open_the_breaker_however_much_their_timeouts_overlap() {
+        // A hundred calls end within 50 ms, so that the last hundred hold one moment of failure at most.
+        let (breaker, _) = started();
+        let opened = (0..10).find(|number| {
+            let start = number * 50;
+            let late: Vec<_> = (0..64).map(|_| CallTimer::new(at(start), TIMEOUT)).collect();
+            for _ in 0..64 {
+                CallTimer::new(at(start), TIMEOUT).end(&breaker, CallResult::Success, at(start + 1));
+            }
+            let opened = check_all(&late, &breaker, at(start + 50));
+            for call in &late {
+                call.end(&breaker, CallResult::Success, at(start + 50));
+            }
+            opened
+        });
+        assert_eq!(opened, Some(4));
+    }
+
     #[test]
     fn half_of_the_calls_of_eight_connections_that_time_out_open_the_breaker() {
         let (breaker, _) = started();
