@@ -6,7 +6,8 @@
 //! bucket of another limit nor one that another limit has just added; either would switch that limit off.
 //!
 //! Within a limit, buckets are classed by how much of it was spent as their last charge left it: those of the lowest
-//! class go first, and within a class the soonest full. A drained bucket goes last.
+//! class go first, and within a class the soonest full. A drained bucket goes last, also if the only other one is the bucket
+//! that was just added: what was refused stays refused, and a newcomer to a limit full of drained buckets is not remembered.
 
 use std::collections::HashMap;
 

@@ -1,0 +1,88 @@
+//! Measures a charge in the memory store, below its bound and at it, where each new bucket evicts another one:
+//! `cargo bench --bench eviction`.
+#![expect(clippy::print_stdout, reason = "a benchmark prints what it has measured")]
+
+use clap::Parser;
+use smallvec::smallvec;
+use tollgate::base::time::{Clock, Micros};
+use tollgate::limit::algorithm::Algorithm;
+use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+use tollgate::limit::bucket_key::{BucketKey, LimitTag};
+use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::cost::Cost;
+use tollgate::store::memory::{Memory, Settings};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What a charge costs in the memory store, below its bound and at it.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// `max_buckets`, and how many new buckets are charged at the bound.
+    #[arg(long, default_value_t = 1_000_000)]
+    buckets: usize,
+    /// What cargo passes to every benchmark.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// What new buckets are charged.
+struct Load {
+    name: &'static str,
+    burst: u64,
+    /// How many limits share the buckets evenly.
+    limits: u64,
+}
+
+const LOADS: [Load; 3] = [
+    Load { name: "one limit, little spent", burst: 100, limits: 1 },
+    Load { name: "one limit, drained", burst: 1, limits: 1 },
+    Load { name: "200 limits, drained", burst: 1, limits: 200 },
+];
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> Result<(), Failure> {
+    let buckets = Arguments::parse().buckets;
+    println!("{buckets} buckets\n\n| | below the bound | at the bound | the longest at the bound |\n|---|---|---|---|");
+    for load in LOADS {
+        let memory = Memory::new(&Settings { max_buckets: buckets, ..Settings::default() }, Clock::system());
+        let count = u64::try_from(buckets)?;
+        let (below, _, evicted) = fill(&memory, &load, 0..count)?;
+        assert_eq!(evicted, 0, "below the bound");
+        let (at_bound, longest, evicted) = fill(&memory, &load, count..2 * count)?;
+        assert_eq!((evicted, memory.buckets()), (count, buckets), "each new bucket evicts one");
+        println!("| {} | {below} ns | {at_bound} ns | {longest} µs |", load.name);
+    }
+    Ok(())
+}
+
+/// Charges a new bucket for each number. Returns nanoseconds per charge, the longest in microseconds, and the evictions.
+fn fill(memory: &Memory, load: &Load, numbers: std::ops::Range<u64>) -> Result<(u64, u64, u64), Failure> {
+    let clock = Clock::system();
+    let (count, start) = (numbers.end - numbers.start, clock.now());
+    let (mut longest, mut evicted, mut before) = (0, 0, start);
+    for number in numbers {
+        evicted += memory.take(&plan(load, number)?).evicted;
+        let now = clock.now();
+        longest = longest.max(now.since(before).0);
+        before = now;
+    }
+    Ok((before.since(start).0 * 1_000 / count.max(1), longest, evicted))
+}
+
+/// A charge of one token, in a bucket that is full again a day later.
+fn plan(load: &Load, number: u64) -> Result<Plan, Failure> {
+    let rate = Rate { amount: Cost::from_tokens(load.burst), period: Micros(86_400_000_000) };
+    let mut key = [0; 16];
+    key.iter_mut().zip(number.to_le_bytes()).for_each(|(byte, of_number)| *byte = of_number);
+    let charge = Charge {
+        key: BucketKey(key),
+        algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, load.burst).map_err(|wrong| format!("{wrong:?}"))?),
+        cost: Cost::ONE,
+        limit: LimitId(0),
+        tag: LimitTag(u32::try_from(number % load.limits)?),
+        variant: 0,
+    };
+    Ok(Plan { enforced: smallvec![charge], shadow: smallvec![] })
+}
