@@ -157,7 +157,7 @@ fn bind(config: &Config, threads: usize, inherited: &mut InheritedSockets) -> Re
 /// What the threads share. The store connects in the background, once the threads run.
 fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Result<GatewayState, StartError> {
     let clock = Clock::system();
-    let metrics = Metrics::default();
+    let metrics = Metrics::new(&config.store);
     metrics.config.loaded(&config.hash, &clock);
     let events = Arc::new(Events::new(clock.clone()));
     events.note(EventKind::Started, &format!("{}, configuration {}", env!("CARGO_PKG_VERSION"), config.hash));

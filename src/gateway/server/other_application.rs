@@ -50,7 +50,7 @@ fn server(config: &str) -> (Arc<ConnectionServer<Echo>>, Metrics) {
     let environment =
         Environment { variable: &|_| None, folder: Path::new("."), read: &|_| Err(io::ErrorKind::NotFound.into()) };
     let config = Config::parse("gateway.yaml", config.as_bytes(), environment).unwrap();
-    let (clock, metrics) = (Clock::system(), Metrics::default());
+    let (clock, metrics) = (Clock::system(), Metrics::new(&config.store));
     let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::new(Events::new(clock.clone())));
     let snapshot = Snapshot::new(config, &metrics, &access_logs, &clock);
     let state =

@@ -46,7 +46,7 @@ impl StoreHealth {
     ) -> StoreHealth {
         // The embedded store has no connection.
         let down = if settings.is_shared() { vec![Some(StoreError::Unreachable); workers] } else { Vec::new() };
-        let metrics = StoreMetrics::new(settings.name(), &metrics.registry);
+        let metrics = StoreMetrics::new(settings, &metrics.registry);
         metrics.gateways.set(float(settings.gateways()));
         metrics.up.set(if down.is_empty() { 1.0 } else { 0.0 });
         StoreHealth {
@@ -162,7 +162,7 @@ mod tests {
     fn other_gateways_are_forgotten_after_seven_seconds_without_an_announcement() {
         let at = |seconds: u64| Timestamp((1_000 + seconds) * 1_000_000);
         let clock = Clock::manual(at(0));
-        let (metrics, events) = (Metrics::default(), Arc::new(Events::new(clock.clone())));
+        let (metrics, events) = (Metrics::new(&Settings::default()), Arc::new(Events::new(clock.clone())));
         let health = StoreHealth::new(&Settings::default(), 1, &metrics, clock.clone(), events);
         let other = RunningGateway { host: "b".to_owned(), configuration: "2".to_owned() };
         let record = || health.record(Event::Gateways { alive: 2, others: vec![other.clone()] });

@@ -119,7 +119,10 @@ fn an_invalid_cost_is_the_default_and_damages_no_bucket() {
         let twice = ask(&mut client, "/", &[("X-User", b"a"), ("X-Cost", b"1"), ("X-Cost", b"1")]);
         assert_eq!((twice.status, twice.field("x-tollgate-reason").as_deref()), (400, Some("ambiguous_request")));
         assert_eq!(ask(&mut client, "/?user=a&cost=1&cost=2", &[]).status, 400);
-        gateway.expect("rate_limiter_store_errors_total", &[], 0.0);
+        // Memory has no calls that could fail, and no such series.
+        if kind == "redis" {
+            gateway.expect("rate_limiter_store_errors_total", &[], 0.0);
+        }
     }
 }
 

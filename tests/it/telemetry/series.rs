@@ -13,7 +13,7 @@ fn scrape(gateway: &Gateway) -> Vec<String> {
     series
 }
 
-/// The number of series whose labels contain this text.
+/// The number of series whose name or labels contain this text.
 fn count(series: &[String], text: &str) -> usize {
     series.iter().filter(|one| one.contains(text)).count()
 }
@@ -118,11 +118,26 @@ fn a_limit_has_the_series_that_can_move_from_the_start() {
     assert_eq!(reasons(&memory, "capped"), ["token_bucket_exceeded"]);
     let unmatched: Vec<_> = memory.iter().filter(|one| one.starts_with("rate_limiter_unmatched_total")).collect();
     assert_eq!(unmatched.len(), 2, "{unmatched:?}");
+    let of_calls = [
+        "rate_limiter_store_calls_total",
+        "rate_limiter_store_errors_total",
+        "rate_limiter_store_call_duration_seconds",
+        "rate_limiter_store_batch_requests",
+        "rate_limiter_breaker_open",
+        "source=\"cached\"",
+        "source=\"fallback\"",
+        "reason=\"store_unavailable\"",
+    ];
+    assert_eq!(of_calls.map(|text| count(&memory, text)), [0; 8]);
+    assert_eq!(gateway.metric("rate_limiter_store_up", &[]), 1.0);
     drop(gateway);
 
     let redis = Redis::start();
     let gateway = Gateway::start(&upstream, &format!("{}\n{config}", redis.store("local")));
     let shared = scrape(&gateway);
+    for text in of_calls {
+        assert!(count(&shared, text) > 0, "{text}");
+    }
     let fallback = |rule: &str, action: &str| {
         let labels = [format!("rule=\"{rule}\""), format!("action=\"{action}\"")];
         shared.iter().filter(|one| labels.iter().all(|label| one.contains(label))).count()

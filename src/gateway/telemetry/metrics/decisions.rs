@@ -4,7 +4,7 @@ use metrics::{Counter, Histogram};
 
 use super::registry::Registry;
 use crate::gateway::telemetry::labels::DecisionResult;
-use crate::store::Source;
+use crate::store::{Settings, Source};
 
 #[derive(Debug)]
 pub struct DecisionMetrics {
@@ -18,17 +18,19 @@ pub struct DecisionMetrics {
 }
 
 impl DecisionMetrics {
-    pub fn new(registry: &Registry) -> DecisionMetrics {
+    pub fn new(store: &Settings, registry: &Registry) -> DecisionMetrics {
         let result = |result| registry.counter("rate_limiter_decisions_total", &[("result", result)]);
         let latency = |source| registry.histogram("rate_limiter_latency_seconds", &[("source", source)]);
+        // Memory always answers.
+        let without_store = |source| if store.is_shared() { latency(source) } else { Histogram::noop() };
         DecisionMetrics {
             allowed: result("allowed"),
             refused: result("refused"),
             exempt: result("exempt"),
             unlimited: result("unlimited"),
             store_latency: latency("store"),
-            cached_latency: latency("cached"),
-            fallback_latency: latency("fallback"),
+            cached_latency: without_store("cached"),
+            fallback_latency: without_store("fallback"),
         }
     }
 

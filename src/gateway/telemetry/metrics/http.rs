@@ -9,6 +9,7 @@ use super::registry::Registry;
 use super::response_counts::ResponseCounts;
 use crate::decision::reason::Reason;
 use crate::gateway::telemetry::labels::{DEFAULT, Origin, UpstreamError};
+use crate::store::Settings;
 
 #[derive(Debug)]
 pub struct HttpMetrics {
@@ -23,7 +24,8 @@ pub struct HttpMetrics {
 }
 
 impl HttpMetrics {
-    pub fn new(registry: &Arc<Registry>) -> HttpMetrics {
+    pub fn new(store: &Settings, registry: &Arc<Registry>) -> HttpMetrics {
+        let can_occur = |reason: &Reason| *reason != Reason::StoreUnavailable || store.is_shared();
         let request_duration = |origin| {
             let labels = [("route", DEFAULT), ("origin", origin)];
             registry.histogram("tollgate_http_request_duration_seconds", &labels)
@@ -31,7 +33,7 @@ impl HttpMetrics {
         HttpMetrics {
             registry: Arc::clone(registry),
             responses: ResponseCounts::default(),
-            refused: CountersBy::new(Reason::all(), |reason| {
+            refused: CountersBy::new(Reason::all().filter(can_occur), |reason| {
                 registry.counter("tollgate_refused_requests_total", &[("reason", reason.name())])
             }),
             request_duration_gateway: request_duration("gateway"),

@@ -27,6 +27,7 @@ pub use limits::LimitMetrics;
 pub use store::StoreMetrics;
 pub use tokens::TokenMetrics;
 
+use crate::store::Settings;
 use registry::Registry;
 
 /// Every handle of the process.
@@ -51,14 +52,15 @@ impl std::fmt::Debug for Metrics {
     }
 }
 
-impl Default for Metrics {
-    fn default() -> Metrics {
+impl Metrics {
+    /// The handles of a process whose buckets are in this store. A series that no event of it can count does not exist.
+    pub fn new(store: &Settings) -> Metrics {
         let registry = Arc::new(Registry::default());
         let process = metrics_process::Collector::default();
         registry.gauge("tollgate_build_info", &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
         Metrics {
-            http: Arc::new(HttpMetrics::new(&registry)),
-            decisions: DecisionMetrics::new(&registry),
+            http: Arc::new(HttpMetrics::new(store, &registry)),
+            decisions: DecisionMetrics::new(store, &registry),
             tokens: TokenMetrics::new(&registry),
             config: ConfigMetrics::new(&registry),
             buckets: registry.gauge("rate_limiter_buckets", &[]),
@@ -69,9 +71,7 @@ impl Default for Metrics {
             registry,
         }
     }
-}
 
-impl Metrics {
     /// The text of `/metrics`.
     pub fn render(&self) -> String {
         self.registry.render(|| {

@@ -4,7 +4,7 @@ use metrics::{Counter, Gauge, Histogram};
 
 use super::counters_by::CountersBy;
 use super::registry::Registry;
-use crate::store::StoreError;
+use crate::store::{Settings, StoreError};
 
 #[derive(Debug)]
 pub struct StoreMetrics {
@@ -20,17 +20,31 @@ pub struct StoreMetrics {
 }
 
 impl StoreMetrics {
-    /// `store` is the name of the store.
-    pub fn new(store: &'static str, registry: &Registry) -> StoreMetrics {
-        let store = ("store", store);
+    /// Memory is never called: what counts calls, and the breaker, are series of another store alone.
+    pub fn new(settings: &Settings, registry: &Registry) -> StoreMetrics {
+        let store = ("store", settings.name());
+        let (up, gateways) =
+            (registry.gauge("rate_limiter_store_up", &[]), registry.gauge("rate_limiter_live_gateways", &[]));
+        if !settings.is_shared() {
+            return StoreMetrics {
+                calls: Counter::noop(),
+                duration: Histogram::noop(),
+                batch: Histogram::noop(),
+                up,
+                breaker_open: Gauge::noop(),
+                gateways,
+                healed: Counter::noop(),
+                errors: CountersBy::new([], |_| Counter::noop()),
+            };
+        }
         let error = |kind| registry.counter("rate_limiter_store_errors_total", &[store, ("kind", kind)]);
         StoreMetrics {
             calls: registry.counter("rate_limiter_store_calls_total", &[store]),
             duration: registry.histogram("rate_limiter_store_call_duration_seconds", &[store]),
             batch: registry.histogram("rate_limiter_store_batch_requests", &[store]),
-            up: registry.gauge("rate_limiter_store_up", &[]),
+            up,
             breaker_open: registry.gauge("rate_limiter_breaker_open", &[]),
-            gateways: registry.gauge("rate_limiter_live_gateways", &[]),
+            gateways,
             healed: error("impossible_bucket"),
             errors: CountersBy::new(StoreError::ALL, |kind| error(kind.name())),
         }
