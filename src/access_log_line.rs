@@ -174,6 +174,9 @@ impl Line<'static> {
 
 impl<'a> Line<'a> {
     /// Parses a line, with or without its line end.
+    ///
+    /// # Errors
+    /// When the line is no JSON object, or a field of it is missing or invalid.
     pub fn read(line: &'a [u8]) -> Result<Line<'a>, serde_json::Error> {
         serde_json::from_slice(line)
     }
@@ -195,12 +198,20 @@ mod moment {
     /// The end of 9999: the format has four digits for a year.
     const LAST: u64 = 253_402_300_799_999_999;
 
+    /// Writes a moment.
+    ///
+    /// # Errors
+    /// When the serializer fails.
     pub fn serialize<S: Serializer>(moment: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
         let moment =
             i64::try_from(moment.0.min(LAST)).ok().and_then(DateTime::from_timestamp_micros).unwrap_or_default();
         serializer.serialize_str(&moment.to_rfc3339_opts(SecondsFormat::Micros, true))
     }
 
+    /// Reads a moment.
+    ///
+    /// # Errors
+    /// When the text is not a moment of RFC 3339 between 1970 and 9999.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
         let text = Cow::<str>::deserialize(deserializer)?;
         let moment = DateTime::parse_from_rfc3339(&text).map_err(de::Error::custom)?;
@@ -216,10 +227,18 @@ mod map {
 
     type Pairs<'a> = Vec<(Cow<'a, str>, LoggedValue)>;
 
+    /// Writes pairs as one object.
+    ///
+    /// # Errors
+    /// When the serializer fails.
     pub fn serialize<S: Serializer>(pairs: &Pairs<'_>, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
     }
 
+    /// Reads pairs from one object.
+    ///
+    /// # Errors
+    /// When it is not an object of pseudonyms, or repeats a name.
     pub fn deserialize<'de, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Pairs<'a>, D::Error> {
         deserializer.deserialize_map(Visitor)
     }

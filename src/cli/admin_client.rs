@@ -46,6 +46,9 @@ pub fn status(address: SocketAddr, path: &str) -> std::io::Result<u16> {
 }
 
 /// A JSON document; the gateway's own words when it gives none.
+///
+/// # Errors
+/// When the listener cannot be reached, or answers without a document.
 pub fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Failure> {
     let (line, permit) = match method {
         Method::Get => (format!("GET {path}"), String::new()),

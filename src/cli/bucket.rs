@@ -70,6 +70,10 @@ fn name(text: &str) -> Result<String, String> {
     if fits { Ok(text) } else { Err("must be 8 to 16 hexadecimal digits".to_owned()) }
 }
 
+/// Shows or resets buckets.
+///
+/// # Errors
+/// When the file has problems, an argument names no bucket, or the store does not answer.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (Act::Show(which) | Act::Reset(which)) = &arguments.act;
     let path = &which.file.config;
@@ -117,6 +121,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// The only bucket whose name starts with `begin`; `None` when no bucket does, because full buckets are not stored.
+///
+/// # Errors
+/// When several buckets have such a name, or the store does not answer.
 pub fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<BucketKey>, Failure> {
     const PROGRESS_STEP: u64 = 100_000;
     let watched = output::is_watched();

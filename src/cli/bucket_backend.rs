@@ -97,6 +97,10 @@ impl Backend {
         }
     }
 
+    /// The states of buckets.
+    ///
+    /// # Errors
+    /// When the store does not answer.
     pub fn read(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
         let (now, states) = match self {
             Backend::Shared(settings) => self.inspect(settings, async |look| look.states(keys).await)?,
@@ -106,6 +110,9 @@ impl Backend {
     }
 
     /// Resets buckets to full, and returns what they held.
+    ///
+    /// # Errors
+    /// When the store does not answer.
     pub fn reset(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
         let (now, states) = match self {
             Backend::Shared(settings) => self.inspect(settings, async |look| look.remove(keys).await)?,
@@ -115,6 +122,9 @@ impl Backend {
     }
 
     /// The buckets whose names start with `begin`. `progress` is called with the number visited so far.
+    ///
+    /// # Errors
+    /// When the store does not answer.
     pub fn find(
         &self,
         begin: &str,

@@ -134,6 +134,9 @@ fn is_called(name: &str, policy: &Policy, rule: &Rule, limit: &str) -> bool {
 }
 
 /// The rule that is called so, which has limits.
+///
+/// # Errors
+/// When no rule has this name, or the rule has an `action`.
 pub fn find<'c>(config: &'c Config, name: &str) -> Result<(&'c Policy, &'c Rule), Failure> {
     let policies = &config.rules.source().policies;
     let all = policies.iter().flat_map(|policy| policy.rules.iter().map(move |rule| (policy, rule)));

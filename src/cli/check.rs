@@ -48,6 +48,10 @@ pub enum Verdict {
     Fail,
 }
 
+/// Checks a file. Its problems are not an error but the verdict.
+///
+/// # Errors
+/// When the report cannot be written.
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let findings = examine(arguments);
     let verdict = match &findings {

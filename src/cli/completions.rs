@@ -29,6 +29,10 @@ enum SupportedShell {
     Fish,
 }
 
+/// Prints the completions of a shell.
+///
+/// # Errors
+/// When they cannot be written.
 pub fn run(arguments: &Arguments, mut tollgate: Command) -> Result<(), Failure> {
     let shell = match arguments.shell {
         SupportedShell::Bash => Shell::Bash,

@@ -45,6 +45,10 @@ impl log::Log for Diagnostics {
     }
 }
 
+/// Starts to log to standard error.
+///
+/// # Errors
+/// When its thread cannot be started, or a logger is set already.
 pub fn start(log: Log) -> Result<Diagnostics, Failure> {
     #[expect(clippy::disallowed_methods, reason = "each record is escaped by the formats below")]
     let lines = NonblockingStderr::to(std::io::stderr())?;

@@ -21,6 +21,10 @@ pub struct Arguments {
     listen: SocketAddr,
 }
 
+/// Answers requests until the process ends.
+///
+/// # Errors
+/// When it cannot listen on the address.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let echo = echo::Echo::bind(arguments.listen)?;
     let address = echo.address();

@@ -26,6 +26,10 @@ pub struct Arguments {
     address: Option<SocketAddr>,
 }
 
+/// Asks the admin listener for its health.
+///
+/// # Errors
+/// When it cannot be reached, or does not answer 200.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let address = match arguments.address {
         Some(address) => address,

@@ -31,6 +31,10 @@ pub struct Arguments {
     plan: String,
 }
 
+/// Prints the line of a key that is read from standard input.
+///
+/// # Errors
+/// When a name or the key is invalid.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     for (what, name) in [("ID", &arguments.id), ("PLAN", &arguments.plan)] {
         if !api_key_file::is_name(name) {

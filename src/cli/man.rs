@@ -18,6 +18,10 @@ Example: read it, or install it.
 #[command(after_help = EXAMPLE)]
 pub struct Arguments {}
 
+/// Prints the manual page.
+///
+/// # Errors
+/// When it cannot be written.
 pub fn run(_: &Arguments, tollgate: Command) -> Result<(), Failure> {
     print_own(page(tollgate)?.as_bytes())
 }

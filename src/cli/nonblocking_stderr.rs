@@ -22,6 +22,10 @@ pub struct NonblockingStderr {
 }
 
 impl NonblockingStderr {
+    /// Writes to `target` on a thread of its own.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
     pub fn to(mut target: impl Write + Send + 'static) -> io::Result<NonblockingStderr> {
         let (waiting, lines) = sync_channel::<Vec<u8>>(MOST);
         let new = NonblockingStderr { waiting, unwritten: Arc::default(), dropped: Arc::default() };

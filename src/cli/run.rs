@@ -22,6 +22,10 @@ pub struct Arguments {
     file: ConfigFile,
 }
 
+/// Runs the gateway until it ends.
+///
+/// # Errors
+/// When the file has problems, or the gateway cannot start.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     gateway::hold_signals();
     let LoadedConfig { config, sources } = LoadedConfig::from(&arguments.file.config);

@@ -17,6 +17,10 @@ and as the first line of gateway.yaml:
 #[command(after_help = EXAMPLE)]
 pub struct Arguments {}
 
+/// Prints the schema.
+///
+/// # Errors
+/// When it cannot be written.
 pub fn run(_: &Arguments) -> Result<(), Failure> {
     print_own(schema().as_bytes())
 }

@@ -58,6 +58,10 @@ impl AmbiguityCheck {
         request.head.headers.keys().any(|other| is_alias(other, name) && !read(other))
     }
 
+    /// Checks that a request has only one reading.
+    ///
+    /// # Errors
+    /// Says what has several readings.
     pub fn check(&self, request: &Request<'_>) -> Result<(), Ambiguity> {
         if self.ambiguous(request).is_some() {
             return Err(Ambiguity::Ambiguous);

@@ -80,6 +80,10 @@ pub const MAX_PATH_SEGMENT: u8 = u8::MAX;
 pub const WORDS_SPELLING: &str = "words(jwt:<claim>)";
 
 impl Attribute {
+    /// The attribute with this spelling.
+    ///
+    /// # Errors
+    /// Says why there is no such attribute.
     pub fn parse(text: &str) -> Result<Attribute, AttributeError> {
         if let Some(inner) = text.strip_prefix("words(").and_then(|text| text.strip_suffix(')')) {
             return match inner.trim().strip_prefix("jwt:") {

@@ -21,6 +21,9 @@ pub struct Unreadable;
 const PLAIN: ByteSet = ByteSet::letters_digits_and(b"-._~!$&'()*+,=:@");
 
 /// The path as rules see it. `*`, the target of `OPTIONS *`, is itself.
+///
+/// # Errors
+/// When the path has no single reading.
 pub fn normalise(path: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {
     if is_normal(path) {
         return Ok(Cow::Borrowed(path));

@@ -112,6 +112,9 @@ impl RuleSet {
 
     /// Checks that a request has only one reading. To be called first: an ambiguous request is neither verified nor
     /// planned.
+    ///
+    /// # Errors
+    /// Says what has several readings.
     pub fn read(&self, request: &Request<'_>) -> Result<(), Ambiguity> {
         self.ambiguity.check(request)
     }

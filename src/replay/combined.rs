@@ -13,7 +13,10 @@ use crate::limit::percent::hex_pair;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Reads `ADDRESS - USER [TIME] "METHOD TARGET HTTP/1.1" STATUS BYTES "REFERER" "AGENT" "X-FORWARDED-FOR"`: the last
-/// field is in nginx's format `main`; what follows it is ignored. The error says what the line must have.
+/// field is in nginx's format `main`; what follows it is ignored.
+///
+/// # Errors
+/// Says what the line must have.
 pub fn read(line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), &'static str> {
     let (address, rest) = split_once(line, b' ').ok_or("no line of nginx or Apache")?;
     let (_, rest) = split_once_at(rest, b" [").ok_or("no time in brackets")?;

@@ -31,6 +31,9 @@ pub enum Line<'l> {
 
 impl Lines {
     /// `-` is standard input.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or its beginning cannot be read.
     pub fn open(name: &str) -> io::Result<Lines> {
         match name {
             "-" => Lines::over("standard input", io::stdin()),
@@ -39,6 +42,9 @@ impl Lines {
     }
 
     /// Compression is detected by the first bytes, not by the name.
+    ///
+    /// # Errors
+    /// When the beginning cannot be read.
     pub fn over(name: &str, input: impl Read + 'static) -> io::Result<Lines> {
         let mut input = BufReader::with_capacity(64 << 10, input);
         let mut start = [0; 2];
@@ -52,6 +58,9 @@ impl Lines {
     }
 
     /// The next line that is not blank; `None` at the end.
+    ///
+    /// # Errors
+    /// When the log cannot be read, or ends within compressed data.
     pub fn read(&mut self) -> io::Result<Option<Line<'_>>> {
         loop {
             self.line.clear();

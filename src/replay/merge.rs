@@ -91,6 +91,9 @@ impl Merge {
     }
 
     /// The next request in time; `None` at the end. Times never step back.
+    ///
+    /// # Errors
+    /// When a log cannot be read.
     pub fn advance(&mut self) -> io::Result<Option<Entry>> {
         loop {
             let behind = self.logs.iter_mut().filter(|log| !log.ended).min_by_key(|log| log.newest);

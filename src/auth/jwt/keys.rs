@@ -89,11 +89,18 @@ pub enum Origin {
 }
 
 impl Key {
+    /// A shared secret.
+    ///
+    /// # Errors
+    /// When it is shorter than the shortest hash.
     pub fn secret(secret: &[u8]) -> Result<Key, KeyError> {
         Key::new(None, DecodingKey::from_secret(secret))
     }
 
     /// An RSA, EC or Ed25519 public key.
+    ///
+    /// # Errors
+    /// When the text is not PEM of such a key, or the key is too weak.
     pub fn pem(pem: &[u8]) -> Result<Key, KeyError> {
         let key = DecodingKey::from_rsa_pem(pem)
             .or_else(|_| DecodingKey::from_ec_pem(pem))

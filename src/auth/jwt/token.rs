@@ -45,6 +45,10 @@ pub struct UnverifiedToken<'t> {
 }
 
 impl<'t> UnverifiedToken<'t> {
+    /// Takes a token apart, and believes nothing in it.
+    ///
+    /// # Errors
+    /// When it is too long or malformed, has a critical extension, or names an unknown algorithm.
     pub fn parse(token: &'t [u8]) -> Result<UnverifiedToken<'t>, Invalid> {
         if token.len() > LARGEST {
             return Err(Invalid::Malformed);

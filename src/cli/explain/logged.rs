@@ -47,6 +47,10 @@ pub struct Search<'s> {
 }
 
 impl Search<'_> {
+    /// Finds the request in the logs, and explains it.
+    ///
+    /// # Errors
+    /// When a log cannot be read, no log has the request, or the store does not answer.
     pub fn run(&self, config: &Config) -> Result<Page, Failure> {
         let mut lines = 0;
         let mut found = Vec::new();

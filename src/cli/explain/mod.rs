@@ -87,6 +87,10 @@ pub struct Arguments {
     logs: Vec<PathBuf>,
 }
 
+/// Explains a request.
+///
+/// # Errors
+/// When the file has problems, an argument is invalid, or a log or the store cannot be read.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let file = &arguments.file.config;
     // The levels of buckets are read from the store, so that everything must be known.

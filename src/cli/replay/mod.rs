@@ -74,6 +74,10 @@ enum LogFormat {
     Json,
 }
 
+/// Replays logs, and prints the report.
+///
+/// # Errors
+/// When a file has problems, a log cannot be read, or more is refused than `--fail-above` allows.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let format = format(arguments)?;
     let file = examine(&arguments.file.config)?;

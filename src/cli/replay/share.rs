@@ -10,6 +10,9 @@ pub struct Share(Cost);
 
 impl Share {
     /// `1%`, `0.5 %`.
+    ///
+    /// # Errors
+    /// Says what a share must be.
     pub fn parse(text: &str) -> Result<Share, String> {
         let number = text.strip_suffix('%').map(str::trim_end).map(str::as_bytes);
         let share = number.and_then(|number| Cost::parse(number, ExtraDecimals::Refuse)).map(Share);

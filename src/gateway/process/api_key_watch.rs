@@ -45,6 +45,9 @@ impl ApiKeyWatch {
     }
 
     /// How many keys have come into force, or why the file was rejected; `None` if there is nothing new.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or a line of it is invalid.
     pub fn check(&mut self, trigger: Trigger) -> Option<Result<usize, InvalidKeyFile>> {
         let path = &self.api_keys.file;
         let fingerprint = FileFingerprint::of(path);

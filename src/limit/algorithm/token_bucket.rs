@@ -61,6 +61,9 @@ pub enum InvalidNumbers {
 
 impl TokenBucket {
     /// `burst` in whole tokens.
+    ///
+    /// # Errors
+    /// When the burst or the rate cannot be kept exactly.
     pub fn new(rate: Rate, burst: u64) -> Result<TokenBucket, InvalidNumbers> {
         let (amount, period) = (rate.amount.thousandths(), rate.period.0);
         if amount == 0 || period == 0 || burst == 0 {

@@ -23,8 +23,10 @@ pub struct Walk<'a, 'w> {
 }
 
 impl<'a> Walk<'a, '_> {
-    /// Charges the limits of one rule, the first of which is `first`. The error is the attribute on which a price or a
-    /// number depends and which is not known.
+    /// Charges the limits of one rule, the first of which is `first`.
+    ///
+    /// # Errors
+    /// Returns the attribute on which a price or a number depends and which is not known.
     pub fn charges(
         &mut self,
         limits: &'a [Limit],

@@ -265,6 +265,9 @@ fn integer(value: &Value) -> Result<u64, StoreError> {
 }
 
 /// Decodes a state: integers of eight bytes, little-endian; `None` for a full bucket, which is not stored.
+///
+/// # Errors
+/// When it is not such a list.
 pub fn state(value: &Value) -> Result<Option<State>, StoreError> {
     let packed = match value {
         Value::Nil => return Ok(None),

@@ -77,6 +77,10 @@ impl Hooks {
         clock.injected()
     }
 
+    /// Sends a command, twice if a test wants that.
+    ///
+    /// # Errors
+    /// When the connection fails, or the server answers with an error.
     pub async fn send(&self, connection: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, RedisError> {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::Retry { after }) = self.flaw

@@ -52,6 +52,9 @@ pub async fn connect(settings: &Settings, login: &CurrentLogin, text: &str) -> R
 }
 
 /// As [`connect`]; without a script, role and permissions are not checked.
+///
+/// # Errors
+/// As for [`connect`].
 pub async fn reach(settings: &Settings, login: &CurrentLogin, text: Option<&str>) -> Result<ReadyConnection, Fault> {
     let mut credentials = login.read(STEP).await?;
     let unreachable = |error: std::io::Error| Fault::new(StoreError::Unreachable, error.to_string());
@@ -138,6 +141,9 @@ async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedCo
 }
 
 /// Loads a script with SCRIPT LOAD and returns its name. Unlike a script sent by EVAL, it is never evicted.
+///
+/// # Errors
+/// When the connection fails, or the user may not load scripts.
 pub async fn load(connection: &mut MultiplexedConnection, text: &str) -> Result<String, Fault> {
     let sha = send(connection, Cmd::new().arg("SCRIPT").arg("LOAD").arg(text)).await?;
     word(&sha).ok_or_else(|| unexpected_reply("SCRIPT LOAD"))

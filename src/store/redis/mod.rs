@@ -109,6 +109,10 @@ impl Redis {
         drop(self.first_attempts.acquire_many(workers).await);
     }
 
+    /// Decides a plan. `Ok(None)`: its client disconnected before it was sent.
+    ///
+    /// # Errors
+    /// Says why the store has not decided.
     pub async fn take(
         &self,
         worker: Worker,

@@ -105,8 +105,10 @@ impl Queue {
         self.first.take().or_else(|| self.receiver.try_recv().ok())
     }
 
-    /// Removes the first request if it has waited for `most`; otherwise returns since when it has been waiting, `None` if the
-    /// queue is empty.
+    /// Removes the first request if it has waited for `most`.
+    ///
+    /// # Errors
+    /// Returns since when the first one has been waiting, `None` if the queue is empty.
     pub fn overdue(&mut self, now: Timestamp, most: Micros) -> Result<PendingTake, Option<Timestamp>> {
         let first = self.try_next().ok_or(None)?;
         if now.since(first.since) >= most {

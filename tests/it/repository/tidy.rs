@@ -144,6 +144,40 @@ fn every_file_begins_by_saying_what_it_holds() {
     }
 }
 
+/// The lines of a function's declaration, up to its body.
+fn declaration(lines: &[&str]) -> String {
+    let end = lines.iter().position(|line| line.ends_with(['{', '}', ';'])).unwrap();
+    lines[..=end].join(" ")
+}
+
+#[test]
+fn every_public_function_that_can_fail_says_when() {
+    let mut wrong = Vec::new();
+    let mut failing = 0;
+    for path in sources(&root().join("src")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.split("#[cfg(test)]\nmod tests").next().unwrap().lines().collect();
+        for (index, line) in lines.iter().enumerate() {
+            let public = line.trim_start().strip_prefix("pub ").unwrap_or_default();
+            if !["fn ", "async fn ", "const fn "].iter().any(|start| public.starts_with(start)) {
+                continue;
+            }
+            let declaration = declaration(&lines[index..]);
+            if !declaration.rsplit_once(") -> ").is_some_and(|(_, result)| result.contains("Result<")) {
+                continue;
+            }
+            failing += 1;
+            let above = lines[..index].iter().rev().map(|line| line.trim_start());
+            let mut above = above.take_while(|line| line.starts_with("///") || line.starts_with("#["));
+            if !above.any(|line| line == "/// # Errors") {
+                wrong.push(format!("{}:{}: {line}", path.display(), index + 1));
+            }
+        }
+    }
+    assert!(failing > 100, "{failing} functions");
+    assert!(wrong.is_empty(), "without `# Errors`:\n{}", wrong.join("\n"));
+}
+
 #[test]
 fn the_repository_names_no_path_of_a_machine() {
     let output = Command::new("git").args(["ls-files"]).current_dir(root()).output().unwrap();

@@ -109,6 +109,9 @@ impl DownstreamStream {
     }
 
     /// Reads once more of what belongs to no request yet. The buffer is on the stack: an idle connection holds none.
+    ///
+    /// # Errors
+    /// When the connection fails.
     pub fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut space = [const { MaybeUninit::<u8>::uninit() }; 2 * READ_AHEAD];
         let mut part = ReadBuf::uninit(&mut space);

@@ -17,7 +17,10 @@ use crate::store::{Caller, Event};
 pub struct TraceSettings;
 
 impl TraceSettings {
-    /// Warns if the environment names a collector, which will get nothing. Never fails.
+    /// Warns if the environment names a collector, which will get nothing.
+    ///
+    /// # Errors
+    /// Never.
     pub fn read() -> Result<TraceSettings, Vec<String>> {
         let set = |name: &&&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         if let Some(variable) = ENDPOINTS.iter().find(set) {
@@ -32,6 +35,10 @@ impl TraceSettings {
 pub struct Tracer;
 
 impl Tracer {
+    /// A tracer that traces nothing.
+    ///
+    /// # Errors
+    /// Never.
     pub fn start(_: TraceSettings, _: &Config, _: &Metrics, _: &Clock) -> Result<Tracer, String> {
         Ok(Tracer)
     }

@@ -33,6 +33,10 @@ impl std::fmt::Debug for Exporter {
 }
 
 impl Exporter {
+    /// An exporter to the collector of these settings.
+    ///
+    /// # Errors
+    /// When its certificates cannot be read or used.
     pub fn new(
         settings: &Settings,
         waiting: Arc<AtomicUsize>,

@@ -44,6 +44,10 @@ impl fmt::Debug for SpanClient {
 }
 
 impl SpanClient {
+    /// A client for the collector of these settings.
+    ///
+    /// # Errors
+    /// When its certificates cannot be read or used.
     pub fn new(settings: &Settings, failure: Failure) -> Result<SpanClient, String> {
         let config = Agent::config_builder()
             .tls_config(tls(settings)?)

@@ -41,6 +41,10 @@ pub struct Settings {
 pub struct TraceSettings(pub Option<Settings>);
 
 impl TraceSettings {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    /// Names every variable that is invalid.
     pub fn read() -> Result<TraceSettings, Vec<String>> {
         read(&|name| std::env::var_os(name)).map(TraceSettings)
     }

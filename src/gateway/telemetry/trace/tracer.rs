@@ -38,6 +38,10 @@ struct TracerInner {
 }
 
 impl Tracer {
+    /// Starts to send spans, if the environment asks for it.
+    ///
+    /// # Errors
+    /// When the certificates for the collector cannot be read or used.
     pub fn start(wanted: TraceSettings, config: &Config, metrics: &Metrics, clock: &Clock) -> Result<Tracer, String> {
         let Some(settings) = wanted.0 else { return Ok(Tracer(None)) };
         let registry = &metrics.registry;
