@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::{Gateway, Upstream, eventually, now};
+use crate::support::{Gateway, Upstream, eventually, now, wait_for_nothing};
 
 /// Opens this many connections, and sends nothing on them.
 fn open(address: SocketAddr, number: usize) -> Vec<TcpStream> {
@@ -15,7 +15,7 @@ fn open(address: SocketAddr, number: usize) -> Vec<TcpStream> {
 #[track_caller]
 fn check_idle(gateway: &Gateway) {
     let (start, before) = (now(), gateway.cpu_time());
-    std::thread::sleep(Duration::from_secs(1));
+    wait_for_nothing(Duration::from_secs(1));
     let took = gateway.cpu_time() - before;
     assert!(took < start.elapsed() / 4, "{took:?} computed in {:?}", start.elapsed());
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::support::{Client, Gateway, Upstream, eventually, short_or_long};
+use crate::support::{Client, Gateway, Upstream, eventually, short_or_long, wait_for_nothing};
 
 /// One request: its number is its target.
 #[derive(Clone, Debug)]
@@ -305,7 +305,7 @@ fn a_tunnel_carries_what_arrived_before_it_was_open() {
     assert_eq!(client.response("GET").unwrap().status, 101);
     client.until("early");
     // A tunnel may be idle for longer than a body.
-    std::thread::sleep(Duration::from_millis(500));
+    wait_for_nothing(Duration::from_millis(500));
     client.write("late");
     client.until("late");
 }

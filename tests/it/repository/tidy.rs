@@ -144,6 +144,16 @@ fn every_file_begins_by_saying_what_it_holds() {
     }
 }
 
+#[test]
+fn at_most_five_tests_wait_to_see_that_nothing_happens() {
+    let waits = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.lines().filter(|line| line.trim_start().starts_with("wait_for_nothing(")).count()
+    };
+    let waits: usize = sources(&root().join("tests")).iter().map(waits).sum();
+    assert!((1..=5).contains(&waits), "{waits}");
+}
+
 /// The lines of a function's declaration, up to its body.
 fn declaration(lines: &[&str]) -> String {
     let end = lines.iter().position(|line| line.ends_with(['{', '}', ';'])).unwrap();

@@ -49,6 +49,12 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Waits for as long as what must not happen would take. It costs its whole time in every run, so that a tidy test counts its
+/// uses: prefer an injected clock, or an event after which it could no longer happen.
+pub fn wait_for_nothing(time: Duration) {
+    std::thread::sleep(time);
+}
+
 /// Prints what a test has measured. `cargo test -- --nocapture` shows it, and the documentation cites it.
 #[allow(clippy::print_stdout, reason = "a test's standard output is kept by cargo unless it is asked for")]
 pub fn print_measured(line: &str) {
