@@ -73,7 +73,9 @@ fn parse_v1(bytes: &[u8]) -> Result<Progress, HeaderError> {
         .get(..end)
         .and_then(|line| line.strip_suffix(b"\r"))
         .ok_or(HeaderError("version 1: the line must end in CR LF"))?;
-    let source = source_v1(line).ok_or(HeaderError("version 1: the line is not as it must be"))?;
+    let source = source_v1(line).ok_or(HeaderError(
+        "version 1: the line must be PROXY TCP4 or TCP6 with two addresses and two ports, or PROXY UNKNOWN",
+    ))?;
     Ok(Progress::Whole { length: end + 1, source })
 }
 

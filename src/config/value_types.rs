@@ -86,7 +86,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
                     "^path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])$": expectation("A segment of the normalised path, by its number from 1."),
                     "^header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$": expectation("A header, trimmed; its name in any case."),
                     r"^query:[\s\S]": expectation("A query parameter, decoded; its name is case-sensitive."),
-                    r"^cookie:[\s\S]": expectation("A cookie, as sent; its name is case-sensitive.")
+                    r"^cookie:[\s\S]": expectation("A cookie, without quotes around it, decoded; its name is case-sensitive.")
                 }
             }),
         ),

@@ -279,7 +279,7 @@ mod tests {
             later in 0u64..1_000_000,
             others in prop::collection::vec((0u64..1_000_000, 1u64..3_000), 0..5),
         ) {
-            let asked = charge(1, rate, burst, cost);
+            let wanted = charge(1, rate, burst, cost);
             let took = charge(1, rate, burst, spent.min(burst * 1000));
             let start = Timestamp(1 << 50);
             // SendStamp at our 0; it ran `delay` later, on a clock of its own.
@@ -287,9 +287,9 @@ mod tests {
             let (_, entries) = settle(&plan([took]), &[None], ran);
             let mut state = entries[0].clone().unwrap().state;
             let deny_cache = DenyCache::new();
-            deny_cache.remember(asked.key, state.clone(), ran, deny_cache.stamp(Timestamp(0)));
+            deny_cache.remember(wanted.key, state.clone(), ran, deny_cache.stamp(Timestamp(0)));
             let now = Timestamp(later);
-            if deny_cache.refuse(&plan([asked.clone()]), now).is_some() {
+            if deny_cache.refuse(&plan([wanted.clone()]), now).is_some() {
                 let there = start.plus(Micros(later.max(delay)));
                 let mut others = others;
                 others.sort_unstable();
@@ -300,7 +300,7 @@ mod tests {
                         state = entry.state.clone();
                     }
                 }
-                let (settlement, _) = settle(&plan([asked]), &[Some(state)], there);
+                let (settlement, _) = settle(&plan([wanted]), &[Some(state)], there);
                 prop_assert_eq!(settlement.verdict, Verdict::Deny);
             }
         }

@@ -260,9 +260,9 @@ mod flaw {
             plan.enforced.iter_mut().zip(&waiting.plan.enforced).for_each(|(charge, other)| add(charge, other));
             plan.shadow.iter_mut().zip(&waiting.plan.shadow).for_each(|(charge, other)| add(charge, other));
         }
-        let (answer, answered) = ReplySender::new();
+        let (answer, result) = ReplySender::new();
         tokio::spawn(async move {
-            let Ok(answer) = answered.await else { return };
+            let Ok(answer) = result.await else { return };
             for mut waiting in alike {
                 waiting.answer.send(answer.clone());
             }

@@ -131,11 +131,11 @@ impl Redis {
             return Err(StoreError::BreakerOpen);
         }
         let pending = Pending { redis: self, permit, answered: false };
-        let (answer, answered) = ReplySender::new();
+        let (answer, result) = ReplySender::new();
         let plan = Box::new(plan.clone());
         connection.ask(PendingTake { plan, answer, caller, since: now, attempt: Attempt::First })?;
         // The connection reports a timeout itself. Without any report it was lost while the call was under way.
-        let taken = answered.await.unwrap_or(Err(StoreError::Closed));
+        let taken = result.await.unwrap_or(Err(StoreError::Closed));
         // A request that was not sent, because its client had disconnected, says nothing about the store.
         if !matches!(taken, Ok(None)) {
             pending.done(if taken.is_ok() { CallResult::Success } else { CallResult::Failure });

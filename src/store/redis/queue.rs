@@ -14,7 +14,7 @@ use crate::store::reply::TakeReply;
 const LONG: Micros = Micros(1_000);
 
 /// `None` for a request whose client had disconnected before it was sent.
-pub type Answered = Result<Option<TakeReply>, StoreError>;
+pub type TakeResult = Result<Option<TakeReply>, StoreError>;
 
 /// A request on its way.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub enum Attempt {
 
 /// Sends the answer to a request. Only the first answer counts.
 #[derive(Debug)]
-pub struct ReplySender(Option<oneshot::Sender<Answered>>);
+pub struct ReplySender(Option<oneshot::Sender<TakeResult>>);
 
 /// The requests that are not part of a call yet, in the order of arrival.
 #[derive(Debug)]
@@ -66,15 +66,15 @@ impl PendingTake {
 }
 
 impl ReplySender {
-    pub fn new() -> (ReplySender, oneshot::Receiver<Answered>) {
+    pub fn new() -> (ReplySender, oneshot::Receiver<TakeResult>) {
         let (sender, receiver) = oneshot::channel();
         (ReplySender(Some(sender)), receiver)
     }
 
-    pub fn send(&mut self, answered: Answered) {
+    pub fn send(&mut self, result: TakeResult) {
         if let Some(sender) = self.0.take() {
             // A client that disconnected meanwhile has been charged: the call was already under way.
-            let _ = sender.send(answered);
+            let _ = sender.send(result);
         }
     }
 

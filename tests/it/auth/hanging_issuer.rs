@@ -102,7 +102,7 @@ fn a_start_waits_three_seconds_for_keys_that_hang_and_then_goes_on_without() {
 }
 
 #[test]
-fn a_fetch_that_hangs_delays_tokens_with_an_unknown_key_for_three_seconds_and_nobody_else() {
+fn a_fetch_that_hangs_delays_tokens_with_an_unknown_key_for_three_seconds_and_no_other_request() {
     let (upstream, [old, new]) = (Upstream::start(), [(); 2].map(|()| mint::es256()));
     let hang = |reply: Reply| {
         let issuer = Issuer::start(set(&old, "old"));

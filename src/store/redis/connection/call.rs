@@ -41,14 +41,14 @@ impl Connection {
         let started = self.clock.now();
         let sent = self.shared.deny_cache.stamp(started);
         let requests = batch.len();
-        let (plans, asked): (Vec<_>, Vec<_>) =
+        let (plans, unanswered): (Vec<_>, Vec<_>) =
             batch.iter_mut().map(|PendingTake { plan, answer, since, .. }| (&**plan, (*since, answer))).unzip();
         let call = Call::new(plans);
         let timer = CallTimer::new(started, self.settings.timeout);
         let outcome = tokio::select! {
             biased;
             outcome = self.exchange(&call, connection, sha) => outcome,
-            never = self.watch(&timer, started, asked, queue) => match never {},
+            never = self.watch(&timer, started, unanswered, queue) => match never {},
         };
         let ended = self.clock.now();
         let took = ended.since(started);
@@ -105,7 +105,7 @@ impl Connection {
         &self,
         timer: &CallTimer,
         mut now: Timestamp,
-        mut asked: Vec<(Timestamp, &mut ReplySender)>,
+        mut unanswered: Vec<(Timestamp, &mut ReplySender)>,
         queue: &FairMutex<&mut Queue>,
     ) -> Infallible {
         let most = self.settings.timeout;
@@ -113,12 +113,12 @@ impl Connection {
         let left = |oldest: Option<Timestamp>, now: Timestamp| {
             oldest.map_or(most, |since| Micros(most.0.saturating_sub(now.since(since).0)))
         };
-        let mut pause = left(asked.iter().map(|(since, _)| *since).min(), now);
+        let mut pause = left(unanswered.iter().map(|(since, _)| *since).min(), now);
         loop {
             time::sleep_precisely(pause.min(timer.next_check(now)).into()).await;
             now = self.clock.now();
             self.publish(timer.check(&self.shared.breaker, now));
-            asked.retain_mut(|(since, answer)| {
+            unanswered.retain_mut(|(since, answer)| {
                 let late = now.since(*since) >= most;
                 if late {
                     answer.send(Err(StoreError::Timeout));
@@ -136,7 +136,7 @@ impl Connection {
                     Err(first) => break first,
                 }
             };
-            pause = left(asked.iter().map(|(since, _)| *since).min().or(first), now);
+            pause = left(unanswered.iter().map(|(since, _)| *since).min().or(first), now);
         }
     }
 
