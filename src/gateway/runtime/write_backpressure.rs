@@ -33,17 +33,15 @@ impl WriteBackpressure {
         self.0.load(Ordering::Relaxed) >= THRESHOLD
     }
 
-    /// Counts a response that stalls, which is to be given up after `timeout`.
-    pub fn begin(&self, timeout: Duration) -> WriteStall {
+    /// After a write that the client is not ready for: counts the response as stalled, in `stall`, and is ready when the
+    /// client has read nothing for `timeout`.
+    pub fn poll_stalled(&self, stall: &mut Option<WriteStall>, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
+        stall.get_or_insert_with(|| self.begin(timeout)).deadline.as_mut().poll(cx)
+    }
+
+    fn begin(&self, timeout: Duration) -> WriteStall {
         self.0.fetch_add(1, Ordering::Relaxed);
         WriteStall { number: Arc::clone(&self.0), deadline: Box::pin(tokio::time::sleep(timeout)) }
-    }
-}
-
-impl WriteStall {
-    /// Ready when the client has read nothing for the timeout.
-    pub fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.deadline.as_mut().poll(cx)
     }
 }
 

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use metrics::Gauge;
 
-use super::connections_per_client::{ClientGuard, PerClientConnections};
-use crate::limit::request::ClientAddress;
+use super::connections_per_client::ClientGuard;
 
 /// Counts one open connection, until it is dropped.
 pub struct ConnectionGuard {
@@ -24,11 +23,9 @@ impl ConnectionGuard {
         (ConnectionGuard { open: Arc::clone(open), gauge: gauge.clone(), client: None }, before)
     }
 
-    /// Counts the connection as `client`'s too; returns how many it had before.
-    pub fn belongs_to(&mut self, client: ClientAddress, clients: &Arc<PerClientConnections>) -> usize {
-        let (guard, before) = clients.add(client);
-        self.client = Some(guard);
-        before
+    /// Counts the connection as its client's too.
+    pub fn belongs_to(&mut self, client: ClientGuard) {
+        self.client = Some(client);
     }
 }
 

@@ -7,13 +7,12 @@ use std::sync::atomic::AtomicUsize;
 use metrics::Gauge;
 
 use super::connection_guard::{ConnectionGuard, RejectionGuard};
-use super::connections_per_client::PerClientConnections;
+use super::connections_per_client::{PerClientConnections, Share};
 use crate::auth::client_ip::Settings as ClientIp;
 use crate::base::time::Clock;
 use crate::config::Bounds;
 use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::runtime::log_throttle::LogThrottle;
-use crate::limit::request::ClientAddress;
 
 /// Of one process: all listeners and threads share it.
 #[derive(Debug)]
@@ -63,7 +62,7 @@ impl ConnectionLimits {
     /// Counts a connection as its client's.
     ///
     /// # Errors
-    /// If its client had as many before as it may. A trusted proxy connects for many clients, and has no limit.
+    /// If its client had as many before as it may.
     pub fn count_client(
         &self,
         guard: &mut ConnectionGuard,
@@ -71,10 +70,12 @@ impl ConnectionLimits {
         client_ip: &ClientIp,
         bounds: &Bounds,
     ) -> Result<(), ConnectionLimit> {
-        let client = ClientAddress::new(peer, client_ip.ipv6_prefix);
-        let open_before = guard.belongs_to(client, &self.clients);
-        let is_beyond = bounds.connections_per_client.is_some_and(|most| open_before >= most);
-        if is_beyond && !client_ip.trusts(peer) { Err(ConnectionLimit::ConnectionsPerClient) } else { Ok(()) }
+        let (client, share) = self.clients.count(peer, client_ip, bounds);
+        guard.belongs_to(client);
+        match share {
+            Share::Within => Ok(()),
+            Share::Exceeded => Err(ConnectionLimit::ConnectionsPerClient),
+        }
     }
 
     /// Logs a rejection. `None` if as many connections as there are files for are being rejected already.

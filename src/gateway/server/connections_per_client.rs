@@ -1,4 +1,4 @@
-//! Counts the open connections of each client, by the address that a connection has before any request is read.
+//! Bounds the open connections of each client, by the address that a connection has before any request is read.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::auth::client_ip::Settings as ClientIp;
+use crate::config::Bounds;
 use crate::limit::request::ClientAddress;
 
 /// By client. There are no more entries than open connections.
@@ -20,9 +22,29 @@ pub struct ClientGuard {
     client: IpAddr,
 }
 
+/// Whether a client has more connections than it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    Within,
+    Exceeded,
+}
+
 impl PerClientConnections {
+    /// Counts a connection from `peer`, and says whether its client had fewer before than it may. A trusted proxy connects
+    /// for many clients, and has no limit.
+    pub fn count(
+        self: &Arc<PerClientConnections>,
+        peer: IpAddr,
+        client_ip: &ClientIp,
+        bounds: &Bounds,
+    ) -> (ClientGuard, Share) {
+        let (guard, before) = self.add(ClientAddress::new(peer, client_ip.ipv6_prefix));
+        let is_beyond = bounds.connections_per_client.is_some_and(|most| before >= most);
+        (guard, if is_beyond && !client_ip.trusts(peer) { Share::Exceeded } else { Share::Within })
+    }
+
     /// Also returns how many connections the client had before.
-    pub fn add(self: &Arc<PerClientConnections>, client: ClientAddress) -> (ClientGuard, usize) {
+    fn add(self: &Arc<PerClientConnections>, client: ClientAddress) -> (ClientGuard, usize) {
         let client = client.identity();
         let mut clients = self.0.lock();
         let open = clients.entry(client).or_default();

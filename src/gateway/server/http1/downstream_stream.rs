@@ -263,7 +263,7 @@ impl DownstreamStream {
         }
         while !self.head.is_empty() {
             let written = Pin::new(&mut self.inner).poll_write(cx, &self.head);
-            match self.poll_written(written, cx) {
+            match self.poll_backpressure(written, cx) {
                 Poll::Ready(Ok(count @ 1..)) => self.head.advance(count),
                 Poll::Pending => return Some(Poll::Pending),
                 failed => {
@@ -277,7 +277,7 @@ impl DownstreamStream {
     }
 
     /// Gives up a client that reads nothing for its timeout.
-    pub(super) fn poll_written<T>(
+    pub(super) fn poll_backpressure<T>(
         &mut self,
         written: Poll<io::Result<T>>,
         cx: &mut Context<'_>,
@@ -287,9 +287,7 @@ impl DownstreamStream {
             self.upstream_timer.restart();
             return written;
         }
-        ready!(
-            self.write_stall.get_or_insert_with(|| self.write_backpressure.begin(self.client_timeout)).poll_timeout(cx)
-        );
+        ready!(self.write_backpressure.poll_stalled(&mut self.write_stall, self.client_timeout, cx));
         self.end = Some(End::Stalled);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }

@@ -40,7 +40,7 @@ impl AsyncWrite for DownstreamStream {
             return written;
         }
         let written = Pin::new(&mut this.inner).poll_write(cx, bytes);
-        this.poll_written(written, cx)
+        this.poll_backpressure(written, cx)
     }
 
     fn poll_write_vectored(
@@ -54,7 +54,7 @@ impl AsyncWrite for DownstreamStream {
             return written;
         }
         let written = Pin::new(&mut this.inner).poll_write_vectored(cx, parts);
-        this.poll_written(written, cx)
+        this.poll_backpressure(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -64,13 +64,13 @@ impl AsyncWrite for DownstreamStream {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.inner).poll_flush(cx);
-        this.poll_written(written, cx)
+        this.poll_backpressure(written, cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.inner).poll_shutdown(cx);
-        this.poll_written(written, cx)
+        this.poll_backpressure(written, cx)
     }
 }
 

@@ -16,8 +16,6 @@ mod env;
 #[cfg(feature = "opentelemetry")]
 mod exporter;
 #[cfg(feature = "opentelemetry")]
-mod http_client;
-#[cfg(feature = "opentelemetry")]
 mod queue;
 #[cfg(feature = "opentelemetry")]
 mod request_trace;

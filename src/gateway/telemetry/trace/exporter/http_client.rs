@@ -1,4 +1,4 @@
-//! Posts spans to the collector, and keeps the reason of the last failure.
+//! Posts the exporter's batches over HTTP, and keeps the reason of the last failure.
 //!
 //! It blocks, and only on the thread of the queue. Connections are not kept: one that the collector has closed
 //! meanwhile would lose a batch, and a connection every few seconds is no load.
@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use ureq::Agent;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider};
 
-use super::settings::Settings;
 use crate::base::tls::system_roots;
+use crate::gateway::telemetry::trace::settings::Settings;
 
 /// The most bytes read of a collector's response, which is nearly empty.
 const LARGEST: u64 = 64 << 10;

@@ -1,6 +1,9 @@
-//! Counts what becomes of batches of spans, and logs when sending begins to fail and when it works again.
+//! Sends spans to the collector, in batches: counts what becomes of them, and logs when sending begins to fail and when it
+//! works again.
 //!
 //! A failed attempt may be followed by one that succeeds, so only the outcome of a whole batch counts.
+
+mod http_client;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,8 +15,8 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
-use super::http_client::{Failure, SpanClient};
 use super::settings::Settings;
+use http_client::{Failure, SpanClient};
 
 pub struct Exporter {
     otlp: opentelemetry_otlp::SpanExporter,
