@@ -108,7 +108,7 @@ impl FallbackShare {
         let level = charge.algorithm.step(Some(&observed.state), charge.cost, now).untouched;
         let missing = charge.algorithm.ceiling().thousandths().saturating_sub(level.remaining.thousandths());
         let left = share.algorithm.ceiling().thousandths().saturating_sub(missing);
-        self.memory.lower(share, Cost::from_thousandths(left))
+        self.memory.lower(share, Cost::from_thousandths(left), &observed.state)
     }
 
     pub fn sweep(&self) {
@@ -123,8 +123,9 @@ impl FallbackShare {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::algorithm::Algorithm;
+    use crate::limit::algorithm::sliding_window::SlidingWindow;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+    use crate::limit::algorithm::{Algorithm, ChargeResult};
     use crate::limit::bucket_key::LimitTag;
     use crate::limit::charge::{LimitId, settle};
     use smallvec::smallvec;
@@ -265,5 +266,34 @@ mod tests {
         let (fallback, _) = fallback(2);
         assert_eq!(passing(&fallback, &plan(&[(1, 12), (2, 4)])), 2);
         assert_eq!(passing(&fallback, &plan(&[(1, 12)])), 4);
+    }
+
+    #[test]
+    fn what_a_sliding_window_has_granted_leaves_a_share_when_it_leaves_the_whole() {
+        let clock = Clock::manual(Timestamp(1_000 * SECOND));
+        let store_clock = Arc::new(StoreClock::default());
+        let there = Timestamp(77_000 * SECOND);
+        store_clock.observe(there, clock.now());
+        let fallback = FallbackShare::new(2, clock.clone(), store_clock);
+        let mut plan = plan(&[(1, 12)]);
+        let window = SlidingWindow::new(12, Micros(10 * SECOND), 10).unwrap();
+        plan.enforced[0].algorithm = Algorithm::SlidingWindow(window);
+        // Six of twelve were granted five seconds ago, and four now.
+        let mut state = None;
+        for (tokens, ago) in [(6, 5), (4, 0)] {
+            let now = Timestamp(there.0 - ago * SECOND);
+            let ChargeResult::Fits { entry, .. } = window.step(state.as_deref(), Cost::from_tokens(tokens), now).charge
+            else {
+                panic!("{tokens} do not fit")
+            };
+            state = Some(entry.state);
+        }
+        fallback.observe(plan.enforced[0].key, state.unwrap(), there, Micros(11 * SECOND), clock.now());
+        assert_eq!(passing(&fallback, &plan), 1);
+        clock.set(clock.now().plus(Micros(6 * SECOND - 1)));
+        assert_eq!(passing(&fallback, &plan), 0);
+        clock.set(clock.now().plus(Micros(1)));
+        assert_eq!(passing(&fallback, &plan), 3);
+        assert_eq!(fallback.buckets(), 1);
     }
 }

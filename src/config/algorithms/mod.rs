@@ -4,6 +4,7 @@
 
 pub mod fixed_window;
 pub mod sliding_log;
+pub mod sliding_window;
 pub mod token_bucket;
 
 use serde_json::{Value, json};
@@ -18,10 +19,11 @@ use crate::limit::claimed_numbers::{ClaimedNumber, ClaimedNumbers};
 use crate::limit::cost::Cost;
 use crate::limit::rule::Price;
 
-const CHOICES: [(&str, AlgorithmKind); 3] = [
+const CHOICES: [(&str, AlgorithmKind); 4] = [
     (AlgorithmKind::TokenBucket.name(), AlgorithmKind::TokenBucket),
     (AlgorithmKind::FixedWindow.name(), AlgorithmKind::FixedWindow),
     (AlgorithmKind::SlidingLog.name(), AlgorithmKind::SlidingLog),
+    (AlgorithmKind::SlidingWindow.name(), AlgorithmKind::SlidingWindow),
 ];
 const NAME: Type = Type::Choice(&names(&CHOICES));
 const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
@@ -38,15 +40,18 @@ const ALGORITHM_OF_LIMIT: Key = Key::depends(
 );
 
 /// What one limit of a rule may be.
-pub const LIMIT: &[&Mapping] = &[&token_bucket::LIMIT, &fixed_window::LIMIT, &sliding_log::LIMIT];
+pub const LIMIT: &[&Mapping] =
+    &[&token_bucket::LIMIT, &fixed_window::LIMIT, &sliding_log::LIMIT, &sliding_window::LIMIT];
 /// What the numbers of an override may be.
-pub const NUMBERS: &[&Mapping] = &[&token_bucket::NUMBERS, &fixed_window::NUMBERS, &sliding_log::NUMBERS];
+pub const NUMBERS: &[&Mapping] =
+    &[&token_bucket::NUMBERS, &fixed_window::NUMBERS, &sliding_log::NUMBERS, &sliding_window::NUMBERS];
 
 fn limit_keys(kind: AlgorithmKind) -> &'static Mapping {
     match kind {
         AlgorithmKind::TokenBucket => &token_bucket::LIMIT,
         AlgorithmKind::FixedWindow => &fixed_window::LIMIT,
         AlgorithmKind::SlidingLog => &sliding_log::LIMIT,
+        AlgorithmKind::SlidingWindow => &sliding_window::LIMIT,
     }
 }
 
@@ -55,6 +60,7 @@ fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
         AlgorithmKind::TokenBucket => &token_bucket::NUMBERS,
         AlgorithmKind::FixedWindow => &fixed_window::NUMBERS,
         AlgorithmKind::SlidingLog => &sliding_log::NUMBERS,
+        AlgorithmKind::SlidingWindow => &sliding_window::NUMBERS,
     }
 }
 
@@ -92,6 +98,7 @@ pub fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<
         AlgorithmKind::TokenBucket => token_bucket::token_bucket(section, reader),
         AlgorithmKind::FixedWindow => fixed_window::fixed_window(section, reader),
         AlgorithmKind::SlidingLog => sliding_log::sliding_log(section, reader),
+        AlgorithmKind::SlidingWindow => sliding_window::sliding_window(section, reader),
     }
 }
 
@@ -99,7 +106,7 @@ pub fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<
 pub fn ceiling(algorithm: &Algorithm) -> Ceiling {
     let name = match algorithm {
         Algorithm::TokenBucket(_) => "burst",
-        Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) => "limit",
+        Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => "limit",
     };
     Ceiling { cost: algorithm.ceiling(), name }
 }
@@ -107,7 +114,7 @@ pub fn ceiling(algorithm: &Algorithm) -> Ceiling {
 /// Reports costs that a limit with these numbers cannot count.
 pub fn check_price(algorithm: &Algorithm, section: &Section<'_>, price: &Price) -> Option<()> {
     match algorithm {
-        Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) => Some(()),
+        Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) => Some(()),
         Algorithm::SlidingLog(log) => sliding_log::check_price(section, log, price),
     }
 }
@@ -167,6 +174,10 @@ impl OtherNumbers<'_> {
                 };
                 sliding_log::other_limit(&section, own, self.numbers)
             }
+            (AlgorithmKind::SlidingWindow, Some(Algorithm::SlidingWindow(own))) => {
+                sliding_window::other_limit(&section, Some(&own), self.numbers)
+            }
+            (AlgorithmKind::SlidingWindow, _) => sliding_window::other_limit(&section, None, self.numbers),
         };
         section.close();
         let (numbers, cheapest) = (numbers?, self.cheapest.unwrap_or_default());

@@ -113,7 +113,7 @@ pub fn token_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<L
 pub fn fixed_bucket(section: &Section<'_>) -> Option<TokenBucket> {
     match token_bucket(section, NumberReader::in_file())?.base {
         Algorithm::TokenBucket(bucket) => Some(bucket),
-        Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) => None,
+        Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => None,
     }
 }
 

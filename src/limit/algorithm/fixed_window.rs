@@ -14,7 +14,7 @@ use std::fmt;
 
 use smallvec::smallvec;
 
-use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, Step};
+use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, Step, length_text};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::calendar::{Calendar, Periods};
 use crate::limit::cost::Cost;
@@ -215,14 +215,6 @@ impl fmt::Display for FixedWindow {
             Window::Calendar(calendar) => calendar.fmt(f),
         }
     }
-}
-
-/// In the largest unit of gateway.yaml of which it is a whole number.
-pub(super) fn length_text(f: &mut fmt::Formatter<'_>, length: Micros) -> fmt::Result {
-    const UNITS: [(&str, u64); 5] =
-        [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)];
-    let (unit, scale) = UNITS.into_iter().find(|(_, scale)| length.0.is_multiple_of(*scale)).unwrap_or(("us", 1));
-    write!(f, "{}{unit}", length.0 / scale)
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@
 //! To add one: its file, its twin, and an arm in each `match` here.
 
 pub mod fixed_window;
+mod granted_steps;
 pub mod sliding_log;
+pub mod sliding_window;
 mod step;
 pub mod token_bucket;
 
@@ -20,6 +22,7 @@ use super::cost::Cost;
 use crate::base::time::{Micros, Timestamp};
 use fixed_window::{FixedWindow, Window};
 use sliding_log::SlidingLog;
+use sliding_window::SlidingWindow;
 pub use step::{ChargeResult, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
 use token_bucket::TokenBucket;
 
@@ -31,8 +34,12 @@ use token_bucket::TokenBucket;
 /// has a `digest` as well: what the reply contains of a bucket in place of its value, and from which the step in Rust
 /// gives the same results for all that was asked of it in the call. It is called at the end, with the bucket and its value
 /// as it was found.
-pub const TWINS: [&str; 3] =
-    [include_str!("token_bucket.lua"), include_str!("fixed_window.lua"), include_str!("sliding_log/sliding_log.lua")];
+pub const TWINS: [&str; 4] = [
+    include_str!("token_bucket.lua"),
+    include_str!("fixed_window.lua"),
+    include_str!("sliding_log/sliding_log.lua"),
+    include_str!("sliding_window.lua"),
+];
 
 /// For what no calendar says.
 static UTC: LazyLock<Option<Zone>> = LazyLock::new(|| Zone::parse("UTC").ok());
@@ -43,11 +50,16 @@ pub enum AlgorithmKind {
     TokenBucket,
     FixedWindow,
     SlidingLog,
+    SlidingWindow,
 }
 
 impl AlgorithmKind {
-    pub const ALL: [AlgorithmKind; 3] =
-        [AlgorithmKind::TokenBucket, AlgorithmKind::FixedWindow, AlgorithmKind::SlidingLog];
+    pub const ALL: [AlgorithmKind; 4] = [
+        AlgorithmKind::TokenBucket,
+        AlgorithmKind::FixedWindow,
+        AlgorithmKind::SlidingLog,
+        AlgorithmKind::SlidingWindow,
+    ];
 
     /// The name in gateway.yaml and in bucket keys.
     pub const fn name(self) -> &'static str {
@@ -55,6 +67,7 @@ impl AlgorithmKind {
             AlgorithmKind::TokenBucket => token_bucket::NAME,
             AlgorithmKind::FixedWindow => fixed_window::NAME,
             AlgorithmKind::SlidingLog => sliding_log::NAME,
+            AlgorithmKind::SlidingWindow => sliding_window::NAME,
         }
     }
 
@@ -64,6 +77,7 @@ impl AlgorithmKind {
             AlgorithmKind::TokenBucket => token_bucket::EXCEEDED,
             AlgorithmKind::FixedWindow => fixed_window::EXCEEDED,
             AlgorithmKind::SlidingLog => sliding_log::EXCEEDED,
+            AlgorithmKind::SlidingWindow => sliding_window::EXCEEDED,
         }
     }
 }
@@ -74,6 +88,7 @@ pub enum Algorithm {
     TokenBucket(TokenBucket),
     FixedWindow(FixedWindow),
     SlidingLog(SlidingLog),
+    SlidingWindow(SlidingWindow),
 }
 
 /// Its numbers, as an operator would write them: `10/s burst 20`, `10000/month Europe/Berlin`.
@@ -83,6 +98,7 @@ impl fmt::Display for Algorithm {
             Algorithm::TokenBucket(bucket) => bucket.fmt(f),
             Algorithm::FixedWindow(window) => window.fmt(f),
             Algorithm::SlidingLog(log) => log.fmt(f),
+            Algorithm::SlidingWindow(window) => window.fmt(f),
         }
     }
 }
@@ -94,6 +110,7 @@ impl Algorithm {
             Algorithm::TokenBucket(bucket) => bucket.step(state, cost, now),
             Algorithm::FixedWindow(window) => window.step(state, cost, now),
             Algorithm::SlidingLog(log) => log.step(state, cost, now),
+            Algorithm::SlidingWindow(window) => window.step(state, cost, now),
         }
     }
 
@@ -103,6 +120,7 @@ impl Algorithm {
             Algorithm::TokenBucket(bucket) => bucket.quota(),
             Algorithm::FixedWindow(window) => window.quota(now),
             Algorithm::SlidingLog(log) => log.quota(),
+            Algorithm::SlidingWindow(window) => window.quota(),
         }
     }
 
@@ -114,7 +132,7 @@ impl Algorithm {
     /// The time zone of the calendar by which it counts, if it counts by one.
     pub fn zone(&self) -> Option<&'static Zone> {
         match self {
-            Algorithm::TokenBucket(_) | Algorithm::SlidingLog(_) => None,
+            Algorithm::TokenBucket(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => None,
             Algorithm::FixedWindow(window) => match window.window() {
                 Window::Calendar(calendar) => Some(calendar.zone()),
                 Window::Epoch(_) | Window::FirstRequest(_) => None,
@@ -125,7 +143,7 @@ impl Algorithm {
     /// The window at whose end everything comes back at once; `None` where amounts come back bit by bit.
     pub fn window(&self) -> Option<Window> {
         match self {
-            Algorithm::TokenBucket(_) | Algorithm::SlidingLog(_) => None,
+            Algorithm::TokenBucket(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => None,
             Algorithm::FixedWindow(window) => Some(window.window()),
         }
     }
@@ -133,7 +151,7 @@ impl Algorithm {
     /// When the window ends that runs at `now`; `None` if none runs, or amounts come back bit by bit.
     pub fn period_end(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Timestamp> {
         match self {
-            Algorithm::TokenBucket(_) | Algorithm::SlidingLog(_) => None,
+            Algorithm::TokenBucket(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => None,
             Algorithm::FixedWindow(window) => window.period_end(state, now),
         }
     }
@@ -152,6 +170,7 @@ impl Algorithm {
             Algorithm::TokenBucket(_) => None,
             Algorithm::FixedWindow(window) => window.correction(state, now),
             Algorithm::SlidingLog(log) => log.correction(state, now),
+            Algorithm::SlidingWindow(window) => window.correction(state, now),
         }
     }
 
@@ -162,6 +181,7 @@ impl Algorithm {
             Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.for_request(numbers, least)),
             Algorithm::FixedWindow(window) => Algorithm::FixedWindow(window.for_request(numbers, least)),
             Algorithm::SlidingLog(log) => Algorithm::SlidingLog(log.for_request(numbers, least)),
+            Algorithm::SlidingWindow(window) => Algorithm::SlidingWindow(window.for_request(numbers, least)),
         }
     }
 
@@ -170,7 +190,7 @@ impl Algorithm {
     pub fn at_fastest(&self) -> Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.at_fastest()),
-            Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) => *self,
+            Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => *self,
         }
     }
 
@@ -180,6 +200,7 @@ impl Algorithm {
             Algorithm::TokenBucket(bucket) => bucket.burst(),
             Algorithm::FixedWindow(window) => window.limit(),
             Algorithm::SlidingLog(log) => log.limit(),
+            Algorithm::SlidingWindow(window) => window.limit(),
         }
     }
 
@@ -199,6 +220,19 @@ impl Algorithm {
                 let (log, cost) = log.share(cost, of);
                 (Algorithm::SlidingLog(log), cost)
             }
+            Algorithm::SlidingWindow(window) => {
+                let (window, cost) = window.share(cost, of);
+                (Algorithm::SlidingWindow(window), cost)
+            }
+        }
+    }
+
+    /// What a share of the limit begins with where a store has shown `seen` of the whole; `None` where that is the same as
+    /// to spend as much at `now`.
+    pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
+        match self {
+            Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) => None,
+            Algorithm::SlidingWindow(window) => window.begin_with(seen, now),
         }
     }
 
@@ -209,6 +243,7 @@ impl Algorithm {
             Algorithm::TokenBucket(bucket) => (0, bucket.numbers()),
             Algorithm::FixedWindow(window) => (1, window.numbers(near)),
             Algorithm::SlidingLog(log) => (2, log.numbers()),
+            Algorithm::SlidingWindow(window) => (3, window.numbers()),
         }
     }
 
@@ -216,7 +251,10 @@ impl Algorithm {
     /// without asking the store, until that time.
     pub fn frees_only_with_time(&self) -> bool {
         match self {
-            Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) => true,
+            Algorithm::TokenBucket(_)
+            | Algorithm::FixedWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::SlidingWindow(_) => true,
         }
     }
 
@@ -224,7 +262,7 @@ impl Algorithm {
     /// digest of a large state does only for some time.
     pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
         match self {
-            Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) => true,
+            Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) => true,
             Algorithm::SlidingLog(log) => log.tells_until(state, moment),
         }
     }
@@ -233,7 +271,7 @@ impl Algorithm {
     /// bucket holds.
     pub fn excerpt(&self, state: State) -> State {
         match self {
-            Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) => state,
+            Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) => state,
             Algorithm::SlidingLog(_) => SlidingLog::excerpt(state),
         }
     }
@@ -243,6 +281,7 @@ impl Algorithm {
             Algorithm::TokenBucket(_) => AlgorithmKind::TokenBucket,
             Algorithm::FixedWindow(_) => AlgorithmKind::FixedWindow,
             Algorithm::SlidingLog(_) => AlgorithmKind::SlidingLog,
+            Algorithm::SlidingWindow(_) => AlgorithmKind::SlidingWindow,
         }
     }
 

@@ -1,5 +1,7 @@
 //! The values that every algorithm shares: a bucket's state, one transition of it, and what clients see of a limit.
 
+use std::fmt;
+
 use smallvec::SmallVec;
 
 use crate::base::time::{Micros, Timestamp};
@@ -65,4 +67,12 @@ pub enum ChargeResult {
     Short { wait: Micros },
     /// It could not pay even when full.
     Never,
+}
+
+/// Writes a length of time in the largest unit of gateway.yaml of which it is a whole number.
+pub fn length_text(f: &mut fmt::Formatter<'_>, length: Micros) -> fmt::Result {
+    const UNITS: [(&str, u64); 5] =
+        [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)];
+    let (unit, scale) = UNITS.into_iter().find(|(_, scale)| length.0.is_multiple_of(*scale)).unwrap_or(("us", 1));
+    write!(f, "{}{unit}", length.0 / scale)
 }

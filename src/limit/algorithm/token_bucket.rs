@@ -175,7 +175,9 @@ impl TokenBucket {
     fn read(&self, state: Option<&[u64]>, now: Timestamp) -> (u64, Timestamp) {
         let (spent, since) = match state {
             None => return (0, now),
-            Some(&[spent, unit, since]) if unit > 0 && Timestamp(since).since(now) <= AHEAD => {
+            Some(&[spent, unit, since])
+                if spent <= EXACT && (1..=EXACT).contains(&unit) && Timestamp(since).since(now) <= AHEAD =>
+            {
                 (self.convert(spent, unit), Timestamp(since))
             }
             Some(_) => return (self.capacity(), now),

@@ -125,21 +125,28 @@ impl Memory {
         self.shards.iter().map(|shard| shard.lock().keys().copied().collect())
     }
 
-    /// Makes the bucket of a charge hold no more than `most`, and charges nothing. Returns how many buckets were evicted
-    /// although something was still spent in them.
-    pub fn lower(&self, charge: &Charge, most: Cost) -> u64 {
+    /// Makes the bucket of a charge hold no more than `most`, as after `seen`, which another store has shown of it; and
+    /// charges nothing. Returns how many buckets were evicted although something was still spent in them.
+    pub fn lower(&self, charge: &Charge, most: Cost, seen: &[u64]) -> u64 {
         let Charge { key, algorithm, tag, .. } = charge;
         let shard = &mut self.shard(self.shard_of(key)).lock();
         let now = self.now();
         let state = shard.get(key).cloned();
-        let step = |cost| algorithm.step(state.as_deref(), cost, now);
-        let held = step(Cost::from_thousandths(0)).untouched.remaining;
-        let excess = held.thousandths().saturating_sub(most.thousandths());
-        if let (1.., ChargeResult::Fits { level, entry, .. }) = (excess, step(Cost::from_thousandths(excess)).charge) {
-            let class = SpentClass::of(level.remaining, algorithm.ceiling(), Cost::ONE);
-            return self.keep(shard, *key, QueueId::new(*tag, class), entry, now);
+        let begun = if state.is_none() { algorithm.begin_with(seen, now) } else { None };
+        let level = |state: Option<&[u64]>| algorithm.step(state, Cost::from_thousandths(0), now).untouched;
+        let keep = |shard: &mut Shard, entry: Entry, remaining: Cost| {
+            let class = SpentClass::of(remaining, algorithm.ceiling(), Cost::ONE);
+            self.keep(shard, *key, QueueId::new(*tag, class), entry, now)
+        };
+        let state = begun.as_ref().map(|entry| entry.state.clone()).or(state);
+        let held = level(state.as_deref()).remaining;
+        let excess = Cost::from_thousandths(held.thousandths().saturating_sub(most.thousandths()));
+        if excess.thousandths() > 0
+            && let ChargeResult::Fits { level, entry, .. } = algorithm.step(state.as_deref(), excess, now).charge
+        {
+            return keep(shard, entry, level.remaining);
         }
-        0
+        begun.map_or(0, |entry| keep(shard, entry, held))
     }
 
     /// Removes the buckets that are full again, and shrinks the shards that were much larger.

@@ -17,3 +17,4 @@ mod several_gateways;
 mod shared_limits;
 #[cfg(feature = "test-hooks")]
 mod skewed_clocks;
+mod sliding_windows;

@@ -10,4 +10,5 @@ mod many_keys;
 mod overrides;
 mod rules;
 mod sliding_logs;
+mod sliding_windows;
 mod timelines;

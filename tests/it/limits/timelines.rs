@@ -7,6 +7,7 @@ use smallvec::smallvec;
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
 use tollgate::limit::algorithm::sliding_log::SlidingLog;
+use tollgate::limit::algorithm::sliding_window::SlidingWindow;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, ChargeResult, RequestNumbers, State};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
@@ -88,7 +89,7 @@ impl Player for RedisStore {
 }
 
 /// One for each algorithm.
-const FILES: [&str; 3] = ["token_bucket.txt", "fixed_window.txt", "sliding_log.txt"];
+const FILES: [&str; 4] = ["token_bucket.txt", "fixed_window.txt", "sliding_log.txt", "sliding_window.txt"];
 
 /// The moment that timelines call 0.
 const START: Timestamp = Timestamp(1_700_000_000_000_000);
@@ -127,6 +128,10 @@ fn play(file: &str, player: &mut dyn Player) {
             ["log", length, "limit", limit] => {
                 let log = SlidingLog::new(limit.parse().unwrap(), micros(length)).unwrap();
                 algorithm = Some(Algorithm::SlidingLog(log));
+            }
+            ["sliding", length, "steps", steps, "limit", limit] => {
+                let (limit, steps) = (limit.parse().unwrap(), steps.parse().unwrap());
+                algorithm = Some(Algorithm::SlidingWindow(SlidingWindow::new(limit, micros(length), steps).unwrap()));
             }
             [at, "take", amount, "->", ref expected @ ..] => {
                 let now = START.plus(micros(at));

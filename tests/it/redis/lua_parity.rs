@@ -8,6 +8,7 @@ use proptest::test_runner::TestRunner;
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
 use tollgate::limit::algorithm::sliding_log::SlidingLog;
+use tollgate::limit::algorithm::sliding_window::SlidingWindow;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, RequestNumbers, State};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
@@ -28,6 +29,7 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
         2 => numbers_of_requests().boxed(),
         1 => fixed_window().boxed(),
         2 => sliding_log().boxed(),
+        1 => sliding_window().boxed(),
     ]
 }
 
@@ -49,6 +51,15 @@ fn fixed_window() -> impl Strategy<Value = Algorithm> {
     let length = length.prop_map(Micros);
     let window = prop_oneof![length.clone().prop_map(Window::Epoch), length.prop_map(Window::FirstRequest), calendar];
     (1u64..100, window).prop_map(|(limit, window)| Algorithm::FixedWindow(FixedWindow::new(limit, window).unwrap()))
+}
+
+/// Windows and steps that divide evenly and some that do not.
+fn sliding_window() -> impl Strategy<Value = Algorithm> {
+    let windows = prop::sample::select(vec![1_000_000, 10_000_000, 12_345_678, 3_600_000_000, 2_678_400_000_000]);
+    let limits = prop_oneof![3 => 1u64..100, 1 => 1u64..9_007_199_254_740];
+    (limits, windows, 2u64..=60).prop_map(|(limit, window, steps)| {
+        Algorithm::SlidingWindow(SlidingWindow::new(limit, Micros(window), steps).unwrap())
+    })
 }
 
 /// Rates that divide evenly and rates that do not, among them the largest units and refills that there are.
@@ -237,6 +248,51 @@ fn an_invalid_state_heals_to_an_empty_bucket_and_never_to_a_full_one() {
     // At the very edge of what can be.
     take_script.tamper(&key, "SET", &[&words([0, 1, START + hour])]);
     assert_eq!(take_script.take(&[one(key, bucket)], now).healed, 0);
+}
+
+#[test]
+fn an_invalid_sliding_window_heals_to_one_that_has_just_granted_everything() {
+    let redis = Redis::start();
+    let mut take_script = TakeScript::new(&redis);
+    let (key, now) = (BucketKey([8; 16]), Timestamp(START));
+    let window = Algorithm::SlidingWindow(SlidingWindow::new(5, Micros(10_000_000), 10).unwrap());
+    // How many bytes a number has and how many there are, the length of a step, the latest step, and one number.
+    let packed = |width: u8, count: u8, length: u64, latest: u64, amount: u64| {
+        let six = |number: u64| number.to_le_bytes()[..6].to_vec();
+        [vec![width, count], six(length), six(latest), amount.to_le_bytes().to_vec(), vec![0; 2]].concat()
+    };
+    let latest = START / 1_000_000;
+    let impossible = [
+        vec![],
+        vec![0; 24],
+        vec![0xff; 24],
+        b"another value of 24 byte".to_vec(),
+        packed(0, 1, 1_000_000, latest, 0),
+        packed(8, 1, 1_000_000, latest, 1000),
+        packed(7, 0, 1_000_000, latest, 0),
+        packed(7, 2, 1_000_000, latest, 1000),
+        packed(7, 1, 0, latest, 1000),
+        packed(7, 1, 1_339_200_000_001, 1, 1000),
+        packed(7, 1, 1_339_200_000_000, 6_726, 1000),
+        packed(1, 3, 1_000_000, 1, 1),
+        packed(7, 1, 1_000_000, latest, 1 << 53),
+        [packed(7, 1, 1_000_000, latest, 1000), vec![0; 8]].concat(),
+        packed(7, 1, 1_000_000, latest, 1000)[..23].to_vec(),
+    ];
+    for value in impossible {
+        take_script.tamper(&key, "SET", &[&value]);
+        let refused = take_script.take(&[one(key, window)], now);
+        assert_eq!(refused.healed, 1, "{value:?}");
+        // START is 123456 us into its step.
+        let outcome = refused.settlements[0].enforced[0];
+        assert_eq!((outcome.verdict, outcome.retry_after), (Verdict::Deny, Micros(10_876_544)), "{value:?}");
+        let later = Timestamp(START + 10_876_544);
+        let granted = take_script.take(&[one(key, window)], later);
+        assert_eq!((granted.healed, granted.settlements[0].verdict), (0, Verdict::Allow), "{value:?}");
+    }
+    take_script.tamper(&key, "SET", &[&packed(7, 1, 1_000_000, latest, 1000)]);
+    let granted = take_script.take(&[one(key, window)], now);
+    assert_eq!((granted.healed, granted.settlements[0].enforced[0].remaining.whole()), (0, 3));
 }
 
 #[test]

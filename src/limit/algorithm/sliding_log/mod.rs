@@ -19,8 +19,7 @@ use std::fmt;
 
 use smallvec::smallvec;
 
-use super::fixed_window::length_text;
-use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
+use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, State, Step, length_text};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 

@@ -66,7 +66,7 @@ fn a_mapping_has_no_keys_but_those_that_are_listed() {
 }
 
 /// Files in which every key is possible.
-const WHOLE: [&str; 7] = [
+const WHOLE: [&str; 9] = [
     "
 upstream: http://127.0.0.1:9000
 policies:
@@ -94,11 +94,27 @@ policies:
         algorithm_config: {limit: 20, window: 1d, shadow: {limit: 20}}",
     "
 upstream: http://127.0.0.1:9000
+policies:
+  - name: p
+    rules:
+      - name: a
+        limit_keys: [path]
+        algorithm: sliding_window
+        algorithm_config: {limit: 20, window: 1h, shadow: {limit: 20}}",
+    "
+upstream: http://127.0.0.1:9000
 rules:
   - name: a
     limit_keys: [path]
     algorithm: sliding_log
     algorithm_config: {limit: 20, window: 1d, shadow: {limit: 20}}",
+    "
+upstream: http://127.0.0.1:9000
+rules:
+  - name: a
+    limit_keys: [path]
+    algorithm: sliding_window
+    algorithm_config: {limit: 20, window: 1h, shadow: {limit: 20}}",
     "
 upstream: http://127.0.0.1:9000
 access_log: {to: stdout}
@@ -123,7 +139,7 @@ rules:
   - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20, cost_source: query:cost}}",
 ];
 
-fn whole_files() -> [Value; 7] {
+fn whole_files() -> [Value; 9] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 

@@ -1,0 +1,96 @@
+//! Reads the numbers of a sliding window: `limit`, the window in which that many are granted, and its steps.
+
+use super::{ALGORITHM_OF_LIMIT, LimitNumbers};
+use crate::base::time::Micros;
+use crate::config::claimed_number::{CLAIMED, Number, NumberReader};
+use crate::config::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
+use crate::config::duration;
+use crate::config::key::{Key, Mapping, Type, unconstrained};
+use crate::config::reader::{Field, Section};
+use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::sliding_window::{LARGEST, LEAST_STEPS, LONGEST, MOST_STEPS, SHORTEST, SlidingWindow};
+use crate::limit::claimed_numbers::NumberKind;
+
+const LIMIT_KEY: Key = Key::required(
+    "limit",
+    Type::DefinedOr {
+        name: "window_limit",
+        text: "1 to 9007199254740, or [from a credential](#numbers-from-credentials)",
+        mapping: &CLAIMED,
+    },
+    "What is granted in any window, at most.",
+);
+const UP_TO_LIMIT: Type = Type::Defined { name: "amount", text: "above 0, at most `limit`" };
+
+pub static LIMIT: Mapping = Mapping {
+    heading: Some("key of a `sliding_window`"),
+    definition: Some("sliding_window"),
+    keys: &[
+        ALGORITHM_OF_LIMIT,
+        LIMIT_KEY,
+        Key::required(
+            "window",
+            Type::Defined { name: "positive_duration", text: "duration from `1s` to `31d`" },
+            "How long what was granted counts, at least.",
+        ),
+        Key::default(
+            "steps",
+            Type::Whole { least: LEAST_STEPS, most: MOST_STEPS },
+            "10",
+            "Into how many steps the window is cut. What was granted counts at most one step too long.",
+        ),
+        COST_SOURCE,
+        fixed_cost(UP_TO_LIMIT),
+        default_cost(UP_TO_LIMIT),
+        min_cost(UP_TO_LIMIT),
+        MAX_COST,
+        Key::optional(
+            "shadow",
+            Type::Mapping(&NUMBERS),
+            "[Numbers to try](#shadow) in addition to these: counted, never refusing.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+pub static NUMBERS: Mapping = Mapping {
+    heading: None,
+    definition: Some("sliding_window_numbers"),
+    keys: &[LIMIT_KEY],
+    constraints: unconstrained,
+};
+
+/// Reads the numbers in a mapping that may have other keys as well.
+pub fn sliding_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+    let limit = limit(section, reader);
+    let window = section.need("window").and_then(|field| window(&field));
+    let steps = section.value("steps", |field| field.whole(LEAST_STEPS..=MOST_STEPS));
+    let (limit, window, steps) = (limit?, window?, steps?);
+    Some(numbers(SlidingWindow::new(limit.largest.whole(), window, steps)?, limit))
+}
+
+/// Reads another limit for the same window. `None` for a window that is wrong.
+pub fn other_limit(
+    section: &Section<'_>,
+    window: Option<&SlidingWindow>,
+    reader: NumberReader<'_>,
+) -> Option<LimitNumbers> {
+    let limit = limit(section, reader)?;
+    Some(numbers(window?.with_limit(limit.largest.whole())?, limit))
+}
+
+fn limit<'t>(section: &Section<'t>, reader: NumberReader<'_>) -> Option<Number<'t>> {
+    reader.number(NumberKind::Limit, LARGEST, section.need("limit")?)
+}
+
+fn numbers(base: SlidingWindow, limit: Number<'_>) -> LimitNumbers {
+    LimitNumbers { base: Algorithm::SlidingWindow(base), claimed: limit.claimed.into_iter().collect() }
+}
+
+fn window(field: &Field<'_>) -> Option<Micros> {
+    let length = duration::parse(field.written()?).filter(|length| (SHORTEST..=LONGEST).contains(length));
+    if length.is_none() {
+        field.must("be a duration from 1s to 31d");
+    }
+    length
+}

@@ -1,0 +1,228 @@
+//! Holds what was granted in consecutive steps of time: the state of a sliding window, and how it is packed.
+//!
+//! Packed, in bytes: how many bytes a number has, how many numbers there are; in six bytes each the length of a step in
+//! microseconds, and how many steps there were before the latest one since the Unix epoch; then the numbers, in thousandths,
+//! that of the latest step first. The same for steps of another length, if there are any. At the end zeros, up to a
+//! multiple of eight bytes. Everything is little-endian.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::step::{EXACT, State};
+
+/// How many steps of one length there can be: as many as a window has, and the one that is cut by its begin.
+const MOST_STEPS: usize = 61;
+/// In microseconds: half of 31 days.
+const LONGEST_STEP: u64 = 31 * 86_400_000_000 / 2;
+
+/// Steps of one length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantedSteps {
+    /// Of one step, in microseconds; above 0.
+    pub length: u64,
+    /// How many steps there were before the latest one.
+    pub latest: u64,
+    /// In thousandths, the latest step first. Not more than the steps since the epoch.
+    amounts: SmallVec<[u64; 12]>,
+}
+
+/// The steps of a bucket: of at most two lengths, first those that were charged last.
+pub type Granted = SmallVec<[GrantedSteps; 1]>;
+
+impl GrantedSteps {
+    /// So much in one step.
+    pub fn one(length: u64, latest: u64, amount: u64) -> GrantedSteps {
+        GrantedSteps { length, latest, amounts: smallvec![amount] }
+    }
+
+    /// When the latest step begins.
+    pub fn latest_begin(&self) -> u64 {
+        self.latest * self.length
+    }
+
+    /// When the latest step ends.
+    pub fn latest_end(&self) -> u64 {
+        (self.latest + 1) * self.length
+    }
+
+    pub fn total(&self) -> u64 {
+        self.amounts.iter().sum()
+    }
+
+    /// The end of each step, and what was granted in it; the oldest first.
+    pub fn ends(&self) -> impl Iterator<Item = (u64, u64)> {
+        let number = (0..).zip(&self.amounts).map(|(before, amount)| (self.latest + 1 - before, *amount));
+        let ends: SmallVec<[(u64, u64); 12]> = number.map(|(number, amount)| (number * self.length, amount)).collect();
+        ends.into_iter().rev()
+    }
+
+    /// Forgets the steps that ended by `last`.
+    pub fn forget(&mut self, last: u64) {
+        while let Some(oldest) = self.amounts.last() {
+            let end = (self.latest + 2 - self.amounts.len() as u64) * self.length;
+            if *oldest > 0 && end > last {
+                return;
+            }
+            self.amounts.pop();
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.amounts.is_empty()
+    }
+
+    /// Adds what is granted in this step; in the latest one, if that is later.
+    pub fn add(&mut self, step: u64, amount: u64) {
+        let later = usize::try_from(step.saturating_sub(self.latest)).unwrap_or(usize::MAX);
+        if later > 0 {
+            self.amounts.insert_many(0, std::iter::repeat_n(0, later.min(MOST_STEPS)));
+            self.latest = step;
+        }
+        if let Some(latest) = self.amounts.first_mut() {
+            *latest += amount;
+        }
+    }
+
+    /// Adds steps of another length, whose latest one ends no later: in the first step that ends no earlier than that.
+    fn fold(&mut self, older: &GrantedSteps) {
+        let step = (older.latest_end() - 1) / self.length;
+        let before = usize::try_from(self.latest - step.min(self.latest)).unwrap_or(usize::MAX);
+        let oldest = self.amounts.len().saturating_sub(1);
+        if let Some(amount) = self.amounts.get_mut(before.min(oldest)) {
+            *amount += older.total();
+        }
+    }
+
+    fn pack(&self, bytes: &mut SmallVec<[u8; 128]>) {
+        let largest = self.amounts.iter().fold(1, |all, amount| all | amount);
+        let width = (u64::BITS - largest.leading_zeros()).div_ceil(8);
+        let (width, count) = (u8::try_from(width).unwrap_or(8), u8::try_from(self.amounts.len()).unwrap_or(u8::MAX));
+        let mut push = |number: u64, width: u8| {
+            bytes.extend_from_slice(number.to_le_bytes().get(..usize::from(width)).unwrap_or_default());
+        };
+        push(u64::from(width) | u64::from(count) << 8, 2);
+        push(self.length, 6);
+        push(self.latest, 6);
+        self.amounts.iter().for_each(|amount| push(*amount, width));
+    }
+
+    /// Also returns the bytes that follow. `None` for what [`GrantedSteps::pack`] cannot have written.
+    fn unpack(bytes: &[u8]) -> Option<(GrantedSteps, &[u8])> {
+        let ([width, count, numbers @ ..], bytes) = bytes.split_first_chunk::<14>()?;
+        let (width, count) = (usize::from(*width), usize::from(*count));
+        let (length, latest) = numbers.split_at(6);
+        let (length, latest) = (number(length), number(latest));
+        let fits = (1..=7).contains(&width)
+            && (1..=MOST_STEPS).contains(&count)
+            && (1..=LONGEST_STEP).contains(&length)
+            && latest.checked_mul(length).is_some_and(|begin| begin <= EXACT)
+            && count as u64 <= latest + 1;
+        let (amounts, rest) = bytes.split_at_checked(width * count)?;
+        let amounts = amounts.chunks_exact(width.max(1)).map(number).collect();
+        fits.then_some((GrantedSteps { length, latest, amounts }, rest))
+    }
+}
+
+/// As a state of a bucket.
+pub fn pack(granted: &Granted) -> State {
+    let mut bytes = SmallVec::new();
+    granted.iter().for_each(|steps| steps.pack(&mut bytes));
+    bytes.chunks(8).map(number).collect()
+}
+
+/// `None` for a state that [`pack`] cannot have made.
+pub fn unpack(state: &[u64]) -> Option<Granted> {
+    let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
+    state.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+    let (first, rest) = GrantedSteps::unpack(&bytes)?;
+    let mut granted: Granted = smallvec![first];
+    // Less than eight bytes are the zeros at the end.
+    let rest = if rest.len() < 8 {
+        rest
+    } else {
+        let (second, rest) = GrantedSteps::unpack(rest)?;
+        granted.push(second);
+        rest
+    };
+    let total = granted.iter().map(GrantedSteps::total).sum::<u64>();
+    (rest.len() < 8 && total <= EXACT).then_some(granted)
+}
+
+/// Makes room for steps of a third length: the older of the two counts in the newer.
+pub fn fold(granted: &mut Granted) {
+    if granted.len() > 1
+        && let Some(mut newer) = granted.pop()
+        && let Some(mut older) = granted.pop()
+    {
+        if newer.latest_end() < older.latest_end() {
+            std::mem::swap(&mut older, &mut newer);
+        }
+        newer.fold(&older);
+        granted.push(newer);
+    }
+}
+
+/// Of at most eight bytes.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn steps(length: u64, latest: u64, amounts: &[u64]) -> GrantedSteps {
+        GrantedSteps { length, latest, amounts: amounts.into() }
+    }
+
+    #[test]
+    fn they_are_packed_in_as_few_bytes_as_the_largest_needs() {
+        let one = |amounts: &[u64]| pack(&smallvec![steps(6_000_000, 298_900_000, amounts)]);
+        let header = 6_000_000 << 16 | 2 << 8 | 1;
+        assert_eq!(one(&[200, 7])[..], [header, 298_900_000 | 200 << 48 | 7 << 56]);
+        let words = [(&[1][..], 2), (&[256][..], 2), (&[65_536; 11][..], 6), (&[EXACT, 0][..], 4)];
+        for (amounts, words) in words {
+            assert_eq!(one(amounts).len(), words, "{amounts:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_have_been_packed_is_refused() {
+        let good = steps(6_000_000, 298_900_000, &[300, 7, 9]);
+        let bad = [
+            steps(0, 1, &[1]),
+            steps(LONGEST_STEP + 1, 1, &[1]),
+            steps(6_000_000, 1_501_199_876, &[1]),
+            steps(6_000_000, 1, &[1, 1, 1]),
+            steps(6_000_000, 298_900_000, &[]),
+            steps(6_000_000, 298_900_000, &[1; 62]),
+            steps(6_000_000, 298_900_000, &[EXACT + 1]),
+        ];
+        for bad in bad {
+            assert_eq!(unpack(&pack(&smallvec![bad.clone()])), None, "{bad:?}");
+            assert_eq!(unpack(&pack(&smallvec![good.clone(), bad.clone()])), None, "{bad:?}");
+        }
+        let twice: Granted = smallvec![good.clone(), steps(5_000_000, 298_900_000, &[1; 61])];
+        assert_eq!(unpack(&pack(&twice)), Some(twice.clone()));
+        let thrice: Granted = smallvec![good.clone(), good.clone(), good.clone()];
+        for state in [pack(&thrice), pack(&smallvec![]), smallvec![0], [&pack(&twice)[..], &[0]].concat().into()] {
+            assert_eq!(unpack(&state), None, "{state:?}");
+        }
+        // Together more than is exact.
+        let much = steps(6_000_000, 298_900_000, &[EXACT, 1]);
+        assert_eq!(unpack(&pack(&smallvec![much])), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_packed_is_unpacked(
+            several in prop::collection::vec(
+                (1..=LONGEST_STEP, 60u64..6000, prop::collection::vec(0..(EXACT / 122), 1..=MOST_STEPS)),
+                1..=2,
+            ),
+        ) {
+            let granted: Granted = several.iter().map(|(length, latest, amounts)| steps(*length, *latest, amounts)).collect();
+            prop_assert_eq!(unpack(&pack(&granted)), Some(granted));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+-- Steps a sliding window: the twin of sliding_window.rs, in doubles that hold every integer below 2^53 exactly.
+-- A bucket is what is spent, and what was granted in each step that still counts: first in steps of the present length,
+-- then in steps of another length, which a changed file left behind. Stored, for each length: how many bytes a number has
+-- and how many numbers there are, in a byte each; the length, and how many steps there were before the latest one, in six
+-- bytes each; then the numbers, that of the latest step first. At the end zeros, up to a multiple of eight bytes.
+
+local EXACT = 9007199254740991
+local HOUR = 3600000000
+local MOST_STEPS, LONGEST_STEP = 61, 1339200000000
+local floor, max, min, rep = math.floor, math.max, math.min, string.rep
+local values = unpack
+local pack, unpack = struct.pack, struct.unpack
+
+local function format(width, count)
+  return '<' .. rep('I' .. width, count)
+end
+
+-- Steps of one length, and the position after them; false for what cannot be that.
+local function read(value, at)
+  if #value - at < 13 then return false end
+  local width, count, length, latest = unpack('<BBI6I6', value, at)
+  local after = at + 14 + width * count
+  if width < 1 or width > 7 or count < 1 or count > MOST_STEPS or length < 1 or length > LONGEST_STEP then return false end
+  if latest * length > EXACT or count > latest + 1 or after > #value + 1 then return false end
+  return {length = length, latest = latest, count = count, granted = {unpack(format(width, count), value, at + 14)}}, after
+end
+
+local function write(steps)
+  local granted, count, largest = steps.granted, steps.count, 0
+  for index = 1, count do largest = max(largest, granted[index]) end
+  local width, bound = 1, 256
+  while largest >= bound do width, bound = width + 1, bound * 256 end
+  return pack('<BBI6I6', width, count, steps.length, steps.latest) .. pack(format(width, count), values(granted, 1, count))
+end
+
+local function total(steps)
+  local sum = 0
+  for index = 1, steps.count do sum = sum + steps.granted[index] end
+  return sum
+end
+
+-- So much, granted in the present step.
+local function present(limit, spent)
+  return {spent = spent, {length = limit.step, latest = limit.present, count = 1, granted = {spent}}}
+end
+
+-- Forgets the steps that no longer count; false if none is left.
+local function forget(steps, bucket, window, now)
+  local granted, count = steps.granted, steps.count
+  while count > 0 and (granted[count] == 0 or (steps.latest - count + 2) * steps.length + window <= now) do
+    bucket.spent = bucket.spent - granted[count]
+    count = count - 1
+  end
+  steps.count = count
+  return count > 0 and steps
+end
+
+-- Steps of two lengths as those of one: the older ones count in the first of the newer that ends no earlier.
+local function fold(one, other)
+  local older, newer = one, other
+  if (other.latest + 1) * other.length < (one.latest + 1) * one.length then older, newer = other, one end
+  local step = floor(((older.latest + 1) * older.length - 1) / newer.length)
+  local index = min(newer.latest - step + 1, newer.count)
+  newer.granted[index] = newer.granted[index] + total(older)
+  return newer
+end
+
+return {
+  -- From the numbers after `at`, which are text: the limit, the length of the window, and that of a step.
+  new = function(numbers, at, now)
+    local step = tonumber(numbers[at + 3])
+    return {
+      capacity = tonumber(numbers[at + 1]),
+      window = tonumber(numbers[at + 2]),
+      step = step,
+      present = floor(now / step),
+    }
+  end,
+
+  -- Reads what is stored, as it is worth now; false for a value that cannot be that. Also returns whether it must be
+  -- written although nothing is charged: what was granted too far ahead would otherwise move on with every look at it.
+  open = function(limit, value, now)
+    if type(value) ~= 'string' or #value % 8 ~= 0 then return false end
+    local first, after = read(value, 1)
+    if not first then return false end
+    local second
+    if #value - after >= 7 then
+      second, after = read(value, after)
+      if not second or #value - after >= 7 then return false end
+    end
+    local spent = total(first) + (second and total(second) or 0)
+    if spent > EXACT then return false end
+    if first.latest * first.length - now > HOUR or second and second.latest * second.length - now > HOUR then
+      return present(limit, spent), true
+    end
+    local bucket = {spent = spent}
+    first = forget(first, bucket, limit.window, now)
+    second = second and forget(second, bucket, limit.window, now)
+    bucket[1] = first or second or nil
+    bucket[2] = first and second or nil
+    return bucket
+  end,
+
+  full = function()
+    return {spent = 0}
+  end,
+
+  empty = function(limit)
+    return present(limit, limit.capacity)
+  end,
+
+  -- How many times it could pay.
+  most = function(limit, bucket, cost)
+    return floor((limit.capacity - bucket.spent) / cost)
+  end,
+
+  charge = function(limit, bucket, cost)
+    local own, other = bucket[1], bucket[2]
+    if other and other.length == limit.step then own, other = other, own end
+    if not own or own.length ~= limit.step then
+      if other then own = fold(own, other) end
+      own, other = {length = limit.step, latest = limit.present, count = 1, granted = {0}}, own
+    end
+    local granted, later = own.granted, limit.present - own.latest
+    if later > 0 then
+      for index = own.count, 1, -1 do granted[index + later] = granted[index] end
+      for index = 1, later do granted[index] = 0 end
+      own.count, own.latest = own.count + later, limit.present
+    end
+    granted[1] = granted[1] + cost
+    bucket.spent, bucket[1], bucket[2] = bucket.spent + cost, own, other
+  end,
+
+  -- What to store, and until when something of it counts.
+  close = function(limit, bucket)
+    local value, last = '', 0
+    for index = 1, 2 do
+      local steps = bucket[index]
+      if steps then value, last = value .. write(steps), max(last, (steps.latest + 1) * steps.length) end
+    end
+    return value .. rep('\0', -#value % 8), last + limit.window
+  end,
+}
