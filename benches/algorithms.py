@@ -23,6 +23,7 @@ ALGORITHMS = {
     "fixed_window, an hour": "algorithm: fixed_window, algorithm_config: {limit: 1000000000, window: 1h}",
     "fixed_window, a month in Berlin":
         "algorithm: fixed_window, algorithm_config: {limit: 1000000000, window: month, timezone: Europe/Berlin}",
+    "sliding_window": "algorithm: sliding_window, algorithm_config: {limit: 1000000000, window: 1h}",
 }
 BUDGETS = {"memory": 1.05, "Redis": 1.15}
 # By name: an algorithm, what it is compared with under the same overload, and its budget.

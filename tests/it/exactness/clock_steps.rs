@@ -15,6 +15,7 @@ fn limits() -> Vec<Limit> {
         Limit::TokenBucket(Numbers::per_second(40, 40)),
         Limit::window(20, Counting::Epoch(1_000_000)),
         Limit::window(20, Counting::FirstGrant(1_000_000)),
+        Limit::window(20, Counting::Steps { window: 1_000_000, steps: 5 }),
     ]
 }
 

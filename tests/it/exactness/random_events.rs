@@ -23,6 +23,8 @@ fn limits() -> Vec<Limit> {
         Limit::window(30, Counting::Epoch(10 * SECOND)),
         Limit::window(30, Counting::FirstGrant(10 * SECOND)),
         Limit::window(20_000, Counting::Calendar(day)),
+        Limit::window(30, Counting::Steps { window: 10 * SECOND, steps: 10 }),
+        Limit::window(30, Counting::Steps { window: 7 * SECOND, steps: 60 }),
     ]
 }
 

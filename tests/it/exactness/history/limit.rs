@@ -3,6 +3,7 @@
 use tollgate::base::time::Micros;
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
+use tollgate::limit::algorithm::sliding_window::SlidingWindow;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use tollgate::limit::cost::Cost;
@@ -93,6 +94,7 @@ pub fn short_samples() -> Vec<Sample> {
     vec![
         Sample { name: "token_bucket", limit: Limit::TokenBucket(Numbers::per_second(40, 40)) },
         Sample { name: "fixed_window", limit: Limit::window(20, Counting::Epoch(2_000_000)) },
+        Sample { name: "sliding_window", limit: Limit::window(20, Counting::Steps { window: 1_600_000, steps: 4 }) },
     ]
 }
 
@@ -104,6 +106,7 @@ pub fn long_samples() -> Vec<Sample> {
         Sample { name: "token_bucket", limit: Limit::TokenBucket(slow) },
         Sample { name: "fixed_window", limit: Limit::window(20, Counting::Epoch(HOUR)) },
         Sample { name: "first_request", limit: Limit::window(20, Counting::FirstGrant(HOUR)) },
+        Sample { name: "sliding_window", limit: Limit::window(20, Counting::Steps { window: HOUR, steps: 10 }) },
     ]
 }
 
@@ -197,7 +200,11 @@ impl Limit {
                         let zone = Zone::parse(zone).unwrap();
                         fixed(Window::Calendar(Calendar::new(anchor, TimeOfDay::default(), zone)))
                     }
-                    Counting::Steps { .. } | Counting::Log(_) => unreachable!("no store has it yet"),
+                    Counting::Steps { window, steps } => {
+                        let steps = u64::try_from(steps).unwrap();
+                        Algorithm::SlidingWindow(SlidingWindow::new(*limit, length(window), steps).unwrap())
+                    }
+                    Counting::Log(_) => unreachable!("no store has it yet"),
                 }
             }
             Limit::Leaky(_) => unreachable!("no store has it yet"),
@@ -219,7 +226,10 @@ impl Limit {
                     let anchor = if anchor.is_empty() { String::new() } else { format!(", anchor: {anchor}") };
                     ("fixed_window", format!("limit: {limit}, window: {}, timezone: {zone}{anchor}", unit.name()))
                 }
-                Counting::Steps { .. } | Counting::Log(_) => unreachable!("no configuration has it yet"),
+                Counting::Steps { window, steps } => {
+                    ("sliding_window", format!("limit: {limit}, window: {}ms, steps: {steps}", window / 1000))
+                }
+                Counting::Log(_) => unreachable!("no configuration has it yet"),
             },
             Limit::Leaky(_) => unreachable!("no configuration has it yet"),
         };
