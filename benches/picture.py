@@ -73,7 +73,7 @@ def short(number):
 
 
 def apart(places):
-    """The same places in their order, moved down where they would stand on one another."""
+    """The same places in their order, moved down where they would be on one another."""
     moved = {}
     last = -math.inf
     for name, place in sorted(places.items(), key=lambda item: item[1]):

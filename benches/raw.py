@@ -3,7 +3,7 @@
 
     cargo build --release && python3 benches/raw.py
 
-Each stands before an upstream of its own, which records what reaches it. Prints a table: what each answers, and what it passes
+Each is in front of an upstream of its own, which records what reaches it. Prints a table: what each answers, and what it passes
 on, `N passed on` where N requests reached the upstream, `waits` where a second brings nothing. Needs nginx and haproxy.
 """
 

@@ -3,12 +3,12 @@
 
     cargo build --release && python3 benches/slow.py [--clients 5000] [--idle 10000] [--nginx]
 
-Each kind in turn: heads that come by two bytes a second, bodies that stall behind their first byte, clients that take
+Each kind in turn: heads that come by two bytes a second, bodies that stall after their first byte, clients that take
 nothing of an answer of a mebibyte, connections on which nothing is said. They come at 1500 a second, so that it is not their
 coming that is measured. Says how long after the last had come the last was gone, what they were answered, how long the requests
 of four normal clients took meanwhile, and the most memory that the gateway has held by then. Of the four one is passed on, one
 refused by a rule, one asks the upstream itself over a connection of its own for each request, and one an nginx that none of
-this concerns: what they notice of the machine alone. With --nginx it is an nginx that stands in the gateway's place, with the
+this concerns: what they notice of the machine alone. With --nginx it is an nginx that is in the gateway's place, with the
 same bounds. Needs nginx, and an open-file limit above twice the number of clients.
 """
 

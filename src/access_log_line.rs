@@ -256,7 +256,7 @@ mod map {
             let mut pairs: Pairs<'static> = Vec::new();
             while let Some((key, value)) = map.next_entry::<String, LoggedValue>()? {
                 if pairs.iter().any(|(known, _)| *known == key) {
-                    return Err(de::Error::custom("an attribute stands twice"));
+                    return Err(de::Error::custom("an attribute occurs twice"));
                 }
                 pairs.push((key.into(), value));
             }

@@ -83,7 +83,7 @@ impl fmt::Display for FaultKind {
             ),
             FaultKind::Id => write!(f, "id: {NAME}; what it is is not shown, it may be a key"),
             FaultKind::Plan => write!(f, "plan: {NAME}; what it is is not shown, it may be a key"),
-            FaultKind::Duplicate(line) => write!(f, "hash: must be unique, stands in line {line} already"),
+            FaultKind::Duplicate(line) => write!(f, "hash: must be unique, is in line {line} already"),
         }
     }
 }
@@ -133,7 +133,7 @@ fn starts_word(rest: &[u8]) -> bool {
     rest.first().is_none_or(u8::is_ascii_whitespace)
 }
 
-/// The names behind `#columns`, in the first line.
+/// The names after `#columns`, in the first line.
 fn read_columns(line: &[u8], keys: &mut ApiKeySet, faults: &mut Vec<Fault>) {
     let mut fault = |before: &str, kind| {
         let position = Position { line: 1, column: COLUMNS.len() + before.chars().count() + 1 };
@@ -271,7 +271,7 @@ mod tests {
         check("é é é", &format!("1:1: {hash}\n1:3: {id}\n1:5: {plan}"));
         check(&format!("H {} gold", "i".repeat(129)), &format!("1:66: {id}"));
         let upper = HASH.to_uppercase();
-        check(&format!("H a b\nO a b\n{upper} c d"), "3:1: hash: must be unique, stands in line 1 already");
+        check(&format!("H a b\nO a b\n{upper} c d"), "3:1: hash: must be unique, is in line 1 already");
         assert_eq!(
             parse(b"# \xe9").unwrap_err(),
             [Fault { position: Some(Position { line: 1, column: 3 }), kind: FaultKind::NotText }]

@@ -211,7 +211,7 @@ fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, Failur
     }
     let spelt = match &part.attribute {
         Attribute::Address => {
-            // A network may stand as the access log's neighbours write it.
+            // A network may be written as the access log's neighbours write it.
             let address = value.split('/').next().unwrap_or_default().parse::<IpAddr>();
             let address =
                 address.map_err(|_| format!("{name}: must be an IP address, is {}", QuotedText(value.as_bytes())))?;

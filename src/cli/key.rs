@@ -57,7 +57,7 @@ fn read(input: impl BufRead) -> Result<Vec<u8>, Failure> {
     if !(SHORTEST_KEY..=LONGEST_KEY).contains(&key.len()) {
         return Err(format!("a key must have {SHORTEST_KEY} to {LONGEST_KEY} characters in one line").into());
     }
-    // Anything else could not be sent in every place where a key may stand, or would be trimmed there.
+    // Anything else could not be sent in every place where a key may be, or would be trimmed there.
     if !key.iter().all(u8::is_ascii_graphic) {
         return Err("a key must be of visible ASCII characters, without white space".into());
     }

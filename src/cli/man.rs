@@ -63,7 +63,7 @@ fn section(heading: &str, text: &str) -> String {
     format!(".SH {heading}\n{text}")
 }
 
-/// What stands below `-h`, line by line.
+/// What is below `-h`, line by line.
 fn example(page: &Man) -> Result<String, Failure> {
     Ok(format!(".nf\n{}.fi\n", rendered(page, Man::render_extra_section)?))
 }
@@ -71,7 +71,7 @@ fn example(page: &Man) -> Result<String, Failure> {
 /// How an apostrophe is set, in the words in which every part begins.
 const APOSTROPHE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
-/// A part of a page, without what stands around it where it is a whole page: here a page has many commands.
+/// A part of a page, without what is around it where it is a whole page: here a page has many commands.
 fn rendered(page: &Man, part: fn(&Man, &mut dyn io::Write) -> io::Result<()>) -> Result<String, Failure> {
     let mut text = Vec::new();
     part(page, &mut text)?;

@@ -159,7 +159,7 @@ fn attributes(field: Field<'_>, reader: AttributeReader<'_>) -> Option<Vec<Logge
         let attribute = reader.attribute(&member, text)?;
         let text = attribute.to_string();
         if listed.contains(&text) {
-            member.wrong(format_args!("`{text}` stands twice"), None);
+            member.wrong(format_args!("`{text}` is listed twice"), None);
             return None;
         }
         listed.push(text.clone());

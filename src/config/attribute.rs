@@ -33,9 +33,7 @@ impl AttributeReader<'_> {
                 let hint = Some(format!("write {WORDS_SPELLING}"));
                 field.wrong(format_args!("`{text}`: only a claim is split into words"), hint);
             }
-            AttributeError::NameMissing => {
-                field.wrong(format_args!("`{text}` must have a name behind the colon"), None)
-            }
+            AttributeError::NameMissing => field.wrong(format_args!("`{text}` must have a name after the colon"), None),
             AttributeError::BadSegment => {
                 let hint = Some("the first segment of /v1/users is path_segment:1".to_owned());
                 field

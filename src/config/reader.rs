@@ -226,7 +226,7 @@ impl<'t> Field<'t> {
         truth
     }
 
-    /// The same, where a mapping may stand as well.
+    /// The same, where a mapping may be as well.
     pub fn switch(&self) -> Option<bool> {
         let truth = self.truth();
         if truth.is_none() {

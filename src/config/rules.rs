@@ -249,7 +249,7 @@ impl<'k> RuleReader<'k> {
         }
         let candidate = |limit: &Limit| limit.candidate.is_some();
         if (of_policy == Mode::Shadow || rule.mode == Mode::Shadow) && limits.iter().any(candidate) {
-            field.wrong("`shadow` beside a limit's numbers must not stand under `mode: shadow`", None);
+            field.wrong("`shadow` beside a limit's numbers must not be under `mode: shadow`", None);
             return None;
         }
         Some(rule)

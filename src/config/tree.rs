@@ -194,10 +194,7 @@ impl<'t> Builder<'t> {
             Event::MappingStart(anchor, tag) => (self.map(depth)?, anchor, tag),
             Event::Alias(anchor) => {
                 let Some((target, size)) = self.anchors.get(&anchor).cloned() else {
-                    return Err(fault(
-                        position,
-                        "must name an anchor that is complete, this alias stands inside its own",
-                    ));
+                    return Err(fault(position, "must name an anchor that is complete, this alias is inside its own"));
                 };
                 self.count(size, position)?;
                 (target.value, 0, None)

@@ -1,7 +1,7 @@
 //! Normalises a request's path, or finds that it has no single reading.
 //!
 //! Rules match the normalised path; what is forwarded is the path as sent. So no upstream may read the path as sent
-//! differently: characters that may stand in a segment are unescaped, all others escaped, `.` and `..` are resolved, empty
+//! differently: characters that may be in a segment are unescaped, all others escaped, `.` and `..` are resolved, empty
 //! segments merged (RFC 3986 §6.2.2), and path parameters (`;…`, RFC 3986 §3.3) taken off each segment, as servlet
 //! containers do. What servers read differently is refused: `%2f`, `%5c`, `%00`, a broken escape, dots before a `;`
 //! (`/static/..;/admin` is `/admin` to Tomcat), and an empty segment that `..` would remove (`/x//../admin` is `/admin`

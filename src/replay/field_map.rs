@@ -31,7 +31,7 @@ impl FieldMapping {
     pub fn parse(text: &str) -> Result<FieldMapping, String> {
         let (name, field) = text.split_once('=').ok_or("must be ATTRIBUTE=FIELD, like jwt:sub=user.id")?;
         if field.is_empty() {
-            return Err("must have a field behind `=`".to_owned());
+            return Err("must have a field after `=`".to_owned());
         }
         let target = match (name, Attribute::parse(name)) {
             ("time", _) => Target::Time,

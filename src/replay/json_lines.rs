@@ -163,7 +163,7 @@ mod tests {
     fn an_invalid_map_is_rejected_with_the_reason() {
         for (map, why) in [
             ("ts", "must be ATTRIBUTE=FIELD, like jwt:sub=user.id"),
-            ("time=", "must have a field behind `=`"),
+            ("time=", "must have a field after `=`"),
             ("jwt:sub=a", "must say which field is the time: time=FIELD"),
             ("time=a,time=b", "time is mapped twice"),
             ("time=a,path=b,path=c", "path is mapped twice"),

@@ -36,7 +36,7 @@ impl<'de> Visitor<'de> for Strict {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON in which no name stands twice")
+        f.write_str("JSON in which no name occurs twice")
     }
 
     fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
@@ -80,7 +80,7 @@ impl<'de> Visitor<'de> for Strict {
         while let Some(name) = members.next_key::<String>()? {
             let value = members.next_value_seed(self)?;
             if map.insert(name, value).is_some() {
-                return Err(A::Error::custom("a name stands twice"));
+                return Err(A::Error::custom("a name occurs twice"));
             }
         }
         Ok(Value::Object(map))

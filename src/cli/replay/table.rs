@@ -111,7 +111,7 @@ fn rows(outcomes: &[Outcome], requests: u64) -> Vec<Row> {
         }
     };
     let mut rows = vec![line("allowed", |outcome| outcome.allowed), line("refused", |outcome| outcome.refused)];
-    // The last file says in which order; what only the others have comes behind.
+    // The last file says in which order; what only the others have comes after.
     let mut listed: Vec<&str> = Vec::new();
     for by in outcomes.iter().rev().flat_map(|outcome| &outcome.by) {
         if listed.contains(&&*by.name) {

@@ -111,7 +111,7 @@ const HOST: [Check; 4] = [
             let name = host.text.rsplit_once(':').map_or("", |(name, _)| name);
             if name.contains(':') && !name.ends_with(']') {
                 let hint = format!("write \"[{}]\"", host.text);
-                return Fault::new("is no host: an IPv6 address stands in brackets", hint);
+                return Fault::new("is no host: an IPv6 address is in brackets", hint);
             }
             Fault::new("has a port, and a host is compared without it", format!("write {name}"))
         })
@@ -160,7 +160,7 @@ const PATH: [Check; 4] = [
             Err(_) => Some(Fault::new("is no path that is ever compared", "such requests are answered 400")),
         },
         Part::Prefix | Part::Suffix => (!path::may_be_part(path.value)).then(|| {
-            let hint = "letters, digits and -._~!$&'()*+,=:@ stand as they are, all else as an escape like %C3";
+            let hint = "letters, digits and -._~!$&'()*+,=:@ are written as they are, all else as an escape like %C3";
             Fault::new("is not how a path is compared", hint)
         }),
     },
@@ -186,7 +186,7 @@ const SEGMENT: [Check; 3] = [
             }
         },
         Part::Prefix | Part::Suffix => (!path::may_be_part(segment.value)).then(|| {
-            let hint = "letters, digits and -._~!$&'()*+,=:@ stand as they are, all else as an escape like %C3";
+            let hint = "letters, digits and -._~!$&'()*+,=:@ are written as they are, all else as an escape like %C3";
             Fault::new("is not how a segment is compared", hint)
         }),
     },

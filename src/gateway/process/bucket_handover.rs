@@ -118,7 +118,7 @@ pub async fn send(
         return Ok(None);
     }
     // Every response from here on closes its connection. So a connection charges once more at most after its bucket was
-    // copied: the lock of the bucket's shard orders what it charges after that behind this.
+    // copied: the lock of the bucket's shard orders what it charges after that, after this.
     gateway.lifecycle.begin_draining();
     gateway.lifecycle.set_accept_phase(AcceptPhase::Paused);
     if tokio::time::timeout(STOP_ACCEPTING, gateway.lifecycle.accepts_no_more()).await.is_err() {

@@ -20,7 +20,7 @@ fn written(moment: u64) -> String {
 /// One rule with an action, as random as it gets: what it matches, what it does, and until when, in seconds.
 type RuleText = (&'static str, &'static str, Option<u64>);
 
-/// A policy of these rules, and one that charges behind them.
+/// A policy of these rules, and one that charges after them.
 fn ruled(rules: &[RuleText], otherwise: &str) -> Config {
     let rule = |(number, (matched, action, until)): (usize, &RuleText)| {
         let expires = until.map_or(String::new(), |until| format!(", expires: {}", written(until * 1_000_000)));

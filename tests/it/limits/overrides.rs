@@ -5,7 +5,7 @@ use tollgate::limit::identity::KnownKey;
 
 use crate::support::{Client, Gateway, Upstream};
 
-/// The codes of these requests, each `target` with the fields behind it.
+/// The codes of these requests, each `target` with the fields after it.
 #[track_caller]
 fn codes(client: &mut Client, requests: &[(&str, &[(&str, &str)])]) -> Vec<u16> {
     requests.iter().map(|(target, fields)| client.get(target, fields).status).collect()

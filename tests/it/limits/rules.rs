@@ -7,7 +7,7 @@ use crate::support::{Client, Gateway, Upstream, tollgate};
 /// A request without fields of its own.
 const NONE: &[(&str, &str)] = &[];
 
-/// The codes of these requests, each `target` with the fields behind it.
+/// The codes of these requests, each `target` with the fields after it.
 #[track_caller]
 fn codes(client: &mut Client, requests: &[(&str, &[(&str, &str)])]) -> Vec<u16> {
     requests.iter().map(|(target, fields)| client.get(target, fields).status).collect()

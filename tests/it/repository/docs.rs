@@ -38,7 +38,7 @@ pub fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
     page.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
 }
 
-/// A fragment stands in a file that is otherwise complete.
+/// A fragment is in a file that is otherwise complete.
 pub fn whole(block: &str) -> String {
     let file: serde_yaml::Mapping = serde_yaml::from_str(block).unwrap();
     let first = if file.contains_key("upstream") { "" } else { "upstream: http://127.0.0.1:9000\n" };

@@ -106,7 +106,7 @@ fn expand(before: &[String], text: &str, found: &mut impl FnMut(&[String])) {
     }
 }
 
-/// `inner` says that the path stands in a module inside of its file, for which `super` is that file.
+/// `inner` says that the path is in a module inside of its file, for which `super` is that file.
 fn resolve(here: &[String], inner: bool, names: &[String]) -> Option<Vec<String>> {
     let mut from = here.to_vec();
     let mut names = names;

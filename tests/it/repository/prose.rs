@@ -7,7 +7,7 @@ use regex::Regex;
 use super::imports::root;
 
 /// What must not be written, and what says the same plainly.
-const IDIOMS: [(&str, &str); 12] = [
+const IDIOMS: [(&str, &str); 14] = [
     (r"\b(?:is|are|was|were) none\b", "say what is missing or invalid"),
     (r"\bhangs? on\b", "depends on"),
     (r"\banew\b", "again, new, reset"),
@@ -19,6 +19,8 @@ const IDIOMS: [(&str, &str); 12] = [
     (r"\b[Ww]ho (?:is|has|comes|waits|asks|was) (?:told|kept|not|for|then|late|gone)\b", "a noun as the subject"),
     (r"\bbelongs? into\b", "belongs to, belongs in"),
     (r"\b(?:is|are|was|were|be|been) told\b", "is reported, is sent, is answered"),
+    (r"\bstands? (?:twice|inside|in line|in brackets|below|around)\b", "is, occurs, is listed"),
+    (r"\bbehind (?:the (?:colon|version|request line)|`[=:#])", "after"),
     (r"^//! (?:Who|Whoever|Whether|When|What|How|Where|That) ", "a first line says what the file holds"),
 ];
 

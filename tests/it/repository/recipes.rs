@@ -1,4 +1,4 @@
-//! Plays docs/recipes.md: each recipe is run as it stands there, and its table of requests is what must happen.
+//! Plays docs/recipes.md: each recipe is run as it is there, and its table of requests is what must happen.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -59,7 +59,7 @@ fn a_silent_gateway_is_no_longer_shown_though_redis_answers() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let [one, _two] = [1, 2].map(|rate| start(&upstream, &redis, rate));
     eventually_reported(&one, "it is heard of", |reported| others(reported).len() == 1);
-    // Keys of buckets alone: they have sixteen bytes behind the colon.
+    // Keys of buckets alone: they have sixteen bytes after the colon.
     let buckets = format!("~tollgate:{}", "?".repeat(16));
     redis.command::<()>(&["ACL", "SETUSER", "default", "resetkeys", &buckets]);
     one.expect("rate_limiter_store_errors_total", &["forbidden"], 1.0);

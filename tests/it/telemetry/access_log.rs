@@ -15,7 +15,7 @@ use crate::support::{Gateway, Redis, Upstream, eventually};
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 pub const TO_FILE: &str = "access_log: {to: access.jsonl}\n";
 
-/// What stands in a log: every line of it whole.
+/// What is in a log: every line of it whole.
 #[track_caller]
 pub fn lines(gateway: &Gateway) -> Vec<Value> {
     read(&gateway.file("access.jsonl"))
@@ -378,7 +378,7 @@ fn only_the_kinds_that_are_asked_for_are_written() {
         gateway.reload(&upstream, &text(&format!("access_log: {{to: access.jsonl, when: {when}}}")));
         round(400);
         let lines = wait_for(&gateway, before + kinds.len());
-        // A line is written behind its answer: two connections may come in any order.
+        // A line is written after its answer: two connections may come in any order.
         let mut found: Vec<_> = lines[before..].iter().map(|line| line["kind"].as_str().unwrap()).collect();
         found.sort_unstable();
         assert_eq!(found, kinds, "{when}");

@@ -164,7 +164,7 @@ fn a_file_that_cannot_be_opened_is_an_error_at_the_start_and_a_warning_later() {
     assert!(output.stdout.is_empty());
     let expected = "none/access.jsonl: cannot be opened for the access log: No such file or directory (os error 2)\n";
     let errors = String::from_utf8(output.stderr).unwrap();
-    // The log is written by a thread of its own, and may say something behind it.
+    // The log is written by a thread of its own, and may say something after it.
     assert!(errors.contains(expected), "{errors}");
 
     gateway.reload(&upstream, "access_log: {to: none/access.jsonl}");

@@ -108,7 +108,7 @@ fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>,
 }
 
 fn sampling(variables: &mut Variables<'_>) -> SamplingSettings {
-    let must = "must be always_on, always_off, traceidratio, or one of these behind parentbased_";
+    let must = "must be always_on, always_off, traceidratio, or one of these after parentbased_";
     let chosen = variables.read(&["OTEL_TRACES_SAMPLER"], must, |text| {
         let (basis, own) = match text.strip_prefix("parentbased_") {
             Some(own) => (Basis::Caller, own),

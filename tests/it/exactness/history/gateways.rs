@@ -73,7 +73,7 @@ pub struct Run {
 }
 
 impl Gateways {
-    /// `port` is where Redis is for them: it may stand behind something. `begin` is called when all are connected and
+    /// `port` is where Redis is for them: there may be something in front of it. `begin` is called when all are connected and
     /// nobody has asked yet.
     pub fn play(&self, redis: &Redis, port: u16, begin: impl Fn() + Sync) -> Run {
         let start = now();

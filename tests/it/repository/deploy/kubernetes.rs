@@ -40,7 +40,7 @@ fn container(manifests: &BTreeMap<String, Value>) -> &Value {
     at(pod(manifests), "containers 0")
 }
 
-/// The number behind a port's name.
+/// The number after a port's name.
 fn port(manifests: &BTreeMap<String, Value>, name: &str) -> u64 {
     let ports = at(container(manifests), "ports").as_sequence().unwrap();
     let found = ports.iter().find(|port| text(port, "name") == name).unwrap_or_else(|| panic!("no port {name}"));

@@ -51,7 +51,7 @@ fn the_commands_of_the_unit_accept_their_arguments() {
 fn systemd_verifies_the_unit_and_rates_its_exposure_low() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("tollgate.service");
-    // Where the program stands here.
+    // Where the program is here.
     std::fs::write(&file, read(UNIT).replace(PROGRAM, env!("CARGO_BIN_EXE_tollgate"))).unwrap();
     for arguments in [&["verify"][..], &["security", "--offline=true", "--no-pager", "--threshold=20"]] {
         let Ok(output) = Command::new("systemd-analyze").args(arguments).arg(&file).output() else {

@@ -130,7 +130,7 @@ fn a_call_of_the_store_is_one_span_that_links_to_each_decision_it_served() {
     assert_eq!(linked, decided);
     assert!(calls.len() < 160, "no call served two");
     for call in &calls {
-        assert_eq!((call.trace(), call.parent()), call.links()[0], "it stands below the first");
+        assert_eq!((call.trace(), call.parent()), call.links()[0], "it is below the first");
         assert_eq!(call.get("tollgate.requests"), Some(call.links().len().to_string()));
         assert_eq!(call.get("db.system.name").as_deref(), Some("redis"));
         assert_eq!(call.get("server.port"), Some(redis.port.to_string()));

@@ -113,7 +113,7 @@ fn an_invalid_variable_is_a_reason_not_to_start() {
         &[
             "OTEL_EXPORTER_OTLP_PROTOCOL: must be http/protobuf, is `grpc`",
             "OTEL_BSP_MAX_QUEUE_SIZE: must be a number from 1 to 1000000, is `0`",
-            "OTEL_TRACES_SAMPLER: must be always_on, always_off, traceidratio, or one of these behind parentbased_, is `sometimes`",
+            "OTEL_TRACES_SAMPLER: must be always_on, always_off, traceidratio, or one of these after parentbased_, is `sometimes`",
         ],
     );
     check(
