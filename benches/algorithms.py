@@ -27,7 +27,10 @@ ALGORITHMS = {
 }
 BUDGETS = {"memory": 1.05, "Redis": 1.15}
 # By name: an algorithm, what it is compared with under the same overload, and its budget.
-OVERLOADED = {}
+OVERLOADED = {
+    "sliding_log of 1000": ("algorithm: sliding_log, algorithm_config: {limit: 1000, window: 1s}",
+                            "token_bucket of 1000", "algorithm_config: {rps: 1000, burst: 1000}", 1.50),
+}
 
 
 def quartiles(ratios):

@@ -16,6 +16,7 @@ fn limits() -> Vec<Limit> {
         Limit::window(20, Counting::Epoch(1_000_000)),
         Limit::window(20, Counting::FirstGrant(1_000_000)),
         Limit::window(20, Counting::Steps { window: 1_000_000, steps: 5 }),
+        Limit::window(20, Counting::Log(1_000_000)),
     ]
 }
 

@@ -1,5 +1,6 @@
 //! Mistakes that limiters by calendar have made, each made on purpose: the judges of a history notice every one of them.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use tollgate::limit::calendar::CalendarUnit;
@@ -25,11 +26,25 @@ fn october() -> CalendarPeriods {
     month("Europe/Berlin", "1", begins)
 }
 
+thread_local! {
+    /// Whether this thread, which is one gateway's, has asked.
+    static HAS_ASKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The second gateway begins later: then the first one has spent of the right month.
+fn later_at_the_second(caller: usize) -> Vec<(usize, u64)> {
+    if !HAS_ASKED.replace(true) && caller >= 12 {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    vec![(0, 1000)]
+}
+
 #[test]
 fn a_period_chosen_by_the_clock_of_a_gateway_is_noticed() {
     // Half an hour before the end of the month, the second gateway believes that the next one has begun.
     let mut gateways = twenty(october(), "2026-10-31T22:30:00Z");
     gateways.clocks.hours_wrong = [0, 2, 0];
+    gateways.request = later_at_the_second;
     is_noticed(&[Kind::OverGrant, Kind::OtherLevel], [Flaw::ClientPeriod; 2], gateways, Duration::ZERO);
 }
 

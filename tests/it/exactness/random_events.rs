@@ -25,6 +25,7 @@ fn limits() -> Vec<Limit> {
         Limit::window(20_000, Counting::Calendar(day)),
         Limit::window(30, Counting::Steps { window: 10 * SECOND, steps: 10 }),
         Limit::window(30, Counting::Steps { window: 7 * SECOND, steps: 60 }),
+        Limit::window(30, Counting::Log(10 * SECOND)),
     ]
 }
 

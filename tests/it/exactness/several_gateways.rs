@@ -29,6 +29,7 @@ static OTHERS: LazyLock<Vec<Limit>> = LazyLock::new(|| {
         Limit::window(110, Counting::FirstGrant(1_234_567)),
         Limit::window(130, Counting::Calendar(month)),
         Limit::window(120, Counting::Steps { window: 1_000_000, steps: 7 }),
+        Limit::window(120, Counting::Log(1_100_000)),
     ]
 });
 

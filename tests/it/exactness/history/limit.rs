@@ -3,6 +3,7 @@
 use tollgate::base::time::Micros;
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
+use tollgate::limit::algorithm::sliding_log::SlidingLog;
 use tollgate::limit::algorithm::sliding_window::SlidingWindow;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
@@ -95,6 +96,7 @@ pub fn short_samples() -> Vec<Sample> {
         Sample { name: "token_bucket", limit: Limit::TokenBucket(Numbers::per_second(40, 40)) },
         Sample { name: "fixed_window", limit: Limit::window(20, Counting::Epoch(2_000_000)) },
         Sample { name: "sliding_window", limit: Limit::window(20, Counting::Steps { window: 1_600_000, steps: 4 }) },
+        Sample { name: "sliding_log", limit: Limit::window(20, Counting::Log(2_000_000)) },
     ]
 }
 
@@ -107,6 +109,7 @@ pub fn long_samples() -> Vec<Sample> {
         Sample { name: "fixed_window", limit: Limit::window(20, Counting::Epoch(HOUR)) },
         Sample { name: "first_request", limit: Limit::window(20, Counting::FirstGrant(HOUR)) },
         Sample { name: "sliding_window", limit: Limit::window(20, Counting::Steps { window: HOUR, steps: 10 }) },
+        Sample { name: "sliding_log", limit: Limit::window(20, Counting::Log(HOUR)) },
     ]
 }
 
@@ -204,7 +207,7 @@ impl Limit {
                         let steps = u64::try_from(steps).unwrap();
                         Algorithm::SlidingWindow(SlidingWindow::new(*limit, length(window), steps).unwrap())
                     }
-                    Counting::Log(_) => unreachable!("no store has it yet"),
+                    Counting::Log(window) => Algorithm::SlidingLog(SlidingLog::new(*limit, length(window)).unwrap()),
                 }
             }
             Limit::Leaky(_) => unreachable!("no store has it yet"),
@@ -229,7 +232,7 @@ impl Limit {
                 Counting::Steps { window, steps } => {
                     ("sliding_window", format!("limit: {limit}, window: {}ms, steps: {steps}", window / 1000))
                 }
-                Counting::Log(_) => unreachable!("no configuration has it yet"),
+                Counting::Log(window) => ("sliding_log", format!("limit: {limit}, window: {}ms", window / 1000)),
             },
             Limit::Leaky(_) => unreachable!("no configuration has it yet"),
         };
