@@ -20,7 +20,10 @@ const LARGEST: u64 = 16 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     Get,
+    /// Resets buckets.
     Delete,
+    /// Gives back what was spent of buckets.
+    Patch,
 }
 
 /// A listener on all addresses is reached on the loopback address.
@@ -53,6 +56,7 @@ pub fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Fai
     let (line, permit) = match method {
         Method::Get => (format!("GET {path}"), String::new()),
         Method::Delete => (format!("DELETE {path}"), format!("{OPERATOR_FIELD}: reset\r\n")),
+        Method::Patch => (format!("PATCH {path}"), format!("{OPERATOR_FIELD}: grant\r\n")),
     };
     let nobody = |error: std::io::Error| {
         with_hint(

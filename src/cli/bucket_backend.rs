@@ -15,10 +15,11 @@ use super::failure::{Failure, with_hint};
 use crate::base::pseudonym::PseudonymKey;
 use crate::base::time::{Micros, Timestamp};
 use crate::config::Config;
-use crate::limit::algorithm::{Algorithm, ChargeResult, Level, State};
+use crate::limit::algorithm::{Algorithm, AlgorithmKind, ChargeResult, Level, State};
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::cost::Cost;
 use crate::store;
+use crate::store::GivenBack;
 use crate::store::redis::inspect::Inspector;
 
 /// Where buckets are.
@@ -50,6 +51,11 @@ impl Levels {
     /// `None`: it is full, and so it is not stored.
     pub fn state(&self, key: &BucketKey) -> Option<State> {
         self.states.get(key).cloned()
+    }
+
+    /// What is still spent of a bucket.
+    pub fn spent(&self, key: &BucketKey, algorithm: &Algorithm) -> Cost {
+        algorithm.spent(self.states.get(key).map(|state| &state[..]), self.now)
     }
 
     pub fn bucket(&self, key: &BucketKey, algorithm: &Algorithm, cost: Cost) -> Bucket {
@@ -121,6 +127,25 @@ impl Backend {
         Ok(self.levels(now, keys, states))
     }
 
+    /// Gives back up to `amount` of what is spent of each bucket, and returns what they held before and hold after.
+    ///
+    /// # Errors
+    ///
+    /// When the store or the gateway cannot be reached, or refuses.
+    pub fn give_back(&self, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> Result<(Levels, Levels), Failure> {
+        let keys: Vec<BucketKey> = buckets.iter().map(|(key, _)| *key).collect();
+        let (now, given) = match self {
+            Backend::Shared(settings) => self.inspect(settings, async |look| look.give_back(buckets, amount).await)?,
+            Backend::Gateway(address) => {
+                let kinds: Vec<&str> = buckets.iter().map(|(_, kind)| kind.name()).collect();
+                let path = format!("{}?amount={amount}&algorithms={}", path(&keys), kinds.join(","));
+                given_back(&admin_client::ask(*address, Method::Patch, &path)?)?
+            }
+        };
+        let (before, after) = given.into_iter().map(|given| (given.before, given.after)).unzip();
+        Ok((self.levels(now, &keys, before), self.levels(now, &keys, after)))
+    }
+
     /// The buckets whose names start with `begin`. `progress` is called with the number visited so far.
     ///
     /// # Errors
@@ -182,16 +207,27 @@ fn garbled() -> Failure {
 
 /// What a gateway says of the buckets that it was asked for, in their order.
 fn found(answer: &Value) -> Result<(Timestamp, Vec<Option<State>>), Failure> {
+    listed(answer, |bucket| state(&bucket["state"]))
+}
+
+fn given_back(answer: &Value) -> Result<(Timestamp, Vec<GivenBack>), Failure> {
+    listed(answer, |bucket| Ok(GivenBack { before: state(&bucket["before"])?, after: state(&bucket["state"])? }))
+}
+
+fn listed<T>(answer: &Value, each: impl Fn(&Value) -> Result<T, Failure>) -> Result<(Timestamp, Vec<T>), Failure> {
     let now = answer["now"].as_u64().map(Timestamp).ok_or_else(garbled)?;
     let buckets = answer["buckets"].as_array().ok_or_else(garbled)?;
-    let state = |bucket: &Value| match &bucket["state"] {
+    Ok((now, buckets.iter().map(each).collect::<Result<_, _>>()?))
+}
+
+fn state(numbers: &Value) -> Result<Option<State>, Failure> {
+    match numbers {
         Value::Null => Ok(None),
         Value::Array(numbers) => {
             numbers.iter().map(Value::as_u64).collect::<Option<State>>().map(Some).ok_or_else(garbled)
         }
         _ => Err(garbled()),
-    };
-    Ok((now, buckets.iter().map(state).collect::<Result<_, _>>()?))
+    }
 }
 
 fn key(text: &Value) -> Result<BucketKey, Failure> {

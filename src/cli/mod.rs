@@ -6,6 +6,7 @@ mod admin_client;
 mod bucket;
 mod bucket_backend;
 mod bucket_lookup;
+mod bucket_report;
 mod check;
 mod completions;
 mod config_file;
@@ -70,7 +71,7 @@ enum Command {
     Check(check::Arguments),
     /// Explain how a file decides a request, rule by rule
     Explain(Box<explain::Arguments>),
-    /// Show the level of a client's bucket, or reset it to full
+    /// Show the level of a client's bucket, reset it to full, or give back an amount
     Bucket(Box<bucket::Arguments>),
     /// Apply the rules to access logs and show which requests would be refused
     Replay(replay::Arguments),

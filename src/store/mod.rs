@@ -19,14 +19,14 @@ mod worker;
 
 use std::sync::Arc;
 
-use crate::base::time::Clock;
+use crate::base::time::{Clock, Timestamp};
 use crate::limit::charge::Plan;
 pub use caller::Caller;
 pub use error::{Fault, StoreError};
 pub use events::{CallReport, Event, EventSink, RunningGateway, gateway_ttl};
 use memory::Memory;
 use redis::Redis;
-pub use reply::{Source, TakeReply};
+pub use reply::{GivenBack, Source, TakeReply};
 pub use settings::{Endpoint, Settings};
 pub use worker::Worker;
 
@@ -100,6 +100,14 @@ impl Store {
         match (self, settings) {
             (Store::Redis(redis), Settings::Redis(settings)) => redis.replace_login(&settings.login),
             (Store::Memory(_), _) | (_, Settings::Memory(_)) => {}
+        }
+    }
+
+    /// What the store's clock shows when ours shows `ours`, as far as it is known.
+    pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
+        match self {
+            Store::Memory(_) => ours,
+            Store::Redis(redis) => redis.clock_at(ours),
         }
     }
 

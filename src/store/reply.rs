@@ -1,7 +1,15 @@
-//! A store's answer to a plan.
+//! Defines what a store returns: its answer to a plan, and the states of buckets from which an operator gave back.
 
 use crate::base::time::Timestamp;
+use crate::limit::algorithm::State;
 use crate::limit::charge::Settlement;
+
+/// The states of a bucket from which an operator gave back; `None` for a full one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenBack {
+    pub before: Option<State>,
+    pub after: Option<State>,
+}
 
 /// A store's answer to a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -267,8 +267,8 @@ fn charge(explained: &ExplainedCharge<'_>, config: &Config, at: Moment<'_>) -> C
         Level { left: remaining, pays, wait_us: wait.unwrap_or_default(), full_in_us: full_in }
     });
     let state = at.levels.and_then(|levels| levels.state(&charge.key));
-    let end = charge.algorithm.period_end(state.as_deref(), at.now);
-    let ends = end.and_then(|end| charge.algorithm.print_end(end));
+    let period = charge.algorithm.period(state.as_deref(), at.now);
+    let ends = period.and_then(|period| charge.algorithm.print_end(period.end));
     Charge {
         limit: explained.name.to_owned(),
         mode: explained.mode,

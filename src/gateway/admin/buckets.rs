@@ -1,8 +1,8 @@
-//! Shows buckets in memory on the admin listener, and resets them.
+//! Shows buckets in memory on the admin listener, resets them, and gives back what was spent of them.
 //!
 //! A bucket is named by its key in hexadecimal digits, so that no URL contains a client's value. The listener has no
-//! password, so a change must be intended: only DELETE changes something, with a field that a page in a browser cannot
-//! send to another site, and only under a host name that no other site can have.
+//! password, so a change must be intended: only DELETE and PATCH change something, with a field that a page in a browser
+//! cannot send to another site, and only under a host name that no other site can have.
 
 use std::sync::Arc;
 
@@ -14,10 +14,13 @@ use serde_json::{Value, json};
 use super::host_check::HostKind;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
+use crate::limit::algorithm::{AlgorithmKind, State};
 use crate::limit::bucket_key::BucketKey;
+use crate::limit::cost::{Cost, ExtraDecimals};
+use crate::store::GivenBack;
 use crate::store::memory::Memory;
 
-/// The field that a reset requires.
+/// The field that a change requires: `reset`, or `grant`.
 pub const OPERATOR_FIELD: HeaderName = HeaderName::from_static("tollgate-operator");
 
 /// Keys per request: as many as one request can be charged by.
@@ -39,19 +42,27 @@ pub async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts) -> An
         return (409, Err("the buckets are in Redis: look there"));
     };
     let query = head.uri.query().unwrap_or_default();
+    let permits = |word: &str| head.headers.get(OPERATOR_FIELD).is_some_and(|value| value == word);
     match (head.uri.path().strip_prefix("/buckets/"), &head.method) {
         (Some(keys), method) => {
             let keys: Option<Vec<BucketKey>> = keys.split(',').take(MAX_KEYS + 1).map(BucketKey::parse).collect();
-            match keys.filter(|keys| keys.len() <= MAX_KEYS) {
-                None => (400, Err("a bucket's key has 32 hexadecimal digits; 256 keys at most, with commas")),
-                Some(keys) if *method != Method::DELETE => (200, Ok(states(memory, &keys))),
-                Some(_) if head.headers.get(OPERATOR_FIELD).is_none_or(|value| value != "reset") => {
+            match (keys.filter(|keys| keys.len() <= MAX_KEYS), method) {
+                (None, _) => (400, Err("a bucket's key has 32 hexadecimal digits; 256 keys at most, with commas")),
+                (Some(_), &Method::DELETE) if !permits("reset") => {
                     (403, Err("DELETE needs the field `Tollgate-Operator: reset`"))
                 }
-                Some(keys) => (200, Ok(reset(gateway, memory, &keys))),
+                (Some(_), &Method::PATCH) if !permits("grant") => {
+                    (403, Err("PATCH needs the field `Tollgate-Operator: grant`"))
+                }
+                (Some(keys), &Method::DELETE) => (200, Ok(reset(gateway, memory, &keys))),
+                (Some(keys), &Method::PATCH) => match grant_of(query, keys) {
+                    Some((amount, buckets)) => (200, Ok(give_back(gateway, memory, &buckets, amount))),
+                    None => (400, Err("must have ?amount=N&algorithms=NAME,NAME, with an algorithm for each key")),
+                },
+                (Some(keys), _) => (200, Ok(states(memory, &keys))),
             }
         }
-        (None, &Method::DELETE) => (405, Err("only buckets that are named can be forgotten")),
+        (None, &(Method::DELETE | Method::PATCH)) => (405, Err("only buckets that are named can be changed")),
         (None, _) => match query.strip_prefix("name=").filter(|prefix| is_name(prefix)) {
             Some(prefix) => match find(gateway, prefix.to_owned()).await {
                 Some(found) => (200, Ok(found)),
@@ -78,9 +89,29 @@ fn reset(gateway: &GatewayState, memory: &Memory, keys: &[BucketKey]) -> Value {
     document(now.0, keys, &states)
 }
 
-fn document(now: u64, keys: &[BucketKey], states: &[Option<crate::limit::algorithm::State>]) -> Value {
+/// `amount=N&algorithms=NAME,NAME`: the amount, and each bucket with its algorithm.
+fn grant_of(query: &str, keys: Vec<BucketKey>) -> Option<(Cost, Vec<(BucketKey, AlgorithmKind)>)> {
+    let (amount, kinds) = query.strip_prefix("amount=")?.split_once("&algorithms=")?;
+    let amount = Cost::parse(amount.as_bytes(), ExtraDecimals::Refuse)?;
+    let kinds = kinds.split(',').map(AlgorithmKind::parse).collect::<Option<Vec<_>>>()?;
+    (kinds.len() == keys.len()).then(|| (amount, keys.into_iter().zip(kinds).collect()))
+}
+
+fn give_back(gateway: &GatewayState, memory: &Memory, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> Value {
+    let (now, given) = memory.give_back(buckets, amount);
+    gateway.events.note(EventKind::BucketsGranted, "");
+    log::info!(buckets = buckets.len(), amount:%; "amounts were given back by an operator");
+    let numbers = |state: &Option<State>| state.as_ref().map(|state| state.to_vec());
+    let bucket = |((key, _), given): (&(BucketKey, AlgorithmKind), &GivenBack)| {
+        let (before, after) = (numbers(&given.before), numbers(&given.after));
+        json!({"key": format!("{key:?}"), "before": before, "state": after})
+    };
+    json!({"now": now.0, "buckets": buckets.iter().zip(&given).map(bucket).collect::<Vec<_>>()})
+}
+
+fn document(now: u64, keys: &[BucketKey], states: &[Option<State>]) -> Value {
     let bucket = |(key, state): (&BucketKey, &Option<_>)| {
-        let state = state.as_ref().map(|state: &crate::limit::algorithm::State| state.to_vec());
+        let state = state.as_ref().map(|state: &State| state.to_vec());
         json!({"key": format!("{key:?}"), "state": state})
     };
     json!({"now": now, "buckets": keys.iter().zip(states).map(bucket).collect::<Vec<_>>()})

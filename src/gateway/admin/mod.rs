@@ -74,8 +74,8 @@ impl Admin {
 
     async fn buckets(&self, head: &Parts) -> Response<Vec<u8>> {
         let method = &head.method;
-        if !matches!(*method, Method::GET | Method::HEAD | Method::DELETE) {
-            return answer(405, TEXT, "only GET, HEAD and DELETE\n");
+        if !matches!(*method, Method::GET | Method::HEAD | Method::DELETE | Method::PATCH) {
+            return answer(405, TEXT, "only GET, HEAD, DELETE and PATCH\n");
         }
         let mut response = match buckets::answer(&self.gateway, self.status.host(), head).await {
             (code, Ok(document)) => answer(code, JSON, &format!("{document}\n")),

@@ -60,4 +60,11 @@ return {
   close = function(limit, bucket)
     return pack('<I8I8I8', bucket[1], bucket[2], bucket[3]), bucket[3] + HOUR
   end,
+
+  give_back = function(value, amount)
+    if type(value) ~= 'string' or #value ~= 24 then return false end
+    local spent, first, last = unpack('<I8I8I8', value)
+    if spent > EXACT or last > EXACT or first >= last then return false end
+    return pack('<I8I8I8', math.max(spent - amount, 0), first, last)
+  end,
 }

@@ -14,7 +14,9 @@ use std::fmt;
 
 use smallvec::smallvec;
 
-use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, Step, length_text};
+use super::step::{
+    ChargeResult, EXACT, Entry, Level, Numbers, Period, Quota, RequestNumbers, State, Step, length_text,
+};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::calendar::{Calendar, Periods};
 use crate::limit::cost::Cost;
@@ -149,10 +151,15 @@ impl FixedWindow {
         bucket.is_corrected.then(|| bucket.entry())
     }
 
-    /// When the period ends that runs at `now`; `None` if the first grant has yet to begin one.
-    pub fn period_end(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Timestamp> {
-        let bucket = self.read(state, now);
-        (bucket.spent > 0 || !matches!(self.window, Window::FirstRequest(_))).then_some(bucket.end)
+    /// The period that runs at `now`; `None` if the first grant has yet to begin one.
+    pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
+        let Bucket { spent, begin, end, .. } = self.read(state, now);
+        (spent > 0 || !matches!(self.window, Window::FirstRequest(_))).then_some(Period { begin, end })
+    }
+
+    /// What is spent at `now` in the period that runs.
+    pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        Cost::from_thousandths(self.read(state, now).spent)
     }
 
     fn read(&self, state: Option<&[u64]>, now: Timestamp) -> Bucket {
@@ -200,6 +207,13 @@ impl Bucket {
     fn entry(&self) -> Entry {
         Entry { state: smallvec![self.spent, self.begin.0, self.end.0], kept_until: self.end.plus(HOUR) }
     }
+}
+
+/// Less is spent in the same period. A period in which nothing is spent any more stays: an earlier one must not begin.
+pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
+    let &[spent, first, last] = state else { return None };
+    let valid = spent <= EXACT && last <= EXACT && first < last;
+    valid.then(|| smallvec![spent.saturating_sub(amount.thousandths()), first, last])
 }
 
 /// `10000/month Europe/Berlin`, `100/15m`, `5/1d from the first request`.

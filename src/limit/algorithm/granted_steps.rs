@@ -92,6 +92,13 @@ impl GrantedSteps {
         }
     }
 
+    /// The last step in which something was granted: its end, and how much.
+    fn last_granted(&mut self) -> Option<(u64, &mut u64)> {
+        let (length, latest) = (self.length, self.latest);
+        let (before, amount) = (0u64..).zip(&mut self.amounts).find(|(_, amount)| **amount > 0)?;
+        Some(((latest + 1 - before) * length, amount))
+    }
+
     fn pack(&self, bytes: &mut SmallVec<[u8; 128]>) {
         let largest = self.amounts.iter().fold(1, |all, amount| all | amount);
         let width = (u64::BITS - largest.leading_zeros()).div_ceil(8);
@@ -158,6 +165,17 @@ pub fn fold(granted: &mut Granted) {
         }
         newer.fold(&older);
         granted.push(newer);
+    }
+}
+
+/// Takes back up to so many thousandths, from the steps that end last; of two that end together, from the first.
+pub fn take_back(granted: &mut Granted, mut thousandths: u64) {
+    while thousandths > 0 {
+        let last = granted.iter_mut().filter_map(GrantedSteps::last_granted);
+        let Some((_, amount)) = last.reduce(|last, other| if other.0 > last.0 { other } else { last }) else { return };
+        let taken = thousandths.min(*amount);
+        *amount -= taken;
+        thousandths -= taken;
     }
 }
 

@@ -23,14 +23,15 @@ use crate::base::time::{Micros, Timestamp};
 use fixed_window::{FixedWindow, Window};
 use sliding_log::SlidingLog;
 use sliding_window::SlidingWindow;
-pub use step::{ChargeResult, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
+pub use step::{ChargeResult, Entry, Level, Numbers, Period, Quota, RequestNumbers, State, Step};
 use token_bucket::TokenBucket;
 
 /// The Lua twins, each a chunk that returns a table of functions: `new` makes a limit from its numbers, and marks it as
 /// `outside` if they do not hold at the server's time; `open` makes a bucket from a stored value, or reports that the
 /// value is invalid, and whether it must be written although nothing is charged; `full` and `empty` make one without a
 /// value; `most` returns how many times it can pay a cost, and
-/// `charge` charges it; `close` returns the value to store and until when it must be kept. One whose values are large
+/// `charge` charges it; `close` returns the value to store and until when it must be kept; `give_back` returns a stored
+/// value from which an amount in thousandths was given back, or `false` if it is invalid. One whose values are large
 /// has a `digest` as well: what the reply contains of a bucket in place of its value, and from which the step in Rust
 /// gives the same results for all that was asked of it in the call. It is called at the end, with the bucket and its value
 /// as it was found.
@@ -68,6 +69,32 @@ impl AlgorithmKind {
             AlgorithmKind::FixedWindow => fixed_window::NAME,
             AlgorithmKind::SlidingLog => sliding_log::NAME,
             AlgorithmKind::SlidingWindow => sliding_window::NAME,
+        }
+    }
+
+    /// `None` for text that names no algorithm.
+    pub fn parse(text: &str) -> Option<AlgorithmKind> {
+        AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == text)
+    }
+
+    /// Gives back up to `amount` of what is spent of the bucket with this state: whatever its limit's numbers are, it
+    /// then holds that much more, and never more than if nothing had been spent. `None` for an invalid state.
+    pub fn give_back(self, state: &[u64], amount: Cost) -> Option<State> {
+        match self {
+            AlgorithmKind::TokenBucket => token_bucket::give_back(state, amount),
+            AlgorithmKind::FixedWindow => fixed_window::give_back(state, amount),
+            AlgorithmKind::SlidingLog => sliding_log::give_back(state, amount),
+            AlgorithmKind::SlidingWindow => sliding_window::give_back(state, amount),
+        }
+    }
+
+    /// The index of its twin in [`TWINS`].
+    pub const fn twin(self) -> usize {
+        match self {
+            AlgorithmKind::TokenBucket => 0,
+            AlgorithmKind::FixedWindow => 1,
+            AlgorithmKind::SlidingLog => 2,
+            AlgorithmKind::SlidingWindow => 3,
         }
     }
 
@@ -148,11 +175,22 @@ impl Algorithm {
         }
     }
 
-    /// When the window ends that runs at `now`; `None` if none runs, or amounts come back bit by bit.
-    pub fn period_end(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Timestamp> {
+    /// The window that runs at `now`; `None` if none runs, or amounts come back bit by bit.
+    pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
         match self {
             Algorithm::TokenBucket(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => None,
-            Algorithm::FixedWindow(window) => window.period_end(state, now),
+            Algorithm::FixedWindow(window) => window.period(state, now),
+        }
+    }
+
+    /// What is spent at `now` of the bucket with this state, rounded up to a thousandth. It is more than
+    /// [`Algorithm::ceiling`] where a limit was lowered.
+    pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        match self {
+            Algorithm::TokenBucket(bucket) => bucket.spent(state, now),
+            Algorithm::FixedWindow(window) => window.spent(state, now),
+            Algorithm::SlidingLog(log) => log.spent(state, now),
+            Algorithm::SlidingWindow(window) => window.spent(state, now),
         }
     }
 
@@ -239,12 +277,13 @@ impl Algorithm {
     /// The index of its twin in [`TWINS`], and the numbers that the twin takes for a call at about `near` on the store's
     /// clock. Where they hold only for some time around it, the twin says so when the call came at another.
     pub fn twin(&self, near: Timestamp) -> (usize, Numbers) {
-        match self {
-            Algorithm::TokenBucket(bucket) => (0, bucket.numbers()),
-            Algorithm::FixedWindow(window) => (1, window.numbers(near)),
-            Algorithm::SlidingLog(log) => (2, log.numbers()),
-            Algorithm::SlidingWindow(window) => (3, window.numbers()),
-        }
+        let numbers = match self {
+            Algorithm::TokenBucket(bucket) => bucket.numbers(),
+            Algorithm::FixedWindow(window) => window.numbers(near),
+            Algorithm::SlidingLog(log) => log.numbers(),
+            Algorithm::SlidingWindow(window) => window.numbers(),
+        };
+        (self.kind().twin(), numbers)
     }
 
     /// Whether a bucket that cannot pay can do so again only because time has passed. Then a refusal can be repeated

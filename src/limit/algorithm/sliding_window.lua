@@ -140,4 +140,31 @@ return {
     end
     return value .. rep('\0', -#value % 8), last + limit.window
   end,
+
+  -- From the steps that end last; of two that end together, from the first.
+  give_back = function(value, amount)
+    if type(value) ~= 'string' or #value % 8 ~= 0 then return false end
+    local first, after = read(value, 1)
+    if not first then return false end
+    local second
+    if #value - after >= 7 then
+      second, after = read(value, after)
+      if not second or #value - after >= 7 then return false end
+    end
+    if total(first) + (second and total(second) or 0) > EXACT then return false end
+    while amount > 0 do
+      local granted, place, last = nil, nil, 0
+      for _, steps in ipairs({first, second}) do
+        local index = 1
+        while index <= steps.count and steps.granted[index] == 0 do index = index + 1 end
+        local ends = (steps.latest - index + 2) * steps.length
+        if index <= steps.count and ends > last then granted, place, last = steps.granted, index, ends end
+      end
+      if not granted then break end
+      local taken = min(amount, granted[place])
+      granted[place], amount = granted[place] - taken, amount - taken
+    end
+    local less = write(first) .. (second and write(second) or '')
+    return less .. rep('\0', -#less % 8)
+  end,
 }

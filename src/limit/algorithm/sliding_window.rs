@@ -13,8 +13,8 @@ use std::fmt;
 
 use smallvec::smallvec;
 
-use super::granted_steps::{Granted, GrantedSteps, fold, pack, unpack};
-use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, Step, length_text};
+use super::granted_steps::{Granted, GrantedSteps, fold, pack, take_back, unpack};
+use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, State, Step, length_text};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 
@@ -127,6 +127,11 @@ impl SlidingWindow {
         Step { untouched, charge }
     }
 
+    /// What is spent at `now`.
+    pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        Cost::from_thousandths(self.read(state, now).spent)
+    }
+
     /// What to store of a bucket at `now` although nothing is charged to it.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let bucket = self.read(state, now);
@@ -208,6 +213,13 @@ impl SlidingWindow {
     }
 }
 
+/// What the last steps granted is given back first, since it would count longest.
+pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
+    let mut granted = unpack(state)?;
+    take_back(&mut granted, amount.thousandths());
+    Some(pack(&granted))
+}
+
 /// `100 in any 15m, in 10 steps`.
 impl fmt::Display for SlidingWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -220,7 +232,6 @@ impl fmt::Display for SlidingWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::algorithm::State;
     use proptest::prelude::*;
 
     const SECOND: u64 = 1_000_000;

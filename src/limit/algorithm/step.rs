@@ -33,6 +33,13 @@ pub struct Quota {
     pub window: Micros,
 }
 
+/// The time in which what a bucket granted counts: from `begin` to before `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Period {
+    pub begin: Timestamp,
+    pub end: Timestamp,
+}
+
 /// What a bucket holds at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {

@@ -3,7 +3,7 @@
 
 local EXACT = 9007199254740991
 local HOUR = 3600000000
-local ceil, floor, min = math.ceil, math.floor, math.min
+local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
 local pack, unpack = struct.pack, struct.unpack
 
 -- An amount in another bucket's units, in ours: rounded up, so that nothing spent is forgotten.
@@ -61,5 +61,13 @@ return {
   close = function(limit, bucket)
     local spent, since = bucket[1], bucket[2]
     return pack('<I8I8I8', spent, limit.unit, since), since + ceil(spent / limit.refill)
+  end,
+
+  -- A product that is not exact is larger than anything that is spent.
+  give_back = function(value, amount)
+    if type(value) ~= 'string' or #value ~= 24 then return false end
+    local spent, unit, since = unpack('<I8I8I8', value)
+    if spent > EXACT or unit > EXACT or unit == 0 or since > EXACT then return false end
+    return pack('<I8I8I8', max(spent - amount * unit, 0), unit, since)
   end,
 }

@@ -17,7 +17,7 @@ use std::fmt;
 
 use smallvec::smallvec;
 
-use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, Step};
+use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 
@@ -170,6 +170,11 @@ impl TokenBucket {
         Step { untouched, charge }
     }
 
+    /// What is spent at `now`, rounded up to a thousandth of a token.
+    pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        Cost::from_thousandths(self.read(state, now).0.div_ceil(self.unit))
+    }
+
     /// What is still spent, in this bucket's units, and the time at which it is. Time does not run backwards: before
     /// the time of the last charge nothing is refilled, and that time stays.
     fn read(&self, state: Option<&[u64]>, now: Timestamp) -> (u64, Timestamp) {
@@ -213,6 +218,13 @@ impl TokenBucket {
     fn time_to_refill(&self, units: u64) -> Micros {
         Micros(units.div_ceil(self.refill))
     }
+}
+
+/// Less is spent, since the same moment: so at every moment from now on the bucket holds that much more, or is full.
+pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
+    let &[spent, unit, since] = state else { return None };
+    let valid = unit > 0 && [spent, unit, since].iter().all(|number| *number <= EXACT);
+    valid.then(|| smallvec![spent.saturating_sub(amount.thousandths().saturating_mul(unit)), unit, since])
 }
 
 /// `10/s burst 20`, `10000/day burst 10000`, `0.35/33s burst 7`: the same rate, over the shortest period in which it is a
@@ -350,7 +362,7 @@ mod tests {
             requests in prop::collection::vec((-2_000_000i64..20_000_000, 1u64..5_000), 1..80),
         ) {
             let bucket = TokenBucket::new(rate, burst).unwrap();
-            let (mut state, mut now, mut grants) = (None::<crate::limit::algorithm::State>, 1u64 << 50, Vec::new());
+            let (mut state, mut now, mut grants) = (None::<State>, 1u64 << 50, Vec::new());
             for (step, cost) in requests {
                 now = now.saturating_add_signed(step);
                 let cost = Cost::from_thousandths(cost);

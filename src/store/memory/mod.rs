@@ -9,6 +9,7 @@
 pub mod bucket_file;
 pub mod bucket_stream;
 mod full_queue;
+mod inspect;
 mod queue_id;
 mod shard;
 
@@ -99,30 +100,6 @@ impl Memory {
         let now = self.now();
         let (_, states) = self.states(plan, &held);
         settle(plan, &states, now).0
-    }
-
-    /// The states of these buckets, read one after another.
-    pub fn states_of(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
-        let state = |key| self.shard(self.shard_of(key)).lock().get(key).cloned();
-        let states = keys.iter().map(state).collect();
-        // Read after the states, so that none of them is later than it.
-        (self.now(), states)
-    }
-
-    /// Removes these buckets, which makes them full, and returns their states.
-    pub fn remove(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
-        let forget = |key| {
-            let state = self.shard(self.shard_of(key)).lock().remove(key)?;
-            self.buckets.fetch_sub(1, Ordering::Relaxed);
-            Some(state)
-        };
-        let states = keys.iter().map(forget).collect();
-        (self.now(), states)
-    }
-
-    /// The keys of all buckets, shard by shard; no lock is held while the caller iterates.
-    pub fn keys(&self) -> impl Iterator<Item = Vec<BucketKey>> {
-        self.shards.iter().map(|shard| shard.lock().keys().copied().collect())
     }
 
     /// Makes the bucket of a charge hold no more than `most`, as after `seen`, which another store has shown of it; and

@@ -117,6 +117,10 @@ impl Shard {
         self.buckets.get(key).map(|bucket| &bucket.state)
     }
 
+    pub fn get_mut(&mut self, key: &BucketKey) -> Option<&mut State> {
+        self.buckets.get_mut(key).map(|bucket| &mut bucket.state)
+    }
+
     /// All that is kept of a bucket.
     pub fn kept(&self, key: &BucketKey) -> Option<(QueueId, Timestamp, &State)> {
         let bucket = self.buckets.get(key)?;

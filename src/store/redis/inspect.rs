@@ -1,7 +1,7 @@
 //! Reads, finds and removes buckets in Redis for an operator, without a gateway.
 //!
-//! It has its own connection and uses plain commands: reading needs only GET and TIME, and no script. Gateways are not
-//! notified; one that has cached a bucket as empty asks Redis again after a second at the latest.
+//! It has its own connection and uses plain commands: reading needs only GET and TIME. Only giving back is a script, since
+//! it depends on what is spent. Gateways are not notified; one that has cached a bucket as empty asks Redis again after a second at the latest.
 
 use std::time::Duration;
 
@@ -9,13 +9,16 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
 use super::codec::{key_name, state};
-use super::handshake::{reach, send};
+use super::handshake::{load, reach, send};
 use super::login::CurrentLogin;
+use super::script;
 use super::settings::Settings;
 use crate::base::time::Timestamp;
-use crate::limit::algorithm::State;
+use crate::limit::algorithm::{AlgorithmKind, State};
 use crate::limit::bucket_key::BucketKey;
+use crate::limit::cost::Cost;
 use crate::store::error::{Fault, StoreError};
+use crate::store::reply::GivenBack;
 
 /// How long one command may take; longer than for a request, because an operator waits.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,6 +71,38 @@ impl Inspector {
         };
         let commands: Vec<Cmd> = keys.iter().map(forget).collect();
         self.each(keys, &commands).await
+    }
+
+    /// Gives back up to `amount` of what is spent of these buckets, and returns their states before and after.
+    ///
+    /// # Errors
+    ///
+    /// When Redis gives no answer, or refuses a command.
+    pub async fn give_back(
+        &mut self,
+        buckets: &[(BucketKey, AlgorithmKind)],
+        amount: Cost,
+    ) -> Result<(Timestamp, Vec<GivenBack>), Fault> {
+        let loaded = tokio::time::timeout(PATIENCE, load(&mut self.connection, &script::give_back())).await;
+        let sha = loaded.map_err(|_| overdue())??;
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(sha).arg(buckets.len());
+        for (key, _) in buckets {
+            command.arg(key_name(&self.prefix, key));
+        }
+        command.arg(amount.thousandths());
+        for (_, kind) in buckets {
+            // Lua counts from 1.
+            command.arg(kind.twin() + 1);
+        }
+        let Value::Array(reply) = self.one(&command).await? else { return Err(unexpected_reply("EVALSHA")) };
+        let Some((time, states)) = reply.split_first().filter(|(_, states)| states.len() == 2 * buckets.len()) else {
+            return Err(unexpected_reply("EVALSHA"));
+        };
+        let pairs = states.as_chunks::<2>().0.iter().map(|[before, after]| {
+            Ok(GivenBack { before: read(Ok(before.clone()))?, after: read(Ok(after.clone()))? })
+        });
+        Ok((moment(time)?, pairs.collect::<Result<_, Fault>>()?))
     }
 
     /// The keys of all buckets for which `is` returns true. `progress` is called with the number visited so far.

@@ -36,7 +36,7 @@ use super::reply::{Source, TakeReply};
 use super::store_clock::StoreClock;
 use super::worker::Worker;
 use crate::base::host_name::host_name;
-use crate::base::time::Clock;
+use crate::base::time::{Clock, Timestamp};
 use crate::limit::charge::Plan;
 use connection::{Connection, StoreState};
 use deny_cache::DenyCache;
@@ -60,6 +60,7 @@ pub struct Redis {
     deny_cache: Arc<DenyCache>,
     breaker: Arc<Breaker>,
     clock: Clock,
+    store_clock: Arc<StoreClock>,
     events: EventSink,
 }
 
@@ -83,7 +84,7 @@ impl Redis {
         let connection =
             |worker| Connection::new(Worker(worker), settings.clone(), clock.clone(), events.clone(), shared.clone());
         let connections = (0..workers).map(connection).collect();
-        let StoreState { deny_cache, breaker, fallback, this_gateway, login, .. } = shared;
+        let StoreState { deny_cache, breaker, fallback, store_clock, this_gateway, login, .. } = shared;
         Redis {
             fallback,
             connections,
@@ -93,6 +94,7 @@ impl Redis {
             deny_cache,
             breaker,
             clock,
+            store_clock,
             events,
         }
     }
@@ -153,6 +155,11 @@ impl Redis {
     }
 
     /// Drops the cached levels: Redis is asked about every bucket again.
+    /// What Redis' clock shows when ours shows `ours`, by its last reply.
+    pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
+        self.store_clock.at(ours)
+    }
+
     pub fn invalidate(&self) {
         self.deny_cache.invalidate();
     }

@@ -1,10 +1,12 @@
-//! Assembles the script that takes: the Lua twins of all algorithms, the time, and `take.lua` around them.
+//! Assembles the script that takes: the Lua twins of all algorithms, the time, and `take.lua` around them. The script that
+//! gives back has `give_back.lua` in its place.
 
 use std::fmt::Write;
 
 use crate::limit::algorithm::TWINS;
 
 const FRAME: &str = include_str!("take.lua");
+const GIVE_BACK: &str = include_str!("give_back.lua");
 
 /// Tries every command that the script uses, and returns the refused ones.
 pub const PROBE: &str = include_str!("probe.lua");
@@ -34,10 +36,19 @@ end
 
 /// The complete script.
 pub fn take() -> String {
+    twins() + MOMENT + FRAME
+}
+
+/// The complete script that gives back, for an operator.
+pub fn give_back() -> String {
+    twins() + GIVE_BACK
+}
+
+fn twins() -> String {
     let mut text = "local twins = {\n".to_owned();
     for twin in TWINS {
         // Each in its own function, so that local variables are not shared.
         let _ = write!(text, "(function()\n{twin}\nend)(),\n");
     }
-    text + "}\n" + MOMENT + FRAME
+    text + "}\n"
 }

@@ -1,6 +1,7 @@
 //! The commands.
 
 mod bucket;
+mod bucket_grant;
 mod commands;
 mod completions;
 mod explain;

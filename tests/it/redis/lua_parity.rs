@@ -23,7 +23,7 @@ use crate::support::{CompleteReply, Redis, TakeScript, short_or_long};
 
 const START: u64 = 1_763_672_400_123_456;
 
-fn algorithm() -> impl Strategy<Value = Algorithm> {
+pub fn algorithm() -> impl Strategy<Value = Algorithm> {
     prop_oneof![
         2 => token_bucket().boxed(),
         2 => numbers_of_requests().boxed(),

@@ -5,6 +5,8 @@ mod fallback_share;
 mod fallback_windows;
 mod faults_under_load;
 #[cfg(feature = "test-hooks")]
+mod give_back_parity;
+#[cfg(feature = "test-hooks")]
 mod long_logs;
 #[cfg(feature = "test-hooks")]
 mod lua_parity;

@@ -164,6 +164,12 @@ impl SlidingLog {
         log.is_whole() || known.is_some_and(|[last, _]| log.last().max(moment) <= Timestamp(*last).plus(self.window))
     }
 
+    /// What is spent at `now`.
+    pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        let log = self.read(state, now);
+        Cost::from_thousandths(log.sum_after(log.gone(self.window, log.last().max(now))))
+    }
+
     /// A state with no more pairs than are worth remembering.
     pub fn excerpt(state: State) -> State {
         let Some(log) = Log::parse(&state).filter(|log| log.pairs().len() > EXCERPT + 1) else { return state };
@@ -289,6 +295,17 @@ impl<'s> Log<'s> {
         let index = pairs.partition_point(|[_, before]| difference(total, *before) > room);
         pairs.get(index).map_or(self.last(), |[moment, _]| Timestamp(*moment))
     }
+}
+
+/// The last grants are given back first, since they would count longest. What is left of them keeps its moment. `None` also
+/// for an excerpt, which stands for a longer log.
+pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
+    let log = Log::parse(state).filter(Log::is_whole)?;
+    let (given, total) = (amount.thousandths().min(log.sum), log.total());
+    let left = log.pairs().partition_point(|[_, before]| difference(total, *before) > given);
+    let (older, [moment, _]) = (log.pairs().get(..left)?, *log.pairs().get(left)?);
+    let head = [log.sum - given, left as u64 + 1, log.window.0, log.until.0];
+    Some(encode(head, older, [moment, difference(total, given)]))
 }
 
 fn encode(head: [u64; HEAD], older: &[Pair], last: Pair) -> State {

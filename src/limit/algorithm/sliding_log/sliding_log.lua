@@ -122,6 +122,26 @@ return {
     return head .. pair, at + window
   end,
 
+  -- The last grants are given back first. Of the first pair after which no more than that was granted the moment stays.
+  give_back = function(value, amount)
+    if type(value) ~= 'string' then return false end
+    local count = (#value - 32) / 16
+    if count < 1 or count ~= floor(count) then return false end
+    local sum, exact, window, till, first = unpack('<I8I8I8I8I8', value)
+    local last, total = unpack('<I8I8', value, #value - 15)
+    if exact ~= count or sum >= TOTALS or total >= TOTALS or first > last or last > EXACT or till > EXACT
+      or window < SHORTEST or window > LONGEST then
+      return false
+    end
+    local given, low, high = min(amount, sum), 1, count
+    while low < high do
+      local middle = floor((low + high) / 2)
+      if difference(total, (unpack('<I8', value, 25 + 16 * middle))) > given then low = middle + 1 else high = middle end
+    end
+    return pack('<I8I8I8I8', sum - given, low, window, till) .. sub(value, 33, 24 + 16 * low)
+      .. pack('<I8', difference(total, given))
+  end,
+
   -- What the reply has of a long log: its first pairs, up to the longest wait that this call asked for, and the last one.
   digest = function(limit, bucket, value)
     if bucket.moved then return sub(value, 1, 8) .. pack('<I8', 1) .. sub(value, 17, 32) .. sub(value, -16) end

@@ -1,0 +1,172 @@
+//! Words what buckets held and hold, as text and as JSON.
+
+use serde_json::{Value, json};
+
+use super::bucket_backend::{Bucket, Levels};
+use super::bucket_lookup::{BucketSelection, Limit};
+use crate::base::time::{Micros, Timestamp};
+use crate::config::Config;
+use crate::limit::algorithm::AlgorithmKind;
+use crate::limit::cost::Cost;
+use crate::limit::explanation::Date;
+use crate::limit::rule::Mode;
+
+/// What is done with buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    None,
+    Reset,
+    /// Up to so much of what is spent is given back.
+    GiveBack(Cost),
+}
+
+/// What was done with some buckets, and what they held.
+#[derive(Debug)]
+pub struct BucketReport<'c> {
+    pub config: &'c Config,
+    pub change: Change,
+    pub before: Levels,
+    /// After an amount was given back.
+    pub after: Option<Levels>,
+}
+
+impl BucketReport<'_> {
+    pub fn lines(&self, chosen: &[BucketSelection]) -> Vec<String> {
+        let mut lines: Vec<String> = chosen.iter().flat_map(|chosen| self.describe(chosen)).collect();
+        let from = &self.before.from;
+        let seen = match self.config.store.is_shared() {
+            true => "; a gateway that has just refused by it reads it again within a second",
+            false => "",
+        };
+        lines.push(match self.change {
+            Change::None => format!("read from {from}"),
+            Change::Reset => format!("full from now on, in {from}{seen}"),
+            Change::GiveBack(_) => format!("given back in {from}{seen}"),
+        });
+        lines
+    }
+
+    fn describe(&self, chosen: &BucketSelection) -> Vec<String> {
+        let name = self.config.hash_key.bucket(&chosen.key.0);
+        let Some(limit) = &chosen.limit else {
+            let kept = if self.before.state(&chosen.key).is_some() { "something is spent" } else { "full" };
+            return vec![match self.change {
+                Change::Reset => format!("bucket {name}  was: {kept}"),
+                Change::None | Change::GiveBack(_) => {
+                    format!("bucket {name}  {kept}; name the RULE to see how much is left")
+                }
+            }];
+        };
+        let most = limit.algorithm.ceiling();
+        let shadow = if limit.mode == Mode::Shadow { "  shadow" } else { "" };
+        let overridden = if limit.overridden { " (override)" } else { "" };
+        let claimed = limit.claimed.as_deref().map_or_else(String::new, |claimed| format!("; {claimed}"));
+        let of = chosen.of.as_deref().map_or_else(String::new, |of| format!("  {of}"));
+        let head = format!(
+            "{}/{}{shadow}{of}  {}{overridden}{claimed}  bucket {name}",
+            limit.policy, limit.name, limit.algorithm
+        );
+        let left = self.before.bucket(&chosen.key, &limit.algorithm, limit.cost).untouched.remaining;
+        let level = match (self.change, &self.after) {
+            (Change::None, _) => self.level(chosen, limit),
+            (Change::GiveBack(amount), Some(after)) => {
+                let now = after.bucket(&chosen.key, &limit.algorithm, limit.cost).untouched.remaining;
+                let holds = format!("{now} left of {most}, had {left}");
+                let (given, spent) = (self.given_back(chosen, limit, after), self.spent(chosen, limit));
+                match given.thousandths() {
+                    0 if spent == Cost::default() => format!("nothing is spent: {now} left of {most}"),
+                    // What cannot be read counts as an empty bucket.
+                    0 => "its state is invalid and counts as empty: `tollgate bucket reset` makes it full".to_owned(),
+                    _ if given < amount => format!("gave back {given}, which is all that was spent: {holds}"),
+                    _ => format!("gave back {given}: {holds}"),
+                }
+            }
+            (Change::Reset | Change::GiveBack(_), _) => format!("held {left} of {most}"),
+        };
+        vec![head, format!("  {level}")]
+    }
+
+    fn level(&self, chosen: &BucketSelection, limit: &Limit) -> String {
+        let Bucket { untouched, wait } = self.before.bucket(&chosen.key, &limit.algorithm, limit.cost);
+        let full = match untouched.reset_after {
+            Micros(0) => "full".to_owned(),
+            after => {
+                let moment = self.before.now.plus(after);
+                let printed = limit.algorithm.print_end(moment).unwrap_or_else(|| Date(moment).to_string());
+                format!("full in {}s ({printed})", after.ceil_seconds())
+            }
+        };
+        let pays = match wait {
+            Some(Micros(0)) => String::new(),
+            Some(wait) => format!("; a request of {} passes in {}s", limit.cost, wait.ceil_seconds()),
+            None => format!("; a request of {} never passes", limit.cost),
+        };
+        format!("{} left of {}, {full}{pays}", untouched.remaining, limit.algorithm.ceiling())
+    }
+
+    fn spent(&self, chosen: &BucketSelection, limit: &Limit) -> Cost {
+        self.before.spent(&chosen.key, &limit.algorithm)
+    }
+
+    fn given_back(&self, chosen: &BucketSelection, limit: &Limit, after: &Levels) -> Cost {
+        let left = after.spent(&chosen.key, &limit.algorithm).thousandths();
+        Cost::from_thousandths(self.spent(chosen, limit).thousandths().saturating_sub(left))
+    }
+
+    pub fn document(&self, chosen: &[BucketSelection]) -> Value {
+        let act = match self.change {
+            Change::None => "show",
+            Change::Reset => "reset",
+            Change::GiveBack(_) => "grant",
+        };
+        let buckets: Vec<Value> = chosen.iter().map(|chosen| self.object(chosen)).collect();
+        json!({"act": act, "read_from": self.before.from, "buckets": buckets})
+    }
+
+    /// The levels are those before a reset, and those after a grant.
+    fn object(&self, chosen: &BucketSelection) -> Value {
+        let name = self.config.hash_key.bucket(&chosen.key.0).to_string();
+        let levels = self.after.as_ref().unwrap_or(&self.before);
+        let Some(limit) = &chosen.limit else {
+            return json!({"bucket": name, "kept": levels.state(&chosen.key).is_some()});
+        };
+        let algorithm = &limit.algorithm;
+        let Bucket { untouched, wait } = levels.bucket(&chosen.key, algorithm, limit.cost);
+        let most = match algorithm.kind() {
+            AlgorithmKind::TokenBucket => "burst",
+            // `limit` is the name.
+            _ => "quota",
+        };
+        let mut object = json!({
+            "policy": limit.policy,
+            "limit": limit.name,
+            "mode": limit.mode,
+            "bucket": name,
+            "algorithm": algorithm.name(),
+            "numbers": algorithm.to_string(),
+            "overridden": limit.overridden,
+            "claimed": limit.claimed,
+            most: algorithm.ceiling(),
+            "spent": levels.spent(&chosen.key, algorithm),
+            "left": untouched.remaining,
+            "full_in_us": untouched.reset_after,
+            "wait_us": wait,
+        });
+        let mut add = |key: &str, value: Value| {
+            if let Some(object) = object.as_object_mut() {
+                object.insert(key.to_owned(), value);
+            }
+        };
+        if algorithm.window().is_some() {
+            let period = algorithm.period(levels.state(&chosen.key).as_deref(), levels.now);
+            let printed = |moment: Timestamp| algorithm.print_end(moment);
+            let ends = period.map(|period| json!({"begin": printed(period.begin), "end": printed(period.end)}));
+            add("period", json!(ends));
+            add("resets_at", json!(period.and_then(|period| printed(period.end))));
+        }
+        if let Some(after) = &self.after {
+            add("given_back", json!(self.given_back(chosen, limit, after)));
+        }
+        object
+    }
+}

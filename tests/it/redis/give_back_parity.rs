@@ -1,0 +1,115 @@
+//! Tests what an operator gives back: it is the same in Rust and in Lua, and is left in addition at every later moment.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use redis::Value;
+use tollgate::base::time::{Micros, Timestamp};
+use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, ChargeResult, State};
+use tollgate::limit::cost::Cost;
+use tollgate::store::redis::script;
+
+use super::lua_parity::algorithm;
+use crate::support::{Redis, short_or_long};
+
+const START: u64 = 1_763_672_400_123_456;
+
+fn words(state: &[u64]) -> Vec<u8> {
+    state.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// What the script leaves of a value.
+fn in_lua(connection: &mut redis::Connection, sha: &str, kind: AlgorithmKind, state: &[u64], amount: Cost) -> Vec<u8> {
+    redis::cmd("SET").arg("bucket").arg(words(state)).arg("PX").arg(60_000).exec(connection).unwrap();
+    let mut call = redis::cmd("EVALSHA");
+    call.arg(sha).arg(1).arg("bucket").arg(amount.thousandths()).arg(kind.twin() + 1);
+    let reply: (Value, Vec<u8>, Vec<u8>) = call.query(connection).unwrap();
+    let left: u64 = redis::cmd("PTTL").arg("bucket").query(connection).unwrap();
+    assert!((1..=60_000).contains(&left), "{left}");
+    assert_eq!(reply.1, words(state));
+    assert_eq!(reply.2, redis::cmd("GET").arg("bucket").query::<Vec<u8>>(connection).unwrap());
+    reply.2
+}
+
+#[test]
+fn both_implementations_give_back_the_same_of_any_value() {
+    let redis = Redis::start();
+    let (sha, connection) = (redis.command::<String>(&["SCRIPT", "LOAD", &script::give_back()]), redis.connection());
+    let connection = std::cell::RefCell::new(connection);
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases: short_or_long(500, 20_000),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let number = prop_oneof![0u64..100, 1_763_000_000_000_000u64..1_764_000_000_000_000, 0u64..=1 << 53];
+    let value = (prop::collection::vec(number, 0..6), 0u64..1 << 53, 0..AlgorithmKind::ALL.len());
+    let result = runner.run(&value, |(state, amount, kind)| {
+        let (kind, amount) = (AlgorithmKind::ALL[kind], Cost::from_thousandths(amount));
+        let expected = kind.give_back(&state, amount).map_or_else(|| words(&state), |state| words(&state));
+        prop_assert_eq!(in_lua(&mut connection.borrow_mut(), &sha, kind, &state, amount), expected);
+        Ok(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn what_is_given_back_is_left_in_addition_at_every_later_moment() {
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases: short_or_long(2_000, 100_000),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let charges = prop::collection::vec((0u64..3_000_000_000, 1u64..20_000), 1..20);
+    let result = runner.run(&(algorithm(), charges, 1u64..50_000, 0u64..5_000_000_000), |case| {
+        let (numbers, charges, amount, later) = case;
+        let (mut now, mut state) = (START, None::<State>);
+        for (step, cost) in charges {
+            now += step;
+            let cost = Cost::from_thousandths(cost);
+            if let ChargeResult::Fits { entry, .. } = numbers.step(state.as_deref(), cost, Timestamp(now)).charge {
+                state = Some(entry.state);
+            }
+        }
+        let Some(state) = state else { return Ok(()) };
+        let given = numbers.kind().give_back(&state, Cost::from_thousandths(amount)).expect("a state of its own");
+        let level = |state: &State, now: u64| {
+            let step = numbers.step(Some(state), Cost::ONE, Timestamp(now));
+            (step.untouched.remaining.thousandths(), numbers.spent(Some(state), Timestamp(now)).thousandths())
+        };
+        let expected = |(left, spent): (u64, u64)| {
+            let back = amount.min(spent);
+            // Where a fraction of a thousandth is spent, all of it is given back.
+            ((left + back).min(numbers.ceiling().thousandths()), spent - back)
+        };
+        prop_assert_eq!(level(&given, now), expected(level(&state, now)), "at once");
+        now += later;
+        let (found, wanted) = (level(&given, now), expected(level(&state, now)));
+        prop_assert_eq!(found, wanted, "after {:?}", Micros(later));
+        Ok(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// A limit that was lowered below what is spent: what is given back reduces what is owed.
+#[test]
+fn what_is_owed_is_given_back_first() {
+    for (numbers, state) in [
+        (bucket(20), State::from_slice(&[50_000_000_000, 1_000_000, START])),
+        (window(20), State::from_slice(&[50_000, START - 1, START + 9_000_000])),
+    ] {
+        let given = numbers.kind().give_back(&state, Cost::from_tokens(35)).unwrap();
+        let left = |state: &State| numbers.step(Some(state), Cost::ONE, Timestamp(START)).untouched.remaining;
+        assert_eq!((left(&state), left(&given)), (Cost::default(), Cost::from_tokens(5)), "{numbers}");
+        assert_eq!(numbers.spent(Some(&state), Timestamp(START)), Cost::from_tokens(50));
+    }
+}
+
+fn bucket(burst: u64) -> Algorithm {
+    use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+    let rate = Rate { amount: Cost::from_thousandths(1), period: Micros(1_000_000) };
+    Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap())
+}
+
+fn window(limit: u64) -> Algorithm {
+    use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
+    Algorithm::FixedWindow(FixedWindow::new(limit, Window::Epoch(Micros(10_000_000))).unwrap())
+}
