@@ -1,4 +1,5 @@
-//! `tollgate check`: reports every problem of a file, or its warnings and `ok`, and which buckets a change resets.
+//! `tollgate check`: reports every problem of a file, or its warnings and `ok`, and which buckets a change resets or keeps
+//! with other numbers.
 
 use std::path::PathBuf;
 
@@ -12,9 +13,10 @@ use crate::config::Config;
 use crate::config::diff::Reset;
 use crate::config::problem::{Problem, Problems};
 use crate::config::warning::{Warning, Warnings};
+use crate::limit::number_changes::ChangedLimit;
 
 const EXAMPLE: &str = "\
-Example: put a new file into use if it is valid, and list the limits whose buckets it resets.
+Example: put a new file into use if it is valid, and list the limits whose buckets it resets, and those with other numbers.
 
   tollgate check --against gateway.yaml new.yaml && mv new.yaml gateway.yaml";
 
@@ -24,7 +26,7 @@ pub struct Arguments {
     /// The configuration
     #[arg(value_name = "FILE", default_value = "gateway.yaml")]
     file: PathBuf,
-    /// The file in force: list the limits whose buckets the new file resets
+    /// The file in force: list the limits whose buckets the new file resets, or keeps with other numbers
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
     /// Treat warnings as problems: exit with 1 if there are any
@@ -35,10 +37,11 @@ pub struct Arguments {
     json: bool,
 }
 
-/// The warnings of a file without problems, and the limits whose buckets it resets.
+/// The warnings of a file without problems, and the limits whose buckets it resets or keeps with other numbers.
 struct Findings {
     warnings: Warnings,
     resets: Vec<Reset>,
+    kept: Vec<ChangedLimit>,
 }
 
 /// Whether the file may be put into use.
@@ -64,6 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         (Err(problems), false) => errors.lines(problems.report()),
         (Ok(findings), false) => {
             page.lines(findings.resets.iter().map(|reset| format!("buckets reset: {reset}")));
+            page.lines(findings.kept.iter().map(|changed| format!("buckets kept: {changed}")));
             if !findings.warnings.warnings.is_empty() {
                 errors.lines(findings.warnings.report());
             }
@@ -79,28 +83,33 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
 
 fn examine(arguments: &Arguments) -> Result<Findings, Problems> {
     let config = Config::examine(&arguments.file)?;
-    let resets = match &arguments.against {
-        Some(before) => config.reset_buckets(&Config::examine(before)?),
-        None => Vec::new(),
+    let (resets, kept) = match &arguments.against {
+        Some(before) => {
+            let before = Config::examine(before)?;
+            (config.reset_buckets(&before), config.changed_limits(&before))
+        }
+        None => (Vec::new(), Vec::new()),
     };
-    Ok(Findings { warnings: config.warnings.at(Clock::system().wall()), resets })
+    Ok(Findings { warnings: config.warnings.at(Clock::system().wall()), resets, kept })
 }
 
 fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdict: Verdict) -> Value {
     let file = arguments.file.display().to_string();
-    let (problems, warnings, resets): (Vec<Value>, Vec<Value>, Vec<Value>) = match findings {
-        Err(problems) => {
-            let list = problems.problems.iter().map(|problem| problem_object(&problems.file, problem));
-            (list.collect(), Vec::new(), Vec::new())
+    let mut lists = [const { Vec::<Value>::new() }; 4];
+    let [problems, warnings, resets, kept] = &mut lists;
+    match findings {
+        Err(found) => problems.extend(found.problems.iter().map(|problem| problem_object(&found.file, problem))),
+        Ok(found) => {
+            let Warnings { file, warnings: all } = &found.warnings;
+            warnings.extend(all.iter().map(|warning| warning_object(file, warning)));
+            resets.extend(found.resets.iter().map(|reset| Value::from(reset.to_string())));
+            kept.extend(found.kept.iter().map(|changed| Value::from(changed.to_string())));
         }
-        Ok(Findings { warnings, resets }) => (
-            Vec::new(),
-            warnings.warnings.iter().map(|warning| warning_object(&warnings.file, warning)).collect(),
-            resets.iter().map(|reset| reset.to_string().into()).collect(),
-        ),
-    };
+    }
     let ok = verdict == Verdict::Pass;
-    json!({"file": file, "ok": ok, "problems": problems, "warnings": warnings, "starts_anew": resets})
+    json!({
+        "file": file, "ok": ok, "problems": problems, "warnings": warnings, "starts_anew": resets, "kept": kept
+    })
 }
 
 /// A problem as JSON: a position, path or hint that it lacks is null.

@@ -1,10 +1,12 @@
-//! Compares two configurations: which changes need a restart, and which buckets start full again.
+//! Compares two configurations: which changes need a restart, which buckets start full again, and which stay with other
+//! numbers.
 
 use std::fmt;
 
 use super::listeners::{HeaderSenders, Listener};
 use super::settings::Config;
 use crate::limit::diff;
+use crate::limit::number_changes::{ChangedLimit, changed_limits};
 
 /// Why buckets start full again: what was spent from them is stored under other keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +69,13 @@ impl Config {
         }
         found.extend(diff::reset_limits(&before.rules, &self.rules).into_iter().map(Reset::Limit));
         found
+    }
+
+    /// The limits that have other numbers than under `before`, for buckets that are found again.
+    pub fn changed_limits(&self, before: &Config) -> Vec<ChangedLimit> {
+        // In another store nothing is found.
+        let same_store = before.store.endpoint() == self.store.endpoint();
+        if same_store { changed_limits(&before.rules, &self.rules) } else { Vec::new() }
     }
 
     /// This configuration as far as it can replace `before` without a restart, and the names of the keys that need one.
@@ -172,6 +181,43 @@ mod tests {
             &[],
             &[],
         );
+    }
+
+    #[test]
+    fn limits_with_other_numbers_are_named_with_what_stays() {
+        let limits = |limits: &str, overrides: &str| {
+            config(&format!("rules: [{{name: a, limit_keys: [\"query:u\"], {limits}, overrides: {{{overrides}}}}}]"))
+        };
+        let bucket = |numbers: &str, overrides: &str| limits(&format!("algorithm_config: {{{numbers}}}"), overrides);
+        let month = |zone: &str, limit: u64| {
+            let numbers = format!("{{limit: {limit}, window: month, timezone: {zone}}}");
+            limits(&format!("algorithm: fixed_window, algorithm_config: {numbers}"), "x: {limit: 7}")
+        };
+        let check = |before: &Config, after: &Config, changed: &[&str]| {
+            let found: Vec<String> = after.changed_limits(before).iter().map(ChangedLimit::to_string).collect();
+            assert_eq!(found, changed);
+        };
+        let place = "policy default, limit a:";
+        let spent = "what was spent stays spent";
+        let ten = || bucket("rps: 1, burst: 10", "x: {rps: 1, burst: 5}, y: {rps: 1, burst: 6}");
+        check(&ten(), &ten(), &[]);
+        check(&ten(), &bucket("rps: 1, burst: 10", "y: {rps: 1, burst: 6}, x: {rps: 1, burst: 5}"), &[]);
+        let overrides = format!("{place} overrides have other numbers; {spent}");
+        check(&ten(), &bucket("rps: 1, burst: 10", "x: {rps: 1, burst: 5}"), &[&overrides]);
+        let own = format!("{place} was 1/s burst 10, is 2/s burst 10; {spent}");
+        check(&ten(), &bucket("rps: 2, burst: 10", ""), &[&own]);
+        let limit = format!("{place} was 5/month UTC, is 6/month UTC; {spent}");
+        check(&month("UTC", 5), &month("UTC", 6), &[&limit]);
+        let window = format!(
+            "{place} was 5/month UTC, is 5/month Asia/Tokyo; what was spent counts until the running period ends, or the \
+             next one of the new window, whichever is earlier"
+        );
+        check(&month("UTC", 5), &month("Asia/Tokyo", 5), &[&window]);
+        check(&month("UTC", 5), &ten(), &[]);
+        let redis = config(
+            "store: {redis: {url: \"redis://a\"}}\nrules: [{name: a, limit_keys: [], algorithm_config: {rps: 1, burst: 1}}]",
+        );
+        check(&config("rules: [{name: a, limit_keys: [], algorithm_config: {rps: 1, burst: 2}}]"), &redis, &[]);
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod explanation;
 pub mod identity;
 pub mod index;
 pub mod matcher;
+pub mod number_changes;
 pub mod outcome;
 mod overrides;
 pub mod partial;

@@ -26,6 +26,7 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::reload_status::File;
 use crate::gateway::upstream::keep_resolving;
+use crate::limit::number_changes::ChangedLimit;
 
 /// How long a reload waits for the keys of a new issuer.
 const FIRST_KEYS: Duration = Duration::from_secs(1);
@@ -106,19 +107,19 @@ impl Reload {
         let gateway = Arc::clone(&self.gateway);
         let built = tokio::task::spawn_blocking(move || {
             let (config, restart_keys) = config.as_reload_of(&before.config);
-            let resets = config.reset_buckets(&before.config);
+            let (resets, kept) = (config.reset_buckets(&before.config), config.changed_limits(&before.config));
             let relog = (config.log != before.config.log).then_some(config.log);
             let now = gateway.clock.wall();
             let warnings = config.warnings.at(now).beyond(&before.config.warnings.at(now));
             (
                 Snapshot::after(&before, config, &gateway.metrics, &gateway.access_logs, &gateway.clock),
                 restart_keys,
-                resets,
+                (resets, kept),
                 relog,
                 warnings,
             )
         });
-        let Ok((snapshot, restart_keys, resets, relog, warnings)) = built.await else { return };
+        let Ok((snapshot, restart_keys, (resets, kept), relog, warnings)) = built.await else { return };
         let snapshot = Arc::new(snapshot);
         let new = self.start_background_tasks(&snapshot);
         let attempted = async {
@@ -154,6 +155,10 @@ impl Reload {
         if !resets.is_empty() {
             let which = list(resets.iter().map(Reset::to_string));
             log::warn!(limits = resets.len(), which; "buckets are reset");
+        }
+        if !kept.is_empty() {
+            let which = list(kept.iter().map(ChangedLimit::to_string));
+            log::info!(limits = kept.len(), which; "limits have other numbers, their buckets are kept");
         }
         warn(&warnings);
     }

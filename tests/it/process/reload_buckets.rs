@@ -32,6 +32,34 @@ fn spent_tokens_stay_spent_when_numbers_change() {
         gateway.reload(&upstream, &with(burst(6)));
         assert_eq!(remaining(&gateway, "/?u=a"), 1);
         assert_eq!(occurrences(&gateway, "buckets are reset"), 0);
+        let line =
+            "INFO limits have other numbers, their buckets are kept limits=1 which=\"policy default, limit r: was ";
+        eventually("each change is logged", || occurrences(&gateway, line) == 3);
+    });
+}
+
+/// The running year goes on to its end, or to the end of the next day, and then days count.
+#[test]
+fn a_window_that_is_replaced_ends_at_the_earlier_of_two_ends() {
+    on_both_stores(|store| {
+        let upstream = Upstream::start();
+        let with = |window: &str| {
+            let numbers = format!("{{limit: 5, window: {window}, timezone: Asia/Kathmandu}}");
+            let rule =
+                format!("name: r, limit_keys: [\"query:u\"], algorithm: fixed_window, algorithm_config: {numbers}");
+            format!("{store}rules: [{{{rule}}}]\n")
+        };
+        let gateway = Gateway::start(&upstream, &with("year"));
+        assert_eq!([remaining(&gateway, "/?u=a"), remaining(&gateway, "/?u=a")], [4, 3]);
+        gateway.reload(&upstream, &with("day"));
+        let answer = gateway.client().get("/?u=a", &[]);
+        assert_eq!(answer.number("ratelimit-remaining"), 2);
+        // Today and tomorrow.
+        assert!(answer.number("ratelimit-reset") <= 2 * 86_400, "{answer:?}");
+        let line =
+            "was 5/year Asia/Kathmandu, is 5/day Asia/Kathmandu; what was spent counts until the running period ends";
+        eventually("it is logged", || gateway.has_logged(line));
+        assert_eq!(occurrences(&gateway, "buckets are reset"), 0);
     });
 }
 
@@ -101,7 +129,9 @@ fn check_names_the_buckets_that_are_reset() {
     };
     let reset = "buckets reset: policy default, limit s: it was not there before\nok\n";
     assert_eq!(check(&old, &new), (Some(0), reset.to_owned(), String::new()));
-    assert_eq!(check(&old, &write("numbers.yaml", &burst(2))), (Some(0), "ok\n".to_owned(), String::new()));
+    let kept =
+        "buckets kept: policy default, limit r: was 1/day burst 1, is 1/day burst 2; what was spent stays spent\nok\n";
+    assert_eq!(check(&old, &write("numbers.yaml", &burst(2))), (Some(0), kept.to_owned(), String::new()));
     let wrong = write("wrong.yaml", "a: 1");
     let report = format!("{}:2:1: a: unknown key\n1 problem\n", wrong.display());
     for (against, file) in [(&wrong, &new), (&new, &wrong)] {

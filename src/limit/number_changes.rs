@@ -1,0 +1,79 @@
+//! Compares two rule sets: finds the limits whose buckets stay while their numbers change, and says what becomes of these.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::algorithm::Algorithm;
+use super::bucket_key::BucketKey;
+use super::rule::Mode;
+use super::rule_set::{CompiledLimit, RuleSet};
+
+/// A limit with other numbers for the same buckets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedLimit {
+    pub policy: String,
+    /// The rule's name; of several limits in one rule, `rule.limit`.
+    pub limit: String,
+    pub mode: Mode,
+    pub change: NumberChange,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NumberChange {
+    /// Of the limit itself, also if a request brings them.
+    Own { was: String, is: String, what_stays: &'static str },
+    /// The numbers of its overrides alone.
+    Overrides,
+}
+
+impl fmt::Display for ChangedLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = if self.mode == Mode::Shadow { " (shadow)" } else { "" };
+        write!(f, "policy {}, limit {}{mode}: ", self.policy, self.limit)?;
+        match &self.change {
+            NumberChange::Own { was, is, what_stays } => write!(f, "was {was}, is {is}; {what_stays}"),
+            NumberChange::Overrides => f.write_str("overrides have other numbers; what was spent stays spent"),
+        }
+    }
+}
+
+/// What becomes of a bucket that was charged with one set of numbers and is charged with another of the same algorithm.
+fn what_stays(was: &Algorithm, is: &Algorithm) -> &'static str {
+    match (was, is) {
+        (Algorithm::FixedWindow(old), Algorithm::FixedWindow(new)) if old.window() != new.window() => {
+            "what was spent counts until the running period ends, or the next one of the new window, whichever is earlier"
+        }
+        _ => "what was spent stays spent",
+    }
+}
+
+/// The limits with other numbers, in the order of the new file.
+pub fn changed_limits(before: &RuleSet, after: &RuleSet) -> Vec<ChangedLimit> {
+    let name = |limit: &CompiledLimit| (limit.identity(), limit.policy.clone(), limit.name.clone());
+    let known: HashMap<(BucketKey, String, String), &CompiledLimit> =
+        before.limits().iter().map(|limit| (name(limit), limit)).collect();
+    let changed = |limit: &CompiledLimit| {
+        Some(ChangedLimit {
+            change: change(known.get(&name(limit))?, limit)?,
+            policy: limit.policy.clone(),
+            limit: limit.name.clone(),
+            mode: limit.mode,
+        })
+    };
+    after.limits().iter().filter_map(changed).collect()
+}
+
+fn change(before: &CompiledLimit, after: &CompiledLimit) -> Option<NumberChange> {
+    let (was, is) = (before.numbers_text(), after.numbers_text());
+    if was != is {
+        let what_stays = what_stays(before.variants.first()?, after.variants.first()?);
+        return Some(NumberChange::Own { was, is, what_stays });
+    }
+    // Their order in the file has no meaning.
+    let overrides = |limit: &CompiledLimit| {
+        let mut numbers: Vec<String> = limit.variants.iter().skip(1).map(ToString::to_string).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    (overrides(before) != overrides(after)).then_some(NumberChange::Overrides)
+}
