@@ -10,6 +10,7 @@ mod double_first_period;
 mod example;
 mod expired_rule;
 mod file;
+mod forgotten_period;
 mod impossible_value;
 mod large_log;
 mod location;
@@ -30,7 +31,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
-pub const LINTS: [(&str, Lint); 17] = [
+pub const LINTS: [(&str, Lint); 18] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("unreachable_rule", rule_order::unreachable_rule),
@@ -38,6 +39,7 @@ pub const LINTS: [(&str, Lint); 17] = [
     ("impossible_value", impossible_value::impossible_value),
     ("client_chosen_cost", client_chosen_cost::client_chosen_cost),
     ("double_first_period", double_first_period::double_first_period),
+    ("forgotten_period", forgotten_period::forgotten_period),
     ("large_log", large_log::large_log),
     ("expired_rule", expired_rule::expired_rule),
     ("public_admin", access::public_admin),
