@@ -218,17 +218,18 @@ impl<'c> Simulation<'c> {
             shadow: shadow.iter().map(|charge| charge.charge.clone()).collect(),
         };
         let (settlement, entries) = settle(&plan, &states, at);
+        // A refusal may correct a bucket too.
+        for (charge, entry) in all().zip(entries) {
+            if let Some(entry) = entry {
+                self.buckets.set_state(charge, explanation, entry.state);
+            }
+        }
         if !settlement.is_granted() {
             let speaker = speaker_index(&settlement).and_then(|index| enforced.get(index))?;
             return Some(self.refuse_by(speaker, before));
         }
         for (charge, outcome) in shadow.iter().zip(&settlement.shadow) {
             self.counts.count_shadow(charge.charge.limit, outcome);
-        }
-        for (charge, entry) in all().zip(entries) {
-            if let Some(entry) = entry {
-                self.buckets.set_state(charge, explanation, entry.state);
-            }
         }
         None
     }

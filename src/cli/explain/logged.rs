@@ -196,7 +196,10 @@ impl Search<'_> {
             _ => String::new(),
         };
         let (left, most) = (untouched.remaining, algorithm.ceiling());
-        Ok(Some(format!("  now: {left} left of {most}{by_default}{passes} ({})", levels.from)))
+        let period = algorithm.period(levels.state(&key).as_deref(), levels.now);
+        let until = period.and_then(|period| algorithm.print_end(period.end));
+        let until = until.map_or_else(String::new, |until| format!(" until {until}"));
+        Ok(Some(format!("  now: {left} left of {most}{by_default}{until}{passes} ({})", levels.from)))
     }
 }
 

@@ -46,6 +46,16 @@ policies:
         match: {jwt:plan: {not: gold}}
         limit_keys: [\"jwt:sub|ip:address\"]
         algorithm_config: {rps: 3, burst: 7, cost_source: header:x-cost, max_cost: 4}
+  - name: windows
+    rules:
+      - name: several
+        limit_keys: [ip:address]
+        algorithm: fixed_window
+        limits:
+          epoch: {limit: 9, window: 2s}
+          first: {limit: 14, window: 3s, anchor: first_request, shadow: {limit: 7}}
+          # The day ends eight seconds after the first request.
+          day: {limit: 40, window: day, timezone: Asia/Kathmandu, at: \"20:37\"}
   - name: next
     mode: shadow
     rules:
@@ -250,6 +260,8 @@ policies:
   - name: pace
     match: {path: /paced}
     rules: [{name: steady, limit_keys: [header:x-user], algorithm_config: {rate: 2/5s}}]
+  - name: year
+    rules: [{name: year, limit_keys: [header:x-user], algorithm: fixed_window, algorithm_config: {limit: 45, window: year}}]
 ";
     let gateway = Gateway::start(&upstream, rest);
     let ask = &|client: usize| {

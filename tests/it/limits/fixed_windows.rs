@@ -1,5 +1,16 @@
 //! Tests the fields of responses and the bodies of refusals of fixed windows, end to end.
 
+use std::path::Path;
+
+use tollgate::base::time::{Clock, Timestamp};
+use tollgate::config::{Config, Environment};
+use tollgate::decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers};
+use tollgate::decision::refusal::Refusal;
+use tollgate::decision::refusing_limits::refusal;
+use tollgate::limit::request::{ClientAddress, Request};
+use tollgate::limit::rule_set::Answer;
+use tollgate::store::memory::{Memory, Settings};
+
 use crate::support::{Gateway, Upstream};
 
 /// A token bucket and a month, charged together.
@@ -55,4 +66,101 @@ rules:
     assert_eq!(codes("acme"), [200, 200, 200, 429]);
     let refused = gateway.metric("rate_limiter_rejected_total", &["fixed_window_exceeded", "shadow"]);
     assert!(refused >= 1.0, "{refused}");
+}
+
+/// What a file decides about a request of some user, in memory, at a moment that the test chooses.
+struct InMemory {
+    config: Config,
+    clock: Clock,
+    memory: Memory,
+}
+
+impl InMemory {
+    fn new(rules: &str) -> InMemory {
+        let read = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
+        let surroundings = Environment { variable: &|_| None, folder: Path::new(""), read: &read };
+        let text = format!("upstream: http://127.0.0.1:9000\n{rules}");
+        let config = Config::parse("gateway.yaml", text.as_bytes(), surroundings).unwrap();
+        let clock = Clock::manual(Timestamp(0));
+        InMemory { memory: Memory::new(&Settings::default(), clock.clone()), config, clock }
+    }
+
+    /// `w`, `r` and `t`, and what a refusal says.
+    fn ask(&self, moment: &str) -> ([u64; 3], Option<Refusal>) {
+        self.clock.set(moment_of(moment));
+        let (head, ()) = http::Request::builder().uri("/").body(()).unwrap().into_parts();
+        let client = ClientAddress::new("192.0.2.1".parse().unwrap(), 64);
+        let request = Request { head: &head, client, claims: None, key: None, route: "default", upstream: "default" };
+        let Answer::Charge(plan) = self.config.rules.plan(&request, moment_of(moment)).answer else { panic!("free") };
+        let reply = self.memory.take(&plan);
+        let policy = PolicyNumbers::of(&plan.enforced[0].algorithm, reply.now);
+        let level = LevelNumbers::of(&reply.settlement.enforced[0]);
+        let jitter = self.config.retry_after_jitter;
+        let refused = !reply.settlement.is_granted();
+        let refusal = refused.then(|| refusal(&self.config.rules, &plan, &reply.settlement, reply.now, jitter));
+        ([policy.window, level.remaining, level.reset], refusal)
+    }
+}
+
+fn moment_of(text: &str) -> Timestamp {
+    let moment = chrono::DateTime::parse_from_rfc3339(text).unwrap();
+    Timestamp(u64::try_from(moment.timestamp_micros()).unwrap())
+}
+
+/// October 2026 has an hour more than 31 days in Berlin, and ends at 23:00 UTC.
+#[test]
+fn a_month_in_berlin_tells_its_own_length_and_end_in_the_last_hour_of_october() {
+    let month = "{limit: 10000, window: month, timezone: Europe/Berlin, fixed_cost: 5000}";
+    let gateway = InMemory::new(&format!(
+        "rules: [{{name: plan, limit_keys: [ip:address], algorithm: fixed_window, algorithm_config: {month}}}]"
+    ));
+    let october = (31 * 24 + 1) * 3600;
+    assert_eq!(gateway.ask("2026-10-31T22:00:00Z"), ([october, 5000, 3600], None));
+    assert_eq!(gateway.ask("2026-10-31T22:30:00.25Z"), ([october, 0, 1800], None));
+    let (numbers, refusal) = gateway.ask("2026-10-31T22:59:58.5Z");
+    let refusal = refusal.unwrap();
+    assert_eq!((numbers, refusal.resets_at.as_deref()), ([october, 0, 2], Some("2026-11-01T00:00:00+01:00")));
+    // However short the wait is, clients are spread over `max_period`.
+    assert!((2..=62).contains(&refusal.retry_after.unwrap()), "{refusal:?}");
+    let november = 30 * 24 * 3600;
+    assert_eq!(gateway.ask("2026-10-31T23:00:00Z"), ([november, 5000, november], None));
+    assert_eq!(gateway.ask("2026-11-30T22:59:59.5Z"), ([november, 0, 1], None));
+    let (_, refusal) = gateway.ask("2026-11-30T22:59:59.75Z");
+    assert_eq!(refusal.unwrap().resets_at.as_deref(), Some("2026-12-01T00:00:00+01:00"));
+}
+
+/// Where a month begins in the gap of a clock change, and where it has the offset of summer.
+#[test]
+fn the_end_has_the_offset_of_the_zone_at_that_moment() {
+    for (zone, now, resets_at) in [
+        ("Europe/Berlin", "2026-06-30T21:59:59Z", "2026-07-01T00:00:00+02:00"),
+        ("Asia/Kathmandu", "2026-06-30T18:14:59Z", "2026-07-01T00:00:00+05:45"),
+        ("America/Havana", "2026-10-31T12:00:00Z", "2026-11-01T00:00:00-04:00"),
+        ("UTC", "2026-12-31T23:00:00Z", "2027-01-01T00:00:00Z"),
+    ] {
+        let month = format!("{{limit: 1, window: month, timezone: {zone}}}");
+        let gateway = InMemory::new(&format!(
+            "rules: [{{name: plan, limit_keys: [], algorithm: fixed_window, algorithm_config: {month}}}]"
+        ));
+        assert_eq!(gateway.ask(now).1, None);
+        assert_eq!(gateway.ask(now).1.unwrap().resets_at.as_deref(), Some(resets_at));
+    }
+}
+
+/// Memory counts on a clock that goes on when the machine's clock is set; a process that reads the buckets of another may
+/// find it set back.
+#[test]
+fn a_clock_that_is_set_back_reopens_no_period_and_one_that_is_set_forward_begins_the_next() {
+    let gateway = InMemory::new(
+        "rules: [{name: plan, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 1, window: day}}]",
+    );
+    let granted = |moment: &str| gateway.ask(moment).1.is_none();
+    assert!(granted("2026-06-02T00:30:00Z"));
+    assert!(!granted("2026-06-01T23:45:00Z"), "yesterday is over");
+    assert!(!granted("2026-06-02T23:59:59Z"));
+    assert!(granted("2026-06-03T00:00:00Z"));
+    // A day ahead is not believed: what was spent counts today.
+    assert!(granted("2026-06-05T00:00:00Z"));
+    assert!(!granted("2026-06-03T12:00:00Z"));
+    assert!(granted("2026-06-04T00:00:00Z"));
 }

@@ -10,16 +10,19 @@ use serde::Serialize;
 use super::readings::{Histogram, LimitName, Readings};
 use super::top_refused::{CommandOptions, TopRefusedDocument};
 use crate::base::printable::{Printable, write_json};
-use crate::base::time::Timestamp;
+use crate::base::time::{Micros, Timestamp};
 use crate::config::warning::Warning;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::Event;
+use crate::limit::algorithm::Algorithm;
 use crate::limit::rule::{Action, Mode, Otherwise, Policy, Rule};
 use crate::limit::rule_set::CompiledLimit;
 use crate::store::RunningGateway;
 use crate::store::memory::Memory;
 
+/// A shorter window ends while one looks at the page.
+const SHOWN_WINDOW: Micros = Micros(3_600_000_000);
 /// Of more rows, the busiest are shown.
 const MAX_ROWS: usize = 2000;
 /// `check` reports all of them.
@@ -148,6 +151,9 @@ struct DenierRow {
 #[derive(Debug, Serialize)]
 struct LimitRow {
     numbers: String,
+    /// When the present window ends, with the offset of its time zone; for windows of an hour or more that all clients share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ends: Option<String>,
     keys: String,
     #[serde(skip_serializing_if = "is_none")]
     overrides: usize,
@@ -176,7 +182,7 @@ pub fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
     let snapshot = gateway.snapshot.load_full();
     let (now, wall) = (gateway.clock.now(), gateway.clock.wall());
     let readings = Readings(&gateway.metrics.registry);
-    let (rows, rows_left_out) = busiest(rows(&snapshot, readings));
+    let (rows, rows_left_out) = busiest(rows(&snapshot, readings, gateway.store.clock_at(now)));
     let warnings = snapshot.config.warnings.at(wall).warnings;
     let document = Document {
         host: &instance.host,
@@ -277,7 +283,7 @@ fn issuers(snapshot: &Snapshot, readings: Readings<'_>) -> Vec<Issuer> {
 }
 
 /// In the order of the file, in which [`crate::limit::rule_set::RuleSet::compile`] numbers the limits.
-fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> Vec<Row<'d>> {
+fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> Vec<Row<'d>> {
     let counts = LimitCounts {
         asked: readings.by_limit("rate_limiter_requests_total"),
         allowed: readings.by_limit("rate_limiter_allowed_total"),
@@ -305,7 +311,9 @@ fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> Vec<Row<'d>> {
                 }
                 Action::Charge(_) => {
                     let own = limits.by_ref().take(count(rule));
-                    rows.extend(own.map(|limit| row(&limit.name, limit.mode, RowAction::Charge(counts.of(limit)))));
+                    rows.extend(
+                        own.map(|limit| row(&limit.name, limit.mode, RowAction::Charge(counts.of(limit, now)))),
+                    );
                 }
             }
         }
@@ -337,11 +345,12 @@ impl LimitCounts {
         RowAction::Deny(DenierRow { refused: self.refused.get(&name).copied().unwrap_or_default() })
     }
 
-    fn of(&self, limit: &CompiledLimit) -> LimitRow {
+    fn of(&self, limit: &CompiledLimit, now: Timestamp) -> LimitRow {
         let of = |counts: &Counts, name: &LimitName| counts.get(name).copied().unwrap_or_default();
         let name = LimitName::of(limit);
         LimitRow {
             numbers: limit.numbers_text(),
+            ends: limit.variants.first().and_then(|numbers| end(numbers, now)),
             keys: limit.keys.join(" "),
             overrides: limit.variants.len().saturating_sub(1),
             asked: of(&self.asked, &name),
@@ -354,6 +363,11 @@ impl LimitCounts {
             },
         }
     }
+}
+
+fn end(algorithm: &Algorithm, now: Timestamp) -> Option<String> {
+    algorithm.window().filter(|window| window.shortest() >= SHOWN_WINDOW)?;
+    algorithm.period(None, now).and_then(|period| algorithm.print_end(period.end))
 }
 
 /// The busiest rows, and how many are left out.
