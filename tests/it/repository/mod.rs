@@ -1,5 +1,6 @@
 //! The repository itself: documentation, layout, deployment files, releases.
 
+mod algorithms_picture;
 pub mod deploy;
 pub mod docs;
 mod imports;
