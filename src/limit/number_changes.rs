@@ -43,6 +43,11 @@ fn what_stays(was: &Algorithm, is: &Algorithm) -> &'static str {
         (Algorithm::FixedWindow(old), Algorithm::FixedWindow(new)) if old.window() != new.window() => {
             "what was spent counts until the running period ends, or the next one of the new window, whichever is earlier"
         }
+        (Algorithm::SlidingWindow(old), Algorithm::SlidingWindow(new))
+            if (old.window(), old.steps()) != (new.window(), new.steps()) =>
+        {
+            "what was granted counts in the new window, from the end of its old step on"
+        }
         _ => "what was spent stays spent",
     }
 }
@@ -76,4 +81,22 @@ fn change(before: &CompiledLimit, after: &CompiledLimit) -> Option<NumberChange>
         numbers
     };
     (overrides(before) != overrides(after)).then_some(NumberChange::Overrides)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::time::Micros;
+    use crate::limit::algorithm::sliding_window::SlidingWindow;
+
+    #[test]
+    fn other_steps_of_a_sliding_window_keep_the_ends_of_the_old_ones() {
+        let window = |limit, seconds: u64, steps| {
+            Algorithm::SlidingWindow(SlidingWindow::new(limit, Micros(seconds * 1_000_000), steps).unwrap())
+        };
+        let stays = |is| what_stays(&window(10, 60, 10), &is);
+        assert_eq!(stays(window(20, 60, 10)), "what was spent stays spent");
+        let ends = "what was granted counts in the new window, from the end of its old step on";
+        assert_eq!([stays(window(10, 90, 10)), stays(window(10, 60, 6))], [ends; 2]);
+    }
 }
