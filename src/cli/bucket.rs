@@ -1,5 +1,6 @@
 //! `tollgate bucket show|reset|grant`: shows the level of a client's bucket, resets it to full, or gives back an amount.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::bucket_backend::Backend;
@@ -12,6 +13,7 @@ use super::output;
 use super::output::Page;
 use crate::base::time::Clock;
 use crate::config::Config;
+use crate::limit::algorithm::AlgorithmKind;
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::cost::{Cost, ExtraDecimals};
 use crate::limit::matcher::QuotedText;
@@ -65,7 +67,7 @@ struct Place {
 struct Which {
     #[command(flatten)]
     place: Place,
-    /// The rule: `free`, `plan/free`, or `free.second` for one of several limits
+    /// The rule: `free`, `plan/free`, or `free.second` for one of several limits; or a meter, with all its rules
     #[arg(value_name = "RULE", required_unless_present = "hash")]
     rule: Option<String>,
     /// A value for each limit key of the rule
@@ -80,7 +82,7 @@ struct Which {
 struct Grant {
     #[command(flatten)]
     place: Place,
-    /// The rule: `free`, `plan/free`, or `free.second` for one of several limits
+    /// The rule: `free`, `plan/free`, or `free.second` for one of several limits; or a meter, with all its rules
     #[arg(value_name = "RULE")]
     rule: String,
     /// A value for each limit key of the rule, and last the amount to give back, such as 500 or 0.5
@@ -119,13 +121,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             (Change::GiveBack(amount), bucket_lookup::by_values(&config, &grant.rule, keys, known)?)
         }
     };
-    let keys: Vec<BucketKey> = chosen.iter().map(|chosen| chosen.key).collect();
+    // Limits of one meter have the same bucket.
+    let mut kinds: BTreeMap<BucketKey, Option<AlgorithmKind>> = BTreeMap::new();
+    for chosen in &chosen {
+        kinds.insert(chosen.key, chosen.limit.as_ref().map(|limit| limit.algorithm.kind()));
+    }
+    let keys: Vec<BucketKey> = kinds.keys().copied().collect();
     let (before, after) = match change {
         Change::None => (backend.read(&keys)?, None),
         Change::Reset => (backend.reset(&keys)?, None),
         Change::GiveBack(amount) => {
-            let kind = |chosen: &BucketSelection| Some((chosen.key, chosen.limit.as_ref()?.algorithm.kind()));
-            let (before, after) = backend.give_back(&chosen.iter().filter_map(kind).collect::<Vec<_>>(), amount)?;
+            let kinds: Vec<_> = kinds.into_iter().filter_map(|(key, kind)| Some((key, kind?))).collect();
+            let (before, after) = backend.give_back(&kinds, amount)?;
             (before, Some(after))
         }
     };

@@ -1,4 +1,4 @@
-//! Finds buckets by the name of a rule and a value for each of its limit keys.
+//! Finds buckets by the name of a rule or meter and a value for each of its limit keys.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::attribute::Attribute;
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::cost::Cost;
-use crate::limit::explanation::{ExplainedCharge, PickedKey};
+use crate::limit::explanation::{ExplainedCharge, PickedKey, RuleCharges};
 use crate::limit::matcher::QuotedText;
 use crate::limit::partial::{Knowledge, Observation};
 use crate::limit::path;
@@ -38,6 +38,8 @@ pub struct Limit {
     pub overridden: bool,
     /// Which of its numbers come from requests; shown are the defaults.
     pub claimed: Option<String>,
+    /// The counter whose buckets it shares.
+    pub meter: Option<String>,
 }
 
 /// The buckets of the clients with these values.
@@ -51,31 +53,76 @@ pub fn by_values(
     values: &[String],
     known: Knowledge<'_>,
 ) -> Result<Vec<BucketSelection>, Failure> {
-    let (policy, rule) = find(config, name)?;
-    let picked = pick(config, rule, values)?;
-    check_issuer(config, &picked, known.issuer)?;
-    let of: Vec<String> = picked.iter().map(|picked| format!("{picked} {}", value(picked))).collect();
-    let of = if of.is_empty() { "one for all clients".to_owned() } else { of.join(", ") };
-    let charges = config.rules.buckets_of(rule, &picked, known);
-    let wanted = charges.into_iter().filter(|charge| is_called(name, policy, rule, charge.name));
-    let chosen = |ExplainedCharge { name, mode, charge, .. }: ExplainedCharge<'_>| BucketSelection {
-        key: charge.key,
-        limit: Some(Limit {
-            policy: policy.name.clone(),
-            name: name.to_owned(),
-            mode,
-            algorithm: charge.algorithm,
-            cost: charge.cost,
-            overridden: charge.variant > 0,
-            claimed: config
-                .rules
-                .limit(charge.limit)
-                .filter(|_| charge.variant == 0)
-                .and_then(CompiledLimit::claimed_text),
-        }),
-        of: Some(of.clone()),
-    };
-    Ok(wanted.map(chosen).collect())
+    let mut chosen = Vec::new();
+    for (policy, rule, wanted) in named(config, name)? {
+        let picked = pick(config, rule, values)?;
+        check_issuer(config, &picked, known.issuer)?;
+        let of: Vec<String> = picked.iter().map(|picked| format!("{picked} {}", value(picked))).collect();
+        let of = if of.is_empty() { "one for all clients".to_owned() } else { of.join(", ") };
+        let RuleCharges { charged, unlimited } = config.rules.buckets_of(rule, &picked, known);
+        chosen.extend(charged.into_iter().filter(|charge| wanted.has(policy, rule, charge.name, charge.meter)).map(
+            |ExplainedCharge { name, mode, meter, charge, .. }| {
+                BucketSelection {
+                    key: charge.key,
+                    limit: Some(Limit {
+                        policy: policy.name.clone(),
+                        name: name.to_owned(),
+                        mode,
+                        algorithm: charge.algorithm,
+                        cost: charge.cost,
+                        overridden: charge.variant > 0,
+                        claimed: config
+                            .rules
+                            .limit(charge.limit)
+                            .filter(|_| charge.variant == 0)
+                            .and_then(CompiledLimit::claimed_text),
+                        meter: meter.map(str::to_owned),
+                    }),
+                    of: Some(of.clone()),
+                }
+            },
+        ));
+        if chosen.is_empty()
+            && let Some(unlimited) = unlimited.first()
+        {
+            return Err(format!("limit {unlimited} is unlimited for {of}: it charges no bucket").into());
+        }
+    }
+    Ok(chosen)
+}
+
+/// The limits that an operator names.
+#[derive(Clone, Copy, Debug)]
+enum Wanted<'n> {
+    /// By the name of their rule, or their own.
+    Named(&'n str),
+    /// Those of a meter.
+    OfMeter(&'n str),
+}
+
+impl Wanted<'_> {
+    fn has(self, policy: &Policy, rule: &Rule, limit: &str, meter: Option<&str>) -> bool {
+        match self {
+            Wanted::Named(name) => is_called(name, policy, rule, limit),
+            Wanted::OfMeter(name) => meter == Some(name),
+        }
+    }
+}
+
+/// The rule that is called so or, where none is, the rules of the meter that is called so.
+fn named<'c, 'n>(config: &'c Config, name: &'n str) -> Result<Vec<(&'c Policy, &'c Rule, Wanted<'n>)>, Failure> {
+    let found = find(config, name);
+    if found.is_err() {
+        let policies = &config.rules.source().policies;
+        let rules = policies.iter().flat_map(|policy| policy.rules.iter().map(move |rule| (policy, rule)));
+        let of_meter = |limit: &CompiledLimit| limit.meter.as_deref() == Some(name);
+        let rules = rules.filter(|(_, rule)| config.rules.compiled(rule).iter().any(of_meter));
+        let rules: Vec<_> = rules.map(|(policy, rule)| (policy, rule, Wanted::OfMeter(name))).collect();
+        if !rules.is_empty() {
+            return Ok(rules);
+        }
+    }
+    found.map(|(policy, rule)| vec![(policy, rule, Wanted::Named(name))])
 }
 
 /// Where a file trusts several issuers, whose claim it is is a part of the bucket; elsewhere it is not.
@@ -99,10 +146,11 @@ fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>)
 /// When the rule does not exist, charges no bucket, or has several limits of which none is named.
 pub fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<BucketSelection, Failure> {
     let Some(name) = name else { return Ok(BucketSelection { key, limit: None, of: None }) };
-    let (policy, rule) = find(config, name)?;
+    // The limits of a meter differ in their numbers: the first of them is shown.
+    let (policy, rule, wanted) = *named(config, name)?.first().ok_or("no rule has a limit")?;
     // A candidate has buckets of its own, under the name of its limit: that one is meant.
     let limits = config.rules.compiled(rule).iter().filter(|limit| limit.mode == mode(policy, rule));
-    let limits: Vec<_> = limits.filter(|limit| is_called(name, policy, rule, &limit.name)).collect();
+    let limits: Vec<_> = limits.filter(|limit| wanted.has(policy, rule, &limit.name, limit.meter.as_deref())).collect();
     match (&limits[..], limits.first().and_then(|limit| limit.variants.first())) {
         ([limit], Some(algorithm)) => {
             let limit = Limit {
@@ -113,6 +161,7 @@ pub fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<Buc
                 cost: Cost::ONE,
                 overridden: false,
                 claimed: limit.claimed_text(),
+                meter: limit.meter.clone(),
             };
             Ok(BucketSelection { key, limit: Some(limit), of: None })
         }

@@ -59,11 +59,12 @@ impl BucketReport<'_> {
         };
         let most = limit.algorithm.ceiling();
         let shadow = if limit.mode == Mode::Shadow { "  shadow" } else { "" };
+        let meter = limit.meter.as_ref().map_or_else(String::new, |meter| format!(" of meter {meter}"));
         let overridden = if limit.overridden { " (override)" } else { "" };
         let claimed = limit.claimed.as_deref().map_or_else(String::new, |claimed| format!("; {claimed}"));
         let of = chosen.of.as_deref().map_or_else(String::new, |of| format!("  {of}"));
         let head = format!(
-            "{}/{}{shadow}{of}  {}{overridden}{claimed}  bucket {name}",
+            "{}/{}{shadow}{of}  {}{overridden}{claimed}  bucket {name}{meter}",
             limit.policy, limit.name, limit.algorithm
         );
         let left = self.before.bucket(&chosen.key, &limit.algorithm, limit.cost).untouched.remaining;
@@ -145,6 +146,7 @@ impl BucketReport<'_> {
             "algorithm": algorithm.name(),
             "numbers": algorithm.to_string(),
             "overridden": limit.overridden,
+            "meter": limit.meter,
             "claimed": limit.claimed,
             most: algorithm.ceiling(),
             "spent": levels.spent(&chosen.key, algorithm),

@@ -221,6 +221,37 @@ mod tests {
     }
 
     #[test]
+    fn a_meter_that_is_added_or_renamed_changes_buckets_and_another_rule_in_it_does_not() {
+        let rule = |name: &str, meter: &str| {
+            let meter = if meter.is_empty() { String::new() } else { format!(", meter: {meter}") };
+            format!(
+                "{{name: {name}, match: {{path: /{name}}}, limit_keys: [host], algorithm_config: {{rate: 9/s}}{meter}}}"
+            )
+        };
+        let rules = |rules: &[(&str, &str)]| {
+            let rules: Vec<_> = rules.iter().map(|(name, meter)| rule(name, meter)).collect();
+            format!("rules: [{}]", rules.join(", "))
+        };
+        let plans = rules(&[("free", "m"), ("pro", "m")]);
+        check(&plans, &rules(&[("team", "m"), ("free", "m"), ("plus", "m")]), &[], &[]);
+        check(&plans, &format!("policies: [{{name: plans, {plans}}}]"), &[], &[]);
+        let [free, pro] = ["policy default, limit free: meter was", "policy default, limit pro: meter was"];
+        check(
+            &plans,
+            &plans.replace("meter: m", "meter: n"),
+            &[],
+            &[&format!("{free} m, is n"), &format!("{pro} m, is n")],
+        );
+        check(&rules(&[("free", ""), ("pro", "m")]), &plans, &[], &[&format!("{free} unset, is m")]);
+        check(&plans, &rules(&[("free", ""), ("pro", "m")]), &[], &[&format!("{free} m, is unset")]);
+        let keys = |limit: &str| format!("policy default, limit {limit}: limit_keys were [host], are [path]");
+        let other = rules(&[("team", "m"), ("pro", "m")]).replace("[host]", "[path]");
+        check(&plans, &other, &[], &[&keys("team"), &keys("pro")]);
+        let shadow = "policy default, limit free (shadow): mode was enforce, is shadow";
+        check(&plans, &plans.replacen("limit_keys", "mode: shadow, limit_keys", 1), &[], &[shadow]);
+    }
+
+    #[test]
     fn buckets_are_reset_when_clients_are_identified_in_another_way() {
         let rules = "rules: [{name: a, limit_keys: [\"jwt:sub|ip:address\"], algorithm_config: {rps: 1, burst: 5}}]\n";
         let issuer =

@@ -33,6 +33,7 @@ mod limits;
 pub mod lints;
 mod listeners;
 mod log;
+mod meters;
 mod names;
 mod network;
 mod on_store_failure;

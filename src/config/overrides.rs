@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::algorithms::OtherNumbers;
 use super::limit_keys::fold;
 use super::reader::{Field, Section};
-use super::suggest::listed;
+use super::suggest::{listed, nearest};
 use crate::limit::attribute::Attribute;
 use crate::limit::request::ClientAddress;
 use crate::limit::rule::{Fold, KeyPart, LimitKey, Override};
@@ -20,35 +20,79 @@ pub struct OverrideReader<'k> {
 }
 
 impl<'k> OverrideReader<'k> {
+    /// Those of a rule with one limit.
     pub fn overrides(&self, rule: &Section<'_>, numbers: OtherNumbers<'_>) -> Option<Vec<Override>> {
-        let Some(field) = rule.get("overrides") else { return Some(Vec::new()) };
+        let mut overrides = Vec::new();
+        let correct = self.each(rule, |field, index, target| {
+            let numbers = numbers.read_override(field)?;
+            let (part, value) = target?;
+            overrides.push(Override { part, value, numbers, index });
+            Some(())
+        });
+        correct.map(|()| overrides)
+    }
+
+    /// Those of a rule with these limits, which an override names: for each limit, in their order.
+    pub fn of_several(&self, rule: &Section<'_>, limits: &[(&str, OtherNumbers<'_>)]) -> Option<Vec<Vec<Override>>> {
+        let mut overrides = vec![Vec::new(); limits.len()];
+        let names: Vec<&str> = limits.iter().map(|(name, _)| *name).collect();
+        let correct = self.each(rule, |field, index, target| {
+            let pairs = field.pairs()?;
+            if pairs.is_empty() {
+                field.must(format_args!("name one of the rule's limits ({})", listed(&names)));
+                return None;
+            }
+            let mut correct = Some(());
+            for (name, position, field) in pairs {
+                let Some(limit) = names.iter().position(|known| *known == name) else {
+                    let hint = nearest(name, &names).unwrap_or_else(|| format!("its limits are {}", names.join(", ")));
+                    field.at(position).wrong("not one of the rule's limits", Some(hint));
+                    correct = None;
+                    continue;
+                };
+                let numbers = limits.get(limit).and_then(|(_, numbers)| numbers.read_override(field));
+                match (numbers, &target, overrides.get_mut(limit)) {
+                    (Some(numbers), Some((part, value)), Some(of_limit)) => {
+                        of_limit.push(Override { part: part.clone(), value: value.clone(), numbers, index });
+                    }
+                    _ => correct = None,
+                }
+            }
+            correct
+        });
+        correct.map(|()| overrides)
+    }
+
+    /// Reads every entry, also after a wrong one, with its index and what it is for.
+    fn each<'t>(
+        &self,
+        rule: &Section<'t>,
+        mut read: impl FnMut(Field<'t>, usize, Option<(KeyPart, String)>) -> Option<()>,
+    ) -> Option<()> {
+        let Some(field) = rule.get("overrides") else { return Some(()) };
         if self.keys.is_some_and(<[LimitKey]>::is_empty) {
             rule.unwanted("overrides", "must be for the values of a limit key, but `limit_keys` is empty");
             return None;
         }
-        let mut overrides = Vec::new();
-        let mut correct = true;
-        // All are read before any that is wrong ends the whole.
-        for (text, position, field) in field.pairs()? {
-            let target = self.target(&field.clone().at(position), text);
-            let numbers = numbers.read(field);
-            match (target, numbers) {
-                (Some((part, value)), Some(numbers)) => {
-                    overrides.push(Override { part, value, numbers: numbers.base });
-                }
-                _ => correct = false,
-            }
-        }
-        let lone = self.parts().len() == 1;
+        let mut correct = Some(());
         let mut seen = HashSet::new();
-        for Override { part, value, .. } in &overrides {
-            if !seen.insert((part, value)) {
-                let twice = if lone { value.clone() } else { format!("{part}={value}") };
-                rule.unwanted("overrides", format_args!("`{twice}` is there twice, in two spellings"));
-                return None;
+        let mut twice = None;
+        for (index, (text, position, field)) in field.pairs()?.into_iter().enumerate() {
+            let target = self.target(&field.clone().at(position), text);
+            if let Some(target) = &target
+                && !seen.insert(target.clone())
+                && twice.is_none()
+            {
+                twice = Some(target.clone());
             }
+            correct = correct.and(target.is_some().then_some(())).and(read(field, index, target));
         }
-        correct.then_some(overrides)
+        if let Some((part, value)) = twice {
+            let twice = if self.parts().len() == 1 { value } else { format!("{part}={value}") };
+            rule.unwanted("overrides", format_args!("`{twice}` is there twice, in two spellings"));
+            return None;
+        }
+        correct
     }
 
     /// What an override is for. With a single attribute among the limit keys its name may be left out. `None` after

@@ -202,6 +202,11 @@ impl<'t> Field<'t> {
         }
     }
 
+    /// Whether this is a single value with this text.
+    pub fn is_written(&self, text: &str) -> bool {
+        self.scalar().is_some_and(|scalar| scalar.text == text)
+    }
+
     /// The scalar, unless it is unknown.
     fn scalar(&self) -> Option<&'t Scalar> {
         match &self.node.value {
@@ -407,6 +412,11 @@ impl<'t> Section<'t> {
 
     pub fn has(&self, name: &str) -> bool {
         self.entries.iter().any(|entry| entry.key == name)
+    }
+
+    /// Whether no other key is there.
+    pub fn has_only(&self, name: &str) -> bool {
+        self.entries.iter().all(|entry| entry.key == name)
     }
 
     /// Reports a problem with a key that is missing, at the start of the mapping.

@@ -1,13 +1,14 @@
-//! Reads the limits of a rule: `algorithm` with its `algorithm_config`, or several under `limits`, and `overrides`.
+//! Reads the limits of a rule: `algorithm` with its `algorithm_config`, or several under `limits`, with `meter` and `overrides`.
 
-use super::algorithms::{NamedAlgorithm, OtherNumbers, ceiling, check_price, numbers};
+use super::algorithms::{LimitNumbers, NamedAlgorithm, OtherNumbers, ceiling, check_price, numbers};
 use super::claimed_number::NumberReader;
 use super::cost::price;
+use super::meters::{BucketSettings, Meters};
 use super::names::checked;
 use super::overrides::OverrideReader;
 use super::reader::{Field, Section};
-use crate::base::position::Position;
-use crate::limit::rule::{Expose, Limit, OnStoreFailure, Price, RefusalStatus};
+use crate::limit::algorithm::Algorithm;
+use crate::limit::rule::{Expose, Limit, LimitKey, OnStoreFailure, Price, RefusalStatus};
 
 /// The settings that all limits of a rule share.
 #[derive(Clone, Copy, Debug)]
@@ -23,11 +24,12 @@ pub fn rule_limits(
     rule: &Section<'_>,
     shared: SharedSettings<'_>,
     overrides: OverrideReader<'_>,
+    meters: &mut Meters,
 ) -> Option<Vec<Limit>> {
     let algorithm = NamedAlgorithm::of_rule(rule);
     let limits = match (rule.get("algorithm_config"), rule.get("limits")) {
-        (Some(field), None) => single(rule, algorithm, field, shared, overrides),
-        (None, Some(field)) => several(rule, algorithm, &field, shared),
+        (Some(field), None) => single(rule, algorithm, field, shared, overrides, meters),
+        (None, Some(field)) => several(rule, algorithm, &field, shared, overrides, meters),
         (Some(_), Some(_)) => {
             rule.unwanted("limits", "must not stand beside `algorithm_config`");
             None
@@ -47,74 +49,123 @@ fn single(
     field: Field<'_>,
     shared: SharedSettings<'_>,
     overrides: OverrideReader<'_>,
+    meters: &mut Meters,
 ) -> Option<Vec<Limit>> {
-    let limit = algorithm.section(field).and_then(|section| {
-        section.unwanted("algorithm", "must stand beside `algorithm_config`, not in it");
-        let misplaced = section.has("algorithm");
-        limit(String::new(), algorithm, section, shared).filter(|_| !misplaced)
+    let mut misplaced = false;
+    let read = algorithm.section(field).map(|section| {
+        for key in ["algorithm", "meter"] {
+            section.unwanted(key, "must stand beside `algorithm_config`, not in it");
+            misplaced |= section.has(key);
+        }
+        let read = ReadLimit::read(algorithm, &section, shared.numbers);
+        section.close();
+        read
     });
-    let own = limit.as_ref().map(|limit| limit.algorithm);
-    let cheapest = limit.as_ref().map(|limit| limit.price.least());
-    let numbers = NumberReader::in_file();
-    let overrides = overrides.overrides(rule, OtherNumbers { kind: algorithm.kind, own, cheapest, numbers });
-    let (limit, overrides) = (limit?, overrides?);
-    Some(vec![Limit { overrides, ..limit }])
+    let read = read.unwrap_or(ReadLimit::wrong(algorithm));
+    let meter = meters.meter(rule, read.bucket_settings(overrides.keys));
+    let overrides = overrides.overrides(rule, read.others(NumberReader::in_file()));
+    let limit = read.limit(String::new(), shared).filter(|_| !misplaced)?;
+    Some(vec![Limit { overrides: overrides?, meter: meter?, ..limit }])
 }
 
-/// Several limits, each under its name.
+/// Several limits, each under its name, with their overrides.
 fn several(
     rule: &Section<'_>,
     algorithm: NamedAlgorithm,
     field: &Field<'_>,
     shared: SharedSettings<'_>,
+    overrides: OverrideReader<'_>,
+    meters: &mut Meters,
 ) -> Option<Vec<Limit>> {
-    rule.unwanted("overrides", "must not stand beside `limits`: which of them they change cannot be said");
+    rule.unwanted("meter", "must not stand beside `limits`, but in one of them");
     let pairs = field.pairs()?;
     if pairs.is_empty() {
         field.must("name at least one limit");
         return None;
     }
-    let read = |(name, position, field): (&str, Position, Field<'_>)| {
-        let name = checked(&field.clone().at(position), name);
-        let algorithm = algorithm.of_limit(&field)?;
-        let limit = limit(name.unwrap_or_default().to_owned(), algorithm, algorithm.section(field)?, shared);
-        limit.filter(|_| name.is_some() && algorithm.valid.is_some())
-    };
+    let mut others = Vec::with_capacity(pairs.len());
     // All are read before any that is wrong ends the whole.
-    let limits: Vec<_> = pairs.into_iter().map(read).collect();
-    limits.into_iter().collect()
+    let mut limits = Vec::with_capacity(pairs.len());
+    for (text, position, field) in pairs {
+        let name = checked(&field.clone().at(position), text);
+        let (mut read, mut meter) = (ReadLimit::wrong(algorithm), None);
+        if let Some(algorithm) = algorithm.of_limit(&field)
+            && let Some(section) = algorithm.section(field)
+        {
+            read = ReadLimit::read(algorithm, &section, shared.numbers);
+            meter = meters.meter(&section, read.bucket_settings(overrides.keys));
+            section.close();
+        }
+        others.push((text, read.others(NumberReader::in_file())));
+        let limit = name.and_then(|name| read.limit(name.to_owned(), shared));
+        limits.push(limit.zip(meter).map(|(limit, meter)| Limit { meter, ..limit }));
+    }
+    let overrides = overrides.of_several(rule, &others);
+    let valid = !rule.has("meter");
+    let limits = limits.into_iter().collect::<Option<Vec<_>>>().filter(|_| valid)?;
+    Some(limits.into_iter().zip(overrides?).map(|(limit, overrides)| Limit { overrides, ..limit }).collect())
 }
 
-fn limit(name: String, algorithm: NamedAlgorithm, section: Section<'_>, shared: SharedSettings<'_>) -> Option<Limit> {
-    let numbers = numbers(algorithm.kind, &section, shared.numbers);
-    let price = price(&section, numbers.as_ref().map(|numbers| ceiling(&numbers.largest())));
-    let countable = match (&numbers, &price) {
-        (Some(numbers), Some(price)) => check_price(&numbers.base, &section, price),
-        _ => Some(()),
-    };
-    let cheapest = price.as_ref().filter(|_| countable.is_some()).map(Price::least);
-    let own = numbers.as_ref().map(|numbers| numbers.base);
-    let others = OtherNumbers { kind: algorithm.kind, own, cheapest, numbers: shared.numbers };
-    let candidate = section.optional("shadow", |field| others.read(field));
-    section.close();
-    countable?;
-    let (price, numbers, candidate) = (price?, numbers?, candidate?);
-    let least = price.least();
-    let (algorithm, claimed) = numbers.with_least(least);
-    let (candidate, candidate_claimed) = match candidate.map(|numbers| numbers.with_least(least)) {
-        Some((algorithm, claimed)) => (Some(algorithm), claimed),
-        None => (None, None),
-    };
-    Some(Limit {
-        name,
-        algorithm,
-        claimed,
-        price,
-        candidate,
-        candidate_claimed,
-        overrides: Vec::new(),
-        expose: shared.expose,
-        refusal: shared.refusal,
-        on_store_failure: shared.on_store_failure,
-    })
+/// The settings of a limit; those that are wrong were reported.
+struct ReadLimit {
+    algorithm: NamedAlgorithm,
+    numbers: Option<LimitNumbers>,
+    price: Option<Price>,
+    candidate: Option<Option<LimitNumbers>>,
+}
+
+impl ReadLimit {
+    fn read(algorithm: NamedAlgorithm, section: &Section<'_>, reader: NumberReader<'_>) -> ReadLimit {
+        let numbers = numbers(algorithm.kind, section, reader);
+        let price = price(section, numbers.as_ref().map(|numbers| ceiling(&numbers.largest())));
+        let countable = match (&numbers, &price) {
+            (Some(numbers), Some(price)) => check_price(&numbers.base, section, price),
+            _ => Some(()),
+        };
+        let read = ReadLimit { algorithm, numbers, price: countable.and(price), candidate: None };
+        let candidate = section.optional("shadow", |field| read.others(reader).read(field));
+        ReadLimit { candidate, ..read }
+    }
+
+    fn wrong(algorithm: NamedAlgorithm) -> ReadLimit {
+        ReadLimit { algorithm, numbers: None, price: None, candidate: None }
+    }
+
+    /// What its other numbers are read with.
+    fn others<'n>(&self, numbers: NumberReader<'n>) -> OtherNumbers<'n> {
+        let cheapest = self.price.as_ref().map(Price::least);
+        OtherNumbers { kind: self.algorithm.kind, own: self.base(), cheapest, numbers }
+    }
+
+    fn base(&self) -> Option<Algorithm> {
+        self.numbers.as_ref().map(|numbers| numbers.base)
+    }
+
+    fn bucket_settings(&self, keys: Option<&[LimitKey]>) -> BucketSettings {
+        BucketSettings::new(keys, self.algorithm.valid.and(self.base()), self.price.clone())
+    }
+
+    fn limit(self, name: String, shared: SharedSettings<'_>) -> Option<Limit> {
+        self.algorithm.valid?;
+        let (price, numbers, candidate) = (self.price?, self.numbers?, self.candidate?);
+        let least = price.least();
+        let (algorithm, claimed) = numbers.with_least(least);
+        let (candidate, candidate_claimed) = match candidate.map(|numbers| numbers.with_least(least)) {
+            Some((algorithm, claimed)) => (Some(algorithm), claimed),
+            None => (None, None),
+        };
+        Some(Limit {
+            name,
+            meter: None,
+            algorithm,
+            claimed,
+            price,
+            candidate,
+            candidate_claimed,
+            overrides: Vec::new(),
+            expose: shared.expose,
+            refusal: shared.refusal,
+            on_store_failure: shared.on_store_failure,
+        })
+    }
 }

@@ -9,6 +9,7 @@ use super::claimed_number::NumberReader;
 use super::expires::{EXPIRES, expires};
 use super::key::{BOOLEAN, Key, Mapping, NAME, Type, names};
 use super::limit_keys::LIMIT_KEYS;
+use super::meters::Meters;
 use super::names::unique;
 use super::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
 use super::overrides::OverrideReader;
@@ -24,8 +25,8 @@ const ACTIONS: [(&str, Otherwise); 2] = [("allow", Otherwise::Allow), ("deny", O
 const STATUSES: [(&str, RefusalStatus); 2] =
     [("429", RefusalStatus::QuotaExceeded), ("503", RefusalStatus::ReducedCapacity)];
 /// The keys that only a rule which charges may have.
-const OF_CHARGES: [&str; 7] =
-    ["algorithm", "algorithm_config", "limits", "overrides", "expose", "status", "on_store_failure"];
+const OF_CHARGES: [&str; 8] =
+    ["algorithm", "algorithm_config", "limits", "meter", "overrides", "expose", "status", "on_store_failure"];
 
 pub const MODE: Type = Type::Choice(&names(&MODES));
 
@@ -59,6 +60,11 @@ pub static RULE: Mapping = Mapping {
             "limits",
             Type::NamedOneOf(algorithms::LIMIT),
             "[Several limits](#several-limits), instead of `algorithm_config`.",
+        ),
+        Key::optional(
+            "meter",
+            NAME,
+            "The [counter](#meters) that it shares with other rules of its policy. With `limits`, each has its own.",
         ),
         Key::optional(
             "overrides",
@@ -103,7 +109,19 @@ fn rule_constraints() -> Value {
     let mut constraints = json!({
         "dependencies": {
             "expires": ["action"],
-            "limits": {"properties": {"algorithm_config": false, "overrides": false}},
+            "limits": {"properties": {
+                "algorithm_config": false,
+                "meter": false,
+                "overrides": {"additionalProperties": {"additionalProperties": {
+                    "type": "object",
+                    "additionalProperties": true
+                }}}
+            }},
+            "algorithm_config": {"properties": {
+                "overrides": {"additionalProperties": {"additionalProperties": {
+                    "not": {"type": "object", "additionalProperties": true}
+                }}}
+            }},
             "overrides": {"properties": {"limit_keys": {"minItems": 1}}}
         },
         "allOf": [
@@ -158,6 +176,7 @@ pub struct RuleReader<'k> {
     pub defaults: RuleDefaults<'k>,
     /// Of rules, and of limits as they are shown.
     names: HashSet<String>,
+    meters: Meters,
 }
 
 /// The mode of a policy or rule.
@@ -167,15 +186,17 @@ pub fn mode(section: &Section<'_>) -> Option<Mode> {
 
 impl<'k> RuleReader<'k> {
     pub fn new(defaults: RuleDefaults<'k>) -> RuleReader<'k> {
-        RuleReader { defaults, names: HashSet::new() }
+        RuleReader { defaults, names: HashSet::new(), meters: Meters::default() }
     }
 
     /// The rules of a policy in this mode.
     pub fn rules(&mut self, field: Field<'_>, of_policy: Mode) -> Option<Vec<Rule>> {
+        self.meters.begin_policy();
         all(field.list()?, |member| self.rule(member, of_policy))
     }
 
     fn rule(&mut self, field: Field<'_>, of_policy: Mode) -> Option<Rule> {
+        self.meters.begin_rule();
         let whole = field.clone();
         let section = field.section(&RULE)?;
         let name = unique(&section, &mut self.names);
@@ -206,7 +227,7 @@ impl<'k> RuleReader<'k> {
     }
 
     /// Reads what a rule charges, and its limit keys.
-    fn charges(&self, section: &Section<'_>) -> Option<(Action, Vec<LimitKey>)> {
+    fn charges(&mut self, section: &Section<'_>) -> Option<(Action, Vec<LimitKey>)> {
         let keys = section.need("limit_keys").and_then(|field| self.limit_keys(&field));
         let expose = match section.get("expose") {
             Some(field) => field.boolean().map(|expose| if expose { Expose::Yes } else { Expose::No }),
@@ -227,7 +248,8 @@ impl<'k> RuleReader<'k> {
             numbers: NumberReader::new(self.defaults.conditions.attributes),
         };
         let ipv6_prefix = self.defaults.conditions.ipv6_prefix;
-        let limits = rule_limits(section, shared, OverrideReader { keys: keys.as_deref(), ipv6_prefix });
+        let overrides = OverrideReader { keys: keys.as_deref(), ipv6_prefix };
+        let limits = rule_limits(section, shared, overrides, &mut self.meters);
         let (keys, limits) = (keys?, limits?);
         expose.and(refusal).and(on_store_failure).map(|_| (Action::Charge(limits), keys))
     }

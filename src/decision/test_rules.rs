@@ -33,6 +33,7 @@ pub fn token_bucket(amount: Cost, period: Micros, burst: u64) -> Algorithm {
 pub fn limit(burst: u64) -> Limit {
     Limit {
         name: String::new(),
+        meter: None,
         algorithm: bucket(burst),
         claimed: None,
         price: Price::Fixed(Cost::ONE),

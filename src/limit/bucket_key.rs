@@ -95,6 +95,14 @@ impl KeySeed {
         KeySeed { hash, tag: LimitTag(u32::from_be_bytes([a, b, c, d])) }
     }
 
+    /// Of a limit that shares the buckets of a meter. They are evicted with the limit's own: a flood under one plan does
+    /// not switch another one off.
+    pub fn of_meter(meter: &str, identity: &LimitIdentity<'_>) -> KeySeed {
+        // No policy has an empty name.
+        let shared = LimitIdentity { policy: "", rule: meter, limit: "", mode: "meter", ..*identity };
+        KeySeed { tag: KeySeed::new(identity).tag, ..KeySeed::new(&shared) }
+    }
+
     pub fn tag(&self) -> LimitTag {
         self.tag
     }
@@ -177,6 +185,25 @@ mod tests {
         assert_eq!(bucket("", &none, &[]), "33e3ee2460c9c37907b2e7f6e150f420");
         assert_eq!(bucket("day", &some, &[(0, b"a"), (0, b"203.0.113.7")]), "6d8fa30b5416af2904085b29d1031495");
         assert_eq!(bucket("", &some, &[(1, b""), (0, b"\xff\0")]), "63ee4e9bc6a216a842f66bb37ed6b9cd");
+    }
+
+    #[test]
+    fn a_meter_is_the_same_for_every_rule_and_like_no_rule() {
+        let keys = ["ip:address".to_owned()];
+        let (free, pro) = (identity("p", "free", "", &keys), identity("p", "pro", "month", &keys));
+        let bucket = |seed: KeySeed| format!("{:?}", seed.key(&Descriptor::default()));
+        let metered = |identity| bucket(KeySeed::of_meter("api", identity));
+        assert_eq!(metered(&free), metered(&pro));
+        assert_eq!(metered(&free), "25dbda7212a4799dab13a3bdddf973fe");
+        assert_ne!(KeySeed::of_meter("api", &free).tag(), KeySeed::of_meter("api", &pro).tag());
+        let others = [
+            bucket(KeySeed::of_meter("apj", &free)),
+            bucket(KeySeed::of_meter("api", &LimitIdentity { algorithm: "fixed_window", ..free })),
+            bucket(KeySeed::of_meter("api", &identity("p", "free", "", &[]))),
+            bucket(KeySeed::new(&identity("p", "api", "", &keys))),
+            bucket(KeySeed::new(&identity("", "api", "", &keys))),
+        ];
+        assert!(!others.contains(&metered(&free)), "{others:?}");
     }
 
     proptest! {

@@ -39,13 +39,30 @@ pub struct LimitId(pub u32);
 /// All charges of one request.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Charged all or none, in the order of the file.
+    /// Charged all or none, in the order of the file. Those to one bucket are one charge: see [`Plan::enforce`].
     pub enforced: SmallVec<[Charge; 2]>,
     /// Each settled by itself, and only for requests that the enforced charges let pass.
     pub shadow: SmallVec<[Charge; 0]>,
 }
 
 impl Plan {
+    /// Adds an enforced charge. Several to one bucket are one charge of their sum: each has the cost of all of them and is
+    /// checked against its own numbers, and the bucket is charged once, by the numbers of the last.
+    pub fn enforce(&mut self, mut charge: Charge) {
+        let own = charge.cost;
+        for other in self.enforced.iter_mut().filter(|other| other.key == charge.key) {
+            other.cost = other.cost.plus(own);
+            charge.cost = other.cost;
+        }
+        self.enforced.push(charge);
+    }
+
+    /// Whether the bucket of an enforced charge is charged by a later one of the plan: this one is only checked.
+    pub fn is_only_checked(&self, index: usize) -> bool {
+        let mut from = self.enforced.iter().skip(index);
+        from.next().is_some_and(|charge| from.any(|later| later.key == charge.key))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.enforced.is_empty() && self.shadow.is_empty()
     }
@@ -139,4 +156,60 @@ fn refused(step: &Step) -> Outcome {
 
 fn outcome(verdict: Verdict, level: Level, retry_after: Micros) -> Outcome {
     Outcome { verdict, remaining: level.remaining, retry_after, reset_after: level.reset_after }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+    use crate::limit::ruling::Answer;
+
+    const NOW: Timestamp = Timestamp(1 << 50);
+
+    /// One token per second.
+    fn charge(bucket: u8, burst: u64, cost: u64) -> Charge {
+        let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
+        Charge {
+            key: BucketKey([bucket; 16]),
+            algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
+            cost: Cost::from_tokens(cost),
+            limit: LimitId(0),
+            variant: 0,
+            tag: LimitTag::default(),
+        }
+    }
+
+    fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
+        let mut plan = Plan::default();
+        charges.into_iter().for_each(|charge| plan.enforce(charge));
+        plan
+    }
+
+    #[test]
+    fn charges_to_one_bucket_are_one_charge_of_their_sum() {
+        let plan = plan([charge(1, 10, 2), charge(2, 10, 1), charge(1, 20, 3), charge(1, 10, 1)]);
+        let costs: Vec<_> = plan.enforced.iter().map(|charge| charge.cost.whole()).collect();
+        assert_eq!(costs, [6, 1, 6, 6]);
+        let checked: Vec<_> = (0..5).map(|index| plan.is_only_checked(index)).collect();
+        assert_eq!(checked, [true, false, true, false, false]);
+        let (settlement, entries) = settle(&plan, &[const { None }; 4], NOW);
+        let left: Vec<_> = settlement.enforced.iter().map(|outcome| outcome.remaining.whole()).collect();
+        assert_eq!((settlement.is_granted(), left), (true, vec![4, 9, 14, 4]));
+        // Whichever entry is stored last: the sum is spent.
+        let after = entries[3].clone().map(|entry| entry.state);
+        let (again, entries) = settle(&plan, &[after.clone(), None, after.clone(), after], NOW);
+        let verdicts: Vec<_> = again.enforced.iter().map(|outcome| outcome.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Deny, Verdict::Allow, Verdict::Allow, Verdict::Deny]);
+        assert_eq!(again.enforced[0].retry_after, Micros(2_000_000));
+        assert!(entries.is_empty(), "a refused request spends nothing");
+    }
+
+    #[test]
+    fn a_sum_that_a_bucket_can_never_hold_is_too_large() {
+        assert!(matches!(Answer::for_plan(plan([charge(1, 5, 3), charge(1, 5, 2)])), Answer::Charge(_)));
+        assert!(matches!(Answer::for_plan(plan([charge(1, 5, 3), charge(1, 9, 3)])), Answer::TooLarge(_)));
+        assert!(matches!(Answer::for_plan(plan([charge(1, 5, 3), charge(2, 5, 3)])), Answer::Charge(_)));
+        let saturated = Charge { cost: Cost::from_thousandths(u64::MAX), ..charge(1, 5, 1) };
+        assert!(matches!(Answer::for_plan(plan([saturated, charge(1, 5, 1)])), Answer::TooLarge(_)));
+    }
 }

@@ -1,5 +1,7 @@
 //! One limit of a rule, compiled: its numbers, its price, and how its buckets are named.
 
+use std::collections::HashMap;
+
 use super::algorithm::Algorithm;
 use super::attribute::Attribute;
 use super::bucket_key::{BucketKey, Descriptor, KeySeed, LimitTag};
@@ -17,12 +19,14 @@ pub struct CompiledLimit {
     /// The rule's name; of several limits in one rule, `rule.limit`.
     pub name: String,
     pub mode: Mode,
+    /// The counter whose buckets it shares with other limits; a shadow has buckets of its own.
+    pub meter: Option<String>,
     /// The rule's limit keys as printed, sorted: they are a set.
     pub keys: Vec<String>,
     pub expose: Expose,
     pub refusal: RefusalStatus,
     pub on_store_failure: OnStoreFailure,
-    /// The limit's own numbers, then those of its overrides.
+    /// The limit's own numbers, then those of its overrides. An override that charges nothing has the limit's own.
     pub variants: Vec<Algorithm>,
     /// Which of its own numbers a request may bring, if any; an override's are fixed.
     pub claimed: Option<CompiledNumbers>,
@@ -45,6 +49,11 @@ impl CompiledLimit {
     /// What the buckets of a variant are evicted with.
     pub fn tag(&self, variant: u32) -> LimitTag {
         self.seed.tag().of_variant(variant)
+    }
+
+    /// Whether nothing is charged under this variant.
+    pub fn is_unlimited(&self, variant: u32) -> bool {
+        self.overrides.is_unlimited(variant)
     }
 
     pub fn algorithm_name(&self) -> &'static str {
@@ -70,6 +79,23 @@ impl CompiledLimit {
         };
         // A number that is claimed may be 0.
         self.claimed.is_some() || most.is_none_or(|most| self.variants.iter().any(|numbers| most > numbers.ceiling()))
+    }
+}
+
+/// Combines the numbers of limits that share buckets: each bucket may be charged by any of them.
+pub fn combine_meters(limits: &mut [CompiledLimit]) {
+    let mut combined: HashMap<BucketKey, Algorithm> = HashMap::new();
+    for limit in limits.iter().filter(|limit| limit.meter.is_some()) {
+        let most = limit.claimed.as_ref().map(|claimed| claimed.claimed.base);
+        for numbers in limit.variants.iter().chain(&most) {
+            let all = combined.entry(limit.identity()).or_insert(*numbers);
+            *all = all.alongside(numbers);
+        }
+    }
+    for limit in limits.iter_mut().filter(|limit| limit.meter.is_some()) {
+        let Some(all) = combined.get(&limit.identity()) else { continue };
+        let claimed = limit.claimed.as_mut().map(|claimed| &mut claimed.claimed.base);
+        limit.variants.iter_mut().chain(claimed).for_each(|numbers| *numbers = numbers.alongside(all));
     }
 }
 

@@ -45,6 +45,12 @@ impl Cost {
         Cost::from_tokens(self.0.div_ceil(1000))
     }
 
+    /// The sum; saturates far beyond anything that a limit can hold.
+    #[must_use]
+    pub const fn plus(self, other: Cost) -> Cost {
+        Cost(self.0.saturating_add(other.0))
+    }
+
     /// At least `min` and at most `max`; where they contradict each other, `max`.
     pub fn bounded(self, min: Cost, max: Option<Cost>) -> Cost {
         let cost = self.max(min);

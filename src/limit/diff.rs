@@ -1,7 +1,8 @@
 //! Compares two rule sets: finds the limits of the new one that lose the buckets of the old one.
 //!
 //! A bucket is identified by its policy, rule, limit, mode, algorithm, set of limit keys, and what these pick from a
-//! request. So other numbers, conditions or positions in the file keep what was spent, and another name does not.
+//! request. So other numbers, conditions or positions in the file keep what was spent, and another name does not. In a meter
+//! its name takes the place of policy, rule and limit.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -36,6 +37,11 @@ pub enum ResetCause {
     Mode {
         was: Mode,
     },
+    /// It had or has buckets of its own where there is no meter.
+    Meter {
+        was: Option<String>,
+        is: Option<String>,
+    },
 }
 
 impl fmt::Display for ResetLimit {
@@ -46,6 +52,10 @@ impl fmt::Display for ResetLimit {
             ResetCause::Name => f.write_str("it was not there before"),
             ResetCause::Keys { was, is } => write!(f, "limit_keys were [{}], are [{}]", was.join(", "), is.join(", ")),
             ResetCause::Algorithm { was, is } => write!(f, "algorithm was {was}, is {is}"),
+            ResetCause::Meter { was, is } => {
+                let name = |meter: &Option<String>| meter.clone().unwrap_or_else(|| "unset".to_owned());
+                write!(f, "meter was {}, is {}", name(was), name(is))
+            }
             ResetCause::Mode { was } => write!(f, "mode was {}, is {}", was.name(), self.mode.name()),
         }
     }
@@ -54,7 +64,13 @@ impl fmt::Display for ResetLimit {
 /// The limits whose buckets are lost, in the order of the new file.
 pub fn reset_limits(before: &RuleSet, after: &RuleSet) -> Vec<ResetLimit> {
     let known: HashSet<BucketKey> = before.limits().iter().map(CompiledLimit::identity).collect();
-    let unknown = after.limits().iter().filter(|limit| !known.contains(&limit.identity()));
+    // A limit that joins a meter loses its own buckets, although those of the meter are known.
+    let joins = |limit: &&CompiledLimit| {
+        let is_it =
+            |old: &&CompiledLimit| (&old.policy, &old.name, old.mode) == (&limit.policy, &limit.name, limit.mode);
+        limit.meter.is_some() && before.limits().iter().find(is_it).is_some_and(|old| old.meter != limit.meter)
+    };
+    let unknown = after.limits().iter().filter(|limit| !known.contains(&limit.identity()) || joins(limit));
     let reset = |limit: &CompiledLimit| ResetLimit {
         policy: limit.policy.clone(),
         limit: limit.name.clone(),
@@ -67,12 +83,17 @@ pub fn reset_limits(before: &RuleSet, after: &RuleSet) -> Vec<ResetLimit> {
 fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> ResetCause {
     let named = |one: &&CompiledLimit| one.policy == limit.policy && one.name == limit.name;
     let of_mode = |rules: &'_ RuleSet, mode: Mode| rules.limits().iter().filter(named).any(|one| one.mode == mode);
-    let Some(old) = before.limits().iter().filter(named).find(|old| old.mode == limit.mode) else {
+    let of_meter = |one: &&CompiledLimit| limit.meter.is_some() && one.meter == limit.meter;
+    let same = before.limits().iter().filter(named).find(|old| old.mode == limit.mode);
+    let Some(old) = same.or_else(|| before.limits().iter().find(of_meter)) else {
         // A shadow that was added to its limit is new; the only limit of a name has changed its mode.
         let other = if limit.mode == Mode::Shadow { Mode::Enforce } else { Mode::Shadow };
         let changed = of_mode(before, other) && !of_mode(after, other);
         return if changed { ResetCause::Mode { was: other } } else { ResetCause::Name };
     };
+    if old.meter != limit.meter {
+        return ResetCause::Meter { was: old.meter.clone(), is: limit.meter.clone() };
+    }
     match (old.algorithm_name(), limit.algorithm_name()) {
         (was, is) if was != is => ResetCause::Algorithm { was, is },
         _ if old.keys != limit.keys => ResetCause::Keys { was: old.keys.clone(), is: limit.keys.clone() },

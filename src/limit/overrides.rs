@@ -5,11 +5,15 @@ use std::collections::HashMap;
 
 use super::attribute::Attribute;
 use super::resolved::{Slot, Values};
-use super::rule::{Fold, Override, Rule};
+use super::rule::{Fold, Override, OverrideNumbers, Rule};
 
 /// The overrides of one limit; most have none.
 #[derive(Clone, Debug, Default)]
-pub struct CompiledOverrides(Vec<PartOverrides>);
+pub struct CompiledOverrides {
+    parts: Vec<PartOverrides>,
+    /// The variants that charge nothing, in order.
+    unlimited: Vec<u32>,
+}
 
 /// Those for the values of one alternative of a limit key.
 #[derive(Clone, Debug)]
@@ -43,14 +47,21 @@ impl CompiledOverrides {
                 }
             }
         }
-        CompiledOverrides(compiled)
+        let numbered = (1..).zip(overrides);
+        let unlimited = numbered.filter(|(_, one)| one.numbers == OverrideNumbers::Unlimited);
+        CompiledOverrides { parts: compiled, unlimited: unlimited.map(|(variant, _)| variant).collect() }
+    }
+
+    /// Whether nothing is charged under this variant.
+    pub fn is_unlimited(&self, variant: u32) -> bool {
+        !self.unlimited.is_empty() && self.unlimited.binary_search(&variant).is_ok()
     }
 
     /// The override that holds, the first of the file that fits; 0 without one. `picked` has for each limit key the
     /// alternative that had a value.
     pub fn variant(&self, picked: &[u8], values: &mut Values<'_, '_>) -> u32 {
         let mut found = None;
-        for PartOverrides { key, alternative, slot, fold, variants } in &self.0 {
+        for PartOverrides { key, alternative, slot, fold, variants } in &self.parts {
             if picked.get(*key) != Some(alternative) {
                 continue;
             }

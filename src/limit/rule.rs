@@ -152,6 +152,8 @@ pub enum Action {
 pub struct Limit {
     /// Empty unless the rule has several.
     pub name: String,
+    /// The counter that it shares with limits of other rules of its policy. `None`: it has buckets of its own.
+    pub meter: Option<String>,
     /// Of numbers that each request may have of its own, these have the defaults.
     pub algorithm: Algorithm,
     /// The numbers that each request may have of its own, if there are any.
@@ -176,7 +178,17 @@ pub struct Override {
     pub part: KeyPart,
     /// Folded as the part says.
     pub value: String,
-    pub numbers: Algorithm,
+    pub numbers: OverrideNumbers,
+    /// Its index in the rule's `overrides`, whose entries may be for several limits.
+    pub index: usize,
+}
+
+/// What holds for an overridden value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverrideNumbers {
+    Limited(Algorithm),
+    /// Nothing is charged.
+    Unlimited,
 }
 
 /// Whether a limit shows in headers and refusals.

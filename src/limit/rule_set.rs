@@ -14,7 +14,7 @@ use super::bucket_key::{Descriptor, KeySeed, LimitIdentity};
 use super::charge::{Charge, LimitId, Plan};
 use super::claimed_numbers::ClaimedNumbers;
 pub use super::compiled_limit::CompiledLimit;
-use super::compiled_limit::{CompiledNumbers, CompiledPrice};
+use super::compiled_limit::{CompiledNumbers, CompiledPrice, combine_meters};
 use super::cost::requested_cost;
 use super::denier::{Denier, DenierId, DenierIds};
 use super::identity::Claims;
@@ -23,7 +23,9 @@ use super::matcher::Expectation;
 use super::overrides::CompiledOverrides;
 use super::request::Request;
 use super::resolved::{CompiledCondition, Slot, Values};
-use super::rule::{Action, Condition, Fold, Limit, Mode, Otherwise, Policy, Price, Rule, RuleSource};
+use super::rule::{
+    Action, Condition, Fold, Limit, Mode, Otherwise, Override, OverrideNumbers, Policy, Price, Rule, RuleSource,
+};
 pub use super::ruling::{Answer, PolicyId, Ruling};
 use crate::base::time::Timestamp;
 
@@ -90,6 +92,7 @@ impl RuleSet {
             };
             set.policies.push(compiled);
         }
+        combine_meters(&mut set.limits);
         set.index = Index::of(set.policies.iter().map(|policy| conditions_of(&policy.conditions)));
         // An attribute that only shadows read never refuses a request.
         set.ambiguity = AmbiguityCheck::of(policies, exempt);
@@ -237,6 +240,9 @@ impl RuleSet {
     fn charge(&self, id: LimitId, described: &RuleDescriptor, values: &mut Values<'_, '_>, plan: &mut Plan) {
         let Some(limit) = self.limit(id) else { return };
         let variant = limit.overrides.variant(&described.picked, values);
+        if limit.is_unlimited(variant) {
+            return;
+        }
         let Some(algorithm) = usize::try_from(variant).ok().and_then(|index| limit.variants.get(index)) else { return };
         let cost = match limit.price {
             CompiledPrice::Fixed(cost) => cost,
@@ -251,7 +257,7 @@ impl RuleSet {
         let key = limit.seed.key(&described.descriptor);
         let charge = Charge { key, algorithm, cost, limit: id, variant, tag: limit.tag(variant) };
         match limit.mode {
-            Mode::Enforce => plan.enforced.push(charge),
+            Mode::Enforce => plan.enforce(charge),
             Mode::Shadow => plan.shadow.push(charge),
         }
     }
@@ -298,15 +304,17 @@ impl RuleSet {
     fn limits_of(&mut self, policy: &Policy, rule: &Rule, limit: &Limit, mode: Mode) -> SmallVec<[LimitId; 2]> {
         let mut keys: Vec<String> = rule.keys.iter().map(|key| key.text.clone()).collect();
         keys.sort_unstable();
-        let seed = |mode: Mode, algorithm: &Algorithm| {
-            KeySeed::new(&LimitIdentity {
+        let meter = limit.meter.as_ref().filter(|_| mode == Mode::Enforce);
+        let seed = |mode: Mode, algorithm: &Algorithm, meter: Option<&String>| {
+            let identity = LimitIdentity {
                 policy: &policy.name,
                 rule: &rule.name,
                 limit: &limit.name,
                 mode: mode.name(),
                 algorithm: algorithm.name(),
                 keys: &keys,
-            })
+            };
+            meter.map_or_else(|| KeySeed::new(&identity), |meter| KeySeed::of_meter(meter, &identity))
         };
         let price = match &limit.price {
             Price::Fixed(cost) => CompiledPrice::Fixed(*cost),
@@ -318,25 +326,31 @@ impl RuleSet {
             "" => rule.name.clone(),
             several => format!("{}.{several}", rule.name),
         };
+        let numbers = |one: &Override| match one.numbers {
+            OverrideNumbers::Limited(numbers) => numbers,
+            OverrideNumbers::Unlimited => limit.algorithm,
+        };
         let enforced = CompiledLimit {
             policy: policy.name.clone(),
             name,
             mode,
+            meter: meter.cloned(),
             expose: limit.expose,
             refusal: limit.refusal,
             on_store_failure: limit.on_store_failure,
             keys: keys.clone(),
-            variants: std::iter::once(limit.algorithm).chain(limit.overrides.iter().map(|one| one.numbers)).collect(),
+            variants: std::iter::once(limit.algorithm).chain(limit.overrides.iter().map(numbers)).collect(),
             claimed: self.claimed(limit.claimed.as_ref()),
             price,
-            seed: seed(mode, &limit.algorithm),
+            seed: seed(mode, &limit.algorithm, meter),
             overrides: CompiledOverrides::compile(&limit.overrides, rule, |attribute| self.slot(attribute)),
         };
         let candidate = limit.candidate.map(|algorithm| CompiledLimit {
             mode: Mode::Shadow,
+            meter: None,
             variants: vec![algorithm],
             claimed: self.claimed(limit.candidate_claimed.as_ref()),
-            seed: seed(Mode::Shadow, &algorithm),
+            seed: seed(Mode::Shadow, &algorithm, None),
             overrides: CompiledOverrides::default(),
             ..enforced.clone()
         });

@@ -17,8 +17,9 @@ use crate::limit::partial::Observation;
 pub enum BucketId {
     /// By what the rule picked from the request.
     Picked(BucketKey),
-    /// By its pseudonym in the log, or by that of another limit of the same rule.
-    Logged(LimitId, Pseudonym),
+    /// By its pseudonym in the log, or by that of another limit of the same rule. The key is that of a bucket for all:
+    /// limits of one meter have the same.
+    Logged(BucketKey, Pseudonym),
 }
 
 /// A charge to one bucket.
@@ -105,7 +106,7 @@ impl Buckets {
 fn client_pseudonyms(explanation: &Explanation<'_>, key: BucketKey) -> Option<String> {
     for rule in explanation.policies.iter().flat_map(|policy| &policy.rules) {
         if let RuleOutcome::Applies { picked, charges, .. } = &rule.outcome
-            && charges.iter().any(|charge| charge.charge.key == key)
+            && charges.charged.iter().any(|charge| charge.charge.key == key)
         {
             picked.iter().find(|picked| matches!(picked.value, Observation::Named(_)))?;
             let each = picked.iter().map(|picked| match &picked.value {

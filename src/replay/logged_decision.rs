@@ -119,7 +119,7 @@ impl<'c> LoggedDecisions<'c> {
                     variant: 0,
                     tag: LimitTag::default(),
                 };
-                charges.push(BucketCharge { bucket: BucketId::Logged(*id, charged.bucket), charge });
+                charges.push(BucketCharge { bucket: BucketId::Logged(limit.identity(), charged.bucket), charge });
             }
         }
         // Otherwise another rule decided then, which is known not to apply now.
@@ -139,12 +139,15 @@ impl<'c> LoggedDecisions<'c> {
 /// Everything in a policy that determines which rule and which buckets are chosen, and none of its numbers.
 fn choice(policy: &Policy) -> String {
     let rule = |rule: &Rule| {
-        let action = match &rule.action {
-            Action::Allow => "allow",
-            Action::Deny => "deny",
-            Action::Charge(_) => "charge",
+        let (action, meters) = match &rule.action {
+            Action::Allow => ("allow", Vec::new()),
+            Action::Deny => ("deny", Vec::new()),
+            Action::Charge(limits) => {
+                let meters = limits.iter().filter_map(|limit| Some((&limit.name, limit.meter.as_ref()?)));
+                ("charge", meters.collect())
+            }
         };
-        format!("{:?}", (&rule.name, &rule.conditions, &rule.keys, rule.mode, action))
+        format!("{:?}", (&rule.name, &rule.conditions, &rule.keys, rule.mode, action, meters))
     };
     let rules: Vec<String> = policy.rules.iter().map(rule).collect();
     format!("{:?}", (&policy.conditions, policy.mode, policy.otherwise, rules))

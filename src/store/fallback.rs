@@ -296,4 +296,24 @@ mod tests {
         assert_eq!(passing(&fallback, &plan), 3);
         assert_eq!(fallback.buckets(), 1);
     }
+
+    #[test]
+    fn limits_of_one_meter_share_their_share() {
+        let (fallback, _) = fallback(2);
+        let (free, pro) = (plan(&[(1, 6)]), plan(&[(1, 10)]));
+        assert_eq!(passing(&fallback, &free), 3);
+        assert_eq!(passing(&fallback, &pro), 2);
+        assert_eq!((passing(&fallback, &free), passing(&fallback, &pro)), (0, 0));
+    }
+
+    #[test]
+    fn charges_to_one_bucket_take_their_sum_from_its_share() {
+        let (fallback, _) = fallback(2);
+        let mut both = Plan::default();
+        for (bucket, burst) in [(1, 12), (1, 14)] {
+            both.enforce(plan(&[(bucket, burst)]).enforced[0].clone());
+        }
+        assert_eq!(passing(&fallback, &both), 3);
+        assert_eq!(passing(&fallback, &plan(&[(1, 14)])), 1);
+    }
 }

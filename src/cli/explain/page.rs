@@ -43,6 +43,10 @@ impl Columns {
         let mut columns = Columns::default();
         for rule in report.policies.iter().flat_map(|policy| &policy.rules) {
             columns.name = columns.name.max(length(&rule.name).min(WIDEST_NAME));
+            for name in &rule.unlimited {
+                columns.name = columns.name.max(length(name).min(WIDEST_NAME));
+                columns.key = columns.key.max(length(&keys(rule)).min(WIDEST_NAME));
+            }
             for charge in &rule.charges {
                 columns.name = columns.name.max(length(&charge.limit).min(WIDEST_NAME));
                 columns.key = columns.key.max(length(&keys(rule)).min(WIDEST_NAME));
@@ -109,8 +113,11 @@ fn of_rule(rule: &Rule, columns: &Columns) -> Vec<String> {
                 let first = line(&charge.limit, &charged(charge, &keys(rule), columns));
                 std::iter::once(first).chain(charge.claimed.iter().map(indented))
             });
+            let unlimited = rule.unlimited.iter().map(|name| {
+                line(name, &format!("key {:<1$}  unlimited (override): no charge", keys(rule), columns.key))
+            });
             // Why it applies, where only an element of a list says so.
-            charges.chain((!rule.why.is_empty()).then(|| indented(&rule.why))).collect()
+            charges.chain(unlimited).chain((!rule.why.is_empty()).then(|| indented(&rule.why))).collect()
         }
         _ => vec![line(&rule.name, &rule.why)],
     }
@@ -137,5 +144,7 @@ fn charged(charge: &Charge, keys: &str, columns: &Columns) -> String {
     };
     let Columns { key, cost, numbers: wide, .. } = columns;
     let (price, numbers) = (charge.cost.to_string(), numbers(charge));
-    format!("key {keys:<key$}  cost {price:<cost$}  {numbers:<wide$}  bucket {}{level}{word}", charge.bucket)
+    let meter = charge.meter.as_ref().map_or_else(String::new, |meter| format!(" of meter {meter}"));
+    let bucket = format!("bucket {}{meter}", charge.bucket);
+    format!("key {keys:<key$}  cost {price:<cost$}  {numbers:<wide$}  {bucket}{level}{word}")
 }

@@ -71,6 +71,9 @@ pub struct Rule {
     pub keys: Vec<Key>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub charges: Vec<Charge>,
+    /// Its limits that charge nothing, since an override says so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unlimited: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -104,6 +107,9 @@ pub struct Charge {
     /// Whether the numbers are an override's.
     #[serde(skip_serializing_if = "is_false")]
     pub overridden: bool,
+    /// The counter whose bucket it is, which other rules charge too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meter: Option<String>,
     pub bucket: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<Level>,
@@ -229,13 +235,15 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, at: Moment<'_>) -> Rule 
         },
         keys: Vec::new(),
         charges: Vec::new(),
+        unlimited: Vec::new(),
     };
     match &explained.outcome {
         RuleOutcome::Applies { picked, charges, matched } => {
             report.keys = picked.iter().map(key).collect();
             let until = rule.until.map(|until| format!("until {}", Date(until)));
             report.why = until.into_iter().chain(joined(matched)).collect::<Vec<_>>().join("; ");
-            report.charges = charges.iter().map(|each| charge(each, config, at)).collect();
+            report.charges = charges.charged.iter().map(|each| charge(each, config, at)).collect();
+            report.unlimited = charges.unlimited.iter().map(|name| (*name).to_owned()).collect();
         }
         RuleOutcome::Fails(failure) => (report.applies, report.why) = (Applies::No, failure.to_string()),
         RuleOutcome::Skipped(SkipReason::After { rule }) => {
@@ -277,6 +285,7 @@ fn charge(explained: &ExplainedCharge<'_>, config: &Config, at: Moment<'_>) -> C
         claimed: explained.claimed.iter().map(ToString::to_string).collect(),
         ends,
         overridden: charge.variant > 0,
+        meter: explained.meter.map(str::to_owned),
         bucket: match config.hash_key.is_known() {
             true => config.hash_key.bucket(&charge.key.0).to_string(),
             false => "(hash_key is not known)".to_owned(),

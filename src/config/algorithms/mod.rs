@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::claimed_number::NumberReader;
 use super::cost::Ceiling;
-use super::key::{Key, Mapping, Type, names};
+use super::key::{Key, Mapping, Type, names, unconstrained};
 use super::reader::{Field, Section};
 use crate::limit::algorithm::sliding_log::LARGEST;
 use crate::limit::algorithm::{Algorithm, AlgorithmKind};
 use crate::limit::claimed_numbers::{ClaimedNumber, ClaimedNumbers};
 use crate::limit::cost::Cost;
-use crate::limit::rule::Price;
+use crate::limit::rule::{OverrideNumbers, Price};
 
 const CHOICES: [(&str, AlgorithmKind); 4] = [
     (AlgorithmKind::TokenBucket.name(), AlgorithmKind::TokenBucket),
@@ -39,12 +39,28 @@ const ALGORITHM_OF_LIMIT: Key = Key::depends(
     "The algorithm that counts, for one of [several limits](#several-limits).",
 );
 
+/// The meter of one of several limits.
+const METER_OF_LIMIT: Key = Key::optional(
+    "meter",
+    super::key::NAME,
+    "The [counter](#meters) that it shares with other rules, for one of [several limits](#several-limits).",
+);
+
 /// What one limit of a rule may be.
 pub const LIMIT: &[&Mapping] =
     &[&token_bucket::LIMIT, &fixed_window::LIMIT, &sliding_log::LIMIT, &sliding_window::LIMIT];
 /// What the numbers of an override may be.
 pub const NUMBERS: &[&Mapping] =
-    &[&token_bucket::NUMBERS, &fixed_window::NUMBERS, &sliding_log::NUMBERS, &sliding_window::NUMBERS];
+    &[&token_bucket::NUMBERS, &fixed_window::NUMBERS, &sliding_log::NUMBERS, &sliding_window::NUMBERS, &UNLIMITED];
+
+const UNLIMITED_LIMIT: &str = "unlimited";
+
+static UNLIMITED: Mapping = Mapping {
+    heading: Some("key of an override without a limit"),
+    definition: Some("unlimited"),
+    keys: &[Key::required("limit", Type::Choice(&[UNLIMITED_LIMIT]), "Nothing is charged.")],
+    constraints: unconstrained,
+};
 
 fn limit_keys(kind: AlgorithmKind) -> &'static Mapping {
     match kind {
@@ -159,6 +175,18 @@ pub struct OtherNumbers<'k> {
 }
 
 impl OtherNumbers<'_> {
+    /// The numbers of an override, which may be `limit: unlimited`.
+    pub fn read_override(self, field: Field<'_>) -> Option<OverrideNumbers> {
+        let is_unlimited = |name: &str, value: &Field<'_>| name == "limit" && value.is_written(UNLIMITED_LIMIT);
+        if field.is_map() && field.pairs()?.iter().any(|(name, _, value)| is_unlimited(name, value)) {
+            let section = field.section(&UNLIMITED)?;
+            let alone = section.has_only("limit");
+            section.close();
+            return alone.then_some(OverrideNumbers::Unlimited);
+        }
+        self.read(field).map(|numbers| OverrideNumbers::Limited(numbers.base))
+    }
+
     pub fn read(self, field: Field<'_>) -> Option<LimitNumbers> {
         let section = field.clone().section(number_keys(self.kind))?;
         let numbers = match (self.kind, self.own) {
@@ -222,12 +250,18 @@ pub fn rule_constraints() -> Vec<Value> {
         let limit = |kind| json!({"if": names(kind, of_rule), "then": keys(limit_keys(kind))});
         AlgorithmKind::ALL.into_iter().map(limit).collect()
     };
+    // Of several limits, each may have an algorithm of its own.
+    let any: Vec<Value> = NUMBERS.iter().map(|numbers| keys(numbers)).collect();
+    let by_limit = json!({"type": "object", "minProperties": 1, "additionalProperties": {"anyOf": any}});
     let rule = |kind| {
-        let lone = json!({"allOf": [keys(limit_keys(kind))], "properties": {"algorithm": false}});
+        let lone = json!({"allOf": [keys(limit_keys(kind))], "properties": {"algorithm": false, "meter": false}});
         let limits = json!({
             "algorithm_config": lone,
             "limits": {"type": "object", "additionalProperties": {"allOf": limit(kind)}},
-            "overrides": {"type": "object", "additionalProperties": keys(number_keys(kind))}
+            "overrides": {
+                "type": "object",
+                "additionalProperties": {"anyOf": [keys(number_keys(kind)), keys(&UNLIMITED), by_limit]}
+            }
         });
         json!({"if": names(kind, DEFAULT), "then": {"properties": limits}})
     };

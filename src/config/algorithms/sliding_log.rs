@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ALGORITHM_OF_LIMIT, LimitNumbers};
+use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::config::claimed_number::{CLAIMED, Number, NumberReader};
 use crate::config::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
 use crate::config::duration;
@@ -41,6 +41,7 @@ pub static LIMIT: Mapping = Mapping {
     definition: Some("sliding_log"),
     keys: &[
         ALGORITHM_OF_LIMIT,
+        METER_OF_LIMIT,
         LIMIT_KEY,
         Key::required(
             "window",

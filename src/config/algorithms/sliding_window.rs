@@ -1,6 +1,6 @@
 //! Reads the numbers of a sliding window: `limit`, the window in which that many are granted, and its steps.
 
-use super::{ALGORITHM_OF_LIMIT, LimitNumbers};
+use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::base::time::Micros;
 use crate::config::claimed_number::{CLAIMED, Number, NumberReader};
 use crate::config::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
@@ -27,6 +27,7 @@ pub static LIMIT: Mapping = Mapping {
     definition: Some("sliding_window"),
     keys: &[
         ALGORITHM_OF_LIMIT,
+        METER_OF_LIMIT,
         LIMIT_KEY,
         Key::required(
             "window",

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{ALGORITHM_OF_LIMIT, LimitNumbers};
+use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::base::time::Micros;
 use crate::config::claimed_number::{CLAIMED, Number, NumberReader};
 use crate::config::cost::{COST_SOURCE, MAX_COST, UP_TO_BURST, default_cost, fixed_cost, min_cost};
@@ -54,6 +54,7 @@ pub static LIMIT: Mapping = Mapping {
     definition: Some("limit"),
     keys: &[
         ALGORITHM_OF_LIMIT,
+        METER_OF_LIMIT,
         RPS,
         TOKENS_PER_SECOND,
         RATE,

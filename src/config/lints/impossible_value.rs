@@ -1,5 +1,6 @@
 //! Finds values in a `match` that no request can have.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -41,12 +42,16 @@ fn overrides(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {
         let Action::Charge(limits) = &located.rule.action else { continue };
-        for (index, Override { part, value, .. }) in limits.iter().flat_map(|limit| &limit.overrides).enumerate() {
+        let mut seen = HashSet::new();
+        for Override { part, value, index, .. } in limits.iter().flat_map(|limit| &limit.overrides) {
+            // One for several limits is there several times.
+            if !seen.insert(*index) {
+                continue;
+            }
             if let KeyPart { attribute: attribute @ Attribute::PathSegment(_), fold: Fold::Exact } = part {
                 let fault = impossible_part(attribute, value.as_bytes(), Part::Whole, &[]);
-                found.extend(
-                    fault.map(|Fault { why, hint }| located.location.key("overrides").pair(index).finding(why, hint)),
-                );
+                let location = located.location.key("overrides").pair(*index);
+                found.extend(fault.map(|Fault { why, hint }| location.finding(why, hint)));
             }
             if part.attribute != Attribute::Address {
                 continue;
@@ -55,7 +60,7 @@ fn overrides(file: &File<'_>) -> Vec<Finding> {
             let client = matches!(value.parse(), Ok(IpNet::V6(network)) if network.prefix_len() == length);
             if value.parse::<IpAddr>().is_err() && !client {
                 let hint = "write one address; for a network write a rule with match: {ip:address: {cidr: […]}}";
-                found.push(located.location.key("overrides").pair(index).finding("no client has this address", hint));
+                found.push(located.location.key("overrides").pair(*index).finding("no client has this address", hint));
             }
         }
     }

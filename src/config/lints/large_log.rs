@@ -5,7 +5,7 @@ use super::location::Finding;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::sliding_log::SlidingLog;
 use crate::limit::claimed_numbers::ClaimedNumbers;
-use crate::limit::rule::{Action, Limit};
+use crate::limit::rule::{Action, Limit, OverrideNumbers};
 
 /// What one bucket may take without a warning: a million of them take a gigabyte.
 const LARGE: u64 = 1_000;
@@ -36,7 +36,10 @@ pub fn large_log(file: &File<'_>) -> Vec<Finding> {
 
 /// The bytes of the largest bucket of a limit, with its limit: its own, that of an override, of a shadow or of a request.
 fn largest(limit: &Limit) -> Option<(u64, String)> {
-    let overrides = limit.overrides.iter().map(|one| one.numbers);
+    let overrides = limit.overrides.iter().filter_map(|one| match one.numbers {
+        OverrideNumbers::Limited(numbers) => Some(numbers),
+        OverrideNumbers::Unlimited => None,
+    });
     let claimed = limit.claimed.iter().chain(&limit.candidate_claimed).map(ClaimedNumbers::largest);
     let numbers = [limit.algorithm].into_iter().chain(overrides).chain(limit.candidate).chain(claimed);
     let logs = numbers.filter_map(|numbers| match numbers {

@@ -105,6 +105,20 @@ impl FixedWindow {
         self.window
     }
 
+    /// The key of gateway.yaml in which the other window has other periods; `None` if they are the same.
+    pub fn conflict(&self, other: &FixedWindow) -> Option<&'static str> {
+        match (self.window, other.window) {
+            (Window::Calendar(calendar), Window::Calendar(other)) => calendar.conflict(&other),
+            (Window::Epoch(length), Window::FirstRequest(other))
+            | (Window::FirstRequest(length), Window::Epoch(other))
+                if length == other =>
+            {
+                Some("anchor")
+            }
+            (window, other) => (window != other).then_some("window"),
+        }
+    }
+
     /// As at `now`: the periods of a calendar differ in length.
     pub fn quota(&self, now: Timestamp) -> Quota {
         Quota { limit: self.limit.whole(), window: self.around(now).length() }

@@ -315,6 +315,48 @@ impl Algorithm {
         }
     }
 
+    /// The same numbers, for a bucket that the other ones may charge as well, as those of one meter do.
+    #[must_use]
+    pub fn alongside(self, other: &Algorithm) -> Algorithm {
+        match (self, other) {
+            (Algorithm::TokenBucket(bucket), Algorithm::TokenBucket(other)) => {
+                Algorithm::TokenBucket(bucket.alongside(other))
+            }
+            // What is spent comes back at a moment that does not depend on the limit.
+            (
+                Algorithm::TokenBucket(_)
+                | Algorithm::FixedWindow(_)
+                | Algorithm::SlidingLog(_)
+                | Algorithm::SlidingWindow(_),
+                _,
+            ) => self,
+        }
+    }
+
+    /// The setting of a bucket in which the other numbers differ, so that the two cannot charge the same one; `None` if
+    /// they can.
+    pub fn conflict(&self, other: &Algorithm) -> Option<&'static str> {
+        match (self, other) {
+            _ if self.kind() != other.kind() => Some("algorithm"),
+            (Algorithm::FixedWindow(window), Algorithm::FixedWindow(other)) => window.conflict(other),
+            (Algorithm::SlidingLog(log), Algorithm::SlidingLog(other)) => {
+                (log.quota().window != other.quota().window).then_some("window")
+            }
+            (Algorithm::SlidingWindow(window), Algorithm::SlidingWindow(other)) => {
+                let differs =
+                    [("window", window.window() != other.window()), ("steps", window.steps() != other.steps())];
+                differs.into_iter().find(|(_, differs)| *differs).map(|(key, _)| key)
+            }
+            (
+                Algorithm::TokenBucket(_)
+                | Algorithm::FixedWindow(_)
+                | Algorithm::SlidingLog(_)
+                | Algorithm::SlidingWindow(_),
+                _,
+            ) => None,
+        }
+    }
+
     pub fn kind(&self) -> AlgorithmKind {
         match self {
             Algorithm::TokenBucket(_) => AlgorithmKind::TokenBucket,

@@ -117,6 +117,14 @@ impl TokenBucket {
         Cost::from_thousandths(u64::try_from(thousandths).unwrap_or(u64::MAX))
     }
 
+    /// The same numbers, for a bucket that the other ones may charge too: then the time since the last charge counts at
+    /// their rate.
+    #[must_use]
+    pub fn alongside(self, other: &TokenBucket) -> TokenBucket {
+        let theirs = (u128::from(other.fastest) * u128::from(self.unit)).div_ceil(u128::from(other.unit));
+        TokenBucket { fastest: self.fastest.max(u64::try_from(theirs).unwrap_or(u64::MAX)), ..self }
+    }
+
     /// The same bucket, refilled as fast as any request may refill it.
     pub fn at_fastest(&self) -> TokenBucket {
         TokenBucket { refill: self.fastest, ..*self }
@@ -354,6 +362,20 @@ mod tests {
         })
     }
 
+    #[test]
+    fn a_bucket_is_refilled_at_most_as_fast_as_the_fastest_of_those_that_charge_it() {
+        let bucket = |rate: &str| TokenBucket::new(per_second(rate), 100).unwrap();
+        let (slow, fast) = (bucket("0.3"), bucket("7"));
+        let shared = slow.alongside(&fast);
+        assert_eq!((shared.refill, shared.burst), (slow.refill, slow.burst));
+        // The units differ, so it is rounded up.
+        let fastest = shared.at_fastest();
+        let by = |bucket: &TokenBucket| u128::from(bucket.refill) * 1_000_000 / u128::from(bucket.unit);
+        assert!((7_000..=7_001).contains(&by(&fastest)), "{fastest:?}");
+        assert_eq!(fast.alongside(&slow), fast);
+        assert_eq!(fast.at_fastest(), fast);
+    }
+
     proptest! {
         /// The guarantee itself: over every window of length T at most burst + rate·T, also when time steps back.
         #[test]
@@ -380,6 +402,49 @@ mod tests {
                     let refilled = u128::from(rate.amount.thousandths()) * window;
                     let most = u128::from(burst) * 1000 * u128::from(rate.period.0) + refilled;
                     prop_assert!(granted * u128::from(rate.period.0) <= most, "{granted} in {window} µs");
+                }
+            }
+        }
+
+        /// The guarantee where requests by several numbers charge one bucket: that of the largest burst and rate. Until the
+        /// bucket could pay at the fastest rate, it pays nobody.
+        #[test]
+        fn several_numbers_grant_together_at_most_the_largest(
+            numbers in prop::collection::vec(buckets(), 2..4),
+            requests in prop::collection::vec((0u64..20_000_000, any::<prop::sample::Index>(), 1u64..5_000), 1..80),
+        ) {
+            let own: Vec<_> = numbers.iter().map(|(rate, burst)| TokenBucket::new(*rate, *burst).unwrap()).collect();
+            let all = own.iter().fold(own[0], |all, one| all.alongside(one));
+            let shared: Vec<_> = own.iter().map(|one| one.alongside(&all)).collect();
+            let (mut state, mut now, mut grants) = (None::<State>, 1u64 << 50, Vec::new());
+            let mut short: Vec<(TokenBucket, State, Cost)> = Vec::new();
+            for (step, which, cost) in requests {
+                now += step;
+                let (bucket, cost, at) = (which.get(&shared), Cost::from_thousandths(cost), Timestamp(now));
+                match bucket.step(state.as_deref(), cost, at).charge {
+                    ChargeResult::Fits { entry, .. } => {
+                        for (known, seen, least) in short.iter().filter(|(known, _, least)| known == bucket && *least <= cost) {
+                            let bound = known.at_fastest().step(Some(seen), *least, at).charge;
+                            let fits = matches!(bound, ChargeResult::Fits { .. });
+                            prop_assert!(fits, "it was known to be short: {bound:?}");
+                        }
+                        grants.push((now, u128::from(cost.thousandths())));
+                        state = Some(entry.state);
+                    }
+                    ChargeResult::Short { .. } => short.extend(state.clone().map(|seen| (*bucket, seen, cost))),
+                    ChargeResult::Never => {}
+                }
+            }
+            let burst = numbers.iter().map(|(_, burst)| u128::from(*burst) * 1000).max().unwrap();
+            for (first, (begin, _)) in grants.iter().enumerate() {
+                let mut granted = 0;
+                for (end, cost) in &grants[first..] {
+                    granted += cost;
+                    let refilled = |rate: &Rate| {
+                        (u128::from(rate.amount.thousandths()) * u128::from(end - begin)).div_ceil(u128::from(rate.period.0))
+                    };
+                    let most = burst + numbers.iter().map(|(rate, _)| refilled(rate)).max().unwrap();
+                    prop_assert!(granted <= most, "{granted} of {most} in {} µs", end - begin);
                 }
             }
         }

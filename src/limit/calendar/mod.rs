@@ -85,6 +85,18 @@ impl Calendar {
         &self.0.zone
     }
 
+    /// The key of gateway.yaml in which the other calendar differs.
+    pub fn conflict(&self, other: &Calendar) -> Option<&'static str> {
+        let (ours, theirs) = (self.0, other.0);
+        let differs = [
+            ("window", self.unit() != other.unit()),
+            ("timezone", ours.zone != theirs.zone),
+            ("at", ours.at != theirs.at),
+            ("anchor", ours.anchor != theirs.anchor),
+        ];
+        differs.into_iter().find(|(_, differs)| *differs).map(|(key, _)| key)
+    }
+
     /// The period that contains `now`, and the next one. Time zones are only consulted if the last call was about
     /// another period.
     ///

@@ -1,6 +1,6 @@
 //! Determines which buckets a rule that applies charges, and how much.
 
-use super::parts::{ExplainedCharge, ExplainedNumber, PickedKey};
+use super::parts::{ExplainedCharge, ExplainedNumber, PickedKey, RuleCharges};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::attribute::Attribute;
 use crate::limit::bucket_key::Descriptor;
@@ -32,7 +32,7 @@ impl<'a> Walk<'a, '_> {
         limits: &'a [Limit],
         first: LimitId,
         picked: &[PickedKey<'a>],
-    ) -> Result<Vec<ExplainedCharge<'a>>, &'a Attribute> {
+    ) -> Result<RuleCharges<'a>, &'a Attribute> {
         let mut priced = Vec::with_capacity(limits.len());
         for limit in limits {
             let cost = self.price(&limit.price)?;
@@ -44,9 +44,14 @@ impl<'a> Walk<'a, '_> {
             }
         }
         let descriptor = self.describe(picked);
-        let ids = (first.0..).map(LimitId);
-        let charge = |(id, (cost, variant, claimed))| self.charge(id, &descriptor, cost, variant, claimed);
-        Ok(ids.zip(priced).filter_map(charge).collect())
+        let mut charges = RuleCharges::default();
+        for (id, (cost, variant, claimed)) in (first.0..).map(LimitId).zip(priced) {
+            match self.rules.limit(id) {
+                Some(limit) if limit.is_unlimited(variant) => charges.unlimited.push(&limit.name),
+                _ => charges.charged.extend(self.charge(id, &descriptor, cost, variant, claimed)),
+            }
+        }
+        Ok(charges)
     }
 
     fn charge(
@@ -65,10 +70,10 @@ impl<'a> Walk<'a, '_> {
         let (key, tag) = (limit.bucket(descriptor), limit.tag(variant));
         let charge = Charge { key, algorithm, cost, limit: id, variant, tag };
         match limit.mode {
-            Mode::Enforce => self.plan.enforced.push(charge.clone()),
+            Mode::Enforce => self.plan.enforce(charge.clone()),
             Mode::Shadow => self.plan.shadow.push(charge.clone()),
         }
-        Some(ExplainedCharge { name: &limit.name, mode: limit.mode, charge, claimed })
+        Some(ExplainedCharge { name: &limit.name, mode: limit.mode, meter: limit.meter.as_deref(), charge, claimed })
     }
 
     /// The numbers that the request brings, if the limit has such. The error is one that is not known.
@@ -156,16 +161,11 @@ impl RuleSet {
     }
 
     /// The buckets of one rule for these picked values, each with the cost of a request that names none.
-    pub fn buckets_of<'a>(
-        &'a self,
-        rule: &'a Rule,
-        picked: &[PickedKey<'a>],
-        known: Knowledge<'a>,
-    ) -> Vec<ExplainedCharge<'a>> {
+    pub fn buckets_of<'a>(&'a self, rule: &'a Rule, picked: &[PickedKey<'a>], known: Knowledge<'a>) -> RuleCharges<'a> {
         let mut see = |_: &Attribute| Observation::Missing;
         let mut walk = Walk { rules: self, see: &mut see, known, plan: Plan::default(), next: LimitId(0) };
         match &rule.action {
-            Action::Allow | Action::Deny => Vec::new(),
+            Action::Allow | Action::Deny => RuleCharges::default(),
             // A price that depends on the request is its default, since the request names none.
             Action::Charge(limits) => walk.charges(limits, LimitId(self.before(rule)), picked).unwrap_or_default(),
         }

@@ -23,7 +23,7 @@ use super::rule_set::{Answer, RuleSet};
 use charging::Walk;
 pub use parts::{
     Exemption, ExplainedCharge, ExplainedNumber, ExplainedPolicy, ExplainedRule, Explanation, Failure, MatchedElement,
-    PickedKey, PolicyEnd, PolicyOutcome, RuleOutcome, SkipReason, UndecidedPart,
+    PickedKey, PolicyEnd, PolicyOutcome, RuleCharges, RuleOutcome, SkipReason, UndecidedPart,
 };
 pub use words::Date;
 
@@ -188,7 +188,7 @@ impl<'a> Walk<'a, '_> {
             return RuleOutcome::Undecidable(unknown);
         }
         match &rule.action {
-            Action::Allow | Action::Deny => RuleOutcome::Applies { picked, charges: Vec::new(), matched },
+            Action::Allow | Action::Deny => RuleOutcome::Applies { picked, charges: RuleCharges::default(), matched },
             Action::Charge(limits) => match self.charges(limits, first, &picked) {
                 Ok(charges) => RuleOutcome::Applies { picked, charges, matched },
                 Err(attribute) => RuleOutcome::Undecidable(vec![attribute]),

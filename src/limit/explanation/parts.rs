@@ -71,7 +71,7 @@ pub enum RuleOutcome<'a> {
         /// The values that the limit keys picked, in the order of the bucket's identity.
         picked: Vec<PickedKey<'a>>,
         /// Empty for an `action`.
-        charges: Vec<ExplainedCharge<'a>>,
+        charges: RuleCharges<'a>,
         /// The elements of lists because of which its conditions hold.
         matched: Vec<MatchedElement<'a>>,
     },
@@ -123,12 +123,22 @@ pub struct PickedKey<'a> {
     pub value: Observation<'a>,
 }
 
+/// What the limits of one rule charge.
+#[derive(Clone, Debug, Default)]
+pub struct RuleCharges<'a> {
+    pub charged: Vec<ExplainedCharge<'a>>,
+    /// The limits that charge nothing, since an override says so.
+    pub unlimited: Vec<&'a str>,
+}
+
 /// The charge of one limit.
 #[derive(Clone, Debug)]
 pub struct ExplainedCharge<'a> {
     /// The rule's name; of several limits in one rule, `rule.limit`.
     pub name: &'a str,
     pub mode: Mode,
+    /// The counter whose buckets the limit shares.
+    pub meter: Option<&'a str>,
     pub charge: Charge,
     /// The numbers that the request brings.
     pub claimed: Vec<ExplainedNumber<'a>>,

@@ -23,8 +23,8 @@ use crate::limit::matcher::{Expectation, Text};
 use crate::limit::partial::{Knowledge, Observation};
 use crate::limit::request::{ClientAddress, Request};
 use crate::limit::rule::{
-    Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Override, Policy,
-    Price, RefusalStatus, Rule, RuleSource,
+    Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Override,
+    OverrideNumbers, Policy, Price, RefusalStatus, Rule, RuleSource,
 };
 use crate::limit::rule_set::{Answer, RuleSet};
 
@@ -101,13 +101,18 @@ fn limit() -> impl Strategy<Value = Limit> {
     // Which part of the rule's limit keys it is for, the rule says.
     let part = KeyPart { attribute: Attribute::Path, fold: Fold::Exact };
     let value = select(&["a", "b", "192.0.2.1"][..]).prop_map(str::to_owned);
-    let one = (value, (7u64..20).prop_map(bucket));
-    let one = one.prop_map(move |(value, numbers)| Override { part: part.clone(), value, numbers });
+    let numbers = prop_oneof![
+        4 => (7u64..20).prop_map(|burst| OverrideNumbers::Limited(bucket(burst))),
+        1 => Just(OverrideNumbers::Unlimited),
+    ];
+    let one =
+        (value, numbers).prop_map(move |(value, numbers)| Override { part: part.clone(), value, numbers, index: 0 });
     let overrides = vec(one, 0..4);
     let claims = (option::weighted(0.3, claimed()), option::weighted(0.3, claimed()));
     (4u64..7, price(), overrides, option::of((20u64..22).prop_map(bucket)), claims).prop_map(
         |(burst, price, overrides, candidate, (claimed, candidate_claimed))| Limit {
             name: String::new(),
+            meter: None,
             algorithm: claimed.as_ref().map_or(bucket(burst), ClaimedNumbers::by_default),
             claimed,
             price,

@@ -29,6 +29,9 @@ pub struct Call<'p> {
     requests: Vec<u8>,
 }
 
+/// Added to how many times a run is asked, if some of its charges are only checked.
+const SOME_CHECKED: usize = 1 << 15;
+
 /// A run of consecutive equal requests.
 #[derive(Debug)]
 struct Run<'p> {
@@ -65,7 +68,8 @@ impl<'p> Call<'p> {
         let mut runs: Vec<Run<'p>> = Vec::new();
         for plan in plans {
             match runs.last_mut() {
-                Some(run) if is_same_take(run.plan, plan) => run.times += 1,
+                // Numbers of several units in one bucket are rounded with every charge: each request is a run then.
+                Some(run) if is_same_take(run.plan, plan) && only_checked(plan) == 0 => run.times += 1,
                 _ => {
                     let indices = plan.charges().map(|charge| tables.key(&charge.key)).collect();
                     runs.push(Run { plan, indices, times: 1 });
@@ -73,13 +77,23 @@ impl<'p> Call<'p> {
             }
         }
         let mut requests = Vec::with_capacity(12 * runs.len());
-        let mut add = |numbers: [usize; 3]| requests.extend(numbers.map(short).as_flattened());
         for run in &runs {
-            add([run.times, run.plan.enforced.len(), run.plan.shadow.len()]);
-            for (charge, index) in run.plan.charges().zip(&run.indices) {
-                // Lua counts from 1.
-                add([index + 1, tables.limit(&charge.algorithm) + 1, tables.cost(charge.cost) + 1]);
+            let Run { plan, indices, times } = run;
+            let (enforced, checked) = (plan.enforced.len(), only_checked(plan));
+            match checked {
+                0 => add(&mut requests, [*times, enforced, plan.shadow.len()]),
+                _ => add(&mut requests, [times + SOME_CHECKED, enforced, plan.shadow.len(), checked]),
             }
+            let mut charge = |(charge, index): (&Charge, &usize)| {
+                // Lua counts from 1.
+                let [limit, cost] = [tables.limit(&charge.algorithm), tables.cost(charge.cost)];
+                add(&mut requests, [index + 1, limit + 1, cost + 1]);
+            };
+            let all = || plan.charges().zip(indices).enumerate();
+            if checked > 0 {
+                all().filter(|(at, _)| plan.is_only_checked(*at)).for_each(|(_, one)| charge(one));
+            }
+            all().filter(|(at, _)| checked == 0 || !plan.is_only_checked(*at)).for_each(|(_, one)| charge(one));
         }
         Call { runs, tables, requests }
     }
@@ -235,6 +249,15 @@ pub fn is_same_take(one: &Plan, other: &Plan) -> bool {
     let same = |(a, b): (&Charge, &Charge)| (a.key, a.cost) == (b.key, b.cost) && a.algorithm == b.algorithm;
     (one.enforced.len(), one.shadow.len()) == (other.enforced.len(), other.shadow.len())
         && one.charges().zip(other.charges()).all(same)
+}
+
+fn add<const N: usize>(requests: &mut Vec<u8>, numbers: [usize; N]) {
+    requests.extend(numbers.map(short).as_flattened());
+}
+
+/// How many of the enforced charges are only checked; almost always none.
+fn only_checked(plan: &Plan) -> usize {
+    (0..plan.enforced.len()).filter(|index| plan.is_only_checked(*index)).count()
 }
 
 /// Encodes a number in two bytes. No list of a call is that long; if one were, the script would find no such entry and end

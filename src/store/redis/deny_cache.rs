@@ -236,6 +236,18 @@ mod tests {
         assert_eq!(wait(&deny_cache, &slow, sent.plus(Micros(200_000))), None);
     }
 
+    #[test]
+    fn a_bucket_that_others_refill_faster_is_refused_only_while_it_could_not_pay_them() {
+        let (deny_cache, sent) = drained();
+        let (slow, fast) = (charge(1, 1000, 1, 1000), charge(1, 10_000, 10, 1000));
+        let asked = plan([Charge { algorithm: slow.algorithm.alongside(&fast.algorithm), ..slow }]);
+        // Its own wait, as Redis would say.
+        assert_eq!(wait(&deny_cache, &asked, sent.plus(Micros(50_000))), Some(Micros(949_949)));
+        assert_eq!(wait(&deny_cache, &asked, sent.plus(Micros(99_000))), Some(Micros(900_900)));
+        // By then a request at the fast rate may have made room.
+        assert_eq!(wait(&deny_cache, &asked, sent.plus(Micros(100_000))), None);
+    }
+
     proptest! {
         /// The same where each request has numbers of its own.
         #[test]

@@ -3,7 +3,9 @@
 --
 -- KEYS are the buckets. ARGV[1] is the requests, in integers of two bytes, the low one first: runs of equal requests, each
 -- how many times, how many enforced charges, how many shadow charges; then for each charge its bucket's index in KEYS,
--- its limit, and its cost among the costs. ARGV[2] is how many limits there are; for each follow the index of its
+-- its limit, and its cost among the costs. Several enforced charges to one bucket are one charge, of the same cost: all are
+-- checked, and the last is charged. Then 2^15 is added to how many times, and after the three numbers comes how many of the
+-- enforced charges, the first ones, are only checked. ARGV[2] is how many limits there are; for each follow the index of its
 -- algorithm in `twins`, how many numbers it has, and the numbers; then the costs, in thousandths.
 -- The reply is `now`, how many buckets had to be healed, how many requests of each run were granted (the first ones),
 -- and each bucket's value as it was found, or its twin's digest of that; nil for a bucket that is full. A run with a limit
@@ -63,9 +65,14 @@ local runs, at, count = ARGV[1], 1, 2
 local keys, asked, prices = {}, {}, {}
 while at < #runs do
   local t, tt, e, ee, s, ss = byte(runs, at, at + 5)
+  at = at + 6
+  local checked = 0
+  if tt >= 128 then
+    local c, cc = byte(runs, at, at + 1)
+    at, tt, checked = at + 2, tt - 128, c + 256 * cc
+  end
   local granted, enforced = t + 256 * tt, e + 256 * ee
   local charges = enforced + s + 256 * ss
-  at = at + 6
   local outside = false
   for index = 1, charges do
     local k, kk, l, ll, c, cc = byte(runs, at, at + 5)
@@ -90,7 +97,7 @@ while at < #runs do
   if granted < 0 then granted = 0 end
   if outside then granted = -1 end
   if granted > 0 then
-    for index = 1, charges do
+    for index = checked + 1, charges do
       local key, limit, times = keys[index], asked[index], granted
       local bucket = worth(key, limit)
       if index > enforced then

@@ -7,6 +7,7 @@ mod denials;
 mod expires;
 mod fixed_windows;
 mod many_keys;
+mod meters;
 mod overrides;
 mod rules;
 mod sliding_logs;

@@ -120,3 +120,37 @@ rules:
         assert_eq!(codes(&mut client, &[("/", fields); 3]), [200, 200, 429], "{org}");
     }
 }
+
+#[test]
+fn with_several_limits_an_override_names_the_limit() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "
+rules:
+  - name: org
+    limit_keys: [header:x-org, method]
+    limits:
+      burst: {rate: 3/day}
+      month: {algorithm: fixed_window, limit: 2, window: month}
+    overrides:
+      header:x-org=acme: {month: {limit: 9}}
+      header:x-org=initech: {burst: {rate: 9/day}, month: {limit: 4}}
+      header:x-org=ours: {burst: {limit: unlimited}, month: {limit: unlimited}}
+      header:x-org=theirs: {burst: {limit: unlimited}}",
+    );
+    let mut client = gateway.client();
+    let mut passed = |org: &str| {
+        let answers: Vec<_> = (0..12).map(|_| client.get("/", &[("X-Org", org)])).collect();
+        let policies = answers[0].field("ratelimit-policy").unwrap_or_default();
+        let names: Vec<_> = ["burst", "month"].into_iter().filter(|name| policies.contains(name)).collect();
+        (answers.iter().filter(|answer| answer.status == 200).count(), names)
+    };
+    assert_eq!(passed("other"), (2, vec!["burst", "month"]));
+    assert_eq!(passed("acme"), (3, vec!["burst", "month"]));
+    assert_eq!(passed("initech"), (4, vec!["burst", "month"]));
+    assert_eq!(passed("ours"), (12, vec![]));
+    assert_eq!(passed("theirs"), (2, vec!["month"]));
+    // Who is unlimited is not unmatched: the rule applies.
+    assert_eq!(gateway.metric("rate_limiter_unmatched_total", &[]), 0.0);
+}

@@ -87,7 +87,7 @@ fn cost() -> impl Strategy<Value = Cost> {
     prop_oneof![Just(1000), 1u64..10_000, 1u64..120_000].prop_map(Cost::from_thousandths)
 }
 
-/// What a request asks: up to three of eight buckets, each under one of several sets of numbers.
+/// What a request asks: up to three of eight buckets, each under one of several sets of numbers, sometimes under two.
 #[derive(Clone, Debug)]
 struct RandomRequest {
     enforced: Vec<(u8, usize, Cost)>,
@@ -100,8 +100,17 @@ fn request() -> impl Strategy<Value = RandomRequest> {
         let bucket = prop::collection::btree_map(0u8..8, (0usize..4, cost()), 0..=most);
         bucket.prop_map(|map| map.into_iter().map(|(bucket, (numbers, cost))| (bucket, numbers, cost)).collect())
     };
-    (charges(3), charges(2), prop_oneof![3 => Just(1), 1 => 2usize..9])
-        .prop_map(|(enforced, shadow, times)| RandomRequest { enforced, shadow, times })
+    let again =
+        prop::option::weighted(0.3, (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0usize..4, cost()));
+    (charges(3), charges(2), again, prop_oneof![3 => Just(1), 1 => 2usize..9]).prop_map(
+        |(mut enforced, shadow, again, times): (Vec<(u8, usize, Cost)>, _, _, _)| {
+            if let Some((which, at, numbers, cost)) = again.filter(|_| !enforced.is_empty()) {
+                let (bucket, ..) = *which.get(&enforced);
+                enforced.insert(at.index(enforced.len() + 1), (bucket, numbers, cost));
+            }
+            RandomRequest { enforced, shadow, times }
+        },
+    )
 }
 
 /// Calls, each a step of the clock (also backwards) and some requests.
@@ -121,11 +130,28 @@ fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
         variant: 0,
         tag: LimitTag::default(),
     };
-    Plan {
-        enforced: request.enforced.iter().map(|limit| charge(limit, 0)).collect(),
-        // Buckets of their own, as shadows have.
-        shadow: request.shadow.iter().map(|limit| charge(limit, 100)).collect(),
+    // Buckets of their own, as shadows have.
+    let shadow = request.shadow.iter().map(|limit| charge(limit, 100)).collect();
+    let mut plan = Plan { enforced: Default::default(), shadow };
+    let mut first = HashMap::new();
+    for limit in &request.enforced {
+        let mut charge = charge(limit, 0);
+        let known = *first.entry(charge.key).or_insert(charge.algorithm);
+        // All that charge one bucket have its window.
+        let limit = charge.algorithm.ceiling().whole();
+        match known {
+            Algorithm::FixedWindow(known) => {
+                charge.algorithm = Algorithm::FixedWindow(known.with_limit(limit).unwrap());
+            }
+            Algorithm::SlidingLog(known) => charge.algorithm = Algorithm::SlidingLog(known.with_limit(limit).unwrap()),
+            Algorithm::SlidingWindow(known) => {
+                charge.algorithm = Algorithm::SlidingWindow(known.with_limit(limit).unwrap());
+            }
+            Algorithm::TokenBucket(_) => {}
+        }
+        plan.enforce(charge);
     }
+    plan
 }
 
 /// Buckets of each algorithm are numbered from here.

@@ -155,6 +155,9 @@ struct LimitRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     ends: Option<String>,
     keys: String,
+    /// The counter that it shares with other limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meter: Option<String>,
     #[serde(skip_serializing_if = "is_none")]
     overrides: usize,
     asked: u64,
@@ -352,6 +355,7 @@ impl LimitCounts {
             numbers: limit.numbers_text(),
             ends: limit.variants.first().and_then(|numbers| end(numbers, now)),
             keys: limit.keys.join(" "),
+            meter: limit.meter.clone(),
             overrides: limit.variants.len().saturating_sub(1),
             asked: of(&self.asked, &name),
             allowed: of(&self.allowed, &name),
