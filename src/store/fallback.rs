@@ -273,7 +273,7 @@ mod tests {
         let clock = Clock::manual(Timestamp(1_000 * SECOND));
         let store_clock = Arc::new(StoreClock::default());
         let there = Timestamp(77_000 * SECOND);
-        store_clock.observe(there, clock.now());
+        store_clock.observe(there, clock.now(), clock.now());
         let fallback = FallbackShare::new(2, clock.clone(), store_clock);
         let mut plan = plan(&[(1, 12)]);
         let window = SlidingWindow::new(12, Micros(10 * SECOND), 10).unwrap();

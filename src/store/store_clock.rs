@@ -12,16 +12,24 @@ pub struct StoreClock {
 }
 
 impl StoreClock {
-    /// The store's clock showed `theirs` when ours showed about `ours`.
-    pub fn observe(&self, theirs: Timestamp, ours: Timestamp) {
-        let difference = i64::try_from(theirs.0.abs_diff(ours.0)).unwrap_or(i64::MAX);
-        self.ahead.store(if theirs < ours { -difference } else { difference }, Ordering::Relaxed);
+    /// The store's clock showed `theirs` when ours showed something from `started` to `ended`: while a call was under way.
+    /// Within that the former value stays, so a late reply does not set the clock back by as much as it was late.
+    pub fn observe(&self, theirs: Timestamp, started: Timestamp, ended: Timestamp) {
+        let (least, most) = (difference(theirs, ended), difference(theirs, started));
+        let ahead = self.ahead.load(Ordering::Relaxed).min(most).max(least);
+        self.ahead.store(ahead, Ordering::Relaxed);
     }
 
     /// What the store's clock shows when ours shows `ours`.
     pub fn at(&self, ours: Timestamp) -> Timestamp {
         Timestamp(ours.0.saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
     }
+}
+
+/// By how much one moment is later than another, in microseconds.
+fn difference(theirs: Timestamp, ours: Timestamp) -> i64 {
+    let difference = i64::try_from(theirs.0.abs_diff(ours.0)).unwrap_or(i64::MAX);
+    if theirs < ours { -difference } else { difference }
 }
 
 #[cfg(test)]
@@ -32,9 +40,24 @@ mod tests {
     fn the_clock_continues_from_the_last_reply() {
         let clock = StoreClock::default();
         assert_eq!(clock.at(Timestamp(100)), Timestamp(100));
-        clock.observe(Timestamp(7_000), Timestamp(1_000));
+        clock.observe(Timestamp(7_000), Timestamp(1_000), Timestamp(1_000));
         assert_eq!(clock.at(Timestamp(1_500)), Timestamp(7_500));
-        clock.observe(Timestamp(500), Timestamp(2_000));
+        clock.observe(Timestamp(500), Timestamp(2_000), Timestamp(2_000));
         assert_eq!((clock.at(Timestamp(3_000)), clock.at(Timestamp(1_000))), (Timestamp(1_500), Timestamp(0)));
+    }
+    #[test]
+    fn a_late_reply_does_not_set_the_clock_back() {
+        let (clock, moment) = (StoreClock::default(), Timestamp(1_000_000));
+        clock.observe(Timestamp(9_000_010), moment, Timestamp(1_000_020));
+        let ahead = clock.at(moment).since(moment).0;
+        assert!((7_999_990..=8_000_010).contains(&ahead), "{ahead}");
+        // It was decided at once, and took a second to come back; or was on its way for a second before.
+        for theirs in [9_000_010, 9_999_980] {
+            clock.observe(Timestamp(theirs), moment, Timestamp(2_000_000));
+            assert_eq!(clock.at(moment).since(moment).0, ahead);
+        }
+        // A clock that was set is followed.
+        clock.observe(Timestamp(500), moment, Timestamp(1_000_020));
+        assert_eq!(clock.at(moment), Timestamp(500));
     }
 }

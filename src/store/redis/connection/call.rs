@@ -68,7 +68,7 @@ impl Connection {
         self.events.send(Event::CallEnded(CallReport { requests, took, healed, fault, span_links }));
         match outcome {
             Ok(Reply { now, settlements, left, .. }) => {
-                self.shared.store_clock.observe(now, ended);
+                self.shared.store_clock.observe(now, started, ended);
                 let known = self.shared.hooks.known_since(sent, || self.shared.deny_cache.stamp(self.clock.now()));
                 for BucketAfterCall { key, state, short, reset_after } in left {
                     if let Some(since) = known.filter(|_| short) {
