@@ -147,11 +147,12 @@ return {
     if bucket.moved then return sub(value, 1, 8) .. pack('<I8', 1) .. sub(value, 17, 32) .. sub(value, -16) end
     local count, gone = bucket.count, bucket.gone
     if count <= EXCERPT + 1 then return value end
-    local first, room = gone + EXCERPT, limit.capacity - bucket.dearest - bucket.added
+    -- A request that came before others of this call may have had more room than the dearest has after all of them.
+    local first, room = gone + EXCERPT, max(0, limit.capacity - bucket.dearest - bucket.added)
     local function stays(index)
       return difference(bucket.total, (unpack('<I8', value, 25 + 16 * index))) > room
     end
-    if bucket.dearest > 0 and bucket.before > room and room >= 0 and first < count and stays(first) then
+    if bucket.dearest > 0 and bucket.before > room and first < count and stays(first) then
       local last = count
       while last - first > 1 do
         local middle = floor((first + last) / 2)
