@@ -36,7 +36,7 @@ use token_bucket::TokenBucket;
 /// gives the same results for all that was asked of it in the call. It is called at the end, with the bucket and its value
 /// as it was found.
 pub const TWINS: [&str; 4] = [
-    include_str!("token_bucket.lua"),
+    include_str!("token_bucket/token_bucket.lua"),
     include_str!("fixed_window.lua"),
     include_str!("sliding_log/sliding_log.lua"),
     include_str!("sliding_window.lua"),
