@@ -1,4 +1,4 @@
--- Steps a token bucket: the twin of token_bucket.rs, in doubles that hold every integer below 2^53 exactly.
+-- Steps a token bucket: the twin of mod.rs, in doubles that hold every integer below 2^53 exactly.
 -- A bucket is what is spent, and since when; stored, three integers of eight bytes, with their unit between them.
 
 local EXACT = 9007199254740991
