@@ -36,6 +36,9 @@ pub struct Line<'a> {
     /// `None`: it was answered before a decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision_us: Option<Micros>,
+    /// How long a limit delayed it, after the decision; `None`: it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waited_us: Option<Micros>,
     /// The time at the upstream; `None` for a request that was not forwarded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_us: Option<Micros>,
@@ -156,6 +159,7 @@ impl Line<'static> {
         origin: Origin::Gateway,
         duration_us: Micros(0),
         decision_us: None,
+        waited_us: None,
         upstream_us: None,
         request_bytes: 0,
         response_bytes: 0,

@@ -45,6 +45,8 @@ pub struct Bucket {
     pub untouched: Level,
     /// Until it can pay; zero when it can now, `None` when it never can.
     pub wait: Option<Micros>,
+    /// How long the request that it lets pass is delayed.
+    pub delay: Micros,
 }
 
 impl Levels {
@@ -60,12 +62,12 @@ impl Levels {
 
     pub fn bucket(&self, key: &BucketKey, algorithm: &Algorithm, cost: Cost) -> Bucket {
         let step = algorithm.step(self.states.get(key).map(|state| &state[..]), cost, self.now);
-        let wait = match step.charge {
-            ChargeResult::Fits { .. } => Some(Micros(0)),
-            ChargeResult::Short { wait } => Some(wait),
-            ChargeResult::Never => None,
+        let (wait, delay) = match step.charge {
+            ChargeResult::Fits { delay, .. } => (Some(Micros(0)), delay),
+            ChargeResult::Short { wait } => (Some(wait), Micros(0)),
+            ChargeResult::Never => (None, Micros(0)),
         };
-        Bucket { untouched: step.untouched, wait }
+        Bucket { untouched: step.untouched, wait, delay }
     }
 }
 

@@ -88,7 +88,7 @@ impl BucketReport<'_> {
     }
 
     fn level(&self, chosen: &BucketSelection, limit: &Limit) -> String {
-        let Bucket { untouched, wait } = self.before.bucket(&chosen.key, &limit.algorithm, limit.cost);
+        let Bucket { untouched, wait, delay } = self.before.bucket(&chosen.key, &limit.algorithm, limit.cost);
         let full = match untouched.reset_after {
             Micros(0) => "full".to_owned(),
             after => {
@@ -98,6 +98,9 @@ impl BucketReport<'_> {
             }
         };
         let pays = match wait {
+            Some(Micros(0)) if delay > Micros(0) => {
+                format!("; a request of {} waits {} ms", limit.cost, delay.0.div_ceil(1000))
+            }
             Some(Micros(0)) => String::new(),
             Some(wait) => format!("; a request of {} passes in {}s", limit.cost, wait.ceil_seconds()),
             None => format!("; a request of {} never passes", limit.cost),
@@ -132,7 +135,7 @@ impl BucketReport<'_> {
             return json!({"bucket": name, "kept": levels.state(&chosen.key).is_some()});
         };
         let algorithm = &limit.algorithm;
-        let Bucket { untouched, wait } = levels.bucket(&chosen.key, algorithm, limit.cost);
+        let Bucket { untouched, wait, delay } = levels.bucket(&chosen.key, algorithm, limit.cost);
         let most = match algorithm.kind() {
             AlgorithmKind::TokenBucket => "burst",
             // `limit` is the name.
@@ -153,6 +156,7 @@ impl BucketReport<'_> {
             "left": untouched.remaining,
             "full_in_us": untouched.reset_after,
             "wait_us": wait,
+            "delay_us": delay,
         });
         let mut add = |key: &str, value: Value| {
             if let Some(object) = object.as_object_mut() {

@@ -86,8 +86,10 @@ fn several(
     let mut others = Vec::with_capacity(pairs.len());
     // All are read before any that is wrong ends the whole.
     let mut limits = Vec::with_capacity(pairs.len());
+    let (mut queue, mut valid) = (None, !rule.has("meter"));
     for (text, position, field) in pairs {
-        let name = checked(&field.clone().at(position), text);
+        let key = field.clone().at(position);
+        let name = checked(&key, text);
         let (mut read, mut meter) = (ReadLimit::wrong(algorithm), None);
         if let Some(algorithm) = algorithm.of_limit(&field)
             && let Some(section) = algorithm.section(field)
@@ -96,12 +98,18 @@ fn several(
             meter = meters.meter(&section, read.bucket_settings(overrides.keys));
             section.close();
         }
+        if read.delays()
+            && let Some(first) = queue.replace(text)
+        {
+            let what = format_args!("must not be a second leaky_bucket beside `{first}`: a request waits in one queue");
+            key.wrong(what, None);
+            valid = false;
+        }
         others.push((text, read.others(NumberReader::in_file())));
         let limit = name.and_then(|name| read.limit(name.to_owned(), shared));
         limits.push(limit.zip(meter).map(|(limit, meter)| Limit { meter, ..limit }));
     }
     let overrides = overrides.of_several(rule, &others);
-    let valid = !rule.has("meter");
     let limits = limits.into_iter().collect::<Option<Vec<_>>>().filter(|_| valid)?;
     Some(limits.into_iter().zip(overrides?).map(|(limit, overrides)| Limit { overrides, ..limit }).collect())
 }
@@ -115,6 +123,10 @@ struct ReadLimit {
 }
 
 impl ReadLimit {
+    fn delays(&self) -> bool {
+        self.numbers.as_ref().is_some_and(|numbers| numbers.base.delays())
+    }
+
     fn read(algorithm: NamedAlgorithm, section: &Section<'_>, reader: NumberReader<'_>) -> ReadLimit {
         let numbers = numbers(algorithm.kind, section, reader);
         let price = price(section, numbers.as_ref().map(|numbers| ceiling(&numbers.largest())));

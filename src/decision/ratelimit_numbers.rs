@@ -19,7 +19,7 @@ pub struct PolicyNumbers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelNumbers {
     pub remaining: u64,
-    /// In seconds: a refusing limit's wait, else the time until it is full.
+    /// In seconds: a refusing limit's wait; that of a request which a limit delays; else the time until it is full.
     pub reset: u64,
 }
 
@@ -40,9 +40,10 @@ impl PolicyNumbers {
 }
 
 impl LevelNumbers {
-    pub fn of(outcome: &Outcome) -> LevelNumbers {
+    pub fn of(algorithm: &Algorithm, outcome: &Outcome) -> LevelNumbers {
         let reset = match outcome.verdict {
             Verdict::Deny => outcome.retry_after,
+            Verdict::Allow if algorithm.delays() => outcome.delay,
             Verdict::Allow | Verdict::Never | Verdict::Unasked => outcome.reset_after,
         };
         LevelNumbers { remaining: outcome.remaining.whole(), reset: reset.ceil_seconds() }
@@ -54,7 +55,7 @@ impl Triple {
     pub fn most_restrictive<'p>(charges: impl Iterator<Item = (&'p Charge, &'p Outcome)>) -> Option<Triple> {
         let outcomes = charges.map(|(charge, outcome)| (charge, *outcome, charge.algorithm.ceiling()));
         most_restrictive(outcomes).map(|(charge, outcome)| {
-            let LevelNumbers { remaining, reset } = LevelNumbers::of(&outcome);
+            let LevelNumbers { remaining, reset } = LevelNumbers::of(&charge.algorithm, &outcome);
             Triple { limit: charge.algorithm.ceiling().whole(), remaining, reset }
         })
     }

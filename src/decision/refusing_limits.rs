@@ -85,7 +85,7 @@ mod tests {
             verdict: if wait.is_some() { Verdict::Deny } else { Verdict::Allow },
             remaining: Cost::ONE,
             retry_after: Micros(wait.unwrap_or_default() * 1_000_000),
-            reset_after: Micros(0),
+            ..Outcome::UNASKED
         };
         let enforced = limits.iter().map(outcome).collect();
         let settlement = Settlement::refused(enforced);

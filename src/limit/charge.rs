@@ -67,6 +67,13 @@ impl Plan {
         self.enforced.is_empty() && self.shadow.is_empty()
     }
 
+    /// Refuses delays that are longer than `most`: the request could not wait so long.
+    pub fn limit_delay(&mut self, most: Micros) {
+        for charge in &mut self.enforced {
+            charge.algorithm = charge.algorithm.within(most);
+        }
+    }
+
     /// Every charge, the enforced ones first: the order of a settlement's outcomes.
     pub fn charges(&self) -> impl Iterator<Item = &Charge> {
         self.enforced.iter().chain(&self.shadow)
@@ -108,24 +115,20 @@ pub fn settle(plan: &Plan, states: &[Option<State>], now: Timestamp) -> (Settlem
         let enforced = steps.iter().map(refused).collect();
         return (Settlement::refused(enforced), corrections(plan, states, now));
     }
-    // A shadow delays nobody.
-    let delay = |step: &Step| match step.charge {
-        ChargeResult::Fits { delay, .. } => delay,
-        _ => Micros(0),
-    };
-    let delay = steps.iter().map(delay).max().unwrap_or_default();
     let mut entries = Entries::new();
     let mut take = |step: Step, correction: Option<Entry>| match step.charge {
-        ChargeResult::Fits { level, entry, .. } => {
+        ChargeResult::Fits { level, entry, delay } => {
             entries.push(Some(entry));
-            outcome(Verdict::Allow, level, Micros(0))
+            Outcome { delay, ..outcome(Verdict::Allow, level) }
         }
         _ => {
             entries.push(correction);
             refused(&step)
         }
     };
-    let enforced = steps.into_iter().map(|step| take(step, None)).collect();
+    let enforced: SmallVec<[Outcome; 2]> = steps.into_iter().map(|step| take(step, None)).collect();
+    // A shadow delays nobody.
+    let delay = enforced.iter().map(|outcome| outcome.delay).max().unwrap_or_default();
     let shadow = plan.shadow.iter().zip(shadow);
     let shadow = shadow.map(|(charge, state)| take(step(charge, state), correction(charge, state, now))).collect();
     (Settlement { verdict: Verdict::Allow, delay, enforced, shadow }, entries)
@@ -148,14 +151,14 @@ pub type Entries = SmallVec<[Option<Entry>; 2]>;
 /// The outcome of a bucket that is not charged: it refused, or it could have paid.
 fn refused(step: &Step) -> Outcome {
     match step.charge {
-        ChargeResult::Fits { .. } => outcome(Verdict::Allow, step.untouched, Micros(0)),
-        ChargeResult::Short { wait } => outcome(Verdict::Deny, step.untouched, wait),
-        ChargeResult::Never => outcome(Verdict::Never, step.untouched, Micros(0)),
+        ChargeResult::Fits { delay, .. } => Outcome { delay, ..outcome(Verdict::Allow, step.untouched) },
+        ChargeResult::Short { wait } => Outcome { retry_after: wait, ..outcome(Verdict::Deny, step.untouched) },
+        ChargeResult::Never => outcome(Verdict::Never, step.untouched),
     }
 }
 
-fn outcome(verdict: Verdict, level: Level, retry_after: Micros) -> Outcome {
-    Outcome { verdict, remaining: level.remaining, retry_after, reset_after: level.reset_after }
+fn outcome(verdict: Verdict, level: Level) -> Outcome {
+    Outcome { verdict, remaining: level.remaining, reset_after: level.reset_after, ..Outcome::UNASKED }
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ pub mod cost;
 pub mod denier;
 pub mod diff;
 pub mod explanation;
+pub mod grpc_timeout;
 pub mod identity;
 pub mod index;
 pub mod matcher;

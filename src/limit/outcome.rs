@@ -35,6 +35,8 @@ pub struct Outcome {
     pub retry_after: Micros,
     /// How long until the bucket is full.
     pub reset_after: Micros,
+    /// How long the bucket delays the request, or would have if another had not refused it.
+    pub delay: Micros,
 }
 
 impl Outcome {
@@ -43,6 +45,7 @@ impl Outcome {
         remaining: Cost::from_thousandths(0),
         retry_after: Micros(0),
         reset_after: Micros(0),
+        delay: Micros(0),
     };
 }
 
@@ -76,7 +79,7 @@ mod tests {
     use super::*;
 
     fn outcome(verdict: Verdict, remaining: u64, wait: u64) -> Outcome {
-        Outcome { verdict, remaining: Cost::from_tokens(remaining), retry_after: Micros(wait), reset_after: Micros(0) }
+        Outcome { verdict, remaining: Cost::from_tokens(remaining), retry_after: Micros(wait), ..Outcome::UNASKED }
     }
 
     #[track_caller]

@@ -1,6 +1,7 @@
 //! Words the gateway's answer to a request: from the rules and, if they were read, from the levels of its buckets.
 
 use super::report::{Answer, Verdict, all};
+use crate::base::time::Micros;
 use crate::cli::bucket_backend::Levels;
 use crate::config::Config;
 use crate::decision::order_of_answers::RulesDecision;
@@ -60,7 +61,14 @@ pub fn ambiguity_detail(ambiguity: Ambiguity, attribute: Option<&Attribute>) -> 
 }
 
 /// The answer that follows from the rules.
-pub fn by_rules(explanation: &Explanation<'_>, config: &Config, levels: Option<&Levels>) -> Answer {
+///
+/// A gRPC call is not delayed for longer than `longest_delay`.
+pub fn by_rules(
+    explanation: &Explanation<'_>,
+    config: &Config,
+    levels: Option<&Levels>,
+    longest_delay: Option<Micros>,
+) -> Answer {
     match RulesDecision::from(explanation.answer.clone()) {
         RulesDecision::Denied { refusal, .. } => denied(&refusal, explanation),
         RulesDecision::TooLarge { refusal, plan } => too_large(&refusal, &plan, config),
@@ -72,10 +80,15 @@ pub fn by_rules(explanation: &Explanation<'_>, config: &Config, levels: Option<&
             Answer::passes(vec![format!("PASSES: exempt by {by}; pays nothing")])
         }
         RulesDecision::Unlimited => Answer::passes(vec!["PASSES: no limit applies".to_owned()]),
-        RulesDecision::Charge(plan) => match levels {
-            Some(levels) => by_levels(&plan, config, levels),
-            None => without_levels(&plan, config),
-        },
+        RulesDecision::Charge(mut plan) => {
+            if let Some(most) = longest_delay {
+                plan.limit_delay(most);
+            }
+            match levels {
+                Some(levels) => by_levels(&plan, config, levels),
+                None => without_levels(&plan, config),
+            }
+        }
     }
 }
 
@@ -136,7 +149,11 @@ fn granted(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Level
     let left: Vec<String> = plan.enforced.iter().zip(&settlement.enforced).map(left).collect();
     let first = if left.is_empty() { "only shadows apply".to_owned() } else { left.join("; ") };
     let rest = format!("nothing was charged; read from {}", levels.from);
-    Answer::passes(vec![format!("PASSES: {first}"), rest])
+    let after = match settlement.delay {
+        Micros(0) => String::new(),
+        delay => format!(" after {} ms", delay.0.div_ceil(1000)),
+    };
+    Answer::passes(vec![format!("PASSES{after}: {first}"), rest])
 }
 
 fn exceeded(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Levels) -> Answer {

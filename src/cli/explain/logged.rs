@@ -103,7 +103,8 @@ impl Search<'_> {
             (Kind::Error, _) => format!("ERROR {}", line.code),
         };
         let after = line.decision_us.map_or_else(String::new, |span| format!(", decided in {} us", span.0));
-        page.push(format!("{became}; {} to route {}{after}", line.method, line.route));
+        let waited = line.waited_us.map_or_else(String::new, |span| format!(", waited {} us", span.0));
+        page.push(format!("{became}; {} to route {}{after}{waited}", line.method, line.route));
         let source = line.source.map(|source| match source {
             Source::Store => "the store decided",
             Source::Cached => "decided by what the store had just shown",
@@ -190,7 +191,7 @@ impl Search<'_> {
             return Ok(Some(format!("  now: full, or gone ({backend})")));
         };
         let levels = backend.read(&[key])?;
-        let Bucket { untouched, wait } = levels.bucket(&key, &algorithm, cost);
+        let Bucket { untouched, wait, .. } = levels.bucket(&key, &algorithm, cost);
         let passes = match wait {
             Some(wait) if wait.0 > 0 => format!(", passes in {}s", wait.ceil_seconds()),
             _ => String::new(),

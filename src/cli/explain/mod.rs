@@ -22,12 +22,13 @@ use super::failure::Failure;
 use super::output;
 use super::output::Page;
 use crate::auth::jwt;
-use crate::base::time::Clock;
+use crate::base::time::{Clock, Micros};
 use crate::config::Config;
 use crate::config::access_log::Destination;
 use crate::decision::refusal::Refusal;
 use crate::limit::attribute::Attribute;
 use crate::limit::bucket_key::BucketKey;
+use crate::limit::grpc_timeout;
 use crate::limit::identity::Claims;
 use crate::limit::partial::Knowledge;
 use crate::limit::request::{DEFAULT_NAME, Request};
@@ -187,6 +188,7 @@ fn by_rules(
         false => None,
     };
     let now = levels.as_ref().map_or(known.at, |levels| levels.now);
+    let longest_delay = grpc_timeout::longest_delay(request.head, Micros(0));
     let moment = report::Moment { now, levels: levels.as_ref() };
     Ok(Report {
         file: arguments.file.config.display().to_string(),
@@ -194,7 +196,7 @@ fn by_rules(
         token: credentials.token.clone(),
         key: credentials.api_key.clone(),
         policies: report::policies(&explanation, config, moment),
-        answer: answer::by_rules(&explanation, config, levels.as_ref()),
+        answer: answer::by_rules(&explanation, config, levels.as_ref(), longest_delay),
         read_from: levels.map(|levels| levels.from),
     })
 }

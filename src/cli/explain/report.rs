@@ -123,6 +123,8 @@ pub struct Level {
     /// How long until it can pay; 0 if it can now, or never can.
     pub wait_us: Micros,
     pub full_in_us: Micros,
+    /// How long it delays the request that it lets pass.
+    pub delay_us: Micros,
 }
 
 /// What the gateway would answer.
@@ -269,10 +271,10 @@ fn key(picked: &PickedKey<'_>) -> Key {
 fn charge(explained: &ExplainedCharge<'_>, config: &Config, at: Moment<'_>) -> Charge {
     let charge = &explained.charge;
     let level = at.levels.map(|levels| {
-        let Bucket { untouched, wait } = levels.bucket(&charge.key, &charge.algorithm, charge.cost);
+        let Bucket { untouched, wait, delay } = levels.bucket(&charge.key, &charge.algorithm, charge.cost);
         let (remaining, full_in) = (untouched.remaining, untouched.reset_after);
         let pays = wait == Some(Micros(0));
-        Level { left: remaining, pays, wait_us: wait.unwrap_or_default(), full_in_us: full_in }
+        Level { left: remaining, pays, wait_us: wait.unwrap_or_default(), full_in_us: full_in, delay_us: delay }
     });
     let state = at.levels.and_then(|levels| levels.state(&charge.key));
     let period = charge.algorithm.period(state.as_deref(), at.now);

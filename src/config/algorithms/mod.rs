@@ -3,6 +3,7 @@
 //! To add one: its file, its mappings in the lists, and an arm in each `match` here.
 
 pub mod fixed_window;
+pub mod leaky_bucket;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod token_bucket;
@@ -13,17 +14,19 @@ use super::claimed_number::NumberReader;
 use super::cost::Ceiling;
 use super::key::{Key, Mapping, Type, names, unconstrained};
 use super::reader::{Field, Section};
+use crate::limit::algorithm::leaky_bucket::LeakyBucket;
 use crate::limit::algorithm::sliding_log::LARGEST;
 use crate::limit::algorithm::{Algorithm, AlgorithmKind};
 use crate::limit::claimed_numbers::{ClaimedNumber, ClaimedNumbers};
 use crate::limit::cost::Cost;
 use crate::limit::rule::{OverrideNumbers, Price};
 
-const CHOICES: [(&str, AlgorithmKind); 4] = [
+const CHOICES: [(&str, AlgorithmKind); 5] = [
     (AlgorithmKind::TokenBucket.name(), AlgorithmKind::TokenBucket),
     (AlgorithmKind::FixedWindow.name(), AlgorithmKind::FixedWindow),
     (AlgorithmKind::SlidingLog.name(), AlgorithmKind::SlidingLog),
     (AlgorithmKind::SlidingWindow.name(), AlgorithmKind::SlidingWindow),
+    (AlgorithmKind::LeakyBucket.name(), AlgorithmKind::LeakyBucket),
 ];
 const NAME: Type = Type::Choice(&names(&CHOICES));
 const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
@@ -48,10 +51,16 @@ const METER_OF_LIMIT: Key = Key::optional(
 
 /// What one limit of a rule may be.
 pub const LIMIT: &[&Mapping] =
-    &[&token_bucket::LIMIT, &fixed_window::LIMIT, &sliding_log::LIMIT, &sliding_window::LIMIT];
+    &[&token_bucket::LIMIT, &fixed_window::LIMIT, &sliding_log::LIMIT, &sliding_window::LIMIT, &leaky_bucket::LIMIT];
 /// What the numbers of an override may be.
-pub const NUMBERS: &[&Mapping] =
-    &[&token_bucket::NUMBERS, &fixed_window::NUMBERS, &sliding_log::NUMBERS, &sliding_window::NUMBERS, &UNLIMITED];
+pub const NUMBERS: &[&Mapping] = &[
+    &token_bucket::NUMBERS,
+    &fixed_window::NUMBERS,
+    &sliding_log::NUMBERS,
+    &sliding_window::NUMBERS,
+    &leaky_bucket::NUMBERS,
+    &UNLIMITED,
+];
 
 const UNLIMITED_LIMIT: &str = "unlimited";
 
@@ -68,6 +77,7 @@ fn limit_keys(kind: AlgorithmKind) -> &'static Mapping {
         AlgorithmKind::FixedWindow => &fixed_window::LIMIT,
         AlgorithmKind::SlidingLog => &sliding_log::LIMIT,
         AlgorithmKind::SlidingWindow => &sliding_window::LIMIT,
+        AlgorithmKind::LeakyBucket => &leaky_bucket::LIMIT,
     }
 }
 
@@ -77,6 +87,7 @@ fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
         AlgorithmKind::FixedWindow => &fixed_window::NUMBERS,
         AlgorithmKind::SlidingLog => &sliding_log::NUMBERS,
         AlgorithmKind::SlidingWindow => &sliding_window::NUMBERS,
+        AlgorithmKind::LeakyBucket => &leaky_bucket::NUMBERS,
     }
 }
 
@@ -90,6 +101,11 @@ pub struct LimitNumbers {
 }
 
 impl LimitNumbers {
+    /// None of its numbers comes from requests.
+    fn of_leaky_bucket(bucket: LeakyBucket) -> LimitNumbers {
+        LimitNumbers { base: Algorithm::LeakyBucket(bucket), claimed: Vec::new() }
+    }
+
     /// The limit of a request that has the most of each.
     pub fn largest(&self) -> Algorithm {
         self.clone().claimed(Cost::default()).map_or(self.base, |claimed| claimed.largest())
@@ -115,6 +131,7 @@ pub fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<
         AlgorithmKind::FixedWindow => fixed_window::fixed_window(section, reader),
         AlgorithmKind::SlidingLog => sliding_log::sliding_log(section, reader),
         AlgorithmKind::SlidingWindow => sliding_window::sliding_window(section, reader),
+        AlgorithmKind::LeakyBucket => leaky_bucket::leaky_bucket(section).map(LimitNumbers::of_leaky_bucket),
     }
 }
 
@@ -123,6 +140,7 @@ pub fn ceiling(algorithm: &Algorithm) -> Ceiling {
     let name = match algorithm {
         Algorithm::TokenBucket(_) => "burst",
         Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => "limit",
+        Algorithm::LeakyBucket(_) => "number of places",
     };
     Ceiling { cost: algorithm.ceiling(), name }
 }
@@ -130,7 +148,10 @@ pub fn ceiling(algorithm: &Algorithm) -> Ceiling {
 /// Reports costs that a limit with these numbers cannot count.
 pub fn check_price(algorithm: &Algorithm, section: &Section<'_>, price: &Price) -> Option<()> {
     match algorithm {
-        Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) => Some(()),
+        Algorithm::TokenBucket(_)
+        | Algorithm::FixedWindow(_)
+        | Algorithm::SlidingWindow(_)
+        | Algorithm::LeakyBucket(_) => Some(()),
         Algorithm::SlidingLog(log) => sliding_log::check_price(section, log, price),
     }
 }
@@ -206,6 +227,13 @@ impl OtherNumbers<'_> {
                 sliding_window::other_limit(&section, Some(&own), self.numbers)
             }
             (AlgorithmKind::SlidingWindow, _) => sliding_window::other_limit(&section, None, self.numbers),
+            (AlgorithmKind::LeakyBucket, own) => {
+                let own = match &own {
+                    Some(Algorithm::LeakyBucket(own)) => Some(own),
+                    _ => None,
+                };
+                leaky_bucket::other_numbers(&section, own).map(LimitNumbers::of_leaky_bucket)
+            }
         };
         section.close();
         let (numbers, cheapest) = (numbers?, self.cheapest.unwrap_or_default());
@@ -248,7 +276,7 @@ pub fn rule_constraints() -> Vec<Value> {
     };
     let limit = |of_rule: AlgorithmKind| -> Vec<Value> {
         let limit = |kind| json!({"if": names(kind, of_rule), "then": keys(limit_keys(kind))});
-        AlgorithmKind::ALL.into_iter().map(limit).collect()
+        CHOICES.into_iter().map(|(_, kind)| limit(kind)).collect()
     };
     // Of several limits, each may have an algorithm of its own.
     let any: Vec<Value> = NUMBERS.iter().map(|numbers| keys(numbers)).collect();
@@ -265,5 +293,5 @@ pub fn rule_constraints() -> Vec<Value> {
         });
         json!({"if": names(kind, DEFAULT), "then": {"properties": limits}})
     };
-    AlgorithmKind::ALL.into_iter().map(rule).collect()
+    CHOICES.into_iter().map(|(_, kind)| rule(kind)).collect()
 }

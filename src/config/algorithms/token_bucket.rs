@@ -33,7 +33,7 @@ const TOKENS_PER_SECOND: Key = Key::optional(
     },
     "The same as `rps`, in full. If both are given, this one counts.",
 );
-const RATE: Key = Key::optional(
+pub(super) const RATE: Key = Key::optional(
     "rate",
     Type::Defined { name: "rate", text: "`N/s`, `N/min`, `N/hour`, `N/day`, or N in any duration: `100/15m`" },
     "Instead of `rps`. N is whole and above 0.",
@@ -114,7 +114,10 @@ pub fn token_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<L
 pub fn fixed_bucket(section: &Section<'_>) -> Option<TokenBucket> {
     match token_bucket(section, NumberReader::in_file())?.base {
         Algorithm::TokenBucket(bucket) => Some(bucket),
-        Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => None,
+        Algorithm::FixedWindow(_)
+        | Algorithm::SlidingLog(_)
+        | Algorithm::SlidingWindow(_)
+        | Algorithm::LeakyBucket(_) => None,
     }
 }
 
@@ -127,11 +130,8 @@ fn rate<'t>(section: &Section<'t>, reader: NumberReader<'_>) -> Option<LocatedRa
             None
         }
         (None, None, Some(field)) => {
-            let rate = parse_rate(field.written()?);
-            if rate.is_none() {
-                field.must("be a rate like 20/s, 600/min, 5000/hour, 10000/day or 100/15m");
-            }
-            rate.map(|rate| LocatedRate { rate, field, implied_burst: Some(rate.amount.whole()), claimed: None })
+            let rate = parse_rate_field(&field)?;
+            Some(LocatedRate { rate, field, implied_burst: Some(rate.amount.whole()), claimed: None })
         }
         (_, _, Some(_)) => {
             section.unwanted("rate", "must not stand beside `rps` or `tokens_per_second`");
@@ -184,6 +184,15 @@ fn reaches(burst: &Number<'_>, rate: Cost) -> Option<()> {
         return None;
     }
     Some(())
+}
+
+/// A value of `rate`.
+pub(super) fn parse_rate_field(field: &Field<'_>) -> Option<Rate> {
+    let rate = parse_rate(field.written()?);
+    if rate.is_none() {
+        field.must("be a rate like 20/s, 600/min, 5000/hour, 10000/day or 100/15m");
+    }
+    rate
 }
 
 /// A bucket with this rate and burst, if it can be computed exactly. `field` is that of the burst, if the file gives one.

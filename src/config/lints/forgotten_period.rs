@@ -31,7 +31,7 @@ pub fn forgotten_period(file: &File<'_>) -> Vec<Finding> {
 /// The time in which what was granted counts; `None` where amounts come back bit by bit.
 fn window(algorithm: &Algorithm) -> Option<Micros> {
     match algorithm {
-        Algorithm::TokenBucket(_) => None,
+        Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => None,
         Algorithm::FixedWindow(window) => Some(window.window().shortest()),
         Algorithm::SlidingLog(log) => Some(log.quota().window),
         Algorithm::SlidingWindow(window) => Some(window.window()),

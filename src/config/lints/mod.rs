@@ -16,6 +16,7 @@ mod large_log;
 mod location;
 mod open_policy;
 mod proxies;
+mod queues;
 mod rule_order;
 mod texts;
 mod transport;
@@ -31,7 +32,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
-pub const LINTS: [(&str, Lint); 18] = [
+pub const LINTS: [(&str, Lint); 20] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("unreachable_rule", rule_order::unreachable_rule),
@@ -42,6 +43,8 @@ pub const LINTS: [(&str, Lint); 18] = [
     ("forgotten_period", forgotten_period::forgotten_period),
     ("large_log", large_log::large_log),
     ("expired_rule", expired_rule::expired_rule),
+    ("unused_queue", queues::unused_queue),
+    ("short_drain", queues::short_drain),
     ("public_admin", access::public_admin),
     ("trust_everyone", proxies::trust_everyone),
     ("open_proxy_protocol", proxies::open_proxy_protocol),

@@ -14,13 +14,14 @@ use super::response::ratelimit_fields::RateLimitFields;
 use super::state::GatewayState;
 use super::state::snapshot::Snapshot;
 use super::telemetry::labels::DecisionResult;
-use crate::base::time::Timestamp;
+use crate::base::time::{Micros, Timestamp};
 use crate::decision::order_of_answers::{RulesDecision, check_reading};
 use crate::decision::payment::Payment;
 use crate::decision::refusal::Refusal;
 use crate::decision::refusing_limits;
 use crate::limit::charge::{Plan, Settlement};
 use crate::limit::denier::DenierId;
+use crate::limit::grpc_timeout;
 use crate::limit::identity::Identity;
 use crate::limit::outcome::Verdict;
 use crate::limit::request::Request;
@@ -33,9 +34,20 @@ use store_fallback::fall_back;
 pub enum Decision {
     /// It goes to the upstream; the response gets these fields, if any.
     Pass(Option<Box<RateLimitFields>>),
+    /// The same after a delay.
+    Delay(Box<DelayedPass>),
     Refuse(Box<RefusalResponse>),
     /// Its client has disconnected, and nothing was spent.
     Gone,
+}
+
+/// A request that goes to the upstream, but not yet.
+#[derive(Debug)]
+pub struct DelayedPass {
+    /// From now on.
+    pub delay: Micros,
+    /// For the response.
+    pub fields: Box<RateLimitFields>,
 }
 
 /// A refusal with the rate-limit fields of its response.
@@ -161,7 +173,20 @@ async fn enforce(
         }
         RulesDecision::Exempt => Enforcement::passed(DecisionResult::Exempt),
         RulesDecision::Unlimited => Enforcement::passed(DecisionResult::Unlimited),
-        RulesDecision::Charge(plan) => charge(gateway, snapshot, plan, arrival, record).await,
+        RulesDecision::Charge(mut plan) => {
+            limit_delay(&mut plan, request, || gateway.clock.now().since(arrival.at));
+            charge(gateway, snapshot, plan, arrival, record).await
+        }
+    }
+}
+
+/// A request that may be delayed is refused where its client would not wait so long. `passed` is the time since its head
+/// arrived.
+fn limit_delay(plan: &mut Plan, request: &Request<'_>, passed: impl FnOnce() -> Micros) {
+    if plan.enforced.iter().any(|charge| charge.algorithm.delays())
+        && let Some(most) = grpc_timeout::longest_delay(request.head, passed())
+    {
+        plan.limit_delay(most);
     }
 }
 
@@ -196,7 +221,6 @@ async fn charge(
         gateway.top_refused.count(worker, at, snapshot.number, &plan, &taken.settlement);
     }
     counting::count_settlement(snapshot, &plan, &taken);
-    // A granted request with a `delay` will wait here. No algorithm delays yet.
     let TakeReply { now, settlement, source, .. } = taken;
     let enforced = settled(snapshot, &plan, &settlement, now);
     let enforced = enforced.with_payment(record, || Payment::Settled { plan, settlement, source });
@@ -208,11 +232,14 @@ fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, now: Times
     let config = &snapshot.config;
     match settlement.verdict {
         Verdict::Allow if plan.enforced.is_empty() => Enforcement::passed(DecisionResult::Unlimited),
-        Verdict::Allow => Enforcement {
-            result: DecisionResult::Allowed,
-            decision: Decision::Pass(Some(Box::new(fields(snapshot, plan, Some(settlement), now)))),
-            payment: None,
-        },
+        Verdict::Allow => {
+            let fields = Box::new(fields(snapshot, plan, Some(settlement), now));
+            let decision = match settlement.delay {
+                Micros(0) => Decision::Pass(Some(fields)),
+                delay => Decision::Delay(Box::new(DelayedPass { delay, fields })),
+            };
+            Enforcement { result: DecisionResult::Allowed, decision, payment: None }
+        }
         Verdict::Deny | Verdict::Never | Verdict::Unasked => {
             let refusal = refusing_limits::refusal(&config.rules, plan, settlement, now, config.retry_after_jitter);
             Enforcement::refused(refusal, Some(fields(snapshot, plan, Some(settlement), now)))

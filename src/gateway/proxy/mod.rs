@@ -4,6 +4,7 @@
 //! request's [`Exchange`], and none of them loads another. A refusal is written in `request_filter` and never reaches the
 //! upstream.
 
+mod delay;
 mod exchange;
 mod forwarded_headers;
 mod proxy_error;
@@ -42,9 +43,10 @@ use crate::access_log_line::Kind;
 use crate::decision::refusal::Refusal;
 use crate::limit::request::Request;
 use crate::store::{Caller, Worker};
+use delay::delay;
 use exchange::Exchange;
 use forwarded_headers::{Client, IncomingFields};
-use proxy_error::{describe, response_status, upstream_error};
+use proxy_error::{describe, report, response_status, upstream_error};
 use request_record::RequestRecord;
 use session::{asks_for_upgrade, response_code};
 use untrusted_forwarded_for::UntrustedForwardedFor;
@@ -133,6 +135,7 @@ impl ProxyHttp for Proxy {
                 identity,
                 payment,
                 decision: self.gateway.clock.now().since(exchange.started),
+                waited: None,
                 refusal: None,
                 denied_by: None,
             }));
@@ -141,6 +144,14 @@ impl ProxyHttp for Proxy {
             Decision::Pass(fields) => {
                 exchange.fields = fields;
                 exchange.upstream = Some(Arc::clone(&snapshot.upstream));
+                Ok(false)
+            }
+            Decision::Delay(delayed) => {
+                let upstream = Arc::clone(&snapshot.upstream);
+                // A request of an old configuration keeps what it needs of it, and not the whole.
+                drop(snapshot);
+                delay(&self.gateway, session, exchange, *delayed).await?;
+                exchange.upstream = Some(upstream);
                 Ok(false)
             }
             Decision::Refuse(response) => {
@@ -344,7 +355,7 @@ impl ProxyHttp for Proxy {
             metrics.http.upstream_duration.record(upstream.seconds());
         }
         if let Some(error) = error {
-            self.report(error, code, exchange);
+            report(&self.gateway, &self.logs.upstream_failures, error, code, exchange);
         }
         if let Some(record) = &exchange.record {
             let whole = error.is_none() && exchange.origin == Origin::Upstream;
@@ -383,17 +394,5 @@ impl Proxy {
     /// Responses close their connections while the process drains.
     fn reuse(&self) -> Reuse {
         if self.gateway.is_draining() { Reuse::Close } else { Reuse::Allowed }
-    }
-
-    fn report(&self, error: &Error, code: u16, exchange: &Exchange) {
-        let id = exchange.request_id.to_str().unwrap_or_default();
-        match exchange.upstream_error {
-            Some(kind) => {
-                self.gateway.metrics.http.count_upstream_error(kind);
-                let Some(requests) = self.logs.upstream_failures.admit(self.gateway.clock.now()) else { return };
-                log::warn!(kind = kind.name(), code, requests, request_id = id, error = describe(error); "upstream failed");
-            }
-            None => log::debug!(code, request_id = id, error = describe(error); "request not finished"),
-        }
     }
 }

@@ -7,7 +7,9 @@ use pingora::{Error, ErrorSource, ErrorType};
 
 use super::exchange::Exchange;
 use super::session::is_waiting_for_client;
+use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::server::http1::BodyError;
+use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::labels::UpstreamError;
 use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
 
@@ -17,6 +19,19 @@ pub fn describe(error: &Error) -> String {
     match error.root_cause().downcast_ref::<io::Error>() {
         Some(cause) => format!("{kind}: {cause}"),
         None => kind.to_owned(),
+    }
+}
+
+/// Counts and logs why a request was not finished. Failures of the upstream are logged as often as `throttle` admits.
+pub fn report(gateway: &GatewayState, throttle: &LogThrottle, error: &Error, code: u16, exchange: &Exchange) {
+    let id = exchange.request_id.to_str().unwrap_or_default();
+    match exchange.upstream_error {
+        Some(kind) => {
+            gateway.metrics.http.count_upstream_error(kind);
+            let Some(requests) = throttle.admit(gateway.clock.now()) else { return };
+            log::warn!(kind = kind.name(), code, requests, request_id = id, error = describe(error); "upstream failed");
+        }
+        None => log::debug!(code, request_id = id, error = describe(error); "request not finished"),
     }
 }
 

@@ -32,6 +32,8 @@ pub struct RequestRecord {
     pub payment: Option<Box<Payment>>,
     /// How long the decision took, from the end of the head.
     pub decision: Micros,
+    /// How long a limit delayed the request after that; `None` if it did not.
+    pub waited: Option<Micros>,
     /// Why the gateway refused the request, and its `Retry-After` in seconds.
     pub refusal: Option<(Reason, Option<u64>)>,
     /// The rule or policy whose `deny` refused the request.
@@ -52,7 +54,7 @@ impl RequestRecord {
 
     /// The line of the request. `began` is when its head had arrived, by the wall clock.
     pub fn line<'a>(&'a self, end: &RequestEnd<'a>, head: &Parts, began: Timestamp) -> Line<'a> {
-        let line = Line { decision_us: Some(self.decision), ..end.line(began) };
+        let line = Line { decision_us: Some(self.decision), waited_us: self.waited, ..end.line(began) };
         let (reason, retry_after) = self.refusal.unzip();
         let line = Line { reason: reason.map(|reason| reason.name().into()), ..line };
         let mut line = Line { retry_after: retry_after.flatten(), ..line };

@@ -18,6 +18,7 @@ use super::ratelimit_fields::RateLimitFields;
 use super::response_fields::{ProblemFields, ResponseFields};
 use crate::decision::reason::Reason;
 use crate::decision::refusal::{ProblemType, Refusal};
+use crate::limit::grpc_timeout::is_grpc;
 
 /// A response of the gateway itself.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +79,7 @@ impl<'a> ProblemResponse<'a> {
         reuse: Reuse,
     ) -> pingora::Result<()> {
         prepare_connection(session, reuse);
-        let (mut header, body) = match is_grpc(session) {
+        let (mut header, body) = match is_grpc(session.req_header()) {
             true => (self.grpc_header()?, String::new()),
             false => self.plain(request_id)?,
         };
@@ -200,13 +201,6 @@ fn prepare_connection(session: &mut Session, reuse: Reuse) {
         session.set_close_on_response_before_downstream_finish(false);
         session.set_total_drain_timeout(Some(Duration::from_secs(2)));
     }
-}
-
-fn is_grpc(session: &Session) -> bool {
-    let Some(kind) = session.req_header().headers.get(CONTENT_TYPE) else { return false };
-    const GRPC: &[u8] = b"application/grpc";
-    let Some((kind, rest)) = kind.as_bytes().split_at_checked(GRPC.len()) else { return false };
-    kind.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';'))
 }
 
 fn title(status: u16) -> &'static str {

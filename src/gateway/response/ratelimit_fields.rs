@@ -87,7 +87,8 @@ impl RateLimitFields {
             match format {
                 HeaderFormat::RateLimit => {
                     fields.policy = list(exposed().filter_map(|(charge, shown, _)| shown.policy(charge, now)));
-                    fields.level = level(exposed().filter_map(|(_, shown, outcome)| Some((shown, outcome?))));
+                    fields.level =
+                        level(exposed().filter_map(|(charge, shown, outcome)| Some((shown, charge, outcome?))));
                 }
                 HeaderFormat::Legacy | HeaderFormat::XRateLimit => {
                     let levels = exposed().filter_map(|(charge, _, outcome)| Some((charge, outcome?)));
@@ -181,13 +182,13 @@ fn is_stricter_than(triple: Triple, header: &ResponseHeader, [limit, remaining, 
     number(remaining).is_some_and(|remaining| triple.is_stricter_than(number(limit), remaining))
 }
 
-fn level<'s>(outcomes: impl Iterator<Item = (&'s ExposedLimit, &'s Outcome)>) -> Option<HeaderValue> {
+fn level<'s>(outcomes: impl Iterator<Item = (&'s ExposedLimit, &'s Charge, &'s Outcome)>) -> Option<HeaderValue> {
     let mut text = String::new();
     let mut digits = itoa::Buffer::new();
-    for (shown, outcome) in outcomes {
+    for (shown, charge, outcome) in outcomes {
         let separator = if text.is_empty() { "" } else { ", " };
         text.reserve(shown.name.len() + 48);
-        let LevelNumbers { remaining, reset } = LevelNumbers::of(outcome);
+        let LevelNumbers { remaining, reset } = LevelNumbers::of(&charge.algorithm, outcome);
         for part in [separator, &shown.name, ";r=", digits.format(remaining), ";t="] {
             text.push_str(part);
         }
@@ -296,8 +297,8 @@ mod tests {
         let outcome = |remaining| Outcome {
             verdict: Verdict::Allow,
             remaining: Cost::from_tokens(remaining),
-            retry_after: Micros(0),
             reset_after: Micros(2_500_000),
+            ..Outcome::UNASKED
         };
         let settlement = Settlement {
             verdict: Verdict::Allow,

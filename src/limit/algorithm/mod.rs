@@ -9,6 +9,8 @@
 
 pub mod fixed_window;
 mod granted_steps;
+pub mod leaky_bucket;
+mod rate;
 pub mod sliding_log;
 pub mod sliding_window;
 mod step;
@@ -21,6 +23,7 @@ use super::calendar::Zone;
 use super::cost::Cost;
 use crate::base::time::{Micros, Timestamp};
 use fixed_window::{FixedWindow, Window};
+use leaky_bucket::LeakyBucket;
 use sliding_log::SlidingLog;
 use sliding_window::SlidingWindow;
 pub use step::{ChargeResult, Entry, Level, Numbers, Period, Quota, RequestNumbers, State, Step};
@@ -35,11 +38,12 @@ use token_bucket::TokenBucket;
 /// has a `digest` as well: what the reply contains of a bucket in place of its value, and from which the step in Rust
 /// gives the same results for all that was asked of it in the call. It is called at the end, with the bucket and its value
 /// as it was found.
-pub const TWINS: [&str; 4] = [
+pub const TWINS: [&str; 5] = [
     include_str!("token_bucket/token_bucket.lua"),
     include_str!("fixed_window.lua"),
     include_str!("sliding_log/sliding_log.lua"),
     include_str!("sliding_window.lua"),
+    include_str!("leaky_bucket.lua"),
 ];
 
 /// For what no calendar says.
@@ -52,14 +56,16 @@ pub enum AlgorithmKind {
     FixedWindow,
     SlidingLog,
     SlidingWindow,
+    LeakyBucket,
 }
 
 impl AlgorithmKind {
-    pub const ALL: [AlgorithmKind; 4] = [
+    pub const ALL: [AlgorithmKind; 5] = [
         AlgorithmKind::TokenBucket,
         AlgorithmKind::FixedWindow,
         AlgorithmKind::SlidingLog,
         AlgorithmKind::SlidingWindow,
+        AlgorithmKind::LeakyBucket,
     ];
 
     /// The name in gateway.yaml and in bucket keys.
@@ -69,6 +75,7 @@ impl AlgorithmKind {
             AlgorithmKind::FixedWindow => fixed_window::NAME,
             AlgorithmKind::SlidingLog => sliding_log::NAME,
             AlgorithmKind::SlidingWindow => sliding_window::NAME,
+            AlgorithmKind::LeakyBucket => leaky_bucket::NAME,
         }
     }
 
@@ -85,6 +92,8 @@ impl AlgorithmKind {
             AlgorithmKind::FixedWindow => fixed_window::give_back(state, amount),
             AlgorithmKind::SlidingLog => sliding_log::give_back(state, amount),
             AlgorithmKind::SlidingWindow => sliding_window::give_back(state, amount),
+            // Its state is that of a token bucket. Requests that wait keep their moments; others may come sooner now.
+            AlgorithmKind::LeakyBucket => token_bucket::give_back(state, amount),
         }
     }
 
@@ -95,6 +104,7 @@ impl AlgorithmKind {
             AlgorithmKind::FixedWindow => 1,
             AlgorithmKind::SlidingLog => 2,
             AlgorithmKind::SlidingWindow => 3,
+            AlgorithmKind::LeakyBucket => 4,
         }
     }
 
@@ -105,6 +115,7 @@ impl AlgorithmKind {
             AlgorithmKind::FixedWindow => fixed_window::EXCEEDED,
             AlgorithmKind::SlidingLog => sliding_log::EXCEEDED,
             AlgorithmKind::SlidingWindow => sliding_window::EXCEEDED,
+            AlgorithmKind::LeakyBucket => leaky_bucket::EXCEEDED,
         }
     }
 }
@@ -116,6 +127,7 @@ pub enum Algorithm {
     FixedWindow(FixedWindow),
     SlidingLog(SlidingLog),
     SlidingWindow(SlidingWindow),
+    LeakyBucket(LeakyBucket),
 }
 
 /// Its numbers, as an operator would write them: `10/s burst 20`, `10000/month Europe/Berlin`.
@@ -126,6 +138,7 @@ impl fmt::Display for Algorithm {
             Algorithm::FixedWindow(window) => window.fmt(f),
             Algorithm::SlidingLog(log) => log.fmt(f),
             Algorithm::SlidingWindow(window) => window.fmt(f),
+            Algorithm::LeakyBucket(bucket) => bucket.fmt(f),
         }
     }
 }
@@ -138,6 +151,7 @@ impl Algorithm {
             Algorithm::FixedWindow(window) => window.step(state, cost, now),
             Algorithm::SlidingLog(log) => log.step(state, cost, now),
             Algorithm::SlidingWindow(window) => window.step(state, cost, now),
+            Algorithm::LeakyBucket(bucket) => bucket.step(state, cost, now),
         }
     }
 
@@ -148,6 +162,7 @@ impl Algorithm {
             Algorithm::FixedWindow(window) => window.quota(now),
             Algorithm::SlidingLog(log) => log.quota(),
             Algorithm::SlidingWindow(window) => window.quota(),
+            Algorithm::LeakyBucket(bucket) => bucket.quota(),
         }
     }
 
@@ -159,7 +174,10 @@ impl Algorithm {
     /// The time zone of the calendar by which it counts, if it counts by one.
     pub fn zone(&self) -> Option<&'static Zone> {
         match self {
-            Algorithm::TokenBucket(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => None,
+            Algorithm::TokenBucket(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::LeakyBucket(_) => None,
             Algorithm::FixedWindow(window) => match window.window() {
                 Window::Calendar(calendar) => Some(calendar.zone()),
                 Window::Epoch(_) | Window::FirstRequest(_) => None,
@@ -170,7 +188,10 @@ impl Algorithm {
     /// The window at whose end everything comes back at once; `None` where amounts come back bit by bit.
     pub fn window(&self) -> Option<Window> {
         match self {
-            Algorithm::TokenBucket(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => None,
+            Algorithm::TokenBucket(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::LeakyBucket(_) => None,
             Algorithm::FixedWindow(window) => Some(window.window()),
         }
     }
@@ -178,7 +199,10 @@ impl Algorithm {
     /// The window that runs at `now`; `None` if none runs, or amounts come back bit by bit.
     pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
         match self {
-            Algorithm::TokenBucket(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => None,
+            Algorithm::TokenBucket(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::LeakyBucket(_) => None,
             Algorithm::FixedWindow(window) => window.period(state, now),
         }
     }
@@ -191,6 +215,7 @@ impl Algorithm {
             Algorithm::FixedWindow(window) => window.spent(state, now),
             Algorithm::SlidingLog(log) => log.spent(state, now),
             Algorithm::SlidingWindow(window) => window.spent(state, now),
+            Algorithm::LeakyBucket(bucket) => bucket.spent(state, now),
         }
     }
 
@@ -205,7 +230,7 @@ impl Algorithm {
     /// What a store must write of a bucket at `now` although nothing is charged to it; almost always nothing.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         match self {
-            Algorithm::TokenBucket(_) => None,
+            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => None,
             Algorithm::FixedWindow(window) => window.correction(state, now),
             Algorithm::SlidingLog(log) => log.correction(state, now),
             Algorithm::SlidingWindow(window) => window.correction(state, now),
@@ -220,6 +245,8 @@ impl Algorithm {
             Algorithm::FixedWindow(window) => Algorithm::FixedWindow(window.for_request(numbers, least)),
             Algorithm::SlidingLog(log) => Algorithm::SlidingLog(log.for_request(numbers, least)),
             Algorithm::SlidingWindow(window) => Algorithm::SlidingWindow(window.for_request(numbers, least)),
+            // None of its numbers comes from a request.
+            Algorithm::LeakyBucket(_) => *self,
         }
     }
 
@@ -229,6 +256,7 @@ impl Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.at_fastest()),
             Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => *self,
+            Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.at_fastest()),
         }
     }
 
@@ -239,6 +267,7 @@ impl Algorithm {
             Algorithm::FixedWindow(window) => window.limit(),
             Algorithm::SlidingLog(log) => log.limit(),
             Algorithm::SlidingWindow(window) => window.limit(),
+            Algorithm::LeakyBucket(bucket) => bucket.places(),
         }
     }
 
@@ -262,6 +291,10 @@ impl Algorithm {
                 let (window, cost) = window.share(cost, of);
                 (Algorithm::SlidingWindow(window), cost)
             }
+            Algorithm::LeakyBucket(bucket) => {
+                let (bucket, cost) = bucket.share(cost, of);
+                (Algorithm::LeakyBucket(bucket), cost)
+            }
         }
     }
 
@@ -269,7 +302,10 @@ impl Algorithm {
     /// to spend as much at `now`.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         match self {
-            Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) => None,
+            Algorithm::TokenBucket(_)
+            | Algorithm::FixedWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::LeakyBucket(_) => None,
             Algorithm::SlidingWindow(window) => window.begin_with(seen, now),
         }
     }
@@ -282,6 +318,7 @@ impl Algorithm {
             Algorithm::FixedWindow(window) => window.numbers(near),
             Algorithm::SlidingLog(log) => log.numbers(),
             Algorithm::SlidingWindow(window) => window.numbers(),
+            Algorithm::LeakyBucket(bucket) => bucket.numbers(),
         };
         (self.kind().twin(), numbers)
     }
@@ -293,7 +330,9 @@ impl Algorithm {
             Algorithm::TokenBucket(_)
             | Algorithm::FixedWindow(_)
             | Algorithm::SlidingLog(_)
-            | Algorithm::SlidingWindow(_) => true,
+            | Algorithm::SlidingWindow(_)
+            // No place is given back, so a queue gets shorter at its rate and not otherwise.
+            | Algorithm::LeakyBucket(_) => true,
         }
     }
 
@@ -301,7 +340,10 @@ impl Algorithm {
     /// digest of a large state does only for some time.
     pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
         match self {
-            Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) => true,
+            Algorithm::TokenBucket(_)
+            | Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::LeakyBucket(_) => true,
             Algorithm::SlidingLog(log) => log.tells_until(state, moment),
         }
     }
@@ -310,7 +352,10 @@ impl Algorithm {
     /// bucket holds.
     pub fn excerpt(&self, state: State) -> State {
         match self {
-            Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) => state,
+            Algorithm::TokenBucket(_)
+            | Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::LeakyBucket(_) => state,
             Algorithm::SlidingLog(_) => SlidingLog::excerpt(state),
         }
     }
@@ -322,14 +367,11 @@ impl Algorithm {
             (Algorithm::TokenBucket(bucket), Algorithm::TokenBucket(other)) => {
                 Algorithm::TokenBucket(bucket.alongside(other))
             }
+            (Algorithm::LeakyBucket(bucket), Algorithm::LeakyBucket(other)) => {
+                Algorithm::LeakyBucket(bucket.alongside(other))
+            }
             // What is spent comes back at a moment that does not depend on the limit.
-            (
-                Algorithm::TokenBucket(_)
-                | Algorithm::FixedWindow(_)
-                | Algorithm::SlidingLog(_)
-                | Algorithm::SlidingWindow(_),
-                _,
-            ) => self,
+            (mine, _) => mine,
         }
     }
 
@@ -347,13 +389,30 @@ impl Algorithm {
                     [("window", window.window() != other.window()), ("steps", window.steps() != other.steps())];
                 differs.into_iter().find(|(_, differs)| *differs).map(|(key, _)| key)
             }
+            (Algorithm::LeakyBucket(bucket), Algorithm::LeakyBucket(other)) => {
+                (bucket.delay_after() != other.delay_after()).then_some("delay_after")
+            }
             (
                 Algorithm::TokenBucket(_)
                 | Algorithm::FixedWindow(_)
                 | Algorithm::SlidingLog(_)
-                | Algorithm::SlidingWindow(_),
+                | Algorithm::SlidingWindow(_)
+                | Algorithm::LeakyBucket(_),
                 _,
             ) => None,
+        }
+    }
+
+    /// Whether it may delay what it grants.
+    pub fn delays(&self) -> bool {
+        matches!(self, Algorithm::LeakyBucket(_))
+    }
+
+    /// The same for a request that cannot wait longer than `most`.
+    pub fn within(&self, most: Micros) -> Algorithm {
+        match self {
+            Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.within(most)),
+            _ => *self,
         }
     }
 
@@ -363,6 +422,7 @@ impl Algorithm {
             Algorithm::FixedWindow(_) => AlgorithmKind::FixedWindow,
             Algorithm::SlidingLog(_) => AlgorithmKind::SlidingLog,
             Algorithm::SlidingWindow(_) => AlgorithmKind::SlidingWindow,
+            Algorithm::LeakyBucket(_) => AlgorithmKind::LeakyBucket,
         }
     }
 

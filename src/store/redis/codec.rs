@@ -15,6 +15,7 @@ use crate::limit::algorithm::{Algorithm, State};
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::cost::Cost;
+use crate::limit::outcome::Verdict;
 use crate::store::error::StoreError;
 
 /// The largest integer that a Lua number represents exactly.
@@ -168,7 +169,9 @@ impl<'p> Call<'p> {
                     }
                 }
                 for ((index, outcome), charge) in run.indices.iter().zip(&settlement.enforced).zip(&run.plan.enforced) {
-                    last[*index] = Some((outcome.remaining < charge.cost, outcome.reset_after, &charge.algorithm));
+                    // A leaky bucket may refuse with places left: the request could not wait so long.
+                    let short = outcome.verdict == Verdict::Deny || outcome.remaining < charge.cost;
+                    last[*index] = Some((short, outcome.reset_after, &charge.algorithm));
                 }
                 settlements.push(Some(settlement));
             }

@@ -110,6 +110,7 @@ impl DenyCache {
                         remaining: level.remaining,
                         retry_after: wait,
                         reset_after: level.reset_after,
+                        delay: Micros(0),
                     }
                 }
                 None => Outcome::UNASKED,
@@ -131,6 +132,7 @@ impl ShortBucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::algorithm::leaky_bucket::{LeakyBucket, Settings};
     use crate::limit::algorithm::sliding_log::SlidingLog;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
     use crate::limit::algorithm::{Algorithm, RequestNumbers};
@@ -290,9 +292,21 @@ mod tests {
             delay in 0u64..300_000,
             later in 0u64..1_000_000,
             others in prop::collection::vec((0u64..1_000_000, 1u64..3_000), 0..5),
+            patience in prop::option::of(0u64..3_000_000),
         ) {
-            let wanted = charge(1, rate, burst, cost);
-            let took = charge(1, rate, burst, spent.min(burst * 1000));
+            // In a leaky bucket a request may also be refused because it cannot wait so long.
+            let queue = |patience| {
+                let rate = Rate { amount: Cost::from_thousandths(rate), period: Micros(1_000_000) };
+                let (queue, max_wait) = (u32::try_from(burst).unwrap() - 3, Micros(60_000_000));
+                let bucket = LeakyBucket::new(Settings { rate, queue, max_wait, delay_after: 2 }).unwrap();
+                Algorithm::LeakyBucket(bucket.within(Micros(patience)))
+            };
+            let charge = |patience: Option<u64>, cost| {
+                let charge = charge(1, rate, burst, cost);
+                Charge { algorithm: patience.map_or(charge.algorithm, queue), ..charge }
+            };
+            let (wanted, any) = (charge(patience, cost), patience.map(|_| u64::MAX));
+            let took = charge(any, spent.min(burst * 1000));
             let start = Timestamp(1 << 50);
             // SendStamp at our 0; it ran `delay` later, on a clock of its own.
             let ran = start.plus(Micros(delay));
@@ -307,7 +321,7 @@ mod tests {
                 others.sort_unstable();
                 for (at, other) in others {
                     let moment = ran.plus(Micros(at)).min(there);
-                    let (_, entries) = settle(&plan([charge(1, rate, burst, other)]), &[Some(state.clone())], moment);
+                    let (_, entries) = settle(&plan([charge(any, other)]), &[Some(state.clone())], moment);
                     if let Some(Some(entry)) = entries.first() {
                         state = entry.state.clone();
                     }

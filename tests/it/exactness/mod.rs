@@ -10,6 +10,8 @@ mod known_bad_stores;
 #[cfg(feature = "test-hooks")]
 mod known_bad_windows;
 #[cfg(feature = "test-hooks")]
+mod queues;
+#[cfg(feature = "test-hooks")]
 mod random_events;
 mod restarts;
 #[cfg(feature = "test-hooks")]

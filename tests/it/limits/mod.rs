@@ -6,6 +6,7 @@ mod client_controlled_input;
 mod denials;
 mod expires;
 mod fixed_windows;
+mod leaky_buckets;
 mod many_keys;
 mod meters;
 mod overrides;

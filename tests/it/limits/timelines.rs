@@ -6,6 +6,7 @@ use std::path::Path;
 use smallvec::smallvec;
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
+use tollgate::limit::algorithm::leaky_bucket::{self, LeakyBucket};
 use tollgate::limit::algorithm::sliding_log::SlidingLog;
 use tollgate::limit::algorithm::sliding_window::SlidingWindow;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
@@ -29,22 +30,22 @@ struct Step(HashMap<BucketKey, State>);
 impl Player for Step {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
         let step = algorithm.step(self.0.get(&bucket).map(|state| &state[..]), cost, now);
-        let (verdict, level, retry_after) = match step.charge {
-            ChargeResult::Fits { level, entry, .. } => {
+        let (verdict, level, retry_after, delay) = match step.charge {
+            ChargeResult::Fits { level, entry, delay } => {
                 self.0.insert(bucket, entry.state);
-                (Verdict::Allow, level, Micros(0))
+                (Verdict::Allow, level, Micros(0), delay)
             }
             refused => {
                 if let Some(entry) = algorithm.correction(self.0.get(&bucket).map(|state| &state[..]), now) {
                     self.0.insert(bucket, entry.state);
                 }
                 match refused {
-                    ChargeResult::Short { wait } => (Verdict::Deny, step.untouched, wait),
-                    _ => (Verdict::Never, step.untouched, Micros(0)),
+                    ChargeResult::Short { wait } => (Verdict::Deny, step.untouched, wait, Micros(0)),
+                    _ => (Verdict::Never, step.untouched, Micros(0), Micros(0)),
                 }
             }
         };
-        Outcome { verdict, remaining: level.remaining, retry_after, reset_after: level.reset_after }
+        Outcome { verdict, remaining: level.remaining, retry_after, reset_after: level.reset_after, delay }
     }
 }
 
@@ -89,7 +90,8 @@ impl Player for RedisStore {
 }
 
 /// One for each algorithm.
-const FILES: [&str; 4] = ["token_bucket.txt", "fixed_window.txt", "sliding_log.txt", "sliding_window.txt"];
+const FILES: [&str; 5] =
+    ["token_bucket.txt", "fixed_window.txt", "sliding_log.txt", "sliding_window.txt", "leaky_bucket.txt"];
 
 /// The moment that timelines call 0.
 const START: Timestamp = Timestamp(1_700_000_000_000_000);
@@ -114,6 +116,9 @@ fn play(file: &str, player: &mut dyn Player) {
                 let numbers = RequestNumbers { rate: Some(cost(rate)), ceiling: Some(cost(burst)) };
                 algorithm = Some(Algorithm::TokenBucket(rates.for_request(numbers, Cost::ONE)));
             }
+            ["leaky", rate, "queue", queue, "wait", wait, ref first @ ..] => {
+                algorithm = Some(leaky(rate, queue, wait, first.last().copied().unwrap_or("0")));
+            }
             ["window", length, "limit", limit] => {
                 algorithm = Some(window(limit, Window::Epoch(micros(length))));
             }
@@ -133,9 +138,16 @@ fn play(file: &str, player: &mut dyn Player) {
                 let (limit, steps) = (limit.parse().unwrap(), steps.parse().unwrap());
                 algorithm = Some(Algorithm::SlidingWindow(SlidingWindow::new(limit, micros(length), steps).unwrap()));
             }
-            [at, "take", amount, "->", ref expected @ ..] => {
+            [at, "take", amount, ref within @ .., "->", _, _, _, _, _]
+            | [at, "take", amount, ref within @ .., "->", _, _, _]
+            | [at, "take", amount, ref within @ .., "->", _] => {
+                let expected = &words[4 + within.len()..];
                 let now = START.plus(micros(at));
-                let outcome = player.take(BucketKey([bucket; 16]), algorithm.unwrap(), cost(amount), now);
+                let algorithm = match within {
+                    ["within", most] => algorithm.unwrap().within(micros(most)),
+                    _ => algorithm.unwrap(),
+                };
+                let outcome = player.take(BucketKey([bucket; 16]), algorithm, cost(amount), now);
                 let reported = describe(&outcome, expected);
                 assert_eq!(reported, expected.join(" "), "{file}:{number}: {line}");
                 played += 1;
@@ -149,19 +161,36 @@ fn play(file: &str, player: &mut dyn Player) {
 /// An outcome in a timeline's words, as many of them as the line has.
 fn describe(outcome: &Outcome, expected: &[&str]) -> String {
     let left = format!("left {}", outcome.remaining);
-    let wait = expected.iter().position(|word| *word == "wait").map(|at| expected[at + 1]);
+    // In the unit of the line, if it is that long.
+    let duration = |word: &str, duration: Micros| {
+        let written = expected.iter().position(|other| *other == word).map(|at| expected[at + 1]);
+        let reported = written.filter(|written| micros(written) == duration);
+        reported.map_or_else(|| format!("{}us", duration.0), str::to_owned)
+    };
     match outcome.verdict {
+        Verdict::Allow if expected.contains(&"after") => {
+            format!("allow {left} after {}", duration("after", outcome.delay))
+        }
         Verdict::Allow => format!("allow {left}"),
         Verdict::Never => "never".to_owned(),
         Verdict::Unasked => "unasked".to_owned(),
         Verdict::Deny => {
-            // In the unit of the line, if it is that long.
-            let reported = wait.filter(|wait| micros(wait) == outcome.retry_after);
-            let wait = reported.map_or_else(|| format!("{}us", outcome.retry_after.0), str::to_owned);
+            let wait = duration("wait", outcome.retry_after);
             let left = if expected.contains(&"left") { format!(" {left}") } else { String::new() };
             format!("deny wait {wait}{left}")
         }
     }
+}
+
+fn leaky(rate: &str, queue: &str, wait: &str, first: &str) -> Algorithm {
+    let (amount, period) = rate.split_once('/').unwrap();
+    let settings = leaky_bucket::Settings {
+        rate: Rate { amount: cost(amount), period: micros(period) },
+        queue: queue.parse().unwrap(),
+        max_wait: micros(wait),
+        delay_after: first.parse().unwrap(),
+    };
+    Algorithm::LeakyBucket(LeakyBucket::new(settings).unwrap())
 }
 
 fn window(limit: &str, window: Window) -> Algorithm {

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
+use tollgate::limit::algorithm::leaky_bucket::{self, LeakyBucket};
 use tollgate::limit::algorithm::sliding_log::SlidingLog;
 use tollgate::limit::algorithm::sliding_window::SlidingWindow;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
@@ -30,6 +31,7 @@ pub fn algorithm() -> impl Strategy<Value = Algorithm> {
         1 => fixed_window().boxed(),
         2 => sliding_log().boxed(),
         1 => sliding_window().boxed(),
+        1 => leaky_bucket().boxed(),
     ]
 }
 
@@ -38,6 +40,17 @@ fn sliding_log() -> impl Strategy<Value = Algorithm> {
     let window = prop::sample::select(vec![1_000_000, 1_234_567, 3_000_000, 3_600_000_000, 86_400_000_000]);
     let limit = prop_oneof![1u64..100, 1u64..10_000];
     (limit, window).prop_map(|(limit, window)| Algorithm::SlidingLog(SlidingLog::new(limit, Micros(window)).unwrap()))
+}
+
+/// Queues that are bounded by their places, by the wait of a request, or by both; with costs below a place and above.
+fn leaky_bucket() -> impl Strategy<Value = Algorithm> {
+    let waits = prop_oneof![1u64..5_000, 1u64..3_600_000];
+    let patience = prop_oneof![2 => Just(u64::MAX), 1 => 0u64..5_000];
+    (rate(), 0u32..80, 0u32..20, waits, patience).prop_filter_map("fits", |(rate, queue, delay_after, wait, most)| {
+        let max_wait = Micros(wait * 1000);
+        let bucket = LeakyBucket::new(leaky_bucket::Settings { rate, queue, max_wait, delay_after }).ok()?;
+        Some(Algorithm::LeakyBucket(bucket.within(Micros(most.saturating_mul(1000)))))
+    })
 }
 
 /// Windows from the epoch, from a first request, and of calendars.
@@ -63,13 +76,16 @@ fn sliding_window() -> impl Strategy<Value = Algorithm> {
 }
 
 /// Rates that divide evenly and rates that do not, among them the largest units and refills that there are.
-fn token_bucket() -> impl Strategy<Value = Algorithm> {
+fn rate() -> impl Strategy<Value = Rate> {
     let periods = prop::sample::select(vec![1_000_000, 60_000_000, 900_000_000, 3_600_000_000, 86_400_000_000]);
     let amounts = prop_oneof![1u64..5_000, Just(997_123), Just(1_000_000), 1u64..1_000_000_000];
-    (amounts, periods, 1u64..100).prop_filter_map("fits", |(amount, period, burst)| {
-        let rate = Rate { amount: Cost::from_thousandths(amount), period: Micros(period) };
-        TokenBucket::new(rate, burst).ok().map(Algorithm::TokenBucket)
-    })
+    (amounts, periods)
+        .prop_map(|(amount, period)| Rate { amount: Cost::from_thousandths(amount), period: Micros(period) })
+}
+
+fn token_bucket() -> impl Strategy<Value = Algorithm> {
+    (rate(), 1u64..100)
+        .prop_filter_map("fits", |(rate, burst)| TokenBucket::new(rate, burst).ok().map(Algorithm::TokenBucket))
 }
 
 /// Numbers of each request, in one unit for all of them; with 0 nothing fits.
@@ -147,7 +163,7 @@ fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
             Algorithm::SlidingWindow(known) => {
                 charge.algorithm = Algorithm::SlidingWindow(known.with_limit(limit).unwrap());
             }
-            Algorithm::TokenBucket(_) => {}
+            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => {}
         }
         plan.enforce(charge);
     }

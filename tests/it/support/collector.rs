@@ -161,6 +161,7 @@ impl Span {
     pub fn role(&self) -> &'static str {
         match (self.kind, &*self.name) {
             (1, "decide") => "decision",
+            (1, "wait") => "wait",
             (2, _) => "request",
             (3, "EVALSHA") => "store",
             (3, _) => "upstream",

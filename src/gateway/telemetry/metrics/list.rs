@@ -13,6 +13,7 @@ const DECISION: &[f64] = &[
 ];
 /// A call serves 512 requests at most.
 const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+const DELAY: &[f64] = &[1e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 const REQUEST: &[f64] = &[1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 pub const METRICS: &[(&str, Kind, &str)] = &[
@@ -28,6 +29,9 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         "Numbers of limits that were to come from a claim or a column of the key file, by what was read.",
     ),
     ("rate_limiter_latency_seconds", Kind::Histogram(DECISION), "Duration of a decision, by where it was made."),
+    ("rate_limiter_waiting", Kind::Gauge, "Requests that a limit delays at present."),
+    ("rate_limiter_waited_seconds", Kind::Histogram(DELAY), "How long requests were delayed before they went on."),
+    ("rate_limiter_left_waiting_total", Kind::Counter, "Requests whose clients left while a limit delayed them."),
     ("rate_limiter_store_calls_total", Kind::Counter, "Calls to a store outside this process."),
     (
         "rate_limiter_store_errors_total",

@@ -6,6 +6,7 @@
 mod config;
 mod counters_by;
 mod decisions;
+mod delays;
 mod histogram_cells;
 mod http;
 mod limits;
@@ -22,6 +23,7 @@ use ::metrics::{Counter, Gauge};
 
 pub use config::ConfigMetrics;
 pub use decisions::DecisionMetrics;
+pub use delays::DelayMetrics;
 pub use http::HttpMetrics;
 pub use limits::LimitMetrics;
 pub use store::StoreMetrics;
@@ -35,6 +37,7 @@ pub struct Metrics {
     pub registry: Arc<Registry>,
     pub http: Arc<HttpMetrics>,
     pub decisions: DecisionMetrics,
+    pub delays: DelayMetrics,
     pub tokens: TokenMetrics,
     pub config: ConfigMetrics,
     /// Buckets held in this process.
@@ -61,6 +64,7 @@ impl Metrics {
         Metrics {
             http: Arc::new(HttpMetrics::new(store, &registry)),
             decisions: DecisionMetrics::new(store, &registry),
+            delays: DelayMetrics::new(&registry),
             tokens: TokenMetrics::new(&registry),
             config: ConfigMetrics::new(&registry),
             buckets: registry.gauge("rate_limiter_buckets", &[]),

@@ -18,8 +18,8 @@ impl RequestTrace {
     pub const NONE: RequestTrace = RequestTrace(None);
 
     pub fn new(Beginning { trace, parent }: Beginning) -> RequestTrace {
-        let [request, decision, upstream] = [(); 3].map(|()| random_span());
-        RequestTrace(Some(Box::new(SpanIds { trace, parent, request, decision, upstream })))
+        let [request, decision, delay, upstream] = [(); 4].map(|()| random_span());
+        RequestTrace(Some(Box::new(SpanIds { trace, parent, request, decision, delay, upstream })))
     }
 
     pub fn is_sampled(&self) -> bool {

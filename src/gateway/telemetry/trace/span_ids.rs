@@ -16,6 +16,7 @@ pub struct SpanIds {
     pub parent: Option<u64>,
     pub request: u64,
     pub decision: u64,
+    pub delay: u64,
     pub upstream: u64,
 }
 

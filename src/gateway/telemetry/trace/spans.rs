@@ -139,6 +139,25 @@ impl RequestSpans<'_> {
         )
     }
 
+    /// From the decision on, for as long as the request was delayed.
+    pub fn delay(&self, scope: InstrumentationScope) -> SpanData {
+        let mut attributes = Attributes::default();
+        self.add_limit(&mut attributes);
+        self.span(
+            attributes,
+            scope,
+            Outline {
+                span: self.ids.delay,
+                parent: Some(self.ids.request),
+                kind: SpanKind::Internal,
+                name: "wait",
+                from: self.decided(),
+                to: self.forwarded(),
+                status: Status::Unset,
+            },
+        )
+    }
+
     pub fn upstream(&self, upstream: UpstreamCall<'_>, scope: InstrumentationScope) -> SpanData {
         let mut attributes = Attributes::default();
         attributes.add("http.request.method", self.method());
@@ -159,7 +178,7 @@ impl RequestSpans<'_> {
                 parent: Some(self.ids.request),
                 kind: SpanKind::Client,
                 name: self.name(),
-                from: self.decided(),
+                from: self.forwarded(),
                 to: self.request.line.duration_us,
                 status,
             },
@@ -185,6 +204,12 @@ impl RequestSpans<'_> {
     /// When the decision was made.
     fn decided(&self) -> Micros {
         self.request.line.decision_us.unwrap_or_default().min(self.request.line.duration_us)
+    }
+
+    /// When the request went on to the upstream.
+    fn forwarded(&self) -> Micros {
+        let waited = self.request.line.waited_us.unwrap_or_default();
+        self.decided().plus(waited).min(self.request.line.duration_us)
     }
 
     /// A method of the closed list, or `_OTHER`, as the conventions ask for.

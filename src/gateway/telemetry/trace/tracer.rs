@@ -79,6 +79,9 @@ impl Tracer {
         if let Some(upstream) = request.upstream {
             self.add(|scope| spans.upstream(upstream, scope));
         }
+        if request.line.waited_us.is_some() {
+            self.add(|scope| spans.delay(scope));
+        }
         if request.line.decision_us.is_some() {
             self.add(|scope| spans.decision(scope));
         }

@@ -17,6 +17,8 @@ use std::fmt;
 
 use smallvec::smallvec;
 
+use super::rate;
+pub use super::rate::{InvalidNumbers, Rate};
 use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
@@ -43,22 +45,6 @@ pub struct TokenBucket {
     fastest: u64,
 }
 
-/// How fast tokens come back: `amount` in each `period`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    pub amount: Cost,
-    pub period: Micros,
-}
-
-/// Why numbers are invalid for a token bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InvalidNumbers {
-    /// The rate, the period or the burst is zero.
-    Zero,
-    /// The burst cannot be kept exactly in 53 bits at this rate; this is the largest that can, in whole tokens.
-    TooLarge { largest: u64 },
-}
-
 impl TokenBucket {
     /// `burst` in whole tokens.
     ///
@@ -69,7 +55,7 @@ impl TokenBucket {
         if amount == 0 || period == 0 || burst == 0 {
             return Err(InvalidNumbers::Zero);
         }
-        let divisor = greatest_common_divisor(amount, period);
+        let divisor = rate::greatest_common_divisor(amount, period);
         let (refill, unit) = (amount / divisor, period / divisor);
         let largest = EXACT / 1000 / unit;
         if burst > largest || refill > EXACT {
@@ -185,7 +171,7 @@ impl TokenBucket {
 
     /// What is still spent, in this bucket's units, and the time at which it is. Time does not run backwards: before
     /// the time of the last charge nothing is refilled, and that time stays.
-    fn read(&self, state: Option<&[u64]>, now: Timestamp) -> (u64, Timestamp) {
+    pub(super) fn read(&self, state: Option<&[u64]>, now: Timestamp) -> (u64, Timestamp) {
         let (spent, since) = match state {
             None => return (0, now),
             Some(&[spent, unit, since])
@@ -213,17 +199,31 @@ impl TokenBucket {
         thousandths.saturating_mul(self.unit).saturating_add(rest).min(EXACT)
     }
 
-    fn level(&self, spent: u64, ahead: Micros) -> Level {
+    pub(super) fn level(&self, spent: u64, ahead: Micros) -> Level {
         let left = self.capacity().saturating_sub(spent);
         let reset_after = if spent == 0 { Micros(0) } else { ahead.plus(self.time_to_refill(spent)) };
         Level { remaining: Cost::from_thousandths(left / self.unit), reset_after }
     }
 
-    fn capacity(&self) -> u64 {
+    /// The burst, in units.
+    pub(super) fn capacity(&self) -> u64 {
         self.burst.thousandths() * self.unit
     }
 
-    fn time_to_refill(&self, units: u64) -> Micros {
+    pub(super) fn unit(&self) -> u64 {
+        self.unit
+    }
+
+    /// A whole token, in units.
+    pub(super) fn one(&self) -> u64 {
+        1000 * self.unit
+    }
+
+    pub(super) fn refill(&self) -> u64 {
+        self.refill
+    }
+
+    pub(super) fn time_to_refill(&self, units: u64) -> Micros {
         Micros(units.div_ceil(self.refill))
     }
 }
@@ -235,30 +235,12 @@ pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     valid.then(|| smallvec![spent.saturating_sub(amount.thousandths().saturating_mul(unit)), unit, since])
 }
 
-/// `10/s burst 20`, `10000/day burst 10000`, `0.35/33s burst 7`: the same rate, over the shortest period in which it is a
-/// whole number of thousandths.
+/// `10/s burst 20`, `10000/day burst 10000`, `0.35/33s burst 7`.
 impl fmt::Display for TokenBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SECOND: u64 = 1_000_000;
-        let amount = |period: u64| {
-            let thousandths = u128::from(self.refill) * u128::from(period);
-            let amount = (thousandths % u128::from(self.unit) == 0).then(|| thousandths / u128::from(self.unit));
-            amount.and_then(|amount| u64::try_from(amount).ok()).map(Cost::from_thousandths)
-        };
-        let periods = [("s", SECOND), ("min", 60 * SECOND), ("hour", 3_600 * SECOND), ("day", 86_400 * SECOND)];
-        match periods.iter().find_map(|(name, period)| Some((name, amount(*period)?))) {
-            Some((name, amount)) => write!(f, "{amount}/{name}")?,
-            None => {
-                let period = SECOND.saturating_mul(self.unit / greatest_common_divisor(self.unit, SECOND));
-                write!(f, "{}/{}s", amount(period).unwrap_or_default(), period / SECOND)?;
-            }
-        }
+        rate::write(f, self.refill, self.unit)?;
         write!(f, " burst {}", self.burst)
     }
-}
-
-fn greatest_common_divisor(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 #[cfg(test)]

@@ -66,7 +66,23 @@ fn a_mapping_has_no_keys_but_those_that_are_listed() {
 }
 
 /// Files in which every key is possible.
-const WHOLE: [&str; 9] = [
+const WHOLE: [&str; 11] = [
+    "
+upstream: http://127.0.0.1:9000
+policies:
+  - name: p
+    rules:
+      - name: a
+        limit_keys: [path]
+        algorithm: leaky_bucket
+        algorithm_config: {rps: 1, queue: 20, max_wait: 1s, shadow: {rps: 1, queue: 20, max_wait: 1s}}",
+    "
+upstream: http://127.0.0.1:9000
+rules:
+  - name: a
+    limit_keys: [path]
+    algorithm: leaky_bucket
+    algorithm_config: {rps: 1, queue: 20, max_wait: 1s, shadow: {rps: 1, queue: 20, max_wait: 1s}}",
     "
 upstream: http://127.0.0.1:9000
 policies:
@@ -139,7 +155,7 @@ rules:
   - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20, cost_source: query:cost}}",
 ];
 
-fn whole_files() -> [Value; 9] {
+fn whole_files() -> [Value; 11] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 

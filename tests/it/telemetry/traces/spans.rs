@@ -64,6 +64,22 @@ fn a_granted_request_is_one_tree_and_the_upstream_is_called_from_it() {
 }
 
 #[test]
+fn a_delayed_request_has_a_span_between_its_decision_and_the_upstream() {
+    let (collector, upstream) = (Collector::start(), Upstream::start());
+    let line = "rules: [{name: line, limit_keys: [ip:address], algorithm: leaky_bucket, \
+                algorithm_config: {rps: 2, queue: 1, max_wait: 5s}}]\n";
+    let gateway = start(&collector, &upstream, line, &CALLERS);
+    let mut client = gateway.client();
+    assert_eq!(client.get("/", &[]).status, 200);
+    assert_eq!(client.get("/", &[("traceparent", &caller("01"))]).status, 200);
+    let spans = collector.await_spans(&["request", "decision", "wait", "upstream"]);
+    let [request, decision, wait, onward] = ["request", "decision", "wait", "upstream"].map(|role| the(&spans, role));
+    assert_eq!((wait.parent(), wait.get("tollgate.rule").as_deref()), (request.id(), Some("line")));
+    assert!(decision.end == wait.start && wait.start < wait.end && wait.end == onward.start, "{spans:?}");
+    assert!(onward.end == request.end);
+}
+
+#[test]
 fn a_refused_request_names_the_limit_and_has_no_upstream_span() {
     let (collector, upstream) = (Collector::start(), Upstream::start());
     let rest = "access_log: {to: stderr, attributes: [ip:address]}\npolicies:\n\

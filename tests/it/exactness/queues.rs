@@ -1,0 +1,193 @@
+//! The moments of a leaky bucket that several gateways share: no window has more of them than it may.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::smallvec;
+use tollgate::base::time::{Clock, Micros};
+use tollgate::limit::algorithm::Algorithm;
+use tollgate::limit::algorithm::leaky_bucket::{LeakyBucket, Settings};
+use tollgate::limit::algorithm::token_bucket::Rate;
+use tollgate::limit::bucket_key::{BucketKey, LimitTag};
+use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::cost::Cost;
+use tollgate::store::memory::{self, Memory};
+use tollgate::store::redis;
+use tollgate::store::redis::fault_injection::{Flaw, Hooks};
+use tollgate::store::redis::{Login, Settings as RedisSettings};
+use tollgate::store::{EventSink, Source, Store, Worker, breaker};
+
+use super::history::gateways::PATIENT;
+use crate::support::{Redis, short_or_long};
+
+/// The first three need not wait.
+const DELAY_AFTER: u32 = 2;
+
+/// A place each so many microseconds, 33 of them.
+fn plan(interval: u64) -> Plan {
+    let rate = Rate { amount: Cost::ONE, period: Micros(interval) };
+    let settings = Settings { rate, queue: 30, max_wait: Micros(25 * interval), delay_after: DELAY_AFTER };
+    let algorithm = Algorithm::LeakyBucket(LeakyBucket::new(settings).unwrap());
+    let (limit, tag) = (LimitId(0), LimitTag::default());
+    let charge = Charge { key: BucketKey([1; 16]), algorithm, cost: Cost::ONE, limit, variant: 0, tag };
+    Plan { enforced: smallvec![charge], shadow: smallvec![] }
+}
+
+fn on_redis(redis: &Redis, hooks: Hooks) -> Arc<Store> {
+    let settings = RedisSettings {
+        host: "127.0.0.1".to_owned(),
+        port: redis.port,
+        database: 0,
+        login: Login::default(),
+        timeout: PATIENT,
+        prefix: "queue".to_owned(),
+        breaker: breaker::Settings::default(),
+        gateways: 1,
+    };
+    Arc::new(Store::Redis(redis::Redis::with(hooks, settings, 1, Clock::system(), EventSink::new(|_| ()))))
+}
+
+/// One request: when the store decided, and its delay; `None` for one that is refused.
+type Answer = (u64, Option<u64>);
+
+/// What each of these gateways answers to requests that come in bursts and one by one.
+fn play(gateways: &[Arc<Store>], interval: u64, requests: usize) -> Vec<Answer> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut callers = tokio::task::JoinSet::new();
+        for store in gateways {
+            let driven = Arc::clone(store);
+            tokio::spawn(async move { driven.run(Worker(0)).await });
+            store.first_attempt().await;
+            for caller in 0..12 {
+                let store = Arc::clone(store);
+                callers.spawn(async move {
+                    let mut answers = Vec::new();
+                    for number in 0..requests {
+                        answers.push(ask(&store, &plan(interval)).await);
+                        if (number + caller) % 3 == 0 {
+                            tokio::time::sleep(Duration::from_micros(fastrand::u64(0..3 * interval))).await;
+                        }
+                    }
+                    answers
+                });
+            }
+        }
+        callers.join_all().await.concat()
+    })
+}
+
+async fn ask(store: &Store, plan: &Plan) -> Answer {
+    let reply = store.take(Worker(0), plan, None).await.unwrap().unwrap();
+    (reply.now.0, reply.settlement.is_granted().then_some(reply.settlement.delay.0))
+}
+
+/// The first window that has more moments than it may: how many, and in how many microseconds.
+fn excess(answers: &[Answer], interval: u64) -> Option<(u64, u64)> {
+    let mut moments: Vec<u64> = answers.iter().filter_map(|(now, delay)| Some(now + (*delay)?)).collect();
+    moments.sort_unstable();
+    moments.iter().enumerate().find_map(|(first, begin)| {
+        let mut windows = (1..).zip(&moments[first..]).map(|(count, end)| (count, end - begin));
+        windows.find(|(count, window)| *count > 1 + u64::from(DELAY_AFTER) + window / interval)
+    })
+}
+
+#[test]
+fn gateways_on_one_redis_share_one_schedule() {
+    const INTERVAL: u64 = 20_000;
+    let redis = Redis::start();
+    let gateways = [(); 3].map(|()| on_redis(&redis, Hooks::default()));
+    let answers = play(&gateways, INTERVAL, short_or_long(30, 1000));
+    let granted = answers.iter().filter_map(|(_, delay)| *delay).collect::<Vec<_>>();
+    assert!(granted.len() > 25 && granted.len() < answers.len(), "{} of {}", granted.len(), answers.len());
+    assert!(granted.iter().all(|delay| *delay <= 25 * INTERVAL), "{answers:?}");
+    assert_eq!(excess(&answers, INTERVAL), None, "{answers:?}");
+}
+
+/// The variants that are known to be bad, each of which the same judge notices. A place each second, so that none of them
+/// leaves meanwhile.
+const SLOW: u64 = 1_000_000;
+
+#[test]
+fn a_schedule_of_each_gateway_its_own_is_noticed() {
+    let own = || Arc::new(Store::Memory(Memory::new(&memory::Settings::default(), Clock::system())));
+    let one = own();
+    let together = [Arc::clone(&one), one];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let burst = |gateways: [Arc<Store>; 2]| {
+        runtime.block_on(async {
+            let mut answers = Vec::new();
+            for number in 0..40 {
+                answers.push(ask(&gateways[number % 2], &plan(SLOW)).await);
+            }
+            answers
+        })
+    };
+    assert_eq!(excess(&burst(together), SLOW), None);
+    assert!(excess(&burst([own(), own()]), SLOW).is_some());
+}
+
+#[test]
+fn a_schedule_by_the_clocks_of_gateways_is_noticed() {
+    let ahead = Micros(20 * SLOW);
+    let by_its_clock = Hooks { flaw: Some(Flaw::ClientTime { ahead }), ..Hooks::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // The first gateway fills the queue, then the second one asks.
+    let burst = |hooks: Hooks| {
+        let redis = Redis::start();
+        let moved = if hooks.flaw.is_some() { ahead.0 } else { 0 };
+        let gateways = [(on_redis(&redis, Hooks::default()), 0), (on_redis(&redis, hooks), moved)];
+        runtime.block_on(async {
+            let mut answers = Vec::new();
+            for (store, moved) in gateways {
+                let driven = Arc::clone(&store);
+                tokio::spawn(async move { driven.run(Worker(0)).await });
+                store.first_attempt().await;
+                for _ in 0..40 {
+                    let (now, delay) = ask(&store, &plan(SLOW)).await;
+                    // By Redis' clock, by which the requests go on.
+                    answers.push((now - moved, delay));
+                }
+            }
+            answers
+        })
+    };
+    assert_eq!(excess(&burst(Hooks::default()), SLOW), None);
+    assert!(excess(&burst(by_its_clock), SLOW).is_some());
+}
+
+/// It could be admitted only after time has passed, whatever others do: no place is given back. Another one, which can
+/// wait, is asked for all the same.
+#[test]
+fn a_request_that_cannot_wait_is_refused_again_without_a_call() {
+    let redis = Redis::start();
+    let store = on_redis(&redis, Hooks::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let driven = Arc::clone(&store);
+        tokio::spawn(async move { driven.run(Worker(0)).await });
+        store.first_attempt().await;
+        let (patient, mut hurried) = (plan(600 * SLOW), plan(600 * SLOW));
+        hurried.limit_delay(Micros(0));
+        for _ in 0..3 {
+            assert_eq!(ask(&store, &hurried).await.1, Some(0));
+        }
+        let mut sources = Vec::new();
+        for _ in 0..2 {
+            let refused = store.take(Worker(0), &hurried, None).await.unwrap().unwrap();
+            assert!(!refused.settlement.is_granted() && refused.settlement.enforced[0].remaining.whole() > 1);
+            sources.push(refused.source);
+        }
+        assert_eq!(sources, [Source::Store, Source::Cached]);
+        assert!(ask(&store, &patient).await.1 > Some(0));
+    });
+}
+
+/// A client that finds no free place and asks again after its wait returns together with all others.
+#[test]
+fn waiting_for_a_free_place_instead_of_in_one_is_noticed() {
+    let waited: Vec<Answer> = (0..20).map(|number| (0, Some(if number < 3 { 0 } else { SLOW }))).collect();
+    assert!(excess(&waited, SLOW).is_some());
+    let in_line: Vec<Answer> = (0..20).map(|number: u64| (0, Some(number.saturating_sub(2) * SLOW))).collect();
+    assert_eq!(excess(&in_line, SLOW), None);
+}
