@@ -123,6 +123,7 @@ impl FallbackShare {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::algorithm::sliding_log::SlidingLog;
     use crate::limit::algorithm::sliding_window::SlidingWindow;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
     use crate::limit::algorithm::{Algorithm, ChargeResult};
@@ -164,7 +165,7 @@ mod tests {
         let mut spent = plan.clone();
         spent.enforced[0].cost = Cost::from_tokens(tokens);
         let there = Timestamp(77_000 * SECOND);
-        let entry = settle(&spent, &[None], there).1[0].clone().unwrap();
+        let entry = settle(&spent, &[None::<State>], there).1[0].clone().unwrap();
         fallback.observe(plan.enforced[0].key, entry.state, there, entry.kept_until.since(there), at);
     }
 
@@ -268,33 +269,59 @@ mod tests {
         assert_eq!(passing(&fallback, &plan(&[(1, 12)])), 4);
     }
 
-    #[test]
-    fn what_a_sliding_window_has_granted_leaves_a_share_when_it_leaves_the_whole() {
+    /// A share of this limit, of which a store has shown that so many tokens were granted so many seconds ago.
+    fn begun(algorithm: Algorithm, grants: &[(u64, u64)]) -> (FallbackShare, Clock, Plan) {
         let clock = Clock::manual(Timestamp(1_000 * SECOND));
         let store_clock = Arc::new(StoreClock::default());
         let there = Timestamp(77_000 * SECOND);
         store_clock.observe(there, clock.now(), clock.now());
         let fallback = FallbackShare::new(2, clock.clone(), store_clock);
         let mut plan = plan(&[(1, 12)]);
-        let window = SlidingWindow::new(12, Micros(10 * SECOND), 10).unwrap();
-        plan.enforced[0].algorithm = Algorithm::SlidingWindow(window);
-        // Six of twelve were granted five seconds ago, and four now.
+        plan.enforced[0].algorithm = algorithm;
         let mut state = None;
-        for (tokens, ago) in [(6, 5), (4, 0)] {
+        for (tokens, ago) in grants {
             let now = Timestamp(there.0 - ago * SECOND);
-            let ChargeResult::Fits { entry, .. } = window.step(state.as_deref(), Cost::from_tokens(tokens), now).charge
-            else {
-                panic!("{tokens} do not fit")
-            };
+            let step = algorithm.step(state.as_deref(), Cost::from_tokens(*tokens), now);
+            let ChargeResult::Fits { entry, .. } = step.charge else { panic!("{tokens} do not fit") };
             state = Some(entry.state);
         }
-        fallback.observe(plan.enforced[0].key, state.unwrap(), there, Micros(11 * SECOND), clock.now());
-        assert_eq!(passing(&fallback, &plan), 1);
-        clock.set(clock.now().plus(Micros(6 * SECOND - 1)));
-        assert_eq!(passing(&fallback, &plan), 0);
-        clock.set(clock.now().plus(Micros(1)));
-        assert_eq!(passing(&fallback, &plan), 3);
-        assert_eq!(fallback.buckets(), 1);
+        let seen = algorithm.excerpt(state.unwrap());
+        fallback.observe(plan.enforced[0].key, seen, there, Micros(11 * SECOND), clock.now());
+        (fallback, clock, plan)
+    }
+
+    #[test]
+    fn what_a_window_or_a_log_has_granted_leaves_a_share_when_it_leaves_the_whole() {
+        let window = SlidingWindow::new(12, Micros(10 * SECOND), 10).unwrap();
+        let log = SlidingLog::new(12, Micros(10 * SECOND)).unwrap();
+        for (algorithm, leaves) in [(Algorithm::SlidingWindow(window), 6), (Algorithm::SlidingLog(log), 5)] {
+            // Six of twelve were granted five seconds ago, and four now.
+            let (fallback, clock, plan) = begun(algorithm, &[(6, 5), (4, 0)]);
+            assert_eq!(passing(&fallback, &plan), 1);
+            clock.set(clock.now().plus(Micros(leaves * SECOND - 1)));
+            assert_eq!(passing(&fallback, &plan), 0);
+            clock.set(clock.now().plus(Micros(1)));
+            assert_eq!(passing(&fallback, &plan), 3);
+            assert_eq!(fallback.buckets(), 1);
+        }
+    }
+
+    #[test]
+    fn of_a_long_log_a_share_knows_the_first_sixteen_grants_and_the_last_exactly() {
+        let log = SlidingLog::new(60, Micros(100 * SECOND)).unwrap();
+        // One a second, the last one now.
+        let grants: Vec<_> = (0..60).map(|ago| (1, 59 - ago)).collect();
+        let (fallback, clock, plan) = begun(Algorithm::SlidingLog(log), &grants);
+        let start = clock.now();
+        let passes_at = |seconds: u64| {
+            clock.set(start.plus(Micros(seconds * SECOND)));
+            passing(&fallback, &plan)
+        };
+        assert_eq!(passes_at(40), 0);
+        // Two that leave the whole make room for one in a share of a half.
+        assert_eq!((passes_at(41), passes_at(42), passes_at(56)), (0, 1, 7));
+        // Those in between count as long as the last one.
+        assert_eq!((passes_at(99), passes_at(100)), (0, 22));
     }
 
     #[test]

@@ -8,7 +8,6 @@
 //! To add one: its file, its twin, and an arm in each `match` here.
 
 pub mod fixed_window;
-mod granted_steps;
 pub mod leaky_bucket;
 mod rate;
 pub mod sliding_log;
@@ -40,9 +39,9 @@ use token_bucket::TokenBucket;
 /// as it was found.
 pub const TWINS: [&str; 5] = [
     include_str!("token_bucket/token_bucket.lua"),
-    include_str!("fixed_window.lua"),
+    include_str!("fixed_window/fixed_window.lua"),
     include_str!("sliding_log/sliding_log.lua"),
-    include_str!("sliding_window.lua"),
+    include_str!("sliding_window/sliding_window.lua"),
     include_str!("leaky_bucket.lua"),
 ];
 
@@ -302,10 +301,8 @@ impl Algorithm {
     /// to spend as much at `now`.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         match self {
-            Algorithm::TokenBucket(_)
-            | Algorithm::FixedWindow(_)
-            | Algorithm::SlidingLog(_)
-            | Algorithm::LeakyBucket(_) => None,
+            Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::LeakyBucket(_) => None,
+            Algorithm::SlidingLog(log) => log.begin_with(seen, now),
             Algorithm::SlidingWindow(window) => window.begin_with(seen, now),
         }
     }

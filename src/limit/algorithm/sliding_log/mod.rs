@@ -178,6 +178,17 @@ impl SlidingLog {
         encode([log.sum, exact as u64, log.window.0, log.until.0], first, log.pair_at_end())
     }
 
+    /// What to store of a share of the limit, of which a store has shown `seen`: each grant leaves it when it leaves the
+    /// whole. Of a long log that is an excerpt, whose last pair has what was granted since the exact ones.
+    pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
+        let log = self.read(Some(seen), now);
+        let gone = log.gone(self.window, log.last().max(now));
+        let (last, older) = log.pairs().get(gone..)?.split_last()?;
+        let until = log.last().plus(self.window);
+        let head = [log.sum_after(gone), older.len() as u64 + 1, self.window.0, until.0];
+        Some(Entry { state: encode(head, older, *last), kept_until: until })
+    }
+
     fn read<'s>(&self, state: Option<&'s [u64]>, now: Timestamp) -> Log<'s> {
         match state.map(Log::parse) {
             None => Log::empty(),

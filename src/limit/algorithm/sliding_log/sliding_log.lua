@@ -16,6 +16,21 @@ local function difference(total, before)
   return total - before
 end
 
+-- Of a stored log: how many pairs it has, its sum, the longest window of late, until when that matters, the last moment and
+-- the total up to it; false for a value that cannot be a log.
+local function read(value)
+  if type(value) ~= 'string' then return false end
+  local count = (#value - 32) / 16
+  if count < 1 or count ~= floor(count) then return false end
+  local sum, exact, window, till, first = unpack('<I8I8I8I8I8', value)
+  local last, total = unpack('<I8I8', value, #value - 15)
+  if exact ~= count or sum >= TOTALS or total >= TOTALS or first > last or last > EXACT or till > EXACT
+    or window < SHORTEST or window > LONGEST then
+    return false
+  end
+  return count, sum, window, till, last, total
+end
+
 -- How many pairs are not later than a moment. Mostly few are.
 local function count_until(value, count, moment)
   local low, high = 0, 1
@@ -53,15 +68,8 @@ return {
   -- Reads what is stored; false for a value that cannot be that. Also returns whether it must be written although nothing
   -- is charged: otherwise it would move on with every look at it.
   open = function(limit, value, now)
-    if type(value) ~= 'string' then return false end
-    local count = (#value - 32) / 16
-    if count < 1 or count ~= floor(count) then return false end
-    local sum, exact, window, till, first = unpack('<I8I8I8I8I8', value)
-    local last, total = unpack('<I8I8', value, #value - 15)
-    if exact ~= count or sum >= TOTALS or total >= TOTALS or first > last or last > EXACT or till > EXACT
-      or window < SHORTEST or window > LONGEST then
-      return false
-    end
+    local count, sum, window, till, last, total = read(value)
+    if not count then return false end
     if last - now > HOUR then
       local bucket = spent_now(limit, sum)
       bucket.moved = true
@@ -124,15 +132,8 @@ return {
 
   -- The last grants are given back first. Of the first pair after which no more than that was granted the moment stays.
   give_back = function(value, amount)
-    if type(value) ~= 'string' then return false end
-    local count = (#value - 32) / 16
-    if count < 1 or count ~= floor(count) then return false end
-    local sum, exact, window, till, first = unpack('<I8I8I8I8I8', value)
-    local last, total = unpack('<I8I8', value, #value - 15)
-    if exact ~= count or sum >= TOTALS or total >= TOTALS or first > last or last > EXACT or till > EXACT
-      or window < SHORTEST or window > LONGEST then
-      return false
-    end
+    local count, sum, window, till, last, total = read(value)
+    if not count then return false end
     local given, low, high = min(amount, sum), 1, count
     while low < high do
       local middle = floor((low + high) / 2)

@@ -253,6 +253,10 @@ proptest! {
             prop_assert_ne!(answer(&log, &mut state, cost, now).1, Err(None));
         }
         let excerpt = SlidingLog::excerpt(state.clone().unwrap());
+        // A share begins with the same, of the grants that still count.
+        let begun = log.begin_with(&excerpt, Timestamp(now + later));
+        let shows = |state: Option<&[u64]>| log.step(state, Cost::ONE, Timestamp(now + later)).untouched;
+        prop_assert_eq!(shows(begun.as_ref().map(|entry| &entry.state[..])), shows(Some(&excerpt)));
         prop_assert!(excerpt.len() <= HEAD + 2 * (EXCERPT + 1));
         let (cost, then) = (Cost::from_thousandths(cost), Timestamp(now + later));
         let (whole, part) = (log.step(state.as_deref(), cost, then), log.step(Some(&excerpt), cost, then));

@@ -1,4 +1,4 @@
--- Steps a fixed window: the twin of fixed_window.rs, in doubles that hold every integer below 2^53 exactly.
+-- Steps a fixed window: the twin of mod.rs, in doubles that hold every integer below 2^53 exactly.
 -- A bucket is what is spent, and begin and end of the period in which that counts; stored, three integers of eight bytes.
 
 local EXACT = 9007199254740991

@@ -7,7 +7,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::step::{EXACT, State};
+use super::super::step::{EXACT, State};
 
 /// How many steps of one length there can be: as many as a window has, and the one that is cut by its begin.
 const MOST_STEPS: usize = 61;

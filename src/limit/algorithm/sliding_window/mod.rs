@@ -9,14 +9,16 @@
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
+mod granted_steps;
+
 use std::fmt;
 
 use smallvec::smallvec;
 
-use super::granted_steps::{Granted, GrantedSteps, fold, pack, take_back, unpack};
 use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, State, Step, length_text};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
+use granted_steps::{Granted, GrantedSteps, fold, pack, take_back, unpack};
 
 pub const NAME: &str = "sliding_window";
 pub const EXCEEDED: &str = "sliding_window_exceeded";

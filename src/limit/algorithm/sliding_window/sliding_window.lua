@@ -1,4 +1,4 @@
--- Steps a sliding window: the twin of sliding_window.rs, in doubles that hold every integer below 2^53 exactly.
+-- Steps a sliding window: the twin of mod.rs, in doubles that hold every integer below 2^53 exactly.
 -- A bucket is what is spent, and what was granted in each step that still counts: first in steps of the present length,
 -- then in steps of another length, which a changed file left behind. Stored, for each length: how many bytes a number has
 -- and how many numbers there are, in a byte each; the length, and how many steps there were before the latest one, in six
@@ -37,6 +37,20 @@ local function total(steps)
   local sum = 0
   for index = 1, steps.count do sum = sum + steps.granted[index] end
   return sum
+end
+
+-- The steps of a stored bucket, of one length or of two, and what they granted; false for what cannot be that.
+local function read_all(value)
+  if type(value) ~= 'string' or #value % 8 ~= 0 then return false end
+  local first, after = read(value, 1)
+  if not first then return false end
+  local spent, second = total(first), nil
+  if #value - after >= 7 then
+    second, after = read(value, after)
+    if not second or #value - after >= 7 then return false end
+    spent = spent + total(second)
+  end
+  return spent <= EXACT and first, second, spent
 end
 
 -- So much, granted in the present step.
@@ -80,16 +94,8 @@ return {
   -- Reads what is stored, as it is worth now; false for a value that cannot be that. Also returns whether it must be
   -- written although nothing is charged: what was granted too far ahead would otherwise move on with every look at it.
   open = function(limit, value, now)
-    if type(value) ~= 'string' or #value % 8 ~= 0 then return false end
-    local first, after = read(value, 1)
+    local first, second, spent = read_all(value)
     if not first then return false end
-    local second
-    if #value - after >= 7 then
-      second, after = read(value, after)
-      if not second or #value - after >= 7 then return false end
-    end
-    local spent = total(first) + (second and total(second) or 0)
-    if spent > EXACT then return false end
     if first.latest * first.length - now > HOUR or second and second.latest * second.length - now > HOUR then
       return present(limit, spent), true
     end
@@ -143,15 +149,8 @@ return {
 
   -- From the steps that end last; of two that end together, from the first.
   give_back = function(value, amount)
-    if type(value) ~= 'string' or #value % 8 ~= 0 then return false end
-    local first, after = read(value, 1)
+    local first, second = read_all(value)
     if not first then return false end
-    local second
-    if #value - after >= 7 then
-      second, after = read(value, after)
-      if not second or #value - after >= 7 then return false end
-    end
-    if total(first) + (second and total(second) or 0) > EXACT then return false end
     while amount > 0 do
       local granted, place, last = nil, nil, 0
       for _, steps in ipairs({first, second}) do
