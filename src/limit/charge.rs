@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use super::algorithm::{Algorithm, ChargeResult, Entry, Level, State, Step};
+use super::algorithm::{Algorithm, ChargeResult, Entry, Level, Step};
 use super::bucket_key::{BucketKey, LimitTag};
 use super::cost::Cost;
 use super::outcome::{Outcome, Verdict};
@@ -104,10 +104,11 @@ impl Settlement {
     }
 }
 
-/// Settles a plan at `now`. `states` are the stored states of its buckets, in the order of [`Plan::charges`]. Also
-/// returns the states to store, in the same order: `None` for a bucket that did not change.
-pub fn settle(plan: &Plan, states: &[Option<State>], now: Timestamp) -> (Settlement, Entries) {
-    let step = |charge: &Charge, state: &Option<State>| charge.algorithm.step(state.as_deref(), charge.cost, now);
+/// Settles a plan at `now`. `states` are the stored states of its buckets, in the order of [`Plan::charges`]: they may be
+/// borrowed, since some are too large to be copied for each request. Also returns the states to store, in the same order:
+/// `None` for a bucket that did not change.
+pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: Timestamp) -> (Settlement, Entries) {
+    let step = |charge: &Charge, state: &Option<S>| charge.algorithm.step(words(state), charge.cost, now);
     let (enforced, shadow) = states.split_at(plan.enforced.len());
     let steps: SmallVec<[_; 2]> =
         plan.enforced.iter().zip(enforced).map(|(charge, state)| step(charge, state)).collect();
@@ -135,12 +136,16 @@ pub fn settle(plan: &Plan, states: &[Option<State>], now: Timestamp) -> (Settlem
 }
 
 /// What a store must write of a bucket although nothing is charged to it.
-fn correction(charge: &Charge, state: &Option<State>, now: Timestamp) -> Option<Entry> {
-    charge.algorithm.correction(state.as_deref(), now)
+fn correction<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: Timestamp) -> Option<Entry> {
+    charge.algorithm.correction(words(state), now)
+}
+
+fn words<S: AsRef<[u64]>>(state: &Option<S>) -> Option<&[u64]> {
+    state.as_ref().map(AsRef::as_ref)
 }
 
 /// The entries of a refused request; most have none.
-fn corrections(plan: &Plan, states: &[Option<State>], now: Timestamp) -> Entries {
+fn corrections<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: Timestamp) -> Entries {
     let corrected = || plan.charges().zip(states).map(|(charge, state)| correction(charge, state, now));
     if corrected().any(|entry| entry.is_some()) { corrected().collect() } else { Entries::new() }
 }
@@ -164,6 +169,7 @@ fn outcome(verdict: Verdict, level: Level) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::algorithm::State;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
     use crate::limit::ruling::Answer;
 
@@ -195,7 +201,7 @@ mod tests {
         assert_eq!(costs, [6, 1, 6, 6]);
         let checked: Vec<_> = (0..5).map(|index| plan.is_only_checked(index)).collect();
         assert_eq!(checked, [true, false, true, false, false]);
-        let (settlement, entries) = settle(&plan, &[const { None }; 4], NOW);
+        let (settlement, entries) = settle(&plan, &[const { None::<State> }; 4], NOW);
         let left: Vec<_> = settlement.enforced.iter().map(|outcome| outcome.remaining.whole()).collect();
         assert_eq!((settlement.is_granted(), left), (true, vec![4, 9, 14, 4]));
         // Whichever entry is stored last: the sum is spent.

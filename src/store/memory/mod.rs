@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use super::reply::{Source, TakeReply};
 use super::store_clock::StoreClock;
 use crate::base::time::{Clock, Timestamp};
-use crate::limit::algorithm::{ChargeResult, Entry, State};
+use crate::limit::algorithm::{ChargeResult, Entry};
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::cost::Cost;
@@ -60,6 +60,9 @@ pub struct Memory {
 
 /// The locks that a plan holds, each with the index of its shard.
 type LockedShards<'m> = SmallVec<[(usize, MutexGuard<'m, Shard>); 2]>;
+
+/// The states of a plan's buckets, where they are stored.
+type States<'s> = SmallVec<[Option<&'s [u64]>; 2]>;
 
 impl Memory {
     pub fn new(settings: &Settings, clock: Clock) -> Memory {
@@ -108,19 +111,17 @@ impl Memory {
         let Charge { key, algorithm, tag, .. } = charge;
         let shard = &mut self.shard(self.shard_of(key)).lock();
         let now = self.now();
-        let state = shard.get(key).cloned();
-        let begun = if state.is_none() { algorithm.begin_with(seen, now) } else { None };
-        let level = |state: Option<&[u64]>| algorithm.step(state, Cost::from_thousandths(0), now).untouched;
+        let kept = shard.get(key);
+        let begun = if kept.is_none() { algorithm.begin_with(seen, now) } else { None };
+        let state = begun.as_ref().map(|entry| &entry.state).or(kept).map(AsRef::as_ref);
+        let held = algorithm.step(state, Cost::default(), now).untouched.remaining;
+        let excess = Cost::from_thousandths(held.thousandths().saturating_sub(most.thousandths()));
+        let lowered = (excess > Cost::default()).then(|| algorithm.step(state, excess, now).charge);
         let keep = |shard: &mut Shard, entry: Entry, remaining: Cost| {
             let class = SpentClass::of(remaining, algorithm.ceiling(), Cost::ONE);
             self.keep(shard, *key, QueueId::new(*tag, class), entry, now)
         };
-        let state = begun.as_ref().map(|entry| entry.state.clone()).or(state);
-        let held = level(state.as_deref()).remaining;
-        let excess = Cost::from_thousandths(held.thousandths().saturating_sub(most.thousandths()));
-        if excess.thousandths() > 0
-            && let ChargeResult::Fits { level, entry, .. } = algorithm.step(state.as_deref(), excess, now).charge
-        {
+        if let Some(ChargeResult::Fits { level, entry, .. }) = lowered {
             return keep(shard, entry, level.remaining);
         }
         begun.map_or(0, |entry| keep(shard, entry, held))
@@ -162,6 +163,7 @@ impl Memory {
     fn settle(&self, plan: &Plan, held: &mut LockedShards<'_>, now: Timestamp) -> (Settlement, u64) {
         let (indices, states) = self.states(plan, held);
         let (settlement, entries) = settle(plan, &states, now);
+        drop(states);
         let mut evicted = 0;
         // A shadow of a refused request has no outcome, but its bucket may have to be corrected.
         let unasked = std::iter::repeat(&Outcome::UNASKED);
@@ -181,9 +183,9 @@ impl Memory {
         clippy::indexing_slicing,
         reason = "indices are of `index_of`; a bucket that is not looked up would be a full one"
     )]
-    fn states(&self, plan: &Plan, held: &LockedShards<'_>) -> (SmallVec<[usize; 2]>, SmallVec<[Option<State>; 2]>) {
+    fn states<'s>(&self, plan: &Plan, held: &'s LockedShards<'_>) -> (SmallVec<[usize; 2]>, States<'s>) {
         let indices: SmallVec<[usize; 2]> = plan.charges().map(|charge| self.index_of(held, &charge.key)).collect();
-        let state = |(charge, index): (&Charge, &usize)| held[*index].1.get(&charge.key).cloned();
+        let state = |(charge, index): (&Charge, &usize)| held[*index].1.get(&charge.key).map(AsRef::as_ref);
         let states = plan.charges().zip(&indices).map(state).collect();
         (indices, states)
     }

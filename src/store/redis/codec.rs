@@ -158,8 +158,9 @@ impl<'p> Call<'p> {
                 }
             };
             for nth in 0..run.times as u64 {
-                let found: SmallVec<[_; 2]> = run.indices.iter().map(|index| states[*index].clone()).collect();
+                let found: SmallVec<[_; 2]> = run.indices.iter().map(|index| states[*index].as_deref()).collect();
                 let (settlement, entries) = settle(run.plan, &found, now);
+                drop(found);
                 if settlement.is_granted() != (nth < granted) {
                     return Err(StoreError::UnexpectedReply);
                 }

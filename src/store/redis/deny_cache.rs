@@ -162,7 +162,7 @@ mod tests {
     fn drained() -> (DenyCache, Timestamp) {
         let (deny_cache, sent) = (DenyCache::new(), Timestamp(1_000_000_000));
         let drained = plan([charge(1, 1000, 1, 1000)]);
-        let (_, entries) = settle(&drained, &[None], Timestamp(5_000_000));
+        let (_, entries) = settle(&drained, &[None::<State>], Timestamp(5_000_000));
         let state = entries[0].clone().unwrap().state;
         deny_cache.remember(BucketKey([1; 16]), state, Timestamp(5_000_000), deny_cache.stamp(sent));
         (deny_cache, sent)
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn a_bucket_that_others_refill_faster_is_refused_as_long_as_they_could_not_pay_either() {
         let (deny_cache, sent) = (DenyCache::new(), Timestamp(1_000_000_000));
-        let (_, entries) = settle(&plan([charge_at(1000, 10, 10_000)]), &[None], Timestamp(5_000_000));
+        let (_, entries) = settle(&plan([charge_at(1000, 10, 10_000)]), &[None::<State>], Timestamp(5_000_000));
         let state = entries[0].clone().unwrap().state;
         deny_cache.remember(BucketKey([1; 16]), state, Timestamp(5_000_000), deny_cache.stamp(sent));
         let slow = plan([charge_at(1000, 10, 1000)]);
@@ -262,7 +262,7 @@ mod tests {
             // So little is missing that another rate decides whether it is back.
             let asked = charge_at(rate, burst, cost);
             let spent = (burst * 1000 + missing).saturating_sub(cost).min(burst * 1000);
-            let (_, entries) = settle(&plan([charge_at(5_000, burst, spent)]), &[None], Timestamp(1 << 50));
+            let (_, entries) = settle(&plan([charge_at(5_000, burst, spent)]), &[None::<State>], Timestamp(1 << 50));
             let mut state = entries[0].clone().unwrap().state;
             let deny_cache = DenyCache::new();
             deny_cache.remember(asked.key, state.clone(), Timestamp(1 << 50), deny_cache.stamp(Timestamp(0)));
@@ -310,7 +310,7 @@ mod tests {
             let start = Timestamp(1 << 50);
             // SendStamp at our 0; it ran `delay` later, on a clock of its own.
             let ran = start.plus(Micros(delay));
-            let (_, entries) = settle(&plan([took]), &[None], ran);
+            let (_, entries) = settle(&plan([took]), &[None::<State>], ran);
             let mut state = entries[0].clone().unwrap().state;
             let deny_cache = DenyCache::new();
             deny_cache.remember(wanted.key, state.clone(), ran, deny_cache.stamp(Timestamp(0)));
