@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::windowed::{UP_TO_LIMIT, limit, limit_key, numbers, shadow};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
-use crate::config::claimed_number::{CLAIMED, Number, NumberReader};
+use crate::config::claimed_number::NumberReader;
 use crate::config::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
 use crate::config::duration;
 use crate::config::key::{Key, Mapping, Type, unconstrained};
@@ -12,21 +13,11 @@ use crate::config::value_types::reference;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::fixed_window::{FixedWindow, LARGEST, LONGEST, SHORTEST, Window};
 use crate::limit::calendar::{Anchor, Calendar, CalendarUnit, InvalidCalendar, TimeOfDay, Zone};
-use crate::limit::claimed_numbers::NumberKind;
 
 const FIRST_REQUEST: &str = "first_request";
 const BESIDE_A_CALENDAR: &str = "must stand beside a calendar window: day, week, month or year";
 
-const LIMIT_KEY: Key = Key::required(
-    "limit",
-    Type::DefinedOr {
-        name: "window_limit",
-        text: "1 to 9007199254740, or [from a credential](#numbers-from-credentials)",
-        mapping: &CLAIMED,
-    },
-    "What is granted in each window.",
-);
-const UP_TO_LIMIT: Type = Type::Defined { name: "amount", text: "above 0, at most `limit`" };
+const LIMIT_KEY: Key = limit_key("What is granted in each window.");
 
 fn window_values() -> Value {
     let duration = json!({
@@ -83,11 +74,7 @@ pub static LIMIT: Mapping = Mapping {
         default_cost(UP_TO_LIMIT),
         min_cost(UP_TO_LIMIT),
         MAX_COST,
-        Key::optional(
-            "shadow",
-            Type::Mapping(&NUMBERS),
-            "[Numbers to try](#shadow) in addition to these: counted, never refusing.",
-        ),
+        shadow(&NUMBERS),
     ],
     constraints: unconstrained,
 };
@@ -97,10 +84,10 @@ pub static NUMBERS: Mapping =
 
 /// Reads the numbers in a mapping that may have other keys as well.
 pub fn fixed_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
-    let limit = limit(section, reader);
+    let limit = limit(section, LARGEST, reader);
     let window = section.need("window").and_then(|field| window(section, &field));
     let (limit, window) = (limit?, window?);
-    Some(numbers(FixedWindow::new(limit.largest.whole(), window)?, limit))
+    numbers(limit, |limit| FixedWindow::new(limit, window).map(Algorithm::FixedWindow))
 }
 
 /// Reads another limit for the same window. `None` for a window that is wrong.
@@ -109,16 +96,8 @@ pub fn other_limit(
     window: Option<&FixedWindow>,
     reader: NumberReader<'_>,
 ) -> Option<LimitNumbers> {
-    let limit = limit(section, reader)?;
-    Some(numbers(window?.with_limit(limit.largest.whole())?, limit))
-}
-
-fn limit<'t>(section: &Section<'t>, reader: NumberReader<'_>) -> Option<Number<'t>> {
-    reader.number(NumberKind::Limit, LARGEST, section.need("limit")?)
-}
-
-fn numbers(base: FixedWindow, limit: Number<'_>) -> LimitNumbers {
-    LimitNumbers { base: Algorithm::FixedWindow(base), claimed: limit.claimed.into_iter().collect() }
+    let limit = limit(section, LARGEST, reader)?;
+    numbers(limit, |limit| window?.with_limit(limit).map(Algorithm::FixedWindow))
 }
 
 fn window(section: &Section<'_>, field: &Field<'_>) -> Option<Window> {

@@ -7,6 +7,7 @@ pub mod leaky_bucket;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod token_bucket;
+mod windowed;
 
 use serde_json::{Value, json};
 

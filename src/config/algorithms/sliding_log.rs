@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::windowed::{limit, numbers, shadow};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
-use crate::config::claimed_number::{CLAIMED, Number, NumberReader};
+use crate::config::claimed_number::{CLAIMED, NumberReader};
 use crate::config::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
 use crate::config::duration;
 use crate::config::key::{Key, Mapping, Type, unconstrained};
@@ -12,7 +13,6 @@ use crate::config::value_types::reference;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::sliding_log::{LARGEST, LONGEST, SHORTEST, SlidingLog};
 use crate::limit::calendar::CalendarUnit;
-use crate::limit::claimed_numbers::NumberKind;
 use crate::limit::cost::Cost;
 use crate::limit::rule::Price;
 
@@ -53,11 +53,7 @@ pub static LIMIT: Mapping = Mapping {
         default_cost(UP_TO_LIMIT),
         min_cost(UP_TO_LIMIT),
         MAX_COST,
-        Key::optional(
-            "shadow",
-            Type::Mapping(&NUMBERS),
-            "[Numbers to try](#shadow) in addition to these: counted, never refusing.",
-        ),
+        shadow(&NUMBERS),
     ],
     constraints: unconstrained,
 };
@@ -67,7 +63,7 @@ pub static NUMBERS: Mapping =
 
 /// Reads the numbers in a mapping that may have other keys as well.
 pub fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
-    let limit = limit(section, reader);
+    let limit = limit(section, LARGEST, reader);
     let window = section.need("window").and_then(|field| {
         let text = field.written()?;
         let window = duration::parse(text).filter(|window| (SHORTEST..=LONGEST).contains(window));
@@ -78,21 +74,13 @@ pub fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Option<Li
         window
     });
     let (limit, window) = (limit?, window?);
-    Some(numbers(SlidingLog::new(limit.largest.whole(), window)?, limit))
+    numbers(limit, |limit| SlidingLog::new(limit, window).map(Algorithm::SlidingLog))
 }
 
 /// Reads another limit for the same window. `None` for a window that is wrong.
 pub fn other_limit(section: &Section<'_>, own: Option<&SlidingLog>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
-    let limit = limit(section, reader)?;
-    Some(numbers(own?.with_limit(limit.largest.whole())?, limit))
-}
-
-fn limit<'t>(section: &Section<'t>, reader: NumberReader<'_>) -> Option<Number<'t>> {
-    reader.number(NumberKind::Limit, LARGEST, section.need("limit")?)
-}
-
-fn numbers(base: SlidingLog, limit: Number<'_>) -> LimitNumbers {
-    LimitNumbers { base: Algorithm::SlidingLog(base), claimed: limit.claimed.into_iter().collect() }
+    let limit = limit(section, LARGEST, reader)?;
+    numbers(limit, |limit| own?.with_limit(limit).map(Algorithm::SlidingLog))
 }
 
 /// The least that a request may cost: a window holds at most [`LARGEST`] grants.

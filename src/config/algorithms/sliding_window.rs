@@ -1,26 +1,17 @@
 //! Reads the numbers of a sliding window: `limit`, the window in which that many are granted, and its steps.
 
+use super::windowed::{UP_TO_LIMIT, limit, limit_key, numbers, shadow};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::base::time::Micros;
-use crate::config::claimed_number::{CLAIMED, Number, NumberReader};
+use crate::config::claimed_number::NumberReader;
 use crate::config::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
 use crate::config::duration;
 use crate::config::key::{Key, Mapping, Type, unconstrained};
 use crate::config::reader::{Field, Section};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::sliding_window::{LARGEST, LEAST_STEPS, LONGEST, MOST_STEPS, SHORTEST, SlidingWindow};
-use crate::limit::claimed_numbers::NumberKind;
 
-const LIMIT_KEY: Key = Key::required(
-    "limit",
-    Type::DefinedOr {
-        name: "window_limit",
-        text: "1 to 9007199254740, or [from a credential](#numbers-from-credentials)",
-        mapping: &CLAIMED,
-    },
-    "What is granted in any window, at most.",
-);
-const UP_TO_LIMIT: Type = Type::Defined { name: "amount", text: "above 0, at most `limit`" };
+const LIMIT_KEY: Key = limit_key("What is granted in any window, at most.");
 
 pub static LIMIT: Mapping = Mapping {
     heading: Some("key of a `sliding_window`"),
@@ -45,11 +36,7 @@ pub static LIMIT: Mapping = Mapping {
         default_cost(UP_TO_LIMIT),
         min_cost(UP_TO_LIMIT),
         MAX_COST,
-        Key::optional(
-            "shadow",
-            Type::Mapping(&NUMBERS),
-            "[Numbers to try](#shadow) in addition to these: counted, never refusing.",
-        ),
+        shadow(&NUMBERS),
     ],
     constraints: unconstrained,
 };
@@ -63,11 +50,11 @@ pub static NUMBERS: Mapping = Mapping {
 
 /// Reads the numbers in a mapping that may have other keys as well.
 pub fn sliding_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
-    let limit = limit(section, reader);
+    let limit = limit(section, LARGEST, reader);
     let window = section.need("window").and_then(|field| window(&field));
     let steps = section.value("steps", |field| field.whole(LEAST_STEPS..=MOST_STEPS));
     let (limit, window, steps) = (limit?, window?, steps?);
-    Some(numbers(SlidingWindow::new(limit.largest.whole(), window, steps)?, limit))
+    numbers(limit, |limit| SlidingWindow::new(limit, window, steps).map(Algorithm::SlidingWindow))
 }
 
 /// Reads another limit for the same window. `None` for a window that is wrong.
@@ -76,16 +63,8 @@ pub fn other_limit(
     window: Option<&SlidingWindow>,
     reader: NumberReader<'_>,
 ) -> Option<LimitNumbers> {
-    let limit = limit(section, reader)?;
-    Some(numbers(window?.with_limit(limit.largest.whole())?, limit))
-}
-
-fn limit<'t>(section: &Section<'t>, reader: NumberReader<'_>) -> Option<Number<'t>> {
-    reader.number(NumberKind::Limit, LARGEST, section.need("limit")?)
-}
-
-fn numbers(base: SlidingWindow, limit: Number<'_>) -> LimitNumbers {
-    LimitNumbers { base: Algorithm::SlidingWindow(base), claimed: limit.claimed.into_iter().collect() }
+    let limit = limit(section, LARGEST, reader)?;
+    numbers(limit, |limit| window?.with_limit(limit).map(Algorithm::SlidingWindow))
 }
 
 fn window(field: &Field<'_>) -> Option<Micros> {
