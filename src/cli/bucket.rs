@@ -79,14 +79,18 @@ struct Which {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "tollgate bucket grant [OPTIONS] <RULE> [KEY=VALUE]... <AMOUNT>",
+    after_help = "KEY=VALUE is a value for each limit key of the rule; AMOUNT is how much to give back, such as 500 or 0.5."
+)]
 struct Grant {
     #[command(flatten)]
     place: Place,
     /// The rule: `free`, `plan/free`, or `free.second` for one of several limits; or a meter, with all its rules
     #[arg(value_name = "RULE")]
     rule: String,
-    /// A value for each limit key of the rule, and last the amount to give back, such as 500 or 0.5
-    #[arg(value_names = ["KEY=VALUE", "AMOUNT"], num_args = 1.., required = true)]
+    // One argument for clap, which cannot tell where values end and the amount begins if options follow them.
+    #[arg(value_name = "AMOUNT", num_args = 1.., required = true, hide = true)]
     keys_and_amount: Vec<String>,
 }
 

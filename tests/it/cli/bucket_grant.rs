@@ -162,7 +162,7 @@ fn an_amount_or_a_client_that_is_wrong_changes_nothing() {
     setting.says(&["grant", "year", "5"], 1, "no value is given for header:x-user");
     setting.says(&["grant", "year", key, "header:x-plan=a", "5"], 1, "header:x-plan=a: no limit key");
     setting.says(&["grant", "month", key, "5"], 1, "no rule is called \"month\"");
-    setting.says(&["grant", "year"], 2, "<KEY=VALUE>");
+    setting.says(&["grant", "year"], 2, "Usage: tollgate bucket grant [OPTIONS] <RULE> [KEY=VALUE]... <AMOUNT>");
     setting.says(&["show", "year", key], 0, "  59 left of 60");
     // One bucket for everybody has no key.
     setting.says(&["grant", "everybody", "5"], 0, "nothing is spent: 1 left of 1");
