@@ -153,7 +153,7 @@ impl Line<'static> {
         time: Timestamp(0),
         request_id: Cow::Borrowed(""),
         kind: Kind::Error,
-        route: Cow::Borrowed("default"),
+        route: Cow::Borrowed(""),
         method: Cow::Borrowed("GET"),
         code: 0,
         origin: Origin::Gateway,
@@ -301,6 +301,7 @@ mod tests {
             cost: Some(Cost::ONE),
             remaining: Some(Cost::from_thousandths(250)),
             bucket: Some(names.bucket(&[7; 16])),
+            route: "default".into(),
             retry_after: Some(1),
             source: Some(Source::Cached),
             limits: vec![

@@ -8,6 +8,7 @@ pub mod limit;
 
 pub mod access_log_line;
 pub mod auth;
+pub mod route;
 pub mod store;
 
 pub mod decision;

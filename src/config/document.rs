@@ -28,12 +28,14 @@ use super::rules::{RULE, RuleDefaults};
 use super::settings::Config;
 use super::store::{STORE, store};
 use super::threads::THREADS;
-use super::upstream::UPSTREAM;
+use super::upstream::{UPSTREAM, Upstream};
 use super::upstream_timeouts::{UPSTREAM_TIMEOUTS, upstream_timeouts};
 use super::warning::Warnings;
 use super::{lints, substitution, tree};
 use crate::limit::rule::{OnStoreFailure, RuleSource};
 use crate::limit::rule_set::RuleSet;
+use crate::route::DEFAULT;
+use crate::route::route_set::RouteSet;
 
 pub static FILE: Mapping = Mapping {
     heading: Some("key"),
@@ -254,7 +256,8 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         listeners: listeners?,
         admin: admin?,
         threads: threads?,
-        upstream: upstream?,
+        upstreams: vec![Upstream { name: DEFAULT.to_owned(), endpoint: upstream?, timeouts: upstream_timeouts? }],
+        routes: RouteSet::single(),
         store: store?,
         client_ip: client_ip?,
         rules: RuleSet::compile(source).with_credentials_from(credentials),
@@ -264,7 +267,6 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         retry_after_jitter: retry_after_jitter?,
         bounds,
         extra_methods,
-        upstream_timeouts: upstream_timeouts?,
         drain: drain?,
         log: log?,
         access_log: access_log?,

@@ -71,5 +71,5 @@ pub use schema::{mappings, schema};
 pub use settings::Config;
 pub use sources::{LoadedConfig, Source, read_file};
 pub use threads::Threads;
-pub use upstream::Upstream;
+pub use upstream::{Endpoint, Upstream};
 pub use upstream_timeouts::UpstreamTimeouts;

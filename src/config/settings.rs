@@ -12,13 +12,13 @@ use super::log::Log;
 use super::problem::UnknownValue;
 use super::threads::Threads;
 use super::upstream::Upstream;
-use super::upstream_timeouts::UpstreamTimeouts;
 use super::warning::Warnings;
 use crate::auth::api_keys::ApiKeys;
 use crate::auth::{client_ip, jwt};
 use crate::base::pseudonym::PseudonymKey;
 use crate::decision::retry_after::Jitter;
 use crate::limit::rule_set::RuleSet;
+use crate::route::route_set::{RouteChoice, RouteSet};
 use crate::store;
 
 /// A whole file, checked. Only this room makes one.
@@ -28,7 +28,9 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     pub admin: Option<SocketAddr>,
     pub threads: Threads,
-    pub upstream: Upstream,
+    /// At least one, in the order of the file. A [`crate::route::UpstreamId`] is an index into it.
+    pub upstreams: Vec<Upstream>,
+    pub routes: RouteSet,
     pub store: store::Settings,
     pub client_ip: client_ip::Settings,
     /// `None`: no tokens are verified.
@@ -42,7 +44,6 @@ pub struct Config {
     pub bounds: Bounds,
     /// `limits.extra_methods`: those that are forwarded although they are not registered.
     pub extra_methods: Vec<String>,
-    pub upstream_timeouts: UpstreamTimeouts,
     pub drain: Drain,
     pub log: Log,
     /// `None`: no access log is written.
@@ -58,6 +59,13 @@ pub struct Config {
 }
 
 impl Config {
+    /// The names of a route and its upstream.
+    pub fn destination(&self, choice: RouteChoice) -> (&str, &str) {
+        let route = self.routes.route(choice.route).map_or("", |route| &*route.name);
+        let upstream = usize::try_from(choice.upstream.0).ok().and_then(|index| self.upstreams.get(index));
+        (route, upstream.map_or("", |upstream| &*upstream.name))
+    }
+
     /// Whether a method that is not registered is forwarded.
     pub fn has_extra_method(&self, method: &[u8]) -> bool {
         self.extra_methods.iter().any(|extra| extra.as_bytes() == method)

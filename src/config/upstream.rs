@@ -3,12 +3,21 @@
 use serde_json::json;
 
 use super::reader::Field;
+use super::upstream_timeouts::UpstreamTimeouts;
 use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 
-/// Where requests go, over plain HTTP/1.1.
+/// Where requests go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
+    pub name: String,
+    pub endpoint: Endpoint,
+    pub timeouts: UpstreamTimeouts,
+}
+
+/// A server that answers requests over plain HTTP/1.1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
     /// A name, or an address (IPv6 without brackets).
     pub host: String,
     pub port: u16,
@@ -16,7 +25,7 @@ pub struct Upstream {
 
 const SHAPE: &str = "be a URL like http://127.0.0.1:9000 or http://api.internal, without a path";
 
-pub const UPSTREAM: ValueKind<ReadField<Upstream>> = ValueKind {
+pub const UPSTREAM: ValueKind<ReadField<Endpoint>> = ValueKind {
     text: "URL",
     schema: || {
         json!({"anyOf": [
@@ -31,7 +40,7 @@ pub const UPSTREAM: ValueKind<ReadField<Upstream>> = ValueKind {
     read: upstream,
 };
 
-fn upstream(field: Field<'_>) -> Option<Upstream> {
+fn upstream(field: Field<'_>) -> Option<Endpoint> {
     let text = field.text()?;
     let upstream = parse(text);
     if upstream.is_none() {
@@ -42,7 +51,7 @@ fn upstream(field: Field<'_>) -> Option<Upstream> {
     upstream
 }
 
-fn parse(text: &str) -> Option<Upstream> {
+fn parse(text: &str) -> Option<Endpoint> {
     let authority = text.strip_prefix("http://")?;
     let authority = authority.strip_suffix('/').unwrap_or(authority);
     let (host, port) = match authority.strip_prefix('[') {
@@ -57,7 +66,7 @@ fn parse(text: &str) -> Option<Upstream> {
     let named = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
     let port = port.bytes().all(|byte| byte.is_ascii_digit()).then(|| port.parse().ok()).flatten();
     let port = port.filter(|port| *port > 0)?;
-    (!host.is_empty() && host.bytes().all(named)).then(|| Upstream { host: host.to_owned(), port })
+    (!host.is_empty() && host.bytes().all(named)).then(|| Endpoint { host: host.to_owned(), port })
 }
 
 #[cfg(test)]
@@ -73,7 +82,7 @@ mod tests {
             ("http://[::1]:9000", "::1", 9000),
             ("http://[::1]", "::1", 80),
         ] {
-            assert_eq!(parse(text), Some(Upstream { host: host.to_owned(), port }), "{text}");
+            assert_eq!(parse(text), Some(Endpoint { host: host.to_owned(), port }), "{text}");
         }
         for text in [
             "https://a",

@@ -170,8 +170,8 @@ impl Attribute {
                 Cow::Borrowed(path) => path::segment(path, *number).map(Cow::Borrowed),
                 Cow::Owned(path) => path::segment(&path, *number).map(|segment| Cow::Owned(segment.to_vec())),
             },
-            Attribute::Route => Some(Cow::Borrowed(request.route.as_bytes())),
-            Attribute::Upstream => Some(Cow::Borrowed(request.upstream.as_bytes())),
+            Attribute::Route => filled(request.route.as_bytes()),
+            Attribute::Upstream => filled(request.upstream.as_bytes()),
         }
     }
 

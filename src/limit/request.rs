@@ -8,9 +8,6 @@ use std::net::{IpAddr, Ipv6Addr};
 use super::identity::{Claims, Identity, KnownKey};
 use crate::base::split::rsplit_once;
 
-/// The name of the only route and of the only upstream.
-pub const DEFAULT_NAME: &str = "default";
-
 /// The parts of a request that rules may read.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -20,7 +17,9 @@ pub struct Request<'a> {
     pub claims: Option<&'a Claims>,
     /// The holder of a known API key.
     pub key: Option<&'a KnownKey>,
+    /// The name of its route; empty before one has been chosen.
     pub route: &'a str,
+    /// The name of its upstream; empty before one has been chosen.
     pub upstream: &'a str,
 }
 
@@ -28,6 +27,11 @@ impl<'a> Request<'a> {
     /// The same request, sent by this identity.
     pub fn with_identity(&self, identity: &'a Identity) -> Request<'a> {
         Request { claims: identity.claims.as_deref(), key: identity.key.as_deref(), ..*self }
+    }
+
+    /// The same request, which goes this way.
+    pub fn with_destination(&self, route: &'a str, upstream: &'a str) -> Request<'a> {
+        Request { route, upstream, ..*self }
     }
 
     /// The requested host: the target's authority, else the `Host` field; without port, not yet folded to lower case.

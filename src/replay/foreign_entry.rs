@@ -11,7 +11,8 @@ use super::field_map::FieldMap;
 use crate::auth::client_ip;
 use crate::limit::attribute::Attribute;
 use crate::limit::claim_list::words;
-use crate::limit::request::{ClientAddress, DEFAULT_NAME, Request};
+use crate::limit::request::{ClientAddress, Request};
+use crate::route::DEFAULT;
 
 /// A request as a log recorded it.
 #[derive(Debug)]
@@ -86,7 +87,7 @@ impl ForeignEntry {
                 }
                 (Attribute::Host, None) => known(self.head.uri.authority().is_some()),
                 (Attribute::Route | Attribute::Upstream, None) => {
-                    RecordedValue::Value(Cow::Borrowed(DEFAULT_NAME.as_bytes()))
+                    RecordedValue::Value(Cow::Borrowed(DEFAULT.as_bytes()))
                 }
                 (_, None) => RecordedValue::Unknown,
             };
@@ -97,7 +98,7 @@ impl ForeignEntry {
             Attribute::Header(name) => {
                 known(matches!(self.log, LogFields::Combined) && (name == REFERER || name == USER_AGENT))
             }
-            Attribute::Route | Attribute::Upstream => RecordedValue::Value(Cow::Borrowed(DEFAULT_NAME.as_bytes())),
+            Attribute::Route | Attribute::Upstream => RecordedValue::Value(Cow::Borrowed(DEFAULT.as_bytes())),
             Attribute::Address
             | Attribute::Claim(_)
             | Attribute::Words(_)
@@ -128,14 +129,7 @@ impl ForeignEntry {
     /// The request as far as it is known: without credentials, and with an unspecified client address.
     pub fn request(&self) -> Request<'_> {
         let nobody = ClientAddress::new(IpAddr::from([0, 0, 0, 0]), 64);
-        Request {
-            head: &self.head,
-            client: nobody,
-            claims: None,
-            key: None,
-            route: DEFAULT_NAME,
-            upstream: DEFAULT_NAME,
-        }
+        Request { head: &self.head, client: nobody, claims: None, key: None, route: DEFAULT, upstream: DEFAULT }
     }
 
     fn resolve(&self, attribute: &Attribute) -> RecordedValue<'_> {

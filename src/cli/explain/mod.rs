@@ -31,7 +31,7 @@ use crate::limit::bucket_key::BucketKey;
 use crate::limit::grpc_timeout;
 use crate::limit::identity::Claims;
 use crate::limit::partial::Knowledge;
-use crate::limit::request::{DEFAULT_NAME, Request};
+use crate::limit::request::Request;
 use crate::limit::rule_set;
 use answer::ExplainedRefusal;
 use credentials::{Credentials, Fetching};
@@ -147,8 +147,7 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
         }
     };
     let client = config.client_ip.client(sample.peer, &sample.head.headers);
-    let bare =
-        Request { head: &sample.head, client, claims: None, key: None, route: DEFAULT_NAME, upstream: DEFAULT_NAME };
+    let bare = Request { head: &sample.head, client, claims: None, key: None, route: "", upstream: "" };
     let described = describe(&sample, &bare, config);
     if let Err(ambiguity) = config.rules.read(&bare) {
         let detail = answer::ambiguity_detail(ambiguity, config.rules.ambiguous(&bare));
@@ -160,7 +159,9 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
         Ok(credentials) => credentials,
         Err(refusal) => return Ok(before_rules(arguments, described, &refusal)),
     };
-    by_rules(arguments, config, described, &credentials, &bare.with_identity(&credentials.identity))
+    let request = bare.with_identity(&credentials.identity);
+    let (route, upstream) = config.routes.choose(&request).map_or(("", ""), |choice| config.destination(choice));
+    by_rules(arguments, config, described, &credentials, &request.with_destination(route, upstream))
 }
 
 /// The report on a request that reaches the rules.

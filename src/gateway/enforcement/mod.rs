@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::response::problem::{Cause, ProblemResponse};
 use super::response::ratelimit_fields::RateLimitFields;
 use super::state::GatewayState;
+use super::state::destinations::Destination;
 use super::state::snapshot::Snapshot;
 use super::telemetry::labels::DecisionResult;
 use crate::base::time::{Micros, Timestamp};
@@ -86,6 +87,8 @@ pub enum PaymentRecord {
 pub struct DecisionFindings {
     pub decision: Decision,
     pub identity: Identity,
+    /// Where the request goes, or would go if it were let through.
+    pub destination: Arc<Destination>,
     /// `None` if it is not kept, or if no limit was asked.
     pub payment: Option<Box<Payment>>,
 }
@@ -98,15 +101,23 @@ pub async fn decide(
     arrival: Arrival,
     record: PaymentRecord,
 ) -> DecisionFindings {
+    let mut destination = snapshot.destinations.unrouted();
     let (identity, enforced) = match identify(gateway, snapshot, request).await {
         Ok(identity) => {
-            let enforced = enforce(gateway, snapshot, &request.with_identity(&identity), arrival, record).await;
+            let request = request.with_identity(&identity);
+            if let Some(chosen) = snapshot.config.routes.choose(&request).and_then(|one| snapshot.destinations.of(one))
+            {
+                destination = chosen;
+            }
+            let request = request.with_destination(destination.route.route(), destination.upstream_name());
+            let enforced = enforce(gateway, snapshot, &request, arrival, record).await;
             (identity, enforced)
         }
         Err(refusal) => (Identity::default(), Enforcement::refused(refusal, None)),
     };
     gateway.metrics.decisions.count(enforced.result);
-    DecisionFindings { decision: enforced.decision, identity, payment: enforced.payment }
+    let destination = Arc::clone(destination);
+    DecisionFindings { decision: enforced.decision, identity, destination, payment: enforced.payment }
 }
 
 /// The stages before any rule: whether the request has one reading, then its credentials.

@@ -109,7 +109,9 @@ mod tests {
         let found = (0..count).filter_map(|_| watch.check(Trigger::Interval));
         found
             .map(|found| match found {
-                ConfigChange::Changed(config) => format!("{}:{}", config.upstream.host, config.upstream.port),
+                ConfigChange::Changed(config) => {
+                    format!("{}:{}", config.upstreams[0].endpoint.host, config.upstreams[0].endpoint.port)
+                }
                 ConfigChange::Unchanged => "in force".to_owned(),
                 ConfigChange::Invalid(problems) => problems.problems.len().to_string(),
             })

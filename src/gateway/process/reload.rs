@@ -170,8 +170,8 @@ impl Reload {
             let columns = snapshot.config.rules.key_columns();
             ApiKeyWatch::new(api_keys, columns.map(str::to_owned).collect())
         });
-        if snapshot.upstream.needs_resolver() {
-            tokio::spawn(keep_resolving(Arc::downgrade(&snapshot.upstream)));
+        for upstream in snapshot.destinations.upstreams().filter(|upstream| upstream.needs_resolver()) {
+            tokio::spawn(keep_resolving(Arc::downgrade(upstream)));
         }
         let is_wanted = |known: &Arc<RemoteKeySet>| snapshot.remotes().any(|remote| Arc::ptr_eq(remote, known));
         let (kept, gone): (Vec<_>, Vec<_>) = self.fetching.drain(..).partition(|(remote, _)| is_wanted(remote));

@@ -13,9 +13,9 @@ use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::scheme::Scheme;
+use crate::gateway::state::destinations::{Destination, UpstreamOfRoute};
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 use crate::gateway::telemetry::trace::RequestTrace;
-use crate::gateway::upstream::Upstream;
 
 #[derive(Debug)]
 pub struct Exchange {
@@ -28,8 +28,10 @@ pub struct Exchange {
     pub fields: Option<Box<RateLimitFields>>,
     /// `None` for a session whose server hands none on.
     pub connection: Option<ConnectionHandle>,
-    /// Where the request goes, once it has been let through.
-    pub upstream: Option<Arc<Upstream>>,
+    /// Where the request goes, once that has been decided.
+    pub destination: Option<Arc<Destination>>,
+    /// Whether it has been let through.
+    pub passed: bool,
     pub origin: Origin,
     /// How many addresses refused a connection.
     pub attempts: usize,
@@ -55,7 +57,8 @@ impl Exchange {
             trusted_peer: false,
             fields: None,
             connection: None,
-            upstream: None,
+            destination: None,
+            passed: false,
             origin: Origin::Gateway,
             attempts: 0,
             addresses: 0,
@@ -71,6 +74,17 @@ impl Exchange {
     /// Where the connection writes fields as text. Where it does not, they go into the response's header.
     pub fn pending_fields(&self) -> Option<&PendingFields> {
         self.connection.as_ref().map(ConnectionHandle::pending_fields)
+    }
+
+    /// The upstream of a request that has been let through.
+    pub fn upstream(&self) -> Option<&UpstreamOfRoute> {
+        self.destination.as_ref().filter(|_| self.passed)?.upstream.as_ref()
+    }
+
+    pub fn count_upstream_error(&self, error: UpstreamError) {
+        if let Some(one) = self.upstream() {
+            one.metrics.count_error(error);
+        }
     }
 
     /// The scheme of the client's connection.

@@ -35,8 +35,9 @@ use super::runtime::supervise;
 use super::runtime::write_backpressure::WriteBackpressure;
 use super::server::connection_handle::ConnectionHandle;
 use super::state::GatewayState;
+use super::state::destinations::UpstreamOfRoute;
 use super::telemetry::access_log::request_end::RequestEnd;
-use super::telemetry::labels::{DEFAULT, Origin, UpstreamError};
+use super::telemetry::labels::{Origin, UpstreamError};
 use super::telemetry::trace::{EndedRequest, UpstreamCall};
 use super::upstream::Window;
 use crate::access_log_line::Kind;
@@ -119,18 +120,19 @@ impl ProxyHttp for Proxy {
             log::info!(peer:% = exchange.peer, hint; "X-Forwarded-For of an untrusted peer is ignored");
         }
         let client = snapshot.config.client_ip.client(exchange.peer, &head.headers);
-        let request = Request { head, client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
+        let request = Request { head, client, claims: None, key: None, route: "", upstream: "" };
         let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
         let caller = caller.map(|socket| socket as Arc<dyn Caller>);
         exchange.trace = self.gateway.tracer.begin(&head.headers, exchange.started);
         let arrival = Arrival { worker: self.worker, at: exchange.started, caller: exchange.trace.link(caller) };
         let recorded = snapshot.access_log.is_some() || exchange.trace.is_sampled();
         let payment = if recorded { PaymentRecord::Keep } else { PaymentRecord::Discard };
-        let DecisionFindings { decision, identity, payment } =
+        let DecisionFindings { decision, identity, destination, payment } =
             decide(&self.gateway, &snapshot, &request, arrival, payment).await;
         if recorded {
             exchange.record = Some(Box::new(RequestRecord {
                 snapshot: Arc::clone(&snapshot),
+                destination: Arc::clone(&destination),
                 client,
                 identity,
                 payment,
@@ -140,18 +142,18 @@ impl ProxyHttp for Proxy {
                 denied_by: None,
             }));
         }
+        exchange.destination = Some(destination);
         match decision {
             Decision::Pass(fields) => {
                 exchange.fields = fields;
-                exchange.upstream = Some(Arc::clone(&snapshot.upstream));
+                exchange.passed = true;
                 Ok(false)
             }
             Decision::Delay(delayed) => {
-                let upstream = Arc::clone(&snapshot.upstream);
                 // A request of an old configuration keeps what it needs of it, and not the whole.
                 drop(snapshot);
                 delay(&self.gateway, session, exchange, *delayed).await?;
-                exchange.upstream = Some(upstream);
+                exchange.passed = true;
                 Ok(false)
             }
             Decision::Refuse(response) => {
@@ -172,8 +174,8 @@ impl ProxyHttp for Proxy {
     async fn upstream_peer(&self, session: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
         // First without waiting, which is enough for every request but the first few.
         let window = self.window();
-        let found = match &exchange.upstream {
-            Some(upstream) => match upstream.resolved_peer(window) {
+        let found = match exchange.upstream() {
+            Some(UpstreamOfRoute { upstream, .. }) => match upstream.resolved_peer(window) {
                 Some(found) => Some(found),
                 None => upstream.first_peer(window).await,
             },
@@ -213,7 +215,7 @@ impl ProxyHttp for Proxy {
         exchange: &mut Exchange,
         mut error: Box<Error>,
     ) -> Box<Error> {
-        if let Some(upstream) = &exchange.upstream {
+        if let Some(UpstreamOfRoute { upstream, .. }) = exchange.upstream() {
             upstream.avoid(peer);
         }
         exchange.attempts += 1;
@@ -239,7 +241,7 @@ impl ProxyHttp for Proxy {
         }
         if error.retry() {
             exchange.repeated = true;
-            self.gateway.metrics.http.count_upstream_error(upstream_error(error.etype()));
+            exchange.count_upstream_error(upstream_error(error.etype()));
         }
         error
     }
@@ -252,7 +254,8 @@ impl ProxyHttp for Proxy {
         exchange: &mut Exchange,
     ) -> Result<()> {
         let scheme = exchange.scheme(session);
-        let host = forwarded_headers::missing_host(session.req_header(), exchange.upstream.as_deref())?;
+        let host =
+            forwarded_headers::missing_host(session.req_header(), exchange.upstream().map(|one| &*one.upstream))?;
         let Exchange { peer, trusted_peer, ref request_id, .. } = *exchange;
         forwarded_headers::edit(request, |headers| {
             forwarded_headers::apply(headers, Client { peer, trusted_peer, scheme, request_id });
@@ -338,7 +341,6 @@ impl ProxyHttp for Proxy {
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, exchange: &mut Exchange) {
         let now = self.gateway.clock.now();
-        let metrics = &self.gateway.metrics;
         let code = match response_code(session) {
             Some(code) => code,
             // The client has gone: the code that nginx logs for it. If the upstream saw the request, it counts as the upstream's.
@@ -347,12 +349,18 @@ impl ProxyHttp for Proxy {
                 499
             }
         };
-        metrics.http.count_response(session.req_header().method.as_str(), code, exchange.origin);
+        if exchange.destination.is_none() {
+            // It failed before anything was decided about it.
+            exchange.destination = Some(Arc::clone(self.gateway.snapshot.load().destinations.unrouted()));
+        }
+        let Some(destination) = &exchange.destination else { return };
+        let route = &destination.route;
+        route.count_response(session.req_header().method.as_str(), code, exchange.origin);
         let duration = now.since(exchange.started);
-        metrics.http.request_duration(exchange.origin).record(duration.seconds());
+        route.duration(exchange.origin).record(duration.seconds());
         let upstream = exchange.forwarded.map(|forwarded| now.since(forwarded));
-        if let Some(upstream) = upstream {
-            metrics.http.upstream_duration.record(upstream.seconds());
+        if let (Some(upstream), Some(one)) = (upstream, &destination.upstream) {
+            one.metrics.duration.record(upstream.seconds());
         }
         if let Some(error) = error {
             report(&self.gateway, &self.logs.upstream_failures, error, code, exchange);
@@ -362,6 +370,7 @@ impl ProxyHttp for Proxy {
             let end = RequestEnd {
                 kind: record.kind(if whole { Kind::Allowed } else { Kind::Error }),
                 request_id: &exchange.request_id,
+                route: route.route(),
                 method: session.req_header().method.as_str(),
                 code,
                 origin: exchange.origin,
@@ -374,7 +383,7 @@ impl ProxyHttp for Proxy {
             self.gateway.tracer.end(&exchange.trace, || EndedRequest {
                 line: record.line(&end, session.req_header(), end.began(&self.gateway.clock)),
                 server: session.as_downstream().server_addr().and_then(|address| address.as_inet()).copied(),
-                upstream: exchange.upstream.as_ref().map(|upstream| UpstreamCall {
+                upstream: exchange.upstream().map(|UpstreamOfRoute { upstream, .. }| UpstreamCall {
                     host: upstream.host(),
                     port: upstream.port(),
                     status: response_code(session).filter(|_| exchange.origin == Origin::Upstream),

@@ -27,7 +27,7 @@ pub fn report(gateway: &GatewayState, throttle: &LogThrottle, error: &Error, cod
     let id = exchange.request_id.to_str().unwrap_or_default();
     match exchange.upstream_error {
         Some(kind) => {
-            gateway.metrics.http.count_upstream_error(kind);
+            exchange.count_upstream_error(kind);
             let Some(requests) = throttle.admit(gateway.clock.now()) else { return };
             log::warn!(kind = kind.name(), code, requests, request_id = id, error = describe(error); "upstream failed");
         }

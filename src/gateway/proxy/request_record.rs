@@ -13,9 +13,9 @@ use crate::base::pseudonym::Pseudonym;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::decision::payment::{LimitAnswer, Payment};
 use crate::decision::reason::Reason;
+use crate::gateway::state::destinations::Destination;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
-use crate::gateway::telemetry::labels::DEFAULT;
 use crate::limit::attribute_value::AttributeValue;
 use crate::limit::denier::DenierId;
 use crate::limit::identity::Identity;
@@ -26,6 +26,7 @@ use crate::store;
 #[derive(Debug)]
 pub struct RequestRecord {
     pub snapshot: Arc<Snapshot>,
+    pub destination: Arc<Destination>,
     pub client: ClientAddress,
     pub identity: Identity,
     /// `None` if no limit was checked.
@@ -106,7 +107,8 @@ impl RequestRecord {
     /// The attributes that the file lists for the log and that the request has, with pseudonyms of their values.
     fn attributes(&self, head: &Parts) -> Vec<(Cow<'_, str>, LoggedValue)> {
         let Some(settings) = &self.snapshot.config.access_log else { return Vec::new() };
-        let request = Request { head, client: self.client, claims: None, key: None, route: DEFAULT, upstream: DEFAULT };
+        let (route, upstream) = (self.destination.route.route(), self.destination.upstream_name());
+        let request = Request { head, client: self.client, claims: None, key: None, route, upstream };
         let request = request.with_identity(&self.identity);
         let attributes = settings.attributes.iter().filter_map(|listed| {
             let name = |value: &[u8]| self.snapshot.config.hash_key.value(&listed.text, value);

@@ -1,5 +1,6 @@
 //! Holds what all threads share: the configuration in force, the store, and the handles of telemetry.
 
+pub mod destinations;
 pub mod lifecycle;
 pub mod readiness;
 pub mod snapshot;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use metrics::{Counter, Gauge};
 
+use super::destinations::Destinations;
 use super::token_auth::TokenAuth;
 use crate::access_log_line::Kind;
 use crate::auth::jwt::jwks::RemoteKeySet;
@@ -12,7 +13,6 @@ use crate::config::Config;
 use crate::gateway::response::ratelimit_fields::ExposedLimit;
 use crate::gateway::telemetry::access_log::{AccessLogs, Writer};
 use crate::gateway::telemetry::metrics::{LimitMetrics, Metrics, TokenMetrics};
-use crate::gateway::upstream::Upstream;
 use crate::limit::charge::LimitId;
 use crate::limit::rule_set::CompiledLimit;
 
@@ -26,7 +26,7 @@ pub struct Snapshot {
     pub shown: Vec<Option<ExposedLimit>>,
     /// `None`: tokens are not verified.
     pub tokens: Option<Arc<TokenAuth>>,
-    pub upstream: Arc<Upstream>,
+    pub destinations: Destinations,
     /// `None`: there is no access log.
     pub access_log: Option<Arc<Writer>>,
     limits: Vec<LimitMetrics>,
@@ -69,10 +69,6 @@ impl Snapshot {
             Some(kept) => Arc::clone(kept),
             None => Arc::new(TokenAuth::after(tokens.map(Arc::as_ref), settings, clock.clone())),
         });
-        let upstream = match before {
-            Some(before) => before.upstream.reconfigured(&config.upstream, config.upstream_timeouts),
-            None => Arc::new(Upstream::new(&config.upstream, config.upstream_timeouts)),
-        };
         let access_log = config.access_log.as_ref().map(|settings| {
             let kept =
                 before.filter(|before| before.config.access_log.as_ref().is_some_and(|log| log.to == settings.to));
@@ -94,7 +90,7 @@ impl Snapshot {
             number,
             access_log,
             shown: config.rules.limits().iter().map(ExposedLimit::new).collect(),
-            upstream,
+            destinations: Destinations::new(before.map(|before| &before.destinations), &config, number, metrics),
             limits: LimitMetrics::of(&config.rules, &config.store, series),
             unmatched: LimitMetrics::unmatched(&config.rules, series),
             denied: LimitMetrics::denied(&config.rules, series),

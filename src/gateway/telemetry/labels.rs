@@ -3,8 +3,8 @@
 pub use crate::access_log_line::Origin;
 use crate::auth::jwt::Invalid;
 
-/// The name of the only route and the only upstream.
-pub const DEFAULT: &str = "default";
+/// The route of a request that was answered before one was chosen, where a file has several.
+pub const NO_ROUTE: &str = "none";
 
 /// The result of a decision.
 #[derive(Clone, Copy, Debug)]

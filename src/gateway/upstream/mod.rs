@@ -36,7 +36,6 @@ pub enum Window {
 #[derive(Debug)]
 pub struct Upstream {
     settings: config::Upstream,
-    timeouts: config::UpstreamTimeouts,
     resolved: ArcSwap<Addresses>,
     /// Counts up; its remainder by the number of addresses is the index of the one in use.
     preferred: AtomicUsize,
@@ -54,53 +53,52 @@ struct Addresses {
 }
 
 impl Upstream {
-    pub fn new(upstream: &config::Upstream, timeouts: config::UpstreamTimeouts) -> Upstream {
+    pub fn new(upstream: &config::Upstream) -> Upstream {
         let (looked_up, _) = watch::channel(false);
         let new = Upstream {
             settings: upstream.clone(),
-            timeouts,
             resolved: ArcSwap::default(),
             preferred: AtomicUsize::new(0),
             looked_up,
             has_resolver: AtomicBool::new(false),
         };
-        if let Ok(address) = upstream.host.parse::<IpAddr>() {
-            new.set_addresses(vec![SocketAddr::new(address, upstream.port)]);
+        if let Ok(address) = upstream.endpoint.host.parse::<IpAddr>() {
+            new.set_addresses(vec![SocketAddr::new(address, upstream.endpoint.port)]);
             new.has_resolver.store(true, Ordering::Relaxed);
         }
         new
     }
 
     /// The upstream for new settings: the same if nothing has changed. The addresses of an unchanged name are kept.
-    pub fn reconfigured(
-        self: &Arc<Upstream>,
-        upstream: &config::Upstream,
-        timeouts: config::UpstreamTimeouts,
-    ) -> Arc<Upstream> {
-        if self.settings == *upstream && self.timeouts == timeouts {
+    pub fn reconfigured(self: &Arc<Upstream>, upstream: &config::Upstream) -> Arc<Upstream> {
+        if self.settings == *upstream {
             return Arc::clone(self);
         }
-        let new = Upstream::new(upstream, timeouts);
+        let new = Upstream::new(upstream);
         let addresses = &self.resolved.load().addresses;
-        if self.settings == *upstream && !addresses.is_empty() {
+        if self.settings.endpoint == upstream.endpoint && !addresses.is_empty() {
             new.set_addresses(addresses.clone());
             new.preferred.store(self.preferred.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         Arc::new(new)
     }
 
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+
     /// The host name or address of the configuration.
     pub fn host(&self) -> &str {
-        &self.settings.host
+        &self.settings.endpoint.host
     }
 
     pub fn port(&self) -> u16 {
-        self.settings.port
+        self.settings.endpoint.port
     }
 
     /// What `Host` is in a request to it, without the port if that is the usual one.
     pub fn authority(&self) -> String {
-        let config::Upstream { host, port } = &self.settings;
+        let config::Endpoint { host, port } = &self.settings.endpoint;
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         if *port == 80 { host } else { format!("{host}:{port}") }
     }
@@ -126,7 +124,7 @@ impl Upstream {
     pub async fn first_peer(&self, window: Window) -> Option<(Box<HttpPeer>, usize)> {
         let mut looked_up = self.looked_up.subscribe();
         let first = looked_up.wait_for(|done| *done);
-        let _ = time::timeout(self.timeouts.connect.into(), first).await;
+        let _ = time::timeout(self.settings.timeouts.connect.into(), first).await;
         self.resolved_peer(window)
     }
 
@@ -144,7 +142,7 @@ impl Upstream {
 
     /// Uses the result of a look-up. Returns how long to wait before the next one.
     fn apply_lookup(&self, found: io::Result<Vec<SocketAddr>>) -> Duration {
-        let host = &self.settings.host;
+        let host = self.host();
         match found {
             Ok(mut found) => {
                 found.dedup();
@@ -180,11 +178,11 @@ impl Upstream {
 
     fn options(&self) -> PeerOptions {
         let mut options = PeerOptions::new();
-        options.connection_timeout = Some(self.timeouts.connect.into());
-        options.total_connection_timeout = Some(self.timeouts.connect.into());
-        options.read_timeout = Some(self.timeouts.read.into());
-        options.write_timeout = Some(self.timeouts.write.into());
-        options.idle_timeout = Some(self.timeouts.idle.into());
+        options.connection_timeout = Some(self.settings.timeouts.connect.into());
+        options.total_connection_timeout = Some(self.settings.timeouts.connect.into());
+        options.read_timeout = Some(self.settings.timeouts.read.into());
+        options.write_timeout = Some(self.settings.timeouts.write.into());
+        options.idle_timeout = Some(self.settings.timeouts.idle.into());
         options
     }
 }
@@ -197,7 +195,7 @@ pub async fn keep_resolving(weak: Weak<Upstream>) {
 /// As [`keep_resolving`], by `look_up`.
 async fn keep_resolving_with(weak: Weak<Upstream>, look_up: impl AsyncFn(&str, u16) -> io::Result<Vec<SocketAddr>>) {
     while let Some(upstream) = weak.upgrade() {
-        let found = look_up(&upstream.settings.host, upstream.settings.port).await;
+        let found = look_up(upstream.host(), upstream.port()).await;
         let pause = upstream.apply_lookup(found);
         drop(upstream);
         tokio::time::sleep(pause).await;
@@ -210,6 +208,15 @@ mod tests {
 
     use super::*;
 
+    fn settings(host: &str, port: u16) -> config::Upstream {
+        let second = time::Micros(1_000_000);
+        config::Upstream {
+            name: "default".to_owned(),
+            endpoint: config::Endpoint { host: host.to_owned(), port },
+            timeouts: config::UpstreamTimeouts { connect: second, read: second, write: second, idle: second },
+        }
+    }
+
     #[test]
     fn an_authority_is_written_as_in_a_url() {
         for (host, port, authority) in [
@@ -219,19 +226,14 @@ mod tests {
             ("::1", 80, "[::1]"),
             ("::1", 81, "[::1]:81"),
         ] {
-            let second = time::Micros(1_000_000);
-            let timeouts = config::UpstreamTimeouts { connect: second, read: second, write: second, idle: second };
-            let upstream = Upstream::new(&config::Upstream { host: host.to_owned(), port }, timeouts);
+            let upstream = Upstream::new(&settings(host, port));
             assert_eq!(upstream.authority(), authority);
         }
     }
 
     #[test]
     fn addresses_follow_the_name_and_stay_when_it_cannot_be_resolved() {
-        let settings = config::Upstream { host: "name".to_owned(), port: 80 };
-        let second = time::Micros(1_000_000);
-        let timeouts = config::UpstreamTimeouts { connect: second, read: second, write: second, idle: second };
-        let upstream = Upstream::new(&settings, timeouts);
+        let upstream = Upstream::new(&settings("name", 80));
         let address = |last: u8| SocketAddr::from(([192, 0, 2, last], 80));
         let in_use = || upstream.resolved_peer(Window::Whole).map(|(peer, _)| peer._address.to_string());
         let failed = || Err(io::Error::other("no such name"));
@@ -253,10 +255,7 @@ mod tests {
     }
     #[tokio::test(start_paused = true)]
     async fn a_name_is_looked_up_every_thirty_seconds_and_every_second_until_it_has_been_resolved() {
-        let settings = config::Upstream { host: "name".to_owned(), port: 80 };
-        let second = time::Micros(1_000_000);
-        let timeouts = config::UpstreamTimeouts { connect: second, read: second, write: second, idle: second };
-        let upstream = Arc::new(Upstream::new(&settings, timeouts));
+        let upstream = Arc::new(Upstream::new(&settings("name", 80)));
         let in_use = || upstream.resolved_peer(Window::Whole).map(|(peer, _)| peer._address.to_string());
         let (begun, lookups) = (tokio::time::Instant::now(), Mutex::new(Vec::new()));
         let look_up = async |host: &str, port: u16| {
@@ -277,10 +276,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_name_of_an_unused_upstream_is_not_resolved() {
-        let settings = config::Upstream { host: "name".to_owned(), port: 80 };
-        let second = time::Micros(1_000_000);
-        let timeouts = config::UpstreamTimeouts { connect: second, read: second, write: second, idle: second };
-        let upstream = Mutex::new(Some(Arc::new(Upstream::new(&settings, timeouts))));
+        let upstream = Mutex::new(Some(Arc::new(Upstream::new(&settings("name", 80)))));
         let weak = Arc::downgrade(upstream.lock().as_ref().unwrap());
         let look_up = async |_: &str, _| {
             // As a reload does.

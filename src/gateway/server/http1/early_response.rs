@@ -97,8 +97,10 @@ async fn respond(
     request_id: &HeaderValue,
     duration: Micros,
 ) {
-    state.metrics.count_response(method, response.status(), Origin::Gateway);
-    state.metrics.request_duration(Origin::Gateway).record(duration.seconds());
+    let snapshot = state.snapshot.load();
+    let route = &snapshot.destinations.unrouted().route;
+    route.count_response(method, response.status(), Origin::Gateway);
+    route.duration(Origin::Gateway).record(duration.seconds());
     let bytes = match response.to_http1(method, request_id) {
         Ok(bytes) => bytes,
         Err(error) => return log::debug!(error:% = error; "response not made"),
@@ -107,6 +109,7 @@ async fn respond(
     let end = RequestEnd {
         kind: if response.reason().is_some() { Kind::Refused } else { Kind::Error },
         request_id,
+        route: route.route(),
         method,
         code: response.status(),
         origin: Origin::Gateway,
@@ -115,9 +118,10 @@ async fn respond(
         request_bytes: 0,
         response_bytes: bytes.len() - head,
     };
-    if let Some(writer) = state.snapshot.load().access_log_of(end.kind) {
+    if let Some(writer) = snapshot.access_log_of(end.kind) {
         writer.write(&end.headless_line(response.reason(), &state.clock));
     }
+    drop(snapshot);
     let written = async {
         stream.write_all(&bytes).await?;
         stream.flush().await

@@ -6,13 +6,14 @@ use crate::access_log_line::{Kind, Line, Origin};
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::decision::reason::Reason;
 use crate::gateway::telemetry::labels;
-use crate::gateway::telemetry::labels::DEFAULT;
 
 /// How a request ended.
 #[derive(Debug)]
 pub struct RequestEnd<'a> {
     pub kind: Kind,
     pub request_id: &'a HeaderValue,
+    /// The name of its route.
+    pub route: &'a str,
     pub method: &'a str,
     pub code: u16,
     pub origin: Origin,
@@ -40,7 +41,7 @@ impl<'a> RequestEnd<'a> {
             // An id that is not plain text was replaced when the request arrived.
             request_id: self.request_id.to_str().unwrap_or_default().into(),
             kind: self.kind,
-            route: DEFAULT.into(),
+            route: self.route.into(),
             method: labels::method(self.method).into(),
             code: self.code,
             origin: self.origin,

@@ -13,6 +13,7 @@ mod limits;
 pub mod list;
 pub mod registry;
 mod response_counts;
+mod routes;
 mod series;
 mod store;
 mod tokens;
@@ -26,6 +27,7 @@ pub use decisions::DecisionMetrics;
 pub use delays::DelayMetrics;
 pub use http::HttpMetrics;
 pub use limits::LimitMetrics;
+pub use routes::{RESPONSES, RouteMetrics, UpstreamMetrics};
 pub use store::StoreMetrics;
 pub use tokens::TokenMetrics;
 

@@ -5,6 +5,7 @@
 //! registry does. Its histograms take samples and nothing else, and keep every sample until it is aggregated, so
 //! histograms are rendered here.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -59,11 +60,7 @@ impl Registry {
 
     /// The histogram with these labels, which exists from now on. Its bounds are in the list of metrics.
     pub fn histogram(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
-        let new = || Cells::Histogram(Arc::new(HistogramCells::new(bounds(name))));
-        match self.series.lock().get_or_add(name, key(name, labels), Lifetime::Process, new) {
-            Cells::Histogram(cells) => Histogram::from_arc(Arc::clone(cells)),
-            Cells::Counter(_) | Cells::Gauge(_) => Histogram::noop(),
-        }
+        self.make_histogram(Lifetime::Process, name, labels)
     }
 
     /// For the series of the configuration with this number. Of two configurations, the later one has the higher number.
@@ -90,6 +87,14 @@ impl Registry {
         match self.series.lock().get_or_add(name, key(name, labels), lifetime, new) {
             Cells::Gauge(cell) => Gauge::from_arc(Arc::clone(cell)),
             Cells::Counter(_) | Cells::Histogram(_) => Gauge::noop(),
+        }
+    }
+
+    fn make_histogram(&self, lifetime: Lifetime, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
+        let new = || Cells::Histogram(Arc::new(HistogramCells::new(bounds(name))));
+        match self.series.lock().get_or_add(name, key(name, labels), lifetime, new) {
+            Cells::Histogram(cells) => Histogram::from_arc(Arc::clone(cells)),
+            Cells::Counter(_) | Cells::Gauge(_) => Histogram::noop(),
         }
     }
 
@@ -176,6 +181,18 @@ impl ConfigSeries<'_> {
     /// The gauge with these labels, which exists from now on.
     pub fn gauge(self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
         self.registry.make_gauge(self.lifetime, name, labels)
+    }
+
+    /// The histogram with these labels, which exists from now on.
+    pub fn histogram(self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
+        self.registry.make_histogram(self.lifetime, name, labels)
+    }
+
+    /// The configuration has the series of this metric that exist already and whose label has one of these values.
+    pub fn keep(self, name: &str, label: &str, values: &HashSet<&str>) {
+        self.registry.series.lock().renew(name, self.lifetime, |key| {
+            key.labels().any(|known| known.key() == label && values.contains(known.value()))
+        });
     }
 }
 

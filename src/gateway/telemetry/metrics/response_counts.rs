@@ -1,27 +1,44 @@
-//! Counts responses by method, status code and origin.
+//! Counts the responses of one route by method, status code and origin.
 
 use std::sync::OnceLock;
 
 use metrics::Counter;
 
-use super::registry::Registry;
-use crate::gateway::telemetry::labels::{DEFAULT, METHODS, Origin};
+use crate::gateway::telemetry::labels::{METHODS, Origin};
 
-/// One counter for each method, code and origin, made when it is first needed and found by its index.
+/// The codes of one class: 2xx.
+const CODES: usize = 100;
+const CLASSES: usize = 5;
+
+/// One counter for each method, code and origin, made when it is first needed and found by its index. Those of one method,
+/// class and origin are one block: of most routes there are few.
 #[derive(Debug)]
-pub struct ResponseCounts(Vec<OnceLock<Counter>>);
+pub struct ResponseCounts(Vec<OnceLock<Box<[OnceLock<Counter>]>>>);
 
-const CODES: usize = 500;
+/// What a response is counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseLabels {
+    pub method: &'static str,
+    pub code: u16,
+    pub origin: &'static str,
+}
 
 impl Default for ResponseCounts {
     fn default() -> ResponseCounts {
-        ResponseCounts((0..METHODS.len() * CODES * 2).map(|_| OnceLock::new()).collect())
+        ResponseCounts((0..METHODS.len() * CLASSES * 2).map(|_| OnceLock::new()).collect())
     }
 }
 
 impl ResponseCounts {
+    /// The counter of such responses. `new` makes it.
     #[allow(clippy::indexing_slicing, reason = "there is one for each of these methods and codes")]
-    pub fn counter(&self, registry: &Registry, method: &str, code: u16, origin: Origin) -> &Counter {
+    pub fn counter(
+        &self,
+        method: &str,
+        code: u16,
+        origin: Origin,
+        new: impl FnOnce(ResponseLabels) -> Counter,
+    ) -> &Counter {
         let method = METHODS.iter().position(|known| *known == method).unwrap_or(METHODS.len() - 1);
         // An upstream may send a code outside HTTP's range.
         let code = if (100..600).contains(&code) { code } else { 599 };
@@ -29,11 +46,41 @@ impl ResponseCounts {
             Origin::Gateway => ("gateway", 0),
             Origin::Upstream => ("upstream", 1),
         };
-        let index = (method * CODES + usize::from(code - 100)) * 2 + origin_index;
-        self.0[index].get_or_init(|| {
-            let code = code.to_string();
-            let labels = [("route", DEFAULT), ("method", METHODS[method]), ("code", &code), ("origin", origin)];
-            registry.counter("tollgate_http_requests_total", &labels)
-        })
+        let index = usize::from(code - 100);
+        let block = (method * CLASSES + index / CODES) * 2 + origin_index;
+        let counters = self.0[block].get_or_init(|| (0..CODES).map(|_| OnceLock::new()).collect());
+        counters[index % CODES].get_or_init(|| new(ResponseLabels { method: METHODS[method], code, origin }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_counter_is_made_once_for_each_method_code_and_origin() {
+        let (counts, made) = (ResponseCounts::default(), Cell::new(0));
+        let count = |method, code, origin| {
+            let mut labels = None;
+            counts.counter(method, code, origin, |new| {
+                made.set(made.get() + 1);
+                labels = Some(new);
+                Counter::noop()
+            });
+            labels.map(|labels| (labels.method, labels.code, labels.origin))
+        };
+        for _ in 0..2 {
+            for method in METHODS {
+                for code in 100..600 {
+                    for (origin, name) in [(Origin::Gateway, "gateway"), (Origin::Upstream, "upstream")] {
+                        let expected = (made.get() < 8_000).then_some((method, code, name));
+                        assert_eq!(count(method, code, origin), expected);
+                    }
+                }
+            }
+        }
+        assert_eq!((count("BREW", 99, Origin::Upstream), made.get()), (None, 8_000));
     }
 }

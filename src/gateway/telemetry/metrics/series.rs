@@ -68,6 +68,15 @@ impl SeriesTable {
         &series.cells
     }
 
+    /// The series of a metric for which `stays` holds exist in this configuration too.
+    pub fn renew(&mut self, name: &str, lifetime: Lifetime, stays: impl Fn(&Key) -> bool) {
+        for (key, series) in self.by_name.get_mut(name).into_iter().flatten() {
+            if series.lifetime != Lifetime::Process && stays(key) {
+                series.lifetime = lifetime;
+            }
+        }
+    }
+
     /// The series of a metric.
     pub fn of(&self, name: &str) -> impl Iterator<Item = (&Key, &Cells)> {
         self.by_name.get(name).into_iter().flatten().map(|(key, series)| (key, &series.cells))

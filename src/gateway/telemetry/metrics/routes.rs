@@ -1,0 +1,90 @@
+//! Counts and measures the requests of one route, and those that one upstream got.
+
+use std::sync::Arc;
+
+use metrics::Histogram;
+
+use super::counters_by::CountersBy;
+use super::registry::{ConfigSeries, Registry};
+use super::response_counts::ResponseCounts;
+use crate::gateway::telemetry::labels::{Origin, UpstreamError};
+
+/// The metric of responses, whose series are made when they are first needed.
+pub const RESPONSES: &str = "tollgate_http_requests_total";
+
+/// The handles of one route.
+#[derive(Debug)]
+pub struct RouteMetrics {
+    registry: Arc<Registry>,
+    /// The configuration that has the route.
+    config: u32,
+    route: String,
+    responses: ResponseCounts,
+    /// By the origin of the response.
+    duration_gateway: Histogram,
+    duration_upstream: Histogram,
+}
+
+impl RouteMetrics {
+    pub fn new(registry: &Arc<Registry>, config: u32, route: &str) -> RouteMetrics {
+        let duration = |origin| {
+            let labels = [("route", route), ("origin", origin)];
+            registry.of_config(config).histogram("tollgate_http_request_duration_seconds", &labels)
+        };
+        RouteMetrics {
+            registry: Arc::clone(registry),
+            config,
+            route: route.to_owned(),
+            responses: ResponseCounts::default(),
+            duration_gateway: duration("gateway"),
+            duration_upstream: duration("upstream"),
+        }
+    }
+
+    /// The name of the route.
+    pub fn route(&self) -> &str {
+        &self.route
+    }
+
+    pub fn count_response(&self, method: &str, code: u16, origin: Origin) {
+        let counter = self.responses.counter(method, code, origin, |labels| {
+            let code = labels.code.to_string();
+            let labels =
+                [("route", &*self.route), ("method", labels.method), ("code", &code), ("origin", labels.origin)];
+            self.registry.of_config(self.config).counter(RESPONSES, &labels)
+        });
+        counter.increment(1);
+    }
+
+    /// In seconds, by the origin of the response.
+    pub fn duration(&self, origin: Origin) -> &Histogram {
+        match origin {
+            Origin::Gateway => &self.duration_gateway,
+            Origin::Upstream => &self.duration_upstream,
+        }
+    }
+}
+
+/// The handles of one upstream.
+#[derive(Debug)]
+pub struct UpstreamMetrics {
+    /// In seconds.
+    pub duration: Histogram,
+    errors: CountersBy<UpstreamError>,
+}
+
+impl UpstreamMetrics {
+    pub fn new(upstream: &str, series: ConfigSeries<'_>) -> UpstreamMetrics {
+        UpstreamMetrics {
+            duration: series.histogram("tollgate_upstream_request_duration_seconds", &[("upstream", upstream)]),
+            errors: CountersBy::new(UpstreamError::ALL, |error| {
+                let labels = [("upstream", upstream), ("kind", error.name())];
+                series.counter("tollgate_upstream_errors_total", &labels)
+            }),
+        }
+    }
+
+    pub fn count_error(&self, error: UpstreamError) {
+        self.errors.increment(&error);
+    }
+}

@@ -1,0 +1,17 @@
+//! The routes of a file, and the upstreams that they lead to.
+//!
+//! A route is chosen by what a client sends, before any rule is asked and after the client's credentials were verified. The
+//! names of both are attributes of the request from then on. Like the rules, this room does no I/O and cannot fail.
+
+pub mod route_set;
+
+/// The name of the upstream that `upstream` names, and of its route.
+pub const DEFAULT: &str = "default";
+
+/// The index of a route in its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteId(pub u32);
+
+/// The index of an upstream in its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UpstreamId(pub u32);
