@@ -54,7 +54,7 @@ impl Store {
         }
     }
 
-    /// Waits until every worker's connection has been attempted once, successfully or not.
+    /// Waits until every worker's connection has been attempted once, successfully or not; for two seconds at most.
     pub async fn first_attempt(&self) {
         match self {
             Store::Memory(_) => {}

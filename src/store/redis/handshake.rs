@@ -20,7 +20,9 @@ use crate::base::secret::Secret;
 use crate::limit::bucket_key::BucketKey;
 use crate::store::error::{Fault, StoreError};
 
-const STEP: Duration = Duration::from_millis(600);
+/// The longest that a step may take: many times what a decision waits, because a step needs up to three round trips, and no
+/// request waits for it.
+const STEP: Duration = Duration::from_secs(2);
 
 /// How long sent bytes may stay unacknowledged before the system gives the connection up.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
@@ -42,7 +44,7 @@ impl From<RedisError> for Fault {
     }
 }
 
-/// Connects for a gateway, which will run this script. Each step may take [`STEP`]; a start waits for all of them at most.
+/// Connects for a gateway, which will run this script. Each step may take [`STEP`].
 ///
 /// # Errors
 ///
@@ -115,19 +117,27 @@ async fn log_in(
     Ok(ReadyConnection { connection, driver, sha })
 }
 
-/// Checks the role and the permissions, so that anything missing is found before the first request needs it.
+/// Checks the role and the permissions, so that anything missing is found before the first request needs it. What does not
+/// depend on another reply is sent together: a round trip may be long.
 async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedConnection) -> Result<String, Fault> {
-    let role = send(connection, Cmd::new().arg("ROLE")).await?;
-    let Value::Array(role) = role else { return Err(unexpected_reply("ROLE")) };
+    let [mut asking_role, mut loading_probe, mut loading] = [(); 3].map(|()| connection.clone());
+    let mut role = Cmd::new();
+    role.arg("ROLE");
+    let (role, probe, sha) = tokio::join!(
+        biased;
+        send(&mut asking_role, &role),
+        load(&mut loading_probe, script::PROBE),
+        load(&mut loading, text),
+    );
+    let Value::Array(role) = role? else { return Err(unexpected_reply("ROLE")) };
     match role.first().and_then(word).as_deref() {
         Some("master") => {}
         Some(other) => return Err(Fault::new(StoreError::Replica, format!("its role is `{other}`, not `master`"))),
         None => return Err(unexpected_reply("ROLE")),
     }
-    let probe = load(connection, script::PROBE).await?;
     // Not a real bucket: no hash will ever be all zeros.
     let key = key_name(&settings.prefix, &BucketKey([0; 16]));
-    let refused = send(connection, Cmd::new().arg("EVALSHA").arg(probe).arg(1).arg(key)).await?;
+    let refused = send(connection, Cmd::new().arg("EVALSHA").arg(probe?).arg(1).arg(key)).await?;
     let Value::Array(refused) = refused else { return Err(unexpected_reply("EVALSHA")) };
     if !refused.is_empty() {
         let refused: Vec<String> = refused.iter().filter_map(word).collect();
@@ -137,7 +147,7 @@ async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedCo
         });
         return Err(Fault::new(error, refused.join("; ")));
     }
-    load(connection, text).await
+    sha
 }
 
 /// Loads a script with SCRIPT LOAD and returns its name. Unlike a script sent by EVAL, it is never evicted.

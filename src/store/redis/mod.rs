@@ -23,6 +23,7 @@ mod settings;
 mod url;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -46,6 +47,9 @@ pub use login::Login;
 use queue::{Attempt, PendingTake, ReplySender};
 pub use settings::{LONGEST_PREFIX, Settings};
 pub use url::Url;
+
+/// How long a start waits for connections that are still being made.
+const LONGEST_START: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub struct Redis {
@@ -108,7 +112,8 @@ impl Redis {
     pub async fn first_attempt(&self) {
         let workers = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
         // It is never closed; and if it were, there would be nothing to wait for.
-        drop(self.first_attempts.acquire_many(workers).await);
+        let attempts = self.first_attempts.acquire_many(workers);
+        drop(tokio::time::timeout(LONGEST_START, attempts).await);
     }
 
     /// Decides a plan. `Ok(None)`: its client disconnected before it was sent.
@@ -154,12 +159,12 @@ impl Redis {
         self.login.replace(login);
     }
 
-    /// Drops the cached levels: Redis is asked about every bucket again.
     /// What Redis' clock shows when ours shows `ours`, by its last reply.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         self.store_clock.at(ours)
     }
 
+    /// Drops the cached levels: Redis is asked about every bucket again.
     pub fn invalidate(&self) {
         self.deny_cache.invalidate();
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{Certificates, Gateway, Redis, Upstream, eventually, now};
+use crate::support::{Answers, Certificates, Gateway, Redis, Relay, Upstream, eventually, now};
 
 const RULES: &str = "
 rules:
@@ -173,4 +173,39 @@ fn tls_that_cannot_be_verified_is_refused_and_never_goes_on_in_the_clear() {
     check(format!("rediss://localhost:{port}"), "    tls: {ca_file: ca.pem}", &certificates, "down");
     check(format!("rediss://localhost:{}", redis.port), TLS, &certificates, "TLS");
     assert!(redis.keys().is_empty());
+}
+
+/// Between regions: every reply takes this long, also those to the login.
+const LONG_WAY: Duration = Duration::from_millis(150);
+
+fn long_way_to(port: u16) -> Relay {
+    let relay = Relay::start(port);
+    relay.set(Answers::Late(LONG_WAY));
+    relay
+}
+
+#[test]
+fn a_login_over_a_long_way_succeeds_with_every_step_that_it_can_have() {
+    let certificates = Certificates::new();
+    let ((redis, port), upstream) = (Redis::start_tls(&certificates), Upstream::start());
+    make_user(&redis, &documented_user());
+    let relay = long_way_to(port);
+    let rest = format!("    username: tollgate\n    password: SECRET\n    timeout: 2s\n{TLS}");
+    let text = store(&format!("rediss://localhost:{}", relay.port), &rest);
+    let gateway = Gateway::before(&upstream).with(&text).files(&tls_files(&certificates)).start();
+    assert_eq!(statuses(&gateway), [200, 200, 429], "{}", gateway.errors());
+    gateway.expect("rate_limiter_store_errors_total", &[], 0.0);
+}
+
+#[test]
+fn a_long_way_makes_no_decision_wait_longer_than_the_timeout() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let relay = long_way_to(redis.port);
+    let gateway = Gateway::start(&upstream, &store(&format!("redis://127.0.0.1:{}", relay.port), "    timeout: 20ms"));
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    let sent = now();
+    assert_eq!(statuses(&gateway), [503; 3]);
+    assert!(sent.elapsed() < 3 * LONG_WAY, "{:?}", sent.elapsed());
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    eventually("a late call is counted", || gateway.metric("rate_limiter_store_errors_total", &["timeout"]) > 0.0);
 }

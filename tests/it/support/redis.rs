@@ -1,5 +1,7 @@
-//! Runs a real redis-server on a free port, and kills it at the end of its test.
+//! Runs a real redis-server on a free port, and kills it at the end of its test. TOLLGATE_REDIS_SERVER names another server in
+//! its place: scripts/servers.
 
+use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -133,12 +135,20 @@ impl Drop for Redis {
     }
 }
 
+/// The program that the tests take for Redis.
+fn server() -> OsString {
+    std::env::var_os("TOLLGATE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
+}
+
 fn launch(port: u16, directory: &Path, arguments: &[String]) -> Child {
-    let mut command = Command::new("redis-server");
+    let mut command = Command::new(server());
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
     command.args(["--dir".as_ref(), directory.as_os_str()]).args(arguments);
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    child.unwrap_or_else(|error| panic!("redis-server cannot be started ({error}): run scripts/need redis-server"))
+    child.unwrap_or_else(|error| {
+        let server = server();
+        panic!("{} cannot be started ({error}): run scripts/need redis-server", server.display())
+    })
 }
 
 /// A port that was free a moment ago: redis-server cannot choose one itself.
