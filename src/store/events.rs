@@ -34,6 +34,8 @@ pub enum Event {
     Down { worker: Worker, fault: Fault },
     /// How many gateways share the limits, and the others that announced their configuration.
     Gateways { alive: u64, others: Vec<RunningGateway> },
+    /// Which keys the server evicts when its memory is full, by its name for that.
+    EvictionPolicy(String),
     /// The heartbeat was refused, so the number of gateways is unknown.
     HeartbeatError(Fault),
 }

@@ -10,6 +10,9 @@ use crate::base::time::{Clock, Timestamp};
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::store::{CallReport, Event, Fault, RunningGateway, Settings, StoreError, gateway_ttl};
 
+/// The only eviction policy under which Redis keeps every bucket.
+const NO_EVICTION: &str = "noeviction";
+
 #[derive(Debug)]
 pub struct StoreHealth {
     metrics: StoreMetrics,
@@ -17,6 +20,8 @@ pub struct StoreHealth {
     clock: Clock,
     links: Mutex<Links>,
     other_gateways: Mutex<OtherGateways>,
+    /// What the store evicts, as last reported.
+    eviction_policy: Mutex<Option<String>>,
     failures: LogThrottle,
     healings: LogThrottle,
 }
@@ -54,6 +59,7 @@ impl StoreHealth {
             events,
             clock,
             other_gateways: Mutex::default(),
+            eviction_policy: Mutex::default(),
             links: Mutex::new(Links { down, reported: None }),
             failures: LogThrottle::default(),
             healings: LogThrottle::default(),
@@ -92,6 +98,7 @@ impl StoreHealth {
                 self.metrics.gateways.set(float(alive));
                 *self.other_gateways.lock() = OtherGateways { at: self.clock.now(), others };
             }
+            Event::EvictionPolicy(policy) => self.record_eviction_policy(policy),
             Event::HeartbeatError(fault) => self.record_failure(&fault),
             Event::Up(worker) => self.record_change(worker.0, Ok(()), ""),
             Event::Down { worker, fault } => {
@@ -99,6 +106,24 @@ impl StoreHealth {
                 self.record_change(worker.0, Err(fault.error), &fault.detail);
             }
         }
+    }
+
+    fn record_eviction_policy(&self, policy: String) {
+        let may_evict = policy != NO_EVICTION;
+        self.metrics.set_may_evict(may_evict);
+        let mut last = self.eviction_policy.lock();
+        if last.as_ref() == Some(&policy) {
+            return;
+        }
+        if may_evict {
+            self.events.note(EventKind::StoreMayEvict, &policy);
+            let hint = "an evicted bucket is full again: set `maxmemory-policy noeviction`";
+            log::warn!(maxmemory_policy = policy, hint; "the store may evict buckets");
+        } else if last.is_some() {
+            self.events.note(EventKind::StoreEvictsNothing, "");
+            log::info!("the store evicts no buckets any more");
+        }
+        *last = Some(policy);
     }
 
     fn record_call(&self, called: CallReport) {

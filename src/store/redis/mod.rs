@@ -11,6 +11,7 @@
 pub mod codec;
 mod connection;
 mod deny_cache;
+mod eviction_policy;
 pub mod fault_injection;
 mod gateway_heartbeat;
 mod handshake;

@@ -16,13 +16,13 @@ pub fn store(url: &str, rest: &str) -> String {
 }
 
 /// The user that docs/operations.md tells an operator to make.
-fn documented_user() -> Vec<String> {
+pub fn documented_user() -> Vec<String> {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap();
     let line = page.lines().find(|line| line.starts_with("ACL SETUSER ")).expect("the page has the line");
     line.split(' ').map(str::to_owned).collect()
 }
 
-fn make_user(redis: &Redis, words: &[String]) {
+pub fn make_user(redis: &Redis, words: &[String]) {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     redis.command::<()>(&words);
 }

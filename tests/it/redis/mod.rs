@@ -1,6 +1,7 @@
 //! The gateway and its Redis: connecting, outages, replies that cannot be right.
 
 mod connection;
+mod eviction_policy;
 mod fallback_share;
 mod fallback_windows;
 mod faults_under_load;

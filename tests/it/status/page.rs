@@ -212,7 +212,7 @@ fn warnings_are_shown_as_text() {
     let mut bad = document(&gateway);
     bad["status"] = "draining".into();
     bad["config"]["last_reload_successful"] = false.into();
-    bad["store"] = json!({"kind": "redis", "up": false, "breaker_open": true, "gateways": 2, "calls": 0, "errors": 0,
+    bad["store"] = json!({"kind": "redis", "up": false, "breaker_open": true, "may_evict": true, "gateways": 2, "calls": 0, "errors": 0,
         "call_seconds": {"bounds": [], "counts": []}, "without": 7, "buckets": 0, "evicted": 0});
     bad["issuers"] = json!([{"issuer": "https://issuer.example/<b>", "fetched": null}]);
     bad["rows"][0]["until"] = 1.into();
@@ -223,6 +223,7 @@ fn warnings_are_shown_as_text() {
         "DRAINING: /readyz answers 503",
         "INVALID FILE",
         "DOWN: store redis",
+        "MAY EVICT",
         "BREAKER OPEN",
         "NO KEYS of https://issuer.example/&lt;b&gt;",
         "Live gateways 2",

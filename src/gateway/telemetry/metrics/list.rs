@@ -42,6 +42,11 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ("rate_limiter_store_batch_requests", Kind::Histogram(BATCH), "Requests served by one store call."),
     ("rate_limiter_fallback_decisions_total", Kind::Counter, "Limits decided without the store."),
     ("rate_limiter_store_up", Kind::Gauge, "1 if every thread is connected to the store."),
+    (
+        "rate_limiter_store_may_evict",
+        Kind::Gauge,
+        "1 if the store evicts buckets when its memory is full, 0 if it does not.",
+    ),
     ("rate_limiter_breaker_open", Kind::Gauge, "1 while the circuit breaker keeps calls from the store."),
     ("rate_limiter_live_gateways", Kind::Gauge, "Gateways that share the limits while the store is unavailable."),
     ("rate_limiter_buckets", Kind::Gauge, "Buckets held in this process."),

@@ -1,5 +1,7 @@
 //! Counts and measures the calls of a store.
 
+use std::sync::Arc;
+
 use metrics::{Counter, Gauge, Histogram};
 
 use super::counters_by::CountersBy;
@@ -17,11 +19,12 @@ pub struct StoreMetrics {
     /// Buckets with impossible values that were reset.
     pub healed: Counter,
     errors: CountersBy<StoreError>,
+    registry: Arc<Registry>,
 }
 
 impl StoreMetrics {
     /// Memory is never called: what counts calls, and the breaker, are series of another store alone.
-    pub fn new(settings: &Settings, registry: &Registry) -> StoreMetrics {
+    pub fn new(settings: &Settings, registry: &Arc<Registry>) -> StoreMetrics {
         let store = ("store", settings.name());
         let (up, gateways) =
             (registry.gauge("rate_limiter_store_up", &[]), registry.gauge("rate_limiter_live_gateways", &[]));
@@ -35,6 +38,7 @@ impl StoreMetrics {
                 gateways,
                 healed: Counter::noop(),
                 errors: CountersBy::new([], |_| Counter::noop()),
+                registry: Arc::clone(registry),
             };
         }
         let error = |kind| registry.counter("rate_limiter_store_errors_total", &[store, ("kind", kind)]);
@@ -47,7 +51,13 @@ impl StoreMetrics {
             gateways,
             healed: error("impossible_bucket"),
             errors: CountersBy::new(StoreError::ALL, |kind| error(kind.name())),
+            registry: Arc::clone(registry),
         }
+    }
+
+    /// The gauge exists from the first call on: before, and where the user may not ask, nothing is known.
+    pub fn set_may_evict(&self, may_evict: bool) {
+        self.registry.gauge("rate_limiter_store_may_evict", &[]).set(if may_evict { 1.0 } else { 0.0 });
     }
 
     pub fn count_error(&self, error: StoreError) {

@@ -9,6 +9,7 @@ use super::Connection;
 use super::batch::{Session, Turn};
 use crate::store::error::{Fault, StoreError};
 use crate::store::events::Event;
+use crate::store::redis::eviction_policy;
 use crate::store::redis::handshake::{ReadyConnection, connect};
 use crate::store::redis::queue::Queue;
 
@@ -64,7 +65,10 @@ impl Connection {
         let ReadyConnection { connection, mut driver, sha } = connected;
         let heartbeat = async {
             if let Some(heartbeat) = &self.heartbeat {
-                heartbeat.keep(connection.clone()).await;
+                tokio::join!(
+                    heartbeat.keep(connection.clone()),
+                    eviction_policy::watch(connection.clone(), &self.events)
+                );
             }
             std::future::pending::<Fault>().await
         };
