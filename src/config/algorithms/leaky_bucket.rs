@@ -1,20 +1,27 @@
 //! Reads the numbers of a leaky bucket: `rps` or `rate`, how many may wait, and for how long.
 
 use super::token_bucket::{RATE, parse_rate_field};
-use super::{ALGORITHM_OF_LIMIT, METER_OF_LIMIT};
+use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::base::time::Micros;
+use crate::config::claimed_number::{CLAIMED, Number, NumberReader};
 use crate::config::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
 use crate::config::key::{Key, Mapping, Type, unconstrained};
 use crate::config::reader::{Field, Section};
+use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::leaky_bucket::{LONGEST_WAIT, LeakyBucket, Settings};
 use crate::limit::algorithm::token_bucket::{InvalidNumbers, Rate};
+use crate::limit::claimed_numbers::{ClaimedNumber, NumberKind};
 
 /// The largest `queue` and `delay_after`.
 const MOST: u64 = 1_000_000;
 
 const RPS: Key = Key::depends(
     "rps",
-    Type::Defined { name: "amount", text: "above 0, at most 3 decimals" },
+    Type::DefinedOr {
+        name: "amount",
+        text: "above 0, at most 3 decimals; or [from a credential](#numbers-from-credentials)",
+        mapping: &CLAIMED,
+    },
     "required, unless there is a `rate`",
     "How many requests go on each second.",
 );
@@ -65,29 +72,40 @@ pub static NUMBERS: Mapping = Mapping {
 };
 
 /// Reads the numbers in a mapping that may have other keys as well.
-pub fn leaky_bucket(section: &Section<'_>) -> Option<LeakyBucket> {
+pub fn leaky_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let delay_after = section.value("delay_after", |field| field.whole(0..=MOST));
-    numbers(section, delay_after)
+    numbers(section, delay_after, reader)
 }
 
 /// Reads other numbers for the same schedule. `None` for one that is wrong.
-pub fn other_numbers(section: &Section<'_>, own: Option<&LeakyBucket>) -> Option<LeakyBucket> {
-    numbers(section, own.map(|own| own.delay_after().into()))
+pub fn other_numbers(
+    section: &Section<'_>,
+    own: Option<&LeakyBucket>,
+    reader: NumberReader<'_>,
+) -> Option<LimitNumbers> {
+    numbers(section, own.map(|own| own.delay_after().into()), reader)
 }
 
-fn numbers(section: &Section<'_>, delay_after: Option<u64>) -> Option<LeakyBucket> {
-    let rate = rate(section);
+fn numbers(section: &Section<'_>, delay_after: Option<u64>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+    let rate = rate(section, reader);
     let queue = section.need("queue").and_then(|field| Some((field.whole(0..=MOST)?, field)));
     let max_wait = section.need("max_wait").and_then(|field| max_wait(&field));
-    let ((rate, rate_field), (queue, queue_field)) = (rate?, queue?);
+    let (LocatedRate { rate, field: rate_field, claimed }, (queue, queue_field)) = (rate?, queue?);
     let settings = Settings {
         rate,
         queue: u32::try_from(queue).ok()?,
         max_wait: max_wait?,
         delay_after: u32::try_from(delay_after?).ok()?,
     };
-    match LeakyBucket::new(settings) {
-        Ok(bucket) => return Some(bucket),
+    let bucket = match claimed {
+        Some(_) => LeakyBucket::with_rates_up_to(rate.amount, settings),
+        None => LeakyBucket::new(settings),
+    };
+    match bucket {
+        Ok(bucket) => {
+            let claimed = claimed.into_iter().collect();
+            return Some(LimitNumbers { base: Algorithm::LeakyBucket(bucket), claimed });
+        }
         Err(InvalidNumbers::TooLarge { largest }) if largest > u64::from(settings.delay_after) => {
             let largest = largest - 1 - u64::from(settings.delay_after);
             queue_field.must(format_args!("be at most {largest} to be kept exactly at this rate"));
@@ -98,7 +116,15 @@ fn numbers(section: &Section<'_>, delay_after: Option<u64>) -> Option<LeakyBucke
     None
 }
 
-fn rate<'t>(section: &Section<'t>) -> Option<(Rate, Field<'t>)> {
+/// A rate, and where the file gives it.
+struct LocatedRate<'t> {
+    /// The largest, if each request may have its own.
+    rate: Rate,
+    field: Field<'t>,
+    claimed: Option<ClaimedNumber>,
+}
+
+fn rate<'t>(section: &Section<'t>, reader: NumberReader<'_>) -> Option<LocatedRate<'t>> {
     match (section.get("rps"), section.get("rate")) {
         (None, None) => {
             section.wrong("rps", "missing; a rate is `rps` or `rate`");
@@ -108,8 +134,12 @@ fn rate<'t>(section: &Section<'t>) -> Option<(Rate, Field<'t>)> {
             section.unwanted("rate", "must not stand beside `rps`");
             None
         }
-        (Some(field), None) => Some((Rate { amount: field.cost()?, period: Micros(1_000_000) }, field)),
-        (None, Some(field)) => Some((parse_rate_field(&field)?, field)),
+        (Some(field), None) => {
+            let Number { largest, largest_field, claimed, .. } = reader.number(NumberKind::Rps, u64::MAX, field)?;
+            let rate = Rate { amount: largest, period: Micros(1_000_000) };
+            Some(LocatedRate { rate, field: largest_field, claimed })
+        }
+        (None, Some(field)) => Some(LocatedRate { rate: parse_rate_field(&field)?, field, claimed: None }),
     }
 }
 

@@ -15,7 +15,6 @@ use super::claimed_number::NumberReader;
 use super::cost::Ceiling;
 use super::key::{Key, Mapping, Type, names, unconstrained};
 use super::reader::{Field, Section};
-use crate::limit::algorithm::leaky_bucket::LeakyBucket;
 use crate::limit::algorithm::sliding_log::LARGEST;
 use crate::limit::algorithm::{Algorithm, AlgorithmKind};
 use crate::limit::claimed_numbers::{ClaimedNumber, ClaimedNumbers};
@@ -102,11 +101,6 @@ pub struct LimitNumbers {
 }
 
 impl LimitNumbers {
-    /// None of its numbers comes from requests.
-    fn of_leaky_bucket(bucket: LeakyBucket) -> LimitNumbers {
-        LimitNumbers { base: Algorithm::LeakyBucket(bucket), claimed: Vec::new() }
-    }
-
     /// The limit of a request that has the most of each.
     pub fn largest(&self) -> Algorithm {
         self.clone().claimed(Cost::default()).map_or(self.base, |claimed| claimed.largest())
@@ -132,7 +126,7 @@ pub fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<
         AlgorithmKind::FixedWindow => fixed_window::fixed_window(section, reader),
         AlgorithmKind::SlidingLog => sliding_log::sliding_log(section, reader),
         AlgorithmKind::SlidingWindow => sliding_window::sliding_window(section, reader),
-        AlgorithmKind::LeakyBucket => leaky_bucket::leaky_bucket(section).map(LimitNumbers::of_leaky_bucket),
+        AlgorithmKind::LeakyBucket => leaky_bucket::leaky_bucket(section, reader),
     }
 }
 
@@ -233,7 +227,7 @@ impl OtherNumbers<'_> {
                     Some(Algorithm::LeakyBucket(own)) => Some(own),
                     _ => None,
                 };
-                leaky_bucket::other_numbers(&section, own).map(LimitNumbers::of_leaky_bucket)
+                leaky_bucket::other_numbers(&section, own, self.numbers)
             }
         };
         section.close();

@@ -4,6 +4,7 @@ use super::file::{File, LocatedRule};
 use super::location::{Finding, Location};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::leaky_bucket::LeakyBucket;
+use crate::limit::claimed_numbers::ClaimedNumbers;
 use crate::limit::rule::{Action, OverrideNumbers};
 
 /// A `max_wait` that is longer than `drain.timeout`: requests that wait are cut when the process leaves. Shadows delay
@@ -46,7 +47,9 @@ fn queues<'f>(located: &LocatedRule<'f>) -> Vec<(Location<'f>, LeakyBucket)> {
     let mut queues = Vec::new();
     for limit in limits {
         let overrides = located.location.key("overrides");
-        queues.extend(leaky(located.numbers(limit), limit.algorithm));
+        // Its queue fills at the highest of the rates that requests bring.
+        let own = limit.claimed.as_ref().map_or(limit.algorithm, ClaimedNumbers::largest);
+        queues.extend(leaky(located.numbers(limit), own));
         for (index, other) in limit.overrides.iter().enumerate() {
             // Beside `limits` an override names those that it changes, so that its index says nothing.
             let location = if limit.name.is_empty() { overrides.pair(index) } else { overrides.clone() };

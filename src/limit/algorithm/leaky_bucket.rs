@@ -17,7 +17,7 @@ use std::fmt;
 use smallvec::smallvec;
 
 use super::rate;
-use super::step::{ChargeResult, Entry, Level, Numbers, Quota, Step};
+use super::step::{ChargeResult, Entry, Level, Numbers, Quota, RequestNumbers, Step};
 use super::token_bucket::{InvalidNumbers, Rate, TokenBucket};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
@@ -57,8 +57,29 @@ impl LeakyBucket {
     /// them that can.
     pub fn new(Settings { rate, queue, max_wait, delay_after }: Settings) -> Result<LeakyBucket, InvalidNumbers> {
         let places = TokenBucket::new(rate, 1 + u64::from(delay_after) + u64::from(queue))?;
+        Ok(LeakyBucket::with_places(places, max_wait, delay_after))
+    }
+
+    /// For requests that each have their own rate, of at most `fastest` per second in place of that of the settings: the
+    /// numbers of one with `fastest`.
+    ///
+    /// # Errors
+    ///
+    /// If the places cannot be kept exactly at every such rate: then with the largest number of them that can.
+    pub fn with_rates_up_to(fastest: Cost, settings: Settings) -> Result<LeakyBucket, InvalidNumbers> {
+        let Settings { queue, max_wait, delay_after, .. } = settings;
+        let places = TokenBucket::with_rates_up_to(fastest, 1 + u64::from(delay_after) + u64::from(queue))?;
+        Ok(LeakyBucket::with_places(places, max_wait, delay_after))
+    }
+
+    fn with_places(places: TokenBucket, max_wait: Micros, delay_after: u32) -> LeakyBucket {
         let max_wait = millis(max_wait.min(LONGEST_WAIT));
-        Ok(LeakyBucket { places, delay_after, max_wait, patience: max_wait })
+        LeakyBucket { places, delay_after, max_wait, patience: max_wait }
+    }
+
+    /// The schedule for a request with a rate of its own, if it has one; with a rate of 0 nothing fits.
+    pub fn for_request(&self, numbers: RequestNumbers) -> LeakyBucket {
+        LeakyBucket { places: self.places.at_rate(numbers.rate), ..*self }
     }
 
     /// The same for a request that cannot wait longer than `most`, which is rounded down to milliseconds.
@@ -224,6 +245,29 @@ mod tests {
         for (bucket, printed) in cases {
             assert_eq!(bucket.to_string(), printed);
         }
+    }
+
+    #[test]
+    fn a_request_with_a_rate_of_its_own_waits_at_that_rate() {
+        let rate = Rate { amount: Cost::from_tokens(4), period: Micros(1_000_000) };
+        let settings = Settings { rate, queue: 8, max_wait: Micros(2_000_000), delay_after: 0 };
+        let fastest = LeakyBucket::with_rates_up_to(rate.amount, settings).unwrap();
+        let at = |tokens: u64| {
+            let rate = Some(Cost::from_tokens(tokens));
+            fastest.for_request(RequestNumbers { rate, ..RequestNumbers::default() })
+        };
+        let taken = |bucket: LeakyBucket| [2000 * bucket.places.unit(), bucket.places.unit(), START];
+        let charge = |bucket: LeakyBucket| bucket.step(Some(&taken(bucket)), Cost::ONE, Timestamp(START)).charge;
+        for (rate, wait) in [(4, 500_000), (2, 1_000_000), (1, 2_000_000), (9, 500_000)] {
+            assert!(
+                matches!(charge(at(rate)), ChargeResult::Fits { delay: Micros(delay), .. } if delay == wait),
+                "{rate}"
+            );
+        }
+        assert_eq!(charge(at(0)), ChargeResult::Never);
+        assert_eq!(at(2).at_fastest(), fastest);
+        let largest = LeakyBucket::with_rates_up_to(rate.amount, Settings { queue: u32::MAX, ..settings });
+        assert_eq!(largest, Err(InvalidNumbers::TooLarge { largest: 9_007_199 }));
     }
 
     #[test]

@@ -244,8 +244,7 @@ impl Algorithm {
             Algorithm::FixedWindow(window) => Algorithm::FixedWindow(window.for_request(numbers, least)),
             Algorithm::SlidingLog(log) => Algorithm::SlidingLog(log.for_request(numbers, least)),
             Algorithm::SlidingWindow(window) => Algorithm::SlidingWindow(window.for_request(numbers, least)),
-            // None of its numbers comes from a request.
-            Algorithm::LeakyBucket(_) => *self,
+            Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.for_request(numbers)),
         }
     }
 

@@ -12,7 +12,7 @@ const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const JWT: &str = "jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}\n";
 const CLAIMED: &str = "rate_limiter_claimed_numbers_total";
 
-fn token(claims: &Value) -> String {
+pub fn token(claims: &Value) -> String {
     let claims = with(claims, "exp", json!(epoch() + 600));
     format!("Bearer {}", Signer::hs256(SECRET).token(&json!({"alg": "HS256"}), &claims))
 }

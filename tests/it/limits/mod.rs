@@ -10,6 +10,7 @@ mod leaky_buckets;
 mod many_keys;
 mod meters;
 mod overrides;
+mod queue_numbers;
 mod rules;
 mod sliding_logs;
 mod sliding_windows;

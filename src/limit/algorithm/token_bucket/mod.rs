@@ -83,18 +83,23 @@ impl TokenBucket {
     /// The bucket for a request with these numbers. The burst is at least one second's refill and at least `least`, both
     /// rounded up to whole tokens; with a number that is 0 nothing fits.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> TokenBucket {
-        let refill = match numbers.rate {
-            // Exact: a rate is only given where the unit is the common one.
-            Some(rate) => (u128::from(rate.thousandths()) * u128::from(self.unit)).div_ceil(u128::from(COMMON_UNIT)),
-            None => u128::from(self.refill),
-        };
-        let refill = u64::try_from(refill).unwrap_or(u64::MAX).min(self.fastest);
+        let bucket = self.at_rate(numbers.rate);
         let burst = numbers.ceiling.unwrap_or(self.burst);
-        if refill == 0 || burst == Cost::default() {
+        if bucket.burst == Cost::default() || burst == Cost::default() {
             return TokenBucket { burst: Cost::default(), ..*self };
         }
-        let bucket = TokenBucket { refill, ..*self };
         TokenBucket { burst: burst.max(bucket.per_second().ceil()).max(least.ceil()), ..bucket }
+    }
+
+    /// The same bucket for a request with this rate per second, if it has one; with a rate of 0 nothing fits.
+    pub(super) fn at_rate(&self, rate: Option<Cost>) -> TokenBucket {
+        let Some(rate) = rate else { return *self };
+        // Exact: a rate is only given where the unit is the common one.
+        let refill = (u128::from(rate.thousandths()) * u128::from(self.unit)).div_ceil(u128::from(COMMON_UNIT));
+        match u64::try_from(refill).unwrap_or(u64::MAX).min(self.fastest) {
+            0 => TokenBucket { burst: Cost::default(), ..*self },
+            refill => TokenBucket { refill, ..*self },
+        }
     }
 
     /// What comes back in a second, rounded up to thousandths.
