@@ -24,6 +24,8 @@ ALGORITHMS = {
     "fixed_window, a month in Berlin":
         "algorithm: fixed_window, algorithm_config: {limit: 1000000000, window: month, timezone: Europe/Berlin}",
     "sliding_window": "algorithm: sliding_window, algorithm_config: {limit: 1000000000, window: 1h}",
+    "leaky_bucket":
+        "algorithm: leaky_bucket, algorithm_config: {rps: 1000000, queue: 0, max_wait: 1s, delay_after: 1000000}",
 }
 BUDGETS = {"memory": 1.05, "Redis": 1.15}
 # By name: an algorithm, what it is compared with under the same overload, and its budget.

@@ -6,7 +6,7 @@ use tollgate::store::redis::fault_injection::{AHEAD, Hooks};
 
 use super::history::gateways::{Clocks, Gateways, PATIENT, Run};
 use super::history::windows::excess_anywhere;
-use super::history::{Counting, Limit, Numbers, utc};
+use super::history::{Counting, LeakyLimit, Limit, Numbers, utc};
 use crate::support::{Redis, print_measured};
 
 /// One of each algorithm, and of each way in which it counts.
@@ -17,6 +17,7 @@ fn limits() -> Vec<Limit> {
         Limit::window(20, Counting::FirstGrant(1_000_000)),
         Limit::window(20, Counting::Steps { window: 1_000_000, steps: 5 }),
         Limit::window(20, Counting::Log(1_000_000)),
+        Limit::Leaky(LeakyLimit { places: Numbers::per_second(40, 40), delay_after: 20, max_wait: 10_000_000 }),
     ]
 }
 

@@ -45,7 +45,7 @@ fn limits_hold_over(fault: &str, store: &str, signal: &str, loss: Loss) {
     for (Sample { name, limit }, grants) in samples.iter().zip(&granted) {
         let lost = i128::from(times) * limit.capacity();
         let bound = if loss == Loss::Nothing { 0 } else { lost };
-        let excess = excess(limit, grants, &clock);
+        let excess = excess(&limit.of_responses(), grants, &clock);
         print_measured(&format!(
             "restart: {fault}, {times} times, {name}, {} granted, excess {}, bound {}",
             grants.len(),

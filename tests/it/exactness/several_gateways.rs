@@ -9,7 +9,7 @@ use tollgate::store::Source;
 use tollgate::store::redis::fault_injection::{Combining, Hooks, Refusals};
 
 use super::history::gateways::{Clocks, Gateways, PATIENT, Run};
-use super::history::{Answer, CalendarPeriods, Counting, Limit, Numbers, utc};
+use super::history::{Answer, CalendarPeriods, Counting, LeakyLimit, Limit, Numbers, utc};
 use crate::support::{Answers, Redis, Relay, print_measured, short_or_long};
 
 const GATEWAYS: usize = 3;
@@ -30,6 +30,12 @@ static OTHERS: LazyLock<Vec<Limit>> = LazyLock::new(|| {
         Limit::window(130, Counting::Calendar(month)),
         Limit::window(120, Counting::Steps { window: 1_000_000, steps: 7 }),
         Limit::window(120, Counting::Log(1_100_000)),
+        // Bounded by the wait of its last request.
+        Limit::Leaky(LeakyLimit {
+            places: Numbers { burst: 60, amount: 123_457, period: 1_000_003 },
+            delay_after: 20,
+            max_wait: 200_000,
+        }),
     ]
 });
 

@@ -96,15 +96,17 @@ fn is_local(gateway: &Gateway) -> bool {
     gateway.metric("rate_limiter_store_up", &[]) == 0.0
 }
 
-/// Checks every window: beyond the limit a token bucket grants at most `tokens`, and a window at most so
-/// many shares of its limit.
+/// Checks every window: beyond the limit a token bucket grants at most `tokens`, a queue as much for its rate, and a window
+/// at most so many shares of its limit.
 #[track_caller]
 fn check(fault: &str, observations: &Observations, tokens: u64, shares: u64) {
     for (index, Sample { name, limit }) in short_samples().iter().enumerate() {
         let grants = grants(&observations.seen, index);
-        let excess = most_in_a_window(limit, &grants, &observations.clock);
+        let excess = most_in_a_window(&limit.of_responses(), &grants, &observations.clock);
         let bound = match limit {
-            Limit::TokenBucket(_) | Limit::Leaky(_) => limit.price(tokens * 1000),
+            Limit::TokenBucket(_) => limit.price(tokens * 1000),
+            // It, too, holds what comes back in a second.
+            Limit::Leaky(leaky) => limit.price(tokens * leaky.places.burst * 1000 / BURST),
             Limit::Window(_) => limit.capacity() * i128::from(shares) / i128::from(GATEWAYS),
         };
         print_measured(&format!(
@@ -226,7 +228,7 @@ fn several_outages_in_one_window_grant_its_limit_once_more() {
     for (index, Sample { name, limit }) in samples.iter().enumerate() {
         let grants = grants(&seen, index);
         // One hour is longer than this test, so all of it is in two periods at most.
-        let excess = most_in_a_window(limit, &grants, &clock);
+        let excess = most_in_a_window(&limit.of_responses(), &grants, &clock);
         let all: i128 = grants.iter().map(|grant| limit.price(grant.cost)).sum();
         print_measured(&format!(
             "local: {times} outages in one window, {name}, {} granted of {}, excess {}, bound {}",

@@ -180,7 +180,7 @@ fn survive_with(
     for (index, Sample { name, limit }) in samples.iter().enumerate() {
         let asked: Vec<&RequestRecord> = denied.iter().filter(|seen| seen.sample == index).collect();
         let grants = grants(&denied, index);
-        let excess = excess(limit, &grants, &clock);
+        let excess = excess(&limit.of_responses(), &grants, &clock);
         let (least, most) = bound.of(limit);
         print_measured(&format!(
             "fault: {fault}, {name}, {} requests, {} granted, {} unavailable, excess {}, bound {}",

@@ -3,6 +3,7 @@
 use tollgate::base::time::Micros;
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
+use tollgate::limit::algorithm::leaky_bucket::{LeakyBucket, Settings};
 use tollgate::limit::algorithm::sliding_log::SlidingLog;
 use tollgate::limit::algorithm::sliding_window::SlidingWindow;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
@@ -37,6 +38,11 @@ pub struct LeakyLimit {
 }
 
 impl LeakyLimit {
+    /// How many requests may wait.
+    fn queue(&self) -> u64 {
+        self.places.burst - 1 - self.delay_after
+    }
+
     /// What may be ahead of a request, in units: then it waits as long as it can.
     fn reach(&self) -> i128 {
         let waited = i128::from(self.max_wait) * i128::from(self.places.amount);
@@ -92,11 +98,14 @@ pub struct Sample {
 
 /// One of each algorithm, which two clients spend within a second and which come back within two.
 pub fn short_samples() -> Vec<Sample> {
+    let places = Numbers::per_second(20, 20);
     vec![
         Sample { name: "token_bucket", limit: Limit::TokenBucket(Numbers::per_second(40, 40)) },
         Sample { name: "fixed_window", limit: Limit::window(20, Counting::Epoch(2_000_000)) },
         Sample { name: "sliding_window", limit: Limit::window(20, Counting::Steps { window: 1_600_000, steps: 4 }) },
         Sample { name: "sliding_log", limit: Limit::window(20, Counting::Log(2_000_000)) },
+        // One of the clients waits, and the other is refused.
+        Sample { name: "leaky_bucket", limit: Limit::Leaky(LeakyLimit { places, delay_after: 18, max_wait: 500_000 }) },
     ]
 }
 
@@ -110,6 +119,10 @@ pub fn long_samples() -> Vec<Sample> {
         Sample { name: "first_request", limit: Limit::window(20, Counting::FirstGrant(HOUR)) },
         Sample { name: "sliding_window", limit: Limit::window(20, Counting::Steps { window: HOUR, steps: 10 }) },
         Sample { name: "sliding_log", limit: Limit::window(20, Counting::Log(HOUR)) },
+        Sample {
+            name: "leaky_bucket",
+            limit: Limit::Leaky(LeakyLimit { places: slow, delay_after: 19, max_wait: 1_000_000 }),
+        },
     ]
 }
 
@@ -164,6 +177,16 @@ impl Limit {
         }
     }
 
+    /// The same as clients of a gateway see it: the responses of a queue come after their moments, so it is these that a
+    /// window has.
+    #[must_use]
+    pub fn of_responses(&self) -> Limit {
+        match self {
+            Limit::Leaky(leaky) => Limit::TokenBucket(leaky.moments()),
+            Limit::TokenBucket(_) | Limit::Window(_) => *self,
+        }
+    }
+
     /// So many thousandths, in units: those of a token bucket, or thousandths.
     pub fn price(&self, cost: u64) -> i128 {
         match self {
@@ -210,7 +233,13 @@ impl Limit {
                     Counting::Log(window) => Algorithm::SlidingLog(SlidingLog::new(*limit, length(window)).unwrap()),
                 }
             }
-            Limit::Leaky(_) => unreachable!("no store has it yet"),
+            Limit::Leaky(leaky) => {
+                let LeakyLimit { places: Numbers { amount, period, .. }, delay_after, max_wait } = *leaky;
+                let rate = Rate { amount: Cost::from_thousandths(amount), period: Micros(period) };
+                let [queue, delay_after] = [leaky.queue(), delay_after].map(|number| u32::try_from(number).unwrap());
+                let settings = Settings { rate, queue, max_wait: Micros(max_wait), delay_after };
+                Algorithm::LeakyBucket(LeakyBucket::new(settings).unwrap())
+            }
         }
     }
 
@@ -234,7 +263,11 @@ impl Limit {
                 }
                 Counting::Log(window) => ("sliding_log", format!("limit: {limit}, window: {}ms", window / 1000)),
             },
-            Limit::Leaky(_) => unreachable!("no configuration has it yet"),
+            Limit::Leaky(leaky) => {
+                let LeakyLimit { places: Numbers { amount, period, .. }, delay_after, max_wait } = leaky;
+                let rate = format!("rate: {}/{}ms, queue: {}", amount / 1000, period / 1000, leaky.queue());
+                ("leaky_bucket", format!("{rate}, max_wait: {}ms, delay_after: {delay_after}", max_wait / 1000))
+            }
         };
         format!("algorithm: {name}, algorithm_config: {{{numbers}}}")
     }

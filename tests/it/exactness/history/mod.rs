@@ -225,11 +225,13 @@ mod checks {
             granted.filter_map(grant).collect()
         }
 
-        /// When the requests go on that were granted of one bucket, on the store's clock: each is one, whatever it cost.
+        /// When the requests go on that were granted of one bucket, on the store's clock: each is one, whatever it cost. What
+        /// they wait was rounded up to a microsecond.
         fn moments(&self, bucket: usize) -> Vec<windows::Grant> {
             let moment = |record: &Record| match record.answer {
                 Answer::Granted { now, delay, .. } if record.charges.iter().any(|(index, _)| *index == bucket) => {
-                    Some(windows::Grant { sent: now + delay, answered: now + delay, cost: 1000 })
+                    let exact = now + delay - i64::from(delay > 0);
+                    Some(windows::Grant { sent: exact, answered: now + delay, cost: 1000 })
                 }
                 _ => None,
             };
