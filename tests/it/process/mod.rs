@@ -4,6 +4,7 @@ mod admin;
 mod bucket_file;
 pub mod lifecycle;
 mod process_faults;
+mod queues;
 mod reload;
 mod reload_buckets;
 mod reload_invalid_files;
