@@ -6,6 +6,7 @@ use std::path::Path;
 
 use tollgate::base::time::{Micros, Timestamp};
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
+use tollgate::limit::algorithm::leaky_bucket::{LeakyBucket, Settings};
 use tollgate::limit::algorithm::sliding_log::SlidingLog;
 use tollgate::limit::algorithm::sliding_window::SlidingWindow;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
@@ -34,11 +35,13 @@ fn limits() -> Vec<(Algorithm, &'static str)> {
     let window = Micros(WINDOW * 1000);
     let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
     let fixed = FixedWindow::new(LIMIT, Window::Epoch(window)).unwrap();
+    let queue = Settings { rate, queue: 5, max_wait: Micros(5_000_000), delay_after: 4 };
     vec![
         (Algorithm::TokenBucket(TokenBucket::new(rate, LIMIT).unwrap()), "rps: 1, burst: 10"),
         (Algorithm::FixedWindow(fixed), "limit: 10, window: 10s"),
         (Algorithm::SlidingWindow(SlidingWindow::new(LIMIT, window, 10).unwrap()), "limit: 10, window: 10s, steps: 10"),
         (Algorithm::SlidingLog(SlidingLog::new(LIMIT, window).unwrap()), "limit: 10, window: 10s"),
+        (Algorithm::LeakyBucket(LeakyBucket::new(queue).unwrap()), "rps: 1, queue: 5, max_wait: 5s, delay_after: 4"),
     ]
 }
 
@@ -148,9 +151,11 @@ fn row(svg: &mut String, top: u64, algorithm: &Algorithm, numbers: &str) -> std:
     for Decided { came, goes_on } in &decided {
         match goes_on {
             Some(goes_on) => {
-                write!(passed, "M{} {}v12", x(*goes_on), foot + 8)?;
+                if *goes_on <= SPAN {
+                    write!(passed, "M{} {}v12", x(*goes_on), foot + 8)?;
+                }
                 if goes_on > came {
-                    write!(waited, "M{} {}H{}", x(*came), foot + 14, x(*goes_on))?;
+                    write!(waited, "M{} {}H{}", x(*came), foot + 14, x(*goes_on.min(&SPAN)))?;
                 }
             }
             None => write!(refused, "M{} {}v12", x(*came), foot + 24)?,
@@ -177,7 +182,8 @@ fn picture() -> Result<String, std::fmt::Error> {
         svg,
         "<text class=\"ink title\" x=\"{LEFT}\" y=\"28\">The same requests in one minute, with ten allowed in ten seconds</text>\n\
          <text class=\"soft\" x=\"{LEFT}\" y=\"48\">curve: granted in the last ten seconds, dashed the limit; below it \
-         <tspan class=\"granted\">requests that go on</tspan> and <tspan class=\"refused\">refused ones</tspan></text>"
+         <tspan class=\"granted\">requests that go on</tspan>, after a line if they waited, and <tspan class=\"refused\">refused \
+         ones</tspan></text>"
     )?;
     for (top, (algorithm, numbers)) in (0..).map(|row| TOP + row * ROW).zip(&limits) {
         row(&mut svg, top, algorithm, numbers)?;
