@@ -4,13 +4,13 @@
 //! it returns the result of a call to the caller, and sends everything else as an [`Event`].
 
 pub mod breaker;
-mod call_timer;
 mod caller;
 mod error;
 mod events;
 mod fallback;
 pub mod memory;
 pub mod redis;
+mod remote;
 mod reply;
 mod settings;
 pub mod span_links;

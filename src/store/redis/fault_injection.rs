@@ -5,10 +5,10 @@
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
-use super::deny_cache::SendStamp;
 use super::handshake::send;
-use super::queue::PendingTake;
 use crate::base::time::{Clock, Timestamp};
+use crate::store::remote::deny_cache::SendStamp;
+use crate::store::remote::queue::PendingTake;
 #[cfg(feature = "test-hooks")]
 pub use flaw::{AHEAD, Combining, Flaw, Refusals, ServerClock};
 
@@ -108,10 +108,10 @@ impl Hooks {
 /// The bugs, each of which another rate limiter has had.
 #[cfg(feature = "test-hooks")]
 mod flaw {
-    use super::super::queue::{Attempt, PendingTake, ReplySender};
     use crate::base::time::{Micros, Timestamp};
     use crate::limit::charge::Charge;
     use crate::limit::cost::Cost;
+    use crate::store::remote::queue::{Attempt, PendingTake, ReplySender};
 
     /// Whether requests are combined into one call.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

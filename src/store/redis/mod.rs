@@ -9,18 +9,15 @@
 //! run; no decision waits longer than `timeout`; a request that was abandoned before its bytes were written costs nothing.
 
 pub mod codec;
-mod connection;
-mod deny_cache;
-mod eviction_policy;
+pub(super) mod eviction_policy;
 pub mod fault_injection;
-mod gateway_heartbeat;
-mod handshake;
+pub(super) mod gateway_heartbeat;
+pub(super) mod handshake;
 pub mod inspect;
-mod login;
-mod queue;
+pub(super) mod login;
 mod read_limit;
 pub mod script;
-mod settings;
+pub(super) mod settings;
 mod url;
 
 use std::sync::Arc;
@@ -34,18 +31,18 @@ use super::caller::Caller;
 use super::error::StoreError;
 use super::events::{Event, EventSink, RunningGateway};
 use super::fallback::FallbackShare;
+use super::remote::connection::{Connection, StoreState};
+use super::remote::deny_cache::DenyCache;
+use super::remote::queue::{Attempt, PendingTake, ReplySender};
 use super::reply::{Source, TakeReply};
 use super::store_clock::StoreClock;
 use super::worker::Worker;
 use crate::base::host_name::host_name;
 use crate::base::time::{Clock, Timestamp};
 use crate::limit::charge::Plan;
-use connection::{Connection, StoreState};
-use deny_cache::DenyCache;
 use fault_injection::Hooks;
 use login::CurrentLogin;
 pub use login::Login;
-use queue::{Attempt, PendingTake, ReplySender};
 pub use settings::{LONGEST_PREFIX, Settings};
 pub use url::Url;
 

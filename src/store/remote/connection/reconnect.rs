@@ -11,7 +11,7 @@ use crate::store::error::{Fault, StoreError};
 use crate::store::events::Event;
 use crate::store::redis::eviction_policy;
 use crate::store::redis::handshake::{ReadyConnection, connect};
-use crate::store::redis::queue::Queue;
+use crate::store::remote::queue::Queue;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

@@ -10,12 +10,12 @@ use super::Connection;
 use crate::base::time;
 use crate::base::time::{Micros, Timestamp, timeout};
 use crate::store::breaker::CallResult;
-use crate::store::call_timer::CallTimer;
+use crate::store::remote::call_timer::CallTimer;
 use crate::store::error::{Fault, StoreError};
 use crate::store::events::{CallReport, Event};
 use crate::store::redis::codec::{BucketAfterCall, Call, Reply};
 use crate::store::redis::handshake::load;
-use crate::store::redis::queue::{Attempt, PendingTake, Queue, ReplySender};
+use crate::store::remote::queue::{Attempt, PendingTake, Queue, ReplySender};
 use crate::store::reply::{Source, TakeReply};
 use crate::store::span_links::SpanLinks;
 

@@ -9,7 +9,7 @@ use super::Connection;
 use crate::base::time::Timestamp;
 use crate::store::error::Fault;
 use crate::store::redis::codec::is_same_take;
-use crate::store::redis::queue::{PendingTake, Queue};
+use crate::store::remote::queue::{PendingTake, Queue};
 
 /// The maximum number of charges in one call, with equal requests counted once: a script blocks the server's other clients.
 pub const CHARGES: usize = 128;

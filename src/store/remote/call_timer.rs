@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::breaker::{Breaker, CallResult, Change, Permit};
+use crate::store::breaker::{Breaker, CallResult, Change, Permit};
 use crate::base::time::{Micros, Timestamp};
 
 /// One call under way. Shared by the task that waits for the reply and the one that watches deadlines.
@@ -53,7 +53,7 @@ impl CallTimer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::breaker::Settings;
+    use crate::store::breaker::Settings;
     use super::*;
 
     const TIMEOUT: Micros = Micros(50_000);
