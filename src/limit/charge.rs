@@ -74,6 +74,13 @@ impl Plan {
         }
     }
 
+    /// Whether two plans charge the same costs to the same buckets.
+    pub fn is_same_take(&self, other: &Plan) -> bool {
+        let same = |(a, b): (&Charge, &Charge)| (a.key, a.cost) == (b.key, b.cost) && a.algorithm == b.algorithm;
+        (self.enforced.len(), self.shadow.len()) == (other.enforced.len(), other.shadow.len())
+            && self.charges().zip(other.charges()).all(same)
+    }
+
     /// Every charge, the enforced ones first: the order of a settlement's outcomes.
     pub fn charges(&self) -> impl Iterator<Item = &Charge> {
         self.enforced.iter().chain(&self.shadow)

@@ -84,6 +84,12 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// Whether the connection is of no more use. Otherwise it is the server's state, which a new connection would find
+    /// unchanged.
+    pub fn ends_connection(&self) -> bool {
+        !matches!(self.error, StoreError::OutOfMemory | StoreError::Busy | StoreError::Refused)
+    }
+
     pub fn new(error: StoreError, detail: impl Into<String>) -> Fault {
         Fault { error, detail: detail.into() }
     }

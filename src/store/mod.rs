@@ -10,7 +10,7 @@ mod events;
 mod fallback;
 pub mod memory;
 pub mod redis;
-mod remote;
+pub mod remote;
 mod reply;
 mod settings;
 pub mod span_links;
@@ -26,6 +26,7 @@ pub use error::{Fault, StoreError};
 pub use events::{CallReport, Event, EventSink, RunningGateway, gateway_ttl};
 use memory::Memory;
 use redis::Redis;
+pub use redis::inspect::Inspector;
 pub use reply::{GivenBack, Source, TakeReply};
 pub use settings::{Endpoint, Settings};
 pub use worker::Worker;
@@ -42,7 +43,7 @@ impl Store {
     pub fn open(settings: &Settings, workers: usize, clock: Clock, events: EventSink) -> Store {
         match settings {
             Settings::Memory(settings) => Store::Memory(Memory::new(settings, clock)),
-            Settings::Redis(settings) => Store::Redis(Redis::new(settings.clone(), workers, clock, events)),
+            Settings::Redis(settings) => Store::Redis(Redis::open(settings.clone(), workers, clock, events)),
         }
     }
 

@@ -13,10 +13,11 @@ use smallvec::SmallVec;
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::algorithm::{Algorithm, State};
 use crate::limit::bucket_key::BucketKey;
-use crate::limit::charge::{Charge, Plan, Settlement, settle};
+use crate::limit::charge::{Charge, Plan, settle};
 use crate::limit::cost::Cost;
 use crate::limit::outcome::Verdict;
 use crate::store::error::StoreError;
+use crate::store::remote::transport::{BucketAfterCall, Reply};
 
 /// The largest integer that a Lua number represents exactly.
 const EXACT: u64 = (1 << 53) - 1;
@@ -42,27 +43,6 @@ struct Run<'p> {
     times: usize,
 }
 
-/// The decoded reply to a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
-    pub now: Timestamp,
-    pub healed: u64,
-    /// One for each plan, in the order of the plans. `None` for a plan that was left out, because the numbers of a limit
-    /// in it do not hold at `now`: nothing was charged.
-    pub settlements: Vec<Option<Settlement>>,
-    pub left: Vec<BucketAfterCall>,
-}
-
-/// The state of a bucket after a call, or an excerpt of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BucketAfterCall {
-    pub key: BucketKey,
-    pub state: State,
-    /// Whether it could not pay its last charge, or could not pay it again.
-    pub short: bool,
-    pub reset_after: Micros,
-}
-
 impl<'p> Call<'p> {
     pub fn new(plans: impl IntoIterator<Item = &'p Plan>) -> Call<'p> {
         let mut tables = Tables::default();
@@ -70,7 +50,7 @@ impl<'p> Call<'p> {
         for plan in plans {
             match runs.last_mut() {
                 // Numbers of several units in one bucket are rounded with every charge: each request is a run then.
-                Some(run) if is_same_take(run.plan, plan) && only_checked(plan) == 0 => run.times += 1,
+                Some(run) if run.plan.is_same_take(plan) && only_checked(plan) == 0 => run.times += 1,
                 _ => {
                     let indices = plan.charges().map(|charge| tables.key(&charge.key)).collect();
                     runs.push(Run { plan, indices, times: 1 });
@@ -246,13 +226,6 @@ impl Hasher for FirstBytes {
     fn finish(&self) -> u64 {
         self.0
     }
-}
-
-/// Whether two plans charge the same costs to the same buckets.
-pub fn is_same_take(one: &Plan, other: &Plan) -> bool {
-    let same = |(a, b): (&Charge, &Charge)| (a.key, a.cost) == (b.key, b.cost) && a.algorithm == b.algorithm;
-    (one.enforced.len(), one.shadow.len()) == (other.enforced.len(), other.shadow.len())
-        && one.charges().zip(other.charges()).all(same)
 }
 
 fn add<const N: usize>(requests: &mut Vec<u8>, numbers: [usize; N]) {

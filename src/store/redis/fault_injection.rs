@@ -1,4 +1,4 @@
-//! Injects faults into calls, for the tests that show what a bug here would do; only with the feature `test-hooks`.
+//! Injects faults into calls to Redis, for the tests that show what a bug here would do; only with the feature `test-hooks`.
 //!
 //! Each function ends with what a release build does.
 
@@ -7,23 +7,9 @@ use redis::{Cmd, RedisError, Value};
 
 use super::handshake::send;
 use crate::base::time::{Clock, Timestamp};
-use crate::store::remote::deny_cache::SendStamp;
-use crate::store::remote::queue::PendingTake;
+pub use crate::store::remote::fault_injection::*;
 #[cfg(feature = "test-hooks")]
-pub use flaw::{AHEAD, Combining, Flaw, Refusals, ServerClock};
-
-/// The faults that a test injects into one store.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Hooks {
-    #[cfg(feature = "test-hooks")]
-    pub combining: Combining,
-    #[cfg(feature = "test-hooks")]
-    pub refusals: Refusals,
-    #[cfg(feature = "test-hooks")]
-    pub server_clock: ServerClock,
-    #[cfg(feature = "test-hooks")]
-    pub flaw: Option<Flaw>,
-}
+pub use edits::AHEAD;
 
 impl Hooks {
     /// The text of the script.
@@ -41,31 +27,13 @@ impl Hooks {
     }
 
     /// About what the server's clock shows, for which the call names the periods of calendars.
-    pub fn near(&self, heard: Timestamp, ours: Timestamp) -> Timestamp {
+    pub fn near(&self, heard: Timestamp, ours: impl FnOnce() -> Timestamp) -> Timestamp {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::ClientPeriod) = self.flaw {
-            return ours;
+            return ours();
         }
         let _ = ours;
         heard
-    }
-
-    /// The maximum number of requests in one call.
-    pub fn requests(&self, most: usize) -> usize {
-        #[cfg(feature = "test-hooks")]
-        if self.combining == Combining::Off {
-            return 1;
-        }
-        most
-    }
-
-    /// The batch that is about to be sent.
-    pub fn gather(&self, batch: Vec<PendingTake>) -> Vec<PendingTake> {
-        #[cfg(feature = "test-hooks")]
-        if let Some(Flaw::SummedCosts) = self.flaw {
-            return flaw::summed(batch);
-        }
-        batch
     }
 
     /// The time that the call passes to the script; `None` where the server's clock is used.
@@ -90,59 +58,15 @@ impl Hooks {
         }
         send(connection, command).await
     }
-
-    /// The stamp under which the levels of a reply enter the deny cache; `None`: they do not. `received` is the time at which
-    /// the reply came.
-    pub fn known_since(&self, sent: SendStamp, received: impl FnOnce() -> SendStamp) -> Option<SendStamp> {
-        #[cfg(feature = "test-hooks")]
-        match (self.refusals, self.flaw) {
-            (Refusals::ByRedis, _) => return None,
-            (Refusals::Local, Some(Flaw::LateBound)) => return Some(received()),
-            _ => {}
-        }
-        let _ = received;
-        Some(sent)
-    }
 }
 
-/// The bugs, each of which another rate limiter has had.
+/// How the bugs change the text of the script.
 #[cfg(feature = "test-hooks")]
-mod flaw {
-    use crate::base::time::{Micros, Timestamp};
-    use crate::limit::charge::Charge;
-    use crate::limit::cost::Cost;
-    use crate::store::remote::queue::{Attempt, PendingTake, ReplySender};
-
-    /// Whether requests are combined into one call.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub enum Combining {
-        #[default]
-        On,
-        Off,
-    }
-
-    /// Where requests that cannot be paid yet are refused.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub enum Refusals {
-        /// In this process, as far as the deny cache knows.
-        #[default]
-        Local,
-        /// By Redis, every time.
-        ByRedis,
-    }
+mod edits {
+    use crate::store::remote::fault_injection::{Flaw, ServerClock};
 
     /// The key whose value a movable clock is ahead, in microseconds.
     pub const AHEAD: &str = "tollgate-test-ahead";
-
-    /// What the script takes for the server's time.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub enum ServerClock {
-        #[default]
-        Real,
-        /// Ahead of the server's clock by what [`AHEAD`] holds, so that a test can set it. The server still expires keys
-        /// by its own.
-        Movable,
-    }
 
     impl ServerClock {
         pub fn script(self, text: String) -> String {
@@ -154,26 +78,6 @@ mod flaw {
                 }
             }
         }
-    }
-
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Flaw {
-        /// The time is the gateway's, whose clock is ahead by this much, and a bucket's time may go back.
-        ClientTime { ahead: Micros },
-        /// Every bucket is kept for a second after it was charged.
-        FixedExpiry,
-        /// A refused request writes the bucket, with the refill rounded up to whole tokens.
-        WriteOnRefusal,
-        /// A call without a reply within this time is sent again.
-        Retry { after: Micros },
-        /// The deny cache counts from when the reply came, not from when the call was sent.
-        LateBound,
-        /// Requests for the same buckets are granted or refused together, for the sum of their costs.
-        SummedCosts,
-        /// The period of a calendar is the one that the gateway's clock is in.
-        ClientPeriod,
-        /// Any other period than the stored one begins with nothing spent, also an earlier one.
-        EarlierPeriod,
     }
 
     /// Pieces of the script, and their replacements.
@@ -244,30 +148,5 @@ mod flaw {
             text = text.replace(right, wrong);
         }
         text
-    }
-
-    /// Combines the requests for the same buckets as the first into one; its answer is sent to all of them.
-    pub fn summed(batch: Vec<PendingTake>) -> Vec<PendingTake> {
-        let keys = |waiting: &PendingTake| waiting.plan.charges().map(|charge| charge.key).collect::<Vec<_>>();
-        let first = batch.first().map(keys).unwrap_or_default();
-        let (alike, mut rest): (Vec<_>, Vec<_>) = batch.into_iter().partition(|waiting| keys(waiting) == first);
-        let since = alike.first().map_or(Timestamp(0), |waiting| waiting.since);
-        let mut plan = alike.first().map(|waiting| waiting.plan.clone()).unwrap_or_default();
-        let add = |charge: &mut Charge, other: &Charge| {
-            charge.cost = Cost::from_thousandths(charge.cost.thousandths() + other.cost.thousandths());
-        };
-        for waiting in alike.iter().skip(1) {
-            plan.enforced.iter_mut().zip(&waiting.plan.enforced).for_each(|(charge, other)| add(charge, other));
-            plan.shadow.iter_mut().zip(&waiting.plan.shadow).for_each(|(charge, other)| add(charge, other));
-        }
-        let (answer, result) = ReplySender::new();
-        tokio::spawn(async move {
-            let Ok(answer) = result.await else { return };
-            for mut waiting in alike {
-                waiting.answer.send(answer.clone());
-            }
-        });
-        rest.insert(0, PendingTake { plan, answer, caller: None, since, attempt: Attempt::First });
-        rest
     }
 }

@@ -1,115 +1,59 @@
-//! Announces this gateway to the others through Redis, and learns how many gateways are alive.
-//!
-//! No decision of Redis depends on it: it is needed when Redis gives no answer and each gateway grants its share.
+//! Announces a gateway to the others in Redis, by a script that also lists them.
 
-use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
-use std::time::Duration;
-
-use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
 use super::handshake::{load, send};
-use crate::base::interval::fixed_interval;
-use crate::base::time;
 use crate::store::error::{Fault, StoreError};
-use crate::store::events::{Event, EventSink, RunningGateway, gateway_ttl};
-use crate::store::fallback::FallbackShare;
+use crate::store::events::{RunningGateway, gateway_ttl};
+use crate::store::remote::transport::LiveGateways;
 
 const SCRIPT: &str = include_str!("gateway_heartbeat.lua");
 
-/// Heartbeat interval. Other gateways take a new one into account at their own next heartbeat.
-const BEAT: Duration = Duration::from_secs(2);
 /// The maximum length of a host name or a hash, in bytes.
 const MAX_LENGTH: usize = 64;
-/// How long to wait for a reply.
-const PATIENCE: Duration = Duration::from_secs(2);
 
-/// One gateway among those that share a Redis.
-#[derive(Debug)]
-pub struct Heartbeat {
-    /// Random, so that no operator has to name gateways.
+/// Sends one heartbeat. `None` when the script has to be loaded again. `sha` names the script, and is empty before the first.
+///
+/// # Errors
+/// When the connection fails, or the server refuses the script or answers with something else.
+pub async fn beat(
+    connection: &mut MultiplexedConnection,
+    sha: &mut String,
+    prefix: &str,
     name: [u8; 8],
-    keys: [Vec<u8>; 2],
-    this_gateway: Arc<Mutex<RunningGateway>>,
-    fallback: Arc<FallbackShare>,
-    events: EventSink,
-}
-
-impl Heartbeat {
-    pub fn new(
-        prefix: &str,
-        this_gateway: Arc<Mutex<RunningGateway>>,
-        fallback: Arc<FallbackShare>,
-        events: EventSink,
-    ) -> Heartbeat {
-        // Shorter than any bucket's key.
-        let keys = ["gateways", "running"].map(|list| format!("{prefix}:{list}").into_bytes());
-        // The only randomness of the standard library that two machines cannot have in common.
-        let name = RandomState::new().hash_one(prefix).to_le_bytes();
-        Heartbeat { name, keys, this_gateway, fallback, events }
-    }
-
-    /// Sends heartbeats for as long as the connection lasts. A timeout is not reported: takes on the same connection report
-    /// it.
-    pub async fn keep(&self, mut connection: MultiplexedConnection) {
-        let mut sha = String::new();
-        loop {
-            match time::timeout(PATIENCE, self.exchange(&mut connection, &mut sha)).await {
-                Ok(Ok(Some((alive, others)))) => {
-                    self.events.send(Event::Gateways { alive: self.fallback.set_gateways(alive), others });
-                }
-                Ok(Err(fault)) => self.events.send(Event::HeartbeatError(fault)),
-                Ok(Ok(None)) | Err(_) => {}
-            }
-            // Jittered, so that gateways that lost their server together do not send at the same time.
-            time::sleep(fixed_interval("heartbeat", BEAT).mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+    this_gateway: &RunningGateway,
+) -> Result<Option<LiveGateways>, Fault> {
+    // Shorter than any bucket's key.
+    let [list, runs] = ["gateways", "running"].map(|list| format!("{prefix}:{list}").into_bytes());
+    let running = encode(this_gateway);
+    let command = |sha: &str| {
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(sha).arg(2).arg(&list).arg(&runs).arg(&name).arg(gateway_ttl().0).arg(&running);
+        command
+    };
+    let reply = match send(connection, &command(sha)).await {
+        // At the first heartbeat, and after the scripts were flushed.
+        Err(error) if error.code() == Some("NOSCRIPT") => {
+            *sha = load(connection, SCRIPT).await?;
+            send(connection, &command(sha)).await
         }
-    }
-
-    /// Sends one heartbeat. Returns the number of live gateways and the others; `None` when the script has to be loaded
-    /// again.
-    async fn exchange(&self, connection: &mut MultiplexedConnection, sha: &mut String) -> Result<ExchangeReply, Fault> {
-        let running = encode(&self.this_gateway.lock());
-        let [list, runs] = &self.keys;
-        let command = |sha: &str| {
-            let mut command = Cmd::new();
-            command
-                .arg("EVALSHA")
-                .arg(sha)
-                .arg(2)
-                .arg(list)
-                .arg(runs)
-                .arg(&self.name)
-                .arg(gateway_ttl().0)
-                .arg(&running);
-            command
-        };
-        let reply = match send(connection, &command(sha)).await {
-            // At the first heartbeat, and after the scripts were flushed.
-            Err(error) if error.code() == Some("NOSCRIPT") => {
-                *sha = load(connection, SCRIPT).await?;
-                send(connection, &command(sha)).await
-            }
-            reply => reply,
-        };
-        match reply {
-            // Flushed again in between: the next heartbeat loads it.
-            Err(error) if error.code() == Some("NOSCRIPT") => Ok(None),
-            Ok(Value::Array(parts)) => match &parts[..] {
-                [Value::Int(alive @ 1..), Value::BulkString(others)] => {
-                    Ok(Some((u64::try_from(*alive).map_err(|_| unexpected_reply())?, decode(others))))
-                }
-                _ => Err(unexpected_reply()),
-            },
-            Ok(_) => Err(unexpected_reply()),
-            Err(error) => Err(error.into()),
-        }
+        reply => reply,
+    };
+    match reply {
+        // Flushed again in between: the next heartbeat loads it.
+        Err(error) if error.code() == Some("NOSCRIPT") => Ok(None),
+        Ok(Value::Array(parts)) => match &parts[..] {
+            [Value::Int(alive @ 1..), Value::BulkString(others)] => Ok(Some(LiveGateways {
+                alive: u64::try_from(*alive).map_err(|_| unexpected_reply())?,
+                others: decode(others),
+            })),
+            _ => Err(unexpected_reply()),
+        },
+        Ok(_) => Err(unexpected_reply()),
+        Err(error) => Err(error.into()),
     }
 }
-
-type ExchangeReply = Option<(u64, Vec<RunningGateway>)>;
 
 /// Each part is preceded by a byte with its length.
 fn encode(running: &RunningGateway) -> Vec<u8> {

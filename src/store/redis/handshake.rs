@@ -1,7 +1,6 @@
 //! Connects to Redis: files of the login, TCP, TLS, user, the role, the scripts, and whether the user may run them.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -11,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::address::Address;
 use super::codec::key_name;
 use super::login::{Credentials, CurrentLogin, Tls};
 use super::read_limit::ReadLimit;
@@ -19,6 +19,7 @@ use super::settings::Settings;
 use crate::base::secret::Secret;
 use crate::limit::bucket_key::BucketKey;
 use crate::store::error::{Fault, StoreError};
+use crate::store::remote::transport::Driver;
 
 /// The longest that a step may take: many times what a decision waits, because a step needs up to three round trips, and no
 /// request waits for it.
@@ -30,13 +31,10 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
 /// A connection that has been tested.
 pub struct ReadyConnection {
     pub connection: MultiplexedConnection,
-    /// Drives the connection; completes when it ends.
     pub driver: Driver,
     /// The SHA-1 that names the script on the server; empty if none was loaded.
     pub sha: String,
 }
-
-pub type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl From<RedisError> for Fault {
     fn from(error: RedisError) -> Fault {
@@ -49,18 +47,28 @@ impl From<RedisError> for Fault {
 /// # Errors
 ///
 /// When a step is refused or takes too long, the server is a replica, or the user lacks a permission.
-pub async fn connect(settings: &Settings, login: &CurrentLogin, text: &str) -> Result<ReadyConnection, Fault> {
-    reach(settings, login, Some(text)).await
+pub async fn connect(
+    settings: &Settings,
+    address: &Address,
+    login: &CurrentLogin,
+    text: &str,
+) -> Result<ReadyConnection, Fault> {
+    reach(settings, address, login, Some(text)).await
 }
 
 /// As [`connect`]; without a script, role and permissions are not checked.
 ///
 /// # Errors
 /// As for [`connect`].
-pub async fn reach(settings: &Settings, login: &CurrentLogin, text: Option<&str>) -> Result<ReadyConnection, Fault> {
+pub async fn reach(
+    settings: &Settings,
+    address: &Address,
+    login: &CurrentLogin,
+    text: Option<&str>,
+) -> Result<ReadyConnection, Fault> {
     let mut credentials = login.read(STEP).await?;
     let unreachable = |error: std::io::Error| Fault::new(StoreError::Unreachable, error.to_string());
-    let address = (&*settings.host, settings.port);
+    let address = (&*address.host, address.port);
     let stream = step("connecting", TcpStream::connect(address)).await?.map_err(unreachable)?;
     // A call is one small write: waiting for more to send with it would only delay it.
     stream.set_nodelay(true).map_err(unreachable)?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
+use super::address::Resolver;
 use super::codec::{key_name, state};
 use super::handshake::{load, reach, send};
 use super::login::CurrentLogin;
@@ -44,7 +45,8 @@ impl Inspector {
     ///
     /// When the server cannot be reached, or rejects the login.
     pub async fn open(settings: &Settings) -> Result<Inspector, Fault> {
-        let connected = reach(settings, &CurrentLogin::new(settings.login.clone()), None).await?;
+        let address = Resolver::new(settings).resolve().await?;
+        let connected = reach(settings, &address, &CurrentLogin::new(settings.login.clone()), None).await?;
         tokio::spawn(connected.driver);
         Ok(Inspector { connection: connected.connection, prefix: settings.prefix.clone() })
     }

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::store::breaker::{Breaker, CallResult, Change, Permit};
 use crate::base::time::{Micros, Timestamp};
+use crate::store::breaker::{Breaker, CallResult, Change, Permit};
 
 /// One call under way. Shared by the task that waits for the reply and the one that watches deadlines.
 #[derive(Debug)]
@@ -53,8 +53,8 @@ impl CallTimer {
 
 #[cfg(test)]
 mod tests {
-    use crate::store::breaker::Settings;
     use super::*;
+    use crate::store::breaker::Settings;
 
     const TIMEOUT: Micros = Micros(50_000);
 

@@ -3,11 +3,11 @@
 //! A reply contains the level of a bucket, and other gateways can only take from it: only buckets that free with nothing but
 //! time are cached. So at any later moment it holds at most
 //! that level plus what has been refilled since the call was *sent*, which was before the script ran. A request that even
-//! this upper bound cannot pay is refused here, without a call: Redis would refuse it too. Where requests with different
+//! this upper bound cannot pay is refused here, without a call: the store would refuse it too. Where requests with different
 //! rates charge one bucket, the bound refills at the highest of them.
 //!
-//! The rates of two clocks differ by far less than the thousandth by which Redis' clock is assumed to run faster; and after
-//! a second Redis is asked again in any case. Losing an entry costs only a call, so the cache is bounded.
+//! The rates of two clocks differ by far less than the thousandth by which the store's clock is assumed to run faster; and after
+//! a second the store is asked again in any case. Losing an entry costs only a call, so the cache is bounded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,14 +24,14 @@ use crate::limit::outcome::{Outcome, Verdict};
 const MAX_BUCKETS: usize = 65_536;
 /// How long an entry is valid.
 const MAX_AGE: Micros = Micros(1_000_000);
-/// Redis' clock may run faster than ours by one in this many.
+/// the store's clock may run faster than ours by one in this many.
 const SKEW: u64 = 1_000;
 
-/// The level of a bucket, as Redis last showed it.
+/// The level of a bucket, as the store last showed it.
 #[derive(Clone, Debug)]
 struct ShortBucket {
     state: State,
-    /// The time of that level, on Redis' clock.
+    /// The time of that level, on the store's clock.
     decided: Timestamp,
     /// The time just before that call was sent, on our clock.
     sent: Timestamp,
@@ -75,7 +75,7 @@ impl DenyCache {
         self.short.insert(key, ShortBucket { state, decided, sent: sent.at, epoch: sent.epoch });
     }
 
-    /// Refuses a plan that Redis would refuse; `None` when Redis has to be asked. `now` is on our clock.
+    /// Refuses a plan that the store would refuse; `None` when the store has to be asked. `now` is on our clock.
     pub fn refuse(&self, plan: &Plan, now: Timestamp) -> Option<(Timestamp, Settlement)> {
         if self.short.is_empty() {
             return None;
@@ -121,7 +121,7 @@ impl DenyCache {
 }
 
 impl ShortBucket {
-    /// The state, and the latest time that Redis' clock can show by now; `None` when the entry is no longer valid.
+    /// The state, and the latest time that the store's clock can show by now; `None` when the entry is no longer valid.
     fn at_most(self, epoch: u64, now: Timestamp) -> Option<(State, Timestamp)> {
         let passed = now.since(self.sent);
         let counts = self.epoch == epoch && passed <= MAX_AGE;
@@ -158,7 +158,7 @@ mod tests {
         Plan { enforced: charges.into_iter().collect(), shadow: smallvec![] }
     }
 
-    /// A bucket of 1 per second that Redis has just drained, at its moment 5 s; the call was sent at our moment 1000 s.
+    /// A bucket of 1 per second that a store has just drained, at its moment 5 s; the call was sent at our moment 1000 s.
     fn drained() -> (DenyCache, Timestamp) {
         let (deny_cache, sent) = (DenyCache::new(), Timestamp(1_000_000_000));
         let drained = plan([charge(1, 1000, 1, 1000)]);
@@ -243,7 +243,7 @@ mod tests {
         let (deny_cache, sent) = drained();
         let (slow, fast) = (charge(1, 1000, 1, 1000), charge(1, 10_000, 10, 1000));
         let asked = plan([Charge { algorithm: slow.algorithm.alongside(&fast.algorithm), ..slow }]);
-        // Its own wait, as Redis would say.
+        // Its own wait, as the store would say.
         assert_eq!(wait(&deny_cache, &asked, sent.plus(Micros(50_000))), Some(Micros(949_949)));
         assert_eq!(wait(&deny_cache, &asked, sent.plus(Micros(99_000))), Some(Micros(900_900)));
         // By then a request at the fast rate may have made room.
@@ -282,7 +282,7 @@ mod tests {
             }
         }
 
-        /// Whatever others take, and however the call was delayed: what is refused here Redis would refuse.
+        /// Whatever others take, and however the call was delayed: what is refused here the store would refuse.
         #[test]
         fn nothing_is_refused_that_redis_would_grant(
             rate in 1u64..5_000,
@@ -331,7 +331,7 @@ mod tests {
             }
         }
 
-        /// The same by an excerpt of a log; and no wait is longer than the one that Redis would tell.
+        /// The same by an excerpt of a log; and no wait is longer than the one that the store would tell.
         #[test]
         fn an_excerpt_of_a_log_refuses_nothing_that_redis_would_grant(
             grants in prop::collection::vec((0u64..60_000, 1u64..3_000), 1..60),

@@ -1,6 +1,210 @@
-//! Holds what every remote store shares.
+//! Stores buckets on a server that many gateways share: everything that does not depend on the kind of server.
+//!
+//! A [`Transport`] decides many requests atomically, on the server's clock; this process grants nothing itself
+//! and reserves nothing that another gateway could need. A request that cannot be paid in any case is refused without a
+//! call. Each worker has one connection and one queue: requests that arrive during a call are sent together in the next one,
+//! so no request waits for a timer.
+//!
+//! Invariants: a call whose bytes may have been sent is never repeated, except once after a reply that proves that it did not
+//! run; no decision waits longer than `timeout`; a request that was abandoned before its bytes were written costs nothing.
 
-pub mod call_timer;
-pub mod connection;
-pub mod deny_cache;
-pub mod queue;
+mod call_timer;
+mod connection;
+mod deny_cache;
+#[cfg(test)]
+mod fake_transport;
+pub mod fault_injection;
+mod heartbeat;
+mod queue;
+pub mod transport;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use super::breaker;
+use super::breaker::{Breaker, CallResult, Change, Permit};
+use super::caller::Caller;
+use super::error::StoreError;
+use super::events::{Event, EventSink, RunningGateway};
+use super::fallback::FallbackShare;
+use super::reply::{Source, TakeReply};
+use super::store_clock::StoreClock;
+use super::worker::Worker;
+use crate::base::host_name::host_name;
+use crate::base::time::{Clock, Micros, Timestamp};
+use crate::limit::charge::Plan;
+use connection::{Connection, StoreState};
+use deny_cache::DenyCache;
+use fault_injection::Hooks;
+use queue::{Attempt, PendingTake, ReplySender};
+use transport::Transport;
+
+/// How long a start waits for connections that are still being made.
+const LONGEST_START: Duration = Duration::from_secs(2);
+
+/// The settings that do not depend on the kind of server.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The longest that a decision waits.
+    pub timeout: Micros,
+    pub breaker: breaker::Settings,
+    /// The least number of gateways that share the limits.
+    pub gateways: u64,
+}
+
+#[derive(Debug)]
+pub struct Remote<T> {
+    /// The kind of server.
+    pub transport: Arc<T>,
+    /// Decides while the store gives no answer.
+    pub fallback: Arc<FallbackShare>,
+    connections: Box<[Connection<T>]>,
+    /// One permit for each worker whose connection has been attempted.
+    first_attempts: Semaphore,
+    /// What is announced of this gateway to the others.
+    this_gateway: Arc<Mutex<RunningGateway>>,
+    deny_cache: Arc<DenyCache>,
+    breaker: Arc<Breaker>,
+    clock: Clock,
+    store_clock: Arc<StoreClock>,
+    events: EventSink,
+}
+
+impl<T: Transport> Remote<T> {
+    /// A store on this kind of server, with the faults that a test injects.
+    pub fn new(
+        transport: T,
+        settings: Settings,
+        hooks: Hooks,
+        workers: usize,
+        clock: Clock,
+        events: EventSink,
+    ) -> Remote<T> {
+        let transport = Arc::new(transport);
+        let store_clock = Arc::new(StoreClock::default());
+        let shared = StoreState {
+            deny_cache: Arc::new(DenyCache::new()),
+            breaker: Arc::new(Breaker::new(settings.breaker)),
+            fallback: Arc::new(FallbackShare::new(settings.gateways, clock.clone(), Arc::clone(&store_clock))),
+            store_clock,
+            this_gateway: Arc::new(Mutex::new(RunningGateway { host: host_name(), configuration: String::new() })),
+            hooks,
+        };
+        let connection = |worker| {
+            let (transport, shared) = (Arc::clone(&transport), shared.clone());
+            Connection::new(Worker(worker), transport, settings.timeout, clock.clone(), events.clone(), shared)
+        };
+        let connections = (0..workers).map(connection).collect();
+        let StoreState { deny_cache, breaker, fallback, store_clock, this_gateway, .. } = shared;
+        Remote {
+            transport,
+            fallback,
+            connections,
+            first_attempts: Semaphore::new(0),
+            this_gateway,
+            deny_cache,
+            breaker,
+            clock,
+            store_clock,
+            events,
+        }
+    }
+
+    pub async fn run(&self, worker: Worker) {
+        if let Some(connection) = self.connections.get(worker.0) {
+            connection.run(&self.first_attempts).await;
+        }
+    }
+
+    pub async fn first_attempt(&self) {
+        let workers = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
+        // It is never closed; and if it were, there would be nothing to wait for.
+        let attempts = self.first_attempts.acquire_many(workers);
+        drop(tokio::time::timeout(LONGEST_START, attempts).await);
+    }
+
+    /// Decides a plan. `Ok(None)`: its client disconnected before it was sent.
+    ///
+    /// # Errors
+    /// Says why the store has not decided.
+    pub async fn take(
+        &self,
+        worker: Worker,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+    ) -> Result<Option<TakeReply>, StoreError> {
+        let connection = self.connections.get(worker.0).ok_or(StoreError::Unreachable)?;
+        // While the connection is down nothing cached is valid and nobody waits, so the breaker is not involved.
+        connection.usable()?;
+        let now = self.clock.now();
+        if let Some((now, settlement)) = self.deny_cache.refuse(plan, now) {
+            return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached }));
+        }
+        let permit = self.breaker.acquire(now);
+        if permit == Permit::Refused {
+            return Err(StoreError::BreakerOpen);
+        }
+        let pending = Pending { store: self, permit, answered: false };
+        let (answer, result) = ReplySender::new();
+        let plan = Box::new(plan.clone());
+        connection.ask(PendingTake { plan, answer, caller, since: now, attempt: Attempt::First })?;
+        // The connection reports a timeout itself. Without any report it was lost while the call was under way.
+        let taken = result.await.unwrap_or(Err(StoreError::Closed));
+        // A request that was not sent, because its client had disconnected, says nothing about the store.
+        if !matches!(taken, Ok(None)) {
+            pending.done(if taken.is_ok() { CallResult::Success } else { CallResult::Failure });
+        }
+        taken
+    }
+
+    pub fn announce(&self, configuration: &str) {
+        configuration.clone_into(&mut self.this_gateway.lock().configuration);
+    }
+
+    /// What the store's clock shows when ours shows `ours`, by its last reply.
+    pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
+        self.store_clock.at(ours)
+    }
+
+    /// Drops the cached levels: the store is asked about every bucket again.
+    pub fn invalidate(&self) {
+        self.deny_cache.invalidate();
+    }
+
+    fn publish(&self, change: Change) {
+        match change {
+            Change::Opened => self.events.send(Event::BreakerOpened),
+            Change::Closed => self.events.send(Event::BreakerClosed),
+            Change::None => {}
+        }
+    }
+}
+
+/// A request that holds the breaker's permit, and returns it if dropped without an answer: its client may disconnect.
+struct Pending<'r, T: Transport> {
+    store: &'r Remote<T>,
+    permit: Permit,
+    answered: bool,
+}
+
+impl<T: Transport> Pending<'_, T> {
+    fn done(mut self, result: CallResult) {
+        self.answered = true;
+        let Remote { breaker, clock, .. } = self.store;
+        // Calls are recorded by the connection; a request only as the probe of an open breaker.
+        if self.permit == Permit::Probe {
+            self.store.publish(breaker.record(self.permit, result, clock.now()));
+        }
+    }
+}
+
+impl<T: Transport> Drop for Pending<'_, T> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.store.breaker.release(self.permit);
+        }
+    }
+}

@@ -4,8 +4,9 @@ use redis::{Connection, ConnectionLike};
 use tollgate::base::time::Timestamp;
 use tollgate::limit::bucket_key::BucketKey;
 use tollgate::limit::charge::{Plan, Settlement};
-use tollgate::store::redis::codec::{Call, Reply, key_name};
+use tollgate::store::redis::codec::{Call, key_name};
 use tollgate::store::redis::script;
+use tollgate::store::remote::transport::Reply;
 
 use super::Redis;
 

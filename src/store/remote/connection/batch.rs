@@ -2,19 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use redis::aio::MultiplexedConnection;
 use tokio::sync::Mutex as FairMutex;
 
 use super::Connection;
 use crate::base::time::Timestamp;
 use crate::store::error::Fault;
-use crate::store::redis::codec::is_same_take;
 use crate::store::remote::queue::{PendingTake, Queue};
-
-/// The maximum number of charges in one call, with equal requests counted once: a script blocks the server's other clients.
-pub const CHARGES: usize = 128;
-/// The maximum number of requests in one call: they are answered together.
-const REQUESTS: usize = 512;
+use crate::store::remote::transport::Transport;
 
 /// When a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,30 +26,24 @@ pub struct Session<'q> {
     pub answered: AtomicBool,
 }
 
-impl Connection {
+impl<T: Transport> Connection<T> {
     /// Makes one call after another, each when its turn comes.
-    pub(super) async fn calls(
-        &self,
-        turn: Turn,
-        session: &Session<'_>,
-        mut connection: MultiplexedConnection,
-        mut sha: String,
-    ) -> Fault {
-        let mut batch = Vec::with_capacity(CHARGES);
+    pub(super) async fn calls(&self, turn: Turn, session: &Session<'_>, mut link: T::Link) -> Fault {
+        let mut batch = Vec::with_capacity(T::CALLS.charges);
         loop {
             if turn == Turn::Overflow {
                 self.overflow.notified().await;
             }
             {
                 let mut queue = session.queue.lock().await;
-                if turn == Turn::Overflow && queue.len() < CHARGES {
+                if turn == Turn::Overflow && queue.len() < T::CALLS.charges {
                     continue;
                 }
                 self.fill(&mut batch, &mut queue).await;
             }
             batch = self.shared.hooks.gather(batch);
             loop {
-                if let Err(fault) = self.call(&mut batch, &session.queue, &mut connection, &mut sha).await {
+                if let Err(fault) = self.call(&mut batch, &session.queue, &mut link).await {
                     return fault;
                 }
                 session.answered.store(true, Ordering::Relaxed);
@@ -64,7 +52,7 @@ impl Connection {
                 }
                 // What a call left out is asked once more, at once.
                 let now = self.clock.now();
-                let still_there = |waiting: PendingTake| waiting.still_there(now, self.settings.timeout);
+                let still_there = |waiting: PendingTake| waiting.still_there(now, self.timeout);
                 batch = batch.into_iter().filter_map(still_there).collect();
                 if batch.is_empty() {
                     break;
@@ -75,15 +63,15 @@ impl Connection {
 
     /// Waits for a request, and takes with it what else is queued. Requests whose clients have disconnected are left out.
     async fn fill(&self, batch: &mut Vec<PendingTake>, queue: &mut Queue) {
-        let (mut charges, most) = (0, self.shared.hooks.requests(REQUESTS));
+        let (mut charges, most) = (0, self.shared.hooks.requests(T::CALLS.requests));
         let mut add = |batch: &mut Vec<PendingTake>, waiting: PendingTake, now: Timestamp| {
-            if let Some(waiting) = waiting.still_there(now, self.settings.timeout) {
-                if !batch.last().is_some_and(|last| is_same_take(&last.plan, &waiting.plan)) {
+            if let Some(waiting) = waiting.still_there(now, self.timeout) {
+                if !batch.last().is_some_and(|last| last.plan.is_same_take(&waiting.plan)) {
                     charges += waiting.plan.charges().count();
                 }
                 batch.push(waiting);
             }
-            batch.len() < most && charges < CHARGES
+            batch.len() < most && charges < T::CALLS.charges
         };
         while batch.is_empty() {
             // The sender lives as long as the connection.

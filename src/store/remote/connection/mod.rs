@@ -14,20 +14,17 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
 use super::deny_cache::DenyCache;
+use super::fault_injection::Hooks;
+use super::heartbeat::Heartbeat;
 use super::queue::{PendingTake, Queue};
-use crate::base::time::Clock;
+use super::transport::Transport;
+use crate::base::time::{Clock, Micros};
 use crate::store::breaker::{Breaker, Change};
 use crate::store::error::StoreError;
 use crate::store::events::{Event, EventSink, RunningGateway};
 use crate::store::fallback::FallbackShare;
-use crate::store::redis::fault_injection::Hooks;
-use crate::store::redis::gateway_heartbeat::Heartbeat;
-use crate::store::redis::login::CurrentLogin;
-use crate::store::redis::script;
-use crate::store::redis::settings::Settings;
 use crate::store::store_clock::StoreClock;
 use crate::store::worker::Worker;
-use batch::CHARGES;
 
 /// The maximum length of the queue. The last requests of a longer one would not be answered in time anyway.
 const QUEUE: usize = 4096;
@@ -40,15 +37,15 @@ pub struct StoreState {
     pub fallback: Arc<FallbackShare>,
     pub store_clock: Arc<StoreClock>,
     pub this_gateway: Arc<Mutex<RunningGateway>>,
-    pub login: Arc<CurrentLogin>,
     pub hooks: Hooks,
 }
 
 #[derive(Debug)]
-pub struct Connection {
+pub struct Connection<T> {
     worker: Worker,
-    settings: Settings,
-    script: String,
+    transport: Arc<T>,
+    /// The longest that a decision waits.
+    timeout: Micros,
     clock: Clock,
     events: EventSink,
     shared: StoreState,
@@ -63,19 +60,21 @@ pub struct Connection {
     waiting: Mutex<Option<Queue>>,
 }
 
-impl Connection {
-    pub fn new(worker: Worker, settings: Settings, clock: Clock, events: EventSink, shared: StoreState) -> Connection {
+impl<T: Transport> Connection<T> {
+    pub fn new(
+        worker: Worker,
+        transport: Arc<T>,
+        timeout: Micros,
+        clock: Clock,
+        events: EventSink,
+        shared: StoreState,
+    ) -> Connection<T> {
         let (queue, waiting) = mpsc::channel(QUEUE);
-        let heartbeat = Heartbeat::new(
-            &settings.prefix,
-            Arc::clone(&shared.this_gateway),
-            Arc::clone(&shared.fallback),
-            events.clone(),
-        );
+        let heartbeat = Heartbeat::new(Arc::clone(&shared.this_gateway), Arc::clone(&shared.fallback), events.clone());
         Connection {
             worker,
-            settings,
-            script: shared.hooks.script(script::take()),
+            transport,
+            timeout,
             clock,
             events,
             shared,
@@ -101,7 +100,7 @@ impl Connection {
     /// When the queue is full, or the connection went down just now.
     pub fn ask(&self, waiting: PendingTake) -> Result<(), StoreError> {
         self.queue.try_send(waiting).map_err(|_| StoreError::Backlog)?;
-        if self.queue.max_capacity() - self.queue.capacity() >= CHARGES {
+        if self.queue.max_capacity() - self.queue.capacity() >= T::CALLS.charges {
             self.overflow.notify_one();
         }
         // If the connection went down just now, the queue may have been drained before this request was added.

@@ -9,14 +9,13 @@ use super::Connection;
 use super::batch::{Session, Turn};
 use crate::store::error::{Fault, StoreError};
 use crate::store::events::Event;
-use crate::store::redis::eviction_policy;
-use crate::store::redis::handshake::{ReadyConnection, connect};
 use crate::store::remote::queue::Queue;
+use crate::store::remote::transport::{Connected, Overflow, Transport};
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-impl Connection {
+impl<T: Transport> Connection<T> {
     /// Drives the connection, forever; `tried` gets a permit after the first attempt.
     pub async fn run(&self, tried: &Semaphore) {
         // A second driver would have nothing to do.
@@ -24,7 +23,7 @@ impl Connection {
         let mut pause = SHORTEST_PAUSE;
         let mut first = true;
         loop {
-            let connected = connect(&self.settings, &self.shared.login, &self.script).await;
+            let connected = self.transport.connect().await;
             let up = connected.is_ok();
             *self.down.lock() = connected.as_ref().err().map(|fault| fault.error);
             if up {
@@ -61,24 +60,22 @@ impl Connection {
     }
 
     /// Makes calls until the connection is no longer usable.
-    async fn serve(&self, connected: ReadyConnection, queue: &mut Queue, pause: &mut Duration) -> Fault {
-        let ReadyConnection { connection, mut driver, sha } = connected;
+    async fn serve(&self, connected: Connected<T::Link>, queue: &mut Queue, pause: &mut Duration) -> Fault {
+        let Connected { link, mut driver } = connected;
         let heartbeat = async {
             if let Some(heartbeat) = &self.heartbeat {
-                tokio::join!(
-                    heartbeat.keep(connection.clone()),
-                    eviction_policy::watch(connection.clone(), &self.events)
-                );
+                let transport = &*self.transport;
+                tokio::join!(heartbeat.keep(transport, link.clone()), transport.watch(link.clone(), &self.events));
             }
             std::future::pending::<Fault>().await
         };
         let session = Session { queue: FairMutex::new(queue), answered: AtomicBool::new(false) };
-        let calls = |turn| self.calls(turn, &session, connection.clone(), sha.clone());
+        let calls = |turn| self.calls(turn, &session, link.clone());
         // In this order: calls write first, and the driver then sends it in the same poll.
         let fault = tokio::select! {
             biased;
             fault = calls(Turn::Next) => fault,
-            fault = calls(Turn::Overflow) => fault,
+            fault = calls(Turn::Overflow), if T::CALLS.overflow == Overflow::SecondCall => fault,
             fault = heartbeat => fault,
             () = &mut driver => Fault::new(StoreError::Closed, "the connection was closed"),
         };

@@ -1,0 +1,184 @@
+//! Tests: an outage, played on a transport that talks to no server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use smallvec::smallvec;
+
+use super::fault_injection::Hooks;
+use super::transport::{CallLimits, CallReply, Connected, LiveGateways, Overflow, PartReply, Reply, Transport};
+use super::{Remote, Settings};
+use crate::base::time::{Clock, Micros, Timestamp};
+use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+use crate::limit::algorithm::{Algorithm, State};
+use crate::limit::bucket_key::{BucketKey, LimitTag};
+use crate::limit::charge::{Charge, LimitId, Plan, settle};
+use crate::limit::cost::Cost;
+use crate::store::breaker;
+use crate::store::error::{Fault, StoreError};
+use crate::store::events::{Event, EventSink, RunningGateway};
+use crate::store::worker::Worker;
+
+const TIMEOUT: Duration = Duration::from_millis(20);
+
+/// What the server does now.
+#[derive(Clone, Copy, Debug)]
+enum Behaviour {
+    /// It accepts no connection.
+    Refuses,
+    Answers,
+    /// It answers each call after this long.
+    Late(Duration),
+    /// It ends the connection at the next call.
+    Closes,
+}
+
+#[derive(Debug)]
+struct Fake {
+    behaviour: Mutex<Behaviour>,
+    clock: Clock,
+    /// How many plans it has received.
+    received: AtomicUsize,
+}
+
+impl Transport for Fake {
+    type Link = ();
+
+    const CALLS: CallLimits = CallLimits { charges: 8, requests: 8, overflow: Overflow::Waits, parted: false };
+
+    async fn connect(&self) -> Result<Connected<()>, Fault> {
+        match *self.behaviour.lock() {
+            Behaviour::Refuses => Err(Fault::new(StoreError::Unreachable, "a test")),
+            _ => Ok(Connected { link: (), driver: Box::pin(std::future::pending()) }),
+        }
+    }
+
+    async fn take(&self, (): &mut (), plans: &[&Plan], _near: Timestamp) -> Result<CallReply, Fault> {
+        self.received.fetch_add(plans.len(), Ordering::Relaxed);
+        let behaviour = *self.behaviour.lock();
+        match behaviour {
+            Behaviour::Late(after) => tokio::time::sleep(after).await,
+            Behaviour::Closes => return Err(Fault::new(StoreError::Closed, "a test")),
+            Behaviour::Refuses | Behaviour::Answers => {}
+        }
+        let now = self.clock.now();
+        let settlements = plans.iter().map(|plan| Some(settle(plan, &[None::<State>], now).0)).collect();
+        let reply = Ok(Reply { now, healed: 0, settlements, left: Vec::new() });
+        Ok(smallvec![PartReply { plans: plans.len(), reply }])
+    }
+
+    async fn beat(&self, (): &mut (), _: [u8; 8], _: &RunningGateway) -> Result<Option<LiveGateways>, Fault> {
+        Ok(Some(LiveGateways { alive: 3, others: Vec::new() }))
+    }
+}
+
+fn plan() -> Plan {
+    let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
+    let charge = Charge {
+        key: BucketKey([1; 16]),
+        algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, 10).unwrap()),
+        cost: Cost::ONE,
+        limit: LimitId(0),
+        variant: 0,
+        tag: LimitTag::default(),
+    };
+    Plan { enforced: smallvec![charge], shadow: smallvec![] }
+}
+
+type Store = Arc<Remote<Fake>>;
+
+/// A store with one worker, which is running, and what it reports.
+async fn running(behaviour: Behaviour) -> (Store, Arc<Mutex<Vec<Event>>>) {
+    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let sink = Arc::clone(&events);
+    let sink = EventSink::new(move |event| sink.lock().push(event));
+    let breaker = breaker::Settings { failures: 5, cooldown: Micros(40_000), max_cooldown: Micros(40_000) };
+    let settings = Settings { timeout: TIMEOUT.into(), breaker, gateways: 1 };
+    let clock = Clock::system();
+    let fake = Fake { behaviour: Mutex::new(behaviour), clock: clock.clone(), received: AtomicUsize::new(0) };
+    let store = Arc::new(Remote::new(fake, settings, Hooks::default(), 1, clock, sink));
+    let driven = Arc::clone(&store);
+    tokio::spawn(async move { driven.run(Worker(0)).await });
+    store.first_attempt().await;
+    (store, events)
+}
+
+/// Whether a request was granted, or why the store gave no answer.
+async fn ask(store: &Store) -> Result<bool, StoreError> {
+    let taken = store.take(Worker(0), &plan(), None).await;
+    taken.map(|reply| reply.is_some_and(|reply| reply.settlement.is_granted()))
+}
+
+/// Asks until the answer is this one. Returns how often it was another.
+async fn ask_until(store: &Store, wanted: Result<bool, StoreError>) -> usize {
+    for asked in 0..1000 {
+        if ask(store).await == wanted {
+            return asked;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("never {wanted:?}")
+}
+
+fn reported(events: &Mutex<Vec<Event>>, wanted: &Event) -> usize {
+    events.lock().iter().filter(|event| *event == wanted).count()
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_connections_is_found_when_it_is_back() {
+    let (store, events) = running(Behaviour::Refuses).await;
+    assert_eq!(ask(&store).await, Err(StoreError::Unreachable));
+    *store.transport.behaviour.lock() = Behaviour::Answers;
+    ask_until(&store, Ok(true)).await;
+    assert_eq!(reported(&events, &Event::Up(Worker(0))), 1);
+    assert_eq!(store.fallback.gateways(), 3);
+    // Lost and found again; the request that was under way is not repeated.
+    let received = store.transport.received.load(Ordering::Relaxed);
+    *store.transport.behaviour.lock() = Behaviour::Closes;
+    assert_eq!(ask(&store).await, Err(StoreError::Closed));
+    assert_eq!(store.transport.received.load(Ordering::Relaxed), received + 1);
+    *store.transport.behaviour.lock() = Behaviour::Answers;
+    ask_until(&store, Ok(true)).await;
+    assert_eq!(reported(&events, &Event::Up(Worker(0))), 2);
+}
+
+#[tokio::test]
+async fn late_replies_open_the_breaker_and_one_probe_closes_it() {
+    let (store, events) = running(Behaviour::Answers).await;
+    assert_eq!(ask(&store).await, Ok(true));
+    *store.transport.behaviour.lock() = Behaviour::Late(TIMEOUT * 6 + TIMEOUT / 2);
+    let received = store.transport.received.load(Ordering::Relaxed);
+    let started = store.clock.now();
+    assert_eq!(ask(&store).await, Err(StoreError::Timeout));
+    assert!(store.clock.now().since(started) < Micros::from(TIMEOUT * 5), "it waited longer than for its deadline");
+    ask_until(&store, Err(StoreError::BreakerOpen)).await;
+    assert_eq!(reported(&events, &Event::BreakerOpened), 1);
+    // One call was under way all the time, with one request in it: what waited for its end was never sent.
+    assert_eq!(store.transport.received.load(Ordering::Relaxed), received + 1);
+    *store.transport.behaviour.lock() = Behaviour::Answers;
+    ask_until(&store, Ok(true)).await;
+    assert_eq!(reported(&events, &Event::BreakerClosed), 1);
+    assert_eq!(reported(&events, &Event::Up(Worker(0))), 1, "a probe closes it, no new connection");
+    assert_eq!(ask(&store).await, Ok(true));
+}
+
+#[tokio::test]
+async fn a_transport_without_a_second_call_makes_one_at_a_time() {
+    let (store, events) = running(Behaviour::Late(TIMEOUT / 4)).await;
+    let asked: Vec<_> = (0..20)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { ask(&store).await })
+        })
+        .collect();
+    for answer in asked {
+        assert_eq!(answer.await.unwrap(), Ok(true));
+    }
+    let calls = |event: &Event| match event {
+        Event::CallEnded(call) => Some(call.requests),
+        _ => None,
+    };
+    assert_eq!(events.lock().iter().filter_map(calls).collect::<Vec<_>>(), [8, 8, 4]);
+}
