@@ -19,8 +19,7 @@ use crate::limit::algorithm::{Algorithm, AlgorithmKind, ChargeResult, Level, Sta
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::cost::Cost;
 use crate::store;
-use crate::store::GivenBack;
-use crate::store::redis::inspect::Inspector;
+use crate::store::{GivenBack, Inspector};
 
 /// Where buckets are.
 #[derive(Debug)]

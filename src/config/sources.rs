@@ -10,7 +10,6 @@ use super::environment::Environment;
 use super::problem::{Problem, Problems, Purpose};
 use super::settings::Config;
 use crate::auth::api_key_file;
-use crate::store::{Settings, memory};
 
 /// The result of loading a file.
 #[derive(Debug)]
@@ -90,7 +89,7 @@ impl LoadedConfig {
         if let Ok(Config { api_keys: Some(api_keys), .. }) = &config {
             sources.retain(|source| source.path != api_keys.file);
         }
-        if let Ok(Config { store: Settings::Memory(memory::Settings { file: Some(buckets), .. }), .. }) = &config {
+        if let Some(buckets) = config.as_ref().ok().and_then(|config| config.store.bucket_file()) {
             // A folder was only looked for: it changes with every file in it.
             sources.retain(|source| Some(&*source.path) != buckets.path.parent());
         }

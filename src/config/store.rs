@@ -113,9 +113,9 @@ pub fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Settings>
     section.close();
     match (memory?, redis?) {
         _ if both => None,
-        (_, Some(redis)) => Some(Settings::Redis(redis::Settings { breaker: breaker?, gateways: gateways?, ..redis })),
+        (_, Some(redis)) => Some(redis::Settings { breaker: breaker?, gateways: gateways?, ..redis }.into()),
         // Memory never fails, so the breaker has no use.
-        (memory, None) => breaker.and(gateways).map(|_| Settings::Memory(memory.unwrap_or_default())),
+        (memory, None) => breaker.and(gateways).map(|_| memory.unwrap_or_default().into()),
     }
 }
 

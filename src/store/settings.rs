@@ -3,6 +3,8 @@
 use std::fmt;
 
 use super::error::{Fault, StoreError};
+use super::memory::bucket_file::BucketFileSettings;
+use super::redis::Login;
 use super::redis::inspect::Inspector;
 use super::{memory, redis};
 
@@ -60,6 +62,27 @@ impl Settings {
         }
     }
 
+    /// How a connection to a shared store is secured.
+    pub fn login(&self) -> Option<&Login> {
+        match self {
+            Settings::Memory(_) => None,
+            Settings::Redis(redis) => Some(&redis.login),
+        }
+    }
+
+    /// The file in which buckets are kept over a restart of this process.
+    pub fn bucket_file(&self) -> Option<&BucketFileSettings> {
+        match self {
+            Settings::Memory(memory) => memory.file.as_ref(),
+            Settings::Redis(_) => None,
+        }
+    }
+
+    /// Whether the buckets end with this process.
+    pub fn is_forgotten_at_restart(&self) -> bool {
+        !self.is_shared() && self.bucket_file().is_none()
+    }
+
     /// These settings with the login of `newer`: what can change without a restart. A login for another place is left out.
     #[must_use]
     pub fn with_login_of(&self, newer: &Settings) -> Settings {
@@ -82,6 +105,18 @@ impl Settings {
             Settings::Memory(_) => Err(Fault::new(StoreError::Unreachable, "the buckets are in a gateway's memory")),
             Settings::Redis(redis) => Inspector::open(redis).await,
         }
+    }
+}
+
+impl From<memory::Settings> for Settings {
+    fn from(settings: memory::Settings) -> Settings {
+        Settings::Memory(settings)
+    }
+}
+
+impl From<redis::Settings> for Settings {
+    fn from(settings: redis::Settings) -> Settings {
+        Settings::Redis(settings)
     }
 }
 

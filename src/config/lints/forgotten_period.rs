@@ -5,14 +5,15 @@ use super::location::Finding;
 use crate::base::time::Micros;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::rule::Action;
-use crate::store::{Settings, memory};
 
 /// Clients hardly notice that a shorter window has begun again.
 const LONG: Micros = Micros(3_600_000_000);
 
 /// In memory without a file, every restart begins the month again.
 pub fn forgotten_period(file: &File<'_>) -> Vec<Finding> {
-    let Settings::Memory(memory::Settings { file: None, .. }) = &file.config.store else { return Vec::new() };
+    if !file.config.store.is_forgotten_at_restart() {
+        return Vec::new();
+    }
     let mut found = Vec::new();
     for located in file.rules().filter(|located| located.is_enforced()) {
         let Action::Charge(limits) = &located.rule.action else { continue };

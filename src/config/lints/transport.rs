@@ -5,12 +5,11 @@ use std::net::IpAddr;
 use super::file::File;
 use super::location::{Finding, Location};
 use crate::base::tls::client::Verification;
-use crate::store::Settings;
 use crate::store::redis::Login;
 
 /// Anyone who can listen on the network reads a password for another host, unless it travels under TLS.
 pub fn cleartext_password(file: &File<'_>) -> Vec<Finding> {
-    let Some((host, login, location)) = redis(file) else { return Vec::new() };
+    let Some((host, login, location)) = shared_store(file) else { return Vec::new() };
     if !login.has_password() || login.tls.is_some() || is_this_host(host) {
         return Vec::new();
     }
@@ -24,7 +23,7 @@ pub fn cleartext_password(file: &File<'_>) -> Vec<Finding> {
 
 /// Without verification TLS protects from those who can listen, not from those who can answer.
 pub fn unverified_server(file: &File<'_>) -> Vec<Finding> {
-    let Some((host, login, location)) = redis(file) else { return Vec::new() };
+    let Some((host, login, location)) = shared_store(file) else { return Vec::new() };
     let off = login.tls.as_ref().is_some_and(|tls| tls.settings().verification == Verification::Off);
     if !off {
         return Vec::new();
@@ -38,11 +37,9 @@ pub fn unverified_server(file: &File<'_>) -> Vec<Finding> {
 }
 
 /// The host, the login, and where both are in the text.
-fn redis<'f>(file: &File<'f>) -> Option<(&'f str, &'f Login, Location<'f>)> {
-    match &file.config.store {
-        Settings::Redis(settings) => Some((&settings.host, &settings.login, file.root.key("store").key("redis"))),
-        Settings::Memory(_) => None,
-    }
+fn shared_store<'f>(file: &File<'f>) -> Option<(&'f str, &'f Login, Location<'f>)> {
+    let store = &file.config.store;
+    Some((store.endpoint()?.host, store.login()?, file.root.key("store").key(store.name())))
 }
 
 /// Whether a connection to this host never leaves the machine.

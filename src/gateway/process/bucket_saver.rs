@@ -14,7 +14,6 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::metrics::Metrics;
 use crate::store::Settings;
-use crate::store::memory;
 use crate::store::memory::Memory;
 use crate::store::memory::bucket_file::{BucketFile, BucketFileSettings, LockError};
 
@@ -42,7 +41,7 @@ enum Claim {
 impl BucketSaver {
     /// `None` where the settings name no file.
     pub fn new(settings: &Settings, metrics: &Metrics) -> Option<BucketSaver> {
-        let Settings::Memory(memory::Settings { file: Some(settings), .. }) = settings else { return None };
+        let settings = settings.bucket_file()?;
         let saves = |result| metrics.registry.counter("rate_limiter_bucket_saves_total", &[("result", result)]);
         Some(BucketSaver {
             settings: settings.clone(),

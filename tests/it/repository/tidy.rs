@@ -110,6 +110,23 @@ fn only_the_gateway_knows_pingora_and_metrics_and_only_config_reads_yaml() {
 }
 
 #[test]
+fn only_the_store_knows_which_stores_there_are() {
+    let list = std::fs::read_to_string(root().join("src/store/mod.rs")).unwrap();
+    let (_, list) = list.split_once("pub enum Store {\n").unwrap();
+    let variants: Vec<&str> =
+        list.lines().take_while(|line| *line != "}").filter_map(|line| line.trim().split('(').next()).collect();
+    assert!(variants.contains(&"Memory") && variants.contains(&"Redis"), "{variants:?}");
+    for path in sources(&root().join("src")).into_iter().filter(|path| room(path) != "store") {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for variant in &variants {
+            for list in ["Store", "Settings"] {
+                assert!(!text.contains(&format!("{list}::{variant}")), "{} has {list}::{variant}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
 fn the_decision_does_no_input_or_output() {
     let pure = ["src/limit", "src/route", "src/decision"].map(|room| root().join(room));
     for path in pure.iter().filter(|room| room.is_dir()).flat_map(|room| sources(room)) {
