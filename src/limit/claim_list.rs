@@ -127,6 +127,7 @@ fn with_integer<T>(number: &Number, take: impl FnOnce(&str) -> T) -> Option<T> {
 mod tests {
     use super::*;
     use crate::limit::cost::{Cost, ExtraDecimals};
+    use proptest::prelude::*;
 
     #[track_caller]
     fn check(read: impl Fn(&Value) -> Option<ClaimList<'_>>, claim: &str, expected: &[&str]) {
@@ -172,6 +173,7 @@ mod tests {
             ("-0.5", Some("-0.5")),
             ("9007199254740993", Some("9007199254740993")),
             ("1e30", Some("1000000000000000000000000000000")),
+            ("1.00000000000000000001", Some("1")),
             ("1e-9", Some("0.000000001")),
             (r#""12""#, Some("12")),
             (r#"" 12""#, Some(" 12")),
@@ -209,6 +211,21 @@ mod tests {
         words("true", &["true"]);
         for other in [r#""""#, r#"" ""#, "[]", r#"[""]"#, r#"["a", true]"#, "1.5", "null", r#"{"a": 1}"#] {
             words(other, &[]);
+        }
+    }
+
+    proptest! {
+        /// However a number of a limit is written in JSON, it is read digit by digit.
+        #[test]
+        fn an_amount_of_up_to_fifteen_digits_is_exact(thousandths in 0u64..1_000_000_000_000_000, decimals in 3usize..8) {
+            let (whole, rest) = (thousandths / 1000, thousandths % 1000);
+            let written = format!("{whole}.{rest:03}{}", "0".repeat(decimals - 3));
+            let expected = Some(Cost::from_thousandths(thousandths));
+            for claim in [format!("\"{whole}.{rest:03}\""), format!("{thousandths}e-3"), written] {
+                let claim: Value = serde_json::from_str(&claim).unwrap();
+                let text = amount_text(&claim).unwrap();
+                prop_assert_eq!(Cost::parse(text.as_bytes(), ExtraDecimals::Refuse), expected, "{}", claim);
+            }
         }
     }
 }
