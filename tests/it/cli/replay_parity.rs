@@ -56,6 +56,13 @@ policies:
           first: {limit: 14, window: 3s, anchor: first_request, shadow: {limit: 7}}
           # The day ends eight seconds after the first request.
           day: {limit: 40, window: day, timezone: Asia/Kathmandu, at: \"20:37\"}
+  - name: sliding
+    rules:
+      - name: sliding
+        limit_keys: [ip:address]
+        limits:
+          window: {algorithm: sliding_window, limit: 12, window: 2s, steps: 4}
+          log: {algorithm: sliding_log, limit: 13, window: 2s, shadow: {limit: 6}}
   - name: next
     mode: shadow
     rules:
@@ -262,6 +269,13 @@ policies:
     rules: [{name: steady, limit_keys: [header:x-user], algorithm_config: {rate: 2/5s}}]
   - name: year
     rules: [{name: year, limit_keys: [header:x-user], algorithm: fixed_window, algorithm_config: {limit: 45, window: year}}]
+  - name: sliding
+    rules:
+      - name: days
+        limit_keys: [header:x-user]
+        limits:
+          log: {algorithm: sliding_log, limit: 44, window: 2d}
+          month: {algorithm: sliding_window, limit: 44, window: 31d}
 ";
     let gateway = Gateway::start(&upstream, rest);
     let ask = &|client: usize| {

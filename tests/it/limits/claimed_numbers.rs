@@ -210,6 +210,8 @@ rules:
     limits:
       bucket: {rps: {from: jwt:rps, default: 0.001, max: 0.002}, burst: {from: jwt:burst, default: 5, max: 40}}
       window: {algorithm: fixed_window, limit: {from: jwt:limit, default: 5, max: 40}, window: 366d}
+      sliding: {algorithm: sliding_window, limit: {from: jwt:limit, default: 5, max: 40}, window: 31d}
+      log: {algorithm: sliding_log, limit: {from: jwt:limit, default: 5, max: 40}, window: 31d}
 ";
     let text = format!("{}{JWT}{rules}", redis.patient_store());
     let gateways = [Gateway::start(&upstream, &text), Gateway::start(&upstream, &text)];
@@ -229,6 +231,40 @@ rules:
         granted += u64::from(fits);
     }
     assert!(granted > 15, "{granted}");
+}
+
+/// A customer's plan and its number are both in the token, and the counter is the customer's, of each algorithm.
+#[test]
+fn rules_of_one_meter_may_have_numbers_from_a_token() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let number = "{from: jwt:limit, default: 2, max: 6}";
+    let limit = |algorithm: &str, window: &str| match algorithm {
+        "token_bucket" => format!("algorithm_config: {{rate: 1/day, burst: {number}}}"),
+        _ => format!("algorithm: {algorithm}, algorithm_config: {{limit: {number}, window: {window}}}"),
+    };
+    for store in ["", &redis.patient_store()] {
+        for (algorithm, window) in
+            [("token_bucket", ""), ("fixed_window", "366d"), ("sliding_window", "31d"), ("sliding_log", "366d")]
+        {
+            let rule = |name: &str, matched: &str| {
+                let limit = limit(algorithm, window);
+                format!("  - {{name: {name}, {matched}limit_keys: [jwt:sub], meter: {algorithm}, {limit}}}\n")
+            };
+            let rules = rule("free", "match: {jwt:plan: free}, ") + &rule("pro", "");
+            let gateway = Gateway::start(&upstream, &format!("{store}{JWT}rules:\n{rules}"));
+            let ask = |plan: &str, limit: Value| {
+                let claims = with(&json!({"sub": "ann", "limit": limit}), "plan", json!(plan));
+                answer(&get(&gateway, &claims))
+            };
+            let free = [ask("free", json!(3)), ask("free", Value::Null), ask("free", json!(2))];
+            assert_eq!(free, [(200, 3), (200, 2), (429, 2)], "{algorithm} {store}");
+            // Two are spent, whichever rule and number comes; above `max` the number is cut.
+            let pro = [ask("pro", json!(3)), ask("pro", json!("3")), ask("pro", json!(9)), ask("free", json!(5))];
+            assert_eq!(pro, [(200, 3), (429, 3), (200, 6), (200, 5)], "{algorithm} {store}");
+            assert_eq!([ask("free", json!(5)), ask("pro", json!(6))], [(429, 5), (200, 6)], "{algorithm} {store}");
+            assert_eq!(ask("pro", json!(6)), (429, 6), "{algorithm} {store}");
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Gateway, Redis, Upstream, tollgate};
+use crate::support::{Gateway, Orphan, Redis, Upstream, tollgate};
 
 #[test]
 fn any_window_grants_its_limit_and_a_refusal_tells_when_enough_has_left_it() {
@@ -79,7 +79,41 @@ fn a_log_of_hundreds_of_grants_is_kept_over_a_restart_and_an_upgrade() {
     gateway.signal("TERM");
     gateway.wait();
     gateway.start_again();
-    assert_eq!(granted(&gateway, 150), 100);
+    assert_eq!(granted(&gateway, 60), 60);
+    gateway.signal("USR2");
+    let next = Orphan::of(&gateway, 1);
+    gateway.wait();
+    assert_eq!(granted(&gateway, 60), 40);
+    assert!(next.is_running());
+}
+
+/// What `check --against` and a reload say of other numbers, and what becomes of the grants.
+#[test]
+fn a_changed_file_keeps_the_grants_and_says_so() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, &rule(4, "1d"));
+    assert_eq!(granted(&gateway, 3), 3);
+    let old = std::fs::read_to_string(gateway.file("gateway.yaml")).unwrap();
+    std::fs::write(gateway.file("old.yaml"), old).unwrap();
+    let change = |rules: &str, says: &str| {
+        gateway.reload(&upstream, rules);
+        let path = |name: &str| gateway.file(name).display().to_string();
+        let checked = tollgate(&["check", "--against", &path("old.yaml"), &path("gateway.yaml")]);
+        assert!(checked.out.contains(&format!("{says}\nok\n")), "{checked:?}");
+    };
+    change(
+        &rule(5, "1d"),
+        "buckets kept: policy default, limit a: was 4 in any 1d, is 5 in any 1d; what was spent stays spent",
+    );
+    assert_eq!(granted(&gateway, 3), 2);
+    change(
+        &rule(6, "2d"),
+        "buckets kept: policy default, limit a: was 4 in any 1d, is 6 in any 2d; what was spent stays spent",
+    );
+    assert_eq!(granted(&gateway, 3), 1);
+    let other = rule(6, "2d").replace("sliding_log", "sliding_window");
+    change(&other, "buckets reset: policy default, limit a: algorithm was sliding_log, is sliding_window");
+    assert_eq!(granted(&gateway, 7), 6);
 }
 
 /// Two gateways on one Redis, of which one has a file with a shorter window, and then the other way round.

@@ -137,22 +137,26 @@ fn a_quota_tells_when_it_ends_and_in_which_zone() {
     let upstream = Upstream::start();
     let month = "{limit: 5, window: month, timezone: Asia/Kathmandu}";
     let short = "{algorithm: fixed_window, limit: 9, window: 1s}";
+    let log = "{algorithm: sliding_log, limit: 5, window: 1d}";
+    let sliding = "{algorithm: sliding_window, limit: 9, window: 15m}";
     let rolling = "{algorithm: fixed_window, limit: 9, window: 1d, anchor: first_request}";
     let gateway = Gateway::start(
         &upstream,
         &format!(
             "rules:\n  - name: quota\n    limit_keys: [query:user]\n    algorithm: fixed_window\n    limits: \
-             {{month: {month}, short: {short}, rolling: {rolling}}}"
+             {{month: {month}, short: {short}, rolling: {rolling}, log: {log}, sliding: {sliding}}}"
         ),
     );
     let reported = document(&gateway);
     let end = reported["rows"][0]["ends"].as_str().unwrap();
     assert!(end.ends_with("-01T00:00:00+05:45"), "{reported}");
     // One ends at once, the others with every client.
-    assert!(reported["rows"][1].get("ends").is_none() && reported["rows"][2].get("ends").is_none(), "{reported}");
+    assert!((1..5).all(|row| reported["rows"][row].get("ends").is_none()), "{reported}");
     let Some(page) = shown(gateway.admin) else { return };
     assert_eq!(page.row("default/quota.month")[1], format!("5/month Asia/Kathmandu until {end} by query:user"));
     assert_eq!(page.row("default/quota.short")[1], "9/1s by query:user");
+    assert_eq!(page.row("default/quota.log")[1], "5 in any 1d by query:user");
+    assert_eq!(page.row("default/quota.sliding")[1], "9 in any 15m, in 10 steps by query:user");
 }
 
 #[test]
