@@ -206,6 +206,27 @@ fn a_gateways_own_user_may_give_back_in_redis_and_what_is_no_bucket_stays() {
 }
 
 #[test]
+fn what_is_given_back_in_redis_is_in_its_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("redis.log");
+    let redis = Redis::start_with(&["--logfile", &log.display().to_string()]);
+    let setting = Setting::new(&Upstream::start(), &redis.patient_store());
+    let key = "header:x-user=ann";
+    setting.says(&["grant", "year", key, "5"], 0, "nothing is spent");
+    let lines = || {
+        let text = std::fs::read_to_string(&log).unwrap();
+        text.lines().filter_map(|line| Some(line.split_once("tollgate: ")?.1.to_owned())).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(), [""; 0]);
+    assert_eq!(setting.ask(&[("X-User", "ann"), ("X-Plan", "free")]), 200);
+    for (amount, buckets) in [("0.05", 2), ("100", 2)] {
+        setting.says(&["grant", "plan", key, amount], 0, "  gave back ");
+        let line = format!("amounts were given back by an operator buckets={buckets} amount={amount}");
+        assert_eq!(lines().last(), Some(&line));
+    }
+}
+
+#[test]
 fn no_foreign_page_can_give_back() {
     let setting = Setting::new(&Upstream::start(), "");
     let mut admin = Client::connect(setting.gateway.admin);
