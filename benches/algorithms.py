@@ -23,7 +23,11 @@ ALGORITHMS = {
     "fixed_window, an hour": "algorithm: fixed_window, algorithm_config: {limit: 1000000000, window: 1h}",
     "fixed_window, a month in Berlin":
         "algorithm: fixed_window, algorithm_config: {limit: 1000000000, window: month, timezone: Europe/Berlin}",
-    "sliding_window": "algorithm: sliding_window, algorithm_config: {limit: 1000000000, window: 1h}",
+    # In each of its steps something was granted.
+    "sliding_window, 10 steps of a second":
+        "algorithm: sliding_window, algorithm_config: {limit: 1000000000, window: 10s}",
+    "sliding_window, 60 steps of a sixth":
+        "algorithm: sliding_window, algorithm_config: {limit: 1000000000, window: 10s, steps: 60}",
     "leaky_bucket":
         "algorithm: leaky_bucket, algorithm_config: {rps: 1000000, queue: 0, max_wait: 1s, delay_after: 1000000}",
 }
