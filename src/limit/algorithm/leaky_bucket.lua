@@ -3,7 +3,7 @@
 -- them. Only `most` differs from a token bucket: the gateway computes how long each request waits.
 
 local EXACT = 9007199254740991
-local HOUR = 3600000000
+local MOST_AHEAD = 10000000
 local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
 local pack, unpack = struct.pack, struct.unpack
 
@@ -27,12 +27,14 @@ return {
     }
   end,
 
-  -- Reads what is stored, as it is worth now; false for a value that cannot be that.
+  -- Reads what is stored, as it is worth now; false for a value that cannot be that. Also returns whether it must be
+  -- written although nothing is charged: a moment too far ahead would otherwise be taken as now at every look.
   open = function(limit, value, now)
     if type(value) ~= 'string' or #value ~= 24 then return false end
     local taken, unit, since = unpack('<I8I8I8', value)
-    if taken > EXACT or unit > EXACT or unit == 0 or since > EXACT or since - now > HOUR then return false end
+    if taken > EXACT or unit > EXACT or unit == 0 or since > EXACT then return false end
     if unit ~= limit.unit then taken = convert(taken, unit, limit.unit) end
+    if since - now > MOST_AHEAD then return {taken, now}, true end
     if since < now then
       taken = taken - (now - since) * limit.refill
       if taken < 0 then taken = 0 end

@@ -127,6 +127,11 @@ impl LeakyBucket {
         self.places.spent(state, now)
     }
 
+    /// What to store of a bucket at `now` although nothing is charged to it.
+    pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
+        self.places.correction(state, now)
+    }
+
     /// The same numbers, for a bucket whose places may also leave at the rate of the other ones.
     #[must_use]
     pub fn alongside(self, other: &LeakyBucket) -> LeakyBucket {
@@ -286,7 +291,7 @@ mod tests {
     #[test]
     fn an_impossible_state_is_a_bucket_without_a_free_place() {
         let bucket = bucket(1_000, 1_000_000, 1, 10_000_000, 0);
-        for state in [&[][..], &[1, 2], &[0, 0, 0], &[1, 2, 3, 4], &[0, 1, 3_600_000_006]] {
+        for state in [&[][..], &[1, 2], &[0, 0, 0], &[1, 2, 3, 4], &[0, 1, 1 << 53]] {
             let step = bucket.step(Some(state), Cost::ONE, Timestamp(5));
             assert_eq!(step.charge, ChargeResult::Short { wait: Micros(1_000_000) }, "{state:?}");
         }

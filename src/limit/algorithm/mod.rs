@@ -229,7 +229,8 @@ impl Algorithm {
     /// What a store must write of a bucket at `now` although nothing is charged to it; almost always nothing.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         match self {
-            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => None,
+            Algorithm::TokenBucket(bucket) => bucket.correction(state, now),
+            Algorithm::LeakyBucket(bucket) => bucket.correction(state, now),
             Algorithm::FixedWindow(window) => window.correction(state, now),
             Algorithm::SlidingLog(log) => log.correction(state, now),
             Algorithm::SlidingWindow(window) => window.correction(state, now),

@@ -10,6 +10,11 @@ use crate::limit::cost::Cost;
 /// The largest integer below which a double holds every integer.
 pub const EXACT: u64 = (1 << 53) - 1;
 
+/// How far the last moment of a state may be ahead of the store's clock: that was set back, by NTP or by a failover to another
+/// server. Until it has caught up nothing comes back, so a clock that goes to and fro gives nothing away. A state from further
+/// ahead is taken as if its last moment were now: it never holds more than it did, and nobody is locked out for the whole step.
+pub const MOST_AHEAD: Micros = Micros(10_000_000);
+
 /// The stored state of a bucket. Only its algorithm knows what the integers mean; they include their own unit, so that
 /// a gateway with other numbers in its file reads them correctly.
 pub type State = SmallVec<[u64; 3]>;

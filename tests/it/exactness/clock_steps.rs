@@ -1,13 +1,14 @@
 //! Redis' clock is set forward and back under load: what that may add to each limit, at most.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tollgate::store::redis::fault_injection::{AHEAD, Hooks};
 
 use super::history::gateways::{Clocks, Gateways, PATIENT, Run};
 use super::history::windows::excess_anywhere;
-use super::history::{Counting, LeakyLimit, Limit, Numbers, utc};
-use crate::support::{Redis, print_measured};
+use super::history::{Counting, LeakyLimit, Limit, Numbers, micros, utc};
+use crate::support::{Redis, now, print_measured, short_or_long};
 
 /// One of each algorithm, and of each way in which it counts.
 fn limits() -> Vec<Limit> {
@@ -32,9 +33,16 @@ end";
     redis.command::<()>(&["EVAL", script, "1", AHEAD, &milliseconds.to_string()]);
 }
 
-/// Half a second after the load has begun the clock is set. Beyond each limit at most so much may be granted.
+/// How long each of these limits may refuse everything after its bucket was drained: a window and a step, and what a busy
+/// machine adds.
+const LONGEST_REFUSAL: i64 = 1_200_000 + 1_000_000;
+/// For how long buckets are known to be short without a look at the clock.
+const UNASKED: i64 = 1_000_000;
+
+/// Half a second after the load has begun the clock is set. Beyond each limit at most so much may be granted; after the step
+/// the first grant comes within so many microseconds.
 #[track_caller]
-fn a_step(fault: &str, milliseconds: i64, bound: fn(&Limit) -> i128) {
+fn a_step(fault: &str, milliseconds: i64, bound: fn(&Limit) -> i128, locked_out: i64) {
     let redis = Redis::start();
     let gateways = Gateways {
         hooks: vec![Hooks::default(); 2],
@@ -45,14 +53,16 @@ fn a_step(fault: &str, milliseconds: i64, bound: fn(&Limit) -> i128) {
         clocks: Clocks { begin: Some(utc("2026-11-22T12:00:00Z")), ..Clocks::default() },
         request: |caller| vec![(caller % limits().len(), 1000)],
         pauses: [Duration::from_millis(3); 2],
-        lasting: Duration::from_millis(2800),
+        lasting: Duration::from_millis(600) + Duration::from_micros(locked_out.unsigned_abs()),
         timeout: PATIENT,
     };
+    let (start, stepped) = (now(), OnceLock::new());
     let Run { history, .. } = std::thread::scope(|scope| {
         gateways.play(&redis, redis.port, || {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(500));
                 set_clock(&redis, milliseconds);
+                stepped.set(micros(start)).unwrap();
             });
         })
     });
@@ -66,6 +76,11 @@ fn a_step(fault: &str, milliseconds: i64, bound: fn(&Limit) -> i128) {
             limit.tokens(most)
         ));
         assert!(excess <= most, "{fault}, {limit:?}: {} of {}", limit.tokens(excess), limit.tokens(most));
+        let step = *stepped.get().unwrap();
+        let first = grants.iter().filter(|grant| grant.sent >= step).map(|grant| grant.answered).min();
+        let wait = first.unwrap_or(i64::MAX).saturating_sub(step);
+        print_measured(&format!("fault: {fault}, {limit:?}, the first grant after {wait} us"));
+        assert!(wait <= locked_out, "{fault}, {limit:?}: nothing granted for {wait} us");
         // It was asked for all the time.
         assert!(grants.len() >= 20, "{fault}, {limit:?}: {}", grants.len());
     }
@@ -73,16 +88,30 @@ fn a_step(fault: &str, milliseconds: i64, bound: fn(&Limit) -> i128) {
 
 #[test]
 fn a_clock_set_forward_grants_each_limit_once_more_at_most() {
-    a_step("clock ahead by 500 ms", 500, |limit| match limit {
-        Limit::TokenBucket(_) | Limit::Leaky(_) => limit.price(20_000),
-        Limit::Window(_) => limit.capacity(),
-    });
-    a_step("clock ahead by 1 h", 3_600_000, Limit::capacity);
+    a_step(
+        "clock ahead by 500 ms",
+        500,
+        |limit| match limit {
+            Limit::TokenBucket(_) | Limit::Leaky(_) => limit.price(20_000),
+            Limit::Window(_) => limit.capacity(),
+        },
+        LONGEST_REFUSAL,
+    );
+    a_step("clock ahead by 1 h", 3_600_000, Limit::capacity, LONGEST_REFUSAL);
 }
 
 #[test]
-fn a_clock_set_back_grants_nothing_more() {
-    a_step("clock back by 2 s", -2_000, |_| 0);
-    // Further than what is stored is believed.
-    a_step("clock back by 2 h", -7_200_000, |_| 0);
+fn a_clock_set_back_a_little_is_waited_for_and_grants_nothing_more() {
+    a_step("clock back by 2 s", -2_000, |_| 0, 2_000_000 + LONGEST_REFUSAL);
 }
+
+#[test]
+fn a_clock_set_back_by_more_locks_nobody_out_and_grants_nothing_more() {
+    // A moment more than ten seconds ahead is not believed, nor a window that begins further ahead than it is long.
+    for (fault, milliseconds) in short_or_long(&STEPS_BACK[..1], &STEPS_BACK[..]) {
+        a_step(fault, *milliseconds, |_| 0, UNASKED + LONGEST_REFUSAL);
+    }
+}
+
+const STEPS_BACK: [(&str, i64); 3] =
+    [("clock back by 15 s", -15_000), ("clock back by 10 min", -600_000), ("clock back by 2 h", -7_200_000)];

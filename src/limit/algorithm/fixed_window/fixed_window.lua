@@ -3,7 +3,7 @@
 
 local EXACT = 9007199254740991
 local HOUR = 3600000000
-local floor = math.floor
+local floor, min = math.floor, math.min
 local pack, unpack = struct.pack, struct.unpack
 
 return {
@@ -19,6 +19,7 @@ return {
       limit.first = kind == 1 and now or floor(now / window) * window
       limit.last = limit.first + window
       limit.next = limit.last + window
+      limit.ahead = min(window, HOUR)
     end
     return limit
   end,
@@ -29,7 +30,7 @@ return {
     if type(value) ~= 'string' or #value ~= 24 then return false end
     local spent, first, last = unpack('<I8I8I8', value)
     if spent > EXACT or last > EXACT or first >= last then return false end
-    if first - now > HOUR then return {spent, limit.first, limit.last}, true end
+    if first - now > (limit.ahead or HOUR) then return {spent, limit.first, limit.last}, true end
     if last > now then
       -- One that begins later is not capped: its end could come before its beginning.
       if first <= now and last > limit.next then return {spent, first, limit.next}, true end

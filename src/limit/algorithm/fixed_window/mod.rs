@@ -24,8 +24,9 @@ use crate::limit::cost::Cost;
 pub const NAME: &str = "fixed_window";
 pub const EXCEEDED: &str = "fixed_window_exceeded";
 
-/// How long a bucket is kept after its period. Also how far in the future a period may begin: a store's clock was set
-/// back. What was spent in one beyond that counts in the present period.
+/// How long a bucket is kept after its period. Also how far in the future a period may begin at most: a store's clock was set
+/// back, or a gateway has other time zones. What was spent in one beyond that counts in the present period, and so does what
+/// was spent in one that begins further ahead than a period is long: nobody is locked out for longer than two of them.
 const HOUR: Micros = Micros(3_600_000_000);
 
 /// The shortest and the longest window that is a duration.
@@ -186,7 +187,7 @@ impl FixedWindow {
             }
             Some(_) => return Bucket { is_corrected: true, ..present(self.limit.thousandths()) },
         };
-        if first.since(now) > HOUR {
+        if first.since(now) > self.window.shortest().min(HOUR) {
             return Bucket { is_corrected: true, ..present(spent) };
         }
         if last > now {

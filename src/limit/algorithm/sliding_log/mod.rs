@@ -19,7 +19,9 @@ use std::fmt;
 
 use smallvec::smallvec;
 
-use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, State, Step, length_text};
+use super::step::{
+    ChargeResult, EXACT, Entry, Level, MOST_AHEAD, Numbers, Quota, RequestNumbers, State, Step, length_text,
+};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 
@@ -32,10 +34,6 @@ pub const LONGEST: Micros = Micros(366 * 86_400_000_000);
 
 /// The largest limit in whole units; also how many grants a window may hold.
 pub const LARGEST: u64 = 10_000;
-
-/// How far in the future the last grant may be: a store's clock was set back. What was spent in a log from beyond that
-/// counts as spent now.
-const AHEAD: Micros = Micros(3_600_000_000);
 
 /// Running totals are kept modulo this: the sum of two is exact in a double.
 const TOTALS: u64 = 1 << 52;
@@ -193,7 +191,7 @@ impl SlidingLog {
         match state.map(Log::parse) {
             None => Log::empty(),
             Some(None) => self.spent_at(now, self.limit.thousandths()),
-            Some(Some(log)) if log.last().since(now) > AHEAD => {
+            Some(Some(log)) if log.last().since(now) > MOST_AHEAD => {
                 Log { is_corrected: true, ..self.spent_at(now, log.sum) }
             }
             Some(Some(log)) => log,

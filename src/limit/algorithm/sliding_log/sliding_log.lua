@@ -5,7 +5,7 @@
 
 local EXACT = 9007199254740991
 local TOTALS = 4503599627370496
-local HOUR = 3600000000
+local MOST_AHEAD = 10000000
 local SHORTEST, LONGEST = 1000000, 31622400000000
 local MOST_PAIRS, EXCERPT = 20000, 16
 local floor, max, min = math.floor, math.max, math.min
@@ -70,7 +70,7 @@ return {
   open = function(limit, value, now)
     local count, sum, window, till, last, total = read(value)
     if not count then return false end
-    if last - now > HOUR then
+    if last - now > MOST_AHEAD then
       local bucket = spent_now(limit, sum)
       bucket.moved = true
       return bucket, true

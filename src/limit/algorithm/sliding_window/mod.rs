@@ -15,17 +15,15 @@ use std::fmt;
 
 use smallvec::smallvec;
 
-use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, State, Step, length_text};
+use super::step::{
+    ChargeResult, EXACT, Entry, Level, MOST_AHEAD, Numbers, Quota, RequestNumbers, State, Step, length_text,
+};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 use granted_steps::{Granted, GrantedSteps, fold, pack, take_back, unpack};
 
 pub const NAME: &str = "sliding_window";
 pub const EXCEEDED: &str = "sliding_window_exceeded";
-
-/// How far in the future a step may begin: a store's clock was set back. What was granted beyond that counts in the
-/// present step.
-const AHEAD: Micros = Micros(3_600_000_000);
 
 /// The shortest and the longest window.
 pub const SHORTEST: Micros = Micros(1_000_000);
@@ -154,7 +152,7 @@ impl SlidingWindow {
         };
         let Some(mut granted) = unpack(state) else { return in_present_step(self.limit.thousandths()) };
         let total = |granted: &Granted| granted.iter().map(GrantedSteps::total).sum();
-        if granted.iter().any(|steps| Timestamp(steps.latest_begin()).since(now) > AHEAD) {
+        if granted.iter().any(|steps| Timestamp(steps.latest_begin()).since(now) > MOST_AHEAD) {
             return in_present_step(total(&granted));
         }
         let last = now.0.saturating_sub(self.window.0);

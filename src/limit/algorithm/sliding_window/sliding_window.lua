@@ -5,7 +5,7 @@
 -- bytes each; then the numbers, that of the latest step first. At the end zeros, up to a multiple of eight bytes.
 
 local EXACT = 9007199254740991
-local HOUR = 3600000000
+local MOST_AHEAD = 10000000
 local MOST_STEPS, LONGEST_STEP = 61, 1339200000000
 local floor, max, min, rep = math.floor, math.max, math.min, string.rep
 local values = unpack
@@ -96,7 +96,7 @@ return {
   open = function(limit, value, now)
     local first, second, spent = read_all(value)
     if not first then return false end
-    if first.latest * first.length - now > HOUR or second and second.latest * second.length - now > HOUR then
+    if first.latest * first.length - now > MOST_AHEAD or second and second.latest * second.length - now > MOST_AHEAD then
       return present(limit, spent), true
     end
     local bucket = {spent = spent}

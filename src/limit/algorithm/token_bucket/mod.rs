@@ -19,16 +19,12 @@ use smallvec::smallvec;
 
 use super::rate;
 pub use super::rate::{InvalidNumbers, Rate};
-use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
+use super::step::{ChargeResult, EXACT, Entry, Level, MOST_AHEAD, Numbers, Quota, RequestNumbers, State, Step};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 
 pub const NAME: &str = "token_bucket";
 pub const EXCEEDED: &str = "token_bucket_exceeded";
-
-/// How far in the future a state's time may be: a store's clock was set back. A time beyond that is invalid: a clock
-/// that was a day ahead, or a tampered bucket, must not lock a client out for that long.
-const AHEAD: Micros = Micros(3_600_000_000);
 
 /// The unit in which every rate of whole thousandths per second is a whole number of units per microsecond.
 const COMMON_UNIT: u64 = 1_000_000;
@@ -174,18 +170,26 @@ impl TokenBucket {
         Cost::from_thousandths(self.read(state, now).0.div_ceil(self.unit))
     }
 
+    /// What to store of a bucket at `now` although nothing is charged to it: otherwise a state from too far ahead would be
+    /// taken as of now at every look, and never refill.
+    pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
+        if valid(state?).is_some_and(|(_, _, since)| since.since(now) <= MOST_AHEAD) {
+            return None;
+        }
+        let (spent, since) = self.read(state, now);
+        let kept_until = since.plus(self.time_to_refill(spent));
+        Some(Entry { state: smallvec![spent, self.unit, since.0], kept_until })
+    }
+
     /// What is still spent, in this bucket's units, and the time at which it is. Time does not run backwards: before
-    /// the time of the last charge nothing is refilled, and that time stays.
+    /// the time of the last charge nothing is refilled, and that time stays, unless it is too far ahead.
     pub(super) fn read(&self, state: Option<&[u64]>, now: Timestamp) -> (u64, Timestamp) {
-        let (spent, since) = match state {
-            None => return (0, now),
-            Some(&[spent, unit, since])
-                if spent <= EXACT && (1..=EXACT).contains(&unit) && Timestamp(since).since(now) <= AHEAD =>
-            {
-                (self.convert(spent, unit), Timestamp(since))
-            }
-            Some(_) => return (self.capacity(), now),
-        };
+        let Some(state) = state else { return (0, now) };
+        let Some((spent, unit, since)) = valid(state) else { return (self.capacity(), now) };
+        let spent = self.convert(spent, unit);
+        if since.since(now) > MOST_AHEAD {
+            return (spent, now);
+        }
         let back = now.since(since).0.saturating_mul(self.refill);
         (spent.saturating_sub(back), since.max(now))
     }
@@ -233,11 +237,17 @@ impl TokenBucket {
     }
 }
 
+/// What is spent, in which unit, and since when; `None` for what cannot be that.
+fn valid(state: &[u64]) -> Option<(u64, u64, Timestamp)> {
+    let &[spent, unit, since] = state else { return None };
+    let valid = unit > 0 && spent <= EXACT && unit <= EXACT && since <= EXACT;
+    valid.then_some((spent, unit, Timestamp(since)))
+}
+
 /// Less is spent, since the same moment: so at every moment from now on the bucket holds that much more, or is full.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
-    let &[spent, unit, since] = state else { return None };
-    let valid = unit > 0 && [spent, unit, since].iter().all(|number| *number <= EXACT);
-    valid.then(|| smallvec![spent.saturating_sub(amount.thousandths().saturating_mul(unit)), unit, since])
+    let (spent, unit, since) = valid(state)?;
+    Some(smallvec![spent.saturating_sub(amount.thousandths().saturating_mul(unit)), unit, since.0])
 }
 
 /// `10/s burst 20`, `10000/day burst 10000`, `0.35/33s burst 7`.

@@ -36,7 +36,7 @@ fn numbers_print_as_an_operator_would_write_them() {
 #[test]
 fn an_impossible_state_is_an_empty_bucket_never_a_full_one() {
     let bucket = TokenBucket::new(per_second("1"), 2).unwrap();
-    for state in [&[][..], &[1, 2], &[0, 0, 0], &[1, 2, 3, 4], &[0, 1, AHEAD.0 + 6]] {
+    for state in [&[][..], &[1, 2], &[0, 0, 0], &[1, 2, 3, 4], &[0, 1, EXACT + 1]] {
         let step = bucket.step(Some(state), Cost::ONE, Timestamp(5));
         assert_eq!(step.charge, ChargeResult::Short { wait: Micros(1_000_000) }, "{state:?}");
     }

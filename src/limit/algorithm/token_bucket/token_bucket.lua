@@ -2,7 +2,7 @@
 -- A bucket is what is spent, and since when; stored, three integers of eight bytes, with their unit between them.
 
 local EXACT = 9007199254740991
-local HOUR = 3600000000
+local MOST_AHEAD = 10000000
 local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
 local pack, unpack = struct.pack, struct.unpack
 
@@ -25,12 +25,14 @@ return {
     }
   end,
 
-  -- Reads what is stored, as it is worth now; false for a value that cannot be that.
+  -- Reads what is stored, as it is worth now; false for a value that cannot be that. Also returns whether it must be
+  -- written although nothing is charged: a moment too far ahead would otherwise be taken as now at every look.
   open = function(limit, value, now)
     if type(value) ~= 'string' or #value ~= 24 then return false end
     local spent, unit, since = unpack('<I8I8I8', value)
-    if spent > EXACT or unit > EXACT or unit == 0 or since > EXACT or since - now > HOUR then return false end
+    if spent > EXACT or unit > EXACT or unit == 0 or since > EXACT then return false end
     if unit ~= limit.unit then spent = convert(spent, unit, limit.unit) end
+    if since - now > MOST_AHEAD then return {spent, now}, true end
     if now > since then
       spent = spent - (now - since) * limit.refill
       if spent < 0 then spent = 0 end
