@@ -99,59 +99,111 @@ impl GrantedSteps {
         Some(((latest + 1 - before) * length, amount))
     }
 
-    fn pack(&self, bytes: &mut SmallVec<[u8; 128]>) {
+    fn pack(&self, bytes: &mut ByteWriter) {
         let largest = self.amounts.iter().fold(1, |all, amount| all | amount);
         let width = (u64::BITS - largest.leading_zeros()).div_ceil(8);
-        let (width, count) = (u8::try_from(width).unwrap_or(8), u8::try_from(self.amounts.len()).unwrap_or(u8::MAX));
-        let mut push = |number: u64, width: u8| {
-            bytes.extend_from_slice(number.to_le_bytes().get(..usize::from(width)).unwrap_or_default());
-        };
-        push(u64::from(width) | u64::from(count) << 8, 2);
-        push(self.length, 6);
-        push(self.latest, 6);
-        self.amounts.iter().for_each(|amount| push(*amount, width));
+        bytes.push(width.into(), 1);
+        bytes.push(self.amounts.len() as u64, 1);
+        bytes.push(self.length, 6);
+        bytes.push(self.latest, 6);
+        self.amounts.iter().for_each(|amount| bytes.push(*amount, width));
     }
 
-    /// Also returns the bytes that follow. `None` for what [`GrantedSteps::pack`] cannot have written.
-    fn unpack(bytes: &[u8]) -> Option<(GrantedSteps, &[u8])> {
-        let ([width, count, numbers @ ..], bytes) = bytes.split_first_chunk::<14>()?;
-        let (width, count) = (usize::from(*width), usize::from(*count));
-        let (length, latest) = numbers.split_at(6);
-        let (length, latest) = (number(length), number(latest));
+    /// `None` for what [`GrantedSteps::pack`] cannot have written.
+    fn unpack(bytes: &mut ByteReader<'_>) -> Option<GrantedSteps> {
+        let (width, count) = (u32::try_from(bytes.take(1)?).ok()?, bytes.take(1)?);
+        let (length, latest) = (bytes.take(6)?, bytes.take(6)?);
         let fits = (1..=7).contains(&width)
-            && (1..=MOST_STEPS).contains(&count)
+            && (1..=MOST_STEPS as u64).contains(&count)
             && (1..=LONGEST_STEP).contains(&length)
             && latest.checked_mul(length).is_some_and(|begin| begin <= EXACT)
-            && count as u64 <= latest + 1;
-        let (amounts, rest) = bytes.split_at_checked(width * count)?;
-        let amounts = amounts.chunks_exact(width.max(1)).map(number).collect();
-        fits.then_some((GrantedSteps { length, latest, amounts }, rest))
+            && count <= latest + 1;
+        if !fits {
+            return None;
+        }
+        let mut amounts = SmallVec::with_capacity(usize::try_from(count).ok()?);
+        for _ in 0..count {
+            amounts.push(bytes.take(width)?);
+        }
+        Some(GrantedSteps { length, latest, amounts })
+    }
+}
+
+/// Writes numbers of a few bytes into words, the lowest bytes first.
+#[derive(Default)]
+struct ByteWriter {
+    words: State,
+    /// What the last word has so far, and how many bits of it.
+    last: u64,
+    bits: u32,
+}
+
+impl ByteWriter {
+    /// `number` has at most `width` bytes, which are 1 to 7.
+    fn push(&mut self, number: u64, width: u32) {
+        self.last |= number << self.bits;
+        self.bits += 8 * width;
+        if self.bits >= u64::BITS {
+            self.words.push(self.last);
+            self.bits -= u64::BITS;
+            self.last = number >> (8 * width - self.bits);
+        }
+    }
+
+    fn words(mut self) -> State {
+        if self.bits > 0 {
+            self.words.push(self.last);
+        }
+        self.words
+    }
+}
+
+/// Reads what a [`ByteWriter`] has written.
+struct ByteReader<'s> {
+    words: &'s [u64],
+    /// How many bits of the first word have been read.
+    bits: u32,
+}
+
+impl ByteReader<'_> {
+    /// The next number, of `width` bytes, which are 1 to 7; `None` if there are fewer.
+    fn take(&mut self, width: u32) -> Option<u64> {
+        let (first, rest) = self.words.split_first()?;
+        let mut number = first >> self.bits;
+        self.bits += 8 * width;
+        if self.bits >= u64::BITS {
+            self.bits -= u64::BITS;
+            self.words = rest;
+            if self.bits > 0 {
+                number |= rest.first()? << (8 * width - self.bits);
+            }
+        }
+        Some(number & ((1 << (8 * width)) - 1))
+    }
+
+    /// How many bytes follow.
+    fn left(&self) -> usize {
+        8 * self.words.len() - usize::try_from(self.bits / 8).unwrap_or(0)
     }
 }
 
 /// As a state of a bucket.
 pub fn pack(granted: &Granted) -> State {
-    let mut bytes = SmallVec::new();
+    let mut bytes = ByteWriter::default();
     granted.iter().for_each(|steps| steps.pack(&mut bytes));
-    bytes.chunks(8).map(number).collect()
+    bytes.words()
 }
 
 /// `None` for a state that [`pack`] cannot have made.
 pub fn unpack(state: &[u64]) -> Option<Granted> {
-    let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
-    state.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
-    let (first, rest) = GrantedSteps::unpack(&bytes)?;
-    let mut granted: Granted = smallvec![first];
+    let mut bytes = ByteReader { words: state, bits: 0 };
+    let mut granted: Granted = smallvec![GrantedSteps::unpack(&mut bytes)?];
     // Less than eight bytes are the zeros at the end.
-    let rest = if rest.len() < 8 {
-        rest
-    } else {
-        let (second, rest) = GrantedSteps::unpack(rest)?;
-        granted.push(second);
-        rest
-    };
+    if bytes.left() >= 8 {
+        granted.push(GrantedSteps::unpack(&mut bytes)?);
+    }
     let total = granted.iter().map(GrantedSteps::total).sum::<u64>();
-    (rest.len() < 8 && total <= EXACT).then_some(granted)
+    (bytes.left() < 8 && total <= EXACT).then_some(granted)
 }
 
 /// Makes room for steps of a third length: the older of the two counts in the newer.
@@ -177,11 +229,6 @@ pub fn take_back(granted: &mut Granted, mut thousandths: u64) {
         *amount -= taken;
         thousandths -= taken;
     }
-}
-
-/// Of at most eight bytes.
-fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]
