@@ -10,7 +10,7 @@ use tollgate::limit::bucket_key::{BucketKey, LimitTag};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::store;
-use tollgate::store::redis::{Login, Settings};
+use tollgate::store::redis::{Login, Settings, Target};
 use tollgate::store::{EventSink, Store, StoreError, Worker, breaker};
 
 use super::Failure;
@@ -31,9 +31,7 @@ pub struct Ours {
 impl Ours {
     pub async fn open(server: &Server, limit: Limit, buckets: usize) -> Result<Ours, Failure> {
         let settings = store::Settings::Redis(Settings {
-            host: "127.0.0.1".to_owned(),
-            port: server.port,
-            database: 0,
+            target: Target::at("127.0.0.1", server.port),
             login: Login::default(),
             timeout: Micros(5_000_000),
             prefix: "tollgate".to_owned(),

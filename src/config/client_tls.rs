@@ -22,7 +22,7 @@ pub static CLIENT_TLS: Mapping = Mapping {
         Key::depends(
             "server_name",
             TEXT,
-            "the host in `url`",
+            "the host that is connected to",
             "The host name or IP address that the server's certificate must have.",
         ),
         Key::optional("cert_file", PATH, "PEM: the certificate that the gateway presents, with its chain."),
@@ -98,11 +98,17 @@ fn server_name(field: Field<'_>) -> Option<ServerName<'static>> {
 impl ClientTls<'_> {
     /// For the server at `host`, which is in `url` of `server`. `None` after reporting what cannot be used.
     pub fn client(self, host: &str, server: &Section<'_>) -> Option<Client> {
-        let ClientTls { ca, certificate, key, server_name, verification } = self;
-        let Some(server_name) = server_name.or_else(|| ServerName::try_from(host.to_owned()).ok()) else {
+        let server_name = self.server_name.clone().or_else(|| ServerName::try_from(host.to_owned()).ok());
+        if server_name.is_none() {
             server.wrong("url", "must have a host name that a certificate can bear");
             return None;
-        };
+        }
+        ClientTls { server_name, ..self }.client_of_any_host(server)
+    }
+
+    /// For servers whose hosts are known only when they are connected to. `None` after reporting what cannot be used.
+    pub fn client_of_any_host(self, server: &Section<'_>) -> Option<Client> {
+        let ClientTls { ca, certificate, key, server_name, verification } = self;
         let file = |located: &Option<LocatedFile<'_>>| located.as_ref().map(|located| located.file.clone());
         let certificate_files =
             file(&certificate).zip(file(&key)).map(|(cert_file, key_file)| CertificateFiles { cert_file, key_file });

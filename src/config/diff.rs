@@ -54,7 +54,7 @@ impl Config {
             keys.flat_map(|key| key.split('|')).any(|part| part.trim_start_matches("lower(").starts_with(prefix))
         };
         let mut found = Vec::new();
-        if before.store.endpoint() != self.store.endpoint() {
+        if !before.store.has_same_buckets(&self.store) {
             found.push(Reset::Store);
         }
         let (was, is) = (before.client_ip.ipv6_prefix, self.client_ip.ipv6_prefix);
@@ -74,7 +74,7 @@ impl Config {
     /// The limits that have other numbers than under `before`, for buckets that are found again.
     pub fn changed_limits(&self, before: &Config) -> Vec<ChangedLimit> {
         // In another store nothing is found.
-        let same_store = before.store.endpoint() == self.store.endpoint();
+        let same_store = before.store.has_same_buckets(&self.store);
         if same_store { changed_limits(&before.rules, &self.rules) } else { Vec::new() }
     }
 

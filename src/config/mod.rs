@@ -47,6 +47,7 @@ mod rule_limits;
 mod rule_match;
 mod rules;
 mod schema;
+mod sentinel;
 mod settings;
 mod size;
 mod sources;

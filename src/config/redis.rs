@@ -1,4 +1,4 @@
-//! Reads `redis` in `store`: which Redis has the buckets.
+//! Reads `redis` in `store`: which Redis has the buckets, at one address or where sentinels say.
 
 use std::sync::Arc;
 
@@ -8,12 +8,14 @@ use super::client_tls::{CLIENT_TLS, ClientTls, client_tls};
 use super::environment::Environment;
 use super::key::{Key, Mapping, PATH, POSITIVE_DURATION, TEXT, Type};
 use super::reader::{Field, Section};
+use super::sentinel::{SENTINEL, sentinel};
 use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
+use crate::base::host_port::HostPort;
 use crate::base::secret::{Secret, SecretSource};
 use crate::base::tls::client::Client;
 use crate::store::breaker;
-use crate::store::redis::{LONGEST_PREFIX, Login, Settings, Url};
+use crate::store::redis::{LONGEST_PREFIX, Login, Settings, Target, Url};
 
 const URL_SHAPE: &str = "must be a URL like redis://127.0.0.1:6379 or rediss://user@redis.internal:6380/0";
 
@@ -47,11 +49,16 @@ pub static REDIS: Mapping = Mapping {
     heading: Some("key in `redis`"),
     definition: None,
     keys: &[
-        Key::required(
+        Key::optional(
             "url",
             URL.declared(),
             "`redis://HOST`, or `rediss://HOST` for TLS. `:PORT` (6379) and `/DATABASE` (0) may follow. `USER:PASSWORD@` may \
-             precede the host, percent-encoded.",
+             precede the host, percent-encoded. Required without `sentinel`.",
+        ),
+        Key::optional(
+            "sentinel",
+            Type::Mapping(&SENTINEL),
+            "In place of `url`: the [sentinels](#sentinel) that say where the server is.",
         ),
         Key::optional("username", TEXT, "The user who logs in; without a password, a user who needs none."),
         Key::optional(
@@ -73,37 +80,62 @@ pub static REDIS: Mapping = Mapping {
         Key::default("timeout", POSITIVE_DURATION, "50ms", "The longest time that a decision waits for Redis."),
         Key::default("prefix", PREFIX.declared(), "tollgate", "The beginning of every key in Redis."),
     ],
-    constraints: || json!({"dependencies": {"password": {"properties": {"password_file": false}}}}),
+    constraints: || {
+        json!({
+            "dependencies": {"password": {"properties": {"password_file": false}}},
+            "oneOf": [{"required": ["url"]}, {"required": ["sentinel"]}]
+        })
+    },
 };
 
 pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&REDIS)?;
+    let sentinel = section.optional("sentinel", |field| sentinel(field, environment));
     // In place of an unknown host, one to which every password may be sent.
-    let url = section.need("url").and_then(|field| field.known_or("redis://localhost", URL.read));
+    let read = |field: Field<'_>| field.known_or("redis://localhost", URL.read);
+    let url = match section.get("url") {
+        Some(field) => read(field).map(Some),
+        None if section.has("sentinel") => Some(None),
+        None => section.need("url").and_then(read).map(Some),
+    };
+    if section.has("url") {
+        section.unwanted("sentinel", "must not stand beside `url`: they say where the server is");
+    }
     let username = section.optional("username", |field| Some(field.written()?.to_owned()));
     let password = password(&section, environment);
     for (key, in_url) in [
-        ("username", url.as_ref().is_some_and(|url| url.username.is_some())),
-        ("password", url.as_ref().is_some_and(|url| url.password.is_some())),
-        ("password_file", url.as_ref().is_some_and(|url| url.password.is_some())),
+        ("username", url.iter().flatten().any(|url| url.username.is_some())),
+        ("password", url.iter().flatten().any(|url| url.password.is_some())),
+        ("password_file", url.iter().flatten().any(|url| url.password.is_some())),
     ] {
         if in_url {
             section.unwanted(key, "must not stand beside the one in `url`");
         }
     }
-    let tls = tls(&section, url.as_ref(), environment);
+    let tls = match &url {
+        Some(Some(url)) => tls(&section, url, environment),
+        // After a mistake in `url`, those in `tls` are reported as well.
+        None | Some(None) => tls_of_any_host(&section, environment),
+    };
     let timeout = section.positive_duration("timeout");
     let prefix = section.value("prefix", PREFIX.read);
+    let both = section.has("url") && section.has("sentinel");
     section.close();
-    let (url, username, password) = (url?, username?, password?);
-    let username = username.or(url.username).filter(|name| !name.is_empty());
-    let password = password.or(url.password.map(SecretSource::Inline));
-    let password = password.filter(|password| *password != SecretSource::Inline(Secret::new("")));
+    let (url, sentinel, username, password) = (url?, sentinel?, username?, password?);
+    let (in_url, target) = match (url, sentinel) {
+        _ if both => return None,
+        (Some(Url { host, port, database, username, password, .. }), _) => {
+            let address = HostPort { host, port };
+            ((username, password), Target::Address { address, database })
+        }
+        (None, Some(sentinel)) => ((None, None), Target::Sentinel(Box::new(sentinel))),
+        (None, None) => return None,
+    };
+    let username = username.or(in_url.0).filter(|name| !name.is_empty());
+    let password = password.or(in_url.1.map(SecretSource::Inline));
     Some(Settings {
-        host: url.host,
-        port: url.port,
-        database: url.database,
-        login: Login { username, password, tls: tls? },
+        target,
+        login: Login { username, password: some_password(password), tls: tls? },
         timeout: timeout?,
         prefix: prefix?,
         breaker: breaker::Settings::default(),
@@ -120,8 +152,13 @@ fn url(field: Field<'_>) -> Option<Url> {
     url
 }
 
+/// An empty password counts as missing.
+pub fn some_password(password: Option<SecretSource>) -> Option<SecretSource> {
+    password.filter(|password| *password != SecretSource::Inline(Secret::new("")))
+}
+
 /// In gateway.yaml, or in a file of its own.
-fn password(section: &Section<'_>, environment: Environment<'_>) -> Option<Option<SecretSource>> {
+pub fn password(section: &Section<'_>, environment: Environment<'_>) -> Option<Option<SecretSource>> {
     let inline = section.optional("password", |field| Some(SecretSource::Inline(Secret::new(field.written()?))));
     let in_file = section.optional("password_file", |field| environment.secret_file(&field));
     if section.has("password") && section.has("password_file") {
@@ -131,20 +168,26 @@ fn password(section: &Section<'_>, environment: Environment<'_>) -> Option<Optio
     Some(inline?.or(in_file?.flatten()))
 }
 
-/// TLS by the key `tls`, or by the scheme of the URL. `Some(None)` without it; `None` after reporting a problem, or if
-/// `url` has one.
-fn tls(section: &Section<'_>, url: Option<&Url>, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
+/// TLS by the key `tls`, or by the scheme of the URL. `Some(None)` without it; `None` after reporting a problem.
+fn tls(section: &Section<'_>, url: &Url, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
     let tls = section.optional("tls", |field| {
         let tls = client_tls(field.clone(), environment)?;
-        if tls.is_none() && url.is_some_and(|url| url.tls) {
+        if tls.is_none() && url.tls {
             field.wrong("must not be false with a `url` that begins with rediss://", None);
             return None;
         }
         Some(tls)
     });
-    let (tls, url) = (tls?.flatten(), url?);
-    match tls.or_else(|| url.tls.then(ClientTls::default)) {
+    match tls?.flatten().or_else(|| url.tls.then(ClientTls::default)) {
         Some(tls) => tls.client(&url.host, section).map(|client| Some(Arc::new(client))),
+        None => Some(None),
+    }
+}
+
+/// TLS by the key `tls`, of servers that are known only when they are connected to.
+pub fn tls_of_any_host(section: &Section<'_>, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
+    match section.optional("tls", |field| client_tls(field, environment))?.flatten() {
+        Some(tls) => tls.client_of_any_host(section).map(|client| Some(Arc::new(client))),
         None => Some(None),
     }
 }

@@ -23,6 +23,8 @@ pub enum StoreError {
     Refused,
     /// No answer in time. Whether the plan was charged is unknown.
     Timeout,
+    /// Another server has taken the place of the one that was connected to. Whether the plan was charged is unknown.
+    Moved,
     /// The connection ended before the answer came. Whether the plan was charged is unknown.
     Closed,
     /// More requests are queued than can be answered in time. Nothing was sent.
@@ -36,7 +38,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub const ALL: [StoreError; 15] = [
+    pub const ALL: [StoreError; 16] = [
         StoreError::Unreachable,
         StoreError::UnusableFile,
         StoreError::Unauthorized,
@@ -47,6 +49,7 @@ impl StoreError {
         StoreError::Busy,
         StoreError::Refused,
         StoreError::Timeout,
+        StoreError::Moved,
         StoreError::Closed,
         StoreError::Backlog,
         StoreError::UnexpectedReply,
@@ -67,6 +70,7 @@ impl StoreError {
             StoreError::Busy => "busy",
             StoreError::Refused => "refused",
             StoreError::Timeout => "timeout",
+            StoreError::Moved => "moved",
             StoreError::Closed => "closed",
             StoreError::Backlog => "backlog",
             StoreError::UnexpectedReply => "garbled",

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::error::Fault;
 use super::span_links::SpanLinks;
 use super::worker::Worker;
+use crate::base::host_port::HostPort;
 use crate::base::interval::fixed_interval;
 use crate::base::time::Micros;
 
@@ -24,8 +25,8 @@ pub fn gateway_ttl() -> Micros {
 pub enum Event {
     /// A call has ended, successfully or not.
     CallEnded(CallReport),
-    /// A worker's connection is ready.
-    Up(Worker),
+    /// A worker's connection is ready, to this server if it is one.
+    Up { worker: Worker, server: Option<HostPort> },
     /// The circuit breaker has opened: no calls for a while.
     BreakerOpened,
     /// The circuit breaker has closed: calls are made again.

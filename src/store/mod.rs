@@ -99,7 +99,7 @@ impl Store {
     /// Uses the user, password and certificates of these settings from the next connection on.
     pub fn replace_login(&self, settings: &Settings) {
         match (self, settings) {
-            (Store::Redis(redis), Settings::Redis(settings)) => redis.replace_login(&settings.login),
+            (Store::Redis(redis), Settings::Redis(settings)) => redis.replace_login(settings),
             (Store::Memory(_), _) | (_, Settings::Memory(_)) => {}
         }
     }

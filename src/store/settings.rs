@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::error::{Fault, StoreError};
 use super::memory::bucket_file::BucketFileSettings;
-use super::redis::Login;
 use super::redis::inspect::Inspector;
+use super::redis::{Login, Target};
 use super::{memory, redis};
 
 /// The settings of one store.
@@ -15,18 +15,19 @@ pub enum Settings {
     Redis(redis::Settings),
 }
 
-/// The network address of a shared store, and the part of it that holds the buckets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where a shared store is, and the part of it that holds the buckets.
+#[derive(Clone, Copy, Debug)]
 pub struct Endpoint<'s> {
-    pub host: &'s str,
-    pub port: u16,
-    pub database: i64,
+    pub target: &'s Target,
     pub prefix: &'s str,
 }
 
 impl fmt::Display for Endpoint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redis at {}:{}", self.host, self.port)
+        match self.target {
+            Target::Address { address, .. } => write!(f, "Redis at {address}"),
+            Target::Sentinel(_) => write!(f, "Redis {}", self.target),
+        }
     }
 }
 
@@ -56,9 +57,15 @@ impl Settings {
     pub fn endpoint(&self) -> Option<Endpoint<'_>> {
         match self {
             Settings::Memory(_) => None,
-            Settings::Redis(redis::Settings { host, port, database, prefix, .. }) => {
-                Some(Endpoint { host, port: *port, database: *database, prefix })
-            }
+            Settings::Redis(redis::Settings { target, prefix, .. }) => Some(Endpoint { target, prefix }),
+        }
+    }
+
+    /// Whether both lead to the same buckets, as far as the settings can tell.
+    pub fn has_same_buckets(&self, other: &Settings) -> bool {
+        match (self.endpoint(), other.endpoint()) {
+            (Some(one), Some(other)) => one.prefix == other.prefix && one.target.is_same_server(other.target),
+            (one, other) => one.is_none() && other.is_none(),
         }
     }
 
@@ -83,12 +90,14 @@ impl Settings {
         !self.is_shared() && self.bucket_file().is_none()
     }
 
-    /// These settings with the login of `newer`: what can change without a restart. A login for another place is left out.
+    /// These settings with the login and the sentinels of `newer`: what can change without a restart. A login for another
+    /// place is left out.
     #[must_use]
     pub fn with_login_of(&self, newer: &Settings) -> Settings {
         match (self, newer) {
-            (Settings::Redis(redis), Settings::Redis(other)) if self.endpoint() == newer.endpoint() => {
-                Settings::Redis(redis::Settings { login: other.login.clone(), ..redis.clone() })
+            (Settings::Redis(redis), Settings::Redis(other)) if self.has_same_buckets(newer) => {
+                let (target, login) = (other.target.clone(), other.login.clone());
+                Settings::Redis(redis::Settings { target, login, ..redis.clone() })
             }
             _ => self.clone(),
         }

@@ -25,8 +25,8 @@ pub struct Settings {
     /// PEM: the authorities that are trusted. `None`: those that this machine trusts.
     pub ca_file: Option<NamedFile>,
     pub certificate: Option<CertificateFiles>,
-    /// The name that the server's certificate must have.
-    pub server_name: ServerName<'static>,
+    /// The name that the server's certificate must have. `None`: the host that is connected to.
+    pub server_name: Option<ServerName<'static>>,
     pub verification: Verification,
 }
 

@@ -5,41 +5,76 @@ use std::net::IpAddr;
 use super::file::File;
 use super::location::{Finding, Location};
 use crate::base::tls::client::Verification;
-use crate::store::redis::Login;
+use crate::store::redis::{Login, Target};
+
+/// A server, or several with one login, that a shared store connects to.
+struct Server<'f> {
+    /// For the text of a warning.
+    name: String,
+    /// Whether a connection may leave this machine.
+    is_elsewhere: bool,
+    login: &'f Login,
+    /// The mapping that has the login.
+    location: Location<'f>,
+    /// How to encrypt the connection.
+    hint: &'static str,
+}
 
 /// Anyone who can listen on the network reads a password for another host, unless it travels under TLS.
 pub fn cleartext_password(file: &File<'_>) -> Vec<Finding> {
-    let Some((host, login, location)) = shared_store(file) else { return Vec::new() };
-    if !login.has_password() || login.tls.is_some() || is_this_host(host) {
-        return Vec::new();
-    }
-    let key = ["password", "password_file"].into_iter().find(|key| location.has(key)).unwrap_or("url");
-    let what = format!(
-        "sends the password to {host} in the clear: anyone who can listen on the network between can read it, and change \
-         every bucket"
-    );
-    vec![location.key(key).finding(what, "set `tls`, or a `url` that begins with rediss://")]
+    let clear = |server: &Server<'_>| server.login.has_password() && server.login.tls.is_none() && server.is_elsewhere;
+    let finding = |Server { name, location, hint, .. }: Server<'_>| {
+        let key = ["password", "password_file"].into_iter().find(|key| location.has(key)).unwrap_or("url");
+        let what = format!(
+            "sends the password to {name} in the clear: anyone who can listen on the network between can read it, and \
+             change every bucket"
+        );
+        location.key(key).finding(what, hint)
+    };
+    servers(file).into_iter().filter(clear).map(finding).collect()
 }
 
 /// Without verification TLS protects from those who can listen, not from those who can answer.
 pub fn unverified_server(file: &File<'_>) -> Vec<Finding> {
-    let Some((host, login, location)) = shared_store(file) else { return Vec::new() };
-    let off = login.tls.as_ref().is_some_and(|tls| tls.settings().verification == Verification::Off);
-    if !off {
-        return Vec::new();
-    }
-    let what = format!(
-        "is false: any server that answers in the place of {host} gets the password, and decides every request"
-    );
-    let hint =
-        "name the authority of its certificate in `ca_file`; if the certificate has another name, set `server_name`";
-    vec![location.key("tls").key("verify").finding(what, hint)]
+    let off = |server: &Server<'_>| {
+        server.login.tls.as_ref().is_some_and(|tls| tls.settings().verification == Verification::Off)
+    };
+    let finding = |Server { name, location, .. }: Server<'_>| {
+        let what = format!(
+            "is false: any server that answers in the place of {name} gets the password, and decides every request"
+        );
+        let hint = "name the authority of its certificate in `ca_file`; if the certificate has another name, set `server_name`";
+        location.key("tls").key("verify").finding(what, hint)
+    };
+    servers(file).into_iter().filter(off).map(finding).collect()
 }
 
-/// The host, the login, and where both are in the text.
-fn shared_store<'f>(file: &File<'f>) -> Option<(&'f str, &'f Login, Location<'f>)> {
+/// The servers of a shared store, and where their logins are in the text.
+fn servers<'f>(file: &File<'f>) -> Vec<Server<'f>> {
     let store = &file.config.store;
-    Some((store.endpoint()?.host, store.login()?, file.root.key("store").key(store.name())))
+    let location = || file.root.key("store").key(store.name());
+    let (Some(endpoint), Some(login)) = (store.endpoint(), store.login()) else { return Vec::new() };
+    match endpoint.target {
+        Target::Address { address, .. } => vec![Server {
+            name: address.host.clone(),
+            is_elsewhere: !is_this_host(&address.host),
+            login,
+            location: location(),
+            hint: "set `tls`, or a `url` that begins with rediss://",
+        }],
+        Target::Sentinel(sentinels) => {
+            let elsewhere = sentinels.nodes.iter().find(|node| !is_this_host(&node.host));
+            // What sentinels of another machine name is not on this one.
+            let is_elsewhere = elsewhere.is_some();
+            let name = elsewhere.or(sentinels.nodes.first()).map_or(String::new(), |node| node.host.clone());
+            let (hint, inner) = ("set `tls`", location().key("sentinel"));
+            let master = format!("the master `{}`", sentinels.master);
+            vec![
+                Server { name: master, is_elsewhere, login, location: location(), hint },
+                Server { name, is_elsewhere, login: &sentinels.login, location: inner, hint },
+            ]
+        }
+    }
 }
 
 /// Whether a connection to this host never leaves the machine.

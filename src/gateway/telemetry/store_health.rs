@@ -100,7 +100,10 @@ impl StoreHealth {
             }
             Event::EvictionPolicy(policy) => self.record_eviction_policy(policy),
             Event::HeartbeatError(fault) => self.record_failure(&fault),
-            Event::Up(worker) => self.record_change(worker.0, Ok(()), ""),
+            Event::Up { worker, server } => {
+                let server = server.map_or(String::new(), |server| server.to_string());
+                self.record_change(worker.0, Ok(()), &server);
+            }
             Event::Down { worker, fault } => {
                 self.metrics.count_error(fault.error);
                 self.record_change(worker.0, Err(fault.error), &fault.detail);
@@ -164,8 +167,8 @@ impl StoreHealth {
         links.reported = Some(now);
         match now {
             Ok(()) => {
-                self.events.note(EventKind::StoreUp, "");
-                log::info!("store is up");
+                self.events.note(EventKind::StoreUp, detail);
+                log::info!(server = detail; "store is up");
             }
             Err(error) => {
                 self.events.note(EventKind::StoreDown, error.name());

@@ -3,12 +3,13 @@
 //! It has its own connection and uses plain commands: reading needs only GET and TIME. Only giving back is a script, since
 //! it depends on what is spent. Gateways are not notified; one that has cached a bucket as empty asks Redis again after a second at the latest.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
-use super::address::Resolver;
+use super::address::resolve_once;
 use super::codec::{key_name, state};
 use super::handshake::{load, reach, send};
 use super::login::CurrentLogin;
@@ -45,10 +46,11 @@ impl Inspector {
     ///
     /// When the server cannot be reached, or rejects the login.
     pub async fn open(settings: &Settings) -> Result<Inspector, Fault> {
-        let address = Resolver::new(settings).resolve().await?;
-        let connected = reach(settings, &address, &CurrentLogin::new(settings.login.clone()), None).await?;
-        tokio::spawn(connected.driver);
-        Ok(Inspector { connection: connected.connection, prefix: settings.prefix.clone() })
+        let login = Arc::new(CurrentLogin::new(settings.login.clone()));
+        let address = resolve_once(settings, &login).await?;
+        let opened = reach(settings, &address, &login).await?;
+        tokio::spawn(opened.driver);
+        Ok(Inspector { connection: opened.connection, prefix: settings.prefix.clone() })
     }
 
     /// The states of these buckets, in the order of the keys, and the time at which they were read; `None` for a full bucket.

@@ -34,7 +34,8 @@ pub struct Credentials {
 #[derive(Clone, Debug)]
 pub struct Tls {
     pub config: Arc<ClientConfig>,
-    pub server_name: ServerName<'static>,
+    /// `None`: the host that is connected to.
+    pub server_name: Option<ServerName<'static>>,
 }
 
 /// The login in force, which a reload replaces.

@@ -3,6 +3,7 @@
 
 mod address;
 pub mod codec;
+mod dial;
 mod eviction_policy;
 pub mod fault_injection;
 mod gateway_heartbeat;
@@ -11,6 +12,7 @@ pub mod inspect;
 mod login;
 mod read_limit;
 pub mod script;
+pub mod sentinel;
 mod server;
 mod settings;
 mod url;
@@ -22,7 +24,7 @@ use crate::base::time::Clock;
 use fault_injection::Hooks;
 pub use login::Login;
 pub use server::Server;
-pub use settings::{LONGEST_PREFIX, Settings};
+pub use settings::{LONGEST_PREFIX, Settings, Target};
 pub use url::Url;
 
 /// One Redis server.
@@ -40,8 +42,8 @@ impl Redis {
         Remote::new(server, remote::Settings { timeout, breaker, gateways }, hooks, workers, clock, events)
     }
 
-    /// From the next connection on.
-    pub fn replace_login(&self, login: &Login) {
-        self.transport.login.replace(login);
+    /// Uses what can change without a restart, from the next connection on.
+    pub fn replace_login(&self, settings: &Settings) {
+        self.transport.replace_login(settings);
     }
 }

@@ -1,12 +1,14 @@
 //! Connects to one Redis and calls its script: what [`Transport`] wants, in Redis' words.
 
 use std::fmt;
+use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 use smallvec::smallvec;
 
 use super::address::Resolver;
 use super::codec::Call;
+use super::dial::OpenConnection;
 use super::eviction_policy;
 use super::fault_injection::Hooks;
 use super::gateway_heartbeat;
@@ -16,16 +18,18 @@ use super::script;
 use super::settings::Settings;
 use crate::base::time::{Clock, Timestamp};
 use crate::limit::charge::Plan;
-use crate::store::error::Fault;
+use crate::store::error::{Fault, StoreError};
 use crate::store::events::{EventSink, RunningGateway};
-use crate::store::remote::transport::{CallLimits, CallReply, Connected, LiveGateways, Overflow, PartReply, Transport};
+use crate::store::remote::transport::{
+    CallLimits, CallReply, Connected, Driver, LiveGateways, Overflow, PartReply, Transport,
+};
 
 /// A Redis server.
 #[derive(Debug)]
 pub struct Server {
-    pub login: CurrentLogin,
+    login: Arc<CurrentLogin>,
     settings: Settings,
-    resolver: Resolver,
+    resolver: Arc<Resolver>,
     script: String,
     clock: Clock,
     hooks: Hooks,
@@ -43,14 +47,21 @@ pub struct Link {
 
 impl Server {
     pub fn new(settings: Settings, clock: Clock, hooks: Hooks) -> Server {
+        let login = Arc::new(CurrentLogin::new(settings.login.clone()));
         Server {
-            login: CurrentLogin::new(settings.login.clone()),
-            resolver: Resolver::new(&settings),
+            resolver: Arc::new(Resolver::new(&settings, &login)),
+            login,
             settings,
             script: hooks.script(script::take()),
             clock,
             hooks,
         }
+    }
+
+    /// Uses what can change without a restart, from the next connection on.
+    pub fn replace_login(&self, settings: &Settings) {
+        self.login.replace(&settings.login);
+        self.resolver.replace(settings);
     }
 }
 
@@ -62,9 +73,38 @@ impl Transport for Server {
 
     async fn connect(&self) -> Result<Connected<Link>, Fault> {
         let address = self.resolver.resolve().await?;
-        let ready = connect(&self.settings, &address, &self.login, &self.script).await?;
-        let link = Link { connection: ready.connection, take: ready.sha, heartbeat: String::new() };
-        Ok(Connected { link, driver: ready.driver })
+        let connecting = connect(&self.settings, &address, &self.login, &self.script);
+        let (opened, take) = tokio::select! {
+            connected = connecting => connected?,
+            // An attempt to reach a server that has vanished takes long.
+            fault = self.resolver.replaced(&address) => return Err(fault),
+        };
+        let OpenConnection { connection, driver, peer } = opened;
+        let link = Link { connection, take, heartbeat: String::new() };
+        let (resolver, server) = (Arc::clone(&self.resolver), address.clone());
+        let driver: Driver = if resolver.follows(&address) {
+            Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    () = driver => closed(),
+                    fault = resolver.moved(&address, peer) => fault,
+                }
+            })
+        } else {
+            Box::pin(async move {
+                driver.await;
+                closed()
+            })
+        };
+        Ok(Connected { link, driver, server: Some(server) })
+    }
+
+    async fn run(&self) {
+        self.resolver.run().await;
+    }
+
+    async fn found_again(&self) {
+        self.resolver.found_again().await;
     }
 
     async fn take(&self, link: &mut Link, plans: &[&Plan], near: Timestamp) -> Result<CallReply, Fault> {
@@ -98,6 +138,10 @@ impl Transport for Server {
     async fn watch(&self, link: Link, events: &EventSink) {
         eviction_policy::watch(link.connection, events).await;
     }
+}
+
+fn closed() -> Fault {
+    Fault::new(StoreError::Closed, "the connection was closed")
 }
 
 impl fmt::Debug for Link {

@@ -23,6 +23,9 @@ use crate::store::worker::Worker;
 
 const TIMEOUT: Duration = Duration::from_millis(20);
 
+/// The event of a connection.
+const UP: Event = Event::Up { worker: Worker(0), server: None };
+
 /// What the server does now.
 #[derive(Clone, Copy, Debug)]
 enum Behaviour {
@@ -33,6 +36,10 @@ enum Behaviour {
     Late(Duration),
     /// It ends the connection at the next call.
     Closes,
+    /// It accepts no writes at this call, and the next one is answered by another server.
+    Demoted,
+    /// It accepts no writes, and no other server does.
+    Replica,
 }
 
 #[derive(Debug)]
@@ -51,7 +58,7 @@ impl Transport for Fake {
     async fn connect(&self) -> Result<Connected<()>, Fault> {
         match *self.behaviour.lock() {
             Behaviour::Refuses => Err(Fault::new(StoreError::Unreachable, "a test")),
-            _ => Ok(Connected { link: (), driver: Box::pin(std::future::pending()) }),
+            _ => Ok(Connected { link: (), driver: Box::pin(std::future::pending()), server: None }),
         }
     }
 
@@ -61,7 +68,11 @@ impl Transport for Fake {
         match behaviour {
             Behaviour::Late(after) => tokio::time::sleep(after).await,
             Behaviour::Closes => return Err(Fault::new(StoreError::Closed, "a test")),
-            Behaviour::Refuses | Behaviour::Answers => {}
+            Behaviour::Demoted => *self.behaviour.lock() = Behaviour::Answers,
+            Behaviour::Replica | Behaviour::Refuses | Behaviour::Answers => {}
+        }
+        if matches!(behaviour, Behaviour::Demoted | Behaviour::Replica) {
+            return Err(Fault::new(StoreError::Replica, "a test"));
         }
         let now = self.clock.now();
         let settlements = plans.iter().map(|plan| Some(settle(plan, &[None::<State>], now).0)).collect();
@@ -132,7 +143,7 @@ async fn a_server_that_refuses_connections_is_found_when_it_is_back() {
     assert_eq!(ask(&store).await, Err(StoreError::Unreachable));
     *store.transport.behaviour.lock() = Behaviour::Answers;
     ask_until(&store, Ok(true)).await;
-    assert_eq!(reported(&events, &Event::Up(Worker(0))), 1);
+    assert_eq!(reported(&events, &UP), 1);
     assert_eq!(store.fallback.gateways(), 3);
     // Lost and found again; the request that was under way is not repeated.
     let received = store.transport.received.load(Ordering::Relaxed);
@@ -141,7 +152,25 @@ async fn a_server_that_refuses_connections_is_found_when_it_is_back() {
     assert_eq!(store.transport.received.load(Ordering::Relaxed), received + 1);
     *store.transport.behaviour.lock() = Behaviour::Answers;
     ask_until(&store, Ok(true)).await;
-    assert_eq!(reported(&events, &Event::Up(Worker(0))), 2);
+    assert_eq!(reported(&events, &UP), 2);
+}
+
+#[tokio::test]
+async fn what_a_demoted_server_refused_is_sent_to_the_next_one_once() {
+    let (store, events) = running(Behaviour::Answers).await;
+    assert_eq!(ask(&store).await, Ok(true));
+    let received = || store.transport.received.load(Ordering::Relaxed);
+    let before = received();
+    *store.transport.behaviour.lock() = Behaviour::Demoted;
+    assert_eq!(ask(&store).await, Ok(true));
+    assert_eq!(received(), before + 2);
+    assert_eq!(reported(&events, &UP), 2);
+    // It did not run, and yet it is not sent a third time.
+    *store.transport.behaviour.lock() = Behaviour::Replica;
+    assert_eq!(ask(&store).await, Err(StoreError::Replica));
+    assert_eq!(received(), before + 4);
+    *store.transport.behaviour.lock() = Behaviour::Answers;
+    ask_until(&store, Ok(true)).await;
 }
 
 #[tokio::test]
@@ -160,7 +189,7 @@ async fn late_replies_open_the_breaker_and_one_probe_closes_it() {
     *store.transport.behaviour.lock() = Behaviour::Answers;
     ask_until(&store, Ok(true)).await;
     assert_eq!(reported(&events, &Event::BreakerClosed), 1);
-    assert_eq!(reported(&events, &Event::Up(Worker(0))), 1, "a probe closes it, no new connection");
+    assert_eq!(reported(&events, &UP), 1, "a probe closes it, no new connection");
     assert_eq!(ask(&store).await, Ok(true));
 }
 

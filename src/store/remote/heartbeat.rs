@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use super::transport::{LiveGateways, Transport};
 use crate::base::interval::fixed_interval;
 use crate::base::time;
+use crate::store::error::{Fault, StoreError};
 use crate::store::events::{Event, EventSink, RunningGateway};
 use crate::store::fallback::FallbackShare;
 
@@ -36,15 +37,16 @@ impl Heartbeat {
         Heartbeat { name, this_gateway, fallback, events }
     }
 
-    /// Sends heartbeats for as long as the connection lasts. A timeout is not reported: takes on the same connection report
-    /// it.
-    pub async fn keep<T: Transport>(&self, transport: &T, mut link: T::Link) {
+    /// Sends heartbeats for as long as the connection lasts, and returns when the server accepts no writes any more: calls
+    /// that refuse would not notice. A timeout is not reported: takes on the same connection report it.
+    pub async fn keep<T: Transport>(&self, transport: &T, mut link: T::Link) -> Fault {
         loop {
             let this_gateway = self.this_gateway.lock().clone();
             match time::timeout(PATIENCE, transport.beat(&mut link, self.name, &this_gateway)).await {
                 Ok(Ok(Some(LiveGateways { alive, others }))) => {
                     self.events.send(Event::Gateways { alive: self.fallback.set_gateways(alive), others });
                 }
+                Ok(Err(fault)) if fault.error == StoreError::Replica => return fault,
                 Ok(Err(fault)) => self.events.send(Event::HeartbeatError(fault)),
                 Ok(Ok(None)) | Err(_) => {}
             }

@@ -114,8 +114,12 @@ impl<T: Transport> Remote<T> {
     }
 
     pub async fn run(&self, worker: Worker) {
-        if let Some(connection) = self.connections.get(worker.0) {
-            connection.run(&self.first_attempts).await;
+        let Some(connection) = self.connections.get(worker.0) else { return };
+        let connected = connection.run(&self.first_attempts);
+        if worker == Worker(0) {
+            tokio::join!(self.transport.run(), connected);
+        } else {
+            connected.await;
         }
     }
 

@@ -1,5 +1,6 @@
 //! Requests that wait for an answer: in a connection's queue, or in a call that is under way.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
@@ -42,8 +43,8 @@ pub struct ReplySender(Option<oneshot::Sender<TakeResult>>);
 #[derive(Debug)]
 pub struct Queue {
     receiver: mpsc::Receiver<PendingTake>,
-    /// Already received, and put back.
-    first: Option<PendingTake>,
+    /// Already received, and put back, in the order of arrival.
+    put_back: VecDeque<PendingTake>,
 }
 
 impl PendingTake {
@@ -85,16 +86,16 @@ impl ReplySender {
 
 impl Queue {
     pub fn new(receiver: mpsc::Receiver<PendingTake>) -> Queue {
-        Queue { receiver, first: None }
+        Queue { receiver, put_back: VecDeque::new() }
     }
 
     pub fn len(&self) -> usize {
-        self.receiver.len() + usize::from(self.first.is_some())
+        self.receiver.len() + self.put_back.len()
     }
 
     /// `None` when the sender is gone.
     pub async fn next(&mut self) -> Option<PendingTake> {
-        match self.first.take() {
+        match self.put_back.pop_front() {
             Some(first) => Some(first),
             None => self.receiver.recv().await,
         }
@@ -102,20 +103,37 @@ impl Queue {
 
     /// `None` when the queue is empty.
     pub fn try_next(&mut self) -> Option<PendingTake> {
-        self.first.take().or_else(|| self.receiver.try_recv().ok())
+        self.put_back.pop_front().or_else(|| self.receiver.try_recv().ok())
     }
 
     /// Removes the first request if it has waited for `most`.
     ///
     /// # Errors
     /// Returns since when the first one has been waiting, `None` if the queue is empty.
-    pub fn overdue(&mut self, now: Timestamp, most: Micros) -> Result<PendingTake, Option<Timestamp>> {
+    fn overdue(&mut self, now: Timestamp, most: Micros) -> Result<PendingTake, Option<Timestamp>> {
         let first = self.try_next().ok_or(None)?;
         if now.since(first.since) >= most {
             return Ok(first);
         }
         let since = first.since;
-        self.first = Some(first);
+        self.put_back.push_front(first);
         Err(Some(since))
+    }
+
+    /// Puts requests before all others: a call that did not run had them.
+    pub fn put_back(&mut self, requests: Vec<PendingTake>) {
+        for request in requests.into_iter().rev() {
+            self.put_back.push_front(request);
+        }
+    }
+
+    /// Answers the requests that have waited for `most`. Returns since when the first of the others has been waiting.
+    pub fn answer_overdue(&mut self, now: Timestamp, most: Micros) -> Option<Timestamp> {
+        loop {
+            match self.overdue(now, most) {
+                Ok(mut late) => late.answer.send(Err(StoreError::Timeout)),
+                Err(first) => return first,
+            }
+        }
     }
 }

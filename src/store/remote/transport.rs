@@ -7,6 +7,7 @@ use std::pin::Pin;
 
 use smallvec::SmallVec;
 
+use crate::base::host_port::HostPort;
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::algorithm::State;
 use crate::limit::bucket_key::BucketKey;
@@ -60,6 +61,17 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         std::future::ready(())
     }
 
+    /// Does what is needed besides the connections, such as watching where the server is, for as long as there is something
+    /// to do. Driven by one worker.
+    fn run(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    /// Returns when there is a reason to connect at once instead of after a pause.
+    fn found_again(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
     /// The part of a call that a plan belongs to: the plans of a batch are put into this order. Only where the server
     /// cannot decide all plans at once, see [`CallLimits::parted`].
     fn part(&self, _plan: &Plan) -> usize {
@@ -91,11 +103,13 @@ pub enum Overflow {
 /// A connection on which calls can be made.
 pub struct Connected<L> {
     pub link: L,
-    /// Moves the bytes; completes when the connection ends.
+    /// Moves the bytes; completes when the connection ends or must be left, with the reason.
     pub driver: Driver,
+    /// Where the server is, if it is one.
+    pub server: Option<HostPort>,
 }
 
-pub type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type Driver = Pin<Box<dyn Future<Output = Fault> + Send>>;
 
 /// The reply to a call: one for each of its parts, in the order of the plans.
 pub type CallReply = SmallVec<[PartReply; 1]>;

@@ -14,7 +14,7 @@ use tollgate::limit::cost::Cost;
 use tollgate::store::memory::{self, Memory};
 use tollgate::store::redis;
 use tollgate::store::redis::fault_injection::{Flaw, Hooks};
-use tollgate::store::redis::{Login, Settings as RedisSettings};
+use tollgate::store::redis::{Login, Settings as RedisSettings, Target};
 use tollgate::store::{EventSink, Source, Store, Worker, breaker};
 
 use super::history::gateways::PATIENT;
@@ -35,9 +35,7 @@ fn plan(interval: u64) -> Plan {
 
 fn on_redis(redis: &Redis, hooks: Hooks) -> Arc<Store> {
     let settings = RedisSettings {
-        host: "127.0.0.1".to_owned(),
-        port: redis.port,
-        database: 0,
+        target: Target::at("127.0.0.1", redis.port),
         login: Login::default(),
         timeout: PATIENT,
         prefix: "queue".to_owned(),

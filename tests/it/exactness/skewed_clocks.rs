@@ -12,7 +12,7 @@ use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::store::redis;
 use tollgate::store::redis::fault_injection::{Flaw, Hooks};
-use tollgate::store::redis::{Login, Settings};
+use tollgate::store::redis::{Login, Settings, Target};
 use tollgate::store::{EventSink, Store, StoreError, Worker, breaker};
 
 use super::history::gateways::PATIENT;
@@ -26,9 +26,7 @@ fn gateway(redis: &Redis, hours: i64, hooks: Hooks) -> Arc<Store> {
     let wrong = hours * i64::try_from(HOUR).unwrap();
     let clock = Clock::System { epoch: Timestamp(epoch.0.saturating_add_signed(wrong)), start, ahead };
     let settings = Settings {
-        host: "127.0.0.1".to_owned(),
-        port: redis.port,
-        database: 0,
+        target: Target::at("127.0.0.1", redis.port),
         login: Login::default(),
         timeout: PATIENT,
         prefix: "skew".to_owned(),

@@ -15,3 +15,4 @@ mod lying_redis;
 mod outage;
 mod persistence_under_load;
 mod secrets;
+mod sentinel;

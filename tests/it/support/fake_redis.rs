@@ -1,4 +1,5 @@
-//! A fake Redis: it accepts the commands by which a gateway connects, and answers every take with a given reply.
+//! A fake Redis: it accepts the commands by which a gateway connects, and answers every take with a given reply. And a
+//! fake sentinel, which names a given server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -21,6 +22,26 @@ pub fn serve_fake_redis(stream: TcpStream, reply: &[u8]) {
             _ => b"-ERR unknown command\r\n".to_vec(),
         };
         if writer.write_all(&answer).is_err() {
+            return;
+        }
+    }
+}
+
+/// Names the server on this port as the master, whatever it is asked for.
+pub fn serve_fake_sentinel(stream: TcpStream, port: u16) {
+    let mut writer = stream.try_clone().unwrap();
+    let mut reader = BufReader::new(stream);
+    while let Some(words) = read(&mut reader) {
+        let answer = match (&*words[0], words.get(1).map(String::as_str)) {
+            ("HELLO", _) => "%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n".to_owned(),
+            ("SUBSCRIBE", _) => ">3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n".to_owned(),
+            ("SENTINEL", Some("GET-MASTER-ADDR-BY-NAME")) => {
+                let port = port.to_string();
+                format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len())
+            }
+            _ => "-ERR unknown command\r\n".to_owned(),
+        };
+        if writer.write_all(answer.as_bytes()).is_err() {
             return;
         }
     }

@@ -16,6 +16,7 @@ mod orphan;
 mod proof;
 mod redis;
 mod relay;
+pub mod sentinel;
 #[cfg(feature = "test-hooks")]
 mod take_script;
 mod upstream;
@@ -24,7 +25,7 @@ pub use certificates::Certificates;
 pub use client::{Client, Response};
 pub use command::{CommandOutput, subcommands, tollgate};
 pub use config_directory::ConfigDirectory;
-pub use fake_redis::serve_fake_redis;
+pub use fake_redis::{serve_fake_redis, serve_fake_sentinel};
 pub use gateway::{Gateway, SYSTEM_ROOTS};
 pub use gateway_builder::GatewayBuilder;
 pub use load::Load;

@@ -26,7 +26,12 @@ pub struct Relay {
 impl Relay {
     /// In front of this port.
     pub fn start(redis: u16) -> Relay {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        Relay::start_at(("127.0.0.1", 0), redis)
+    }
+
+    /// The same, listening at an address of this machine.
+    pub fn start_at(address: (&str, u16), redis: u16) -> Relay {
+        let listener = TcpListener::bind(address).unwrap();
         let port = listener.local_addr().unwrap().port();
         let answers = Arc::new(Mutex::new(Answers::Pass));
         let chosen = Arc::clone(&answers);

@@ -9,12 +9,15 @@ use std::time::SystemTime;
 use opentelemetry::trace::{Link, SpanKind, Status};
 use opentelemetry::{InstrumentationScope, KeyValue, SpanId};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use parking_lot::Mutex;
 
 use super::sampling::random_span;
 use super::span_ids::{context, integer, time};
+use crate::base::host_port::HostPort;
 use crate::base::time::{Micros, Timestamp};
+use crate::store::redis::Target;
 use crate::store::span_links::SpanLink;
-use crate::store::{CallReport, Endpoint, Settings};
+use crate::store::{CallReport, Settings};
 
 /// The most links of a span: the default of the SDK.
 const LINKS: usize = 128;
@@ -22,15 +25,24 @@ const LINKS: usize = 128;
 /// The server that calls go to.
 #[derive(Clone, Debug)]
 pub struct Server {
-    host: Arc<str>,
-    port: u16,
+    /// `None` until it is known.
+    address: Arc<Mutex<Option<HostPort>>>,
     database: String,
 }
 
 impl Server {
     pub fn of(settings: &Settings) -> Option<Server> {
-        let Endpoint { host, port, database, .. } = settings.endpoint()?;
-        Some(Server { host: host.into(), port, database: database.to_string() })
+        let target = settings.endpoint()?.target;
+        let address = match target {
+            Target::Address { address, .. } => Some(address.clone()),
+            Target::Sentinel(_) => None,
+        };
+        Some(Server { address: Arc::new(Mutex::new(address)), database: target.database().to_string() })
+    }
+
+    /// Remembers where calls go from now on.
+    pub fn set_address(&self, address: &HostPort) {
+        *self.address.lock() = Some(address.clone());
     }
 
     /// The span of a call that has just ended, and served at least one traced decision.
@@ -40,10 +52,12 @@ impl Server {
             KeyValue::new("db.system.name", "redis"),
             KeyValue::new("db.operation.name", "EVALSHA"),
             KeyValue::new("db.namespace", self.database.clone()),
-            KeyValue::new("server.address", Arc::clone(&self.host)),
-            KeyValue::new("server.port", i64::from(self.port)),
             KeyValue::new("tollgate.requests", integer(called.requests)),
         ];
+        if let Some(HostPort { host, port }) = self.address.lock().clone() {
+            attributes.push(KeyValue::new("server.address", host));
+            attributes.push(KeyValue::new("server.port", i64::from(port)));
+        }
         if called.healed > 0 {
             attributes.push(KeyValue::new("tollgate.healed", i64::try_from(called.healed).unwrap_or(i64::MAX)));
         }

@@ -88,13 +88,16 @@ impl Tracer {
         self.add(|scope| spans.request(scope));
     }
 
-    /// Sends the span of a store call that served a traced request.
+    /// Sends the span of a store call that served a traced request, and follows the store from server to server.
     pub fn store_event(&self, event: &Event) {
-        let (Some(inner), Event::CallEnded(called)) = (&self.0, event) else { return };
-        if !called.span_links.decisions.is_empty()
-            && let Some(server) = &inner.server
-        {
-            self.add(|scope| server.span(called, inner.clock.wall(), scope));
+        let Some(server) = self.0.as_ref().and_then(|inner| inner.server.as_ref()) else { return };
+        match event {
+            Event::CallEnded(called) if !called.span_links.decisions.is_empty() => {
+                let Some(inner) = &self.0 else { return };
+                self.add(|scope| server.span(called, inner.clock.wall(), scope));
+            }
+            Event::Up { server: Some(address), .. } => server.set_address(address),
+            _ => {}
         }
     }
 

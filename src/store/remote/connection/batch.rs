@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use tokio::sync::Mutex as FairMutex;
 
 use super::Connection;
@@ -24,6 +25,8 @@ pub struct Session<'q> {
     pub queue: FairMutex<&'q mut Queue>,
     /// Whether any call was answered.
     pub answered: AtomicBool,
+    /// What is to be asked on the next connection: the call that ended this one did not run.
+    pub returned: Mutex<Vec<PendingTake>>,
 }
 
 impl<T: Transport> Connection<T> {
@@ -44,6 +47,7 @@ impl<T: Transport> Connection<T> {
             batch = self.shared.hooks.gather(batch);
             loop {
                 if let Err(fault) = self.call(&mut batch, &session.queue, &mut link).await {
+                    *session.returned.lock() = batch;
                     return fault;
                 }
                 session.answered.store(true, Ordering::Relaxed);

@@ -35,7 +35,7 @@ struct Period {
 
 impl<T: Transport> Connection<T> {
     /// Makes one call, from the queued requests to their answers. Leaves in `batch` the requests that are to be asked once
-    /// more: the server's time is outside of the periods that this call named.
+    /// more: the server's time is outside of the periods that this call named, or the server accepts no writes any more.
     ///
     /// # Errors
     ///
@@ -82,7 +82,12 @@ impl<T: Transport> Connection<T> {
                 Ok(())
             }
             Err(fault) => {
-                refuse(batch.drain(..), fault.error);
+                // Of such a call nothing has run.
+                let (again, failed): (Vec<_>, Vec<_>) = batch
+                    .drain(..)
+                    .partition(|waiting| fault.error == StoreError::Replica && waiting.attempt == Attempt::First);
+                refuse(failed.into_iter(), fault.error);
+                batch.extend(again.into_iter().map(|waiting| PendingTake { attempt: Attempt::Second, ..waiting }));
                 if fault.ends_connection() { Err(fault) } else { Ok(()) }
             }
         }
@@ -157,12 +162,7 @@ impl<T: Transport> Connection<T> {
                 pause = SOON;
                 continue;
             };
-            let first = loop {
-                match queue.overdue(now, most) {
-                    Ok(mut late) => late.answer.send(Err(StoreError::Timeout)),
-                    Err(first) => break first,
-                }
-            };
+            let first = queue.answer_overdue(now, most);
             pause = left(unanswered.iter().map(|(since, _)| *since).min().or(first), now);
         }
     }

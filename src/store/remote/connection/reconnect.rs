@@ -3,10 +3,13 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Mutex as FairMutex, Semaphore};
 
 use super::Connection;
 use super::batch::{Session, Turn};
+use crate::base::time;
+use crate::base::time::Micros;
 use crate::store::error::{Fault, StoreError};
 use crate::store::events::Event;
 use crate::store::remote::queue::Queue;
@@ -23,13 +26,14 @@ impl<T: Transport> Connection<T> {
         let mut pause = SHORTEST_PAUSE;
         let mut first = true;
         loop {
-            let connected = self.transport.connect().await;
+            let connected = self.connect(&mut queue).await;
             let up = connected.is_ok();
             *self.down.lock() = connected.as_ref().err().map(|fault| fault.error);
             if up {
                 self.shared.deny_cache.invalidate();
                 self.publish(self.shared.breaker.reset());
-                self.events.send(Event::Up(self.worker));
+                let server = connected.as_ref().ok().and_then(|connected| connected.server.clone());
+                self.events.send(Event::Up { worker: self.worker, server });
             }
             if std::mem::take(&mut first) {
                 tried.add_permits(1);
@@ -43,33 +47,62 @@ impl<T: Transport> Connection<T> {
             if up && Duration::from(self.clock.now().since(since)) > LONGEST_PAUSE {
                 pause = SHORTEST_PAUSE;
             }
-            self.went_down(fault, &mut queue);
-            // Jittered, so that gateways that lost their server together do not reconnect at the same time.
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            *self.down.lock() = Some(fault.error);
+            // The place of a server that worked was taken by another one, which may be ready: what has not run may reach it.
+            let is_replaced = up && pause == SHORTEST_PAUSE && is_elsewhere(fault.error);
+            if !is_replaced {
+                // A request that was not sent has not run, and need not wait for its deadline.
+                while let Some(mut waiting) = queue.try_next() {
+                    waiting.answer.send(Err(fault.error));
+                }
+            }
+            self.events.send(Event::Down { worker: self.worker, fault });
+            if is_replaced {
+                // One that takes all calls and loses its place at once is not connected to without a pause again and again.
+                pause *= 2;
+                continue;
+            }
+            tokio::select! {
+                // Jittered, so that gateways that lost their server together do not reconnect at the same time.
+                () = tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)) => {}
+                () = self.transport.found_again() => {}
+            }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    fn went_down(&self, fault: Fault, queue: &mut Queue) {
-        *self.down.lock() = Some(fault.error);
-        // A request that was not sent has not run, and need not wait for its deadline.
-        while let Some(mut waiting) = queue.try_next() {
-            waiting.answer.send(Err(fault.error));
+    /// Connects, while requests that another server returned wait until their deadline.
+    async fn connect(&self, queue: &mut Queue) -> Result<Connected<T::Link>, Fault> {
+        let mut connecting = std::pin::pin!(self.transport.connect());
+        loop {
+            let now = self.clock.now();
+            let Some(oldest) = queue.answer_overdue(now, self.timeout) else { return connecting.await };
+            let left = Micros(self.timeout.0.saturating_sub(now.since(oldest).0));
+            tokio::select! {
+                biased;
+                connected = &mut connecting => return connected,
+                () = time::sleep_precisely(left.into()) => {}
+            }
         }
-        self.events.send(Event::Down { worker: self.worker, fault });
     }
 
     /// Makes calls until the connection is no longer usable.
     async fn serve(&self, connected: Connected<T::Link>, queue: &mut Queue, pause: &mut Duration) -> Fault {
-        let Connected { link, mut driver } = connected;
+        let Connected { link, mut driver, .. } = connected;
         let heartbeat = async {
-            if let Some(heartbeat) = &self.heartbeat {
-                let transport = &*self.transport;
-                tokio::join!(heartbeat.keep(transport, link.clone()), transport.watch(link.clone(), &self.events));
+            let Some(heartbeat) = &self.heartbeat else { return std::future::pending().await };
+            let transport = &*self.transport;
+            let watching = async {
+                transport.watch(link.clone(), &self.events).await;
+                std::future::pending::<Fault>().await
+            };
+            tokio::select! {
+                fault = heartbeat.keep(transport, link.clone()) => fault,
+                fault = watching => fault,
             }
-            std::future::pending::<Fault>().await
         };
-        let session = Session { queue: FairMutex::new(queue), answered: AtomicBool::new(false) };
+        let session =
+            Session { queue: FairMutex::new(queue), answered: AtomicBool::new(false), returned: Mutex::default() };
         let calls = |turn| self.calls(turn, &session, link.clone());
         // In this order: calls write first, and the driver then sends it in the same poll.
         let fault = tokio::select! {
@@ -77,11 +110,18 @@ impl<T: Transport> Connection<T> {
             fault = calls(Turn::Next) => fault,
             fault = calls(Turn::Overflow), if T::CALLS.overflow == Overflow::SecondCall => fault,
             fault = heartbeat => fault,
-            () = &mut driver => Fault::new(StoreError::Closed, "the connection was closed"),
+            fault = &mut driver => fault,
         };
-        if session.answered.into_inner() {
+        let Session { answered, returned, .. } = session;
+        if answered.into_inner() {
             *pause = SHORTEST_PAUSE;
         }
+        queue.put_back(returned.into_inner());
         fault
     }
+}
+
+/// Whether a connection ended because another server accepts the writes now. Nothing has run that this error answers.
+fn is_elsewhere(error: StoreError) -> bool {
+    matches!(error, StoreError::Replica | StoreError::Moved)
 }

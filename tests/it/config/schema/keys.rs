@@ -66,7 +66,7 @@ fn a_mapping_has_no_keys_but_those_that_are_listed() {
 }
 
 /// Files in which every key is possible.
-const WHOLE: [&str; 11] = [
+const WHOLE: [&str; 12] = [
     "
 upstream: http://127.0.0.1:9000
 policies:
@@ -153,9 +153,14 @@ upstream: http://127.0.0.1:9000
 jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}
 rules:
   - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20, cost_source: query:cost}}",
+    "
+upstream: http://127.0.0.1:9000
+store: {redis: {sentinel: {master: a, nodes: [127.0.0.1]}}}
+rules:
+  - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20}}",
 ];
 
-fn whole_files() -> [Value; 11] {
+fn whole_files() -> [Value; 12] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 

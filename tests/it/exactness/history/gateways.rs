@@ -12,7 +12,7 @@ use tollgate::limit::cost::Cost;
 use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::redis;
 use tollgate::store::redis::fault_injection::{AHEAD, Hooks, ServerClock};
-use tollgate::store::redis::{Login, Settings};
+use tollgate::store::redis::{Login, Settings, Target};
 use tollgate::store::{Event, EventSink, Store, StoreError, TakeReply, Worker, breaker};
 
 use super::{Answer, ClockOffset, History, Limit, Record, micros};
@@ -151,9 +151,7 @@ impl Gateways {
         let server_clock = if self.clocks.begin.is_some() { ServerClock::Movable } else { hooks.server_clock };
         let hooks = Hooks { server_clock, ..hooks };
         let settings = Settings {
-            host: "127.0.0.1".to_owned(),
-            port,
-            database: 0,
+            target: Target::at("127.0.0.1", port),
             login: Login::default(),
             timeout: self.timeout,
             prefix: "history".to_owned(),

@@ -1,0 +1,118 @@
+//! Reads `sentinel` of `redis`: the sentinels to ask for the server that has the buckets, and the login for them.
+
+use serde_json::json;
+
+use super::client_tls::CLIENT_TLS;
+use super::environment::Environment;
+use super::key::{Key, Mapping, PATH, TEXT, Type};
+
+use super::reader::{Field, all};
+use super::redis::{password, some_password, tls_of_any_host};
+use super::value_kind::{ReadField, ValueKind};
+use super::value_types::reference;
+use crate::base::host_port::HostPort;
+use crate::store::redis::Login;
+use crate::store::redis::sentinel::{DEFAULT_PORT, Settings};
+
+const MASTER_SHAPE: &str = "must be the name of a master: letters, digits, _ . and -";
+
+const MASTER: ValueKind<ReadField<String>> = ValueKind {
+    text: "text",
+    schema: || {
+        json!({"anyOf": [
+            {
+                "type": ["string", "number", "boolean"],
+                "pattern": "^[A-Za-z0-9_.-]+$",
+                "patternErrorMessage": MASTER_SHAPE
+            },
+            reference()
+        ]})
+    },
+    read: master,
+};
+
+const NODE_SHAPE: &str = "must be a host with a port, like s1.internal:26379 or [2001:db8::1]:26379";
+
+const NODES: ValueKind<ReadField<Vec<HostPort>>> = ValueKind {
+    text: "list of `HOST:PORT`",
+    schema: || {
+        json!({
+            "type": "array",
+            "minItems": 1,
+            "items": {"anyOf": [
+                {
+                    "type": "string",
+                    "pattern": r"^([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$",
+                    "patternErrorMessage": NODE_SHAPE
+                },
+                reference()
+            ]}
+        })
+    },
+    read: nodes,
+};
+
+pub static SENTINEL: Mapping = Mapping {
+    heading: Some("key in `sentinel`"),
+    definition: None,
+    keys: &[
+        Key::required("master", MASTER.declared(), "The name of the master in the sentinels' configuration."),
+        Key::required(
+            "nodes",
+            NODES.declared(),
+            "The sentinels to ask, at least one. Without a port it is 26379. The others are learnt from those that answer.",
+        ),
+        Key::optional("username", TEXT, "The user who logs in to the sentinels."),
+        Key::optional("password", TEXT, "The password for the sentinels. An empty one counts as missing."),
+        Key::optional("password_file", PATH, "A file that holds the password for the sentinels."),
+        Key::default(
+            "tls",
+            Type::Switch(&CLIENT_TLS),
+            "false",
+            "Whether connections to the sentinels are encrypted, and how.",
+        ),
+    ],
+    constraints: || json!({"dependencies": {"password": {"properties": {"password_file": false}}}}),
+};
+
+pub fn sentinel(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
+    let section = field.section(&SENTINEL)?;
+    // In place of an unknown name, and of unknown sentinels, some that every password may be sent to.
+    let master = section.need("master").and_then(|field| field.known_or("unknown", MASTER.read));
+    let nodes = section.need("nodes").and_then(NODES.read);
+    let username = section.optional("username", |field| Some(field.written()?.to_owned()));
+    let password = password(&section, environment);
+    let tls = tls_of_any_host(&section, environment);
+    section.close();
+    let username = username?.filter(|name| !name.is_empty());
+    let login = Login { username, password: some_password(password?), tls: tls? };
+    Some(Settings { master: master?, nodes: nodes?, login })
+}
+
+fn master(field: Field<'_>) -> Option<String> {
+    let name = field.written()?;
+    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)) {
+        field.must("be the name of a master: letters, digits, `_`, `.` and `-`");
+        return None;
+    }
+    Some(name.to_owned())
+}
+
+fn nodes(field: Field<'_>) -> Option<Vec<HostPort>> {
+    let members = field.list()?;
+    if members.is_empty() {
+        field.must("name at least one sentinel");
+        return None;
+    }
+    all(members, |field| field.known_or("localhost", node))
+}
+
+fn node(field: Field<'_>) -> Option<HostPort> {
+    let node = HostPort::parse(field.text()?, DEFAULT_PORT);
+    if node.is_none() {
+        // A URL may hold a password.
+        let field = if field.text().is_some_and(|text| text.contains('@')) { field.hidden() } else { field };
+        field.must("be a host with a port, like s1.internal:26379 or [2001:db8::1]:26379");
+    }
+    node
+}

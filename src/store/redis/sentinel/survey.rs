@@ -1,0 +1,284 @@
+//! Asks sentinels for the master, one after the other, and checks what they name.
+//!
+//! A sentinel may be out of date or cut off, so an address counts only if the server there says that it is a master. Two
+//! servers may say so for a while: the right one is then named with the higher configuration epoch.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::Settings;
+use super::link::{Answer, SentinelLink};
+use crate::base::host_port::HostPort;
+use crate::store::error::{Fault, StoreError};
+use crate::store::redis::handshake::check_role;
+use crate::store::redis::login::CurrentLogin;
+
+/// How long a server may take to say what it is. Announcements of the sentinels end it sooner.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The maximum number of sentinels: a list that is longer than any real one is not believed whole.
+const MOST: usize = 16;
+
+/// The sentinels in force, which a reload replaces.
+#[derive(Debug)]
+pub struct CurrentSentinels {
+    nodes: ArcSwap<Vec<HostPort>>,
+    login: CurrentLogin,
+}
+
+/// The sentinels, and what they have said so far.
+#[derive(Debug)]
+pub struct Survey {
+    master: String,
+    current: Arc<CurrentSentinels>,
+    /// The login of the master.
+    login: Arc<CurrentLogin>,
+    /// The configuration that `nodes` was made from.
+    configured: Arc<Vec<HostPort>>,
+    /// The one that answered is asked first the next time.
+    nodes: Vec<Node>,
+    /// The highest epoch of a master that was found.
+    epoch: u64,
+    switched: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct Node {
+    address: HostPort,
+    origin: Origin,
+    /// Kept open, so that announcements are heard.
+    link: Option<SentinelLink>,
+    /// Where it was last reached: others may call it by this address.
+    peer: Option<SocketAddr>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Configured,
+    /// Named by another sentinel.
+    Learnt,
+}
+
+impl CurrentSentinels {
+    pub fn new(settings: &Settings) -> CurrentSentinels {
+        CurrentSentinels {
+            nodes: ArcSwap::from_pointee(settings.nodes.clone()),
+            login: CurrentLogin::new(settings.login.clone()),
+        }
+    }
+
+    /// From the next question on; connections to sentinels that are up stay as they are, unless the list has changed.
+    pub fn replace(&self, settings: &Settings) {
+        self.login.replace(&settings.login);
+        if **self.nodes.load() != settings.nodes {
+            self.nodes.store(Arc::new(settings.nodes.clone()));
+        }
+    }
+}
+
+impl Survey {
+    /// Of the master with this name, whose login is `login`. `switched` is notified when a sentinel announces another one.
+    pub fn new(
+        master: &str,
+        current: Arc<CurrentSentinels>,
+        login: Arc<CurrentLogin>,
+        switched: Arc<Notify>,
+    ) -> Survey {
+        let configured = Arc::default();
+        Survey { master: master.to_owned(), current, login, configured, nodes: Vec::new(), epoch: 0, switched }
+    }
+
+    /// Asks in turn, until a sentinel names a server that says that it is a master.
+    ///
+    /// # Errors
+    ///
+    /// When no sentinel does: what each of them said, under the kind that tells an operator most.
+    pub async fn find(&mut self) -> Result<HostPort, Fault> {
+        self.load_nodes();
+        let (mut faults, mut rejected, mut outdated) = (Vec::new(), Vec::new(), Vec::new());
+        for index in 0..self.nodes.len() {
+            match self.ask(index).await {
+                // Others have known better before.
+                Ok(answer) if answer.epoch < self.epoch => outdated.push((index, answer)),
+                Ok(answer) => match self.try_out(index, answer, &mut rejected).await {
+                    Ok(master) => return Ok(master),
+                    Err(fault) => faults.extend(fault),
+                },
+                Err(fault) => faults.push(fault),
+            }
+        }
+        // Epochs begin again when an operator makes sentinels forget the master.
+        for (index, answer) in outdated {
+            match self.try_out(index, answer, &mut rejected).await {
+                Ok(master) => return Ok(master),
+                Err(fault) => faults.extend(fault),
+            }
+        }
+        self.find_promoted(&mut rejected).await.ok_or_else(|| summary(faults))
+    }
+
+    /// Asks for the replica that a sentinel is promoting: it may be a master already.
+    async fn find_promoted(&mut self, rejected: &mut Vec<HostPort>) -> Option<HostPort> {
+        for index in 0..self.nodes.len() {
+            let Some(link) = self.nodes.get_mut(index).and_then(|node| node.link.as_mut()) else { continue };
+            // A user who may not ask waits until the sentinels agree.
+            let Ok(Some(master)) = link.promoted(&self.master).await else { continue };
+            let answer = Answer { master, epoch: self.epoch };
+            if let Ok(master) = self.try_out(index, answer, rejected).await {
+                return Some(master);
+            }
+        }
+        None
+    }
+
+    /// Asks all sentinels whether another server has taken the place of `master`, and for sentinels not known so far.
+    pub async fn successor(&mut self, master: &HostPort) -> Option<HostPort> {
+        self.load_nodes();
+        let (mut named, mut others_named) = (false, false);
+        for index in 0..self.nodes.len() {
+            let Ok(answer) = self.ask(index).await else { continue };
+            if answer.master == *master {
+                named = true;
+                self.epoch = self.epoch.max(answer.epoch);
+            } else {
+                others_named = true;
+                if answer.epoch > self.epoch
+                    && let Ok(successor) = self.try_out(index, answer, &mut Vec::new()).await
+                {
+                    return Some(successor);
+                }
+            }
+        }
+        if !named && others_named {
+            self.epoch = 0;
+            return self.find().await.ok().filter(|found| found != master);
+        }
+        self.learn().await;
+        None
+    }
+
+    /// Uses a changed list, and forgets what belonged to the previous one.
+    fn load_nodes(&mut self) {
+        let configured = self.current.nodes.load_full();
+        if !Arc::ptr_eq(&configured, &self.configured) {
+            self.nodes = configured.iter().map(|address| Node::new(address, Origin::Configured)).collect();
+            self.configured = configured;
+        }
+    }
+
+    /// Asks one sentinel, over its open connection if that still works.
+    async fn ask(&mut self, index: usize) -> Result<Answer, Fault> {
+        let Some(node) = self.nodes.get_mut(index) else {
+            return Err(Fault::new(StoreError::Unreachable, "there is no such sentinel"));
+        };
+        let name = &*self.master;
+        if let Some(mut link) = node.link.take()
+            && let Ok(answer) = link.master(name).await
+        {
+            node.link = Some(link);
+            return Ok(answer);
+        }
+        let located = |fault: Fault| Fault::new(fault.error, format!("sentinel {}: {}", node.address, fault.detail));
+        let opened = SentinelLink::open(&node.address, &self.current.login, name, &self.switched).await;
+        let mut link = opened.map_err(located)?;
+        node.peer = Some(link.peer);
+        let answer = link.master(name).await.map_err(located)?;
+        node.link = Some(link);
+        Ok(answer)
+    }
+
+    /// Checks the server that a sentinel names, unless that has been tried in this round: then there is no new fault.
+    async fn try_out(
+        &mut self,
+        index: usize,
+        Answer { master, epoch }: Answer,
+        rejected: &mut Vec<HostPort>,
+    ) -> Result<HostPort, Option<Fault>> {
+        if rejected.contains(&master) {
+            return Err(None);
+        }
+        let overdue = |_| Fault::new(StoreError::Unreachable, format!("no answer within {PATIENCE:?}"));
+        let checked =
+            timeout(PATIENCE, check_role(&master, &self.login)).await.map_err(overdue).and_then(|checked| checked);
+        if let Err(Fault { error, detail }) = checked {
+            let sentinel = self.nodes.get(index).map(|node| node.address.to_string()).unwrap_or_default();
+            let fault = Fault::new(error, format!("{master}, named by sentinel {sentinel}: {detail}"));
+            rejected.push(master);
+            return Err(Some(fault));
+        }
+        self.epoch = epoch;
+        if let Some(first) = self.nodes.get_mut(..=index) {
+            first.rotate_right(1);
+        }
+        Ok(master)
+    }
+
+    /// Adds the sentinels that others know, so that the configured ones may all go away later.
+    async fn learn(&mut self) {
+        let Some(link) = self.nodes.iter_mut().find_map(|node| node.link.as_mut()) else { return };
+        let Ok(others) = link.others(&self.master).await else { return };
+        let is_known = |nodes: &[Node], address: &HostPort| {
+            let same = |node: &Node| {
+                let peer = node.peer.map(|peer| HostPort::new(peer.ip().to_string(), peer.port()));
+                node.address == *address || peer.as_ref() == Some(address)
+            };
+            nodes.iter().any(same)
+        };
+        for address in others {
+            if self.nodes.len() < MOST && !is_known(&self.nodes, &address) {
+                self.nodes.push(Node::new(&address, Origin::Learnt));
+            }
+        }
+        // A configured one that could not be reached before may be among the learnt ones.
+        let configured: Vec<Option<SocketAddr>> =
+            self.nodes.iter().filter(|node| node.origin == Origin::Configured).map(|node| node.peer).collect();
+        self.nodes.retain(|node| {
+            let address = node.address.ip().map(|ip| SocketAddr::new(ip, node.address.port));
+            node.origin == Origin::Configured || address.is_none() || !configured.contains(&address)
+        });
+    }
+}
+
+impl Node {
+    fn new(address: &HostPort, origin: Origin) -> Node {
+        Node { address: address.clone(), origin, link: None, peer: None }
+    }
+}
+
+/// One fault of many: the kind that tells most, and all details.
+fn summary(faults: Vec<Fault>) -> Fault {
+    // That a server does not answer is what remains when nothing else is known.
+    let telling = |error: StoreError| match error {
+        StoreError::Unreachable | StoreError::Closed | StoreError::Timeout => 0,
+        StoreError::Replica => 1,
+        _ => 2,
+    };
+    let error = faults.iter().map(|fault| fault.error).max_by_key(|error| telling(*error));
+    let details: Vec<String> = faults.into_iter().map(|fault| fault.detail).collect();
+    Fault::new(error.unwrap_or(StoreError::Unreachable), details.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_has_every_detail_and_the_kind_that_tells_most() {
+        let fault = |error, detail: &str| Fault::new(error, detail);
+        let away = || fault(StoreError::Unreachable, "a: away");
+        for (other, kind) in [
+            (fault(StoreError::Unauthorized, "b: no"), StoreError::Unauthorized),
+            (fault(StoreError::Replica, "b: no"), StoreError::Replica),
+            (fault(StoreError::Closed, "b: no"), StoreError::Closed),
+        ] {
+            let both = summary(vec![away(), other.clone()]);
+            assert_eq!((both.error, &*both.detail), (kind, "a: away; b: no"));
+        }
+        assert_eq!(summary(vec![fault(StoreError::Forbidden, "b"), away()]).error, StoreError::Forbidden);
+        assert_eq!(summary(Vec::new()).error, StoreError::Unreachable);
+    }
+}

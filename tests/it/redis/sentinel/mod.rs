@@ -1,0 +1,6 @@
+//! A Redis that sentinels move from server to server, and one whose name is moved.
+
+mod discovery;
+mod failover;
+mod logins;
+mod moved_name;

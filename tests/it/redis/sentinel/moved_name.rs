@@ -1,0 +1,85 @@
+//! The name of a Redis is moved to another server, as providers of Redis do. The gateway resolves names as always, with the
+//! hosts of a file that the test writes: `libnss_wrapper` puts it in place of the machine's.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::discovery::{RULES, is_decided};
+use crate::support::{Gateway, Redis, Relay, Upstream, eventually};
+
+const NAME: &str = "redis.tollgate.test";
+
+/// Two servers that are reached at one port, of two addresses.
+struct Servers {
+    first: Redis,
+    second: Redis,
+    _relay: Relay,
+}
+
+impl Servers {
+    fn start() -> Servers {
+        let (first, second) = (Redis::start(), Redis::start());
+        let relay = Relay::start_at(("127.0.0.2", first.port), second.port);
+        Servers { first, second, _relay: relay }
+    }
+
+    fn gateway(&self, upstream: &Upstream, hosts: &Path, timeout: &str) -> Gateway {
+        let url = format!("redis://{NAME}:{}", self.first.port);
+        let text = format!("store: {{redis: {{url: \"{url}\", timeout: {timeout}}}}}\non_store_failure: deny\n{RULES}");
+        Gateway::before(upstream)
+            .with(&text)
+            .variables(&[("LD_PRELOAD", "libnss_wrapper.so"), ("NSS_WRAPPER_HOSTS", &hosts.display().to_string())])
+            .interval("redis_name", Duration::from_millis(100))
+            .start()
+    }
+}
+
+/// Makes the name lead to this address.
+fn point(hosts: &Path, address: &str) {
+    let new = hosts.with_extension("new");
+    std::fs::write(&new, format!("{address} {NAME}\n127.0.0.1 localhost\n")).unwrap();
+    std::fs::rename(new, hosts).unwrap();
+}
+
+#[test]
+fn a_server_whose_name_has_moved_is_left_although_it_answers() {
+    let (servers, upstream) = (Servers::start(), Upstream::start());
+    let folder = tempfile::TempDir::new().unwrap();
+    let hosts = folder.path().join("hosts");
+    point(&hosts, "127.0.0.1");
+    let gateway = servers.gateway(&upstream, &hosts, "50ms");
+    is_decided(&gateway);
+    assert_eq!((servers.first.keys().len(), servers.second.keys().len()), (1, 0));
+    // A name that cannot be looked up for a while says nothing.
+    std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+    let connected = || servers.first.command::<String>(&["CLIENT", "LIST"]).lines().count();
+    let before = connected();
+    crate::support::wait_for_nothing(Duration::from_millis(300));
+    assert_eq!(connected(), before);
+    point(&hosts, "127.0.0.2");
+    eventually("the new server decides", || {
+        gateway.client().get("/", &[("X-User", "a")]);
+        servers.second.keys().len() == 1
+    });
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    assert!(gateway.metric("rate_limiter_store_errors_total", &["kind=\"moved\""]) > 0.0, "{}", gateway.errors());
+    assert!(gateway.errors().contains("is now 127.0.0.2, not 127.0.0.1"), "{}", gateway.errors());
+}
+
+#[test]
+fn a_demoted_server_is_left_for_the_one_that_its_name_leads_to_now() {
+    let (servers, upstream) = (Servers::start(), Upstream::start());
+    let folder = tempfile::TempDir::new().unwrap();
+    let hosts = folder.path().join("hosts");
+    point(&hosts, "127.0.0.1");
+    let gateway = servers.gateway(&upstream, &hosts, "5s");
+    is_decided(&gateway);
+    let mut client = gateway.client();
+    point(&hosts, "127.0.0.2");
+    servers.first.command::<()>(&["REPLICAOF", "127.0.0.1", &servers.second.port.to_string()]);
+    // By then a look-up may have been first; either way Redis decides.
+    eventually("the new server decides", || {
+        client.get("/", &[("X-User", "b")]).field("RateLimit").is_some() && !servers.second.keys().is_empty()
+    });
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+}

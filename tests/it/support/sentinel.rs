@@ -1,0 +1,207 @@
+//! Runs a Redis with replicas and the sentinels that watch over it, and ends them with their test.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, Value};
+use tempfile::TempDir;
+
+use super::redis::free_port;
+use super::{Redis, eventually};
+
+/// The name of the master.
+pub const MASTER: &str = "mymaster";
+
+/// Servers, of which one is the master, and sentinels.
+pub struct SentinelGroup {
+    pub servers: Vec<Redis>,
+    pub sentinels: Vec<Sentinel>,
+}
+
+/// How a group is set up.
+pub struct SentinelSetup<'s> {
+    pub replicas: usize,
+    pub sentinels: usize,
+    /// How long a server may be silent before it is considered down, in milliseconds.
+    pub down_after: u64,
+    /// Settings of redis.conf, as arguments of each server.
+    pub server: &'s [&'s str],
+    /// Lines of each sentinel.conf.
+    pub sentinel: &'s [&'s str],
+}
+
+pub struct Sentinel {
+    pub port: u16,
+    child: Child,
+    /// With its configuration, which it rewrites.
+    _directory: TempDir,
+    password: Option<String>,
+}
+
+/// One replica, and three sentinels that notice soon that the master is away.
+impl Default for SentinelSetup<'_> {
+    fn default() -> Self {
+        SentinelSetup { replicas: 1, sentinels: 3, down_after: 300, server: &[], sentinel: &[] }
+    }
+}
+
+impl SentinelGroup {
+    /// Returns when the replicas have caught up and the sentinels know each other.
+    #[track_caller]
+    pub fn with(setup: &SentinelSetup<'_>) -> SentinelGroup {
+        // A replica that asks for everything gets it at once.
+        let common = [&["--repl-diskless-sync-delay", "0"], setup.server].concat();
+        let mut servers = vec![Redis::start_with(&common)];
+        let master = servers[0].port.to_string();
+        for _ in 0..setup.replicas {
+            servers.push(Redis::start_with(&[&common[..], &["--replicaof", "127.0.0.1", &master]].concat()));
+        }
+        for replica in &servers[1..] {
+            eventually("a replica is in step", || {
+                replica.role().starts_with("slave") && replica.role().contains("connected")
+            });
+        }
+        let sentinels: Vec<Sentinel> = (0..setup.sentinels).map(|_| Sentinel::start(servers[0].port, setup)).collect();
+        let group = SentinelGroup { servers, sentinels };
+        group.await_sentinels(setup);
+        group
+    }
+
+    /// `sentinel: {…}` with these keys besides the master and the sentinels.
+    pub fn section(&self, more: &str) -> String {
+        let nodes: Vec<String> =
+            self.sentinels.iter().map(|sentinel| format!("\"127.0.0.1:{}\"", sentinel.port)).collect();
+        format!("sentinel: {{master: {MASTER}, nodes: [{}]{more}}}", nodes.join(", "))
+    }
+
+    /// The `store` section of a gateway.yaml, with an `on_store_failure`.
+    pub fn store(&self, on_store_failure: &str) -> String {
+        format!("store: {{redis: {{{}}}}}\non_store_failure: {on_store_failure}\n", self.section(""))
+    }
+
+    /// Whether any sentinel names this server as the master.
+    pub fn is_named(&self, server: usize) -> bool {
+        self.sentinels.iter().any(|sentinel| sentinel.names() == Some(self.servers[server].port))
+    }
+
+    /// Makes this server the master without the sentinels, and then has them watch over it.
+    #[track_caller]
+    pub fn promote_by_hand(&self, server: usize) {
+        let promoted = &self.servers[server];
+        promoted.command::<()>(&["REPLICAOF", "NO", "ONE"]);
+        for sentinel in &self.sentinels {
+            sentinel.command(&["SENTINEL", "REMOVE", MASTER]);
+            sentinel.command(&["SENTINEL", "MONITOR", MASTER, "127.0.0.1", &promoted.port.to_string(), "2"]);
+        }
+    }
+
+    /// Waits until every sentinel knows the replicas and the other sentinels: only then can they agree on a successor.
+    #[track_caller]
+    fn await_sentinels(&self, setup: &SentinelSetup<'_>) {
+        for sentinel in &self.sentinels {
+            // The same decisions as with the intervals that sentinels have, sooner.
+            let intervals = ["info-period", "100", "ask-period", "100", "ping-period", "100", "publish-period", "200"];
+            sentinel.command(&[&["SENTINEL", "DEBUG"][..], &intervals[..]].concat());
+            let count = |question: &str| match sentinel.command(&["SENTINEL", question, MASTER]) {
+                Value::Array(list) => list.len(),
+                _ => 0,
+            };
+            eventually("a sentinel knows all", || {
+                count("REPLICAS") == setup.replicas && count("SENTINELS") + 1 == setup.sentinels
+            });
+        }
+    }
+}
+
+impl Redis {
+    /// `master`, or `slave` and the state of its link to the master. Empty if it does not say: one whose role changes closes
+    /// its connections.
+    pub fn role(&self) -> String {
+        self.ask_for_role().unwrap_or_default()
+    }
+
+    fn ask_for_role(&self) -> Option<String> {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{}/", self.port)).ok()?;
+        let mut connection = client.get_connection_with_timeout(Duration::from_secs(1)).ok()?;
+        let role: Vec<Value> = redis::cmd("ROLE").query(&mut connection).ok()?;
+        let text = |index: usize| redis::from_redis_value::<String>(role.get(index)?.clone()).ok();
+        let role = text(0)?;
+        Some(if role == "slave" { format!("{role} {}", text(3)?) } else { role })
+    }
+}
+
+impl Sentinel {
+    /// A sentinel that watches over the server on this port.
+    #[track_caller]
+    pub fn start(master: u16, setup: &SentinelSetup<'_>) -> Sentinel {
+        let (port, directory) = (free_port(), TempDir::new().unwrap());
+        let file: PathBuf = directory.path().join("sentinel.conf");
+        let quorum = setup.sentinels / 2 + 1;
+        let mut lines = vec![
+            format!("port {port}"),
+            "bind 127.0.0.1".to_owned(),
+            format!("dir {}", directory.path().display()),
+            format!("sentinel monitor {MASTER} 127.0.0.1 {master} {quorum}"),
+            format!("sentinel down-after-milliseconds {MASTER} {}", setup.down_after),
+            format!("sentinel failover-timeout {MASTER} 2000"),
+            format!("sentinel parallel-syncs {MASTER} 8"),
+        ];
+        lines.extend(setup.sentinel.iter().map(|line| (*line).to_owned()));
+        let password = setup.sentinel.iter().find_map(|line| line.strip_prefix("requirepass ")).map(str::to_owned);
+        std::fs::write(&file, lines.join("\n") + "\n").unwrap();
+        let mut command = Command::new("redis-server");
+        let child = command.arg(&file).arg("--sentinel").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = child.unwrap_or_else(|error| panic!("{error}: run scripts/need redis-server"));
+        let sentinel = Sentinel { port, child, _directory: directory, password };
+        eventually("a sentinel answers", || sentinel.names().is_some());
+        sentinel
+    }
+
+    /// The port of the server that it names.
+    pub fn names(&self) -> Option<u16> {
+        match self.try_command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER])? {
+            Value::Array(address) => redis::from_redis_value(address.into_iter().nth(1)?).ok(),
+            _ => None,
+        }
+    }
+
+    /// Runs any command.
+    #[track_caller]
+    pub fn command(&self, words: &[&str]) -> Value {
+        self.try_command(words).unwrap_or_else(|| panic!("the sentinel refuses {words:?}"))
+    }
+
+    fn try_command(&self, words: &[&str]) -> Option<Value> {
+        let mut info: ConnectionInfo = format!("redis://127.0.0.1:{}/", self.port).into_connection_info().unwrap();
+        if let Some(password) = &self.password {
+            info = info.clone().set_redis_settings(info.redis_settings().clone().set_password(password));
+        }
+        let mut connection =
+            redis::Client::open(info).ok()?.get_connection_with_timeout(Duration::from_secs(1)).ok()?;
+        connection.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+        let mut command = Cmd::new();
+        for word in words {
+            command.arg(*word);
+        }
+        command.query(&mut connection).ok()
+    }
+
+    pub fn signal(&self, name: &str) {
+        let done = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
+        assert!(done.success());
+    }
+
+    /// Kills it, as a crash does.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
