@@ -63,6 +63,12 @@ policies:
         limits:
           window: {algorithm: sliding_window, limit: 12, window: 2s, steps: 4}
           log: {algorithm: sliding_log, limit: 13, window: 2s, shadow: {limit: 6}}
+  - name: queue
+    rules:
+      - name: line
+        limit_keys: [ip:address]
+        algorithm: leaky_bucket
+        algorithm_config: {rps: 5, queue: 9, max_wait: 1s, delay_after: 4}
   - name: next
     mode: shadow
     rules:

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use super::document::{BROWSER, RULES, ask, document};
+use super::document::{BROWSER, RULES, ask, document, eventually_reported};
 use crate::support::{Gateway, Upstream, not_checked};
 
 /// What the page has become after five seconds of the browser's clock, which stands still while it waits for an answer.
@@ -157,6 +157,22 @@ fn a_quota_tells_when_it_ends_and_in_which_zone() {
     assert_eq!(page.row("default/quota.short")[1], "9/1s by query:user");
     assert_eq!(page.row("default/quota.log")[1], "5 in any 1d by query:user");
     assert_eq!(page.row("default/quota.sliding")[1], "9 in any 15m, in 10 steps by query:user");
+}
+
+#[test]
+fn requests_that_wait_are_counted_where_a_limit_has_a_queue() {
+    let upstream = Upstream::start();
+    let line = "algorithm: leaky_bucket, algorithm_config: {rate: 1/min, queue: 2, max_wait: 3m}";
+    let gateway = Gateway::start(&upstream, &format!("rules: [{{name: line, limit_keys: [query:user], {line}}}]"));
+    assert_eq!(document(&gateway)["waiting"], json!(0.0));
+    assert_eq!(gateway.client().get("/?user=a", &[]).status, 200);
+    let mut client = gateway.client();
+    client.write("GET /?user=a HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually_reported(&gateway, "it waits", |document| document["waiting"] == json!(1.0));
+    assert_eq!(document(&Gateway::start(&upstream, RULES))["waiting"], Value::Null);
+    let Some(page) = shown(gateway.admin) else { return };
+    assert_eq!(page.row("default/line")[1], "1/min queue 2 max_wait 3m by query:user");
+    page.says("requests in queues");
 }
 
 #[test]

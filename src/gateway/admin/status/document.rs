@@ -61,6 +61,8 @@ struct Document<'d> {
     upstream_seconds: Histogram,
     upstream_errors: u64,
     connections: f64,
+    /// Requests that wait in queues. `None`: no limit delays any.
+    waiting: Option<f64>,
     /// `None`: there is no access log.
     access_log_dropped: Option<u64>,
     issuers: Vec<Issuer>,
@@ -210,6 +212,7 @@ pub fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
         upstream_seconds: readings.histogram("tollgate_upstream_request_duration_seconds"),
         upstream_errors: readings.total("tollgate_upstream_errors_total"),
         connections: readings.level("tollgate_http_connections"),
+        waiting: delays(&snapshot).then(|| readings.level("rate_limiter_waiting")),
         access_log_dropped: snapshot.access_log.is_some().then(|| readings.total("tollgate_access_log_dropped_total")),
         issuers: issuers(&snapshot, readings),
         top_refused: TopRefusedDocument::of(
@@ -229,6 +232,11 @@ pub fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
     // It fails only for a key that is not text, and these are.
     let _ = write_json(&mut json, &document);
     json
+}
+
+fn delays(snapshot: &Snapshot) -> bool {
+    let enforced = snapshot.config.rules.limits().iter().filter(|limit| limit.mode == Mode::Enforce);
+    enforced.flat_map(|limit| &limit.variants).any(Algorithm::delays)
 }
 
 fn warning_row(warning: &Warning) -> WarningRow {
