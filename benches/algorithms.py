@@ -65,7 +65,7 @@ def main():
         port = free_port()
         server = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly",
                                    "no", "--dir", path], stdout=subprocess.DEVNULL)
-        stores = {"memory": "", "Redis": f"store: {{redis: {{url: 'redis://127.0.0.1:{port}'}}}}\non_store_failure: deny\n"}
+        stores = {"memory": "", "Redis": f"store: {{redis: {{url: 'redis://127.0.0.1:{port}', timeout: 5s}}}}\non_store_failure: deny\n"}
         subjects = {}
         for index, (name, store) in enumerate(sorted({subject for pair in comparisons for subject in pair[:2]})):
             listen = free_port()

@@ -35,6 +35,7 @@ BENCHMARKS = {
     "access-log": "python3 benches/log_cost.py --rounds 5 --seconds 1",
     "traces": "python3 benches/trace_cost.py --rounds 5 --seconds 1",
     "memory": "python3 benches/memory.py --buckets 300000",
+    "buckets": "python3 benches/buckets.py",
     "keys": "python3 benches/keys.py --keys 200000",
     "slow": "python3 benches/slow.py",
 }

@@ -23,15 +23,15 @@ PIPELINED = 100
 STEP = 4
 # By name: the limit, how many buckets, how often each is charged, and how many seconds a pass takes at least.
 ROWS = {
-    "token_bucket": ("algorithm_config: {rate: 100/day}", 100_000, 1, 0),
-    "fixed_window": ("algorithm: fixed_window, algorithm_config: {limit: 100, window: 2d}", 100_000, 1, 0),
+    "token_bucket": ("algorithm_config: {rate: 100/day}", 40_000, 1, 0),
+    "fixed_window": ("algorithm: fixed_window, algorithm_config: {limit: 100, window: 2d}", 40_000, 1, 0),
     "sliding_window, granted in one step":
-        ("algorithm: sliding_window, algorithm_config: {limit: 1000, window: 10d}", 100_000, 1, 0),
+        ("algorithm: sliding_window, algorithm_config: {limit: 1000, window: 10d}", 40_000, 1, 0),
     "sliding_window, granted in each of 10 steps":
-        (f"algorithm: sliding_window, algorithm_config: {{limit: 1000, window: {10 * STEP}s}}", 20_000, 10, STEP),
-    "sliding_log, 1 grant": ("algorithm: sliding_log, algorithm_config: {limit: 100, window: 1d}", 100_000, 1, 0),
-    "sliding_log, 10 grants": ("algorithm: sliding_log, algorithm_config: {limit: 100, window: 1d}", 30_000, 10, 0),
-    "sliding_log, 100 grants": ("algorithm: sliding_log, algorithm_config: {limit: 100, window: 1d}", 5_000, 100, 0),
+        (f"algorithm: sliding_window, algorithm_config: {{limit: 1000, window: {10 * STEP}s}}", 8_000, 10, STEP),
+    "sliding_log, 1 grant": ("algorithm: sliding_log, algorithm_config: {limit: 100, window: 1d}", 40_000, 1, 0),
+    "sliding_log, 10 grants": ("algorithm: sliding_log, algorithm_config: {limit: 100, window: 1d}", 15_000, 10, 0),
+    "sliding_log, 100 grants": ("algorithm: sliding_log, algorithm_config: {limit: 100, window: 1d}", 3_000, 100, 0),
 }
 
 

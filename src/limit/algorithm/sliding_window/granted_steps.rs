@@ -14,6 +14,9 @@ const MOST_STEPS: usize = 61;
 /// In microseconds: half of 31 days.
 const LONGEST_STEP: u64 = 31 * 86_400_000_000 / 2;
 
+/// The bytes of steps before their numbers.
+const HEADER: usize = 14;
+
 /// Steps of one length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantedSteps {
@@ -102,6 +105,9 @@ impl GrantedSteps {
     fn pack(&self, bytes: &mut ByteWriter) {
         let largest = self.amounts.iter().fold(1, |all, amount| all | amount);
         let width = (u64::BITS - largest.leading_zeros()).div_ceil(8);
+        // Exactly, since a bucket keeps what is reserved.
+        let length = HEADER + usize::try_from(width).unwrap_or(8) * self.amounts.len();
+        bytes.words.reserve_exact(length.div_ceil(8));
         bytes.push(width.into(), 1);
         bytes.push(self.amounts.len() as u64, 1);
         bytes.push(self.length, 6);
@@ -247,7 +253,7 @@ mod tests {
         assert_eq!(one(&[200, 7])[..], [header, 298_900_000 | 200 << 48 | 7 << 56]);
         let words = [(&[1][..], 2), (&[256][..], 2), (&[65_536; 11][..], 6), (&[EXACT, 0][..], 4)];
         for (amounts, words) in words {
-            assert_eq!(one(amounts).len(), words, "{amounts:?}");
+            assert_eq!((one(amounts).len(), one(amounts).capacity()), (words, words.max(3)), "{amounts:?}");
         }
     }
 
