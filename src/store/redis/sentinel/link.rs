@@ -20,7 +20,9 @@ use crate::store::redis::login::CurrentLogin;
 /// How long connecting may take, and how long an answer, before the next sentinel is asked.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Where a sentinel announces that it has moved a master.
-const ANNOUNCEMENTS: &str = "+switch-master";
+const SWITCHED: &str = "+switch-master";
+/// Where a sentinel announces that it has chosen a replica, and is about to make it the master.
+const PROMOTES: &str = "+failover-state-send-slaveof-noone";
 
 /// A connection to a sentinel. It ends when it is dropped.
 pub struct SentinelLink {
@@ -30,16 +32,23 @@ pub struct SentinelLink {
     driver: AbortHandle,
 }
 
+/// What a sentinel tells of several servers.
+type Fields = Vec<HashMap<String, String>>;
+
 /// What a sentinel says about the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub master: HostPort,
+    /// The replica that this sentinel has chosen and is promoting. It names it as the master up to a second after the replica
+    /// has become one.
+    pub promoted: Option<HostPort>,
     /// The version of the sentinel's knowledge: among several answers the highest is right. 0 if it does not say.
     pub epoch: u64,
 }
 
 impl SentinelLink {
-    /// Connects, and has `switched` notified when this sentinel announces another master under this name.
+    /// Connects, and has `switched` notified when this sentinel announces another master under this name, or the promotion of
+    /// a replica.
     ///
     /// # Errors
     ///
@@ -63,7 +72,7 @@ impl SentinelLink {
             let config = AsyncConnectionConfig::new().set_push_sender(hear);
             dial(address, credentials.tls, &info, config).await
         };
-        let opened = within(opening, "connecting").await?;
+        let opened = within(opening, "connecting", StoreError::Unreachable).await?;
         let link = SentinelLink {
             peer: opened.peer,
             connection: opened.connection,
@@ -71,7 +80,9 @@ impl SentinelLink {
         };
         let mut connection = link.connection.clone();
         // One that may not listen can still be asked.
-        drop(timeout(PATIENCE, connection.subscribe(ANNOUNCEMENTS)).await);
+        for channel in [SWITCHED, PROMOTES] {
+            drop(timeout(PATIENCE, connection.subscribe(channel)).await);
+        }
         Ok(link)
     }
 
@@ -81,15 +92,17 @@ impl SentinelLink {
     ///
     /// When there is no answer in time, the user may not ask, or the sentinel knows no master of this name.
     pub async fn master(&mut self, name: &str) -> Result<Answer, Fault> {
-        let mut pipeline = Pipeline::with_capacity(2);
-        for question in ["GET-MASTER-ADDR-BY-NAME", "MASTER"] {
+        let mut pipeline = Pipeline::with_capacity(3);
+        for question in ["GET-MASTER-ADDR-BY-NAME", "MASTER", "REPLICAS"] {
             pipeline.cmd("SENTINEL").arg(question).arg(name);
         }
-        let asking = async { Ok(self.connection.send_packed_commands(&pipeline, 0, 2).await?) };
-        let mut answers = within(asking, "the answer").await?.into_iter();
+        let asking = async { Ok(self.connection.send_packed_commands(&pipeline, 0, 3).await?) };
+        let mut answers = within(asking, "the answer", StoreError::Timeout).await?.into_iter();
         let address = answers.next().ok_or_else(unexpected_reply)?.extract_error()?;
-        let epoch = answers.next().and_then(|answer| answer.extract_error().ok()).map_or(0, epoch);
-        Ok(Answer { master: named(name, address)?, epoch })
+        // A user who may not ask these learns it when the sentinels agree.
+        let mut optional = || answers.next().and_then(|answer| answer.extract_error().ok());
+        let (epoch, promoted) = (optional().map_or(0, epoch), optional().and_then(promoted));
+        Ok(Answer { master: named(name, address)?, promoted, epoch })
     }
 
     /// Asks for the addresses of the sentinels that this one knows.
@@ -98,24 +111,12 @@ impl SentinelLink {
     ///
     /// When there is no answer in time, or the user may not ask.
     pub async fn others(&mut self, name: &str) -> Result<Vec<HostPort>, Fault> {
-        Ok(self.list("SENTINELS", name).await?.iter().filter_map(address).collect())
-    }
-
-    /// Asks for the replica that this sentinel has chosen and is promoting. It names it as the master up to a second after
-    /// the replica has become one.
-    ///
-    /// # Errors
-    ///
-    /// When there is no answer in time, or the user may not ask.
-    pub async fn promoted(&mut self, name: &str) -> Result<Option<HostPort>, Fault> {
-        Ok(self.list("REPLICAS", name).await?.iter().find(|replica| is_promoted(replica)).and_then(address))
-    }
-
-    async fn list(&mut self, question: &str, name: &str) -> Result<Vec<HashMap<String, String>>, Fault> {
         let mut command = Cmd::new();
-        command.arg("SENTINEL").arg(question).arg(name);
+        command.arg("SENTINEL").arg("SENTINELS").arg(name);
         let asking = async { Ok(send(&mut self.connection, &command).await?) };
-        from_redis_value(within(asking, "the answer").await?).map_err(|_| unexpected_reply())
+        let others: Fields = from_redis_value(within(asking, "the answer", StoreError::Timeout).await?)
+            .map_err(|_| unexpected_reply())?;
+        Ok(others.iter().filter_map(address).collect())
     }
 }
 
@@ -131,20 +132,28 @@ impl std::fmt::Debug for SentinelLink {
     }
 }
 
-async fn within<T>(work: impl Future<Output = Result<T, Fault>>, what: &str) -> Result<T, Fault> {
-    let overdue = |_| Fault::new(StoreError::Unreachable, format!("{what} took longer than {PATIENCE:?}"));
+async fn within<T>(work: impl Future<Output = Result<T, Fault>>, what: &str, error: StoreError) -> Result<T, Fault> {
+    let overdue = |_| Fault::new(error, format!("{what} took longer than {PATIENCE:?}"));
     timeout(PATIENCE, work).await.map_err(overdue)?
 }
 
-/// Whether a sentinel says that this master has moved: `NAME OLD-IP OLD-PORT NEW-IP NEW-PORT`.
+/// Whether a sentinel says that this master has moved, `NAME OLD-IP OLD-PORT NEW-IP NEW-PORT`, or that it promotes a replica,
+/// `slave REPLICA IP PORT @ NAME IP PORT`.
 fn announces(push: &PushInfo, master: &str) -> bool {
     let text = |value: &Value| match value {
         Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
         Value::SimpleString(text) => Some(text.clone()),
         _ => None,
     };
-    let message = push.data.get(1).and_then(text).filter(|_| push.kind == PushKind::Message);
-    message.is_some_and(|message| message.split(' ').next() == Some(master))
+    let (Some(channel), Some(message)) = (push.data.first().and_then(text), push.data.get(1).and_then(text)) else {
+        return false;
+    };
+    let name = match &*channel {
+        SWITCHED => message.split(' ').next(),
+        PROMOTES => message.split(' ').skip_while(|word| *word != "@").nth(1),
+        _ => None,
+    };
+    push.kind == PushKind::Message && name == Some(master)
 }
 
 fn named(name: &str, answer: Value) -> Result<HostPort, Fault> {
@@ -168,8 +177,10 @@ fn address(fields: &HashMap<String, String>) -> Option<HostPort> {
     Some(HostPort::new(host.as_str(), port))
 }
 
-fn is_promoted(replica: &HashMap<String, String>) -> bool {
-    replica.get("flags").is_some_and(|flags| flags.split(',').any(|flag| flag == "promoted"))
+fn promoted(replicas: Value) -> Option<HostPort> {
+    let replicas: Fields = from_redis_value(replicas).ok()?;
+    let is_promoted = |flags: &String| flags.split(',').any(|flag| flag == "promoted");
+    replicas.iter().find(|replica| replica.get("flags").is_some_and(is_promoted)).and_then(address)
 }
 
 fn unexpected_reply() -> Fault {
@@ -213,19 +224,29 @@ mod tests {
 
     #[test]
     fn a_replica_is_promoted_by_its_flags() {
-        let replica = |flags: &str| HashMap::from([("flags".to_owned(), flags.to_owned())]);
-        assert!(is_promoted(&replica("slave,promoted")));
-        assert!(!is_promoted(&replica("slave,reconf_done")) && !is_promoted(&HashMap::new()));
+        let replica = |port: &str, flags: &str| {
+            let fields = [("ip", "10.0.0.1"), ("port", port), ("flags", flags)];
+            Value::Map(fields.iter().map(|(key, value)| (text(key), text(value))).collect())
+        };
+        let list = |flags: &str| Value::Array(vec![replica("1", "slave"), replica("2", flags)]);
+        assert_eq!(promoted(list("slave,promoted")), Some(HostPort::new("10.0.0.1", 2)));
+        assert_eq!(promoted(list("slave,reconf_done,unpromoted")), None);
+        assert_eq!([Value::Nil, text("x"), Value::Array(Vec::new())].map(promoted), [None, None, None]);
     }
 
     #[test]
     fn only_announcements_of_this_master_count() {
-        let push = |kind, message: &str| PushInfo { kind, data: vec![text(ANNOUNCEMENTS), text(message)] };
-        let message = "mymaster 10.0.0.1 6379 10.0.0.2 6379";
-        assert!(announces(&push(PushKind::Message, message), "mymaster"));
-        assert!(!announces(&push(PushKind::Message, message), "my"));
-        assert!(!announces(&push(PushKind::Message, message), "other"));
-        assert!(!announces(&push(PushKind::Subscribe, message), "mymaster"));
+        let push = |kind, channel, message: &str| PushInfo { kind, data: vec![text(channel), text(message)] };
+        for (channel, message) in [
+            (SWITCHED, "mymaster 10.0.0.1 6379 10.0.0.2 6379"),
+            (PROMOTES, "slave 10.0.0.2:6379 10.0.0.2 6379 @ mymaster 10.0.0.1 6379"),
+        ] {
+            assert!(announces(&push(PushKind::Message, channel, message), "mymaster"));
+            assert!(!announces(&push(PushKind::Message, channel, message), "my"));
+            assert!(!announces(&push(PushKind::Message, channel, message), "slave"));
+            assert!(!announces(&push(PushKind::Subscribe, channel, message), "mymaster"));
+            assert!(!announces(&push(PushKind::Message, "+sdown", message), "mymaster"));
+        }
         assert!(!announces(&PushInfo { kind: PushKind::Message, data: Vec::new() }, "mymaster"));
     }
 }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::Settings;
-use super::survey::{CurrentSentinels, Survey};
+use super::survey::{CurrentSentinels, Succession, Survey};
 use crate::base::host_port::HostPort;
 use crate::base::interval::fixed_interval;
 use crate::store::error::{Fault, StoreError};
@@ -15,6 +15,8 @@ use crate::store::redis::login::CurrentLogin;
 
 /// How long what the sentinels said is believed. Their announcements come sooner, but can be lost.
 const REFRESH: Duration = Duration::from_secs(10);
+/// How often a replica is asked that is about to become the master: the old one grants until it is left.
+const PROMOTION: Duration = Duration::from_millis(25);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 /// Short, because requests are decided without the store until the master is found.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
@@ -89,21 +91,25 @@ impl MasterWatch {
     /// Follows the master from server to server, until a connection doubts that it is the master.
     async fn follow(&self, survey: &mut Survey, mut master: HostPort) {
         loop {
-            let successor = tokio::select! {
+            let succession = tokio::select! {
                 biased;
                 () = self.doubted.notified() => return,
-                successor = survey.successor(&master) => successor,
+                succession = survey.succession(&master) => succession,
             };
-            if let Some(successor) = successor {
-                master = successor;
-                self.publish(Ok(master.clone()));
-                continue;
-            }
+            let pause = match succession {
+                Succession::Stays => fixed_interval("sentinel_refresh", REFRESH),
+                Succession::Promotion => PROMOTION,
+                Succession::By(successor) => {
+                    master = successor;
+                    self.publish(Ok(master.clone()));
+                    continue;
+                }
+            };
             tokio::select! {
                 biased;
                 () = self.doubted.notified() => return,
                 () = self.switched.notified() => {}
-                () = tokio::time::sleep(fixed_interval("sentinel_refresh", REFRESH)) => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
     }

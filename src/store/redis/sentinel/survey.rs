@@ -23,6 +23,16 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The maximum number of sentinels: a list that is longer than any real one is not believed whole.
 const MOST: usize = 16;
 
+/// What becomes of a master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Succession {
+    Stays,
+    /// A sentinel is about to put a replica in its place.
+    Promotion,
+    /// This server has taken its place.
+    By(HostPort),
+}
+
 /// The sentinels in force, which a reload replaces.
 #[derive(Debug)]
 pub struct CurrentSentinels {
@@ -104,10 +114,18 @@ impl Survey {
             match self.ask(index).await {
                 // Others have known better before.
                 Ok(answer) if answer.epoch < self.epoch => outdated.push((index, answer)),
-                Ok(answer) => match self.try_out(index, answer, &mut rejected).await {
-                    Ok(master) => return Ok(master),
-                    Err(fault) => faults.extend(fault),
-                },
+                Ok(answer) => {
+                    // It may be a master already; a replica until then is no fault.
+                    if let Some(promoted) = answer.promotion()
+                        && let Ok(master) = self.try_out(index, promoted, &mut rejected).await
+                    {
+                        return Ok(master);
+                    }
+                    match self.try_out(index, answer, &mut rejected).await {
+                        Ok(master) => return Ok(master),
+                        Err(fault) => faults.extend(fault),
+                    }
+                }
                 Err(fault) => faults.push(fault),
             }
         }
@@ -118,30 +136,24 @@ impl Survey {
                 Err(fault) => faults.extend(fault),
             }
         }
-        self.find_promoted(&mut rejected).await.ok_or_else(|| summary(faults))
-    }
-
-    /// Asks for the replica that a sentinel is promoting: it may be a master already.
-    async fn find_promoted(&mut self, rejected: &mut Vec<HostPort>) -> Option<HostPort> {
-        for index in 0..self.nodes.len() {
-            let Some(link) = self.nodes.get_mut(index).and_then(|node| node.link.as_mut()) else { continue };
-            // A user who may not ask waits until the sentinels agree.
-            let Ok(Some(master)) = link.promoted(&self.master).await else { continue };
-            let answer = Answer { master, epoch: self.epoch };
-            if let Ok(master) = self.try_out(index, answer, rejected).await {
-                return Some(master);
-            }
-        }
-        None
+        Err(summary(faults))
     }
 
     /// Asks all sentinels whether another server has taken the place of `master`, and for sentinels not known so far.
-    pub async fn successor(&mut self, master: &HostPort) -> Option<HostPort> {
+    pub async fn succession(&mut self, master: &HostPort) -> Succession {
         self.load_nodes();
-        let (mut named, mut others_named) = (false, false);
+        let (mut named, mut others_named, mut promoting) = (false, false, false);
         for index in 0..self.nodes.len() {
             let Ok(answer) = self.ask(index).await else { continue };
-            if answer.master == *master {
+            let promoted = answer.promotion();
+            let is_ours = promoted.as_ref().is_some_and(|promoted| promoted.master == *master);
+            if let Some(promoted) = promoted.filter(|_| !is_ours) {
+                promoting = true;
+                if let Ok(successor) = self.try_out(index, promoted, &mut Vec::new()).await {
+                    return Succession::By(successor);
+                }
+            }
+            if is_ours || answer.master == *master {
                 named = true;
                 self.epoch = self.epoch.max(answer.epoch);
             } else {
@@ -149,25 +161,33 @@ impl Survey {
                 if answer.epoch > self.epoch
                     && let Ok(successor) = self.try_out(index, answer, &mut Vec::new()).await
                 {
-                    return Some(successor);
+                    return Succession::By(successor);
                 }
             }
         }
+        if promoting {
+            return Succession::Promotion;
+        }
         if !named && others_named {
             self.epoch = 0;
-            return self.find().await.ok().filter(|found| found != master);
+            return match self.find().await {
+                Ok(found) if found != *master => Succession::By(found),
+                _ => Succession::Stays,
+            };
         }
         self.learn().await;
-        None
+        Succession::Stays
     }
 
-    /// Uses a changed list, and forgets what belonged to the previous one.
+    /// Before a round: uses a changed list, and forgets what belonged to the previous one.
     fn load_nodes(&mut self) {
         let configured = self.current.nodes.load_full();
         if !Arc::ptr_eq(&configured, &self.configured) {
             self.nodes = configured.iter().map(|address| Node::new(address, Origin::Configured)).collect();
             self.configured = configured;
         }
+        // One that does not answer delays the others: it comes last. The order is otherwise the same.
+        self.nodes.sort_by_key(|node| node.link.is_none());
     }
 
     /// Asks one sentinel, over its open connection if that still works.
@@ -176,13 +196,19 @@ impl Survey {
             return Err(Fault::new(StoreError::Unreachable, "there is no such sentinel"));
         };
         let name = &*self.master;
-        if let Some(mut link) = node.link.take()
-            && let Ok(answer) = link.master(name).await
-        {
-            node.link = Some(link);
-            return Ok(answer);
+        let address = node.address.to_string();
+        let located = |fault: Fault| Fault::new(fault.error, format!("sentinel {address}: {}", fault.detail));
+        if let Some(mut link) = node.link.take() {
+            match link.master(name).await {
+                Ok(answer) => {
+                    node.link = Some(link);
+                    return Ok(answer);
+                }
+                // It hangs; over a new connection it would as well.
+                Err(fault) if fault.error == StoreError::Timeout => return Err(located(fault)),
+                Err(_) => {}
+            }
         }
-        let located = |fault: Fault| Fault::new(fault.error, format!("sentinel {}: {}", node.address, fault.detail));
         let opened = SentinelLink::open(&node.address, &self.current.login, name, &self.switched).await;
         let mut link = opened.map_err(located)?;
         node.peer = Some(link.peer);
@@ -195,7 +221,7 @@ impl Survey {
     async fn try_out(
         &mut self,
         index: usize,
-        Answer { master, epoch }: Answer,
+        Answer { master, epoch, .. }: Answer,
         rejected: &mut Vec<HostPort>,
     ) -> Result<HostPort, Option<Fault>> {
         if rejected.contains(&master) {
@@ -240,6 +266,14 @@ impl Survey {
             let address = node.address.ip().map(|ip| SocketAddr::new(ip, node.address.port));
             node.origin == Origin::Configured || address.is_none() || !configured.contains(&address)
         });
+    }
+}
+
+impl Answer {
+    /// The replica that is promoted, in the place of the master.
+    fn promotion(&self) -> Option<Answer> {
+        let master = self.promoted.clone()?;
+        Some(Answer { master, promoted: None, epoch: self.epoch })
     }
 }
 
