@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::login::CurrentLogin;
 use super::sentinel::{MasterWatch, find_master};
 use super::settings::{Settings, Target};
 use crate::base::host_port::HostPort;
 use crate::base::interval::fixed_interval;
 use crate::base::time;
 use crate::store::error::{Fault, StoreError};
+use crate::store::remote::login::CurrentLogin;
 
 /// How often the name of a server in use is looked up.
 const LOOK_UP: Duration = Duration::from_secs(30);

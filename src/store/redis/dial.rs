@@ -13,11 +13,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::login::{Credentials, Tls};
 use super::read_limit::ReadLimit;
 use crate::base::host_port::HostPort;
 use crate::base::secret::Secret;
 use crate::store::error::{Fault, StoreError};
+use crate::store::remote::login::{Credentials, Tls};
 
 /// The longest that a step may take: many times what a decision waits, because a step needs up to three round trips, and no
 /// request waits for it.

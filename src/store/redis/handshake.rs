@@ -5,12 +5,12 @@ use redis::{AsyncConnectionConfig, Cmd, ErrorKind, RedisError, Value};
 
 use super::codec::key_name;
 use super::dial::{OpenConnection, STEP, connection_info, dial, step};
-use super::login::CurrentLogin;
 use super::script;
 use super::settings::Settings;
 use crate::base::host_port::HostPort;
 use crate::limit::bucket_key::BucketKey;
 use crate::store::error::{Fault, StoreError};
+use crate::store::remote::login::CurrentLogin;
 
 impl From<RedisError> for Fault {
     fn from(error: RedisError) -> Fault {

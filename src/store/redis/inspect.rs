@@ -12,7 +12,6 @@ use redis::{Cmd, Pipeline, Value};
 use super::address::resolve_once;
 use super::codec::{key_name, state};
 use super::handshake::{load, reach, send};
-use super::login::CurrentLogin;
 use super::script;
 use super::settings::Settings;
 use crate::base::time::Timestamp;
@@ -20,6 +19,7 @@ use crate::limit::algorithm::{AlgorithmKind, State};
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::cost::Cost;
 use crate::store::error::{Fault, StoreError};
+use crate::store::remote::login::CurrentLogin;
 use crate::store::reply::GivenBack;
 
 /// How long one command may take; longer than for a request, because an operator waits.

@@ -13,13 +13,13 @@ use super::eviction_policy;
 use super::fault_injection::Hooks;
 use super::gateway_heartbeat;
 use super::handshake::{connect, load};
-use super::login::CurrentLogin;
 use super::script;
 use super::settings::Settings;
 use crate::base::time::{Clock, Timestamp};
 use crate::limit::charge::Plan;
 use crate::store::error::{Fault, StoreError};
 use crate::store::events::{EventSink, RunningGateway};
+use crate::store::remote::login::CurrentLogin;
 use crate::store::remote::transport::{
     CallLimits, CallReply, Connected, Driver, LiveGateways, Overflow, PartReply, Transport,
 };

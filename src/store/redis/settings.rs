@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use super::login::Login;
 use super::sentinel;
 use crate::base::host_port::HostPort;
 use crate::base::time::Micros;
 use crate::store::breaker;
+use crate::store::remote::login::Login;
 
 /// The longest prefix, in bytes: with a separator and the 16 bytes of the bucket, a key fits an allocation of 32 bytes.
 pub const LONGEST_PREFIX: usize = 11;

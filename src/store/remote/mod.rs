@@ -15,6 +15,7 @@ mod deny_cache;
 mod fake_transport;
 pub mod fault_injection;
 mod heartbeat;
+pub mod login;
 mod queue;
 pub mod transport;
 

@@ -15,7 +15,7 @@ use crate::base::host_port::HostPort;
 use crate::store::error::{Fault, StoreError};
 use crate::store::redis::dial::{connection_info, dial};
 use crate::store::redis::handshake::send;
-use crate::store::redis::login::CurrentLogin;
+use crate::store::remote::login::CurrentLogin;
 
 /// How long connecting may take, and how long an answer, before the next sentinel is asked.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -11,7 +11,7 @@ use super::survey::{CurrentSentinels, Succession, Survey};
 use crate::base::host_port::HostPort;
 use crate::base::interval::fixed_interval;
 use crate::store::error::{Fault, StoreError};
-use crate::store::redis::login::CurrentLogin;
+use crate::store::remote::login::CurrentLogin;
 
 /// How long what the sentinels said is believed. Their announcements come sooner, but can be lost.
 const REFRESH: Duration = Duration::from_secs(10);

@@ -10,8 +10,8 @@ mod survey;
 
 pub use master_watch::{MasterWatch, find_master};
 
-use super::login::Login;
 use crate::base::host_port::HostPort;
+use crate::store::remote::login::Login;
 
 /// The port of a sentinel whose address has none.
 pub const DEFAULT_PORT: u16 = 26379;

@@ -16,7 +16,7 @@ use super::link::{Answer, SentinelLink};
 use crate::base::host_port::HostPort;
 use crate::store::error::{Fault, StoreError};
 use crate::store::redis::handshake::check_role;
-use crate::store::redis::login::CurrentLogin;
+use crate::store::remote::login::CurrentLogin;
 
 /// How long a server may take to say what it is. Announcements of the sentinels end it sooner.
 const PATIENCE: Duration = Duration::from_secs(1);

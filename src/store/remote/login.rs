@@ -1,4 +1,4 @@
-//! Holds how connections to Redis are secured: user, password, TLS. Files are read for every connection, so that another
+//! Holds how connections to a store are secured: user, password, TLS. Files are read for every connection, so that another
 //! password or certificate needs no restart.
 
 use std::sync::Arc;
@@ -108,10 +108,10 @@ impl CurrentLogin {
                 drop(turn);
                 credentials
             };
-            let failed = |_| Fault::new(StoreError::UnusableFile, "reading the files of `redis` was interrupted");
+            let failed = |_| Fault::new(StoreError::UnusableFile, "reading the files of `store` was interrupted");
             tokio::task::spawn_blocking(read).await.map_err(failed)?
         };
-        let late = format!("reading the files of `redis` took longer than {most:?}");
+        let late = format!("reading the files of `store` took longer than {most:?}");
         let overdue = |_| Fault::new(StoreError::UnusableFile, late);
         tokio::time::timeout(most, reading).await.map_err(overdue)?
     }
