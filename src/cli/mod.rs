@@ -23,6 +23,7 @@ mod replay;
 mod run;
 mod schema;
 mod startup_warnings;
+mod store;
 mod usage;
 
 use std::process::ExitCode;
@@ -83,6 +84,8 @@ enum Command {
     Echo(echo::Arguments),
     /// Print the JSON Schema of the configuration, for editors
     Schema(schema::Arguments),
+    /// Prepare the database of a PostgreSQL store
+    Store(Box<store::Arguments>),
     /// Print a completion script for a shell
     Completions(completions::Arguments),
     /// Print the manual page
@@ -114,6 +117,7 @@ impl CommandLine {
             Some(Command::Key(arguments)) => key::run(&arguments),
             Some(Command::Echo(arguments)) => echo::run(&arguments),
             Some(Command::Schema(arguments)) => schema::run(&arguments),
+            Some(Command::Store(arguments)) => store::run(&arguments),
             Some(Command::Completions(arguments)) => completions::run(&arguments, CommandLine::command()),
             Some(Command::Man(arguments)) => man::run(&arguments, CommandLine::command()),
         };

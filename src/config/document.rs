@@ -75,7 +75,7 @@ pub static FILE: Mapping = Mapping {
             "store",
             Type::Mapping(&STORE),
             "{memory: {}}",
-            "Where buckets live: `memory` or `redis`, not both.",
+            "Where buckets live: one of `memory`, `redis` and `postgres`.",
         ),
         Key::default(
             "on_store_failure",

@@ -39,6 +39,7 @@ mod network;
 mod on_store_failure;
 mod overrides;
 mod policies;
+mod postgres;
 pub mod problem;
 mod reader;
 mod redis;

@@ -4,12 +4,13 @@ use serde_json::json;
 
 use super::environment::Environment;
 use super::key::{Key, Mapping, PATH, POSITIVE_DURATION, Type, unconstrained};
+use super::postgres::{POSTGRES, postgres};
 use super::reader::Field;
 use super::redis::{REDIS, redis};
 use super::value_types::reference;
 use crate::base::time::Micros;
 use crate::store::memory::bucket_file::BucketFileSettings;
-use crate::store::{Settings, breaker, memory, redis};
+use crate::store::{Settings, breaker, memory, postgres, redis};
 
 /// A larger number of gateways is a typing error: a limit divided by it would be nothing.
 const MOST_GATEWAYS: u64 = 1_000;
@@ -20,16 +21,30 @@ pub static STORE: Mapping = Mapping {
     keys: &[
         Key::optional("memory", Type::Mapping(&MEMORY), "Buckets live [in the process](#memory)."),
         Key::optional("redis", Type::Mapping(&REDIS), "Buckets live [in a Redis](#redis)."),
-        Key::default("breaker", Type::Mapping(&BREAKER), "{}", "When Redis is [not asked for a while](#breaker)."),
+        Key::optional("postgres", Type::Mapping(&POSTGRES), "Buckets live [in a PostgreSQL](#postgresql)."),
+        Key::default(
+            "breaker",
+            Type::Mapping(&BREAKER),
+            "{}",
+            "When a shared store is [not asked for a while](#breaker).",
+        ),
         Key::default(
             "gateways",
             Type::Whole { least: 1, most: MOST_GATEWAYS },
             "1",
-            "With `redis`: the least number of gateways that share the limits. [`local`](#when-the-store-fails) divides \
+            "With `redis` or `postgres`: the least number of gateways that share the limits. [`local`](#when-the-store-fails) divides \
              limits by it until this gateway has heard of more.",
         ),
     ],
-    constraints: || json!({"dependencies": {"redis": {"properties": {"memory": false}}, "gateways": ["redis"]}}),
+    constraints: || {
+        json!({
+            "dependencies": {
+                "redis": {"properties": {"memory": false, "postgres": false}},
+                "postgres": {"properties": {"memory": false, "redis": false}},
+                "gateways": {"anyOf": [{"required": ["redis"]}, {"required": ["postgres"]}]}
+            }
+        })
+    },
 };
 
 static MEMORY: Mapping = Mapping {
@@ -102,20 +117,31 @@ pub fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Settings>
     let memory = section.optional("memory", |field| memory(field, environment));
     let breaker = section.value("breaker", breaker);
     let redis = section.optional("redis", |field| redis(field.hidden(), environment));
+    let postgres = section.optional("postgres", |field| postgres(field.hidden(), environment));
     let gateways = section.whole("gateways");
-    if !section.has("redis") && section.has("gateways") {
-        section.unwanted("gateways", "must stand beside `redis`: buckets in memory are not shared");
+    let present: Vec<&str> = ["redis", "postgres", "memory"].into_iter().filter(|key| section.has(key)).collect();
+    if matches!(present[..], [] | ["memory"]) && section.has("gateways") {
+        section.unwanted("gateways", "must stand beside `redis` or `postgres`: buckets in memory are not shared");
     }
-    let both = section.has("memory") && section.has("redis");
-    if both {
-        section.unwanted("memory", "must not stand beside `redis`: buckets live in one place");
-    }
+    let several = match present[..] {
+        [first, ref others @ ..] => {
+            for key in others {
+                let what = format_args!("must not stand beside `{first}`: buckets live in one place");
+                section.unwanted(key, what);
+            }
+            !others.is_empty()
+        }
+        [] => false,
+    };
     section.close();
-    match (memory?, redis?) {
-        _ if both => None,
-        (_, Some(redis)) => Some(redis::Settings { breaker: breaker?, gateways: gateways?, ..redis }.into()),
+    match (memory?, redis?, postgres?) {
+        _ if several => None,
+        (_, Some(redis), _) => Some(redis::Settings { breaker: breaker?, gateways: gateways?, ..redis }.into()),
+        (_, _, Some(postgres)) => {
+            Some(postgres::Settings { breaker: breaker?, gateways: gateways?, ..postgres }.into())
+        }
         // Memory never fails, so the breaker has no use.
-        (memory, None) => breaker.and(gateways).map(|_| memory.unwrap_or_default().into()),
+        (memory, None, None) => breaker.and(gateways).map(|_| memory.unwrap_or_default().into()),
     }
 }
 

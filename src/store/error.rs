@@ -11,14 +11,16 @@ pub enum StoreError {
     Unauthorized,
     /// The user lacks a permission.
     Forbidden,
-    /// The server is a replica, which accepts no writes.
+    /// The server accepts no writes: it is a replica, or read-only.
     Replica,
     /// The server is still loading its data.
     Loading,
-    /// The server has reached its memory limit.
+    /// The server has no memory or disk left.
     OutOfMemory,
-    /// The server is busy running another script.
+    /// The server is busy: with another script, with other transactions, or with too many connections.
     Busy,
+    /// The tables are missing, or not those of this version and these settings.
+    WrongSchema,
     /// The server returned any other error.
     Refused,
     /// No answer in time. Whether the plan was charged is unknown.
@@ -38,7 +40,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub const ALL: [StoreError; 16] = [
+    pub const ALL: [StoreError; 17] = [
         StoreError::Unreachable,
         StoreError::UnusableFile,
         StoreError::Unauthorized,
@@ -47,6 +49,7 @@ impl StoreError {
         StoreError::Loading,
         StoreError::OutOfMemory,
         StoreError::Busy,
+        StoreError::WrongSchema,
         StoreError::Refused,
         StoreError::Timeout,
         StoreError::Moved,
@@ -68,6 +71,7 @@ impl StoreError {
             StoreError::Loading => "loading",
             StoreError::OutOfMemory => "out_of_memory",
             StoreError::Busy => "busy",
+            StoreError::WrongSchema => "wrong_schema",
             StoreError::Refused => "refused",
             StoreError::Timeout => "timeout",
             StoreError::Moved => "moved",

@@ -8,7 +8,10 @@ mod caller;
 mod error;
 mod events;
 mod fallback;
+pub mod initialization;
+mod inspector;
 pub mod memory;
+pub mod postgres;
 pub mod redis;
 pub mod remote;
 mod reply;
@@ -24,9 +27,10 @@ use crate::limit::charge::Plan;
 pub use caller::Caller;
 pub use error::{Fault, StoreError};
 pub use events::{CallReport, Event, EventSink, RunningGateway, gateway_ttl};
+pub use inspector::Inspector;
 use memory::Memory;
+use postgres::Postgres;
 use redis::Redis;
-pub use redis::inspect::Inspector;
 pub use reply::{GivenBack, Source, TakeReply};
 pub use settings::{Endpoint, Settings};
 pub use worker::Worker;
@@ -36,6 +40,7 @@ pub use worker::Worker;
 pub enum Store {
     Memory(Memory),
     Redis(Redis),
+    Postgres(Postgres),
 }
 
 impl Store {
@@ -44,6 +49,7 @@ impl Store {
         match settings {
             Settings::Memory(settings) => Store::Memory(Memory::new(settings, clock)),
             Settings::Redis(settings) => Store::Redis(Redis::open(settings.clone(), workers, clock, events)),
+            Settings::Postgres(settings) => Store::Postgres(Postgres::open(settings.clone(), workers, clock, events)),
         }
     }
 
@@ -52,6 +58,7 @@ impl Store {
         match self {
             Store::Memory(_) => {}
             Store::Redis(redis) => redis.run(worker).await,
+            Store::Postgres(postgres) => postgres.run(worker).await,
         }
     }
 
@@ -60,6 +67,7 @@ impl Store {
         match self {
             Store::Memory(_) => {}
             Store::Redis(redis) => redis.first_attempt().await,
+            Store::Postgres(postgres) => postgres.first_attempt().await,
         }
     }
 
@@ -77,6 +85,7 @@ impl Store {
         match self {
             Store::Memory(memory) => Ok(Some(memory.take(plan))),
             Store::Redis(redis) => redis.take(worker, plan, caller).await,
+            Store::Postgres(postgres) => postgres.take(worker, plan, caller).await,
         }
     }
 
@@ -85,6 +94,7 @@ impl Store {
         match self {
             Store::Memory(memory) => memory.take(plan),
             Store::Redis(redis) => redis.fallback.take(plan),
+            Store::Postgres(postgres) => postgres.fallback.take(plan),
         }
     }
 
@@ -93,6 +103,7 @@ impl Store {
         match self {
             Store::Memory(_) => {}
             Store::Redis(redis) => redis.announce(configuration),
+            Store::Postgres(postgres) => postgres.announce(configuration),
         }
     }
 
@@ -100,7 +111,9 @@ impl Store {
     pub fn replace_login(&self, settings: &Settings) {
         match (self, settings) {
             (Store::Redis(redis), Settings::Redis(settings)) => redis.replace_login(settings),
-            (Store::Memory(_), _) | (_, Settings::Memory(_)) => {}
+            (Store::Postgres(postgres), Settings::Postgres(settings)) => postgres.replace_login(&settings.login),
+            // A store of another kind is opened after a restart only.
+            (Store::Memory(_) | Store::Redis(_) | Store::Postgres(_), _) => {}
         }
     }
 
@@ -109,6 +122,7 @@ impl Store {
         match self {
             Store::Memory(_) => ours,
             Store::Redis(redis) => redis.clock_at(ours),
+            Store::Postgres(postgres) => postgres.clock_at(ours),
         }
     }
 
@@ -117,6 +131,7 @@ impl Store {
         match self {
             Store::Memory(_) => {}
             Store::Redis(redis) => redis.invalidate(),
+            Store::Postgres(postgres) => postgres.invalidate(),
         }
     }
 
@@ -125,6 +140,7 @@ impl Store {
         match self {
             Store::Memory(memory) => memory.sweep(),
             Store::Redis(redis) => redis.fallback.sweep(),
+            Store::Postgres(postgres) => postgres.fallback.sweep(),
         }
     }
 
@@ -132,7 +148,7 @@ impl Store {
     pub fn local_buckets(&self) -> Option<&Memory> {
         match self {
             Store::Memory(memory) => Some(memory),
-            Store::Redis(_) => None,
+            Store::Redis(_) | Store::Postgres(_) => None,
         }
     }
 
@@ -146,6 +162,7 @@ impl Store {
         match self {
             Store::Memory(memory) => memory.buckets(),
             Store::Redis(redis) => redis.fallback.buckets(),
+            Store::Postgres(postgres) => postgres.fallback.buckets(),
         }
     }
 
@@ -154,6 +171,7 @@ impl Store {
         match self {
             Store::Memory(_) => "memory",
             Store::Redis(_) => "redis",
+            Store::Postgres(_) => "postgres",
         }
     }
 }

@@ -3,30 +3,45 @@
 use std::fmt;
 
 use super::error::{Fault, StoreError};
+use super::inspector::Inspector;
 use super::memory::bucket_file::BucketFileSettings;
-use super::redis::inspect::Inspector;
-use super::redis::{Login, Target};
-use super::{memory, redis};
+use super::redis::Target;
+use super::remote::login::Login;
+use super::{memory, postgres, redis};
+use crate::base::host_port::HostPort;
 
 /// The settings of one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settings {
     Memory(memory::Settings),
     Redis(redis::Settings),
+    Postgres(postgres::Settings),
 }
 
 /// Where a shared store is, and the part of it that holds the buckets.
 #[derive(Clone, Copy, Debug)]
-pub struct Endpoint<'s> {
-    pub target: &'s Target,
-    pub prefix: &'s str,
+pub enum Endpoint<'s> {
+    Redis {
+        target: &'s Target,
+        prefix: &'s str,
+    },
+    Postgres {
+        /// At least one; one of them accepts writes.
+        hosts: &'s [HostPort],
+        database: &'s str,
+        table: &'s str,
+    },
 }
 
 impl fmt::Display for Endpoint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.target {
-            Target::Address { address, .. } => write!(f, "Redis at {address}"),
-            Target::Sentinel(_) => write!(f, "Redis {}", self.target),
+        match self {
+            Endpoint::Redis { target: Target::Address { address, .. }, .. } => write!(f, "Redis at {address}"),
+            Endpoint::Redis { target, .. } => write!(f, "Redis {target}"),
+            Endpoint::Postgres { hosts, .. } => {
+                let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+                write!(f, "PostgreSQL at {}", hosts.join(","))
+            }
         }
     }
 }
@@ -37,6 +52,7 @@ impl Settings {
         match self {
             Settings::Memory(_) => "memory",
             Settings::Redis(_) => "redis",
+            Settings::Postgres(_) => "postgres",
         }
     }
 
@@ -50,6 +66,7 @@ impl Settings {
         match self {
             Settings::Memory(_) => 1,
             Settings::Redis(redis) => redis.gateways,
+            Settings::Postgres(postgres) => postgres.gateways,
         }
     }
 
@@ -57,14 +74,24 @@ impl Settings {
     pub fn endpoint(&self) -> Option<Endpoint<'_>> {
         match self {
             Settings::Memory(_) => None,
-            Settings::Redis(redis::Settings { target, prefix, .. }) => Some(Endpoint { target, prefix }),
+            Settings::Redis(redis::Settings { target, prefix, .. }) => Some(Endpoint::Redis { target, prefix }),
+            Settings::Postgres(postgres::Settings { hosts, database, table, .. }) => {
+                Some(Endpoint::Postgres { hosts, database, table: table.as_str() })
+            }
         }
     }
 
     /// Whether both lead to the same buckets, as far as the settings can tell.
     pub fn has_same_buckets(&self, other: &Settings) -> bool {
         match (self.endpoint(), other.endpoint()) {
-            (Some(one), Some(other)) => one.prefix == other.prefix && one.target.is_same_server(other.target),
+            (
+                Some(Endpoint::Redis { target, prefix }),
+                Some(Endpoint::Redis { target: other_target, prefix: other_prefix }),
+            ) => prefix == other_prefix && target.is_same_server(other_target),
+            (
+                Some(Endpoint::Postgres { hosts, database, table }),
+                Some(Endpoint::Postgres { hosts: other_hosts, database: other_database, table: other_table }),
+            ) => (hosts, database, table) == (other_hosts, other_database, other_table),
             (one, other) => one.is_none() && other.is_none(),
         }
     }
@@ -74,6 +101,7 @@ impl Settings {
         match self {
             Settings::Memory(_) => None,
             Settings::Redis(redis) => Some(&redis.login),
+            Settings::Postgres(postgres) => Some(&postgres.login),
         }
     }
 
@@ -81,7 +109,7 @@ impl Settings {
     pub fn bucket_file(&self) -> Option<&BucketFileSettings> {
         match self {
             Settings::Memory(memory) => memory.file.as_ref(),
-            Settings::Redis(_) => None,
+            Settings::Redis(_) | Settings::Postgres(_) => None,
         }
     }
 
@@ -99,6 +127,9 @@ impl Settings {
                 let (target, login) = (other.target.clone(), other.login.clone());
                 Settings::Redis(redis::Settings { target, login, ..redis.clone() })
             }
+            (Settings::Postgres(postgres), Settings::Postgres(other)) if self.has_same_buckets(newer) => {
+                Settings::Postgres(postgres::Settings { login: other.login.clone(), ..postgres.clone() })
+            }
             _ => self.clone(),
         }
     }
@@ -112,7 +143,8 @@ impl Settings {
     pub async fn inspect(&self) -> Result<Inspector, Fault> {
         match self {
             Settings::Memory(_) => Err(Fault::new(StoreError::Unreachable, "the buckets are in a gateway's memory")),
-            Settings::Redis(redis) => Inspector::open(redis).await,
+            Settings::Redis(redis) => redis::inspect::Inspector::open(redis).await.map(Inspector::Redis),
+            Settings::Postgres(postgres) => postgres::inspect::Inspector::open(postgres).await.map(Inspector::Postgres),
         }
     }
 }
@@ -126,6 +158,12 @@ impl From<memory::Settings> for Settings {
 impl From<redis::Settings> for Settings {
     fn from(settings: redis::Settings) -> Settings {
         Settings::Redis(settings)
+    }
+}
+
+impl From<postgres::Settings> for Settings {
+    fn from(settings: postgres::Settings) -> Settings {
+        Settings::Postgres(settings)
     }
 }
 

@@ -17,6 +17,7 @@ mod cli;
 mod config;
 mod exactness;
 mod limits;
+mod postgres;
 mod process;
 mod proxy;
 mod redis;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::file::File;
 use super::location::{Finding, Location};
 use crate::base::tls::client::Verification;
+use crate::store::Endpoint;
 use crate::store::redis::{Login, Target};
 
 /// A server, or several with one login, that a shared store connects to.
@@ -54,7 +55,16 @@ fn servers<'f>(file: &File<'f>) -> Vec<Server<'f>> {
     let store = &file.config.store;
     let location = || file.root.key("store").key(store.name());
     let (Some(endpoint), Some(login)) = (store.endpoint(), store.login()) else { return Vec::new() };
-    match endpoint.target {
+    let target = match endpoint {
+        Endpoint::Redis { target, .. } => target,
+        Endpoint::Postgres { hosts, .. } => {
+            let elsewhere = hosts.iter().find(|host| !is_this_host(&host.host));
+            let name = elsewhere.or(hosts.first()).map_or(String::new(), |host| host.host.clone());
+            let (location, hint) = (location(), "set `tls`");
+            return vec![Server { name, is_elsewhere: elsewhere.is_some(), login, location, hint }];
+        }
+    };
+    match target {
         Target::Address { address, .. } => vec![Server {
             name: address.host.clone(),
             is_elsewhere: !is_this_host(&address.host),

@@ -17,6 +17,13 @@ use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::{Cost, ExtraDecimals};
 use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::memory::{Memory, Settings};
+#[cfg(feature = "test-hooks")]
+use tollgate::store::remote::fault_injection::{Hooks, Refusals};
+#[cfg(feature = "test-hooks")]
+use tollgate::store::{EventSink, Store, Worker, postgres};
+
+#[cfg(feature = "test-hooks")]
+use crate::support::Postgres;
 
 /// Something that a timeline can be played on.
 trait Player {
@@ -71,6 +78,42 @@ impl Player for MemoryStore {
         let taken = self.memory.take(&Plan { enforced: smallvec![charge], shadow: smallvec![] });
         assert_eq!(taken.now, now);
         taken.settlement.enforced[0]
+    }
+}
+
+/// Decides at the moments of the timeline, which are the ones of its clock.
+#[cfg(feature = "test-hooks")]
+struct PostgresStore {
+    runtime: tokio::runtime::Runtime,
+    store: std::sync::Arc<Store>,
+    clock: Clock,
+}
+
+#[cfg(feature = "test-hooks")]
+impl PostgresStore {
+    fn new(postgres: &Postgres) -> PostgresStore {
+        let clock = Clock::manual(START);
+        let hooks = Hooks { refusals: Refusals::ByRedis, ..Hooks::default() };
+        let events = EventSink::new(|_| ());
+        let store = postgres::Postgres::with(hooks, postgres.settings(), 1, clock.clone(), events);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let store = std::sync::Arc::new(Store::Postgres(store));
+        let driven = std::sync::Arc::clone(&store);
+        runtime.spawn(async move { driven.run(Worker(0)).await });
+        runtime.block_on(store.first_attempt());
+        PostgresStore { runtime, store, clock }
+    }
+}
+
+#[cfg(feature = "test-hooks")]
+impl Player for PostgresStore {
+    fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
+        self.clock.set(now);
+        let charge = Charge { key: bucket, algorithm, cost, limit: LimitId(0), variant: 0, tag: LimitTag::default() };
+        let plan = Plan { enforced: smallvec![charge], shadow: smallvec![] };
+        let reply = self.runtime.block_on(self.store.take(Worker(0), &plan, None)).unwrap().unwrap();
+        assert_eq!(reply.now, now);
+        reply.settlement.enforced[0]
     }
 }
 
@@ -235,6 +278,17 @@ fn redis_keeps_every_timeline() {
     for file in FILES {
         redis.command::<()>(&["FLUSHALL"]);
         play(file, &mut RedisStore { script: crate::support::TakeScript::new(&redis) });
+    }
+}
+
+#[cfg(feature = "test-hooks")]
+#[test]
+fn postgresql_keeps_every_timeline() {
+    let postgres = Postgres::start();
+    let mut player = PostgresStore::new(&postgres);
+    for file in FILES {
+        postgres.sql("DELETE FROM tollgate_bucket");
+        play(file, &mut player);
     }
 }
 

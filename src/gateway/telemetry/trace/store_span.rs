@@ -1,4 +1,4 @@
-//! Makes the span of a call to Redis.
+//! Makes the span of a call to the store.
 //!
 //! A call serves many requests at once. So its span links to each traced decision among them, and its parent is the first
 //! of those, so that it is found in a trace.
@@ -17,7 +17,7 @@ use crate::base::host_port::HostPort;
 use crate::base::time::{Micros, Timestamp};
 use crate::store::redis::Target;
 use crate::store::span_links::SpanLink;
-use crate::store::{CallReport, Settings};
+use crate::store::{CallReport, Endpoint, Settings};
 
 /// The most links of a span: the default of the SDK.
 const LINKS: usize = 128;
@@ -28,16 +28,37 @@ pub struct Server {
     /// `None` until it is known.
     address: Arc<Mutex<Option<HostPort>>>,
     database: String,
+    system: System,
 }
+
+/// What the server and a call to it are named in spans.
+#[derive(Clone, Copy, Debug)]
+struct System {
+    name: &'static str,
+    operation: &'static str,
+}
+
+const REDIS: System = System { name: "redis", operation: "EVALSHA" };
+
+/// A call is a transaction of several statements.
+const POSTGRESQL: System = System { name: "postgresql", operation: "BATCH" };
 
 impl Server {
     pub fn of(settings: &Settings) -> Option<Server> {
-        let target = settings.endpoint()?.target;
-        let address = match target {
-            Target::Address { address, .. } => Some(address.clone()),
-            Target::Sentinel(_) => None,
+        let (address, database, system) = match settings.endpoint()? {
+            Endpoint::Redis { target, .. } => {
+                let address = match target {
+                    Target::Address { address, .. } => Some(address.clone()),
+                    Target::Sentinel(_) => None,
+                };
+                (address, target.database().to_string(), REDIS)
+            }
+            Endpoint::Postgres { hosts, database, .. } => {
+                let address = if let [host] = hosts { Some(host.clone()) } else { None };
+                (address, database.to_owned(), POSTGRESQL)
+            }
         };
-        Some(Server { address: Arc::new(Mutex::new(address)), database: target.database().to_string() })
+        Some(Server { address: Arc::new(Mutex::new(address)), database, system })
     }
 
     /// Remembers where calls go from now on.
@@ -49,8 +70,8 @@ impl Server {
     pub fn span(&self, called: &CallReport, ended: Timestamp, scope: InstrumentationScope) -> SpanData {
         let first = called.span_links.decisions.first().copied().unwrap_or(SpanLink { trace: 0, span: 0 });
         let mut attributes = vec![
-            KeyValue::new("db.system.name", "redis"),
-            KeyValue::new("db.operation.name", "EVALSHA"),
+            KeyValue::new("db.system.name", self.system.name),
+            KeyValue::new("db.operation.name", self.system.operation),
             KeyValue::new("db.namespace", self.database.clone()),
             KeyValue::new("tollgate.requests", integer(called.requests)),
         ];
@@ -75,7 +96,7 @@ impl Server {
             parent_span_id: SpanId::from_bytes(first.span.to_be_bytes()),
             parent_span_is_remote: false,
             span_kind: SpanKind::Client,
-            name: "EVALSHA".into(),
+            name: self.system.operation.into(),
             start_time,
             end_time: time(ended, Micros(0)),
             attributes,

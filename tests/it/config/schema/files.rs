@@ -32,7 +32,7 @@ enum Why {
 }
 
 /// The files in `tests/config/bad` whose mistake a schema cannot detect.
-const CANNOT_KNOW: [(&str, Why); 50] = [
+const CANNOT_KNOW: [(&str, Why); 53] = [
     ("alias-bomb", Why::Yaml),
     ("alias-of-itself", Why::Yaml),
     ("alias-of-nothing", Why::Yaml),
@@ -68,6 +68,9 @@ const CANNOT_KNOW: [(&str, Why); 50] = [
     ("override-burst-below-cost", Why::TwoValues),
     ("overrides-in-two-spellings", Why::TwoValues),
     ("policy-name-twice", Why::TwoValues),
+    ("postgres-password-also-in-url", Why::TwoValues),
+    ("postgres-url-with-parameters", Why::Grammar),
+    ("postgres-url-with-sslmode", Why::Grammar),
     ("quotes-not-closed", Why::Yaml),
     ("rate-exponent", Why::Spelling),
     ("rate-four-decimals", Why::Spelling),

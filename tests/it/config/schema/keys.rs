@@ -66,7 +66,7 @@ fn a_mapping_has_no_keys_but_those_that_are_listed() {
 }
 
 /// Files in which every key is possible.
-const WHOLE: [&str; 12] = [
+const WHOLE: [&str; 13] = [
     "
 upstream: http://127.0.0.1:9000
 policies:
@@ -150,6 +150,9 @@ rules:
   - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20, shadow: {rps: 1, burst: 2}}}",
     "
 upstream: http://127.0.0.1:9000
+store: {postgres: {url: postgres://u@127.0.0.1/d}}",
+    "
+upstream: http://127.0.0.1:9000
 jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}
 rules:
   - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20, cost_source: query:cost}}",
@@ -160,7 +163,7 @@ rules:
   - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20}}",
 ];
 
-fn whole_files() -> [Value; 12] {
+fn whole_files() -> [Value; 13] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 
@@ -244,7 +247,7 @@ fn a_bound_of_a_number_is_that_of_check() {
     assert!(bounds > 20, "{bounds} bounds");
 }
 
-const SPELLINGS_OF_VALUES: [&str; 50] = [
+const SPELLINGS_OF_VALUES: [&str; 53] = [
     "0",
     "1",
     "-1",
@@ -284,6 +287,9 @@ const SPELLINGS_OF_VALUES: [&str; 50] = [
     "redis://a",
     "header:x",
     "rediss://u:p@[::1]:6380/2",
+    "postgres://u@a,b:1/d",
+    "limits.bucket",
+    "async",
     "query:x+y",
     "cookie:a|b",
     "lower( host )",

@@ -1,4 +1,4 @@
-//! Plays several gateways on one Redis: for each a store of its own, whose workers are driven on threads of their own.
+//! Plays several gateways on one shared store: for each a store of its own, whose workers are driven on threads of their own.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -10,6 +10,7 @@ use tollgate::limit::bucket_key::{BucketKey, LimitTag};
 use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::limit::outcome::{Outcome, Verdict};
+use tollgate::store::postgres;
 use tollgate::store::redis;
 use tollgate::store::redis::fault_injection::{AHEAD, Hooks, ServerClock};
 use tollgate::store::redis::{Login, Settings, Target};
@@ -77,15 +78,42 @@ impl Gateways {
     /// nobody has asked yet.
     pub fn play(&self, redis: &Redis, port: u16, begin: impl Fn() + Sync) -> Run {
         let start = now();
-        let mut clock = ClockOffset::measure(redis.port, start);
-        let (calls, ahead) = (Arc::new(AtomicU64::new(0)), AtomicI64::new(0));
+        let ahead = AtomicI64::new(0);
+        let begin = || {
+            if self.clocks.begin.is_some() {
+                ahead.store(self.clocks.ahead(), Ordering::Relaxed);
+                redis.command::<()>(&["SET", AHEAD, &ahead.load(Ordering::Relaxed).to_string()]);
+            }
+            begin();
+        };
+        let clock = ClockOffset::measure(redis.port, start);
+        let open = |gateway, hooks, report| self.open(gateway, hooks, port, report);
+        let mut run = self.play_in(&open, start, clock, &begin);
+        run.history.clock.ahead += ahead.load(Ordering::Relaxed);
+        run
+    }
+
+    /// The same on a PostgreSQL, whose clock is that of this machine.
+    pub fn play_on_postgres(&self, settings: &postgres::Settings, begin: impl Fn() + Sync) -> Run {
+        let start = now();
+        let open = |gateway, hooks, report| {
+            let settings = postgres::Settings { timeout: self.timeout, ..settings.clone() };
+            Store::Postgres(postgres::Postgres::with(hooks, settings, self.workers, self.clocks.of(gateway), report))
+        };
+        self.play_in(&open, start, ClockOffset::of_this_machine(start), &begin)
+    }
+
+    fn play_in(
+        &self,
+        open: &dyn Fn(usize, Hooks, EventSink) -> Store,
+        start: Instant,
+        clock: ClockOffset,
+        begin: &(dyn Fn() + Sync),
+    ) -> Run {
+        let calls = Arc::new(AtomicU64::new(0));
         let ready = Barrier::new(self.hooks.len() * self.workers);
         let begin = || {
             if ready.wait().is_leader() {
-                if self.clocks.begin.is_some() {
-                    ahead.store(self.clocks.ahead(), Ordering::Relaxed);
-                    redis.command::<()>(&["SET", AHEAD, &ahead.load(Ordering::Relaxed).to_string()]);
-                }
                 begin();
             }
             ready.wait();
@@ -93,7 +121,13 @@ impl Gateways {
         let records = std::thread::scope(|scope| {
             let mut workers = Vec::new();
             for (gateway, hooks) in self.hooks.iter().enumerate() {
-                let store = Arc::new(self.open(gateway, *hooks, port, Arc::clone(&calls)));
+                let calls = Arc::clone(&calls);
+                let report = EventSink::new(move |event| {
+                    if let Event::CallEnded(_) = event {
+                        calls.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+                let store = Arc::new(open(gateway, *hooks, report));
                 for worker in 0..self.workers {
                     let (store, begin) = (Arc::clone(&store), &begin);
                     workers.push(scope.spawn(move || self.drive(store, (gateway, worker), start, begin)));
@@ -101,7 +135,6 @@ impl Gateways {
             }
             workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
         });
-        clock.ahead += ahead.load(Ordering::Relaxed);
         let history = History { buckets: self.buckets.clone(), records, clock };
         Run { history, calls: calls.load(Ordering::Relaxed) }
     }
@@ -147,7 +180,7 @@ impl Gateways {
         })
     }
 
-    fn open(&self, gateway: usize, hooks: Hooks, port: u16, calls: Arc<AtomicU64>) -> Store {
+    fn open(&self, gateway: usize, hooks: Hooks, port: u16, report: EventSink) -> Store {
         let server_clock = if self.clocks.begin.is_some() { ServerClock::Movable } else { hooks.server_clock };
         let hooks = Hooks { server_clock, ..hooks };
         let settings = Settings {
@@ -158,11 +191,6 @@ impl Gateways {
             breaker: breaker::Settings::default(),
             gateways: 1,
         };
-        let report = EventSink::new(move |event| {
-            if let Event::CallEnded(_) = event {
-                calls.fetch_add(1, Ordering::Relaxed);
-            }
-        });
         Store::Redis(redis::Redis::with(hooks, settings, self.workers, self.clocks.of(gateway), report))
     }
 }

@@ -55,6 +55,6 @@ pub fn parse(text: &str, secrets: &[(&str, &str)]) -> Config {
 pub fn redis_of(config: &Config) -> &store::redis::Settings {
     match &config.store {
         store::Settings::Redis(redis) => redis,
-        store::Settings::Memory(_) => panic!("no Redis"),
+        _ => panic!("no Redis"),
     }
 }

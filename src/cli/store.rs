@@ -1,0 +1,93 @@
+//! `tollgate store init`: creates the tables of a PostgreSQL store, or prints the statements that do.
+
+use std::path::{Path, PathBuf};
+
+use super::config_file::ConfigFile;
+use super::failure::{Failure, with_hint};
+use super::output;
+use crate::base::secret::{Secret, SecretSource};
+use crate::config::Config;
+use crate::store::StoreError;
+use crate::store::initialization::{Initialization, Login};
+
+const EXAMPLE: &str = "\
+Example: read the statements, and run them as a user who may create tables and roles.
+
+  tollgate store init --print -c gateway.yaml
+  tollgate store init --print -c gateway.yaml | psql -U postgres limits
+  tollgate store init -c gateway.yaml --user postgres --password-file admin.txt
+
+It can be repeated: what is there stays, and so does what was spent.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub struct Arguments {
+    #[command(subcommand)]
+    act: Act,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Act {
+    /// Create the tables and the role of a PostgreSQL store, or bring them up to date
+    Init(Init),
+}
+
+#[derive(Debug, clap::Args)]
+struct Init {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// Print the statements; connect to nothing
+    #[arg(long)]
+    print: bool,
+    /// Log in as this user, who may create tables and roles, in place of the gateway's
+    #[arg(long, value_name = "NAME", conflicts_with = "print")]
+    user: Option<String>,
+    /// The file with that user's password
+    #[arg(long, value_name = "FILE", requires = "user")]
+    password_file: Option<PathBuf>,
+}
+
+/// Prints or runs the statements.
+///
+/// # Errors
+///
+/// When the file has problems or another store, or the database refuses.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let Act::Init(Init { file, print, user, password_file }) = &arguments.act;
+    let config = Config::load(&file.config)?;
+    let path = file.config.display();
+    let Some(initialization) = Initialization::of(&config.store) else {
+        return Err(
+            format!("{path}: store: must be `postgres`, is `{}`, which needs no tables", config.store.name()).into()
+        );
+    };
+    if *print {
+        return output::print_own(initialization.statements().as_bytes());
+    }
+    let login = match user {
+        None => Login::OfGateway,
+        Some(user) => {
+            Login::As { user: user.clone(), password: password_file.as_deref().map(read_password).transpose()? }
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match runtime.block_on(initialization.run(&login)) {
+        Ok(()) => output::print_line(format_args!("{initialization}: ready")),
+        Err(fault) => {
+            let what = format!("{initialization}: {}: {}", fault.error.name(), fault.detail);
+            match fault.error {
+                StoreError::Forbidden => Err(with_hint(
+                    what,
+                    "name a user who may create tables and roles with --user, or give them the output of --print",
+                )),
+                _ => Err(what.into()),
+            }
+        }
+    }
+}
+
+fn read_password(path: &Path) -> Result<SecretSource, Failure> {
+    let content = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let password = Secret::from_file(&content).ok_or_else(|| format!("{}: is not UTF-8 text", path.display()))?;
+    Ok(SecretSource::Inline(password))
+}

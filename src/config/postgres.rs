@@ -1,0 +1,163 @@
+//! Reads `postgres` in `store`: which PostgreSQL has the buckets.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::client_tls::{CLIENT_TLS, client_tls};
+use super::environment::Environment;
+use super::key::{Key, Mapping, PATH, POSITIVE_DURATION, TEXT, Type, names};
+use super::reader::{Field, Section};
+use super::redis::{password, some_password};
+use super::value_kind::{ReadField, ValueKind};
+use super::value_types::reference;
+use crate::base::secret::SecretSource;
+use crate::base::tls::client::Client;
+use crate::store::breaker;
+use crate::store::postgres::{Durability, InvalidUrl, Settings, TableName, Url};
+use crate::store::redis::Login;
+
+const URL_SHAPE: &str =
+    "must be a URL like postgres://tollgate@127.0.0.1/limits or postgres://tollgate@a,b:5433/limits";
+
+const URL: ValueKind<ReadField<Url>> = ValueKind {
+    text: "URL",
+    schema: || {
+        json!({"anyOf": [
+            {"type": "string", "pattern": "^postgres(ql)?://[^?#]+[?]?[^?#]*$", "patternErrorMessage": URL_SHAPE},
+            reference()
+        ]})
+    },
+    read: url,
+};
+
+const TABLE: ValueKind<ReadField<TableName>> = ValueKind {
+    text: "name of a table, `table` or `schema.table`",
+    schema: || {
+        json!({"anyOf": [
+            {
+                "type": ["string", "number", "boolean"],
+                "pattern": "^([a-z_][a-z0-9_]{0,62}[.])?[a-z_][a-z0-9_]{0,54}$",
+                "patternErrorMessage": TABLE_SHAPE
+            },
+            reference()
+        ]})
+    },
+    read: table,
+};
+
+const TABLE_SHAPE: &str =
+    "must be 1 to 55 of lower-case letters, digits and `_`, not beginning with a digit; `SCHEMA.` may precede it";
+
+const DURABILITY: [(&str, Durability); 3] = [
+    (Durability::None.name(), Durability::None),
+    (Durability::Async.name(), Durability::Async),
+    (Durability::Sync.name(), Durability::Sync),
+];
+
+pub static POSTGRES: Mapping = Mapping {
+    heading: Some("key in `postgres`"),
+    definition: None,
+    keys: &[
+        Key::required(
+            "url",
+            URL.declared(),
+            "`postgres://USER@HOST/DATABASE`. `:PORT` (5432) may follow the host, and `:PASSWORD` the user, \
+             percent-encoded. Of several hosts, `a,b:5433`, the first that accepts writes is used.",
+        ),
+        Key::optional(
+            "password",
+            TEXT,
+            "The password. An empty one counts as missing. Better from the environment, or as `password_file`.",
+        ),
+        Key::optional(
+            "password_file",
+            PATH,
+            "A file that holds the password. Line ends after it are ignored. It is read for every connection.",
+        ),
+        Key::default(
+            "tls",
+            Type::Switch(&CLIENT_TLS),
+            "false",
+            "Whether the connection is encrypted, and how. `true` is short for a mapping without keys. `sslmode` and its \
+             like have no place in `url`.",
+        ),
+        Key::default("timeout", POSITIVE_DURATION, "50ms", "The longest time that a decision waits for PostgreSQL."),
+        Key::default(
+            "table",
+            TABLE.declared(),
+            "tollgate_bucket",
+            "The table with the buckets. `tollgate store init` creates it.",
+        ),
+        Key::default(
+            "durability",
+            Type::Choice(&names(&DURABILITY)),
+            "async",
+            "What a crash or a failover of the database may forget: with `none` everything, with `async` what was granted in \
+             the last moments, with `sync` nothing.",
+        ),
+    ],
+    constraints: || json!({"dependencies": {"password": {"properties": {"password_file": false}}}}),
+};
+
+pub fn postgres(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
+    let section = field.section(&POSTGRES)?;
+    // In place of an unknown host, one to which every password may be sent.
+    let url = section.need("url").and_then(|field| field.known_or("postgres://tollgate@localhost/tollgate", URL.read));
+    let password = password(&section, environment);
+    for key in ["password", "password_file"] {
+        if url.as_ref().is_some_and(|url| url.password.is_some()) {
+            section.unwanted(key, "must not stand beside the one in `url`");
+        }
+    }
+    let tls = tls(&section, environment);
+    let timeout = section.positive_duration("timeout");
+    let table = section.value("table", TABLE.read);
+    let durability = section.choice("durability", &DURABILITY);
+    section.close();
+    let (url, password) = (url?, password?);
+    let password = password.or(url.password.map(SecretSource::Inline));
+    let password = some_password(password);
+    Some(Settings {
+        hosts: url.hosts,
+        database: url.database,
+        login: Login { username: Some(url.username), password, tls: tls? },
+        timeout: timeout?,
+        table: table?,
+        durability: durability?,
+        breaker: breaker::Settings::default(),
+        gateways: 1,
+    })
+}
+
+fn url(field: Field<'_>) -> Option<Url> {
+    // The value is not repeated: it may hold a password.
+    let what = match Url::parse(field.text()?) {
+        Ok(url) => return Some(url),
+        Err(InvalidUrl::Shape) => URL_SHAPE,
+        Err(InvalidUrl::SslMode) => {
+            "must not have `sslmode` or its like: the key `tls` says whether and how to encrypt"
+        }
+        Err(InvalidUrl::Parameter) => "must have no parameter other than target_session_attrs=read-write",
+        Err(InvalidUrl::NoUser) => "must name the user, like postgres://tollgate@127.0.0.1/limits",
+    };
+    field.wrong(format_args!("{what}; what it is is not shown, it may hold a password"), None);
+    None
+}
+
+/// `Some(None)` without TLS; `None` after reporting a problem.
+fn tls(section: &Section<'_>, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
+    match section.optional("tls", |field| client_tls(field, environment))?.flatten() {
+        None => Some(None),
+        // Each host has a certificate for its own name.
+        Some(tls) => tls.client_of_any_host(section).map(|client| Some(Arc::new(client))),
+    }
+}
+
+fn table(field: Field<'_>) -> Option<TableName> {
+    let table = TableName::parse(field.written()?);
+    if table.is_none() {
+        field.wrong(TABLE_SHAPE, None);
+    }
+    table
+}

@@ -1,0 +1,102 @@
+//! Removes the rows of buckets that are full again, in small pieces, by one gateway at a time.
+//!
+//! Nothing that changes is indexed, so all rows are visited in the order of their keys.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio::time::{sleep, timeout};
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::connect::{Checks, connect};
+use super::errors::unexpected_reply;
+use super::settings::{Settings, TableName};
+use crate::base::interval::fixed_interval;
+use crate::store::error::Fault;
+use crate::store::remote::login::CurrentLogin;
+
+const EVERY: Duration = Duration::from_secs(30);
+/// Between two pieces, so that requests do not wait behind them.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long one piece may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many rows are visited in one transaction.
+const PIECE: i64 = 2_000;
+
+/// What became of one piece.
+enum Piece {
+    /// Another gateway is at it.
+    Taken,
+    /// The key of the last row visited.
+    Visited(Vec<u8>),
+    End,
+}
+
+/// Visits all rows again and again, for ever. What fails is tried again the next time: requests report the same causes.
+pub async fn run(settings: &Settings, login: &CurrentLogin) {
+    loop {
+        let every = fixed_interval("store_clean", EVERY);
+        // Jittered, so that gateways that started together do not all try at the same time.
+        sleep(every.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+        let Ok(connected) = connect(settings, login, Checks::Schema).await else { continue };
+        tokio::select! {
+            _ = clean(&connected.client, &settings.table) => {}
+            _ = connected.driver => {}
+        }
+    }
+}
+
+/// Visits all rows once.
+async fn clean(client: &Client, table: &TableName) -> Result<(), Fault> {
+    let (statement, lock) = (statement(table), lock_number(table));
+    let mut after = Vec::new();
+    loop {
+        let piece = timeout(PATIENCE, clean_piece(client, &statement, lock, &after)).await;
+        match piece.map_err(|_| unexpected_reply("the removal of old rows"))?? {
+            Piece::Visited(key) => after = key,
+            Piece::Taken | Piece::End => return Ok(()),
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// One statement, which is its own transaction: the lock ends with it, also behind a pooler.
+async fn clean_piece(client: &Client, statement: &str, lock: i64, after: &[u8]) -> Result<Piece, Fault> {
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+        [(&lock, Type::INT8), (&after, Type::BYTEA), (&PIECE, Type::INT8)];
+    let rows = client.query_typed(statement, &parameters).await?;
+    let row = rows.first().ok_or_else(|| unexpected_reply("the removal of old rows"))?;
+    let read = || Some((row.try_get::<_, bool>(0).ok()?, row.try_get::<_, Option<Vec<u8>>>(1).ok()?));
+    match read().ok_or_else(|| unexpected_reply("the removal of old rows"))? {
+        (false, _) => Ok(Piece::Taken),
+        (true, Some(key)) => Ok(Piece::Visited(key)),
+        (true, None) => Ok(Piece::End),
+    }
+}
+
+/// A row that a request has locked is skipped: it is about to be written.
+fn statement(table: &TableName) -> String {
+    let table = table.quoted();
+    format!(
+        "\
+WITH turn AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($1) AS mine),
+now AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now),
+piece AS MATERIALIZED (
+  SELECT key, until FROM {table} WHERE (SELECT mine FROM turn) AND key > $2 ORDER BY key LIMIT $3
+),
+old AS MATERIALIZED (
+  SELECT key FROM {table} WHERE key = ANY(ARRAY(SELECT key FROM piece WHERE until < (SELECT now FROM now)))
+  AND until < (SELECT now FROM now) FOR UPDATE SKIP LOCKED
+),
+gone AS (DELETE FROM {table} WHERE key = ANY(ARRAY(SELECT key FROM old)))
+SELECT (SELECT mine FROM turn), (SELECT key FROM piece ORDER BY key DESC LIMIT 1)"
+    )
+}
+
+/// The number of the lock that gateways of this table share.
+fn lock_number(table: &TableName) -> i64 {
+    let hash = Sha256::digest(format!("tollgate clean {}", table.as_str()));
+    hash.first_chunk().map_or(0, |first| i64::from_be_bytes(*first))
+}

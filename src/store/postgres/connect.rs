@@ -1,0 +1,185 @@
+//! Connects to the server among several that accepts writes: files of the login, TCP, TLS, user, the schema and what the user
+//! may do with it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::{Client, Config, Connection, NoTls};
+
+use super::schema;
+use super::settings::Settings;
+use super::tls::Handshake;
+use crate::base::host_port::HostPort;
+use crate::base::interval::fixed_interval;
+use crate::base::secret::Secret;
+use crate::store::error::{Fault, StoreError};
+use crate::store::remote::login::{Credentials, CurrentLogin, Tls};
+use crate::store::remote::transport::Driver;
+
+/// How long one step may take: a server process is started, and a long way has several round trips in it.
+const STEP: Duration = Duration::from_secs(2);
+
+/// How long sent bytes may stay unacknowledged before the system gives the connection up.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
+
+/// How often the name of a connected server is resolved again.
+const RESOLVE_EVERY: Duration = Duration::from_secs(30);
+
+/// A connection that has been tested.
+pub struct ReadyConnection {
+    pub client: Client,
+    pub driver: Driver,
+    pub server: HostPort,
+}
+
+/// What is checked of a server before it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checks {
+    /// That it accepts writes and has the tables, which the user may use.
+    Schema,
+    /// That it can be logged into.
+    Login,
+}
+
+/// Connects to the server that can be used. All are asked at once: only one of them accepts writes, and those that hang delay
+/// nothing.
+///
+/// # Errors
+///
+/// Why none of the servers can be used.
+pub async fn connect(settings: &Settings, login: &CurrentLogin, checks: Checks) -> Result<ReadyConnection, Fault> {
+    let credentials = login.read(STEP).await?;
+    if let [host] = &settings.hosts[..] {
+        return connect_to(settings, host, &credentials, checks).await;
+    }
+    let mut attempts = JoinSet::new();
+    for host in &settings.hosts {
+        let (settings, host, credentials) = (settings.clone(), host.clone(), credentials.clone());
+        attempts.spawn(async move {
+            let connected = connect_to(&settings, &host, &credentials, checks).await;
+            connected.map_err(|fault| (host, fault))
+        });
+    }
+    let mut faults: Vec<(HostPort, Fault)> = Vec::new();
+    while let Some(attempt) = attempts.join_next().await {
+        match attempt {
+            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Err(fault)) => faults.push(fault),
+            // It was not cancelled, and does not panic.
+            Err(_) => {}
+        }
+    }
+    // A server that answered says more than one that did not.
+    let error = faults.iter().map(|(_, fault)| fault.error).find(|error| *error != StoreError::Unreachable);
+    let details: Vec<String> = faults.iter().map(|(host, fault)| format!("{host}: {}", fault.detail)).collect();
+    Err(Fault::new(error.unwrap_or(StoreError::Unreachable), details.join("; ")))
+}
+
+async fn connect_to(
+    settings: &Settings,
+    host: &HostPort,
+    credentials: &Credentials,
+    checks: Checks,
+) -> Result<ReadyConnection, Fault> {
+    let unreachable = |error: std::io::Error| Fault::new(StoreError::Unreachable, error.to_string());
+    let stream = step("connecting", TcpStream::connect((&*host.host, host.port))).await?.map_err(unreachable)?;
+    let address = stream.peer_addr().map_err(unreachable)?.ip();
+    // A call is one small write: waiting for more to send with it would only delay it.
+    stream.set_nodelay(true).map_err(unreachable)?;
+    let socket = SockRef::from(&stream);
+    // A peer that has vanished is noticed even on an idle connection.
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
+    socket.set_tcp_keepalive(&keepalive).map_err(unreachable)?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(unreachable)?;
+    let mut config = Config::new();
+    config.user(credentials.username.as_deref().unwrap_or_default()).dbname(&settings.database);
+    config.application_name("tollgate");
+    if let Some(password) = &credentials.password {
+        config.password(Secret::reveal(password));
+    }
+    let (client, connection): (Client, Driver) = match &credentials.tls {
+        None => {
+            config.ssl_mode(SslMode::Disable);
+            let connected = step("logging in", config.connect_raw(stream, NoTls)).await?;
+            let (client, connection) = connected.map_err(login_fault)?;
+            (client, Box::pin(ended(connection)))
+        }
+        Some(tls) => {
+            config.ssl_mode(SslMode::Require);
+            let handshake = Handshake { config: Arc::clone(&tls.config), server_name: server_name(host, tls)? };
+            let connected = step("logging in", config.connect_raw(stream, handshake)).await?;
+            let (client, connection) = connected.map_err(login_fault)?;
+            (client, Box::pin(ended(connection)))
+        }
+    };
+    let mut driver = until_moved(connection, host.clone(), address);
+    if checks == Checks::Schema {
+        tokio::select! {
+            biased;
+            checked = step("checking the schema", schema::check(&client, &settings.table, settings.durability)) => checked??,
+            fault = &mut driver => return Err(fault),
+        }
+    }
+    Ok(ReadyConnection { client, driver, server: host.clone() })
+}
+
+async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result<T, Fault> {
+    let overdue = |_| Fault::new(StoreError::Unreachable, format!("{name} took longer than {STEP:?}"));
+    tokio::time::timeout(STEP, work).await.map_err(overdue)
+}
+
+/// An answer to the login is reported as it is; anything else means that there is no connection.
+fn login_fault(error: tokio_postgres::Error) -> Fault {
+    let answered = error.as_db_error().is_some();
+    let fault = Fault::from(error);
+    if answered { fault } else { Fault { error: StoreError::Unreachable, ..fault } }
+}
+
+fn server_name(host: &HostPort, tls: &Tls) -> Result<ServerName<'static>, Fault> {
+    match &tls.server_name {
+        Some(name) => Ok(name.clone()),
+        None => ServerName::try_from(host.host.clone())
+            .map_err(|_| Fault::new(StoreError::Unreachable, "no certificate can bear the name of this host")),
+    }
+}
+
+/// Moves the bytes of a connection, and says why it ended.
+async fn ended<S, T>(connection: Connection<S, T>) -> Fault
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let closed = || Fault::new(StoreError::Closed, "the connection was closed");
+    connection.await.map_or_else(Fault::from, |()| closed())
+}
+
+/// Ends when the connection does, and when the name no longer resolves to the address: then another server has taken its place.
+fn until_moved(connection: Driver, host: HostPort, address: IpAddr) -> Driver {
+    if host.ip().is_some() {
+        return connection;
+    }
+    let moved = async move {
+        loop {
+            tokio::time::sleep(fixed_interval("resolve_store", RESOLVE_EVERY)).await;
+            // Without an answer nothing is known.
+            let Ok(addresses) = lookup_host((&*host.host, host.port)).await else { continue };
+            let addresses: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
+            if !addresses.is_empty() && !addresses.contains(&address) {
+                return Fault::new(StoreError::Moved, format!("{host} is at another address now"));
+            }
+        }
+    };
+    Box::pin(async move {
+        tokio::select! {
+            fault = connection => fault,
+            fault = moved => fault,
+        }
+    })
+}

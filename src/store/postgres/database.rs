@@ -1,0 +1,88 @@
+//! Connects to PostgreSQL and decides plans there: what [`Transport`] wants, in PostgreSQL's words.
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::smallvec;
+use tokio::sync::Mutex as FairMutex;
+use tokio_postgres::Client;
+
+use super::cleaner;
+use super::connect::{Checks, connect};
+use super::gateway_heartbeat;
+use super::settings::Settings;
+use super::transaction::Statements;
+use crate::base::time::{Clock, Timestamp};
+use crate::limit::charge::Plan;
+use crate::store::error::Fault;
+use crate::store::events::RunningGateway;
+use crate::store::remote::login::CurrentLogin;
+use crate::store::remote::transport::{CallLimits, CallReply, Connected, LiveGateways, Overflow, PartReply, Transport};
+
+/// A PostgreSQL database.
+#[derive(Debug)]
+pub struct Database {
+    pub login: CurrentLogin,
+    pub settings: Settings,
+    statements: Statements,
+    heartbeat: String,
+    clock: Clock,
+}
+
+/// A connection to it. Transactions on it take turns: what is sent during one belongs to it.
+#[derive(Clone)]
+pub struct Link {
+    client: Arc<Client>,
+    turn: Arc<FairMutex<()>>,
+}
+
+impl Database {
+    pub fn new(settings: Settings, clock: Clock) -> Database {
+        Database {
+            login: CurrentLogin::new(settings.login.clone()),
+            statements: Statements::new(&settings),
+            heartbeat: gateway_heartbeat::statement(&settings.table),
+            settings,
+            clock,
+        }
+    }
+}
+
+impl Transport for Database {
+    type Link = Link;
+
+    // A larger transaction holds its locks for longer.
+    const CALLS: CallLimits = CallLimits { charges: 256, requests: 1024, overflow: Overflow::Waits, parted: false };
+
+    async fn connect(&self) -> Result<Connected<Link>, Fault> {
+        let ready = connect(&self.settings, &self.login, Checks::Schema).await?;
+        let link = Link { client: Arc::new(ready.client), turn: Arc::default() };
+        Ok(Connected { link, driver: ready.driver, server: Some(ready.server) })
+    }
+
+    async fn take(&self, link: &mut Link, plans: &[&Plan], _near: Timestamp) -> Result<CallReply, Fault> {
+        let _turn = link.turn.lock().await;
+        let reply = self.statements.take(&link.client, plans, &self.clock).await?;
+        Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
+    }
+
+    async fn beat(
+        &self,
+        link: &mut Link,
+        name: [u8; 8],
+        this_gateway: &RunningGateway,
+    ) -> Result<Option<LiveGateways>, Fault> {
+        let _turn = link.turn.lock().await;
+        gateway_heartbeat::beat(&link.client, &self.heartbeat, name, this_gateway).await.map(Some)
+    }
+
+    async fn run(&self) {
+        cleaner::run(&self.settings, &self.login).await;
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Link")
+    }
+}

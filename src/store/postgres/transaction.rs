@@ -1,0 +1,211 @@
+//! Runs one call as one transaction: lock the buckets, read the clock, decide, write, commit.
+//!
+//! Absent rows are inserted first and all are locked in the order of their keys, so no two gateways wait for each other. The
+//! clock is read by a statement of its own after the locks: no earlier transaction on these buckets has a later time.
+
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error, Row};
+
+use super::batch::{Batch, Decided, StoredBucket, Writes};
+use super::errors::{proves_rollback, unexpected_reply};
+use super::settings::{Durability, Settings, TableName};
+use crate::base::time::{Clock, Micros, Timestamp};
+use crate::limit::bucket_key::BucketKey;
+use crate::limit::charge::Plan;
+use crate::store::error::{Fault, StoreError};
+use crate::store::remote::transport::Reply;
+
+pub const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// How often a row may vanish between its insertion and its lock, because it is cleaned up, before the call gives up.
+const MOST_VANISHED: usize = 3;
+
+/// The texts of the statements. None is prepared by name: behind a pooler the next transaction can be on another server
+/// process.
+#[derive(Debug)]
+pub struct Statements {
+    begin: String,
+    insert: String,
+    lock: String,
+    write: String,
+    timeout: Micros,
+}
+
+/// Why a transaction has no result.
+enum Undone {
+    /// The row of a bucket was removed before it was locked. Nothing has changed.
+    Vanished,
+    /// The server proves that nothing has changed, because of other transactions.
+    Conflict(Fault),
+    Failed(Fault),
+}
+
+impl From<Error> for Undone {
+    fn from(error: Error) -> Undone {
+        if proves_rollback(&error) { Undone::Conflict(error.into()) } else { Undone::Failed(error.into()) }
+    }
+}
+
+impl From<Fault> for Undone {
+    fn from(fault: Fault) -> Undone {
+        Undone::Failed(fault)
+    }
+}
+
+impl Statements {
+    pub fn new(settings: &Settings) -> Statements {
+        let table = settings.table.quoted();
+        Statements {
+            begin: begin(settings),
+            insert: format!(
+                "INSERT INTO {table} (key) SELECT key FROM unnest($1::bytea[]) AS key ORDER BY key ON CONFLICT DO NOTHING"
+            ),
+            lock: lock(&settings.table),
+            write: write(&settings.table),
+            timeout: settings.timeout,
+        }
+    }
+
+    /// Decides plans. A conflict that proves a rollback is tried once more, if there is time.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing was decided; or that the connection ended, and it is unknown what was.
+    pub async fn take(&self, client: &Client, plans: &[&Plan], clock: &Clock) -> Result<Reply, Fault> {
+        let started = clock.now();
+        let batch = Batch::new(plans);
+        let (mut conflicts, mut vanished) = (0, 0);
+        loop {
+            let fault = match self.attempt(client, &batch, clock.injected()).await {
+                Ok(reply) => return Ok(reply),
+                Err(Undone::Failed(fault)) => return Err(fault),
+                Err(Undone::Conflict(fault)) => {
+                    conflicts += 1;
+                    fault
+                }
+                Err(Undone::Vanished) => {
+                    vanished += 1;
+                    Fault::new(StoreError::Busy, "rows were removed before they were locked")
+                }
+            };
+            if conflicts > 1 || vanished > MOST_VANISHED || clock.now().since(started) >= self.timeout {
+                return Err(fault);
+            }
+        }
+    }
+
+    async fn attempt(&self, client: &Client, batch: &Batch<'_>, injected: Option<Timestamp>) -> Result<Reply, Undone> {
+        let undone = match self.locked(client, batch).await {
+            Ok((rows, now)) => match batch.decide(rows, injected.unwrap_or(now)) {
+                Ok(Decided { reply, writes }) => match self.finish(client, &writes).await {
+                    // COMMIT has ended the transaction, by a rollback if a statement before it failed.
+                    Ok(()) => return Ok(reply),
+                    Err(undone) => return Err(undone),
+                },
+                Err(fault) => fault.into(),
+            },
+            Err(undone) => undone,
+        };
+        match undone {
+            Undone::Failed(fault) if fault.ends_connection() => Err(fault.into()),
+            undone => {
+                client.batch_execute("ROLLBACK").await?;
+                Err(undone)
+            }
+        }
+    }
+
+    /// The rows of the batch, locked, and the time after that.
+    async fn locked(&self, client: &Client, batch: &Batch<'_>) -> Result<(Vec<StoredBucket>, Timestamp), Undone> {
+        let keys = batch.keys();
+        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] = [(&keys, Type::BYTEA_ARRAY)];
+        // Sent in this order, without waiting for each other's answers.
+        let (begun, inserted, locked, clock) = tokio::join!(
+            biased;
+            client.batch_execute(&self.begin),
+            client.execute_typed(&self.insert, &parameters),
+            client.query_typed(&self.lock, &parameters),
+            client.query_typed(CLOCK, &[]),
+        );
+        begun?;
+        inserted?;
+        let rows = locked?.iter().map(stored).collect::<Result<Vec<_>, Fault>>()?;
+        let now = moment(&clock?)?;
+        if rows.len() < batch.len() {
+            return Err(Undone::Vanished);
+        }
+        Ok((rows, now))
+    }
+
+    async fn finish(&self, client: &Client, writes: &Writes) -> Result<(), Undone> {
+        let Writes { keys, states, until } = writes;
+        if keys.is_empty() {
+            // Unlike a commit it does not wait for the disk.
+            return Ok(client.batch_execute("ROLLBACK").await?);
+        }
+        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+            [(keys, Type::BYTEA_ARRAY), (states, Type::BYTEA_ARRAY), (until, Type::INT8_ARRAY)];
+        let (written, committed) = tokio::join!(
+            biased;
+            client.execute_typed(&self.write, &parameters),
+            client.batch_execute("COMMIT"),
+        );
+        let written = written?;
+        committed?;
+        if written != keys.len() as u64 {
+            return Err(unexpected_reply("the write of the buckets").into());
+        }
+        Ok(())
+    }
+}
+
+/// Begins a transaction. The settings end with it, so that a pooler can give the connection to others.
+pub fn begin(settings: &Settings) -> String {
+    let timeout = Duration::from(settings.timeout).as_millis().clamp(1, 2_147_483_647);
+    let commit = match settings.durability {
+        Durability::None | Durability::Async => "off",
+        Durability::Sync => "on",
+    };
+    format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {timeout}; \
+         SET LOCAL idle_in_transaction_session_timeout = {timeout}; SET LOCAL synchronous_commit = {commit}"
+    )
+}
+
+/// Locks the rows with these keys, in the order of the keys.
+pub fn lock(table: &TableName) -> String {
+    format!("SELECT key, state FROM {} WHERE key = ANY($1) ORDER BY key FOR UPDATE", table.quoted())
+}
+
+/// Writes locked rows.
+pub fn write(table: &TableName) -> String {
+    format!(
+        "UPDATE {} AS bucket SET state = new.state, until = new.until \
+         FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS new (key, state, until) WHERE bucket.key = new.key",
+        table.quoted()
+    )
+}
+
+/// A row of key and state.
+///
+/// # Errors
+/// When it is something else.
+pub fn stored(row: &Row) -> Result<StoredBucket, Fault> {
+    let read = || {
+        let key: &[u8] = row.try_get(0).ok()?;
+        Some(StoredBucket { key: BucketKey(key.try_into().ok()?), packed: row.try_get(1).ok()? })
+    };
+    read().ok_or_else(|| unexpected_reply("the lock of the buckets"))
+}
+
+/// The answer to [`CLOCK`].
+///
+/// # Errors
+/// When it is something else.
+pub fn moment(rows: &[Row]) -> Result<Timestamp, Fault> {
+    let micros: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
+    let micros = micros.and_then(|micros| u64::try_from(micros).ok());
+    micros.map(Timestamp).ok_or_else(|| unexpected_reply("the clock"))
+}

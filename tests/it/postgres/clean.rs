@@ -1,0 +1,72 @@
+//! Old rows are removed, by one gateway at a time, and the tables stay small.
+
+use std::time::Duration;
+
+use crate::support::{Gateway, Postgres, Upstream, eventually, now, print_measured, short_or_long};
+
+const RULES: &str =
+    "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 1000, burst: 1000}}\n";
+
+#[test]
+fn rows_of_buckets_that_are_full_again_are_removed() {
+    let (postgres, upstream) = (Postgres::start(), Upstream::start());
+    postgres.settings();
+    let start = || {
+        let builder = Gateway::before(&upstream).with(&(postgres.store("deny") + RULES));
+        builder.interval("store_clean", Duration::from_millis(200)).start()
+    };
+    let gateways = [start(), start()];
+    for gateway in &gateways {
+        gateway.expect("rate_limiter_store_up", &[], 1.0);
+    }
+    // More than one piece, of which every tenth lasts.
+    postgres.sql(
+        "INSERT INTO tollgate_bucket (key, state, until)
+         SELECT decode(md5(n::text), 'hex'), '\\x00', CASE WHEN n % 10 = 0 THEN 9000000000000000 ELSE n END
+         FROM generate_series(1, 9000) AS n",
+    );
+    let mut client = gateways[0].client();
+    assert_eq!(client.get("/", &[("X-User", "a")]).status, 200);
+    eventually("only lasting rows are left", || postgres.sql("SELECT count(*) FROM tollgate_bucket") == "900");
+    assert_eq!(client.get("/", &[("X-User", "a")]).status, 200);
+}
+
+#[test]
+fn tables_under_a_flood_of_new_buckets_stay_bounded() {
+    let (postgres, upstream) = (Postgres::start(), Upstream::start());
+    postgres.settings();
+    let builder = Gateway::before(&upstream).with(&(postgres.store("deny") + RULES));
+    let gateway = builder.interval("store_clean", Duration::from_millis(500)).start();
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    let end = now() + short_or_long(Duration::from_secs(4), Duration::from_secs(600));
+    let pause = short_or_long(Duration::from_millis(200), Duration::from_secs(10));
+    let size = || -> u64 { postgres.sql("SELECT pg_total_relation_size('tollgate_bucket')").parse().unwrap() };
+    let (sizes, asked) = std::thread::scope(|scope| {
+        let caller = || {
+            let mut client = gateway.client();
+            let mut asked = 0;
+            while now() < end {
+                let user = fastrand::u64(..).to_string();
+                assert_eq!(client.get("/", &[("X-User", &user)]).status, 200);
+                asked += 1;
+            }
+            asked
+        };
+        let callers: Vec<_> = (0..8).map(|_| scope.spawn(caller)).collect();
+        let mut sizes = Vec::new();
+        while now() < end {
+            sizes.push(size());
+            std::thread::sleep(pause);
+        }
+        (sizes, callers.into_iter().map(|caller| caller.join().unwrap()).sum::<u64>())
+    });
+    let (first, last) = sizes.split_at(sizes.len() / 2);
+    let most = |sizes: &[u64]| sizes.iter().copied().max().unwrap_or_default() / 1024;
+    print_measured(&format!(
+        "PostgreSQL: {asked} new buckets; table and index at most {} KiB in the first half, {} KiB in the second",
+        most(first),
+        most(last)
+    ));
+    assert!(most(last) <= 2 * most(first) + 4096, "{sizes:?}");
+    eventually("all rows are removed", || postgres.sql("SELECT count(*) FROM tollgate_bucket") == "0");
+}

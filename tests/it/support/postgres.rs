@@ -1,0 +1,299 @@
+//! Runs a real PostgreSQL on a free port, and ends it at the end of its test.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+use tollgate::base::host_port::HostPort;
+use tollgate::base::time::Micros;
+use tollgate::store::breaker;
+use tollgate::store::postgres::{Durability, Settings, TableName, schema};
+use tollgate::store::redis::Login;
+
+use super::redis::free_port;
+use super::{Certificates, eventually};
+
+/// Nothing of it needs to outlive its test.
+const SETTINGS: &str = "\
+listen_addresses = '127.0.0.1'
+unix_socket_directories = ''
+fsync = off
+full_page_writes = off
+shared_buffers = 32MB
+max_connections = 60
+logging_collector = off
+log_destination = 'stderr'
+autovacuum_naptime = 1s
+";
+
+/// The superuser, who needs no password from this machine.
+const ADMIN: &str = "admin";
+
+pub struct Postgres {
+    pub port: u16,
+    directory: TempDir,
+    programs: PathBuf,
+    certificates: Option<TempDir>,
+    /// The process of the server.
+    process: u32,
+}
+
+impl Postgres {
+    #[track_caller]
+    pub fn start() -> Postgres {
+        Postgres::start_with("")
+    }
+
+    /// With TLS, also for clients that do not ask for it.
+    #[track_caller]
+    pub fn start_tls(certificates: &Certificates) -> Postgres {
+        let folder = TempDir::new().unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut settings = "ssl = on\n".to_owned();
+        for (name, text) in [("ssl_cert_file", &certificates.server.0), ("ssl_key_file", &certificates.server.1)] {
+            let file = folder.path().join(name);
+            std::fs::write(&file, text).unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+            give_away(&file);
+            settings += &format!("{name} = '{}'\n", file.display());
+        }
+        let mut postgres = Postgres::start_with(&settings);
+        postgres.certificates = Some(folder);
+        postgres
+    }
+
+    /// With further lines of postgresql.conf.
+    #[track_caller]
+    pub fn start_with(settings: &str) -> Postgres {
+        let directory = TempDir::new().unwrap();
+        // The user that the server runs as must reach its folder.
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let data = directory.path().join("data");
+        std::fs::create_dir(&data).unwrap();
+        give_away(&data);
+        let mut postgres =
+            Postgres { port: free_port(), directory, programs: programs(), certificates: None, process: 0 };
+        let made = postgres
+            .program("initdb")
+            .args(["--auth=trust", "--no-sync", "--username", ADMIN, "-D"])
+            .arg(&data)
+            .output();
+        let made = made.unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let file = data.join("postgresql.conf");
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("{text}\n{SETTINGS}{settings}\n")).unwrap();
+        postgres.launch();
+        postgres.run("CREATE DATABASE limits");
+        postgres
+    }
+
+    /// The `store` section of a gateway.yaml, with an `on_store_failure`. Its timeout is long, for a busy machine.
+    pub fn store(&self, on_store_failure: &str) -> String {
+        self.store_with(", timeout: 2s", on_store_failure)
+    }
+
+    /// As [`Postgres::store`], with further keys of `postgres`.
+    pub fn store_with(&self, keys: &str, on_store_failure: &str) -> String {
+        format!(
+            "store: {{postgres: {{url: \"postgres://tollgate@127.0.0.1:{}/limits\"{keys}}}}}\n\
+             on_store_failure: {on_store_failure}\n",
+            self.port
+        )
+    }
+
+    /// The same as settings, with the tables created. For a test that loads the machine: nothing depends on how busy it is.
+    #[track_caller]
+    pub fn settings(&self) -> Settings {
+        let settings = Settings {
+            hosts: vec![HostPort::new("127.0.0.1", self.port)],
+            database: "limits".to_owned(),
+            login: Login { username: Some("tollgate".to_owned()), ..Login::default() },
+            timeout: Micros(5_000_000),
+            table: TableName::default(),
+            durability: Durability::default(),
+            breaker: breaker::Settings::default(),
+            gateways: 1,
+        };
+        self.sql(&schema::statements(&settings));
+        settings
+    }
+
+    /// Creates the tables that a file wants, as an administrator does.
+    #[track_caller]
+    pub fn init(&self, file: &Path) {
+        let output = self.try_init(file);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    pub fn try_init(&self, file: &Path) -> std::process::Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["store", "init", "--user", ADMIN, "-c"]).arg(file);
+        command.output().unwrap()
+    }
+
+    /// Runs statements as the administrator, and returns the rows, their columns separated by `|`.
+    #[track_caller]
+    pub fn sql(&self, text: &str) -> String {
+        self.sql_as(ADMIN, text).unwrap()
+    }
+
+    /// As any user.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn sql_as(&self, user: &str, text: &str) -> Result<String, String> {
+        self.psql(user, "limits", text)
+    }
+
+    #[track_caller]
+    fn run(&self, text: &str) {
+        self.psql(ADMIN, "postgres", text).unwrap();
+    }
+
+    fn psql(&self, user: &str, database: &str, text: &str) -> Result<String, String> {
+        let url = format!("postgres://{user}@127.0.0.1:{}/{database}", self.port);
+        let mut command = Command::new(self.programs.join("psql"));
+        let output = command.args(["-XqAt", "-v", "ON_ERROR_STOP=1", "-c", text, &url]).output().unwrap();
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+    }
+
+    /// Runs statements in a session that goes on after this call, and waits until it runs them.
+    pub fn hold(&self, text: &str) {
+        let url = format!("postgres://{ADMIN}@127.0.0.1:{}/limits", self.port);
+        let mut command = Command::new(self.programs.join("psql"));
+        command.args(["-Xq", "-c", text, &url]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut session = command.spawn().unwrap();
+        std::thread::spawn(move || session.wait());
+        eventually("the session runs", || {
+            self.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == "1"
+        });
+    }
+
+    /// Sends a signal to the server and to all processes that serve connections.
+    pub fn signal(&self, name: &str) {
+        let mut processes = vec![self.process.to_string()];
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.process)).unwrap();
+        processes.extend(children.split_whitespace().map(str::to_owned));
+        let done = Command::new("kill").arg(format!("-{name}")).args(&processes).status().unwrap();
+        assert!(done.success());
+    }
+
+    /// Starts a replica of it.
+    #[track_caller]
+    pub fn replica(&self) -> Postgres {
+        let directory = TempDir::new().unwrap();
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut replica =
+            Postgres { port: free_port(), directory, programs: programs(), certificates: None, process: 0 };
+        give_away(replica.directory.path());
+        let url = format!("postgres://{ADMIN}@127.0.0.1:{}", self.port);
+        let mut copy = replica.program("pg_basebackup");
+        let copied =
+            copy.args(["-R", "-X", "stream", "-c", "fast", "--no-sync", "-d", &url, "-D"]).arg(replica.data()).output();
+        let copied = copied.unwrap();
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        replica.launch();
+        replica
+    }
+
+    /// Waits until a replica has everything that its primary has written.
+    pub fn has_caught_up_with(&self, primary: &Postgres) {
+        let written = primary.sql("SELECT pg_current_wal_insert_lsn()");
+        let has = format!("SELECT pg_last_wal_replay_lsn() >= '{written}'");
+        eventually("the replica has caught up", || self.sql(&has) == "t");
+    }
+
+    /// Makes a replica a primary.
+    #[track_caller]
+    pub fn promote(&self) {
+        let done = self.program("pg_ctl").args(["promote", "-w", "-D"]).arg(self.data()).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    /// Ends it as `pg_ctl stop` does, in this mode: `immediate` is a crash.
+    #[track_caller]
+    pub fn stop(&self, mode: &str) {
+        let data = self.data();
+        let done = self.program("pg_ctl").args(["stop", "-s", "-w", "-m", mode, "-D"]).arg(data).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    /// Starts it on the same port, with the data that it had.
+    #[track_caller]
+    pub fn launch(&mut self) {
+        let (data, log) = (self.data(), self.data().join("log"));
+        let mut command = self.program("pg_ctl");
+        command.args(["start", "-w", "-s", "-o", &format!("-p {}", self.port), "-D"]).arg(&data).arg("-l").arg(&log);
+        // The server keeps what it inherits.
+        let done = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+        assert!(done.success(), "{}", std::fs::read_to_string(log).unwrap_or_default());
+        let text = std::fs::read_to_string(data.join("postmaster.pid")).unwrap();
+        self.process = text.lines().next().unwrap().parse().unwrap();
+        eventually("PostgreSQL answers", || self.psql(ADMIN, "postgres", "SELECT 1").is_ok());
+    }
+
+    /// Replaces who may log in, and how.
+    pub fn set_hba(&self, text: &str) {
+        std::fs::write(self.data().join("pg_hba.conf"), text).unwrap();
+        self.signal_server("HUP");
+    }
+
+    pub fn signal_server(&self, name: &str) {
+        let done = Command::new("kill").arg(format!("-{name}")).arg(self.process.to_string()).status().unwrap();
+        assert!(done.success());
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// One of its programs, as the user that the server runs as.
+    fn program(&self, name: &str) -> Command {
+        let path = self.programs.join(name);
+        let mut command = match user() {
+            None => Command::new(path),
+            Some(user) => {
+                let mut command = Command::new("setpriv");
+                command.args(["--reuid", user, "--regid", user, "--clear-groups"]).arg(path);
+                command
+            }
+        };
+        command.current_dir(self.directory.path());
+        command
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // One that was stopped for a test would not end.
+        let _ = Command::new("kill").arg("-CONT").arg(self.process.to_string()).status();
+        let data = self.data();
+        let _ = self.program("pg_ctl").args(["stop", "-s", "-w", "-m", "immediate", "-D"]).arg(data).output();
+    }
+}
+
+/// The user that the server runs as, where the tests run as root: PostgreSQL refuses root.
+fn user() -> Option<&'static str> {
+    nix::unistd::geteuid().is_root().then_some("postgres")
+}
+
+fn give_away(folder: &Path) {
+    if let Some(user) = user() {
+        let done = Command::new("chown").arg(user).arg(folder).status().unwrap();
+        assert!(done.success());
+    }
+}
+
+/// Debian keeps them apart for each version.
+fn programs() -> PathBuf {
+    let folders = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> =
+        folders.map(|version| version.path().join("bin")).filter(|path| path.join("initdb").exists()).collect();
+    found.sort();
+    found.pop().unwrap_or_else(|| panic!("PostgreSQL is missing: run scripts/need postgresql"))
+}
