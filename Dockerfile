@@ -8,9 +8,9 @@ RUN apt-get update \
 WORKDIR /build
 # The dependencies first, with an empty program: this layer is reused as long as these two files do not change.
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir -p src benches/store benches/bare benches/eviction \
+RUN mkdir -p src benches/store benches/bare benches/eviction benches/postgres \
     && echo 'fn main() {}' | tee src/main.rs benches/store/main.rs benches/store/allocations.rs benches/bare/main.rs \
-        benches/eviction/main.rs \
+        benches/eviction/main.rs benches/postgres/main.rs \
     && touch src/lib.rs \
     && cargo build --release --locked \
     && rm -r src

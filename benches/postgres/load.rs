@@ -1,0 +1,188 @@
+//! Callers who each ask again as soon as they are answered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use smallvec::smallvec;
+use tokio::time::Instant;
+use tollgate::base::time::{Clock, Micros};
+use tollgate::limit::algorithm::Algorithm;
+use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+use tollgate::limit::bucket_key::{BucketKey, LimitTag};
+use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::cost::Cost;
+use tollgate::store::postgres::Durability;
+use tollgate::store::{Event, EventSink, Settings, Store, Worker};
+
+use super::Failure;
+use super::server::Server;
+
+const MANY: u64 = 10_000;
+const WARMING_UP: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    Hot,
+    Many,
+}
+
+impl Keys {
+    pub fn name(self) -> &'static str {
+        match self {
+            Keys::Hot => "one",
+            Keys::Many => "10 000",
+        }
+    }
+
+    fn next(self) -> u64 {
+        match self {
+            Keys::Hot => 0,
+            Keys::Many => fastrand::u64(0..MANY),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Measured {
+    pub per_second: u64,
+    /// In microseconds.
+    pub p99: u64,
+    pub decisions: u64,
+    /// Transactions, while these were made.
+    pub calls: u64,
+}
+
+impl Measured {
+    fn of(mut latencies: Vec<u64>, took: Duration, calls: u64) -> Measured {
+        latencies.sort_unstable();
+        let decisions = latencies.len() as u64;
+        let p99 = latencies.get(latencies.len() * 99 / 100).copied().unwrap_or_default();
+        let per_second = decisions * 1_000_000 / u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
+        Measured { per_second, p99, decisions, calls }
+    }
+
+    /// Of each number by itself.
+    pub fn median(mut rounds: Vec<Measured>) -> Measured {
+        let middle = rounds.len() / 2;
+        rounds.sort_unstable_by_key(|round| round.p99);
+        let p99 = rounds[middle].p99;
+        rounds.sort_unstable_by_key(|round| round.per_second);
+        Measured { p99, ..rounds[middle] }
+    }
+}
+
+/// The latencies of what was asked after the warm-up.
+async fn ask<F: Future<Output = Result<(), Failure>>>(
+    lasting: Duration,
+    ask_once: impl Fn() -> F,
+) -> Result<Vec<u64>, String> {
+    let begin = Instant::now() + WARMING_UP;
+    let end = begin + lasting;
+    let mut latencies = Vec::new();
+    loop {
+        let sent = Instant::now();
+        if sent >= end {
+            return Ok(latencies);
+        }
+        ask_once().await.map_err(|error| error.to_string())?;
+        if sent >= begin {
+            latencies.push(u64::try_from(sent.elapsed().as_micros()).unwrap_or(u64::MAX));
+        }
+    }
+}
+
+/// One call of the function for each decision, on a connection for each caller.
+pub async fn measure_function(
+    server: &Server,
+    durability: Durability,
+    keys: Keys,
+    callers: usize,
+    lasting: Duration,
+) -> Result<Measured, Failure> {
+    let commit = if durability == Durability::Sync { "on" } else { "off" };
+    let mut tasks = Vec::new();
+    // Its first call of a key fails where two make it at once.
+    let admin = server.connect().await?;
+    let first =
+        "SELECT rate_limiting_token_bucket_request('user' || n, 1000000, 60) FROM generate_series(0, 9999) AS n";
+    admin.query(first, &[]).await?;
+    for _ in 0..callers {
+        let client = Arc::new(server.connect().await?);
+        client.batch_execute(&format!("SET synchronous_commit = {commit}")).await?;
+        let statement = client.prepare("SELECT rate_limiting_token_bucket_request($1, 1000000, 60)").await?;
+        tasks.push(tokio::spawn(async move {
+            ask(lasting, || async {
+                let row = client.query_one(&statement, &[&format!("user{}", keys.next())]).await?;
+                let left: i32 = row.try_get(0)?;
+                if left < 0 { Err("the function has refused what a wide limit allows".into()) } else { Ok(()) }
+            })
+            .await
+        }));
+    }
+    let mut latencies = Vec::new();
+    for task in tasks {
+        latencies.extend(task.await??);
+    }
+    let calls = latencies.len() as u64;
+    Ok(Measured::of(latencies, lasting, calls))
+}
+
+/// The store, with one connection.
+pub async fn measure_store(
+    server: &Server,
+    durability: Durability,
+    keys: Keys,
+    callers: usize,
+    lasting: Duration,
+) -> Result<Measured, Failure> {
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&calls);
+    let events = EventSink::new(move |event| {
+        if let Event::CallEnded(_) = event {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let settings = Settings::Postgres(server.settings(durability));
+    let store = Arc::new(Store::open(&settings, 1, Clock::system(), events));
+    let driven = Arc::clone(&store);
+    let driver = tokio::spawn(async move { driven.run(Worker(0)).await });
+    store.first_attempt().await;
+    let rate = Rate { amount: Cost::from_tokens(1_000_000), period: Micros(1_000_000) };
+    let bucket = TokenBucket::new(rate, 60_000_000).map_err(|_| "impossible numbers")?;
+    let mut tasks = Vec::new();
+    for _ in 0..callers {
+        let store = Arc::clone(&store);
+        tasks.push(tokio::spawn(async move {
+            ask(lasting, || async {
+                let mut key = [0; 16];
+                // Spread as hashes are.
+                key[..8].copy_from_slice(&(keys.next() + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+                let charge = Charge {
+                    key: BucketKey(key),
+                    algorithm: Algorithm::TokenBucket(bucket),
+                    cost: Cost::ONE,
+                    limit: LimitId(0),
+                    variant: 0,
+                    tag: LimitTag::default(),
+                };
+                let plan = Plan { enforced: smallvec![charge], shadow: smallvec![] };
+                match store.take(Worker(0), &plan, None).await {
+                    Ok(Some(reply)) if reply.settlement.is_granted() => Ok(()),
+                    other => Err(format!("not granted: {other:?}").into()),
+                }
+            })
+            .await
+        }));
+    }
+    let before = calls.load(Ordering::Relaxed);
+    let mut latencies = Vec::new();
+    for task in tasks {
+        latencies.extend(task.await??);
+    }
+    driver.abort();
+    // Those of the warm-up are counted with the rest.
+    let calls = calls.load(Ordering::Relaxed) - before;
+    let share = lasting.as_secs_f64() / (lasting + WARMING_UP).as_secs_f64();
+    Ok(Measured::of(latencies, lasting, (calls as f64 * share) as u64))
+}

@@ -1,0 +1,87 @@
+//! Compares the PostgreSQL store with a function in PL/pgSQL that is called once for each decision, as it was published:
+//! `cargo bench --bench postgres`.
+//!
+//! A PostgreSQL of its own with the settings of its distribution, one client thread, the same client for both. Every round
+//! measures everything once; what is printed are medians over rounds.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark tells what it has measured")]
+#![expect(clippy::indexing_slicing, reason = "a benchmark reads what it has made itself")]
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "what is printed has few digits"
+)]
+
+mod load;
+mod server;
+
+use std::time::Duration;
+
+use clap::Parser;
+use tollgate::store::postgres::Durability;
+
+use load::{Keys, Measured, measure_function, measure_store};
+use server::Server;
+
+type Failure = Box<dyn std::error::Error>;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Compares the PostgreSQL store with a function that is called once for each decision.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// How long each is measured in each round.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    #[arg(long, default_value_t = 64)]
+    callers: usize,
+    /// What cargo says to every benchmark.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Failure> {
+    let Arguments { rounds, seconds, callers, .. } = Arguments::parse();
+    let lasting = Duration::try_from_secs_f64(seconds)?;
+    let server = Server::start().await?;
+    let mut lines = Vec::new();
+    for durability in [Durability::Sync, Durability::Async] {
+        for keys in [Keys::Hot, Keys::Many] {
+            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+            for round in 1..=rounds {
+                eprintln!("{} {keys:?}: round {round} of {rounds}", durability.name());
+                server.initialize(durability).await?;
+                theirs.push(measure_function(&server, durability, keys, callers, lasting).await?);
+                ours.push(measure_store(&server, durability, keys, callers, lasting).await?);
+            }
+            let (ours, theirs) = (Measured::median(ours), Measured::median(theirs));
+            lines.push(format!(
+                "| {} | {} | {} | {} | {:.1}× | {} | {} | {:.2}× | {:.4} |",
+                durability.name(),
+                keys.name(),
+                ours.per_second,
+                theirs.per_second,
+                ours.per_second as f64 / theirs.per_second as f64,
+                milliseconds(ours.p99),
+                milliseconds(theirs.p99),
+                ours.p99 as f64 / theirs.p99 as f64,
+                ours.calls as f64 / ours.decisions as f64,
+            ));
+        }
+    }
+    println!("{}; {callers} callers, medians of {rounds} rounds of {seconds} s:\n", server.version().await?);
+    println!(
+        "| durability | keys | decisions/s: store | function | store ÷ function | p99: store | function | store ÷ function | transactions per decision |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    lines.iter().for_each(|line| println!("{line}"));
+    Ok(())
+}
+
+fn milliseconds(micros: u64) -> String {
+    format!("{:.1} ms", micros as f64 / 1000.0)
+}

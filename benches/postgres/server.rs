@@ -1,0 +1,138 @@
+//! A PostgreSQL of its own, with both limiters in it.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio_postgres::{Client, Config, NoTls};
+use tollgate::base::host_port::HostPort;
+use tollgate::base::time::Micros;
+use tollgate::store::breaker;
+use tollgate::store::postgres::{Durability, Settings, TableName, schema};
+use tollgate::store::redis::Login;
+
+use super::Failure;
+
+const ADMIN: &str = "admin";
+
+/// As it was published at dev.to/yugabyte, but for the layout of the text. It is meant for serializable transactions, which
+/// fail where others write the same row; here it runs with the default isolation, where each call succeeds.
+const FUNCTION: &str = "
+create table if not exists rate_limiting_token_bucket (id text primary key, tk bigint not null, ts timestamptz not null);
+create or replace function rate_limiting_token_bucket_request
+ (rate_id text, refill_per_sec int default 2, window_seconds int default 60) returns int as $$
+declare
+ new_tk int:=null;
+begin
+    update rate_limiting_token_bucket
+     set ts=now(), tk=greatest(least(
+      tk-1+refill_per_sec*extract(epoch from clock_timestamp()-ts)
+      ,window_seconds*refill_per_sec),-1)
+     where rate_limiting_token_bucket.id=rate_id
+     returning tk into new_tk;
+    if new_tk is null then
+     insert into rate_limiting_token_bucket (id, tk,ts)
+      values (rate_id,window_seconds*refill_per_sec-1,clock_timestamp())
+      returning tk into new_tk;
+    end if;
+    return new_tk;
+end; $$ language plpgsql;
+";
+
+pub struct Server {
+    port: u16,
+    directory: TempDir,
+    programs: PathBuf,
+}
+
+impl Server {
+    pub async fn start() -> Result<Server, Failure> {
+        let directory = TempDir::new()?;
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let mut versions: Vec<PathBuf> =
+            std::fs::read_dir("/usr/lib/postgresql")?.flatten().map(|version| version.path().join("bin")).collect();
+        versions.sort();
+        let programs = versions.pop().ok_or("PostgreSQL is missing: run scripts/need /usr/lib/postgresql")?;
+        let server = Server { port, directory, programs };
+        if nix::unistd::geteuid().is_root() {
+            run(Command::new("chown").arg("postgres").arg(server.directory.path()))?;
+        }
+        run(server.program("initdb").args(["--auth=trust", "--username", ADMIN, "-D"]).arg(server.data()))?;
+        let options = format!("-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=''");
+        let log = server.data().join("log");
+        run(server
+            .program("pg_ctl")
+            .args(["start", "-w", "-s", "-o", &options, "-D"])
+            .arg(server.data())
+            .arg("-l")
+            .arg(log))?;
+        Ok(server)
+    }
+
+    pub fn settings(&self, durability: Durability) -> Settings {
+        Settings {
+            hosts: vec![HostPort::new("127.0.0.1", self.port)],
+            database: "postgres".to_owned(),
+            login: Login { username: Some("tollgate".to_owned()), ..Login::default() },
+            timeout: Micros(5_000_000),
+            table: TableName::default(),
+            durability,
+            breaker: breaker::Settings::default(),
+            gateways: 1,
+        }
+    }
+
+    /// Both limiters, with nothing spent.
+    pub async fn initialize(&self, durability: Durability) -> Result<(), Failure> {
+        let admin = self.connect().await?;
+        admin.batch_execute(&schema::statements(&self.settings(durability))).await?;
+        admin.batch_execute(FUNCTION).await?;
+        admin.batch_execute("TRUNCATE tollgate_bucket, rate_limiting_token_bucket; CHECKPOINT").await?;
+        Ok(())
+    }
+
+    /// As a user who may do everything.
+    pub async fn connect(&self) -> Result<Client, Failure> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
+        stream.set_nodelay(true)?;
+        let (client, connection) = Config::new().user(ADMIN).dbname("postgres").connect_raw(stream, NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    pub async fn version(&self) -> Result<String, Failure> {
+        let row = self.connect().await?.query_one("SELECT split_part(version(), ' on ', 1)", &[]).await?;
+        Ok(row.try_get(0)?)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// One of its programs, as a user that PostgreSQL accepts.
+    fn program(&self, name: &str) -> Command {
+        let path = self.programs.join(name);
+        let mut command = Command::new(&path);
+        if nix::unistd::geteuid().is_root() {
+            command = Command::new("setpriv");
+            command.args(["--reuid", "postgres", "--regid", "postgres", "--clear-groups"]).arg(&path);
+        }
+        command.current_dir(self.directory.path());
+        command
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = run(self.program("pg_ctl").args(["stop", "-s", "-w", "-m", "immediate", "-D"]).arg(self.data()));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn run(command: &mut Command) -> Result<(), Failure> {
+    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
+}
