@@ -19,7 +19,7 @@ fn the_upstream_counters_match_the_requests_that_it_received() {
     let gateway = Gateway::start(
         &upstream,
         "
-upstream_timeouts: {read: 200ms}
+upstream_timeouts: {read: 1s}
 rules:
   - {name: denied, match: {path: /denied}, action: deny}
   - {name: user, limit_keys: [query:user], algorithm_config: {rate: 5/day, cost_source: query:cost}}",
