@@ -4,6 +4,7 @@ mod algorithms_picture;
 pub mod deploy;
 pub mod docs;
 mod imports;
+mod lua;
 mod prose;
 mod reasons;
 mod recipes;

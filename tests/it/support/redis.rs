@@ -1,7 +1,7 @@
 //! Runs a real redis-server on a free port, and kills it at the end of its test. TOLLGATE_REDIS_SERVER names another server in
-//! its place: scripts/servers.
+//! its place, as scripts/test-valkey does.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,9 +12,12 @@ use tempfile::TempDir;
 
 use super::{Certificates, eventually};
 
+const REDIS_SERVER: &str = "redis-server";
+
 pub struct Redis {
     pub port: u16,
     child: Child,
+    server: OsString,
     directory: TempDir,
     arguments: Vec<String>,
 }
@@ -31,13 +34,15 @@ impl Redis {
         let port = free_port();
         let directory = TempDir::new().unwrap();
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        let child = launch(port, directory.path(), &arguments);
-        let redis = Redis { port, child, directory, arguments };
+        let server = server();
+        let child = launch(&server, port, directory.path(), &arguments);
+        let redis = Redis { port, child, server, directory, arguments };
         redis.wait_for_it();
         redis
     }
 
-    /// Also listens with TLS, on the second port, and asks clients for a certificate of the authority.
+    /// Also listens with TLS, on the second port, and asks clients for a certificate of the authority. It is always
+    /// redis-server: other servers may be built without TLS.
     #[track_caller]
     pub fn start_tls(certificates: &Certificates) -> (Redis, u16) {
         let directory = TempDir::new().unwrap();
@@ -53,8 +58,9 @@ impl Redis {
         }
         let (port, tls) = (free_port(), free_port());
         arguments.extend(["--tls-port".to_owned(), tls.to_string()]);
-        let child = launch(port, directory.path(), &arguments);
-        let redis = Redis { port, child, directory, arguments };
+        let server = OsString::from(REDIS_SERVER);
+        let child = launch(&server, port, directory.path(), &arguments);
+        let redis = Redis { port, child, server, directory, arguments };
         redis.wait_for_it();
         (redis, tls)
     }
@@ -110,7 +116,7 @@ impl Redis {
     /// Starts it again on the same port, empty.
     #[track_caller]
     pub fn restart(&mut self) {
-        self.child = launch(self.port, self.directory.path(), &self.arguments);
+        self.child = launch(&self.server, self.port, self.directory.path(), &self.arguments);
         self.wait_for_it();
     }
 
@@ -137,16 +143,15 @@ impl Drop for Redis {
 
 /// The program that the tests take for Redis.
 fn server() -> OsString {
-    std::env::var_os("TOLLGATE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
+    std::env::var_os("TOLLGATE_REDIS_SERVER").unwrap_or_else(|| REDIS_SERVER.into())
 }
 
-fn launch(port: u16, directory: &Path, arguments: &[String]) -> Child {
-    let mut command = Command::new(server());
+fn launch(server: &OsStr, port: u16, directory: &Path, arguments: &[String]) -> Child {
+    let mut command = Command::new(server);
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
     command.args(["--dir".as_ref(), directory.as_os_str()]).args(arguments);
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     child.unwrap_or_else(|error| {
-        let server = server();
         panic!("{} cannot be started ({error}): run scripts/need redis-server", server.display())
     })
 }

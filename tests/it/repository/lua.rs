@@ -1,0 +1,91 @@
+//! What the scripts for Redis use: only what every supported server has, Redis since 7.0 and Valkey.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use regex::Regex;
+
+/// Functions of libraries, all of Lua 5.1 or of Redis since 2.6, with nothing that a later Lua spells in another way but
+/// `struct` and `unpack`, which every server with Lua 5.1 has.
+const FUNCTIONS: [&str; 18] = [
+    "math.abs",
+    "math.ceil",
+    "math.floor",
+    "math.max",
+    "math.min",
+    "redis.call",
+    "redis.log",
+    "redis.pcall",
+    "redis.LOG_NOTICE",
+    "string.byte",
+    "string.find",
+    "string.format",
+    "string.gsub",
+    "string.rep",
+    "string.sub",
+    "struct.pack",
+    "struct.unpack",
+    "table.concat",
+];
+
+/// Those without a library.
+const GLOBALS: [&str; 4] = ["ipairs", "tonumber", "type", "unpack"];
+
+/// Commands: `SET` with `PX` is of 2.6.12.
+const COMMANDS: [&str; 3] = ["GET", "SET", "TIME"];
+
+/// Every script, without its comments.
+fn scripts() -> Vec<(String, String)> {
+    fn find(folder: &Path, found: &mut Vec<(String, String)>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                find(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "lua") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let lines = text.lines().map(|line| line.split("--").next().unwrap());
+                found.push((path.display().to_string(), lines.collect::<Vec<_>>().join("\n")));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    find(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+    found
+}
+
+fn matches<'t>(pattern: &str, text: &'t str) -> BTreeSet<&'t str> {
+    let pattern = Regex::new(pattern).unwrap();
+    pattern.captures_iter(text).map(|found| found.get(1).unwrap().as_str()).collect()
+}
+
+#[test]
+fn scripts_use_only_functions_and_commands_that_every_supported_server_has() {
+    let scripts = scripts();
+    assert!(scripts.len() >= 9, "{}", scripts.len());
+    for (name, text) in &scripts {
+        let of_libraries = r"\b((?:math|string|table|struct|redis|server|cjson|cmsgpack|bit|bit32|utf8|os|io)\.\w+)";
+        for used in matches(of_libraries, text) {
+            assert!(FUNCTIONS.contains(&used), "{name}: {used}");
+        }
+        // A function that is called is of the script itself, or one of these.
+        let local = matches(r"function (\w+)", text);
+        let assigned: BTreeSet<_> = text
+            .lines()
+            .filter_map(|line| line.trim_start().strip_prefix("local "))
+            .flat_map(|line| line.split('=').next().unwrap().split(','))
+            .map(str::trim)
+            .collect();
+        let keywords = ["function", "and", "or", "not", "if", "while", "in", "return", "elseif", "until"];
+        for called in matches(r"(?:^|[^\w.:])([A-Za-z_]\w*)\(", text) {
+            let known = local.contains(called) || assigned.contains(called) || GLOBALS.contains(&called);
+            assert!(known || keywords.contains(&called), "{name}: {called}");
+        }
+        for command in matches(r"call\('([A-Za-z]+)'", text) {
+            assert!(COMMANDS.contains(&command), "{name}: {command}");
+        }
+        // Operators and statements of later versions of Lua.
+        for later in [r"(//)", r"(\bgoto\b)", r"( & )", r"( \| )", r"(<<|>>)"] {
+            assert!(matches(later, text).is_empty(), "{name}: {later}");
+        }
+    }
+}
