@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -46,6 +46,7 @@ pub struct Server {
     port: u16,
     directory: TempDir,
     programs: PathBuf,
+    child: Option<Child>,
 }
 
 impl Server {
@@ -56,19 +57,18 @@ impl Server {
             std::fs::read_dir("/usr/lib/postgresql")?.flatten().map(|version| version.path().join("bin")).collect();
         versions.sort();
         let programs = versions.pop().ok_or("PostgreSQL is missing: run scripts/need /usr/lib/postgresql")?;
-        let server = Server { port, directory, programs };
+        let mut server = Server { port, directory, programs, child: None };
         if nix::unistd::geteuid().is_root() {
             run(Command::new("chown").arg("postgres").arg(server.directory.path()))?;
         }
         run(server.program("initdb").args(["--auth=trust", "--username", ADMIN, "-D"]).arg(server.data()))?;
-        let options = format!("-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=''");
-        let log = server.data().join("log");
-        run(server
-            .program("pg_ctl")
-            .args(["start", "-w", "-s", "-o", &options, "-D"])
-            .arg(server.data())
-            .arg("-l")
-            .arg(log))?;
+        let mut command = server.program("postgres");
+        command.args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]);
+        command.arg("-D").arg(server.data()).stdout(Stdio::null()).stderr(Stdio::null());
+        server.child = Some(command.spawn()?);
+        while TcpStream::connect(("127.0.0.1", port)).await.is_err() || server.connect().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         Ok(server)
     }
 
@@ -112,14 +112,14 @@ impl Server {
         self.directory.path().join("data")
     }
 
-    /// One of its programs, as a user that PostgreSQL accepts.
+    /// One of its programs, as a user that PostgreSQL accepts. It ends with this process.
     fn program(&self, name: &str) -> Command {
-        let path = self.programs.join(name);
-        let mut command = Command::new(&path);
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "QUIT"]);
         if nix::unistd::geteuid().is_root() {
-            command = Command::new("setpriv");
-            command.args(["--reuid", "postgres", "--regid", "postgres", "--clear-groups"]).arg(&path);
+            command.args(["--reuid", "postgres", "--regid", "postgres", "--clear-groups"]);
         }
+        command.arg(self.programs.join(name));
         command.current_dir(self.directory.path());
         command
     }
@@ -127,8 +127,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = run(self.program("pg_ctl").args(["stop", "-s", "-w", "-m", "immediate", "-D"]).arg(self.data()));
-        std::thread::sleep(Duration::from_millis(10));
+        let Some(child) = &mut self.child else { return };
+        let _ = Command::new("kill").arg("-QUIT").arg(child.id().to_string()).status();
+        let _ = child.wait();
     }
 }
 

@@ -6,7 +6,7 @@ use crate::support::{Gateway, Postgres, Upstream, now, print_measured};
 
 #[test]
 fn a_promoted_replica_is_found_and_continues_with_what_it_has() {
-    let (primary, upstream) = (Postgres::start(), Upstream::start());
+    let (mut primary, upstream) = (Postgres::start(), Upstream::start());
     primary.settings();
     let replica = primary.replica();
     let url = format!("postgres://tollgate@127.0.0.1:{},127.0.0.1:{}/limits", replica.port, primary.port);

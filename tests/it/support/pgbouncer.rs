@@ -30,12 +30,15 @@ impl PgBouncer {
             users.display()
         );
         std::fs::write(&settings, text).unwrap();
-        let mut command = Command::new("/usr/sbin/pgbouncer");
+        // It ends with the thread of its test, also if that is killed.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]);
         if nix::unistd::geteuid().is_root() {
             // It refuses root, as PostgreSQL does.
-            command.args(["-u", "postgres"]);
+            command.args(["--reuid", "postgres", "--regid", "postgres", "--clear-groups"]);
         }
-        let child = command.arg(&settings).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child =
+            command.arg("/usr/sbin/pgbouncer").arg(&settings).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let child =
             child.unwrap_or_else(|error| panic!("no pgbouncer ({error}): run scripts/need /usr/sbin/pgbouncer"));
         eventually("pgbouncer listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());

@@ -1,8 +1,9 @@
 //! Runs a real PostgreSQL on a free port, and ends it at the end of its test.
 
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 use tollgate::base::host_port::HostPort;
@@ -35,8 +36,8 @@ pub struct Postgres {
     directory: TempDir,
     programs: PathBuf,
     certificates: Option<TempDir>,
-    /// The process of the server.
-    process: u32,
+    /// The server; `None` while it is stopped.
+    child: Option<Child>,
 }
 
 impl Postgres {
@@ -73,7 +74,7 @@ impl Postgres {
         std::fs::create_dir(&data).unwrap();
         give_away(&data);
         let mut postgres =
-            Postgres { port: free_port(), directory, programs: programs(), certificates: None, process: 0 };
+            Postgres { port: free_port(), directory, programs: programs(), certificates: None, child: None };
         let made = postgres
             .program("initdb")
             .args(["--auth=trust", "--no-sync", "--username", ADMIN, "-D"])
@@ -176,8 +177,9 @@ impl Postgres {
 
     /// Sends a signal to the server and to all processes that serve connections.
     pub fn signal(&self, name: &str) {
-        let mut processes = vec![self.process.to_string()];
-        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.process)).unwrap();
+        let server = self.process();
+        let mut processes = vec![server.to_string()];
+        let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children")).unwrap();
         processes.extend(children.split_whitespace().map(str::to_owned));
         let done = Command::new("kill").arg(format!("-{name}")).args(&processes).status().unwrap();
         assert!(done.success());
@@ -189,7 +191,7 @@ impl Postgres {
         let directory = TempDir::new().unwrap();
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let mut replica =
-            Postgres { port: free_port(), directory, programs: programs(), certificates: None, process: 0 };
+            Postgres { port: free_port(), directory, programs: programs(), certificates: None, child: None };
         give_away(replica.directory.path());
         let url = format!("postgres://{ADMIN}@127.0.0.1:{}", self.port);
         let mut copy = replica.program("pg_basebackup");
@@ -217,23 +219,20 @@ impl Postgres {
 
     /// Ends it as `pg_ctl stop` does, in this mode: `immediate` is a crash.
     #[track_caller]
-    pub fn stop(&self, mode: &str) {
+    pub fn stop(&mut self, mode: &str) {
         let data = self.data();
         let done = self.program("pg_ctl").args(["stop", "-s", "-w", "-m", mode, "-D"]).arg(data).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        self.child.take().unwrap().wait().unwrap();
     }
 
     /// Starts it on the same port, with the data that it had.
     #[track_caller]
     pub fn launch(&mut self) {
-        let (data, log) = (self.data(), self.data().join("log"));
-        let mut command = self.program("pg_ctl");
-        command.args(["start", "-w", "-s", "-o", &format!("-p {}", self.port), "-D"]).arg(&data).arg("-l").arg(&log);
-        // The server keeps what it inherits.
-        let done = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-        assert!(done.success(), "{}", std::fs::read_to_string(log).unwrap_or_default());
-        let text = std::fs::read_to_string(data.join("postmaster.pid")).unwrap();
-        self.process = text.lines().next().unwrap().parse().unwrap();
+        let log = File::create(self.directory.path().join("log")).unwrap();
+        let mut command = self.program("postgres");
+        command.args(["-p", &self.port.to_string(), "-D"]).arg(self.data()).stdin(Stdio::null());
+        self.child = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
         eventually("PostgreSQL answers", || self.psql(ADMIN, "postgres", "SELECT 1").is_ok());
     }
 
@@ -244,25 +243,26 @@ impl Postgres {
     }
 
     pub fn signal_server(&self, name: &str) {
-        let done = Command::new("kill").arg(format!("-{name}")).arg(self.process.to_string()).status().unwrap();
+        let done = Command::new("kill").arg(format!("-{name}")).arg(self.process().to_string()).status().unwrap();
         assert!(done.success());
+    }
+
+    fn process(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
     }
 
     pub fn data(&self) -> PathBuf {
         self.directory.path().join("data")
     }
 
-    /// One of its programs, as the user that the server runs as.
+    /// One of its programs, as the user that the server runs as. It ends with the thread of its test, also if that is killed.
     fn program(&self, name: &str) -> Command {
-        let path = self.programs.join(name);
-        let mut command = match user() {
-            None => Command::new(path),
-            Some(user) => {
-                let mut command = Command::new("setpriv");
-                command.args(["--reuid", user, "--regid", user, "--clear-groups"]).arg(path);
-                command
-            }
-        };
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "QUIT"]);
+        if let Some(user) = user() {
+            command.args(["--reuid", user, "--regid", user, "--clear-groups"]);
+        }
+        command.arg(self.programs.join(name));
         command.current_dir(self.directory.path());
         command
     }
@@ -270,10 +270,12 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
+        let Some(child) = &mut self.child else { return };
         // One that was stopped for a test would not end.
-        let _ = Command::new("kill").arg("-CONT").arg(self.process.to_string()).status();
-        let data = self.data();
-        let _ = self.program("pg_ctl").args(["stop", "-s", "-w", "-m", "immediate", "-D"]).arg(data).output();
+        for signal in ["CONT", "QUIT"] {
+            let _ = Command::new("kill").arg(format!("-{signal}")).arg(child.id().to_string()).status();
+        }
+        let _ = child.wait();
     }
 }
 
