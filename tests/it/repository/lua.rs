@@ -1,4 +1,4 @@
-//! What the scripts for Redis use: only what every supported server has, Redis since 7.0 and Valkey.
+//! Holds the scripts for Redis to what every supported server has: Redis since 7.0, and Valkey.
 
 use std::collections::BTreeSet;
 use std::path::Path;
