@@ -86,20 +86,18 @@ async fn expect_master(connection: &mut MultiplexedConnection) -> Result<(), Fau
 }
 
 /// Checks the role and the permissions, so that anything missing is found before the first request needs it. What does not
-/// depend on another reply is sent together: a round trip may be long.
+/// depend on another reply is sent together: a round trip may be long. The long script is sent last: without a login some
+/// servers close the connection because of its length, and no reply would say why.
 async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedConnection) -> Result<String, Fault> {
-    let [mut asking_role, mut loading_probe, mut loading] = [(); 3].map(|()| connection.clone());
-    let (role, probe, sha) = tokio::join!(
-        biased;
-        expect_master(&mut asking_role),
-        load(&mut loading_probe, script::PROBE),
-        load(&mut loading, text),
-    );
+    let mut other = connection.clone();
+    let (role, probe) = tokio::join!(biased; expect_master(connection), load(&mut other, script::PROBE));
     role?;
     // Not a real bucket: no hash will ever be all zeros.
     let key = key_name(&settings.prefix, &BucketKey([0; 16]));
-    let refused = send(connection, Cmd::new().arg("EVALSHA").arg(probe?).arg(1).arg(key)).await?;
-    let Value::Array(refused) = refused else { return Err(unexpected_reply("EVALSHA")) };
+    let mut trying = Cmd::new();
+    trying.arg("EVALSHA").arg(probe?).arg(1).arg(key);
+    let (refused, sha) = tokio::join!(biased; send(connection, &trying), load(&mut other, text));
+    let Value::Array(refused) = refused? else { return Err(unexpected_reply("EVALSHA")) };
     if !refused.is_empty() {
         let refused: Vec<String> = refused.iter().filter_map(word).collect();
         let error = refused.first().map_or(StoreError::UnexpectedReply, |first| {
