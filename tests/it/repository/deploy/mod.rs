@@ -4,6 +4,7 @@ mod compose;
 mod image;
 mod kubernetes;
 mod processes;
+mod sentinel;
 mod systemd;
 mod watching;
 
