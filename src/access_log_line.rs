@@ -4,6 +4,7 @@
 //! Absent fields are omitted; a reader ignores unknown ones.
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
 
 use chrono::{DateTime, SecondsFormat};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -42,6 +43,15 @@ pub struct Line<'a> {
     /// The time at the upstream; `None` for a request that was not forwarded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_us: Option<Micros>,
+    /// Where it was forwarded to; `None` for a request that was not.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<Cow<'a, str>>,
+    /// The address of the endpoint that the last attempt went to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<SocketAddr>,
+    /// The attempts before the last one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_attempts: Vec<LoggedAttempt<'a>>,
     /// Bytes of its body that were read.
     pub request_bytes: u64,
     /// Bytes of the answer's body that were written.
@@ -75,6 +85,15 @@ pub struct Line<'a> {
     /// The attributes that the file lists, with the pseudonyms of their values.
     #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<(Cow<'a, str>, LoggedValue)>,
+}
+
+/// An attempt at an endpoint that did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoggedAttempt<'a> {
+    pub endpoint: SocketAddr,
+    /// The label `kind` of `tollgate_upstream_errors_total`.
+    #[serde(borrow)]
+    pub error: Cow<'a, str>,
 }
 
 /// An attribute's value.
@@ -161,6 +180,9 @@ impl Line<'static> {
         decision_us: None,
         waited_us: None,
         upstream_us: None,
+        upstream: None,
+        endpoint: None,
+        failed_attempts: Vec::new(),
         request_bytes: 0,
         response_bytes: 0,
         reason: None,

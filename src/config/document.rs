@@ -21,15 +21,17 @@ use super::log::{LOG, log};
 use super::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
 use super::policies::{POLICY, policies};
 use super::problem::{Problems, Purpose, Report};
-use super::reader::Field;
+use super::reader::{Field, Section};
 use super::retry_after_jitter::{RETRY_AFTER_JITTER, retry_after_jitter};
+use super::routes::{ROUTE, routes};
 use super::rule_match::ConditionReader;
 use super::rules::{RULE, RuleDefaults};
 use super::settings::Config;
 use super::store::{STORE, store};
 use super::threads::THREADS;
 use super::upstream::{UPSTREAM, Upstream};
-use super::upstream_timeouts::{UPSTREAM_TIMEOUTS, upstream_timeouts};
+use super::upstream_timeouts::{UPSTREAM_TIMEOUTS, UpstreamTimeouts, upstream_timeouts};
+use super::upstreams::{UPSTREAM_ENTRY, upstreams};
 use super::warning::Warnings;
 use super::{lints, substitution, tree};
 use crate::limit::rule::{OnStoreFailure, RuleSource};
@@ -64,11 +66,22 @@ pub static FILE: Mapping = Mapping {
             "auto",
             "How many threads proxy. `auto` is one for each core that the process may use.",
         ),
-        Key::required(
+        Key::depends(
             "upstream",
             UPSTREAM.declared(),
+            "`upstreams` and `routes` instead",
             "Where requests go: `http://HOST` or `http://HOST:PORT`, without a path. The default port is 80. A name is looked \
-             up again every 30 seconds.",
+             up again every 30 seconds, and requests go to each of its addresses in turn.",
+        ),
+        Key::optional(
+            "upstreams",
+            Type::Named(&UPSTREAM_ENTRY),
+            "[Several upstreams](#upstreams-and-routes), by name, or one of several servers.",
+        ),
+        Key::optional(
+            "routes",
+            Type::List { of: &ROUTE, least: 1 },
+            "Which of `upstreams` a request goes to. The first route that matches is taken; where none does, the answer is 404.",
         ),
         Key::default("upstream_timeouts", Type::Mapping(&UPSTREAM_TIMEOUTS), "{}", "How long the upstream may take."),
         Key::default(
@@ -157,7 +170,8 @@ pub static FILE: Mapping = Mapping {
         Key::optional("hash_key_file", PATH, "A file that holds the same secret. Line ends after it are ignored."),
     ],
     constraints: || {
-        json!({"dependencies": {
+        json!({"anyOf": [{"required": ["upstream"]}, {"required": ["upstreams", "routes"]}], "dependencies": {
+            "upstream": {"properties": {"upstreams": false, "routes": false}},
             "listen": {"properties": {"listeners": false}},
             "rules": {"properties": {"policies": false}},
             "hash_key": {"properties": {"hash_key_file": false}}
@@ -222,8 +236,8 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let listeners = listeners(&file);
     let admin = file.optional("admin", |field| field.socket_address());
     let threads = file.value("threads", THREADS.read);
-    let upstream = file.need("upstream").and_then(|field| field.known_or("http://unknown.invalid", UPSTREAM.read));
     let upstream_timeouts = file.value("upstream_timeouts", upstream_timeouts);
+    let upstreams = upstreams_of(&file, upstream_timeouts);
     let store = file.value("store", |field| store(field, environment));
     let on_store_failure = file.value("on_store_failure", on_store_failure);
     let client_ip = file.value("client_ip", client_ip);
@@ -236,6 +250,13 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let ipv6_prefix = client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix);
     let conditions = ConditionReader { attributes, ipv6_prefix };
     let defaults = RuleDefaults { conditions, on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local) };
+    let routes = match file.get("routes") {
+        Some(field) => {
+            let known = upstreams.as_deref().filter(|_| !file.has("upstream"));
+            routes(&field, ipv6_prefix, known).map(RouteSet::compile)
+        }
+        None => Some(RouteSet::single()),
+    };
     let exempt = file.value("exempt", |field| (EXEMPT.read)(field, conditions));
     let policies = policies(&file, defaults);
     let headers = file.value("headers", headers);
@@ -249,6 +270,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     file.close();
     on_store_failure?;
     let (bounds, extra_methods) = limits?;
+    let routes = routes?;
     let (jwt, api_keys, source) = (jwt?, api_keys?, RuleSource { policies: policies?, exempt: exempt? });
     let tokens = jwt.iter().flat_map(|jwt| &jwt.token_from).cloned();
     let credentials: Vec<_> = tokens.chain(api_keys.iter().map(|api_keys| api_keys.from.clone())).collect();
@@ -256,11 +278,12 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         listeners: listeners?,
         admin: admin?,
         threads: threads?,
-        upstreams: vec![Upstream { name: DEFAULT.to_owned(), endpoint: upstream?, timeouts: upstream_timeouts? }],
-        routes: RouteSet::single(),
+        upstreams: upstreams?,
         store: store?,
         client_ip: client_ip?,
-        rules: RuleSet::compile(source).with_credentials_from(credentials),
+        rules: RuleSet::compile(source)
+            .with_unambiguous(credentials.into_iter().chain(routes.attributes().iter().cloned())),
+        routes,
         jwt,
         api_keys,
         headers: headers?,
@@ -276,6 +299,25 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         hash: String::new(),
     };
     Some(CheckedFile { config, allowed: allowed? })
+}
+
+/// The upstream of `upstream`, or those of `upstreams`, which need routes.
+fn upstreams_of(file: &Section<'_>, timeouts: Option<UpstreamTimeouts>) -> Option<Vec<Upstream>> {
+    let Some(short) = file.get("upstream") else {
+        if !file.has("upstreams") && !file.has("routes") {
+            file.wrong("upstream", "missing");
+            return None;
+        }
+        let upstreams = file.need("upstreams").and_then(|field| upstreams(&field, timeouts?));
+        return file.need("routes").and(upstreams);
+    };
+    for long in ["upstreams", "routes"] {
+        file.unwanted(long, "must not stand beside `upstream`, which is short for one upstream and one route to it");
+    }
+    // Both are checked nevertheless.
+    file.get("upstreams").and_then(|field| upstreams(&field, timeouts?));
+    let endpoint = short.known_or("http://unknown.invalid", UPSTREAM.read);
+    Some(vec![Upstream::of_one_name(DEFAULT, endpoint?, timeouts?)])
 }
 
 /// Eight hexadecimal digits of SHA-256.

@@ -91,6 +91,13 @@ pub enum Type {
         of: &'static Mapping,
         least: usize,
     },
+    /// A list of values of their own kind, or mappings, with at least so many members.
+    ListOfOwnOr {
+        text: &'static str,
+        schema: fn() -> Value,
+        mapping: &'static Mapping,
+        least: usize,
+    },
     /// A mapping from names that the operator chooses.
     Named(&'static Mapping),
     /// One of these mappings: another key says which. So does the schema, among the constraints.
@@ -146,7 +153,8 @@ impl Type {
             | Type::Switch(of)
             | Type::List { of, .. }
             | Type::Named(of)
-            | Type::DefinedOr { mapping: of, .. } => std::slice::from_ref(of),
+            | Type::DefinedOr { mapping: of, .. }
+            | Type::ListOfOwnOr { mapping: of, .. } => std::slice::from_ref(of),
             Type::OneOf(of) | Type::NamedOneOf(of) => of,
             _ => &[],
         }
@@ -159,6 +167,7 @@ impl Type {
             Type::Defined { text, .. }
             | Type::DefinedOr { text, .. }
             | Type::Own { text, .. }
+            | Type::ListOfOwnOr { text, .. }
             | Type::ListOf { text, .. } => (*text).to_owned(),
             Type::Whole { least, most } => format!("{least} to {most}"),
             Type::Size { least, most } => format!("size, {} to {}", size::print(*least), size::print(*most)),

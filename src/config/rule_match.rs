@@ -139,7 +139,7 @@ impl ConditionReader<'_> {
         let written = field.written()?;
         match attribute {
             Some(Attribute::Path) => Some(Text::for_path(written)),
-            Some(Attribute::Host) => Some(Text::exact(&written.to_ascii_lowercase())),
+            Some(Attribute::Host) => Some(Text::for_host(written)),
             Some(Attribute::Address) => match written.parse::<IpAddr>() {
                 Ok(address) => Some(Text::exact(&ClientAddress::new(address, self.ipv6_prefix).to_string())),
                 Err(_) => {

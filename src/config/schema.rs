@@ -97,6 +97,9 @@ fn value(kind: &Type) -> Value {
         Type::Switch(inner) => {
             json!({"anyOf": [{"$ref": "#/definitions/boolean"}, mapping_or_reference(inner)]})
         }
+        Type::ListOfOwnOr { schema, mapping, least, .. } => {
+            list(json!({"anyOf": [schema(), mapping_or_reference(mapping)]}), *least)
+        }
         Type::List { of, least } => list(mapping_or_reference(of), *least),
         Type::Named(inner) => json!({"type": "object", "additionalProperties": mapping_or_reference(inner)}),
         Type::OneOf(_) | Type::NamedOneOf(_) => json!({}),

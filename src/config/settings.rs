@@ -18,6 +18,7 @@ use crate::auth::{client_ip, jwt};
 use crate::base::pseudonym::PseudonymKey;
 use crate::decision::retry_after::Jitter;
 use crate::limit::rule_set::RuleSet;
+use crate::route::UpstreamId;
 use crate::route::route_set::{RouteChoice, RouteSet};
 use crate::store;
 
@@ -59,11 +60,14 @@ pub struct Config {
 }
 
 impl Config {
+    pub fn upstream(&self, id: UpstreamId) -> Option<&Upstream> {
+        self.upstreams.get(usize::try_from(id.0).ok()?)
+    }
+
     /// The names of a route and its upstream.
     pub fn destination(&self, choice: RouteChoice) -> (&str, &str) {
         let route = self.routes.route(choice.route).map_or("", |route| &*route.name);
-        let upstream = usize::try_from(choice.upstream.0).ok().and_then(|index| self.upstreams.get(index));
-        (route, upstream.map_or("", |upstream| &*upstream.name))
+        (route, self.upstream(choice.upstream).map_or("", |upstream| &*upstream.name))
     }
 
     /// Whether a method that is not registered is forwarded.

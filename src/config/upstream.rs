@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::reader::Field;
 use super::upstream_timeouts::UpstreamTimeouts;
+use super::upstreams::{Balance, Ejection, Retries};
 use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 
@@ -11,8 +12,27 @@ use super::value_types::reference;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
     pub name: String,
-    pub endpoint: Endpoint,
+    /// At least one.
+    pub endpoints: Vec<Endpoint>,
+    pub balance: Balance,
     pub timeouts: UpstreamTimeouts,
+    pub retries: Retries,
+    /// `None`: no endpoint is ejected.
+    pub ejection: Option<Ejection>,
+}
+
+impl Upstream {
+    /// The upstream that `upstream` names.
+    pub fn of_one_name(name: &str, endpoint: Endpoint, timeouts: UpstreamTimeouts) -> Upstream {
+        Upstream {
+            name: name.to_owned(),
+            endpoints: vec![endpoint],
+            balance: Balance::RoundRobin,
+            timeouts,
+            retries: Retries::DEFAULT,
+            ejection: Some(Ejection::DEFAULT),
+        }
+    }
 }
 
 /// A server that answers requests over plain HTTP/1.1.
@@ -21,6 +41,7 @@ pub struct Endpoint {
     /// A name, or an address (IPv6 without brackets).
     pub host: String,
     pub port: u16,
+    pub weight: u32,
 }
 
 const SHAPE: &str = "be a URL like http://127.0.0.1:9000 or http://api.internal, without a path";
@@ -66,7 +87,7 @@ fn parse(text: &str) -> Option<Endpoint> {
     let named = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
     let port = port.bytes().all(|byte| byte.is_ascii_digit()).then(|| port.parse().ok()).flatten();
     let port = port.filter(|port| *port > 0)?;
-    (!host.is_empty() && host.bytes().all(named)).then(|| Endpoint { host: host.to_owned(), port })
+    (!host.is_empty() && host.bytes().all(named)).then(|| Endpoint { host: host.to_owned(), port, weight: 1 })
 }
 
 #[cfg(test)]
@@ -82,7 +103,7 @@ mod tests {
             ("http://[::1]:9000", "::1", 9000),
             ("http://[::1]", "::1", 80),
         ] {
-            assert_eq!(parse(text), Some(Endpoint { host: host.to_owned(), port }), "{text}");
+            assert_eq!(parse(text), Some(Endpoint { host: host.to_owned(), port, weight: 1 }), "{text}");
         }
         for text in [
             "https://a",

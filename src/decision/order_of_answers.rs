@@ -3,6 +3,7 @@
 //! 1. A malformed head: the HTTP server answers it, before there is a request ([`Refusal::bad_request`]).
 //! 2. A request with more than one reading: [`check_reading`].
 //! 3. Credentials that do not verify, the token first: [`super::credentials`].
+//!    Then the route is chosen: [`choose_route`].
 //! 4. A `deny`, then 5. a cost that a limit can never meet: [`RulesDecision`].
 //! 6. The limits: [`super::refusing_limits`], or [`super::store_failure`] if the store gave no answer.
 //! 7. The upstream.
@@ -14,6 +15,7 @@ use crate::limit::charge::Plan;
 use crate::limit::denier::DenierId;
 use crate::limit::request::Request;
 use crate::limit::rule_set::{Answer, RuleSet};
+use crate::route::route_set::{RouteChoice, RouteSet};
 
 /// Refuses a request that could be read in more than one way. An ambiguous request is neither verified nor planned.
 ///
@@ -21,6 +23,14 @@ use crate::limit::rule_set::{Answer, RuleSet};
 /// Returns the refusal.
 pub fn check_reading(rules: &RuleSet, request: &Request<'_>) -> Result<(), Refusal> {
     rules.read(request).map_err(Refusal::ambiguous)
+}
+
+/// Chooses the route of a request, which is an attribute for the rules.
+///
+/// # Errors
+/// Returns the refusal of a request that matches no route.
+pub fn choose_route(routes: &RouteSet, request: &Request<'_>) -> Result<RouteChoice, Refusal> {
+    routes.choose(request).ok_or_else(Refusal::no_route)
 }
 
 /// What the rules decide about a request before any bucket is asked.

@@ -16,11 +16,12 @@ pub enum Reason {
     KeyInvalid,
     AmbiguousRequest,
     BadRequest,
+    NoRoute,
 }
 
 impl Reason {
     /// Those that are no limit's.
-    const OTHERS: [Reason; 9] = [
+    const OTHERS: [Reason; 10] = [
         Reason::CostTooLarge,
         Reason::StoreUnavailable,
         Reason::Denied,
@@ -30,6 +31,7 @@ impl Reason {
         Reason::KeyInvalid,
         Reason::AmbiguousRequest,
         Reason::BadRequest,
+        Reason::NoRoute,
     ];
 
     pub fn all() -> impl Iterator<Item = Reason> {
@@ -48,6 +50,7 @@ impl Reason {
             Reason::KeyInvalid => "key_invalid",
             Reason::AmbiguousRequest => "ambiguous_request",
             Reason::BadRequest => "bad_request",
+            Reason::NoRoute => "no_route",
         }
     }
 }

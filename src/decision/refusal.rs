@@ -72,6 +72,11 @@ impl Refusal {
         Refusal::new(401, Reason::KeyInvalid)
     }
 
+    /// No route matches the request.
+    pub fn no_route() -> Refusal {
+        Refusal::new(404, Reason::NoRoute)
+    }
+
     /// A rule, or a policy's `otherwise`, is `deny`.
     pub fn denied() -> Refusal {
         Refusal::new(403, Reason::Denied)

@@ -28,6 +28,7 @@ struct Group {
     slot: usize,
     exact: HashMap<Vec<u8>, Vec<u32>>,
     subtrees: HashMap<Vec<u8>, Vec<u32>>,
+    subdomains: HashMap<Vec<u8>, Vec<u32>>,
     /// The length of the longest subtree: a longer path is looked up no further.
     longest: usize,
 }
@@ -44,10 +45,21 @@ impl Index {
         if entries.len() < WORTHWHILE {
             return None;
         }
+        let found_by: Vec<Vec<(usize, &[Text])>> = entries
+            .map(|conditions| conditions.filter_map(|(slot, expectation)| Some((slot, texts(expectation)?))).collect())
+            .collect();
+        let mut frequency: HashMap<(usize, &Text), usize> = HashMap::new();
+        for (slot, texts) in found_by.iter().flatten() {
+            texts.iter().for_each(|text| *frequency.entry((*slot, text)).or_default() += 1);
+        }
+        // By what fewest others expect: of a thousand entries for one host, each is found by its path.
+        let others = |(slot, texts): &&(usize, &[Text])| -> usize {
+            texts.iter().filter_map(|text| frequency.get(&(*slot, text))).sum()
+        };
         let mut index = Index { groups: Vec::new(), always: Vec::new() };
-        for (mut conditions, entry) in entries.zip(0..) {
-            match conditions.find_map(|(slot, expectation)| Some((slot, texts(expectation)?))) {
-                Some((slot, texts)) => index.group(slot).add(texts, entry),
+        for (conditions, entry) in found_by.iter().zip(0..) {
+            match conditions.iter().min_by_key(others) {
+                Some((slot, texts)) => index.group(*slot).add(texts, entry),
                 None => index.always.push(entry),
             }
         }
@@ -71,7 +83,13 @@ impl Index {
     #[allow(clippy::indexing_slicing, reason = "the index was just found or made")]
     fn group(&mut self, slot: usize) -> &mut Group {
         let index = self.groups.iter().position(|group| group.slot == slot).unwrap_or_else(|| {
-            self.groups.push(Group { slot, exact: HashMap::new(), subtrees: HashMap::new(), longest: 0 });
+            self.groups.push(Group {
+                slot,
+                exact: HashMap::new(),
+                subtrees: HashMap::new(),
+                subdomains: HashMap::new(),
+                longest: 0,
+            });
             self.groups.len() - 1
         });
         &mut self.groups[index]
@@ -87,6 +105,7 @@ impl Group {
                     self.longest = self.longest.max(above.len());
                     (&mut self.subtrees, above)
                 }
+                Text::Subdomain(suffix) => (&mut self.subdomains, suffix),
             };
             map.entry(text.clone()).or_default().push(entry);
         }
@@ -94,6 +113,11 @@ impl Group {
 
     fn find(&self, value: &[u8], found: &mut Indices) {
         found.extend(self.exact.get(value).into_iter().flatten().copied());
+        if !self.subdomains.is_empty()
+            && let Some(suffix) = value.iter().position(|byte| *byte == b'.').and_then(|dot| value.get(dot..))
+        {
+            found.extend(self.subdomains.get(suffix).into_iter().flatten().copied());
+        }
         if self.subtrees.is_empty() {
             return;
         }
@@ -159,6 +183,18 @@ mod tests {
         check(&index, "/v1/", &[0, 1, 5, 6]);
         check(&index, "/v1x", &[0, 3]);
         check(&index, "*", &[]);
+    }
+
+    #[test]
+    fn an_entry_is_found_by_what_fewest_others_expect() {
+        let text = |text: &str| Expectation::AnyOf(vec![Text::for_path(text)]);
+        let entries: Vec<[Expectation; 2]> =
+            (0..100).map(|number| [text("api.example.com"), text(&format!("/v1/{number}/*"))]).collect();
+        let index = Index::of(entries.iter().map(|entry| entry.iter().enumerate())).unwrap();
+        let find = |path: &str| {
+            index.find(|slot, tell| tell(if slot == 0 { b"api.example.com" } else { path.as_bytes() })).to_vec()
+        };
+        assert_eq!((find("/v1/7/x"), find("/v2")), (vec![7], vec![]));
     }
 
     /// Few attributes and few values, so that most requests meet several rules.

@@ -24,12 +24,15 @@ pub enum Expectation {
     All(Vec<Expectation>),
 }
 
-/// A text that a value must equal. For `path`, a text that ends in `/*` means a whole subtree.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A text that a value must equal. For `path`, a text that ends in `/*` means a whole subtree; for `host`, one that begins with
+/// `*.` means any name with one label more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Text {
     Exact(Vec<u8>),
     /// This path, and everything below it by whole segments. Stored without the final `/*`.
     Subtree(Vec<u8>),
+    /// Any label before this. Stored with its dot, without the `*`.
+    Subdomain(Vec<u8>),
 }
 
 impl Expectation {
@@ -74,6 +77,15 @@ impl Text {
         }
     }
 
+    /// A text as written for `host`: `*.example.com` is any name with one label before `.example.com`.
+    pub fn for_host(text: &str) -> Text {
+        let text = text.to_ascii_lowercase();
+        match text.strip_prefix('*').filter(|suffix| suffix.starts_with('.') && suffix.len() > 1) {
+            Some(suffix) if !suffix.contains('*') => Text::Subdomain(suffix.as_bytes().to_vec()),
+            _ => Text::exact(&text),
+        }
+    }
+
     pub fn exact(text: &str) -> Text {
         Text::Exact(text.as_bytes().to_vec())
     }
@@ -83,6 +95,9 @@ impl Text {
             Text::Exact(text) => text == value,
             Text::Subtree(above) => {
                 value.strip_prefix(&above[..]).is_some_and(|below| matches!(below, [] | [b'/', ..]))
+            }
+            Text::Subdomain(suffix) => {
+                value.strip_suffix(&suffix[..]).is_some_and(|label| !label.is_empty() && !label.contains(&b'.'))
             }
         }
     }
@@ -110,6 +125,7 @@ impl fmt::Display for Text {
         match self {
             Text::Exact(text) => write!(f, "{}", QuotedText(text)),
             Text::Subtree(above) => write!(f, "{}", QuotedText(&[above, &b"/*"[..]].concat())),
+            Text::Subdomain(suffix) => write!(f, "{}", QuotedText(&[b"*", &suffix[..]].concat())),
         }
     }
 }
@@ -185,6 +201,21 @@ mod tests {
             check(&below, path, false);
         }
         check(&Expectation::AnyOf(vec![Text::for_path("/*")]), "/anything", true);
+    }
+
+    #[test]
+    fn a_star_in_a_host_is_one_label() {
+        let any = Expectation::AnyOf(vec![Text::for_host("*.Example.com")]);
+        for host in ["a.example.com", "*.example.com"] {
+            check(&any, host, true);
+        }
+        for host in ["example.com", ".example.com", "a.b.example.com", "aexample.com", "a.example.com."] {
+            check(&any, host, false);
+        }
+        assert_eq!(any.to_string(), r#""*.example.com""#);
+        for text in ["*", "*.", "a*.b", "*.*.b", "**.b"] {
+            assert_eq!(Text::for_host(text), Text::exact(text));
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub mod path;
 pub mod percent;
 mod query;
 pub mod request;
-mod resolved;
+pub mod resolved;
 pub mod rule;
 pub mod rule_set;
 pub mod ruling;

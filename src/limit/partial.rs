@@ -148,7 +148,7 @@ fn is_one_of(texts: &[Text], attribute: &Attribute, name: Pseudonym, names: &Pse
         match text {
             Text::Exact(text) if names.value(&attribute, text) == name => return Some(true),
             Text::Exact(_) => {}
-            Text::Subtree(_) => among = None,
+            Text::Subtree(_) | Text::Subdomain(_) => among = None,
         }
     }
     among

@@ -100,8 +100,9 @@ impl RuleSet {
         set
     }
 
-    /// The same rules, for a file that reads credentials from these attributes: they must not be ambiguous either.
-    pub fn with_credentials_from(mut self, attributes: impl IntoIterator<Item = Attribute>) -> RuleSet {
+    /// The same rules, for a file that reads these attributes too, for credentials or routes: they must not be ambiguous
+    /// either.
+    pub fn with_unambiguous(mut self, attributes: impl IntoIterator<Item = Attribute>) -> RuleSet {
         self.ambiguity.add(attributes);
         self
     }

@@ -116,7 +116,7 @@ mod tests {
             check(line, "path_segment:3", "-");
             check(line, "query:b", "c");
             check(line, "query:x", "-");
-            check(line, "route", "default");
+            check(line, "route", "?");
             check(line, "host", "?");
             check(line, "jwt:sub", "?");
             check(line, "key:id", "?");

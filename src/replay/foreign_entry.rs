@@ -12,7 +12,6 @@ use crate::auth::client_ip;
 use crate::limit::attribute::Attribute;
 use crate::limit::claim_list::words;
 use crate::limit::request::{ClientAddress, Request};
-use crate::route::DEFAULT;
 
 /// A request as a log recorded it.
 #[derive(Debug)]
@@ -86,9 +85,6 @@ impl ForeignEntry {
                     known(fields.index(&Attribute::Path).is_some())
                 }
                 (Attribute::Host, None) => known(self.head.uri.authority().is_some()),
-                (Attribute::Route | Attribute::Upstream, None) => {
-                    RecordedValue::Value(Cow::Borrowed(DEFAULT.as_bytes()))
-                }
                 (_, None) => RecordedValue::Unknown,
             };
         }
@@ -98,8 +94,10 @@ impl ForeignEntry {
             Attribute::Header(name) => {
                 known(matches!(self.log, LogFields::Combined) && (name == REFERER || name == USER_AGENT))
             }
-            Attribute::Route | Attribute::Upstream => RecordedValue::Value(Cow::Borrowed(DEFAULT.as_bytes())),
-            Attribute::Address
+            // The file decides where a request goes.
+            Attribute::Route
+            | Attribute::Upstream
+            | Attribute::Address
             | Attribute::Claim(_)
             | Attribute::Words(_)
             | Attribute::KeyId
@@ -129,7 +127,7 @@ impl ForeignEntry {
     /// The request as far as it is known: without credentials, and with an unspecified client address.
     pub fn request(&self) -> Request<'_> {
         let nobody = ClientAddress::new(IpAddr::from([0, 0, 0, 0]), 64);
-        Request { head: &self.head, client: nobody, claims: None, key: None, route: DEFAULT, upstream: DEFAULT }
+        Request { head: &self.head, client: nobody, claims: None, key: None, route: "", upstream: "" }
     }
 
     fn resolve(&self, attribute: &Attribute) -> RecordedValue<'_> {

@@ -143,7 +143,7 @@ mod tests {
             ("cookie:s", "-"),
             ("cookie:t", "?"),
             ("key:id", "?"),
-            ("route", "default"),
+            ("route", "?"),
         ] {
             check(map, line, attribute, expected);
         }

@@ -17,6 +17,7 @@ pub mod merge;
 
 pub mod bucket;
 pub mod counts;
+mod destination;
 pub mod logged_decision;
 pub mod open_question;
 pub mod pseudonyms;

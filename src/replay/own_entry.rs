@@ -16,6 +16,8 @@ pub struct OwnEntry {
     /// One of the known methods; `None` for any other.
     pub method: Option<Box<str>>,
     pub limits: Vec<LoggedCharge>,
+    /// The name of its route.
+    pub route: Box<str>,
     pub attributes: Vec<(Attribute, LoggedValue)>,
 }
 
@@ -59,6 +61,7 @@ impl OwnEntry {
         let attributes = line.attributes.iter();
         Some(OwnEntry {
             kind: line.kind,
+            route: line.route.as_ref().into(),
             denied: reason == Some("denied"),
             method: (line.method != "OTHER").then(|| line.method.as_ref().into()),
             limits: if line.limits.is_empty() { alone().into_iter().collect() } else { each.collect() },

@@ -11,7 +11,6 @@ use crate::limit::matcher::{Expectation, Text};
 use crate::limit::partial::Observation;
 use crate::limit::rule::{Action, Condition, Override, Policy};
 use crate::limit::rule_set::RuleSet;
-use crate::route::DEFAULT;
 
 /// The texts of a file, by their pseudonyms.
 #[derive(Debug, Default)]
@@ -97,7 +96,6 @@ impl Pseudonyms {
             },
             (Attribute::ClaimedAmount(name), _) => self.observe(&Attribute::Claim(name.clone()), logged),
             (Attribute::Method, Some(method)) => Observation::Value(Cow::Borrowed(method.as_bytes())),
-            (Attribute::Route | Attribute::Upstream, _) => Observation::Value(Cow::Borrowed(DEFAULT.as_bytes())),
             _ if self.recorded.contains(attribute) => Observation::Missing,
             _ => Observation::Unknown,
         }

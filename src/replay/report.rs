@@ -235,6 +235,7 @@ impl Simulation<'_> {
             Cause::Deny { policy, rule: None } => format!("{}, otherwise deny", self.policy(policy)),
             Cause::DenyInLog => "denied, says the log".to_owned(),
             Cause::Ambiguous => "unclear request (400)".to_owned(),
+            Cause::NoRoute => "no route (404)".to_owned(),
         }
     }
 

@@ -22,4 +22,6 @@ pub enum Cause {
     DenyInLog,
     /// The request has more than one reading: 400, before any rule.
     Ambiguous,
+    /// The request matches no route: 404, before any rule.
+    NoRoute,
 }

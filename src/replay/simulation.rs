@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::bucket::{BucketCharge, Buckets};
 use super::counts::Counts;
+use super::destination::Destination;
 use super::entry::{Entry, EntrySource};
 use super::foreign_entry::{ForeignEntry, RecordedValue};
 use super::logged_decision::LoggedDecisions;
@@ -100,7 +101,13 @@ impl<'c> Simulation<'c> {
         };
         let client = client.map(|client| client.address());
         let known = Knowledge { client, issuer: None, at, names: &config.hash_key };
-        let explanation = config.rules.explain(&mut see, known);
+        let destination = Destination::choose(config, &mut see, &known);
+        if destination == Destination::NoRoute {
+            return self.refuse(Cause::NoRoute);
+        }
+        let explanation = config
+            .rules
+            .explain(&mut |attribute| destination.observe(attribute).unwrap_or_else(|| see(attribute)), known);
         self.counts.count_missing(&missing);
         self.apply(&explanation, Occurrence { at, logged: None, before })
     }
@@ -120,7 +127,14 @@ impl<'c> Simulation<'c> {
             observed => observed,
         };
         let known = Knowledge { client: None, issuer: None, at, names: &config.hash_key };
-        let explanation = config.rules.explain(&mut see, known);
+        let destination = match Destination::choose(config, &mut see, &known) {
+            // The log says which route the request took. It still takes it, as far as the file has it.
+            Destination::Unknown => Destination::named(config, &entry.route),
+            chosen => chosen,
+        };
+        let explanation = config
+            .rules
+            .explain(&mut |attribute| destination.observe(attribute).unwrap_or_else(|| see(attribute)), known);
         self.counts.count_missing(&missing);
         let result = self.apply(&explanation, Occurrence { at, logged: Some(entry), before });
         drop(explanation);

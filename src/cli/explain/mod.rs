@@ -7,6 +7,7 @@ mod credentials;
 mod logged;
 mod page;
 mod report;
+mod routes;
 mod sample_request;
 
 use std::io::Read;
@@ -25,6 +26,7 @@ use crate::auth::jwt;
 use crate::base::time::{Clock, Micros};
 use crate::config::Config;
 use crate::config::access_log::Destination;
+use crate::decision::order_of_answers::choose_route;
 use crate::decision::refusal::Refusal;
 use crate::limit::attribute::Attribute;
 use crate::limit::bucket_key::BucketKey;
@@ -160,8 +162,17 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
         Err(refusal) => return Ok(before_rules(arguments, described, &refusal)),
     };
     let request = bare.with_identity(&credentials.identity);
-    let (route, upstream) = config.routes.choose(&request).map_or(("", ""), |choice| config.destination(choice));
-    by_rules(arguments, config, described, &credentials, &request.with_destination(route, upstream))
+    let routes = routes::explain(config, &request);
+    let choice = match choose_route(&config.routes, &request) {
+        Ok(choice) => choice,
+        Err(refusal) => {
+            let refusal = ExplainedRefusal { refusal, detail: "none of the routes matches".to_owned() };
+            return Ok(Report { routes, ..before_rules(arguments, described, &refusal) });
+        }
+    };
+    let (route, upstream) = config.destination(choice);
+    let report = by_rules(arguments, config, described, &credentials, &request.with_destination(route, upstream))?;
+    Ok(Report { routes, ..report })
 }
 
 /// The report on a request that reaches the rules.
@@ -196,6 +207,7 @@ fn by_rules(
         request: described,
         token: credentials.token.clone(),
         key: credentials.api_key.clone(),
+        routes: Vec::new(),
         policies: report::policies(&explanation, config, moment),
         answer: answer::by_rules(&explanation, config, levels.as_ref(), longest_delay),
         read_from: levels.map(|levels| levels.from),
@@ -209,6 +221,7 @@ fn before_rules(arguments: &Arguments, request: report::Request, refusal: &Expla
         request,
         token: None,
         key: None,
+        routes: Vec::new(),
         policies: Vec::new(),
         answer: answer::before_rules(refusal),
         read_from: None,

@@ -1,6 +1,6 @@
 //! Formats a report as text: one line for each policy and rule, with its position in the file at the end.
 
-use super::report::{Applies, Charge, Policy, Report, Rule};
+use super::report::{Applies, Charge, Policy, Report, Route, Rule};
 use crate::limit::rule::Mode;
 
 /// Columns are as wide as their contents, up to these widths; a longer text shifts the rest of its own line.
@@ -22,7 +22,8 @@ type Line = (String, usize);
 pub fn lines(report: &Report) -> Vec<String> {
     let mut page = head(report);
     let columns = Columns::of(report);
-    let lines: Vec<Line> = report.policies.iter().flat_map(|policy| of_policy(policy, &columns)).collect();
+    let policies = report.policies.iter().flat_map(|policy| of_policy(policy, &columns));
+    let lines: Vec<Line> = report.routes.iter().map(|route| of_route(route, &columns)).chain(policies).collect();
     let lengths = lines.iter().map(|(line, _)| length(line)).filter(|length| *length <= WIDEST_LINE);
     let width = lengths.max().unwrap_or_default() + 2;
     for (line, number) in lines {
@@ -41,6 +42,9 @@ fn length(text: &str) -> usize {
 impl Columns {
     fn of(report: &Report) -> Columns {
         let mut columns = Columns::default();
+        for route in &report.routes {
+            columns.name = columns.name.max(length(&route.name).min(WIDEST_NAME));
+        }
         for rule in report.policies.iter().flat_map(|policy| &policy.rules) {
             columns.name = columns.name.max(length(&rule.name).min(WIDEST_NAME));
             for name in &rule.unlimited {
@@ -72,6 +76,15 @@ fn head(report: &Report) -> Vec<String> {
         lines.extend(text.as_ref().map(|text| format!("{label}  {text}")));
     }
     lines
+}
+
+fn of_route(route: &Route, columns: &Columns) -> Line {
+    let title = format!("route {}", route.name);
+    let text = match &route.upstream {
+        Some(upstream) if route.matches => format!("matches, to upstream {upstream}"),
+        _ => format!("no: {}", route.why),
+    };
+    (format!("{title:<0$}  {text}", columns.name + 7), route.line)
 }
 
 fn of_policy(policy: &Policy, columns: &Columns) -> Vec<Line> {

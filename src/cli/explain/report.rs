@@ -23,6 +23,9 @@ pub struct Report {
     pub token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// The one that it takes, after those that it does not match. Empty for a file without routes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<Route>,
     /// Empty when the request is answered before any rule is asked.
     pub policies: Vec<Policy>,
     pub answer: Answer,
@@ -41,6 +44,18 @@ pub struct Request {
     pub target: String,
     pub client: String,
     pub client_from: String,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Route {
+    pub name: String,
+    pub line: usize,
+    pub matches: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
+    /// Why it does not match.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub why: String,
 }
 
 #[derive(Debug, Serialize)]

@@ -248,7 +248,7 @@ fn implies(known: &Expectation, wanted: &Expectation) -> bool {
         (Expectation::Prefix(known), Expectation::Prefix(wanted)) => known.starts_with(wanted),
         (Expectation::Prefix(known), Expectation::AnyOf(texts)) => texts.iter().any(|text| match text {
             Text::Subtree(root) => known.strip_prefix(&root[..]).is_some_and(|below| below.starts_with(b"/")),
-            Text::Exact(_) => false,
+            Text::Exact(_) | Text::Subdomain(_) => false,
         }),
         (Expectation::Suffix(known), Expectation::Suffix(wanted)) => known.ends_with(wanted),
         (Expectation::Regex(known), Expectation::Regex(wanted)) => known.as_str() == wanted.as_str(),

@@ -7,7 +7,7 @@ use super::constraints::{Constraints, never_missing};
 use super::file::LocatedRule;
 use super::texts::root;
 use crate::limit::attribute::Attribute;
-use crate::limit::matcher::Expectation;
+use crate::limit::matcher::{Expectation, Text};
 use crate::limit::path;
 use crate::limit::request::ClientAddress;
 use crate::limit::rule::Rule;
@@ -161,7 +161,10 @@ fn with_segments(path: &[u8], expected: &[(NonZeroU8, Vec<&Expectation>)]) -> Ve
 
 fn note(expectation: &Expectation, values: &mut Vec<Option<Vec<u8>>>) {
     match expectation {
-        Expectation::AnyOf(texts) => values.extend(texts.iter().map(|text| Some(root(text).to_vec()))),
+        Expectation::AnyOf(texts) => values.extend(texts.iter().map(|text| match text {
+            Text::Subdomain(suffix) => Some([b"~", &suffix[..]].concat()),
+            Text::Exact(_) | Text::Subtree(_) => Some(root(text).to_vec()),
+        })),
         Expectation::Prefix(part) | Expectation::Suffix(part) => {
             values.push(Some(part.clone()));
             // A value that begins or ends so, and is a path.

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use super::file::File;
 use super::location::{Finding, Location};
 use crate::base::http_method;
+use crate::config::settings::Config;
 use crate::limit::attribute::Attribute;
 use crate::limit::matcher::{Expectation, Text};
 use crate::limit::path;
@@ -18,8 +19,7 @@ pub fn impossible_value(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut look = |conditions: &[Condition], location: &Location<'_>| {
         for (index, condition) in conditions.iter().enumerate() {
-            let extra_methods = &file.config.extra_methods;
-            if let Some(Fault { why, hint }) = impossible(&condition.attribute, &condition.expectation, extra_methods) {
+            if let Some(Fault { why, hint }) = impossible(&condition.attribute, &condition.expectation, file.config) {
                 found.push(location.pair(index).finding(why, hint));
             }
         }
@@ -32,6 +32,9 @@ pub fn impossible_value(file: &File<'_>) -> Vec<Finding> {
     }
     for located in file.rules() {
         look(&located.rule.conditions, &located.location.key("match"));
+    }
+    for (index, route) in file.config.routes.routes().iter().enumerate() {
+        look(&route.conditions, &file.root.key("routes").member(index).key("match"));
     }
     found.extend(overrides(file));
     found
@@ -49,7 +52,7 @@ fn overrides(file: &File<'_>) -> Vec<Finding> {
                 continue;
             }
             if let KeyPart { attribute: attribute @ Attribute::PathSegment(_), fold: Fold::Exact } = part {
-                let fault = impossible_part(attribute, value.as_bytes(), Part::Whole, &[]);
+                let fault = impossible_part(attribute, value.as_bytes(), Part::Whole, file.config);
                 let location = located.location.key("overrides").pair(*index);
                 found.extend(fault.map(|Fault { why, hint }| location.finding(why, hint)));
             }
@@ -80,8 +83,7 @@ struct Fragment<'v> {
     part: Part,
     /// As it is written in the file.
     text: String,
-    /// `limits.extra_methods`.
-    extra_methods: &'v [String],
+    file: &'v Config,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,8 +232,12 @@ fn checks(attribute: &Attribute) -> &'static [Check] {
         Attribute::Header(_) | Attribute::Cookie(_) => &[PADDED, EMPTY],
         Attribute::Query(_) => &[EMPTY],
         Attribute::Words(_) => &[WORD],
-        Attribute::Route => &[|route| only_default(route, "route")],
-        Attribute::Upstream => &[|upstream| only_default(upstream, "upstream")],
+        Attribute::Route => {
+            &[|route| unknown_name(route, "route", route.file.routes.routes().iter().map(|route| &*route.name))]
+        }
+        Attribute::Upstream => &[|upstream| {
+            unknown_name(upstream, "upstream", upstream.file.upstreams.iter().map(|upstream| &*upstream.name))
+        }],
         Attribute::Claim(_)
         | Attribute::ClaimedAmount(_)
         | Attribute::KeyId
@@ -241,9 +247,16 @@ fn checks(attribute: &Attribute) -> &'static [Check] {
     }
 }
 
-fn only_default(value: &Fragment<'_>, attribute: &str) -> Option<Fault> {
-    (value.part == Part::Whole && value.value != b"default")
-        .then(|| Fault::new(format!("is no {attribute}: there is only `default`"), "leave it out"))
+fn unknown_name<'n>(value: &Fragment<'_>, attribute: &str, names: impl Iterator<Item = &'n str>) -> Option<Fault> {
+    let names: Vec<&str> = names.collect();
+    let is_known = names.iter().any(|name| name.as_bytes() == value.value);
+    (value.part == Part::Whole && !is_known).then(|| {
+        let known = match names.as_slice() {
+            [only] => format!("there is only `{only}`"),
+            _ => format!("there are {}", names.join(", ")),
+        };
+        Fault::new(format!("is no {attribute}: {known}"), "leave it out")
+    })
 }
 
 impl Fault {
@@ -259,7 +272,7 @@ impl Fragment<'_> {
 
     /// Whether it is one of `limits.extra_methods`, or the named part of one.
     fn is_of_an_extra_method(&self) -> bool {
-        self.extra_methods.iter().map(String::as_bytes).any(|extra| match self.part {
+        self.file.extra_methods.iter().map(String::as_bytes).any(|extra| match self.part {
             Part::Whole => extra == self.value,
             Part::Root | Part::Prefix => extra.starts_with(self.value),
             Part::Suffix => extra.ends_with(self.value),
@@ -278,14 +291,14 @@ impl Part {
     }
 }
 
-fn impossible(attribute: &Attribute, expectation: &Expectation, extra_methods: &[String]) -> Option<Fault> {
+fn impossible(attribute: &Attribute, expectation: &Expectation, file: &Config) -> Option<Fault> {
     match expectation {
         Expectation::AnyOf(texts) | Expectation::Not(texts) => {
-            texts.iter().find_map(|text| impossible_text(attribute, text, extra_methods))
+            texts.iter().find_map(|text| impossible_text(attribute, text, file))
         }
-        Expectation::Prefix(prefix) => impossible_part(attribute, prefix, Part::Prefix, extra_methods),
-        Expectation::Suffix(suffix) => impossible_part(attribute, suffix, Part::Suffix, extra_methods),
-        Expectation::All(all) => all.iter().find_map(|each| impossible(attribute, each, extra_methods)),
+        Expectation::Prefix(prefix) => impossible_part(attribute, prefix, Part::Prefix, file),
+        Expectation::Suffix(suffix) => impossible_part(attribute, suffix, Part::Suffix, file),
+        Expectation::All(all) => all.iter().find_map(|each| impossible(attribute, each, file)),
         Expectation::Regex(regex)
             if matches!(attribute, Attribute::Path | Attribute::PathSegment(_)) && !regex.as_str().is_ascii() =>
         {
@@ -298,18 +311,19 @@ fn impossible(attribute: &Attribute, expectation: &Expectation, extra_methods: &
     }
 }
 
-fn impossible_text(attribute: &Attribute, text: &Text, extra_methods: &[String]) -> Option<Fault> {
+fn impossible_text(attribute: &Attribute, text: &Text, file: &Config) -> Option<Fault> {
     match (attribute, text) {
         (Attribute::Path, Text::Subtree(root)) if root.is_empty() => None,
         (Attribute::Path, Text::Exact(value)) if value == b"*" => None,
-        (_, Text::Subtree(root)) => impossible_part(attribute, root, Part::Root, extra_methods),
-        (_, Text::Exact(value)) => impossible_part(attribute, value, Part::Whole, extra_methods),
+        (_, Text::Subtree(root)) => impossible_part(attribute, root, Part::Root, file),
+        (_, Text::Subdomain(suffix)) => impossible_part(attribute, suffix, Part::Suffix, file),
+        (_, Text::Exact(value)) => impossible_part(attribute, value, Part::Whole, file),
     }
 }
 
-fn impossible_part(attribute: &Attribute, value: &[u8], part: Part, extra_methods: &[String]) -> Option<Fault> {
+fn impossible_part(attribute: &Attribute, value: &[u8], part: Part, file: &Config) -> Option<Fault> {
     let text = String::from_utf8_lossy(value).into_owned() + part.below();
-    let fragment = Fragment { value, part, text, extra_methods };
+    let fragment = Fragment { value, part, text, file };
     let fault = checks(attribute).iter().find_map(|check| check(&fragment))?;
     Some(Fault { why: format!("`{}` {}", fragment.text.escape_debug(), fault.why), ..fault })
 }

@@ -17,6 +17,7 @@ mod location;
 mod open_policy;
 mod proxies;
 mod queues;
+mod routes;
 mod rule_order;
 mod texts;
 mod transport;
@@ -32,7 +33,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
-pub const LINTS: [(&str, Lint); 20] = [
+pub const LINTS: [(&str, Lint); 23] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("unreachable_rule", rule_order::unreachable_rule),
@@ -52,6 +53,9 @@ pub const LINTS: [(&str, Lint); 20] = [
     ("guessable_names", access::guessable_names),
     ("cleartext_password", transport::cleartext_password),
     ("unverified_server", transport::unverified_server),
+    ("unreachable_route", routes::unreachable_route),
+    ("unused_upstream", routes::unused_upstream),
+    ("own_address", routes::own_address),
     ("unknown_value", unknown_value::unknown_value),
 ];
 

@@ -10,18 +10,19 @@ pub fn covers(outer: &Text, inner: &Text) -> bool {
         Text::Exact(value) => outer.equals(value),
         // A subtree that has the root of another one has all of it.
         Text::Subtree(root) => matches!(outer, Text::Subtree(_)) && outer.equals(root),
+        Text::Subdomain(_) => outer == inner,
     }
 }
 
 /// Whether there is no value that both stand for.
 pub fn apart(one: &Text, other: &Text) -> bool {
-    !one.equals(root(other)) && !other.equals(root(one))
+    one != other && !one.equals(root(other)) && !other.equals(root(one))
 }
 
-/// The shortest value that a text stands for.
+/// The shortest value that a text stands for; of a host with any label before it, that without a label.
 pub fn root(text: &Text) -> &[u8] {
     match text {
-        Text::Exact(value) | Text::Subtree(value) => value,
+        Text::Exact(value) | Text::Subtree(value) | Text::Subdomain(value) => value,
     }
 }
 
@@ -30,7 +31,10 @@ pub fn within(text: &Text, expected: &Expectation) -> bool {
     match (expected, text) {
         (Expectation::AnyOf(texts), _) => texts.iter().any(|outer| covers(outer, text)),
         (Expectation::Not(texts), _) => texts.iter().all(|other| apart(other, text)),
-        (Expectation::Prefix(prefix), _) => root(text).starts_with(prefix),
+        (Expectation::Prefix(prefix), Text::Exact(_) | Text::Subtree(_)) => root(text).starts_with(prefix),
+        (Expectation::Prefix(prefix), Text::Subdomain(_)) => prefix.is_empty(),
+        (Expectation::Suffix(suffix), Text::Subdomain(any)) => any.ends_with(suffix),
+        (Expectation::Regex(_), Text::Subdomain(_)) => false,
         (Expectation::Suffix(suffix), Text::Exact(value)) => value.ends_with(suffix),
         (Expectation::Regex(regex), Text::Exact(value)) => regex.is_match(value),
         (Expectation::Suffix(_) | Expectation::Regex(_), Text::Subtree(_)) => false,
@@ -53,6 +57,8 @@ pub fn outside(text: &Text, expected: &Expectation) -> bool {
             !root.starts_with(prefix) && !below
         }
         (Expectation::Suffix(suffix), Text::Exact(value)) => !value.ends_with(suffix),
+        (Expectation::Suffix(suffix), Text::Subdomain(any)) => !any.ends_with(suffix) && !suffix.ends_with(any),
+        (Expectation::Prefix(_) | Expectation::Regex(_), Text::Subdomain(_)) => false,
         (Expectation::Regex(regex), Text::Exact(value)) => !regex.is_match(value),
         (Expectation::Suffix(_) | Expectation::Regex(_), Text::Subtree(_)) => false,
         (Expectation::Present(present), _) => !present,

@@ -1,7 +1,7 @@
 //! Authenticates a request: one whose credentials do not verify is refused before any rule is asked.
 //!
 //! All kinds of credentials are checked here, in their order, and nowhere else; what they prove is an [`Identity`]. That
-//! none of them is ambiguous has been checked before (`RuleSet::with_credentials_from`).
+//! none of them is ambiguous has been checked before (`RuleSet::with_unambiguous`).
 
 use crate::auth::api_keys::{ApiKeyLookup, ApiKeys};
 use crate::decision::credentials::{TokenStatus, check_api_key};

@@ -16,7 +16,7 @@ use super::state::destinations::Destination;
 use super::state::snapshot::Snapshot;
 use super::telemetry::labels::DecisionResult;
 use crate::base::time::{Micros, Timestamp};
-use crate::decision::order_of_answers::{RulesDecision, check_reading};
+use crate::decision::order_of_answers::{RulesDecision, check_reading, choose_route};
 use crate::decision::payment::Payment;
 use crate::decision::refusal::Refusal;
 use crate::decision::refusing_limits;
@@ -105,12 +105,14 @@ pub async fn decide(
     let (identity, enforced) = match identify(gateway, snapshot, request).await {
         Ok(identity) => {
             let request = request.with_identity(&identity);
-            if let Some(chosen) = snapshot.config.routes.choose(&request).and_then(|one| snapshot.destinations.of(one))
-            {
-                destination = chosen;
-            }
-            let request = request.with_destination(destination.route.route(), destination.upstream_name());
-            let enforced = enforce(gateway, snapshot, &request, arrival, record).await;
+            let enforced = match choose_route(&snapshot.config.routes, &request) {
+                Ok(choice) => {
+                    destination = snapshot.destinations.of(choice).unwrap_or(destination);
+                    let request = request.with_destination(destination.route.route(), destination.upstream_name());
+                    enforce(gateway, snapshot, &request, arrival, record).await
+                }
+                Err(refusal) => Enforcement::refused(refusal, None),
+            };
             (identity, enforced)
         }
         Err(refusal) => (Identity::default(), Enforcement::refused(refusal, None)),

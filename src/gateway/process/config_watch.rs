@@ -110,7 +110,7 @@ mod tests {
         found
             .map(|found| match found {
                 ConfigChange::Changed(config) => {
-                    format!("{}:{}", config.upstreams[0].endpoint.host, config.upstreams[0].endpoint.port)
+                    format!("{}:{}", config.upstreams[0].endpoints[0].host, config.upstreams[0].endpoints[0].port)
                 }
                 ConfigChange::Unchanged => "in force".to_owned(),
                 ConfigChange::Invalid(problems) => problems.problems.len().to_string(),

@@ -1,6 +1,6 @@
 //! The state of one request and its response, as Pingora hands it from phase to phase.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use http::HeaderValue;
@@ -16,6 +16,14 @@ use crate::gateway::server::scheme::Scheme;
 use crate::gateway::state::destinations::{Destination, UpstreamOfRoute};
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 use crate::gateway::telemetry::trace::RequestTrace;
+use crate::gateway::upstream::endpoint::Attempt;
+
+/// An endpoint that did not answer the request, which was then sent to another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedAttempt {
+    pub endpoint: SocketAddr,
+    pub error: UpstreamError,
+}
 
 #[derive(Debug)]
 pub struct Exchange {
@@ -33,10 +41,11 @@ pub struct Exchange {
     /// Whether it has been let through.
     pub passed: bool,
     pub origin: Origin,
-    /// How many addresses refused a connection.
-    pub attempts: usize,
-    pub addresses: usize,
-    /// Whether the request has been sent a second time.
+    /// The endpoint that the request was sent to last.
+    pub attempt: Option<Attempt>,
+    /// Where it has failed before.
+    pub failed: Vec<FailedAttempt>,
+    /// Whether the request has been sent a second time because the connection to the upstream had been closed.
     pub repeated: bool,
     /// When the request was sent to the upstream; `None` if it never was.
     pub forwarded: Option<Timestamp>,
@@ -60,8 +69,8 @@ impl Exchange {
             destination: None,
             passed: false,
             origin: Origin::Gateway,
-            attempts: 0,
-            addresses: 0,
+            attempt: None,
+            failed: Vec::new(),
             repeated: false,
             forwarded: None,
             interim: 0,
@@ -81,9 +90,32 @@ impl Exchange {
         self.destination.as_ref().filter(|_| self.passed)?.upstream.as_ref()
     }
 
+    /// It has been decided that the request goes to its upstream.
+    pub fn pass(&mut self) {
+        self.passed = true;
+        if let Some(one) = self.upstream() {
+            one.upstream.begin();
+        }
+    }
+
+    pub fn count_retry(&self, error: UpstreamError) {
+        if let Some(one) = self.upstream() {
+            one.metrics.count_retry(error);
+        }
+    }
+
     pub fn count_upstream_error(&self, error: UpstreamError) {
         if let Some(one) = self.upstream() {
             one.metrics.count_error(error);
+        }
+    }
+
+    /// The host and the port that the request was sent to, or would have been sent to.
+    pub fn server(&self) -> Option<(&str, u16)> {
+        let upstream = &self.upstream()?.upstream;
+        match &self.attempt {
+            Some(Attempt { endpoint, .. }) => Some((&endpoint.host, endpoint.address.port())),
+            None => upstream.first_endpoint().map(|endpoint| (&*endpoint.host, endpoint.port)),
         }
     }
 

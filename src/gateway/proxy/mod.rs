@@ -4,6 +4,7 @@
 //! request's [`Exchange`], and none of them loads another. A refusal is written in `request_filter` and never reaches the
 //! upstream.
 
+mod attempts;
 mod delay;
 mod exchange;
 mod forwarded_headers;
@@ -39,11 +40,12 @@ use super::state::destinations::UpstreamOfRoute;
 use super::telemetry::access_log::request_end::RequestEnd;
 use super::telemetry::labels::{Origin, UpstreamError};
 use super::telemetry::trace::{EndedRequest, UpstreamCall};
-use super::upstream::Window;
+use super::upstream::{Alternatives, Selected, Turn, Upstream, Window};
 use crate::access_log_line::Kind;
 use crate::decision::refusal::Refusal;
 use crate::limit::request::Request;
 use crate::store::{Caller, Worker};
+use attempts::Repeatable;
 use delay::delay;
 use exchange::Exchange;
 use forwarded_headers::{Client, IncomingFields};
@@ -146,14 +148,14 @@ impl ProxyHttp for Proxy {
         match decision {
             Decision::Pass(fields) => {
                 exchange.fields = fields;
-                exchange.passed = true;
+                exchange.pass();
                 Ok(false)
             }
             Decision::Delay(delayed) => {
                 // A request of an old configuration keeps what it needs of it, and not the whole.
                 drop(snapshot);
                 delay(&self.gateway, session, exchange, *delayed).await?;
-                exchange.passed = true;
+                exchange.pass();
                 Ok(false)
             }
             Decision::Refuse(response) => {
@@ -174,19 +176,30 @@ impl ProxyHttp for Proxy {
     async fn upstream_peer(&self, session: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
         // First without waiting, which is enough for every request but the first few.
         let window = self.window();
-        let found = match exchange.upstream() {
-            Some(UpstreamOfRoute { upstream, .. }) => match upstream.resolved_peer(window) {
-                Some(found) => Some(found),
-                None => upstream.first_peer(window).await,
+        let select = |upstream: &Upstream| {
+            let failed_at = |address| exchange.failed.iter().any(|failed| failed.endpoint == address);
+            let turn = if exchange.failed.is_empty() { Turn::Next } else { Turn::Drawn };
+            upstream.select(turn, failed_at, window, || self.gateway.clock.now())
+        };
+        let selected = match exchange.upstream() {
+            Some(UpstreamOfRoute { upstream, .. }) => match select(upstream) {
+                Some(selected) => Some(selected),
+                None => {
+                    upstream.first_lookups().await;
+                    select(upstream)
+                }
             },
             None => None,
         };
-        let Some((mut peer, addresses)) = found else {
+        let Some(Selected { mut peer, attempt, alternatives }) = selected else {
             exchange.upstream_error = Some(UpstreamError::Unresolved);
             return Err(Error::new_up(ErrorType::ConnectError));
         };
-        exchange.addresses = addresses;
+        exchange.attempt = Some(attempt);
+        // A timeout at the client's connection ends the request, so one that may be retried has its own.
+        let is_final = alternatives == Alternatives::None || !session.req_header().method.is_idempotent();
         if let Some(connection) = &exchange.connection
+            && is_final
             && !asks_for_upgrade(session)
         {
             connection.read_timeout().take_from(&mut peer.options);
@@ -207,46 +220,31 @@ impl ProxyHttp for Proxy {
         Ok(())
     }
 
-    /// Tries the next address: nothing has been sent yet.
+    /// Tries another endpoint: nothing has been sent yet.
     fn fail_to_connect(
         &self,
         _: &mut Session,
-        peer: &HttpPeer,
+        _: &HttpPeer,
         exchange: &mut Exchange,
         mut error: Box<Error>,
     ) -> Box<Error> {
-        if let Some(UpstreamOfRoute { upstream, .. }) = exchange.upstream() {
-            upstream.avoid(peer);
-        }
-        exchange.attempts += 1;
-        error.set_retry(exchange.attempts < exchange.addresses);
+        let retry = attempts::fail(&self.gateway, exchange, upstream_error(error.etype()), Repeatable::Yes);
+        error.set_retry(retry);
         error
     }
 
-    /// A pooled connection may have been closed by the upstream just as a request was sent on it. An idempotent request is
-    /// then sent once more. The upstream may have seen it twice; it is counted as an error of the upstream.
     fn error_while_proxy(
         &self,
         _: &HttpPeer,
         session: &mut Session,
-        mut error: Box<Error>,
+        error: Box<Error>,
         exchange: &mut Exchange,
         reused: bool,
     ) -> Box<Error> {
-        let repeatable = session.req_header().method.is_idempotent() && !session.as_ref().retry_buffer_truncated();
-        if repeatable && !exchange.repeated {
-            error.retry.decide_reuse(reused);
-        } else {
-            error.set_retry(false);
-        }
-        if error.retry() {
-            exchange.repeated = true;
-            exchange.count_upstream_error(upstream_error(error.etype()));
-        }
-        error
+        attempts::fail_while_proxying(&self.gateway, session, error, exchange, reused)
     }
 
-    /// Runs again for each address that is tried, on a new copy of the request.
+    /// Runs again for each endpoint that is tried, on a new copy of the request.
     async fn upstream_request_filter(
         &self,
         session: &mut Session,
@@ -288,6 +286,7 @@ impl ProxyHttp for Proxy {
         }
         response_head::sanitise(response)?;
         exchange.origin = Origin::Upstream;
+        attempts::answered(&self.gateway, exchange, response.status);
         response.remove_header(&request_id::NAME);
         let rate_limits = exchange.fields.as_deref().map(|fields| fields.merge_with(response));
         let fields = ResponseFields { request_id: &exchange.request_id, problem: None, rate_limits };
@@ -376,6 +375,8 @@ impl ProxyHttp for Proxy {
                 origin: exchange.origin,
                 duration,
                 upstream,
+                endpoint: exchange.attempt.as_ref().map(|attempt| attempt.endpoint.address),
+                failed_attempts: attempts::logged(exchange),
                 request_bytes: session.body_bytes_read(),
                 response_bytes: session.body_bytes_sent(),
             };
@@ -383,9 +384,9 @@ impl ProxyHttp for Proxy {
             self.gateway.tracer.end(&exchange.trace, || EndedRequest {
                 line: record.line(&end, session.req_header(), end.began(&self.gateway.clock)),
                 server: session.as_downstream().server_addr().and_then(|address| address.as_inet()).copied(),
-                upstream: exchange.upstream().map(|UpstreamOfRoute { upstream, .. }| UpstreamCall {
-                    host: upstream.host(),
-                    port: upstream.port(),
+                upstream: exchange.server().map(|(host, port)| UpstreamCall {
+                    host,
+                    port,
                     status: response_code(session).filter(|_| exchange.origin == Origin::Upstream),
                     error: exchange.upstream_error,
                 }),

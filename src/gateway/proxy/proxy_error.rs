@@ -68,7 +68,7 @@ fn body_error(error: &Error) -> Option<BodyError> {
 }
 
 /// Whether the client's connection, to which the read timeout was delegated, has found that the upstream exceeded it.
-fn is_upstream_timeout(error: &Error) -> bool {
+pub fn is_upstream_timeout(error: &Error) -> bool {
     stream_error(error).is_some_and(|cause| cause.is::<UpstreamTimedOut>())
 }
 

@@ -9,3 +9,4 @@ mod request_heads;
 mod responses;
 mod slow_clients;
 mod upstream_timeouts;
+mod upstreams;

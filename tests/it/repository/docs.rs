@@ -41,7 +41,11 @@ pub fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
 /// A fragment is in a file that is otherwise complete.
 pub fn whole(block: &str) -> String {
     let file: serde_yaml::Mapping = serde_yaml::from_str(block).unwrap();
-    let first = if file.contains_key("upstream") { "" } else { "upstream: http://127.0.0.1:9000\n" };
+    let first = if file.contains_key("upstream") || file.contains_key("upstreams") {
+        ""
+    } else {
+        "upstream: http://127.0.0.1:9000\n"
+    };
     format!("{first}{block}")
 }
 

@@ -68,15 +68,27 @@ impl Gateway {
     pub fn text(upstream: &str, rest: &str) -> String {
         let listen = if rest.contains("listeners:") { "" } else { "listen: 127.0.0.1:0\n" };
         let threads = if rest.lines().any(|line| line.starts_with("threads:")) { "" } else { "threads: 2\n" };
-        format!("{listen}admin: 127.0.0.1:0\n{threads}upstream: {upstream}\n{rest}\n")
+        let upstream = if rest.contains("upstreams:") { String::new() } else { format!("upstream: {upstream}\n") };
+        format!("{listen}admin: 127.0.0.1:0\n{threads}{upstream}{rest}\n")
     }
 
     /// Replaces its gateway.yaml, sends SIGHUP, and waits until the new configuration is in force.
     #[track_caller]
     pub fn reload(&self, upstream: &Upstream, rest: &str) {
+        self.reload_file(&Gateway::text(&format!("http://{}", upstream.address), rest));
+    }
+
+    /// The same, for a file that names several upstreams.
+    #[track_caller]
+    pub fn reload_text(&self, text: &str) {
+        self.reload_file(&Gateway::text("", text));
+    }
+
+    #[track_caller]
+    fn reload_file(&self, text: &str) {
         let before = self.successful_reloads();
         let new = self.file("gateway.yaml.new");
-        std::fs::write(&new, Gateway::text(&format!("http://{}", upstream.address), rest)).unwrap();
+        std::fs::write(&new, text).unwrap();
         std::fs::rename(new, self.file("gateway.yaml")).unwrap();
         self.signal("HUP");
         let wrong = self.errors().matches("configuration rejected").count();

@@ -115,6 +115,8 @@ async fn respond(
         origin: Origin::Gateway,
         duration,
         upstream: None,
+        endpoint: None,
+        failed_attempts: Vec::new(),
         request_bytes: 0,
         response_bytes: bytes.len() - head,
     };

@@ -1,8 +1,10 @@
 //! Holds how a request ended, and makes the part of an access log line that every request has.
 
+use std::net::SocketAddr;
+
 use http::HeaderValue;
 
-use crate::access_log_line::{Kind, Line, Origin};
+use crate::access_log_line::{Kind, Line, LoggedAttempt, Origin};
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::decision::reason::Reason;
 use crate::gateway::telemetry::labels;
@@ -19,6 +21,10 @@ pub struct RequestEnd<'a> {
     pub origin: Origin,
     pub duration: Micros,
     pub upstream: Option<Micros>,
+    /// Where the last attempt was sent.
+    pub endpoint: Option<SocketAddr>,
+    /// The attempts before it.
+    pub failed_attempts: Vec<LoggedAttempt<'a>>,
     pub request_bytes: usize,
     pub response_bytes: usize,
 }
@@ -47,6 +53,8 @@ impl<'a> RequestEnd<'a> {
             origin: self.origin,
             duration_us: self.duration,
             upstream_us: self.upstream,
+            endpoint: self.endpoint,
+            failed_attempts: self.failed_attempts.clone(),
             request_bytes: u64::try_from(self.request_bytes).unwrap_or(u64::MAX),
             response_bytes: u64::try_from(self.response_bytes).unwrap_or(u64::MAX),
             ..Line::UNDECIDED

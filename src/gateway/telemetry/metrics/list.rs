@@ -69,6 +69,7 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         "Duration from the connection to the upstream to the end of the response.",
     ),
     ("tollgate_upstream_errors_total", Kind::Counter, "Requests that failed at the upstream."),
+    ("tollgate_upstream_retries_total", Kind::Counter, "Attempts that failed, after which the request was sent again."),
     ("tollgate_jwt_verifications_total", Kind::Counter, "Tokens by the result of their verification."),
     ("tollgate_jwks_last_success_timestamp_seconds", Kind::Gauge, "When the keys of an issuer were last fetched."),
     ("tollgate_http_connections", Kind::Gauge, "Open client connections."),

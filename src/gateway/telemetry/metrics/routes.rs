@@ -71,20 +71,29 @@ pub struct UpstreamMetrics {
     /// In seconds.
     pub duration: Histogram,
     errors: CountersBy<UpstreamError>,
+    retries: CountersBy<UpstreamError>,
 }
 
 impl UpstreamMetrics {
     pub fn new(upstream: &str, series: ConfigSeries<'_>) -> UpstreamMetrics {
+        let by_kind = |name| {
+            CountersBy::new(UpstreamError::ALL, |error| {
+                series.counter(name, &[("upstream", upstream), ("kind", error.name())])
+            })
+        };
         UpstreamMetrics {
             duration: series.histogram("tollgate_upstream_request_duration_seconds", &[("upstream", upstream)]),
-            errors: CountersBy::new(UpstreamError::ALL, |error| {
-                let labels = [("upstream", upstream), ("kind", error.name())];
-                series.counter("tollgate_upstream_errors_total", &labels)
-            }),
+            errors: by_kind("tollgate_upstream_errors_total"),
+            retries: by_kind("tollgate_upstream_retries_total"),
         }
     }
 
     pub fn count_error(&self, error: UpstreamError) {
         self.errors.increment(&error);
+    }
+
+    /// An attempt has failed, and the request is sent again.
+    pub fn count_retry(&self, error: UpstreamError) {
+        self.retries.increment(&error);
     }
 }

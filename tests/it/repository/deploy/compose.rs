@@ -118,9 +118,9 @@ fn the_paths_and_addresses_of_compose_match_its_gateways() {
     let conf = read("deploy/compose/redis/redis.conf");
     let setting = |name: &str| conf.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap();
     assert_eq!(redis.target.to_string(), format!("redis:{}", setting("port")));
-    assert_eq!(config.upstreams[0].endpoint.host, "upstream");
+    assert_eq!(config.upstreams[0].endpoints[0].host, "upstream");
     let listens = *texts(&compose, "services upstream command").last().unwrap();
-    assert_eq!(listens, format!("0.0.0.0:{}", config.upstreams[0].endpoint.port));
+    assert_eq!(listens, format!("0.0.0.0:{}", config.upstreams[0].endpoints[0].port));
 
     let file = words(&instruction("CMD")).pop().unwrap();
     let folder = Path::new(&file).parent().unwrap().to_str().unwrap();

@@ -1,0 +1,281 @@
+//! Reads `upstreams`: the servers that requests go to, and what happens when one of them is ill.
+
+use std::collections::HashSet;
+
+use serde_json::json;
+
+use super::key::{Key, Mapping, POSITIVE_DURATION, Type, names, unconstrained};
+use super::names::checked;
+use super::reader::{Field, Section, all};
+use super::upstream::{Endpoint, UPSTREAM, Upstream};
+use super::upstream_timeouts::UpstreamTimeouts;
+use super::value_kind::{ReadField, ValueKind};
+use super::value_types::reference;
+use crate::base::time::Micros;
+
+/// How the endpoint of a request is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Balance {
+    RoundRobin,
+    /// Of two that are drawn, the one with fewer requests under way.
+    LeastRequests,
+}
+
+const BALANCE: [(&str, Balance); 2] =
+    [("round_robin", Balance::RoundRobin), ("least_requests", Balance::LeastRequests)];
+
+/// How often a request is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    /// Beyond the first attempt.
+    pub max: u32,
+    /// Of all requests, in percent.
+    pub budget: u8,
+}
+
+impl Retries {
+    pub const DEFAULT: Retries = Retries { max: 1, budget: 20 };
+}
+
+/// When an endpoint gets no requests for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ejection {
+    /// Failures in a row.
+    pub consecutive: u32,
+    pub duration: Micros,
+    /// Of the upstream's endpoints, in percent.
+    pub max_share: u8,
+}
+
+impl Ejection {
+    pub const DEFAULT: Ejection = Ejection { consecutive: 5, duration: Micros(30_000_000), max_share: 50 };
+}
+
+const PERCENT: ValueKind<ReadField<u8>> = ValueKind {
+    text: "`0%` to `100%`",
+    schema: || {
+        json!({"anyOf": [
+            {
+                "type": "string",
+                "pattern": "^0*([0-9]{1,2}|100)%$",
+                "patternErrorMessage": "must be a share from 0% to 100%"
+            },
+            reference()
+        ]})
+    },
+    read: percent,
+};
+
+const ENDPOINT_URL: ValueKind<ReadField<Endpoint>> =
+    ValueKind { text: "URL", schema: UPSTREAM.schema, read: UPSTREAM.read };
+
+pub static ENDPOINT: Mapping = Mapping {
+    heading: Some("key of an endpoint"),
+    definition: None,
+    keys: &[
+        Key::required("url", ENDPOINT_URL.declared(), "Where it is, as in `upstream`."),
+        Key::default(
+            "weight",
+            Type::Whole { least: 1, most: 1000 },
+            "1",
+            "Its share of the requests, against the weights of the others. All addresses of a name share it.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+pub static TIMEOUTS: Mapping = Mapping {
+    heading: Some("key in `timeouts` of an upstream"),
+    definition: None,
+    keys: &[
+        Key::depends("connect", POSITIVE_DURATION, "as in `upstream_timeouts`", "As in `upstream_timeouts`."),
+        Key::depends("read", POSITIVE_DURATION, "as in `upstream_timeouts`", "As in `upstream_timeouts`."),
+        Key::depends("write", POSITIVE_DURATION, "as in `upstream_timeouts`", "As in `upstream_timeouts`."),
+        Key::depends("idle", POSITIVE_DURATION, "as in `upstream_timeouts`", "As in `upstream_timeouts`."),
+    ],
+    constraints: unconstrained,
+};
+
+pub static RETRIES: Mapping = Mapping {
+    heading: Some("key in `retries`"),
+    definition: None,
+    keys: &[
+        Key::default(
+            "max",
+            Type::Whole { least: 0, most: 7 },
+            "1",
+            "How often one request is tried again, at another endpoint if there is one.",
+        ),
+        Key::default(
+            "budget",
+            PERCENT.declared(),
+            "20%",
+            "How many retries there may be, as a share of the requests. Ten are saved up.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+pub static EJECTION: Mapping = Mapping {
+    heading: Some("key in `ejection`"),
+    definition: None,
+    keys: &[
+        Key::default(
+            "consecutive",
+            Type::Whole { least: 1, most: 1_000_000 },
+            "5",
+            "After so many failures in a row an endpoint is ejected. A success in between starts the count again.",
+        ),
+        Key::default(
+            "for",
+            POSITIVE_DURATION,
+            "30s",
+            "For how long. Afterwards a single failure ejects it again, until a request has succeeded.",
+        ),
+        Key::default(
+            "max_share",
+            PERCENT.declared(),
+            "50%",
+            "How many of the endpoints may be ejected at the same time, rounded down: of a single one, none.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+pub static UPSTREAM_ENTRY: Mapping = Mapping {
+    heading: Some("key of an upstream"),
+    definition: None,
+    keys: &[
+        Key::required(
+            "endpoints",
+            Type::ListOfOwnOr {
+                text: "list of URLs or mappings",
+                schema: ENDPOINT_URL.schema,
+                mapping: &ENDPOINT,
+                least: 1,
+            },
+            "Its servers. Every address of a name is an endpoint; names are looked up again every 30 seconds.",
+        ),
+        Key::default(
+            "balance",
+            Type::Choice(&names(&BALANCE)),
+            "round_robin",
+            "Which endpoint a request goes to. `round_robin`: one after the other. `least_requests`: of two that are drawn, \
+             the one with fewer requests under way.",
+        ),
+        Key::default("timeouts", Type::Mapping(&TIMEOUTS), "{}", "How long it may take."),
+        Key::default("retries", Type::Mapping(&RETRIES), "{}", "How often a request is [tried again](#retries)."),
+        Key::default(
+            "ejection",
+            Type::Switch(&EJECTION),
+            "true",
+            "Whether an endpoint that fails gets no requests [for a while](#ejection).",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+/// `upstreams`, in the order of the file. `defaults` are the timeouts of those that have none.
+pub fn upstreams(field: &Field<'_>, defaults: UpstreamTimeouts) -> Option<Vec<Upstream>> {
+    let pairs = field.pairs()?;
+    if pairs.is_empty() {
+        field.must("have at least one upstream");
+        return None;
+    }
+    let read = |(name, position, field): (&str, _, Field<'_>)| {
+        let name = checked(&field.clone().at(position), name).map(str::to_owned);
+        let upstream = upstream(field, defaults);
+        Some(Upstream { name: name?, ..upstream? })
+    };
+    let read: Vec<_> = pairs.into_iter().map(read).collect();
+    read.into_iter().collect()
+}
+
+fn upstream(field: Field<'_>, defaults: UpstreamTimeouts) -> Option<Upstream> {
+    let section = field.section(&UPSTREAM_ENTRY)?;
+    let endpoints = section.need("endpoints").and_then(|field| endpoints(&field));
+    let balance = section.choice("balance", &BALANCE);
+    let timeouts = section.value("timeouts", |field| timeouts(field, defaults));
+    let retries = section.value("retries", retries);
+    let ejection = section.value("ejection", ejection);
+    section.close();
+    Some(Upstream {
+        name: String::new(),
+        endpoints: endpoints?,
+        balance: balance?,
+        timeouts: timeouts?,
+        retries: retries?,
+        ejection: ejection?,
+    })
+}
+
+fn endpoints(field: &Field<'_>) -> Option<Vec<Endpoint>> {
+    let members = field.list()?;
+    if members.is_empty() {
+        field.must("have at least one endpoint");
+        return None;
+    }
+    let mut taken = HashSet::new();
+    all(members, |member| {
+        let position = member.clone();
+        let endpoint = if member.is_map() { weighted(member)? } else { url(&member)? };
+        if !taken.insert((endpoint.host.clone(), endpoint.port)) {
+            position.wrong("is there twice: set its `weight`", None);
+            return None;
+        }
+        Some(endpoint)
+    })
+}
+
+fn weighted(field: Field<'_>) -> Option<Endpoint> {
+    let section = field.section(&ENDPOINT)?;
+    let (url, weight) = (section.need("url").and_then(|field| url(&field)), section.whole("weight"));
+    section.close();
+    Some(Endpoint { weight: u32::try_from(weight?).ok()?, ..url? })
+}
+
+fn url(field: &Field<'_>) -> Option<Endpoint> {
+    field.known_or("http://unknown.invalid", ENDPOINT_URL.read)
+}
+
+fn timeouts(field: Field<'_>, defaults: UpstreamTimeouts) -> Option<UpstreamTimeouts> {
+    let section = field.section(&TIMEOUTS)?;
+    let own = |name: &str, default: Micros| {
+        section.optional(name, |field| field.positive_duration()).map(|own| own.unwrap_or(default))
+    };
+    let connect = own("connect", defaults.connect);
+    let (read, write) = (own("read", defaults.read), own("write", defaults.write));
+    let idle = own("idle", defaults.idle);
+    section.close();
+    Some(UpstreamTimeouts { connect: connect?, read: read?, write: write?, idle: idle? })
+}
+
+fn retries(field: Field<'_>) -> Option<Retries> {
+    let section = field.section(&RETRIES)?;
+    let (max, budget) = (section.whole("max"), section.value("budget", PERCENT.read));
+    section.close();
+    Some(Retries { max: u32::try_from(max?).ok()?, budget: budget? })
+}
+
+/// `Some(None)` for `false`.
+fn ejection(field: Field<'_>) -> Option<Option<Ejection>> {
+    if !field.is_map() {
+        return Some(field.switch()?.then_some(Ejection::DEFAULT));
+    }
+    let section: Section<'_> = field.section(&EJECTION)?;
+    let consecutive = section.whole("consecutive");
+    let duration = section.positive_duration("for");
+    let max_share = section.value("max_share", PERCENT.read);
+    section.close();
+    let consecutive = u32::try_from(consecutive?).ok()?;
+    Some(Some(Ejection { consecutive, duration: duration?, max_share: max_share? }))
+}
+
+fn percent(field: Field<'_>) -> Option<u8> {
+    let digits = field.written()?.strip_suffix('%').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    let percent = digits.and_then(|digits| digits.parse().ok()).filter(|percent| *percent <= 100);
+    if percent.is_none() {
+        field.must("be a share from 0% to 100%");
+    }
+    percent
+}

@@ -1,0 +1,114 @@
+//! Decides what happens when an endpoint fails: whether it is ejected, and whether the request is sent to another one.
+//!
+//! One decision and one charge cover all attempts. A request body that was begun is never sent twice.
+
+use http::StatusCode;
+use pingora::proxy::Session;
+use pingora::{Error, ErrorSource, ErrorType};
+
+use super::exchange::{Exchange, FailedAttempt};
+use super::proxy_error::{is_upstream_timeout, upstream_error};
+use super::session::is_waiting_for_client;
+use crate::access_log_line::LoggedAttempt;
+use crate::gateway::state::GatewayState;
+use crate::gateway::state::destinations::UpstreamOfRoute;
+use crate::gateway::telemetry::labels::{Origin, UpstreamError};
+
+/// Whether a request may be sent once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeatable {
+    Yes,
+    No,
+}
+
+/// The endpoint of the last attempt has failed. Returns whether the request is sent to another one.
+pub fn fail(gateway: &GatewayState, exchange: &mut Exchange, error: UpstreamError, repeatable: Repeatable) -> bool {
+    note_failure(gateway, exchange);
+    let Some(UpstreamOfRoute { upstream, .. }) = exchange.upstream() else { return false };
+    let retry = repeatable == Repeatable::Yes && upstream.may_retry(exchange.failed.len() + 1);
+    if retry {
+        exchange.count_retry(error);
+        let endpoint = exchange.attempt.take().map(|attempt| attempt.endpoint.address);
+        exchange.failed.extend(endpoint.map(|endpoint| FailedAttempt { endpoint, error }));
+    }
+    retry
+}
+
+/// An attempt has failed after the connection was made.
+///
+/// A pooled connection may have been closed by the upstream just as a request was sent on it. An idempotent request is then
+/// sent once more, to whichever endpoint. The upstream may have seen it twice; it is counted as an error of the upstream, but
+/// not as a failure of the endpoint.
+pub fn fail_while_proxying(
+    gateway: &GatewayState,
+    session: &mut Session,
+    mut error: Box<Error>,
+    exchange: &mut Exchange,
+    reused: bool,
+) -> Box<Error> {
+    let is_idempotent = session.req_header().method.is_idempotent();
+    let repeatable = match is_idempotent && session.body_bytes_read() == 0 && exchange.origin == Origin::Gateway {
+        true => Repeatable::Yes,
+        false => Repeatable::No,
+    };
+    error.retry.decide_reuse(reused);
+    if error.retry() {
+        error.set_retry(repeatable == Repeatable::Yes && !exchange.repeated);
+        if error.retry() {
+            exchange.repeated = true;
+            let kind = upstream_error(error.etype());
+            exchange.count_upstream_error(kind);
+            exchange.count_retry(kind);
+        }
+        return error;
+    }
+    let retry = if *error.etype() == ErrorType::ReadTimedout && is_waiting_for_client(session) {
+        // The endpoint waited for the rest of the body, as the gateway did.
+        false
+    } else if is_upstream_timeout(&error) {
+        // It was the client's connection that noticed, and that cannot be used any more.
+        fail(gateway, exchange, UpstreamError::ReadTimeout, Repeatable::No)
+    } else if is_of_upstream(&error) {
+        let repeatable = if *error.etype() == ErrorType::InvalidHTTPHeader { Repeatable::No } else { repeatable };
+        fail(gateway, exchange, upstream_error(error.etype()), repeatable)
+    } else {
+        false
+    };
+    error.set_retry(retry);
+    error
+}
+
+/// The endpoint of the last attempt has answered with this status.
+pub fn answered(gateway: &GatewayState, exchange: &Exchange, status: StatusCode) {
+    let is_failure = matches!(status.as_u16(), 502..=504);
+    if is_failure {
+        return note_failure(gateway, exchange);
+    }
+    let (Some(UpstreamOfRoute { upstream, .. }), Some(attempt)) = (exchange.upstream(), &exchange.attempt) else {
+        return;
+    };
+    if upstream.succeeded(&attempt.endpoint, || gateway.clock.now()) {
+        log::info!(upstream = upstream.name(), endpoint:% = attempt.endpoint.address; "endpoint is used again");
+    }
+}
+
+/// The attempts before the last one, for the access log.
+pub fn logged(exchange: &Exchange) -> Vec<LoggedAttempt<'static>> {
+    let logged =
+        |failed: &FailedAttempt| LoggedAttempt { endpoint: failed.endpoint, error: failed.error.name().into() };
+    exchange.failed.iter().map(logged).collect()
+}
+
+fn note_failure(gateway: &GatewayState, exchange: &Exchange) {
+    let (Some(UpstreamOfRoute { upstream, .. }), Some(attempt)) = (exchange.upstream(), &exchange.attempt) else {
+        return;
+    };
+    if upstream.failed(&attempt.endpoint, gateway.clock.now()) {
+        log::warn!(upstream = upstream.name(), endpoint:% = attempt.endpoint.address; "endpoint ejected");
+    }
+}
+
+/// Whether the upstream is at fault, and not the client.
+fn is_of_upstream(error: &Error) -> bool {
+    *error.esource() == ErrorSource::Upstream
+}

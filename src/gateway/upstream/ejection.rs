@@ -1,0 +1,122 @@
+//! Takes endpoints that fail out of the choice for a while, and never more than their share of an upstream.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+
+use super::endpoint::Endpoint;
+use crate::base::time::Timestamp;
+use crate::config;
+
+/// Ejects endpoints of one upstream.
+#[derive(Debug, Default)]
+pub struct Ejector {
+    /// Held while an endpoint is ejected, so that two that fail at the same time are counted one after the other.
+    ejecting: Mutex<()>,
+}
+
+impl Ejector {
+    /// A request has failed at an endpoint. Returns whether that ejected it.
+    pub fn failed(
+        &self,
+        endpoint: &Endpoint,
+        all: &[Arc<Endpoint>],
+        settings: &config::Ejection,
+        now: Timestamp,
+    ) -> bool {
+        let failures = endpoint.condition.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if failures < settings.consecutive {
+            return false;
+        }
+        let _ejecting = self.ejecting.lock();
+        if !endpoint.is_available(|| now) {
+            return false;
+        }
+        let ejected = all.iter().filter(|other| !other.is_available(|| now)).count();
+        let allowed = all.len().saturating_mul(usize::from(settings.max_share)) / 100;
+        if ejected >= allowed {
+            return false;
+        }
+        let until = now.plus(settings.duration).0.max(1);
+        endpoint.condition.ejected_until.store(until, Ordering::Relaxed);
+        // When it is back, a single failure ejects it again, until a request has succeeded.
+        endpoint.condition.failures.store(settings.consecutive.saturating_sub(1), Ordering::Relaxed);
+        true
+    }
+
+    /// A request has succeeded at an endpoint. Returns whether it had been ejected before.
+    pub fn succeeded(endpoint: &Endpoint, now: impl Fn() -> Timestamp) -> bool {
+        let condition = &endpoint.condition;
+        if condition.failures.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        // An answer to a request that began before the ejection does not end it.
+        if !endpoint.is_available(now) {
+            return false;
+        }
+        condition.failures.store(0, Ordering::Relaxed);
+        condition.ejected_until.swap(0, Ordering::Relaxed) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::super::endpoint::WeightedAddress;
+    use super::*;
+    use crate::base::time::Micros;
+
+    const SECOND: Micros = Micros(1_000_000);
+
+    fn endpoints(count: u16) -> Vec<Arc<Endpoint>> {
+        let timeouts = config::UpstreamTimeouts { connect: SECOND, read: SECOND, write: SECOND, idle: SECOND };
+        let endpoint = |port| {
+            let address = SocketAddr::from(([127, 0, 0, 1], port));
+            let address = WeightedAddress { address, host: address.ip().to_string(), weight: 1 };
+            Arc::new(Endpoint::new(address, &timeouts, Arc::default()))
+        };
+        (1..=count).map(endpoint).collect()
+    }
+
+    fn settings(max_share: u8) -> config::Ejection {
+        config::Ejection { consecutive: 3, duration: Micros(30_000_000), max_share }
+    }
+
+    #[test]
+    fn consecutive_failures_eject_and_a_success_between_them_does_not() {
+        let (all, ejector, settings) = (endpoints(2), Ejector::default(), settings(50));
+        let failed = |now| ejector.failed(&all[0], &all, &settings, Timestamp(now));
+        assert_eq!([failed(1), failed(1)], [false, false]);
+        Ejector::succeeded(&all[0], || Timestamp(1));
+        assert_eq!([failed(1), failed(1), failed(1)], [false, false, true]);
+        assert!(!all[0].is_available(|| Timestamp(2)));
+        // While it is ejected neither late failures nor late successes change that.
+        assert!(!failed(2) && !Ejector::succeeded(&all[0], || Timestamp(3)));
+        assert!(!all[0].is_available(|| Timestamp(30_000_000)));
+        let back = Timestamp(30_000_001);
+        assert!(all[0].is_available(|| back));
+        // Back on probation: one failure is enough.
+        assert!(failed(back.0) && !all[0].is_available(|| back));
+        let again = Timestamp(back.0 + 30_000_000);
+        assert!(Ejector::succeeded(&all[0], || again));
+        assert_eq!([failed(again.0), failed(again.0), failed(again.0)], [false, false, true]);
+    }
+
+    #[test]
+    fn never_more_than_the_share_is_ejected() {
+        for (count, share, most) in
+            [(1, 50, 0), (2, 50, 1), (3, 50, 1), (4, 50, 2), (5, 100, 5), (3, 0, 0), (10, 35, 3)]
+        {
+            let (all, ejector, settings) = (endpoints(count), Ejector::default(), settings(share));
+            for _ in 0..10 {
+                for endpoint in &all {
+                    ejector.failed(endpoint, &all, &settings, Timestamp(1));
+                }
+            }
+            let ejected = all.iter().filter(|endpoint| !endpoint.is_available(|| Timestamp(2))).count();
+            assert_eq!(ejected, most, "{count} at {share}%");
+        }
+    }
+}

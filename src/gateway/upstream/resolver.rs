@@ -1,0 +1,307 @@
+//! Resolves the names of an upstream's endpoints again and again.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Weak;
+use std::time::Duration;
+
+use super::Upstream;
+use super::endpoint::WeightedAddress;
+use crate::config;
+
+/// The interval between look-ups of a name.
+const REFRESH: Duration = Duration::from_secs(30);
+/// The interval while a name has never been resolved.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// One endpoint shares its weight among so many addresses without rounding.
+const SHARES: u64 = 27_720;
+
+/// The addresses of an upstream, by endpoint of the configuration.
+#[derive(Debug)]
+pub(super) struct Addresses(Vec<EndpointAddresses>);
+
+#[derive(Debug)]
+struct EndpointAddresses {
+    settings: config::Endpoint,
+    is_name: bool,
+    /// In ascending order: resolvers rotate theirs. Empty before the name has been resolved.
+    known: Vec<SocketAddr>,
+}
+
+impl Addresses {
+    /// Names that `before` has resolved keep their addresses.
+    pub fn new(settings: &config::Upstream, before: Option<&Upstream>) -> Addresses {
+        let endpoint = |endpoint: &config::Endpoint| {
+            let address = endpoint.host.parse::<IpAddr>().ok();
+            let resolved = before.map(|before| before.addresses.lock().of(&endpoint.host, endpoint.port));
+            EndpointAddresses {
+                settings: endpoint.clone(),
+                is_name: address.is_none(),
+                known: match address {
+                    Some(address) => vec![SocketAddr::new(address, endpoint.port)],
+                    None => resolved.unwrap_or_default(),
+                },
+            }
+        };
+        Addresses(settings.endpoints.iter().map(endpoint).collect())
+    }
+
+    pub fn needs_no_resolver(&self) -> bool {
+        self.0.iter().all(|one| !one.is_name)
+    }
+
+    fn of(&self, host: &str, port: u16) -> Vec<SocketAddr> {
+        let same = self.0.iter().find(|one| one.settings.host == host && one.settings.port == port);
+        same.map(|one| one.known.clone()).unwrap_or_default()
+    }
+
+    /// Every address once. Those of one endpoint share its weight; an address of several has the sum.
+    pub fn weighted(&self) -> Vec<WeightedAddress> {
+        let mut weighted: Vec<WeightedAddress> = Vec::new();
+        for one in &self.0 {
+            let count = u64::try_from(one.known.len()).unwrap_or(u64::MAX).max(1);
+            let share = (u64::from(one.settings.weight) * SHARES / count).max(1);
+            for address in &one.known {
+                match weighted.iter_mut().find(|known| known.address == *address) {
+                    Some(known) => known.weight += share,
+                    None => weighted.push(WeightedAddress {
+                        address: *address,
+                        host: one.settings.host.clone(),
+                        weight: share,
+                    }),
+                }
+            }
+        }
+        weighted
+    }
+}
+
+impl Upstream {
+    /// The names to resolve, with their ports, by endpoint of the configuration.
+    fn names(&self) -> Vec<(usize, String, u16)> {
+        let addresses = self.addresses.lock();
+        let named = addresses.0.iter().enumerate().filter(|(_, one)| one.is_name);
+        named.map(|(index, one)| (index, one.settings.host.clone(), one.settings.port)).collect()
+    }
+
+    /// Uses the result of a look-up.
+    fn apply_lookup(&self, index: usize, found: io::Result<Vec<SocketAddr>>) {
+        let mut addresses = self.addresses.lock();
+        let Some(one) = addresses.0.get_mut(index) else { return };
+        let (upstream, host) = (self.name(), &*one.settings.host);
+        match found {
+            Ok(mut found) => {
+                found.sort_unstable();
+                found.dedup();
+                if !found.is_empty() && found != one.known {
+                    log::info!(upstream, host, addresses:? = found; "upstream resolved");
+                    one.known = found;
+                    drop(addresses);
+                    self.rebuild(&self.pool.load());
+                }
+            }
+            // The addresses that were resolved last stay in use.
+            Err(error) => log::warn!(upstream, host, error:% = error; "upstream not resolved"),
+        }
+    }
+
+    /// Every name has been looked up once more. Returns how long to wait before the next time.
+    fn end_lookups(&self) -> Duration {
+        self.looked_up.send_replace(true);
+        if self.addresses.lock().0.iter().any(|one| one.known.is_empty()) { RETRY } else { REFRESH }
+    }
+}
+
+/// Resolves the names of `upstream` again and again, until it is dropped.
+pub async fn keep_resolving(weak: Weak<Upstream>) {
+    keep_resolving_with(weak, async |host, port| Ok(tokio::net::lookup_host((host, port)).await?.collect())).await;
+}
+
+/// As [`keep_resolving`], by `look_up`.
+async fn keep_resolving_with(weak: Weak<Upstream>, look_up: impl AsyncFn(&str, u16) -> io::Result<Vec<SocketAddr>>) {
+    while let Some(upstream) = weak.upgrade() {
+        let names = upstream.names();
+        let lookups: Vec<_> = names.iter().map(|(_, host, port)| look_up(host, *port)).collect();
+        // Side by side: a name whose servers do not answer must not delay the others.
+        let found = join_all(lookups).await;
+        for ((index, ..), found) in names.into_iter().zip(found) {
+            upstream.apply_lookup(index, found);
+        }
+        let pause = upstream.end_lookups();
+        drop(upstream);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Waits for all of these at the same time.
+async fn join_all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
+    let mut waiting: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(move |context| {
+        let mut is_pending = false;
+        for (future, output) in &mut waiting {
+            if output.is_none() {
+                match future.as_mut().poll(context) {
+                    std::task::Poll::Ready(value) => *output = Some(value),
+                    std::task::Poll::Pending => is_pending = true,
+                }
+            }
+        }
+        match is_pending {
+            true => std::task::Poll::Pending,
+            false => std::task::Poll::Ready(waiting.iter_mut().filter_map(|(_, output)| output.take()).collect()),
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
+    use super::super::{Turn, Window};
+    use super::*;
+    use crate::base::time::{Micros, Timestamp};
+    use crate::config::{Balance, Retries, UpstreamTimeouts};
+
+    fn endpoint(host: &str, port: u16, weight: u32) -> config::Endpoint {
+        config::Endpoint { host: host.to_owned(), port, weight }
+    }
+
+    fn settings(endpoints: Vec<config::Endpoint>) -> config::Upstream {
+        let second = Micros(1_000_000);
+        config::Upstream {
+            name: "default".to_owned(),
+            endpoints,
+            balance: Balance::RoundRobin,
+            timeouts: UpstreamTimeouts { connect: second, read: second, write: second, idle: second },
+            retries: Retries { max: 1, budget: 20 },
+            ejection: None,
+        }
+    }
+
+    fn address(last: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, last], 80))
+    }
+
+    /// The last bytes of the addresses that so many requests go to, sorted.
+    fn used(upstream: &Upstream, requests: usize) -> Vec<u8> {
+        let one = |_| {
+            let selected = upstream.select(Turn::Next, |_| false, Window::Whole, || Timestamp(1))?;
+            match selected.attempt.endpoint.address.ip() {
+                IpAddr::V4(address) => Some(address.octets()[3]),
+                IpAddr::V6(_) => None,
+            }
+        };
+        let mut used: Vec<u8> = (0..requests).filter_map(one).collect();
+        used.sort_unstable();
+        used
+    }
+
+    #[test]
+    fn an_authority_is_written_as_in_a_url() {
+        for (host, port, authority) in [
+            ("a", 80, "a"),
+            ("a", 81, "a:81"),
+            ("192.0.2.1", 9000, "192.0.2.1:9000"),
+            ("::1", 80, "[::1]"),
+            ("::1", 81, "[::1]:81"),
+        ] {
+            assert_eq!(Upstream::new(&settings(vec![endpoint(host, port, 1)])).authority(), authority);
+        }
+    }
+
+    #[test]
+    fn every_address_of_a_name_is_an_endpoint_and_they_share_the_weight_of_its_line() {
+        let upstream = Upstream::new(&settings(vec![endpoint("name", 80, 2), endpoint("192.0.2.9", 80, 1)]));
+        assert_eq!(used(&upstream, 2), [9, 9]);
+        upstream.apply_lookup(0, Ok(vec![address(2), address(1), address(2)]));
+        assert_eq!(used(&upstream, 6), [1, 1, 2, 2, 9, 9]);
+        // An address of several lines has the weight of both.
+        upstream.apply_lookup(0, Ok(vec![address(9)]));
+        assert_eq!(upstream.known_addresses(), [address(9)]);
+        upstream.apply_lookup(0, Ok((1..=4).map(address).collect()));
+        assert_eq!(used(&upstream, 12), [1, 1, 2, 2, 3, 3, 4, 4, 9, 9, 9, 9]);
+    }
+
+    #[test]
+    fn addresses_follow_the_name_and_stay_when_it_cannot_be_resolved() {
+        let upstream = Upstream::new(&settings(vec![endpoint("name", 80, 1)]));
+        let failed = || Err(io::Error::other("no such name"));
+        upstream.apply_lookup(0, failed());
+        assert_eq!((used(&upstream, 1), upstream.end_lookups()), (vec![], RETRY));
+        upstream.apply_lookup(0, Ok(Vec::new()));
+        assert_eq!((used(&upstream, 1), upstream.end_lookups()), (vec![], RETRY));
+        for order in [[1, 2], [2, 1]] {
+            upstream.apply_lookup(0, Ok(order.map(address).to_vec()));
+            assert_eq!((used(&upstream, 2), upstream.end_lookups()), (vec![1, 2], REFRESH));
+        }
+        for unresolved in [failed(), Ok(Vec::new())] {
+            upstream.apply_lookup(0, unresolved);
+            assert_eq!((used(&upstream, 2), upstream.end_lookups()), (vec![1, 2], REFRESH));
+        }
+        upstream.apply_lookup(0, Ok(vec![address(3)]));
+        assert_eq!(used(&upstream, 2), [3, 3]);
+    }
+
+    #[test]
+    fn a_reload_keeps_the_addresses_of_a_name_and_what_is_known_of_them() {
+        let first = Arc::new(Upstream::new(&settings(vec![endpoint("name", 80, 1)])));
+        first.apply_lookup(0, Ok(vec![address(1)]));
+        assert!(Arc::ptr_eq(&first, &first.reconfigured(&settings(vec![endpoint("name", 80, 1)]))));
+        let condition = |upstream: &Upstream| Arc::clone(&upstream.pool.load().endpoints[0].condition);
+        let second = first.reconfigured(&settings(vec![endpoint("name", 80, 1), endpoint("192.0.2.7", 80, 1)]));
+        assert_eq!(used(&second, 2), [1, 7]);
+        assert!(Arc::ptr_eq(&condition(&first), &condition(&second)));
+        assert!(second.needs_resolver() && !second.needs_resolver());
+        let third = second.reconfigured(&settings(vec![endpoint("192.0.2.7", 80, 1)]));
+        assert_eq!(used(&third, 2), [7, 7]);
+        assert!(!third.needs_resolver());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_is_looked_up_every_thirty_seconds_and_every_second_until_it_has_been_resolved() {
+        let upstream = Arc::new(Upstream::new(&settings(vec![endpoint("name", 80, 1)])));
+        let (begun, lookups) = (tokio::time::Instant::now(), Mutex::new(Vec::new()));
+        let look_up = async |host: &str, port: u16| {
+            let mut lookups = lookups.lock();
+            lookups.push((begun.elapsed().as_secs(), used(&upstream, 1)));
+            // The third and the fifth are answered.
+            match lookups.len() {
+                number @ (3 | 5) => Ok(vec![SocketAddr::from(([192, 0, 2, u8::try_from(number).unwrap()], port))]),
+                _ => Err(io::Error::other(format!("no such name: {host}"))),
+            }
+        };
+        let keep = keep_resolving_with(Arc::downgrade(&upstream), look_up);
+        assert!(tokio::time::timeout(Duration::from_secs(100), keep).await.is_err());
+        let expected = [(0, vec![]), (1, vec![]), (2, vec![]), (32, vec![3]), (62, vec![3]), (92, vec![5])];
+        assert_eq!(*lookups.lock(), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_is_slow_to_resolve_does_not_delay_the_others() {
+        let upstream = Arc::new(Upstream::new(&settings(vec![endpoint("slow", 80, 1), endpoint("quick", 80, 1)])));
+        let look_up = async |host: &str, _| {
+            let slow = host == "slow";
+            tokio::time::sleep(Duration::from_secs(if slow { 4 } else { 3 })).await;
+            Ok(vec![address(u8::from(slow))])
+        };
+        let keep = keep_resolving_with(Arc::downgrade(&upstream), look_up);
+        assert!(tokio::time::timeout(Duration::from_secs(5), keep).await.is_err());
+        assert_eq!(used(&upstream, 2), [0, 1]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_name_of_an_unused_upstream_is_not_resolved() {
+        let upstream = Mutex::new(Some(Arc::new(Upstream::new(&settings(vec![endpoint("name", 80, 1)])))));
+        let weak = Arc::downgrade(upstream.lock().as_ref().unwrap());
+        let look_up = async |_: &str, _| {
+            // As a reload does.
+            drop(upstream.lock().take());
+            Err(io::Error::other("no such name"))
+        };
+        tokio::time::timeout(Duration::from_secs(60), keep_resolving_with(weak, look_up)).await.unwrap();
+    }
+}

@@ -1,0 +1,61 @@
+//! Bounds how many requests are sent a second time: to a share of all requests, with a few in advance.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A retry takes this much, in hundredths of a request.
+const RETRY: u32 = 100;
+/// What may be saved up: so many retries are possible at once, and before there were requests.
+const MOST: u32 = 10 * RETRY;
+
+/// The budget of one upstream. Every request adds its share of a retry.
+#[derive(Debug)]
+pub struct RetryBudget(AtomicU32);
+
+impl Default for RetryBudget {
+    fn default() -> RetryBudget {
+        RetryBudget(AtomicU32::new(MOST))
+    }
+}
+
+impl RetryBudget {
+    /// A request begins. `share` is in percent.
+    pub fn add(&self, share: u8) {
+        let saved = self.0.load(Ordering::Relaxed);
+        if saved < MOST {
+            // Of several at the same time one may be lost, never counted twice.
+            let more = (saved + u32::from(share)).min(MOST);
+            let _ = self.0.compare_exchange(saved, more, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes a retry. Returns whether there was one left.
+    pub fn take(&self) -> bool {
+        let take = |saved: u32| saved.checked_sub(RETRY);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_are_a_share_of_requests_beyond_the_first_ten() {
+        let budget = RetryBudget::default();
+        assert_eq!((0..20).filter(|_| budget.take()).count(), 10);
+        let mut retries = 0;
+        for _ in 0..1000 {
+            budget.add(20);
+            retries += u32::from(budget.take());
+        }
+        assert_eq!(retries, 200);
+        for _ in 0..1000 {
+            budget.add(20);
+        }
+        assert_eq!((0..20).filter(|_| budget.take()).count(), 10);
+        let none = RetryBudget::default();
+        while none.take() {}
+        none.add(0);
+        assert!(!none.take());
+    }
+}

@@ -1,0 +1,86 @@
+//! Orders endpoints so that each comes as often as its weight says, and those with a large weight not in a row.
+
+/// How many turns a schedule has at most. Weights that do not fit are rounded.
+const MOST: u64 = 4096;
+
+/// The order in which endpoints are taken, by their index.
+#[derive(Clone, Debug, Default)]
+pub struct Schedule(Vec<u16>);
+
+impl Schedule {
+    /// The smooth sequence of these weights: in every part of it each endpoint is as near to its share as whole turns allow.
+    pub fn new(weights: &[u64]) -> Schedule {
+        let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
+        let mut weights: Vec<u64> = weights.iter().map(|weight| weight / divisor).collect();
+        let total: u64 = weights.iter().sum();
+        if total > MOST {
+            for weight in &mut weights {
+                *weight = (weight.saturating_mul(MOST) / total).max(1);
+            }
+        }
+        // A turn is paid for in advance, so credits may be below zero.
+        let weights: Vec<i64> = weights.into_iter().filter_map(|weight| weight.try_into().ok()).collect();
+        let turns: i64 = weights.iter().sum();
+        let mut credits = vec![0i64; weights.len()];
+        let sequence = (0..turns).filter_map(|_| {
+            // The one whose share has been kept from it for longest.
+            credits.iter_mut().zip(&weights).for_each(|(credit, weight)| *credit += weight);
+            let (index, credit) =
+                credits.iter_mut().enumerate().max_by_key(|(index, credit)| (**credit, usize::MAX - index))?;
+            *credit -= turns;
+            u16::try_from(index).ok()
+        });
+        Schedule(sequence.collect())
+    }
+
+    /// The endpoint whose turn it is.
+    pub fn turn(&self, number: usize) -> Option<usize> {
+        let index = number.checked_rem(self.0.len())?;
+        self.0.get(index).map(|endpoint| usize::from(*endpoint))
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+fn greatest_common_divisor(one: u64, other: u64) -> u64 {
+    match other {
+        0 => one,
+        other => greatest_common_divisor(other, one % other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[track_caller]
+    fn check(weights: &[u64], order: &[u16]) {
+        assert_eq!(Schedule::new(weights).0, order, "{weights:?}");
+    }
+
+    #[test]
+    fn a_large_weight_does_not_come_in_a_row() {
+        check(&[1, 1, 1], &[0, 1, 2]);
+        check(&[500], &[0]);
+        check(&[2, 2], &[0, 1]);
+        check(&[3, 1], &[0, 0, 1, 0]);
+        check(&[], &[]);
+        assert_eq!(Schedule::default().turn(7), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_endpoint_has_its_share(weights in proptest::collection::vec(1..100u64, 1..20)) {
+            let schedule = Schedule::new(&weights);
+            let (total, turns) = (weights.iter().sum::<u64>(), u64::try_from(schedule.len()).unwrap());
+            prop_assert!(turns <= MOST);
+            for (index, weight) in weights.iter().enumerate() {
+                let had = schedule.0.iter().filter(|endpoint| usize::from(**endpoint) == index).count();
+                prop_assert_eq!(u64::try_from(had).unwrap() * total, weight * turns);
+            }
+        }
+    }
+}

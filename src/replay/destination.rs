@@ -1,0 +1,56 @@
+//! Finds where a file sends a request of a log.
+
+use std::borrow::Cow;
+
+use crate::config::Config;
+use crate::limit::attribute::Attribute;
+use crate::limit::partial::{Knowledge, Observation};
+use crate::route::route_set::{PartialChoice, RouteChoice};
+
+/// Where a request goes under one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination<'c> {
+    Chosen {
+        route: &'c str,
+        upstream: &'c str,
+    },
+    NoRoute,
+    /// The log does not record what decides.
+    Unknown,
+}
+
+impl<'c> Destination<'c> {
+    /// By what the log records.
+    pub fn choose<'a>(
+        config: &'c Config,
+        observe: &mut impl FnMut(&'c Attribute) -> Observation<'a>,
+        known: &Knowledge<'_>,
+    ) -> Destination<'c> {
+        match config.routes.choose_partially(observe, known) {
+            PartialChoice::Chosen(choice) => Destination::of(config, choice),
+            PartialChoice::NoRoute => Destination::NoRoute,
+            PartialChoice::Unknown => Destination::Unknown,
+        }
+    }
+
+    /// By the name of the route.
+    pub fn named(config: &'c Config, name: &str) -> Destination<'c> {
+        config.routes.named(name).map_or(Destination::Unknown, |choice| Destination::of(config, choice))
+    }
+
+    fn of(config: &'c Config, choice: RouteChoice) -> Destination<'c> {
+        let (route, upstream) = config.destination(choice);
+        Destination::Chosen { route, upstream }
+    }
+
+    /// What is known of the attributes `route` and `upstream`; `None` for any other.
+    pub fn observe(&self, attribute: &Attribute) -> Option<Observation<'c>> {
+        let value = |name: &'c str| Observation::Value(Cow::Borrowed(name.as_bytes()));
+        match (attribute, self) {
+            (Attribute::Route, Destination::Chosen { route, .. }) => Some(value(route)),
+            (Attribute::Upstream, Destination::Chosen { upstream, .. }) => Some(value(upstream)),
+            (Attribute::Route | Attribute::Upstream, _) => Some(Observation::Unknown),
+            _ => None,
+        }
+    }
+}

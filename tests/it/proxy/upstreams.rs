@@ -1,0 +1,264 @@
+//! Several upstreams, each with several servers: which of them a request goes to, and what its client sees when one is ill.
+
+use std::io::Write;
+use std::net::{Shutdown, SocketAddr, TcpListener};
+
+use serde_json::Value;
+
+use crate::support::{Gateway, Load, Upstream, eventually};
+
+/// An address at which nothing listens.
+fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+fn answering(status: u16) -> Upstream {
+    Upstream::answering(move |_, stream| {
+        let _ = write!(stream, "HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
+    })
+}
+
+/// Closes every connection as soon as it has read a request.
+fn closing() -> Upstream {
+    Upstream::answering(|_, stream| {
+        let _ = stream.shutdown(Shutdown::Both);
+    })
+}
+
+/// One upstream with these servers, and a route to it.
+fn file(servers: &[SocketAddr], keys: &str, rest: &str) -> String {
+    let endpoints: Vec<String> = servers.iter().map(|address| format!("http://{address}")).collect();
+    format!(
+        "upstreams: {{api: {{endpoints: [{}]{keys}}}}}\nroutes: [{{name: all, upstream: api}}]\n{rest}\n",
+        endpoints.join(", ")
+    )
+}
+
+fn start(servers: &[SocketAddr], keys: &str, rest: &str) -> Gateway {
+    Gateway::before_url("").with(&file(servers, keys, rest)).start()
+}
+
+#[track_caller]
+fn statuses(gateway: &Gateway, method: &str, requests: usize) -> Vec<u16> {
+    let mut client = gateway.client();
+    let mut send = |_| {
+        let response = client.send(method, "/", &[], "");
+        if response.field("connection").as_deref() == Some("close") {
+            client = gateway.client();
+        }
+        response.status
+    };
+    (0..requests).map(&mut send).collect()
+}
+
+#[test]
+fn a_request_goes_to_the_upstream_of_the_first_route_that_it_matches() {
+    let [api, beta, other] = [(); 3].map(|()| Upstream::start());
+    let text = format!(
+        "upstreams:
+  api: {{endpoints: [\"http://{}\"]}}
+  beta: {{endpoints: [\"http://{}\"]}}
+  other: {{endpoints: [\"http://{}\"]}}
+routes:
+  - {{name: beta, match: {{path: /v1/*, header:x-beta: \"1\"}}, upstream: beta}}
+  - {{name: v1, match: {{path: /v1/*}}, upstream: api}}
+  - {{name: tenants, match: {{host: \"*.example.com\", method: [GET, POST]}}, upstream: other}}
+access_log: {{to: access.log, when: [allowed, refused, error], attributes: [route, upstream]}}
+rules:
+  - {{name: beta, match: {{route: beta}}, limit_keys: [upstream], algorithm_config: {{rps: 0.001, burst: 1}}, expose: true}}
+",
+        api.address, beta.address, other.address
+    );
+    let gateway = Gateway::before_url("").with(&text).start();
+    let mut client = gateway.client();
+    let mut get = |target: &str, fields: &[(&str, &str)]| client.send("GET", target, fields, "");
+    assert_eq!(get("/v1/a", &[]).status, 200);
+    assert_eq!(get("/v1/../v1", &[("X-Beta", "1")]).status, 200);
+    assert_eq!(get("/v1/b", &[("X-Beta", "1")]).status, 429);
+    assert_eq!(get("/", &[("Host", "A.Example.com:80")]).status, 200);
+    assert_eq!([api.count(), beta.count(), other.count()], [1, 1, 1]);
+    for (target, fields) in
+        [("/", &[][..]), ("/", &[("Host", "a.b.example.com")]), ("/v1x", &[("Host", "example.com")])]
+    {
+        let response = get(target, fields);
+        assert_eq!((response.status, response.field("x-tollgate-reason").as_deref()), (404, Some("no_route")));
+    }
+    // What a route reads must have one reading.
+    let repeated = get("/v1", &[("X-Beta", "1"), ("X-Beta", "0")]);
+    assert_eq!(repeated.field("x-tollgate-reason").as_deref(), Some("ambiguous_request"));
+    assert_eq!([api.count(), beta.count(), other.count()], [1, 1, 1]);
+    gateway.expect("tollgate_http_requests_total", &["route=\"v1\"", "200"], 1.0);
+    gateway.expect("tollgate_http_requests_total", &["route=\"beta\"", "429"], 1.0);
+    gateway.expect("tollgate_http_requests_total", &["route=\"none\"", "404"], 3.0);
+    gateway.expect("tollgate_http_request_duration_seconds_count", &["route=\"tenants\"", "origin=\"upstream\""], 1.0);
+    gateway.expect("tollgate_upstream_request_duration_seconds_count", &["upstream=\"beta\""], 1.0);
+    eventually("the log is written", || log(&gateway).len() == 8);
+    let lines = log(&gateway);
+    let names =
+        |line: &Value| (line["route"].as_str().unwrap().to_owned(), line["upstream"].as_str().map(str::to_owned));
+    assert_eq!(names(&lines[0]), ("v1".to_owned(), Some("api".to_owned())));
+    assert_eq!(lines[0]["endpoint"], api.address.to_string());
+    assert_eq!(names(&lines[2]), ("beta".to_owned(), None));
+    assert_eq!(names(&lines[4]), ("none".to_owned(), None));
+    assert_eq!(lines[2]["attributes"].as_object().unwrap().len(), 2);
+}
+
+fn log(gateway: &Gateway) -> Vec<Value> {
+    let text = std::fs::read_to_string(gateway.file("access.log")).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn requests_are_shared_by_weight() {
+    let [one, two, three] = [(); 3].map(|()| Upstream::start());
+    let text = format!(
+        "upstreams: {{api: {{endpoints: [\"http://{}\", {{url: \"http://{}\", weight: 3}}, \"http://{}\"]}}}}
+routes: [{{name: all, upstream: api}}]",
+        one.address, two.address, three.address
+    );
+    let gateway = Gateway::before_url("").with(&text).start();
+    assert_eq!(statuses(&gateway, "GET", 50), [200; 50]);
+    assert_eq!([one.count(), two.count(), three.count()], [10, 30, 10]);
+}
+
+#[test]
+fn least_requests_avoids_a_busy_server() {
+    let (quick, busy) = (
+        Upstream::start(),
+        Upstream::answering(|_, stream| {
+            std::thread::sleep(std::time::Duration::from_millis(400));
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }),
+    );
+    let gateway = start(&[quick.address, busy.address], ", balance: least_requests", "");
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            let mut client = gateway.client();
+            std::thread::spawn(move || (0..20).for_each(|_| assert_eq!(client.get("/", &[]).status, 200)))
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    // In turn it would have been half of them.
+    assert!(busy.count() < 40 && quick.count() > 120, "{} {}", busy.count(), quick.count());
+}
+
+#[test]
+fn clients_do_not_notice_a_server_that_refuses_connections_and_it_is_ejected() {
+    let (good, dead) = (Upstream::start(), nobody());
+    let gateway = start(&[good.address, dead], "", "access_log: {to: access.log, when: [allowed]}");
+    assert_eq!(statuses(&gateway, "POST", 40), [200; 40]);
+    assert_eq!(good.count(), 40);
+    gateway.expect("tollgate_upstream_retries_total", &["connect_failed"], 5.0);
+    gateway.expect("tollgate_upstream_errors_total", &["connect_failed"], 0.0);
+    assert!(gateway.has_logged("endpoint ejected"), "{}", gateway.errors());
+    eventually("the log is written", || log(&gateway).len() == 40);
+    let failed: Vec<Value> = log(&gateway).into_iter().filter(|line| !line["failed_attempts"].is_null()).collect();
+    assert_eq!(failed.len(), 5);
+    let expected = serde_json::json!([{"endpoint": dead.to_string(), "error": "connect_failed"}]);
+    assert_eq!((&failed[0]["failed_attempts"], &failed[0]["endpoint"]), (&expected, &good.address.to_string().into()));
+}
+
+#[test]
+fn a_single_server_is_never_ejected() {
+    let gateway = start(&[nobody()], ", ejection: {consecutive: 1, max_share: 99%}", "");
+    assert_eq!(statuses(&gateway, "GET", 3), [502; 3]);
+    assert!(!gateway.has_logged("endpoint ejected"));
+    gateway.expect("tollgate_upstream_errors_total", &["connect_failed"], 3.0);
+}
+
+#[test]
+fn a_server_that_answers_503_is_ejected_for_its_time_and_its_answers_pass() {
+    let (good, ill) = (Upstream::start(), answering(503));
+    let keys = ", ejection: {consecutive: 3, for: 1s}";
+    let gateway = start(&[good.address, ill.address], keys, "");
+    let statuses = statuses(&gateway, "GET", 30);
+    assert_eq!(statuses.iter().filter(|status| **status == 503).count(), 3, "{statuses:?}");
+    eventually("it is tried again", || gateway.client().get("/", &[]).status == 503);
+    // One failure is enough then.
+    let again = self::statuses(&gateway, "GET", 10);
+    assert_eq!(again, [200; 10]);
+}
+
+#[test]
+fn when_all_are_ejected_all_are_used() {
+    let ill = [answering(503), answering(503)];
+    let keys = ", ejection: {consecutive: 1, for: 1m, max_share: 100%}";
+    let gateway = start(&[ill[0].address, ill[1].address], keys, "");
+    assert_eq!(statuses(&gateway, "GET", 20), [503; 20]);
+    assert!(ill.iter().all(|ill| ill.count() >= 5), "{} {}", ill[0].count(), ill[1].count());
+}
+
+#[test]
+fn a_request_is_sent_again_only_if_that_cannot_do_harm_twice() {
+    for (method, body, retried) in
+        [("GET", "", true), ("DELETE", "", true), ("POST", "", false), ("PUT", "body", false), ("POST", "body", false)]
+    {
+        let (good, bad) = (Upstream::start(), closing());
+        let gateway = start(&[good.address, bad.address], ", ejection: false", "");
+        let mut client = gateway.client();
+        let mut statuses: Vec<u16> = Vec::new();
+        for _ in 0..6 {
+            if statuses.last() == Some(&502) {
+                client = gateway.client();
+            }
+            statuses.push(client.send(method, "/", &[], body).status);
+        }
+        let failed = statuses.iter().filter(|status| **status == 502).count();
+        assert_eq!((failed, bad.count()), (if retried { 0 } else { 3 }, 3), "{method} {body}: {statuses:?}");
+        assert_eq!(good.count(), if retried { 6 } else { 3 }, "{method} {body}");
+    }
+}
+
+#[test]
+fn a_silent_server_costs_an_idempotent_request_its_read_timeout_and_no_error() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let good = Upstream::start();
+    let keys = ", timeouts: {read: 200ms}, ejection: {consecutive: 2}";
+    let gateway = start(&[good.address, silent.local_addr().unwrap()], keys, "");
+    assert_eq!(statuses(&gateway, "GET", 12), [200; 12]);
+    gateway.expect("tollgate_upstream_retries_total", &["read_timeout"], 2.0);
+}
+
+#[test]
+fn one_decision_and_one_charge_cover_all_attempts() {
+    let (good, bad) = (Upstream::start(), closing());
+    let rest = "rules: [{name: all, limit_keys: [], algorithm_config: {rps: 0.001, burst: 10}, expose: true}]";
+    let gateway = start(&[good.address, bad.address], ", ejection: false", rest);
+    let statuses = statuses(&gateway, "GET", 12);
+    assert_eq!((&statuses[..10], &statuses[10..]), (&[200; 10][..], &[429; 2][..]));
+    assert_eq!((good.count(), bad.count()), (10, 5));
+    gateway.expect("rate_limiter_decisions_total", &["allowed"], 10.0);
+    // What the upstreams saw: each request once, and the attempts that were followed by another.
+    gateway.expect("tollgate_http_requests_total", &["origin=\"upstream\""], 10.0);
+    gateway.expect("tollgate_upstream_retries_total", &["closed"], 5.0);
+}
+
+#[test]
+fn retries_stay_within_their_budget() {
+    let (good, dead) = (Upstream::start(), nobody());
+    let gateway = start(&[good.address, dead], ", ejection: false, retries: {max: 1, budget: 0%}", "");
+    let mut failed = 0;
+    for _ in 0..40 {
+        failed += usize::from(gateway.client().get("/", &[]).status == 502);
+    }
+    // Ten are saved up.
+    assert_eq!((failed, good.count()), (10, 30));
+    gateway.expect("tollgate_upstream_retries_total", &["connect_failed"], 10.0);
+}
+
+#[test]
+fn reloads_that_move_servers_under_load_lose_nothing() {
+    let servers = [(); 3].map(|()| Upstream::start());
+    let addresses = servers.each_ref().map(|server| server.address);
+    let gateway = start(&addresses[..2], "", "");
+    let http = gateway.http;
+    let load = Load::on(move || http);
+    load.await_answers();
+    for turn in 1..20 {
+        let chosen = [addresses[turn % 3], addresses[(turn + 1) % 3]];
+        gateway.reload_text(&file(&chosen, "", ""));
+    }
+    load.await_answers();
+    assert!(load.end() > 100);
+    assert!(servers.iter().all(|server| server.count() > 0));
+}
