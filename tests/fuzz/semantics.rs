@@ -245,7 +245,8 @@ pub fn reply() {
                 match words[..] {
                     // Another unit is another bucket's; that it is never worth more than all is what counts then.
                     [_, unit, _] if unit != 1000 && unit > 0 => 5_000_000,
-                    [spent, 1000, since] if since <= u64::try_from(*now).unwrap() + 3_600_000_000 => {
+                    // However far ahead it is, it holds what it held. Beyond 2^53 it is no moment.
+                    [spent, 1000, since] if since < 1 << 53 => {
                         let back = u64::try_from(*now).unwrap().saturating_sub(since);
                         5_000_000u64.saturating_sub(spent.saturating_sub(back))
                     }
