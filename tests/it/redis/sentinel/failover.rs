@@ -59,6 +59,7 @@ fn survive(
         gateway.expect("rate_limiter_store_up", &[], 1.0);
     }
     let load = Load::start(&samples);
+    let allowed = |gateway: &Gateway| gateway.metric("rate_limiter_allowed_total", &[]);
     let (failover, seen) = std::thread::scope(|scope| {
         let load = &load;
         let ending = Ending(load);
@@ -69,6 +70,11 @@ fn survive(
         load.await_refusals();
         let failover = happens(&mut group, load);
         pause(1_500);
+        // More than the callers of a gateway had under way at the failover: Redis has decided again on each of the gateways.
+        for gateway in &gateways {
+            let before = allowed(gateway);
+            eventually("Redis decides again", || allowed(gateway) > before + 8.0);
+        }
         load.await_refusals();
         drop(ending);
         let join = |callers: [std::thread::ScopedJoinHandle<'_, Vec<RequestRecord>>; CALLERS]| {
@@ -103,6 +109,8 @@ fn survive(
         limit.tokens(excess),
     ));
     assert!(excess <= limit.price(BURST * 1000), "{fault}: {}", limit.tokens(excess));
+    // A busy machine takes longer to find the successor: the short form allows it three times as long.
+    let within = within * short_or_long(3, 1);
     assert!(milliseconds(failover.promoted, back) < within, "{fault}: {} ms", milliseconds(failover.promoted, back));
     gateways.iter().for_each(|gateway| gateway.expect("rate_limiter_store_up", &[], 1.0));
     excess
