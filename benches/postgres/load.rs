@@ -43,8 +43,9 @@ impl Keys {
     }
 }
 
+/// What callers got, and in how many transactions.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Measured {
+pub struct Measurement {
     pub per_second: u64,
     /// In microseconds.
     pub p99: u64,
@@ -53,22 +54,22 @@ pub struct Measured {
     pub calls: u64,
 }
 
-impl Measured {
-    fn of(mut latencies: Vec<u64>, took: Duration, calls: u64) -> Measured {
+impl Measurement {
+    fn of(mut latencies: Vec<u64>, took: Duration, calls: u64) -> Measurement {
         latencies.sort_unstable();
         let decisions = latencies.len() as u64;
         let p99 = latencies.get(latencies.len() * 99 / 100).copied().unwrap_or_default();
         let per_second = decisions * 1_000_000 / u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
-        Measured { per_second, p99, decisions, calls }
+        Measurement { per_second, p99, decisions, calls }
     }
 
     /// Of each number by itself.
-    pub fn median(mut rounds: Vec<Measured>) -> Measured {
+    pub fn median(mut rounds: Vec<Measurement>) -> Measurement {
         let middle = rounds.len() / 2;
         rounds.sort_unstable_by_key(|round| round.p99);
         let p99 = rounds[middle].p99;
         rounds.sort_unstable_by_key(|round| round.per_second);
-        Measured { p99, ..rounds[middle] }
+        Measurement { p99, ..rounds[middle] }
     }
 }
 
@@ -99,7 +100,7 @@ pub async fn measure_function(
     keys: Keys,
     callers: usize,
     lasting: Duration,
-) -> Result<Measured, Failure> {
+) -> Result<Measurement, Failure> {
     let commit = if durability == Durability::Sync { "on" } else { "off" };
     let mut tasks = Vec::new();
     // Its first call of a key fails where two make it at once.
@@ -125,7 +126,7 @@ pub async fn measure_function(
         latencies.extend(task.await??);
     }
     let calls = latencies.len() as u64;
-    Ok(Measured::of(latencies, lasting, calls))
+    Ok(Measurement::of(latencies, lasting, calls))
 }
 
 /// The store, with one connection.
@@ -135,7 +136,7 @@ pub async fn measure_store(
     keys: Keys,
     callers: usize,
     lasting: Duration,
-) -> Result<Measured, Failure> {
+) -> Result<Measurement, Failure> {
     let calls = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&calls);
     let events = EventSink::new(move |event| {
@@ -184,5 +185,5 @@ pub async fn measure_store(
     // Those of the warm-up are counted with the rest.
     let calls = calls.load(Ordering::Relaxed) - before;
     let share = lasting.as_secs_f64() / (lasting + WARMING_UP).as_secs_f64();
-    Ok(Measured::of(latencies, lasting, (calls as f64 * share) as u64))
+    Ok(Measurement::of(latencies, lasting, (calls as f64 * share) as u64))
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use clap::Parser;
 use tollgate::store::postgres::Durability;
 
-use load::{Keys, Measured, measure_function, measure_store};
+use load::{Keys, Measurement, measure_function, measure_store};
 use server::Server;
 
 type Failure = Box<dyn std::error::Error>;
@@ -58,7 +58,7 @@ async fn main() -> Result<(), Failure> {
                 theirs.push(measure_function(&server, durability, keys, callers, lasting).await?);
                 ours.push(measure_store(&server, durability, keys, callers, lasting).await?);
             }
-            let (ours, theirs) = (Measured::median(ours), Measured::median(theirs));
+            let (ours, theirs) = (Measurement::median(ours), Measurement::median(theirs));
             lines.push(format!(
                 "| {} | {} | {} | {} | {:.1}× | {} | {} | {:.2}× | {:.4} |",
                 durability.name(),

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bucket::WIDE;
-use load::{Keys, Measured, measure};
+use load::{Keys, Measurement, measure};
 use server::Server;
 use subject::{Implementation, Subject};
 
@@ -42,7 +42,7 @@ fn main() -> Result<(), Failure> {
             for keys in [Keys::Hot, Keys::Random] {
                 server.forget_everything()?;
                 runtime.block_on(measure(&subject, &mut server, (keys, callers), WARM_UP))?;
-                let mut measured = Ok(Measured::default());
+                let mut measured = Ok(Measurement::default());
                 let allocations = allocation_counter::measure(|| {
                     measured = runtime.block_on(measure(&subject, &mut server, (keys, callers), MEASURED));
                 });
@@ -55,6 +55,6 @@ fn main() -> Result<(), Failure> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of half a second are far below 2^53")]
-fn per_decision(allocations: u64, measured: &Measured) -> f64 {
+fn per_decision(allocations: u64, measured: &Measurement) -> f64 {
     allocations as f64 / (measured.granted + measured.refused) as f64
 }

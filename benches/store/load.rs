@@ -47,7 +47,7 @@ impl fmt::Display for Keys {
 
 /// What callers were answered, and what it took.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Measured {
+pub struct Measurement {
     pub granted: u64,
     pub refused: u64,
     pub failed: u64,
@@ -62,7 +62,7 @@ pub async fn measure(
     server: &mut Server,
     (keys, callers): (Keys, usize),
     lasting: Duration,
-) -> Result<Measured, Failure> {
+) -> Result<Measurement, Failure> {
     let commands = subject.implementation().commands();
     let before = (server.calls(commands)?, server.processor_time()?, processor_time("self")?);
     let clock = Clock::system();
@@ -71,7 +71,7 @@ pub async fn measure(
     for caller in 0..callers {
         let (subject, clock) = (Arc::clone(subject), clock.clone());
         tasks.spawn(async move {
-            let (end, mut seen) = (start.plus(lasting.into()), Measured::default());
+            let (end, mut seen) = (start.plus(lasting.into()), Measurement::default());
             while clock.now() < end {
                 match subject.take(caller, keys.bucket(caller)).await {
                     Answer::Granted => {
@@ -87,7 +87,7 @@ pub async fn measure(
             seen
         });
     }
-    let mut all = Measured::default();
+    let mut all = Measurement::default();
     while let Some(seen) = tasks.join_next().await {
         let seen = seen?;
         all.granted += seen.granted;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tollgate::base::time::Clock;
 
 use super::bucket::{Limit, NARROW};
-use super::load::{Keys, Measured};
+use super::load::{Keys, Measurement};
 use super::subject::Implementation;
 use super::{CALLERS, GREED};
 
@@ -33,7 +33,7 @@ struct Figures {
 }
 
 impl Figures {
-    fn new(measured: &Measured) -> Figures {
+    fn new(measured: &Measurement) -> Figures {
         let decisions = float(measured.granted + measured.refused);
         Figures {
             rate: decisions / measured.took.seconds(),
@@ -50,7 +50,7 @@ pub struct Report {
     head: Value,
     /// Each cell with what each round says of it.
     cells: Vec<(Cell, Vec<Figures>)>,
-    over_grants: Vec<(Implementation, Measured)>,
+    over_grants: Vec<(Implementation, Measurement)>,
 }
 
 impl Report {
@@ -66,7 +66,7 @@ impl Report {
         Report { head, cells: Vec::new(), over_grants: Vec::new() }
     }
 
-    pub fn add(&mut self, cell: Cell, measured: Measured) {
+    pub fn add(&mut self, cell: Cell, measured: Measurement) {
         let figures = Figures::new(&measured);
         match self.cells.iter_mut().find(|(other, _)| *other == cell) {
             Some((_, rounds)) => rounds.push(figures),
@@ -74,7 +74,7 @@ impl Report {
         }
     }
 
-    pub fn add_over_grant(&mut self, implementation: Implementation, measured: Measured) {
+    pub fn add_over_grant(&mut self, implementation: Implementation, measured: Measurement) {
         self.over_grants.push((implementation, measured));
     }
 
@@ -106,7 +106,7 @@ impl Report {
         };
         let mut whole = self.head.clone();
         whole["cells"] = self.cells.iter().map(cell).collect();
-        let over_grant = |(implementation, measured): &(Implementation, Measured)| {
+        let over_grant = |(implementation, measured): &(Implementation, Measurement)| {
             let implementation = implementation.to_string();
             json!({"implementation": implementation, "percent": over_grant(measured)})
         };
@@ -148,7 +148,7 @@ impl Report {
         let tried = format!("burst {burst}, {per_second}/s, {callers} callers, {seconds} s");
         writeln!(f, "\n| {tried} | asked | allowed | over-grant | failed |\n|---|---|---|---|---|")?;
         for (implementation, measured) in &self.over_grants {
-            let Measured { granted, refused, failed, .. } = *measured;
+            let Measurement { granted, refused, failed, .. } = *measured;
             let (asked, over) = (granted + refused + failed, over_grant(measured));
             writeln!(f, "| {implementation} | {asked} | {granted} | {over:+.1} % | {failed} |")?;
         }
@@ -173,7 +173,7 @@ impl Report {
 }
 
 /// What was granted beyond the burst and what came back, in percent of it.
-fn over_grant(measured: &Measured) -> f64 {
+fn over_grant(measured: &Measurement) -> f64 {
     100.0 * (float(measured.granted) / f64::from(NARROW.burst + GREED.0 * NARROW.per_second) - 1.0)
 }
 

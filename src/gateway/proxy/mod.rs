@@ -40,7 +40,7 @@ use super::state::destinations::UpstreamOfRoute;
 use super::telemetry::access_log::request_end::RequestEnd;
 use super::telemetry::labels::{Origin, UpstreamError};
 use super::telemetry::trace::{EndedRequest, UpstreamCall};
-use super::upstream::{Alternatives, Selected, Turn, Upstream, Window};
+use super::upstream::{Alternatives, Selection, Turn, Upstream, Window};
 use crate::access_log_line::Kind;
 use crate::decision::refusal::Refusal;
 use crate::limit::request::Request;
@@ -191,7 +191,7 @@ impl ProxyHttp for Proxy {
             },
             None => None,
         };
-        let Some(Selected { mut peer, attempt, alternatives }) = selected else {
+        let Some(Selection { mut peer, attempt, alternatives }) = selected else {
             exchange.upstream_error = Some(UpstreamError::Unresolved);
             return Err(Error::new_up(ErrorType::ConnectError));
         };

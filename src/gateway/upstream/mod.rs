@@ -12,7 +12,7 @@ mod schedule;
 mod selection;
 
 pub use resolver::keep_resolving;
-pub use selection::{Alternatives, Selected, Turn};
+pub use selection::{Alternatives, Selection, Turn};
 
 #[cfg(test)]
 use std::net::SocketAddr;

@@ -16,7 +16,7 @@ use crate::config::Balance;
 
 /// Where a request is sent.
 #[derive(Debug)]
-pub struct Selected {
+pub struct Selection {
     pub peer: Box<HttpPeer>,
     pub attempt: Attempt,
     pub alternatives: Alternatives,
@@ -47,7 +47,7 @@ impl Upstream {
         failed_at: impl Fn(SocketAddr) -> bool,
         window: Window,
         now: impl Fn() -> Timestamp + Copy,
-    ) -> Option<Selected> {
+    ) -> Option<Selection> {
         let pool = self.pool.load();
         let (endpoint, alternatives) = match pool.endpoints.as_slice() {
             [only] => (only, Alternatives::None),
@@ -55,7 +55,7 @@ impl Upstream {
             _ => (self.balanced(&pool, turn, &failed_at, now)?, Alternatives::Some),
         };
         let attempt = Attempt::new(Arc::clone(endpoint), self.counting());
-        Some(Selected { peer: endpoint.peer(window), attempt, alternatives })
+        Some(Selection { peer: endpoint.peer(window), attempt, alternatives })
     }
 
     fn balanced<'p>(

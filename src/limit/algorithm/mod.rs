@@ -42,7 +42,7 @@ pub const TWINS: [&str; 5] = [
     include_str!("fixed_window/fixed_window.lua"),
     include_str!("sliding_log/sliding_log.lua"),
     include_str!("sliding_window/sliding_window.lua"),
-    include_str!("leaky_bucket.lua"),
+    include_str!("leaky_bucket/leaky_bucket.lua"),
 ];
 
 /// For what no calendar says.

@@ -27,7 +27,7 @@ pub struct StoredBucket {
 
 /// What was decided, and what has to be stored before it is reported.
 #[derive(Debug)]
-pub struct Decided {
+pub struct BatchDecision {
     pub reply: Reply,
     pub writes: Writes,
 }
@@ -79,7 +79,7 @@ impl<'p> Batch<'p> {
     /// # Errors
     ///
     /// When the rows are not those of the batch.
-    pub fn decide(&self, rows: Vec<StoredBucket>, now: Timestamp) -> Result<Decided, Fault> {
+    pub fn decide(&self, rows: Vec<StoredBucket>, now: Timestamp) -> Result<BatchDecision, Fault> {
         if !rows.iter().map(|row| &row.key).eq(&self.keys) {
             return Err(unexpected_reply("the lock of the buckets"));
         }
@@ -127,7 +127,7 @@ impl<'p> Batch<'p> {
                 left.push(BucketAfterCall { key: *key, state: algorithm.excerpt(state), short, reset_after });
             }
         }
-        Ok(Decided { reply: Reply { now, healed, settlements, left }, writes })
+        Ok(BatchDecision { reply: Reply { now, healed, settlements, left }, writes })
     }
 
     fn index(&self, key: &BucketKey) -> Option<usize> {

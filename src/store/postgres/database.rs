@@ -17,7 +17,9 @@ use crate::limit::charge::Plan;
 use crate::store::error::Fault;
 use crate::store::events::RunningGateway;
 use crate::store::remote::login::CurrentLogin;
-use crate::store::remote::transport::{CallLimits, CallReply, Connected, LiveGateways, Overflow, PartReply, Transport};
+use crate::store::remote::transport::{
+    CallLimits, CallReply, DrivenLink, LiveGateways, Overflow, PartReply, Transport,
+};
 
 /// A PostgreSQL database.
 #[derive(Debug)]
@@ -54,10 +56,10 @@ impl Transport for Database {
     // A larger transaction holds its locks for longer.
     const CALLS: CallLimits = CallLimits { charges: 256, requests: 1024, overflow: Overflow::Waits, parted: false };
 
-    async fn connect(&self) -> Result<Connected<Link>, Fault> {
+    async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
         let ready = connect(&self.settings, &self.login, Checks::Schema).await?;
         let link = Link { client: Arc::new(ready.client), turn: Arc::default() };
-        Ok(Connected { link, driver: ready.driver, server: Some(ready.server) })
+        Ok(DrivenLink { link, driver: ready.driver, server: Some(ready.server) })
     }
 
     async fn take(&self, link: &mut Link, plans: &[&Plan], _near: Timestamp) -> Result<CallReply, Fault> {

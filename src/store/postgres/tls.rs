@@ -22,35 +22,35 @@ pub struct Handshake {
 
 /// The encrypted connection. Its certificate is verified, so the login is not bound to it again.
 #[derive(Debug)]
-pub struct Encrypted(client::TlsStream<TcpStream>);
+pub struct EncryptedStream(client::TlsStream<TcpStream>);
 
 impl TlsConnect<TcpStream> for Handshake {
-    type Stream = Encrypted;
+    type Stream = EncryptedStream;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<EncryptedStream>> + Send>>;
 
     fn connect(self, stream: TcpStream) -> Self::Future {
         let Handshake { config, server_name } = self;
         Box::pin(async move {
             let stream = TlsConnector::from(config).connect(server_name, stream).await;
-            stream.map(Encrypted).map_err(|error| io::Error::other(format!("TLS: {error}")))
+            stream.map(EncryptedStream).map_err(|error| io::Error::other(format!("TLS: {error}")))
         })
     }
 }
 
-impl TlsStream for Encrypted {
+impl TlsStream for EncryptedStream {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl AsyncRead for Encrypted {
+impl AsyncRead for EncryptedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Encrypted {
+impl AsyncWrite for EncryptedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, buf)
     }

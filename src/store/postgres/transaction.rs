@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row};
 
-use super::batch::{Batch, Decided, StoredBucket, Writes};
+use super::batch::{Batch, BatchDecision, StoredBucket, Writes};
 use super::errors::{proves_rollback, unexpected_reply};
 use super::settings::{Durability, Settings, TableName};
 use crate::base::time::{Clock, Micros, Timestamp};
@@ -99,7 +99,7 @@ impl Statements {
     async fn attempt(&self, client: &Client, batch: &Batch<'_>, injected: Option<Timestamp>) -> Result<Reply, Undone> {
         let undone = match self.locked(client, batch).await {
             Ok((rows, now)) => match batch.decide(rows, injected.unwrap_or(now)) {
-                Ok(Decided { reply, writes }) => match self.finish(client, &writes).await {
+                Ok(BatchDecision { reply, writes }) => match self.finish(client, &writes).await {
                     // COMMIT has ended the transaction, by a rollback if a statement before it failed.
                     Ok(()) => return Ok(reply),
                     Err(undone) => return Err(undone),

@@ -21,7 +21,7 @@ use crate::store::error::{Fault, StoreError};
 use crate::store::events::{EventSink, RunningGateway};
 use crate::store::remote::login::CurrentLogin;
 use crate::store::remote::transport::{
-    CallLimits, CallReply, Connected, Driver, LiveGateways, Overflow, PartReply, Transport,
+    CallLimits, CallReply, DrivenLink, Driver, LiveGateways, Overflow, PartReply, Transport,
 };
 
 /// A Redis server.
@@ -71,7 +71,7 @@ impl Transport for Server {
     // A script blocks the server's other clients.
     const CALLS: CallLimits = CallLimits { charges: 128, requests: 512, overflow: Overflow::SecondCall, parted: false };
 
-    async fn connect(&self) -> Result<Connected<Link>, Fault> {
+    async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
         let address = self.resolver.resolve().await?;
         let connecting = connect(&self.settings, &address, &self.login, &self.script);
         let (opened, take) = tokio::select! {
@@ -96,7 +96,7 @@ impl Transport for Server {
                 closed()
             })
         };
-        Ok(Connected { link, driver, server: Some(server) })
+        Ok(DrivenLink { link, driver, server: Some(server) })
     }
 
     async fn run(&self) {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use smallvec::smallvec;
 
 use super::fault_injection::Hooks;
-use super::transport::{CallLimits, CallReply, Connected, LiveGateways, Overflow, PartReply, Reply, Transport};
+use super::transport::{CallLimits, CallReply, DrivenLink, LiveGateways, Overflow, PartReply, Reply, Transport};
 use super::{Remote, Settings};
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
@@ -55,10 +55,10 @@ impl Transport for Fake {
 
     const CALLS: CallLimits = CallLimits { charges: 8, requests: 8, overflow: Overflow::Waits, parted: false };
 
-    async fn connect(&self) -> Result<Connected<()>, Fault> {
+    async fn connect(&self) -> Result<DrivenLink<()>, Fault> {
         match *self.behaviour.lock() {
             Behaviour::Refuses => Err(Fault::new(StoreError::Unreachable, "a test")),
-            _ => Ok(Connected { link: (), driver: Box::pin(std::future::pending()), server: None }),
+            _ => Ok(DrivenLink { link: (), driver: Box::pin(std::future::pending()), server: None }),
         }
     }
 

@@ -27,7 +27,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// Why there is no connection on which calls can be made.
-    fn connect(&self) -> impl Future<Output = Result<Connected<Self::Link>, Fault>> + Send;
+    fn connect(&self) -> impl Future<Output = Result<DrivenLink<Self::Link>, Fault>> + Send;
 
     /// Decides plans, of which there is at least one, in one call. `near` is about what the server's clock shows.
     ///
@@ -100,8 +100,8 @@ pub enum Overflow {
     SecondCall,
 }
 
-/// A connection on which calls can be made.
-pub struct Connected<L> {
+/// A connection on which calls can be made, and the driver that moves its bytes.
+pub struct DrivenLink<L> {
     pub link: L,
     /// Moves the bytes; completes when the connection ends or must be left, with the reason.
     pub driver: Driver,
@@ -153,8 +153,8 @@ pub struct LiveGateways {
     pub others: Vec<RunningGateway>,
 }
 
-impl<L> fmt::Debug for Connected<L> {
+impl<L> fmt::Debug for DrivenLink<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Connected")
+        f.write_str("DrivenLink")
     }
 }

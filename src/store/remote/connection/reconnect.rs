@@ -13,7 +13,7 @@ use crate::base::time::Micros;
 use crate::store::error::{Fault, StoreError};
 use crate::store::events::Event;
 use crate::store::remote::queue::Queue;
-use crate::store::remote::transport::{Connected, Overflow, Transport};
+use crate::store::remote::transport::{DrivenLink, Overflow, Transport};
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -72,7 +72,7 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Connects, while requests that another server returned wait until their deadline.
-    async fn connect(&self, queue: &mut Queue) -> Result<Connected<T::Link>, Fault> {
+    async fn connect(&self, queue: &mut Queue) -> Result<DrivenLink<T::Link>, Fault> {
         let mut connecting = std::pin::pin!(self.transport.connect());
         loop {
             let now = self.clock.now();
@@ -87,8 +87,8 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Makes calls until the connection is no longer usable.
-    async fn serve(&self, connected: Connected<T::Link>, queue: &mut Queue, pause: &mut Duration) -> Fault {
-        let Connected { link, mut driver, .. } = connected;
+    async fn serve(&self, connected: DrivenLink<T::Link>, queue: &mut Queue, pause: &mut Duration) -> Fault {
+        let DrivenLink { link, mut driver, .. } = connected;
         let heartbeat = async {
             let Some(heartbeat) = &self.heartbeat else { return std::future::pending().await };
             let transport = &*self.transport;

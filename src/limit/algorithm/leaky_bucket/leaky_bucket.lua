@@ -1,4 +1,4 @@
--- Steps a leaky bucket: the twin of leaky_bucket.rs, in doubles that hold every integer below 2^53 exactly.
+-- Steps a leaky bucket: the twin of mod.rs, in doubles that hold every integer below 2^53 exactly.
 -- A bucket is what is taken of its places, and since when; stored, three integers of eight bytes, with their unit between
 -- them. Only `most` differs from a token bucket: the gateway computes how long each request waits.
 
