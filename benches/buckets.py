@@ -25,6 +25,8 @@ STEP = 4
 ROWS = {
     "token_bucket": ("algorithm_config: {rate: 100/day}", 100_000, 1, 0),
     "fixed_window": ("algorithm: fixed_window, algorithm_config: {limit: 100, window: 2d}", 100_000, 1, 0),
+    "leaky_bucket":
+        ("algorithm: leaky_bucket, algorithm_config: {rate: 100/day, queue: 0, max_wait: 1s, delay_after: 50}", 100_000, 1, 0),
     "sliding_window, granted in one step":
         ("algorithm: sliding_window, algorithm_config: {limit: 1000, window: 10d}", 100_000, 1, 0),
     "sliding_window, granted in each of 10 steps":
