@@ -51,7 +51,7 @@ impl Ours {
     }
 
     pub async fn take(&self, bucket: usize) -> Result<Answer, StoreError> {
-        let taken = self.store.take(LANE, &self.plans[bucket], None).await?;
+        let taken = self.store.take(LANE, &self.plans[bucket], None).await.map_err(|failure| failure.error)?;
         let granted = taken.is_some_and(|taken| taken.settlement.is_granted());
         Ok(if granted { Answer::Granted } else { Answer::Refused })
     }

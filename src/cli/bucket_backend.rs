@@ -185,7 +185,7 @@ impl Backend {
             let mut look = settings.inspect().await?;
             work(&mut look).await
         });
-        done.map_err(|store::Fault { error, detail }| {
+        done.map_err(|store::Fault { error, detail, .. }| {
             let what = format!("{self}: {}: {detail}", error.name());
             match error {
                 store::StoreError::Forbidden => {

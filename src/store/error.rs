@@ -1,5 +1,7 @@
 //! Why a store gave no answer.
 
+use std::sync::Arc;
+
 /// Why a store gave no answer. The embedded store always answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreError {
@@ -35,12 +37,20 @@ pub enum StoreError {
     UnexpectedReply,
     /// The server's time was twice outside of the periods that the call named. Nothing was charged.
     OutsidePeriod,
+    /// Another node of the cluster has the bucket now. Nothing ran.
+    SlotMoved,
+    /// The bucket may be on the node to which its slot is moving. Nothing ran.
+    SlotMoving,
+    /// The buckets are on two nodes while their slot is moving. Nothing ran.
+    TryAgain,
+    /// The cluster does not serve the slot: it has no master, or the node is cut off. Nothing ran.
+    ClusterDown,
     /// The circuit breaker is open after repeated errors. Nothing was sent.
     BreakerOpen,
 }
 
 impl StoreError {
-    pub const ALL: [StoreError; 17] = [
+    pub const ALL: [StoreError; 21] = [
         StoreError::Unreachable,
         StoreError::UnusableFile,
         StoreError::Unauthorized,
@@ -57,6 +67,10 @@ impl StoreError {
         StoreError::Backlog,
         StoreError::UnexpectedReply,
         StoreError::OutsidePeriod,
+        StoreError::SlotMoved,
+        StoreError::SlotMoving,
+        StoreError::TryAgain,
+        StoreError::ClusterDown,
         StoreError::BreakerOpen,
     ];
 
@@ -79,8 +93,19 @@ impl StoreError {
             StoreError::Backlog => "backlog",
             StoreError::UnexpectedReply => "garbled",
             StoreError::OutsidePeriod => "outside_period",
+            StoreError::SlotMoved => "slot_moved",
+            StoreError::SlotMoving => "slot_moving",
+            StoreError::TryAgain => "try_again",
+            StoreError::ClusterDown => "cluster_down",
             StoreError::BreakerOpen => "breaker_open",
         }
+    }
+}
+
+impl StoreError {
+    /// Whether a node of a cluster has shown that the call did not run and may be sent again, to where it then belongs.
+    pub fn is_redirection(self) -> bool {
+        matches!(self, StoreError::SlotMoved | StoreError::SlotMoving | StoreError::TryAgain)
     }
 }
 
@@ -89,16 +114,22 @@ impl StoreError {
 pub struct Fault {
     pub error: StoreError,
     pub detail: String,
+    /// The server, of a store on several.
+    pub node: Option<Arc<str>>,
 }
 
 impl Fault {
     /// Whether the connection is of no more use. Otherwise it is the server's state, which a new connection would find
     /// unchanged.
     pub fn ends_connection(&self) -> bool {
-        !matches!(self.error, StoreError::OutOfMemory | StoreError::Busy | StoreError::Refused)
+        let stays = matches!(
+            self.error,
+            StoreError::OutOfMemory | StoreError::Busy | StoreError::Refused | StoreError::ClusterDown
+        );
+        !stays && !self.error.is_redirection()
     }
 
     pub fn new(error: StoreError, detail: impl Into<String>) -> Fault {
-        Fault { error, detail: detail.into() }
+        Fault { error, detail: detail.into(), node: None }
     }
 }

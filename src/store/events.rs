@@ -35,10 +35,25 @@ pub enum Event {
     Down { worker: Worker, fault: Fault },
     /// How many gateways share the limits, and the others that announced their configuration.
     Gateways { alive: u64, others: Vec<RunningGateway> },
+    /// Of a store on several servers: what has happened to one of them.
+    Node { address: Arc<str>, change: NodeChange },
     /// Which keys the server evicts when its memory is full, by its name for that.
     EvictionPolicy(String),
     /// The heartbeat was refused, so the number of gateways is unknown.
     HeartbeatError(Fault),
+}
+
+/// What has happened to one server of several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeChange {
+    /// Every worker is connected to it.
+    Up,
+    /// Some worker is not.
+    Down(Fault),
+    BreakerOpened,
+    BreakerClosed,
+    /// It has no buckets any more.
+    Gone,
 }
 
 /// A gateway, as it announces itself to the others.

@@ -12,6 +12,7 @@ use crate::limit::cost::Cost;
 #[derive(Debug)]
 pub enum Inspector {
     Redis(redis::inspect::Inspector),
+    Cluster(redis::cluster::inspect::Inspector),
     Postgres(postgres::inspect::Inspector),
 }
 
@@ -24,6 +25,7 @@ impl Inspector {
     pub async fn states(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         match self {
             Inspector::Redis(redis) => redis.states(keys).await,
+            Inspector::Cluster(cluster) => cluster.states(keys).await,
             Inspector::Postgres(postgres) => postgres.states(keys).await,
         }
     }
@@ -36,6 +38,7 @@ impl Inspector {
     pub async fn remove(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         match self {
             Inspector::Redis(redis) => redis.remove(keys).await,
+            Inspector::Cluster(cluster) => cluster.remove(keys).await,
             Inspector::Postgres(postgres) => postgres.remove(keys).await,
         }
     }
@@ -52,6 +55,7 @@ impl Inspector {
     ) -> Result<(Timestamp, Vec<GivenBack>), Fault> {
         match self {
             Inspector::Redis(redis) => redis.give_back(buckets, amount).await,
+            Inspector::Cluster(cluster) => cluster.give_back(buckets, amount).await,
             Inspector::Postgres(postgres) => postgres.give_back(buckets, amount).await,
         }
     }
@@ -68,6 +72,7 @@ impl Inspector {
     ) -> Result<Vec<BucketKey>, Fault> {
         match self {
             Inspector::Redis(redis) => redis.find(is, progress).await,
+            Inspector::Cluster(cluster) => cluster.find(is, progress).await,
             Inspector::Postgres(postgres) => postgres.find(is, progress).await,
         }
     }

@@ -15,9 +15,11 @@ pub mod postgres;
 pub mod redis;
 pub mod remote;
 mod reply;
+mod reply_in_parts;
 mod settings;
 pub mod span_links;
 mod store_clock;
+mod take_failure;
 mod worker;
 
 use std::sync::Arc;
@@ -26,13 +28,15 @@ use crate::base::time::{Clock, Timestamp};
 use crate::limit::charge::Plan;
 pub use caller::Caller;
 pub use error::{Fault, StoreError};
-pub use events::{CallReport, Event, EventSink, RunningGateway, gateway_ttl};
+pub use events::{CallReport, Event, EventSink, NodeChange, RunningGateway, gateway_ttl};
 pub use inspector::Inspector;
 use memory::Memory;
 use postgres::Postgres;
-use redis::Redis;
+use redis::cluster::Cluster;
+use redis::{Redis, Target};
 pub use reply::{GivenBack, Source, TakeReply};
 pub use settings::{Endpoint, Settings};
+pub use take_failure::{PartialTake, TakeFailure};
 pub use worker::Worker;
 
 /// The list of stores. A new one needs its file, a variant here and in [`Settings`], and an arm in each `match` of the two.
@@ -40,6 +44,7 @@ pub use worker::Worker;
 pub enum Store {
     Memory(Memory),
     Redis(Redis),
+    Cluster(Cluster),
     Postgres(Postgres),
 }
 
@@ -48,7 +53,14 @@ impl Store {
     pub fn open(settings: &Settings, workers: usize, clock: Clock, events: EventSink) -> Store {
         match settings {
             Settings::Memory(settings) => Store::Memory(Memory::new(settings, clock)),
-            Settings::Redis(settings) => Store::Redis(Redis::open(settings.clone(), workers, clock, events)),
+            Settings::Redis(settings) => match &settings.target {
+                Target::Cluster(cluster) => {
+                    Store::Cluster(Cluster::open(cluster, settings.clone(), workers, clock, events))
+                }
+                Target::Address { .. } | Target::Sentinel(_) => {
+                    Store::Redis(Redis::open(settings.clone(), workers, clock, events))
+                }
+            },
             Settings::Postgres(settings) => Store::Postgres(Postgres::open(settings.clone(), workers, clock, events)),
         }
     }
@@ -58,6 +70,7 @@ impl Store {
         match self {
             Store::Memory(_) => {}
             Store::Redis(redis) => redis.run(worker).await,
+            Store::Cluster(cluster) => cluster.run(worker).await,
             Store::Postgres(postgres) => postgres.run(worker).await,
         }
     }
@@ -67,6 +80,7 @@ impl Store {
         match self {
             Store::Memory(_) => {}
             Store::Redis(redis) => redis.first_attempt().await,
+            Store::Cluster(cluster) => cluster.first_attempt().await,
             Store::Postgres(postgres) => postgres.first_attempt().await,
         }
     }
@@ -75,17 +89,19 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// When the store gave no answer; [`StoreError`] says for each cause whether the plan may have been charged.
+    /// When the store gave no answer, or not for all of it; [`StoreError`] says for each cause whether the plan may have been
+    /// charged.
     pub async fn take(
         &self,
         worker: Worker,
         plan: &Plan,
         caller: Option<Arc<dyn Caller>>,
-    ) -> Result<Option<TakeReply>, StoreError> {
+    ) -> Result<Option<TakeReply>, TakeFailure> {
         match self {
             Store::Memory(memory) => Ok(Some(memory.take(plan))),
-            Store::Redis(redis) => redis.take(worker, plan, caller).await,
-            Store::Postgres(postgres) => postgres.take(worker, plan, caller).await,
+            Store::Redis(redis) => Ok(redis.take(worker, plan, caller).await?),
+            Store::Cluster(cluster) => cluster.take(worker, plan, caller).await,
+            Store::Postgres(postgres) => Ok(postgres.take(worker, plan, caller).await?),
         }
     }
 
@@ -94,6 +110,7 @@ impl Store {
         match self {
             Store::Memory(memory) => memory.take(plan),
             Store::Redis(redis) => redis.fallback.take(plan),
+            Store::Cluster(cluster) => cluster.fallback.take(plan),
             Store::Postgres(postgres) => postgres.fallback.take(plan),
         }
     }
@@ -103,6 +120,7 @@ impl Store {
         match self {
             Store::Memory(_) => {}
             Store::Redis(redis) => redis.announce(configuration),
+            Store::Cluster(cluster) => cluster.announce(configuration),
             Store::Postgres(postgres) => postgres.announce(configuration),
         }
     }
@@ -111,9 +129,10 @@ impl Store {
     pub fn replace_login(&self, settings: &Settings) {
         match (self, settings) {
             (Store::Redis(redis), Settings::Redis(settings)) => redis.replace_login(settings),
+            (Store::Cluster(cluster), Settings::Redis(settings)) => cluster.replace_login(settings),
             (Store::Postgres(postgres), Settings::Postgres(settings)) => postgres.replace_login(&settings.login),
             // A store of another kind is opened after a restart only.
-            (Store::Memory(_) | Store::Redis(_) | Store::Postgres(_), _) => {}
+            (Store::Memory(_) | Store::Redis(_) | Store::Cluster(_) | Store::Postgres(_), _) => {}
         }
     }
 
@@ -122,6 +141,7 @@ impl Store {
         match self {
             Store::Memory(_) => ours,
             Store::Redis(redis) => redis.clock_at(ours),
+            Store::Cluster(cluster) => cluster.clock_at(ours),
             Store::Postgres(postgres) => postgres.clock_at(ours),
         }
     }
@@ -131,6 +151,7 @@ impl Store {
         match self {
             Store::Memory(_) => {}
             Store::Redis(redis) => redis.invalidate(),
+            Store::Cluster(cluster) => cluster.invalidate(),
             Store::Postgres(postgres) => postgres.invalidate(),
         }
     }
@@ -140,6 +161,7 @@ impl Store {
         match self {
             Store::Memory(memory) => memory.sweep(),
             Store::Redis(redis) => redis.fallback.sweep(),
+            Store::Cluster(cluster) => cluster.fallback.sweep(),
             Store::Postgres(postgres) => postgres.fallback.sweep(),
         }
     }
@@ -148,7 +170,7 @@ impl Store {
     pub fn local_buckets(&self) -> Option<&Memory> {
         match self {
             Store::Memory(memory) => Some(memory),
-            Store::Redis(_) | Store::Postgres(_) => None,
+            Store::Redis(_) | Store::Cluster(_) | Store::Postgres(_) => None,
         }
     }
 
@@ -162,6 +184,7 @@ impl Store {
         match self {
             Store::Memory(memory) => memory.buckets(),
             Store::Redis(redis) => redis.fallback.buckets(),
+            Store::Cluster(cluster) => cluster.fallback.buckets(),
             Store::Postgres(postgres) => postgres.fallback.buckets(),
         }
     }
@@ -170,7 +193,7 @@ impl Store {
     pub fn name(&self) -> &'static str {
         match self {
             Store::Memory(_) => "memory",
-            Store::Redis(_) => "redis",
+            Store::Redis(_) | Store::Cluster(_) => "redis",
             Store::Postgres(_) => "postgres",
         }
     }

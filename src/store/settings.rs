@@ -6,6 +6,7 @@ use super::error::{Fault, StoreError};
 use super::inspector::Inspector;
 use super::memory::bucket_file::BucketFileSettings;
 use super::redis::Target;
+use super::redis::cluster::Place;
 use super::remote::login::Login;
 use super::{memory, postgres, redis};
 use crate::base::host_port::HostPort;
@@ -96,6 +97,18 @@ impl Settings {
         }
     }
 
+    /// How buckets are distributed over the nodes of the cluster that both name, if that differs.
+    pub fn other_place(&self, other: &Settings) -> Option<(Place, Place)> {
+        let (Endpoint::Redis { target, prefix }, Endpoint::Redis { target: other, prefix: other_prefix }) =
+            (self.endpoint()?, other.endpoint()?)
+        else {
+            return None;
+        };
+        let (Target::Cluster(cluster), Target::Cluster(other)) = (target, other) else { return None };
+        let is_same = cluster.is_same_cluster(other) && prefix == other_prefix;
+        (is_same && cluster.place != other.place).then_some((cluster.place, other.place))
+    }
+
     /// How a connection to a shared store is secured.
     pub fn login(&self) -> Option<&Login> {
         match self {
@@ -118,7 +131,7 @@ impl Settings {
         !self.is_shared() && self.bucket_file().is_none()
     }
 
-    /// These settings with the login and the sentinels of `newer`: what can change without a restart. A login for another
+    /// These settings with the login, the sentinels and the cluster's nodes of `newer`: what can change without a restart. A login for another
     /// place is left out.
     #[must_use]
     pub fn with_login_of(&self, newer: &Settings) -> Settings {
@@ -143,7 +156,14 @@ impl Settings {
     pub async fn inspect(&self) -> Result<Inspector, Fault> {
         match self {
             Settings::Memory(_) => Err(Fault::new(StoreError::Unreachable, "the buckets are in a gateway's memory")),
-            Settings::Redis(redis) => redis::inspect::Inspector::open(redis).await.map(Inspector::Redis),
+            Settings::Redis(redis) => match &redis.target {
+                Target::Cluster(cluster) => {
+                    redis::cluster::inspect::Inspector::open(cluster, redis).await.map(Inspector::Cluster)
+                }
+                Target::Address { .. } | Target::Sentinel(_) => {
+                    redis::inspect::Inspector::open(redis).await.map(Inspector::Redis)
+                }
+            },
             Settings::Postgres(postgres) => postgres::inspect::Inspector::open(postgres).await.map(Inspector::Postgres),
         }
     }

@@ -72,6 +72,13 @@ fn servers<'f>(file: &File<'f>) -> Vec<Server<'f>> {
             location: location(),
             hint: "set `tls`, or a `url` that begins with rediss://",
         }],
+        Target::Cluster(cluster) => {
+            // What nodes of another machine name is not on this one.
+            let elsewhere = cluster.nodes.iter().find(|node| !is_this_host(&node.host));
+            let name = elsewhere.or(cluster.nodes.first()).map_or(String::new(), |node| node.host.clone());
+            let (is_elsewhere, hint) = (elsewhere.is_some(), "set `tls`");
+            vec![Server { name, is_elsewhere, login, location: location(), hint }]
+        }
         Target::Sentinel(sentinels) => {
             let elsewhere = sentinels.nodes.iter().find(|node| !is_this_host(&node.host));
             // What sentinels of another machine name is not on this one.

@@ -218,7 +218,7 @@ async fn charge(
         Ok(None) => {
             return Enforcement { result: DecisionResult::Refused, decision: Decision::Gone, payment: None };
         }
-        Err(error) => match fall_back(gateway, snapshot, &plan, error) {
+        Err(failure) => match fall_back(gateway, snapshot, &plan, failure) {
             Ok(taken) => taken,
             Err(refusal) => {
                 let fields = fields(snapshot, &plan, None, gateway.clock.date(at));

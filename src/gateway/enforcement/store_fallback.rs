@@ -1,7 +1,8 @@
 //! Decides about a request for which the store gave no answer, by `on_store_failure` of each limit that was asked.
 //!
 //! One limit with `deny` is enough to refuse, and then nothing is charged. Those with `local` are charged to this
-//! gateway's shares, all or none; those with `allow` let the request pass. A shadow is not asked.
+//! gateway's shares, all or none; those with `allow` let the request pass. A shadow is not asked. Where buckets are on
+//! several servers, the limits whose servers answered stay charged there, unless the others refuse.
 
 use smallvec::SmallVec;
 
@@ -13,7 +14,7 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::limit::charge::{Charge, Plan, Settlement};
 use crate::limit::outcome::{Outcome, Verdict};
 use crate::limit::rule::OnStoreFailure;
-use crate::store::{Source, StoreError, TakeReply};
+use crate::store::{Source, TakeFailure, TakeReply};
 
 /// Decides with what this gateway alone knows, and counts that.
 ///
@@ -23,18 +24,16 @@ pub fn fall_back(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     plan: &Plan,
-    error: StoreError,
+    TakeFailure { error, partial }: TakeFailure,
 ) -> Result<TakeReply, Refusal> {
     let rules = &snapshot.config.rules;
-    let refusal = store_failure::refusal(rules, plan, snapshot.config.retry_after_jitter);
-    for charge in &plan.enforced {
+    let unanswered = partial.as_ref().map_or(plan, |partial| partial.unanswered());
+    let refusal = store_failure::refusal(rules, unanswered, snapshot.config.retry_after_jitter);
+    for charge in &unanswered.enforced {
         let Some((limit, metrics)) = snapshot.limit(charge.limit) else { continue };
         // What is done: one that denies refuses for all.
         let action = if refusal.is_some() { OnStoreFailure::Deny } else { limit.on_store_failure };
         metrics.count_fallback(action, error);
-        if refusal.is_some() {
-            metrics.requests.increment(1);
-        }
         if limit.on_store_failure == OnStoreFailure::Deny {
             metrics.unavailable.increment(1);
         }
@@ -42,10 +41,18 @@ pub fn fall_back(
     let is_local = |charge: &Charge| {
         rules.limit(charge.limit).is_some_and(|limit| limit.on_store_failure == OnStoreFailure::Local)
     };
-    match refusal {
-        None => Ok(take_locally(gateway, plan, is_local)),
-        Some(refusal) => Err(refusal),
+    if let Some(refusal) = refusal {
+        for (_, metrics) in plan.enforced.iter().filter_map(|charge| snapshot.limit(charge.limit)) {
+            metrics.requests.increment(1);
+        }
+        // What was charged is given back.
+        return Err(refusal);
     }
+    let rest = take_locally(gateway, unanswered, is_local);
+    Ok(match partial {
+        Some(partial) => partial.settle(plan, &rest),
+        None => rest,
+    })
 }
 
 /// Charges the local limits; nothing is known of the others.

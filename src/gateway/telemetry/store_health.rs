@@ -1,5 +1,6 @@
 //! Tracks the health of the store: counts its calls, knows whether it is connected, and reports when that changes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -8,7 +9,7 @@ use super::events::{EventKind, Events};
 use super::metrics::{Metrics, StoreMetrics};
 use crate::base::time::{Clock, Timestamp};
 use crate::gateway::runtime::log_throttle::LogThrottle;
-use crate::store::{CallReport, Event, Fault, RunningGateway, Settings, StoreError, gateway_ttl};
+use crate::store::{CallReport, Event, Fault, NodeChange, RunningGateway, Settings, StoreError, gateway_ttl};
 
 /// The only eviction policy under which Redis keeps every bucket.
 const NO_EVICTION: &str = "noeviction";
@@ -20,6 +21,8 @@ pub struct StoreHealth {
     clock: Clock,
     links: Mutex<Links>,
     other_gateways: Mutex<OtherGateways>,
+    /// The servers of a store on several, by address.
+    nodes: Mutex<BTreeMap<Arc<str>, NodeState>>,
     /// What the store evicts, as last reported.
     eviction_policy: Mutex<Option<String>>,
     failures: LogThrottle,
@@ -31,6 +34,13 @@ pub struct StoreHealth {
 struct OtherGateways {
     at: Timestamp,
     others: Vec<RunningGateway>,
+}
+
+/// Whether every thread is connected to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NodeState {
+    Up,
+    Down,
 }
 
 #[derive(Debug)]
@@ -59,6 +69,7 @@ impl StoreHealth {
             events,
             clock,
             other_gateways: Mutex::default(),
+            nodes: Mutex::default(),
             eviction_policy: Mutex::default(),
             links: Mutex::new(Links { down, reported: None }),
             failures: LogThrottle::default(),
@@ -69,6 +80,13 @@ impl StoreHealth {
     /// Whether every thread is connected to the store.
     pub fn is_up(&self) -> bool {
         self.links.lock().down.iter().all(Option::is_none)
+    }
+
+    /// The servers of a store on several to which some thread is not connected, and how many there are in all.
+    pub fn nodes_down(&self) -> (Vec<Arc<str>>, usize) {
+        let nodes = self.nodes.lock();
+        let down = nodes.iter().filter(|(_, state)| **state == NodeState::Down);
+        (down.map(|(address, _)| Arc::clone(address)).collect(), nodes.len())
     }
 
     /// Other gateways that run another configuration than this one. Empty while their announcements cannot be read.
@@ -86,14 +104,17 @@ impl StoreHealth {
             Event::CallEnded(called) => self.record_call(called),
             Event::BreakerOpened => {
                 self.metrics.breaker_open.set(1.0);
-                self.events.note(EventKind::BreakerOpened, "");
-                log::warn!("circuit breaker opened, the store did not answer in time");
+                if !self.has_nodes() {
+                    self.note_breaker_opened("");
+                }
             }
             Event::BreakerClosed => {
                 self.metrics.breaker_open.set(0.0);
-                self.events.note(EventKind::BreakerClosed, "");
-                log::info!("circuit breaker closed, the store answers again");
+                if !self.has_nodes() {
+                    self.note_breaker_closed("");
+                }
             }
+            Event::Node { address, change } => self.record_node(address, change),
             Event::Gateways { alive, others } => {
                 self.metrics.gateways.set(float(alive));
                 *self.other_gateways.lock() = OtherGateways { at: self.clock.now(), others };
@@ -105,10 +126,62 @@ impl StoreHealth {
                 self.record_change(worker.0, Ok(()), &server);
             }
             Event::Down { worker, fault } => {
-                self.metrics.count_error(fault.error);
+                // That of a node was counted with the node.
+                if fault.node.is_none() {
+                    self.metrics.count_error(&fault);
+                }
                 self.record_change(worker.0, Err(fault.error), &fault.detail);
             }
         }
+    }
+
+    /// Whether the store is on several servers. What has happened is then reported of each.
+    fn has_nodes(&self) -> bool {
+        !self.nodes.lock().is_empty()
+    }
+
+    fn record_node(&self, address: Arc<str>, change: NodeChange) {
+        let node = &*address;
+        let mut nodes = self.nodes.lock();
+        match change {
+            NodeChange::Up => {
+                self.metrics.set_node_up(node, 1.0);
+                if nodes.insert(Arc::clone(&address), NodeState::Up) != Some(NodeState::Up) {
+                    self.events.note(EventKind::StoreUp, node);
+                    log::info!(server = node; "store is up");
+                }
+            }
+            NodeChange::Down(fault) => {
+                self.metrics.count_error(&fault);
+                self.metrics.set_node_up(node, 0.0);
+                if nodes.insert(Arc::clone(&address), NodeState::Down) != Some(NodeState::Down) {
+                    self.events.note(EventKind::StoreDown, &format!("{node}: {}", fault.error.name()));
+                    log::warn!(server = node, kind = fault.error.name(), detail = fault.detail; "store is down");
+                }
+            }
+            NodeChange::BreakerOpened => {
+                self.metrics.set_node_breaker_open(node, 1.0);
+                self.note_breaker_opened(node);
+            }
+            NodeChange::BreakerClosed => {
+                self.metrics.set_node_breaker_open(node, 0.0);
+                self.note_breaker_closed(node);
+            }
+            NodeChange::Gone => {
+                nodes.remove(node);
+                self.metrics.forget_node(node);
+            }
+        }
+    }
+
+    fn note_breaker_opened(&self, server: &str) {
+        self.events.note(EventKind::BreakerOpened, server);
+        log::warn!(server; "circuit breaker opened, the store did not answer in time");
+    }
+
+    fn note_breaker_closed(&self, server: &str) {
+        self.events.note(EventKind::BreakerClosed, server);
+        log::info!(server; "circuit breaker closed, the store answers again");
     }
 
     fn record_eviction_policy(&self, policy: String) {
@@ -146,7 +219,7 @@ impl StoreHealth {
     }
 
     fn record_failure(&self, fault: &Fault) {
-        self.metrics.count_error(fault.error);
+        self.metrics.count_error(fault);
         if let Some(calls) = self.failures.admit(self.clock.now()) {
             log::warn!(kind = fault.error.name(), calls, detail = fault.detail; "store call failed");
         }
@@ -165,6 +238,9 @@ impl StoreHealth {
             return;
         }
         links.reported = Some(now);
+        if self.has_nodes() {
+            return;
+        }
         match now {
             Ok(()) => {
                 self.events.note(EventKind::StoreUp, detail);

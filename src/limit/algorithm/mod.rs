@@ -33,7 +33,9 @@ use token_bucket::TokenBucket;
 /// value is invalid, and whether it must be written although nothing is charged; `full` and `empty` make one without a
 /// value; `most` returns how many times it can pay a cost, and
 /// `charge` charges it; `close` returns the value to store and until when it must be kept; `give_back` returns a stored
-/// value from which an amount in thousandths was given back, or `false` if it is invalid. One whose values are large
+/// value from which an amount in thousandths was given back, or `false` if it is invalid. `undo` takes back one charge of a request
+/// that another bucket refused, at most what is left of it: it changes the bucket and returns `true`, or returns the value
+/// to store and until when, or `false` if nothing is left. Without it a charge stays. One whose values are large
 /// has a `digest` as well: what the reply contains of a bucket in place of its value, and from which the step in Rust
 /// gives the same results for all that was asked of it in the call. It is called at the end, with the bucket and its value
 /// as it was found.

@@ -29,6 +29,10 @@ impl Resolver {
     pub fn new(settings: &Settings, login: &Arc<CurrentLogin>) -> Resolver {
         match &settings.target {
             Target::Address { address, .. } => Resolver::Fixed(address.clone()),
+            // Its nodes are found by `cluster::Nodes`.
+            Target::Cluster(cluster) => {
+                Resolver::Fixed(cluster.nodes.first().cloned().unwrap_or_else(|| HostPort::new(String::new(), 0)))
+            }
             Target::Sentinel(sentinels) => Resolver::Sentinel(Box::new(MasterWatch::new(sentinels, Arc::clone(login)))),
         }
     }
@@ -101,6 +105,7 @@ impl Resolver {
 pub async fn resolve_once(settings: &Settings, login: &Arc<CurrentLogin>) -> Result<HostPort, Fault> {
     match &settings.target {
         Target::Address { address, .. } => Ok(address.clone()),
+        Target::Cluster(_) => Err(Fault::new(StoreError::Unreachable, "the buckets are on the nodes of a cluster")),
         Target::Sentinel(sentinels) => find_master(sentinels, Arc::clone(login)).await,
     }
 }

@@ -3,7 +3,7 @@
 //! Each function ends with what a release build does.
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, Pipeline, RedisError, Value};
 
 use super::handshake::send;
 use crate::base::time::{Clock, Timestamp};
@@ -57,6 +57,25 @@ impl Hooks {
             return reply;
         }
         send(connection, command).await
+    }
+}
+
+impl Hooks {
+    /// Sends commands together, twice if a test wants that.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub async fn send_all(
+        &self,
+        connection: &mut MultiplexedConnection,
+        commands: &Pipeline,
+    ) -> Result<Vec<Value>, RedisError> {
+        let count = commands.len();
+        #[cfg(feature = "test-hooks")]
+        if let Some(Flaw::Resend) = self.flaw {
+            connection.send_packed_commands(commands, 0, count).await?;
+        }
+        connection.send_packed_commands(commands, 0, count).await
     }
 }
 
@@ -136,7 +155,8 @@ mod edits {
                 Flaw::WriteOnRefusal => WRITE_ON_REFUSAL,
                 Flaw::ClientPeriod => CLIENT_PERIOD,
                 Flaw::EarlierPeriod => EARLIER_PERIOD,
-                Flaw::Retry { .. } | Flaw::LateBound | Flaw::SummedCosts => &[],
+                Flaw::Retry { .. } | Flaw::Resend | Flaw::LateBound | Flaw::SummedCosts => &[],
+                Flaw::UndoneNever | Flaw::UndoneTwice | Flaw::UndoneInFull | Flaw::UndoneIsKept => &[],
             };
             replace(text, edits)
         }

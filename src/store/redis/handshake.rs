@@ -97,7 +97,12 @@ async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedCo
     let mut trying = Cmd::new();
     trying.arg("EVALSHA").arg(probe?).arg(1).arg(key);
     let (refused, sha) = tokio::join!(biased; send(connection, &trying), load(&mut other, text));
-    let Value::Array(refused) = refused? else { return Err(unexpected_reply("EVALSHA")) };
+    let refused = match refused {
+        // A node of a cluster that gets its first slots has no key to try yet.
+        Err(error) if kind(&error).is_redirection() => return sha,
+        refused => refused?,
+    };
+    let Value::Array(refused) = refused else { return Err(unexpected_reply("EVALSHA")) };
     if !refused.is_empty() {
         let refused: Vec<String> = refused.iter().filter_map(word).collect();
         let error = refused.first().map_or(StoreError::UnexpectedReply, |first| {
@@ -157,6 +162,10 @@ fn server_error(code: &str, text: &str) -> StoreError {
         "LOADING" => StoreError::Loading,
         "OOM" => StoreError::OutOfMemory,
         "BUSY" => StoreError::Busy,
+        "MOVED" => StoreError::SlotMoved,
+        "ASK" => StoreError::SlotMoving,
+        "TRYAGAIN" => StoreError::TryAgain,
+        "CLUSTERDOWN" => StoreError::ClusterDown,
         // A command that a script may not run, or a refused SELECT, has no error code of its own.
         _ if text.contains("The user executing the script can't") || text.contains("no permissions") => {
             StoreError::Forbidden

@@ -14,6 +14,7 @@ use super::codec::{key_name, state};
 use super::handshake::{load, reach, send};
 use super::script;
 use super::settings::Settings;
+use crate::base::host_port::HostPort;
 use crate::base::time::Timestamp;
 use crate::limit::algorithm::{AlgorithmKind, State};
 use crate::limit::bucket_key::BucketKey;
@@ -48,9 +49,27 @@ impl Inspector {
     pub async fn open(settings: &Settings) -> Result<Inspector, Fault> {
         let login = Arc::new(CurrentLogin::new(settings.login.clone()));
         let address = resolve_once(settings, &login).await?;
-        let opened = reach(settings, &address, &login).await?;
+        Inspector::open_at(&address, settings, &login).await
+    }
+
+    /// The same for the server at this address, whatever the settings say.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inspector::open`].
+    pub async fn open_at(
+        address: &HostPort,
+        settings: &Settings,
+        login: &Arc<CurrentLogin>,
+    ) -> Result<Inspector, Fault> {
+        let opened = reach(settings, address, login).await?;
         tokio::spawn(opened.driver);
         Ok(Inspector { connection: opened.connection, prefix: settings.prefix.clone() })
+    }
+
+    /// The same connection, for buckets whose keys begin with this prefix.
+    pub fn with_prefix(&self, prefix: &str) -> Inspector {
+        Inspector { connection: self.connection.clone(), prefix: prefix.to_owned() }
     }
 
     /// The states of these buckets, in the order of the keys, and the time at which they were read; `None` for a full bucket.
@@ -119,27 +138,35 @@ impl Inspector {
         is: &dyn Fn(&BucketKey) -> bool,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<BucketKey>, Fault> {
+        let prefix = self.prefix.clone();
+        let key = |name: &[u8]| name.get(prefix.len() + 1..).and_then(|key| key.try_into().ok()).map(BucketKey);
+        self.scan(&format!("{prefix}:*"), &|name| key(name).filter(is), progress).await
+    }
+
+    /// The buckets that `bucket` reads from the names of keys that have this pattern.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inspector::find`].
+    pub async fn scan(
+        &mut self,
+        pattern: &str,
+        bucket: &dyn Fn(&[u8]) -> Option<BucketKey>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<BucketKey>, Fault> {
         let mut found = Vec::new();
         let (mut cursor, mut seen) = (b"0".to_vec(), 0);
         loop {
             let mut command = Cmd::new();
-            command
-                .arg("SCAN")
-                .arg(&cursor)
-                .arg("MATCH")
-                .arg(format!("{}:*", self.prefix))
-                .arg("COUNT")
-                .arg(SCAN_COUNT);
+            command.arg("SCAN").arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
             let Value::Array(mut parts) = self.one(&command).await? else { return Err(unexpected_reply("SCAN")) };
             let (Some(Value::Array(names)), Some(Value::BulkString(next))) = (parts.pop(), parts.pop()) else {
                 return Err(unexpected_reply("SCAN"));
             };
             for name in names {
                 let Value::BulkString(name) = name else { return Err(unexpected_reply("SCAN")) };
-                // A key of another length is not a bucket, such as the list of gateways.
-                let key = name.get(self.prefix.len() + 1..).and_then(|key| key.try_into().ok()).map(BucketKey);
-                // SCAN may return a key twice.
-                if let Some(key) = key.filter(|key| is(key) && !found.contains(key)) {
+                // A key of another length is not a bucket, such as the list of gateways. SCAN may return a key twice.
+                if let Some(key) = bucket(&name).filter(|key| !found.contains(key)) {
                     found.push(key);
                 }
                 seen += 1;

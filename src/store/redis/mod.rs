@@ -2,6 +2,7 @@
 //! on the server's clock.
 
 mod address;
+pub mod cluster;
 pub mod codec;
 mod dial;
 mod eviction_policy;

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use crate::limit::algorithm::TWINS;
 
 const FRAME: &str = include_str!("take.lua");
+const UNDO: &str = include_str!("undo.lua");
 const GIVE_BACK: &str = include_str!("give_back.lua");
 
 /// Tries every command that the script uses, and returns the refused ones.
@@ -37,6 +38,11 @@ end
 /// The complete script.
 pub fn take() -> String {
     twins() + MOMENT + FRAME
+}
+
+/// The complete script that undoes charges.
+pub fn undo() -> String {
+    twins() + MOMENT + UNDO
 }
 
 /// The complete script that gives back, for an operator.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::sentinel;
+use super::{cluster, sentinel};
 use crate::base::host_port::HostPort;
 use crate::base::time::Micros;
 use crate::store::breaker;
@@ -31,6 +31,8 @@ pub enum Target {
     Address { address: HostPort, database: i64 },
     /// Where sentinels say.
     Sentinel(Box<sentinel::Settings>),
+    /// On the nodes of a cluster.
+    Cluster(Box<cluster::Settings>),
 }
 
 impl Target {
@@ -42,7 +44,7 @@ impl Target {
     pub fn database(&self) -> i64 {
         match self {
             Target::Address { database, .. } => *database,
-            Target::Sentinel(_) => 0,
+            Target::Sentinel(_) | Target::Cluster(_) => 0,
         }
     }
 
@@ -50,6 +52,7 @@ impl Target {
     pub fn is_same_server(&self, other: &Target) -> bool {
         match (self, other) {
             (Target::Sentinel(sentinels), Target::Sentinel(others)) => sentinels.is_same_master(others),
+            (Target::Cluster(cluster), Target::Cluster(other)) => cluster.has_same_buckets(other),
             _ => self == other,
         }
     }
@@ -62,6 +65,10 @@ impl fmt::Display for Target {
             Target::Sentinel(sentinels) => {
                 let nodes: Vec<String> = sentinels.nodes.iter().map(ToString::to_string).collect();
                 write!(f, "`{}` of the sentinels {}", sentinels.master, nodes.join(", "))
+            }
+            Target::Cluster(cluster) => {
+                let nodes: Vec<String> = cluster.nodes.iter().map(ToString::to_string).collect();
+                write!(f, "cluster at {}", nodes.join(", "))
             }
         }
     }

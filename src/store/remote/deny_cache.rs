@@ -19,12 +19,15 @@ use crate::limit::algorithm::{ChargeResult, State};
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::charge::{Plan, Settlement};
 use crate::limit::outcome::{Outcome, Verdict};
+use crate::store::remote::undone_charges::UndoneCharges;
 
 /// The maximum number of entries.
 const MAX_BUCKETS: usize = 65_536;
 /// How long an entry is valid.
 const MAX_AGE: Micros = Micros(1_000_000);
-/// the store's clock may run faster than ours by one in this many.
+/// The same where charges are undone.
+const MAX_AGE_WITH_UNDONE: Micros = Micros(100_000);
+/// The store's clock may run faster than ours by one in this many.
 const SKEW: u64 = 1_000;
 
 /// The level of a bucket, as the store last showed it.
@@ -50,13 +53,21 @@ pub struct SendStamp {
 #[derive(Debug)]
 pub struct DenyCache {
     short: Cache<BucketKey, ShortBucket>,
+    undone: UndoneCharges,
+    /// How long an entry is valid, in microseconds.
+    max_age: AtomicU64,
     /// The number of invalidations.
     epoch: AtomicU64,
 }
 
 impl DenyCache {
     pub fn new() -> DenyCache {
-        DenyCache { short: Cache::new(MAX_BUCKETS), epoch: AtomicU64::new(0) }
+        DenyCache {
+            short: Cache::new(MAX_BUCKETS),
+            undone: UndoneCharges::default(),
+            max_age: AtomicU64::new(MAX_AGE.0),
+            epoch: AtomicU64::new(0),
+        }
     }
 
     /// Drops all entries, and those that calls under way would add: a new connection may lead to another server with other
@@ -70,8 +81,22 @@ impl DenyCache {
         SendStamp { at, epoch: self.epoch.load(Ordering::Acquire) }
     }
 
+    /// A charge to this bucket has been undone: it holds more than any call showed that was sent before `now`.
+    pub fn forget(&self, key: BucketKey, now: Timestamp) {
+        self.undone.add(key, now);
+        self.short.remove(&key);
+    }
+
+    /// Shortens the age of entries: other gateways undo charges, which no reply tells.
+    pub fn expect_undone_charges(&self) {
+        self.max_age.store(MAX_AGE_WITH_UNDONE.0, Ordering::Relaxed);
+    }
+
     /// Adds a bucket that could not pay its last charge, or could not pay it again.
     pub fn remember(&self, key: BucketKey, state: State, decided: Timestamp, sent: SendStamp) {
+        if self.undone.contain(&key, sent.at) {
+            return;
+        }
         self.short.insert(key, ShortBucket { state, decided, sent: sent.at, epoch: sent.epoch });
     }
 
@@ -80,11 +105,12 @@ impl DenyCache {
         if self.short.is_empty() {
             return None;
         }
+        let max_age = Micros(self.max_age.load(Ordering::Relaxed));
         let mut refused = None;
         let mut enforced: SmallVec<[Outcome; 2]> = SmallVec::new();
         for charge in &plan.enforced {
             let known = charge.algorithm.frees_only_with_time().then(|| self.short.get(&charge.key)).flatten();
-            let known = known.and_then(|known| known.at_most(self.epoch.load(Ordering::Acquire), now));
+            let known = known.and_then(|known| known.at_most(self.epoch.load(Ordering::Acquire), max_age, now));
             let short = known.and_then(|(state, latest)| {
                 // Others may have refilled it at a higher rate, with which it must be short as well.
                 let bound = charge.algorithm.at_fastest();
@@ -122,9 +148,9 @@ impl DenyCache {
 
 impl ShortBucket {
     /// The state, and the latest time that the store's clock can show by now; `None` when the entry is no longer valid.
-    fn at_most(self, epoch: u64, now: Timestamp) -> Option<(State, Timestamp)> {
+    fn at_most(self, epoch: u64, max_age: Micros, now: Timestamp) -> Option<(State, Timestamp)> {
         let passed = now.since(self.sent);
-        let counts = self.epoch == epoch && passed <= MAX_AGE;
+        let counts = self.epoch == epoch && passed <= max_age;
         counts.then(|| (self.state, self.decided.plus(passed).plus(Micros(passed.0 / SKEW + 1))))
     }
 }
@@ -205,6 +231,27 @@ mod tests {
         assert_eq!(wait(&deny_cache, &dear, sent.plus(Micros(MAX_AGE.0 + 1))), None);
         deny_cache.invalidate();
         assert_eq!(wait(&deny_cache, &dear, sent), None);
+    }
+
+    #[test]
+    fn a_bucket_whose_charge_was_undone_is_cached_from_a_later_call_only() {
+        let (deny_cache, sent) = drained();
+        let one = plan([charge(1, 1000, 1, 1000)]);
+        let known = deny_cache.short.get(&BucketKey([1; 16])).unwrap();
+        let remember = |at| {
+            let stamp = deny_cache.stamp(at);
+            deny_cache.remember(BucketKey([1; 16]), known.state.clone(), known.decided, stamp);
+        };
+        deny_cache.forget(BucketKey([1; 16]), sent.plus(Micros(10)));
+        assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(20))), None);
+        // This call may have seen the charge.
+        remember(sent.plus(Micros(10)));
+        assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(20))), None);
+        remember(sent.plus(Micros(11)));
+        assert!(wait(&deny_cache, &one, sent.plus(Micros(20))).is_some());
+        deny_cache.expect_undone_charges();
+        assert!(wait(&deny_cache, &one, sent.plus(Micros(100_011))).is_some());
+        assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(100_012))), None);
     }
 
     #[test]

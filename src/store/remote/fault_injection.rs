@@ -3,8 +3,13 @@
 //!
 //! Each function ends with what a release build does.
 
+use std::time::Duration;
+
 use super::deny_cache::SendStamp;
 use super::queue::PendingTake;
+#[cfg(feature = "test-hooks")]
+use crate::base::time::Micros;
+use crate::base::time::Timestamp;
 #[cfg(feature = "test-hooks")]
 pub use flaw::{Combining, Flaw, Refusals, ServerClock};
 
@@ -19,6 +24,9 @@ pub struct Hooks {
     pub server_clock: ServerClock,
     #[cfg(feature = "test-hooks")]
     pub flaw: Option<Flaw>,
+    /// How much later charges of a refused request are undone.
+    #[cfg(feature = "test-hooks")]
+    pub undo_late: Micros,
 }
 
 impl Hooks {
@@ -38,6 +46,39 @@ impl Hooks {
             return flaw::summed(batch);
         }
         batch
+    }
+
+    /// How often the charges of a refused request are undone, and after which pause.
+    pub fn undo(&self) -> (usize, Duration) {
+        #[cfg(feature = "test-hooks")]
+        {
+            let times = match self.flaw {
+                Some(Flaw::UndoneNever) => 0,
+                Some(Flaw::UndoneTwice) => 2,
+                _ => 1,
+            };
+            (times, self.undo_late.into())
+        }
+        #[cfg(not(feature = "test-hooks"))]
+        (1, Duration::ZERO)
+    }
+
+    /// The time from which on a charge that is undone has been refilled.
+    pub fn charged(&self, at: Timestamp) -> Timestamp {
+        #[cfg(feature = "test-hooks")]
+        if let Some(Flaw::UndoneInFull) = self.flaw {
+            return at.plus(Micros(3_600_000_000));
+        }
+        at
+    }
+
+    /// Whether the deny cache drops what a request has shown that was undone.
+    pub fn drops_undone(&self) -> bool {
+        #[cfg(feature = "test-hooks")]
+        if let Some(Flaw::UndoneIsKept) = self.flaw {
+            return false;
+        }
+        true
     }
 
     /// The stamp under which the levels of a reply enter the deny cache; `None`: they do not. `received` is the time at which
@@ -100,12 +141,22 @@ mod flaw {
         WriteOnRefusal,
         /// A call without a reply within this time is sent again.
         Retry { after: Micros },
+        /// Every call is sent twice, as if the first had been lost.
+        Resend,
         /// The deny cache counts from when the reply came, not from when the call was sent.
         LateBound,
         /// Requests for the same buckets are granted or refused together, for the sum of their costs.
         SummedCosts,
         /// The period of a calendar is the one that the gateway's clock is in.
         ClientPeriod,
+        /// Charges of a request that another bucket refused stay.
+        UndoneNever,
+        /// They are given back twice.
+        UndoneTwice,
+        /// They are given back in full, whatever has been refilled since.
+        UndoneInFull,
+        /// The deny cache keeps what they have shown.
+        UndoneIsKept,
         /// Any other period than the stored one begins with nothing spent, also an earlier one.
         EarlierPeriod,
     }

@@ -2,7 +2,6 @@
 //!
 //! No decision of the store depends on it: it is needed when the store gives no answer and each gateway grants its share.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// One gateway among those that share a store.
 #[derive(Debug)]
 pub struct Heartbeat {
-    /// Random, so that no operator has to name gateways.
     name: [u8; 8],
     this_gateway: Arc<Mutex<RunningGateway>>,
     fallback: Arc<FallbackShare>,
@@ -31,9 +29,12 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    pub fn new(this_gateway: Arc<Mutex<RunningGateway>>, fallback: Arc<FallbackShare>, events: EventSink) -> Heartbeat {
-        // The only randomness of the standard library that two machines cannot have in common.
-        let name = RandomState::new().hash_one(0).to_le_bytes();
+    pub fn new(
+        name: [u8; 8],
+        this_gateway: Arc<Mutex<RunningGateway>>,
+        fallback: Arc<FallbackShare>,
+        events: EventSink,
+    ) -> Heartbeat {
         Heartbeat { name, this_gateway, fallback, events }
     }
 

@@ -9,15 +9,17 @@
 //! run; no decision waits longer than `timeout`; a request that was abandoned before its bytes were written costs nothing.
 
 mod call_timer;
-mod connection;
-mod deny_cache;
+pub(super) mod connection;
+pub(super) mod deny_cache;
 #[cfg(test)]
 mod fake_transport;
 pub mod fault_injection;
 mod heartbeat;
 pub mod login;
 mod queue;
+mod settings;
 pub mod transport;
+mod undone_charges;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +27,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::breaker;
 use super::breaker::{Breaker, CallResult, Change, Permit};
 use super::caller::Caller;
 use super::error::StoreError;
@@ -34,27 +35,18 @@ use super::fallback::FallbackShare;
 use super::reply::{Source, TakeReply};
 use super::store_clock::StoreClock;
 use super::worker::Worker;
-use crate::base::host_name::host_name;
-use crate::base::time::{Clock, Micros, Timestamp};
+use crate::base::time::{Clock, Timestamp};
 use crate::limit::charge::Plan;
-use connection::{Connection, StoreState};
+use connection::Connection;
+pub use connection::StoreState;
 use deny_cache::DenyCache;
 use fault_injection::Hooks;
 use queue::{Attempt, PendingTake, ReplySender};
+pub use settings::Settings;
 use transport::Transport;
 
 /// How long a start waits for connections that are still being made.
 const LONGEST_START: Duration = Duration::from_secs(2);
-
-/// The settings that do not depend on the kind of server.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// The longest that a decision waits.
-    pub timeout: Micros,
-    pub breaker: breaker::Settings,
-    /// The least number of gateways that share the limits.
-    pub gateways: u64,
-}
 
 #[derive(Debug)]
 pub struct Remote<T> {
@@ -84,16 +76,20 @@ impl<T: Transport> Remote<T> {
         clock: Clock,
         events: EventSink,
     ) -> Remote<T> {
+        let state = StoreState::new(&settings, &clock, hooks);
+        Remote::sharing(state, transport, settings, workers, clock, events)
+    }
+
+    /// A store that shares what it knows with others.
+    pub fn sharing(
+        shared: StoreState,
+        transport: T,
+        settings: Settings,
+        workers: usize,
+        clock: Clock,
+        events: EventSink,
+    ) -> Remote<T> {
         let transport = Arc::new(transport);
-        let store_clock = Arc::new(StoreClock::default());
-        let shared = StoreState {
-            deny_cache: Arc::new(DenyCache::new()),
-            breaker: Arc::new(Breaker::new(settings.breaker)),
-            fallback: Arc::new(FallbackShare::new(settings.gateways, clock.clone(), Arc::clone(&store_clock))),
-            store_clock,
-            this_gateway: Arc::new(Mutex::new(RunningGateway { host: host_name(), configuration: String::new() })),
-            hooks,
-        };
         let connection = |worker| {
             let (transport, shared) = (Arc::clone(&transport), shared.clone());
             Connection::new(Worker(worker), transport, settings.timeout, clock.clone(), events.clone(), shared)
@@ -148,19 +144,55 @@ impl<T: Transport> Remote<T> {
         if let Some((now, settlement)) = self.deny_cache.refuse(plan, now) {
             return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached }));
         }
-        let permit = self.breaker.acquire(now);
+        self.query_on(connection, plan, caller, now).await
+    }
+
+    /// Asks the server about a plan that has been waiting since `since`.
+    ///
+    /// # Errors
+    /// As [`Remote::take`].
+    pub async fn query(
+        &self,
+        worker: Worker,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+        since: Timestamp,
+    ) -> Result<Option<TakeReply>, StoreError> {
+        let connection = self.connections.get(worker.0).ok_or(StoreError::Unreachable)?;
+        connection.usable()?;
+        self.query_on(connection, plan, caller, since).await
+    }
+
+    /// Whether a worker's connection can be used.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn usable(&self, worker: Worker) -> Result<(), StoreError> {
+        self.connections.get(worker.0).ok_or(StoreError::Unreachable)?.usable()
+    }
+
+    async fn query_on(
+        &self,
+        connection: &Connection<T>,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+        since: Timestamp,
+    ) -> Result<Option<TakeReply>, StoreError> {
+        let permit = self.breaker.acquire(since);
         if permit == Permit::Refused {
             return Err(StoreError::BreakerOpen);
         }
         let pending = Pending { store: self, permit, answered: false };
         let (answer, result) = ReplySender::new();
         let plan = Box::new(plan.clone());
-        connection.ask(PendingTake { plan, answer, caller, since: now, attempt: Attempt::First })?;
+        connection.ask(PendingTake { plan, answer, caller, since, attempt: Attempt::First })?;
         // The connection reports a timeout itself. Without any report it was lost while the call was under way.
         let taken = result.await.unwrap_or(Err(StoreError::Closed));
         // A request that was not sent, because its client had disconnected, says nothing about the store.
         if !matches!(taken, Ok(None)) {
-            pending.done(if taken.is_ok() { CallResult::Success } else { CallResult::Failure });
+            // A redirection is an answer.
+            let answered = taken.as_ref().map_or_else(|error| error.is_redirection(), |_| true);
+            pending.done(if answered { CallResult::Success } else { CallResult::Failure });
         }
         taken
     }

@@ -60,7 +60,7 @@ async fn granted(gateways: &[Arc<Store>], plan: &Plan) -> Result<Vec<usize>, Sto
     for store in gateways {
         let mut passed = 0;
         for _ in 0..10 {
-            let reply = store.take(Worker(0), plan, None).await?.unwrap();
+            let reply = store.take(Worker(0), plan, None).await.map_err(|failure| failure.error)?.unwrap();
             passed += usize::from(reply.settlement.is_granted());
         }
         granted.push(passed);

@@ -1,5 +1,6 @@
 //! The gateway and its Redis: connecting, outages, replies that cannot be right.
 
+mod cluster;
 mod connection;
 mod eviction_policy;
 mod fallback_share;
@@ -16,3 +17,5 @@ mod outage;
 mod persistence_under_load;
 mod secrets;
 mod sentinel;
+#[cfg(feature = "test-hooks")]
+mod undone_charges;

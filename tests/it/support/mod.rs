@@ -17,6 +17,7 @@ mod pgbouncer;
 mod postgres;
 mod proof;
 mod redis;
+mod redis_cluster;
 mod relay;
 pub mod sentinel;
 #[cfg(feature = "test-hooks")]
@@ -36,6 +37,7 @@ pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use proof::{short_or_long, shortened_or_real};
 pub use redis::{Redis, free_port};
+pub use redis_cluster::{RedisCluster, Replicas};
 pub use relay::{Answers, Relay};
 #[cfg(feature = "test-hooks")]
 pub use take_script::{CompleteReply, TakeScript};

@@ -45,8 +45,14 @@ impl Redis {
     /// redis-server: other servers may be built without TLS.
     #[track_caller]
     pub fn start_tls(certificates: &Certificates) -> (Redis, u16) {
+        Redis::start_tls_with(certificates, &[])
+    }
+
+    /// The same with settings of redis.conf as arguments.
+    #[track_caller]
+    pub fn start_tls_with(certificates: &Certificates, more: &[&str]) -> (Redis, u16) {
         let directory = TempDir::new().unwrap();
-        let mut arguments = Vec::new();
+        let mut arguments: Vec<String> = more.iter().map(|argument| (*argument).to_owned()).collect();
         for (option, text) in [
             ("--tls-ca-cert-file", &certificates.authority),
             ("--tls-cert-file", &certificates.server.0),

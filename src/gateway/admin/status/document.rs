@@ -27,6 +27,8 @@ const SHOWN_WINDOW: Micros = Micros(3_600_000_000);
 const MAX_ROWS: usize = 2000;
 /// `check` reports all of them.
 const MAX_WARNINGS: usize = 20;
+/// The metrics have all of them.
+const MAX_NODES: usize = 5;
 
 /// What the page says about this process itself.
 #[derive(Debug)]
@@ -95,6 +97,10 @@ struct ConfigInForce<'d> {
 struct StoreSummary {
     kind: &'static str,
     up: bool,
+    /// How many servers it is on; 0 for a store that is on one.
+    nodes: usize,
+    /// Those of them to which some thread is not connected.
+    nodes_down: Vec<String>,
     breaker_open: bool,
     may_evict: bool,
     gateways: f64,
@@ -248,9 +254,12 @@ fn date(moment: Timestamp) -> f64 {
 }
 
 fn store(gateway: &GatewayState, readings: Readings<'_>) -> StoreSummary {
+    let (nodes_down, nodes) = gateway.store_health.nodes_down();
     StoreSummary {
         kind: gateway.store.name(),
         up: gateway.store_health.is_up(),
+        nodes,
+        nodes_down: nodes_down.iter().take(MAX_NODES).map(ToString::to_string).collect(),
         breaker_open: readings.level("rate_limiter_breaker_open") > 0.0,
         may_evict: readings.level("rate_limiter_store_may_evict") > 0.0,
         gateways: readings.level("rate_limiter_live_gateways"),

@@ -74,6 +74,11 @@ impl Registry {
         self.series.lock().reloaded(config);
     }
 
+    /// Forgets every series with this label.
+    pub fn forget(&self, label: &str, value: &str) {
+        self.series.lock().forget(|key| key.labels().any(|known| known.key() == label && known.value() == value));
+    }
+
     fn make_counter(&self, lifetime: Lifetime, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
         let new = || Cells::Counter(Arc::default());
         match self.series.lock().get_or_add(name, key(name, labels), lifetime, new) {

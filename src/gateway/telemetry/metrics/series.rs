@@ -93,7 +93,7 @@ impl SeriesTable {
             by_labels.iter().map(|(key, series)| (*name, key.clone(), series.cells.clone()))
         });
         let all = all.collect();
-        self.retain(|lifetime| match lifetime {
+        self.retain(|_, lifetime| match lifetime {
             Lifetime::Removed { scrapes, .. } => {
                 *scrapes = scrapes.saturating_sub(1);
                 *scrapes > 0
@@ -128,13 +128,18 @@ impl SeriesTable {
             }
             oldest = by;
         }
-        self.retain(|lifetime| !matches!(lifetime, Lifetime::Removed { by, .. } if *by < oldest));
+        self.retain(|_, lifetime| !matches!(lifetime, Lifetime::Removed { by, .. } if *by < oldest));
     }
 
-    fn retain(&mut self, mut stays: impl FnMut(&mut Lifetime) -> bool) {
+    /// Forgets series at once.
+    pub fn forget(&mut self, goes: impl Fn(&Key) -> bool) {
+        self.retain(|key, _| !goes(key));
+    }
+
+    fn retain(&mut self, mut stays: impl FnMut(&Key, &mut Lifetime) -> bool) {
         for (name, by_labels) in &mut self.by_name {
-            by_labels.retain(|_, series| {
-                let stays = stays(&mut series.lifetime);
+            by_labels.retain(|key, series| {
+                let stays = stays(key, &mut series.lifetime);
                 if let (false, Cells::Counter(cell)) = (stays, &series.cells) {
                     *self.forgotten.entry(name).or_default() += cell.load(Ordering::Relaxed);
                 }

@@ -6,7 +6,7 @@ use metrics::{Counter, Gauge, Histogram};
 
 use super::counters_by::CountersBy;
 use super::registry::Registry;
-use crate::store::{Settings, StoreError};
+use crate::store::{Fault, Settings, StoreError};
 
 #[derive(Debug)]
 pub struct StoreMetrics {
@@ -19,6 +19,8 @@ pub struct StoreMetrics {
     /// Buckets with impossible values that were reset.
     pub healed: Counter,
     errors: CountersBy<StoreError>,
+    /// The label of the store.
+    store: &'static str,
     registry: Arc<Registry>,
 }
 
@@ -38,6 +40,7 @@ impl StoreMetrics {
                 gateways,
                 healed: Counter::noop(),
                 errors: CountersBy::new([], |_| Counter::noop()),
+                store: settings.name(),
                 registry: Arc::clone(registry),
             };
         }
@@ -51,6 +54,7 @@ impl StoreMetrics {
             gateways,
             healed: error("impossible_bucket"),
             errors: CountersBy::new(StoreError::ALL, |kind| error(kind.name())),
+            store: settings.name(),
             registry: Arc::clone(registry),
         }
     }
@@ -60,7 +64,30 @@ impl StoreMetrics {
         self.registry.gauge("rate_limiter_store_may_evict", &[]).set(if may_evict { 1.0 } else { 0.0 });
     }
 
-    pub fn count_error(&self, error: StoreError) {
-        self.errors.increment(&error);
+    /// One of a server of several is counted with its address.
+    pub fn count_error(&self, Fault { error, node, .. }: &Fault) {
+        match node {
+            None => self.errors.increment(error),
+            Some(node) => {
+                let labels = [("store", self.store), ("kind", error.name()), ("node", node)];
+                self.registry.counter("rate_limiter_store_errors_total", &labels).increment(1);
+            }
+        }
+    }
+
+    /// Whether every thread is connected to a server of several.
+    pub fn set_node_up(&self, node: &str, up: f64) {
+        self.registry.gauge("rate_limiter_store_up", &[("node", node)]).set(up);
+        // It exists from now on.
+        self.registry.gauge("rate_limiter_breaker_open", &[("node", node)]).increment(0.0);
+    }
+
+    pub fn set_node_breaker_open(&self, node: &str, open: f64) {
+        self.registry.gauge("rate_limiter_breaker_open", &[("node", node)]).set(open);
+    }
+
+    /// A server has no buckets any more: its series go.
+    pub fn forget_node(&self, node: &str) {
+        self.registry.forget("node", node);
     }
 }

@@ -49,7 +49,7 @@ impl Server {
             Endpoint::Redis { target, .. } => {
                 let address = match target {
                     Target::Address { address, .. } => Some(address.clone()),
-                    Target::Sentinel(_) => None,
+                    Target::Sentinel(_) | Target::Cluster(_) => None,
                 };
                 (address, target.database().to_string(), REDIS)
             }

@@ -62,6 +62,13 @@ return {
     return pack('<I8I8I8', bucket[1], bucket[2], bucket[3]), bucket[3] + HOUR
   end,
 
+  -- Undoes a charge, as long as its period runs.
+  undo = function(limit, bucket, cost, charged)
+    if charged < bucket[2] or charged >= bucket[3] or bucket[1] < cost then return false end
+    bucket[1] = bucket[1] - cost
+    return true
+  end,
+
   give_back = function(value, amount)
     if type(value) ~= 'string' or #value ~= 24 then return false end
     local spent, first, last = unpack('<I8I8I8', value)

@@ -130,6 +130,23 @@ return {
     return head .. pair, at + window
   end,
 
+  -- Undoes a charge at the moment of its grant: returns the value to store, and until when. Later grants stay as they are.
+  undo = function(limit, bucket, cost, charged)
+    local value, count, window, till = bucket.value, bucket.count, bucket.window, bucket.till
+    local index = count_until(value, count, charged)
+    if index < 1 or unpack('<I8', value, 17 + 16 * index) ~= charged then return false end
+    local before = difference(bucket.total, bucket.sum)
+    if index > 1 then before = unpack('<I8', value, 9 + 16 * index) end
+    if difference((unpack('<I8', value, 25 + 16 * index)), before) < cost then return false end
+    local parts = {pack('<I8I8I8I8', bucket.sum - cost, count, window, till), sub(value, 33, 24 + 16 * index)}
+    for later = index, count do
+      local total = difference((unpack('<I8', value, 25 + 16 * later)), cost)
+      parts[#parts + 1] = pack('<I8', total)
+      if later < count then parts[#parts + 1] = sub(value, 33 + 16 * later, 40 + 16 * later) end
+    end
+    return table.concat(parts), bucket.last + limit.window
+  end,
+
   -- The last grants are given back first. Of the first pair after which no more than that was granted the moment stays.
   give_back = function(value, amount)
     local count, sum, window, till, last, total = read(value)

@@ -147,6 +147,21 @@ return {
     return value .. rep('\0', -#value % 8), last + limit.window
   end,
 
+  -- Undoes a charge in the step in which it was granted.
+  undo = function(limit, bucket, cost, charged)
+    for index = 1, 2 do
+      local steps = bucket[index]
+      if steps and steps.length == limit.step then
+        local place = steps.latest - floor(charged / limit.step) + 1
+        local granted = place >= 1 and place <= steps.count and steps.granted[place]
+        if not granted or granted < cost then return false end
+        steps.granted[place], bucket.spent = granted - cost, bucket.spent - cost
+        return true
+      end
+    end
+    return false
+  end,
+
   -- From the steps that end last; of two that end together, from the first.
   give_back = function(value, amount)
     local first, second = read_all(value)

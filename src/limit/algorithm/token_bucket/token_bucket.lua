@@ -65,6 +65,14 @@ return {
     return pack('<I8I8I8', spent, limit.unit, since), since + ceil(spent / limit.refill)
   end,
 
+  -- Undoes a charge, less what has come back since: that much would not have come back to a full bucket.
+  undo = function(limit, bucket, cost, charged, now)
+    local back = cost * limit.unit - max(now - charged, 0) * limit.refill
+    if back <= 0 then return false end
+    bucket[1] = max(bucket[1] - back, 0)
+    return true
+  end,
+
   -- A product that is not exact is larger than anything that is spent.
   give_back = function(value, amount)
     if type(value) ~= 'string' or #value ~= 24 then return false end

@@ -230,7 +230,7 @@ impl Survey {
         let overdue = |_| Fault::new(StoreError::Unreachable, format!("no answer within {PATIENCE:?}"));
         let checked =
             timeout(PATIENCE, check_role(&master, &self.login)).await.map_err(overdue).and_then(|checked| checked);
-        if let Err(Fault { error, detail }) = checked {
+        if let Err(Fault { error, detail, .. }) = checked {
             let sentinel = self.nodes.get(index).map(|node| node.address.to_string()).unwrap_or_default();
             let fault = Fault::new(error, format!("{master}, named by sentinel {sentinel}: {detail}"));
             rejected.push(master);

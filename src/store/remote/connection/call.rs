@@ -69,7 +69,7 @@ impl<T: Transport> Connection<T> {
             Ok(_) if took > self.timeout => {
                 (healed(&outcome), Some(Fault::new(StoreError::Timeout, "the reply came after the timeout")))
             }
-            Ok(parts) => (healed(&outcome), parts.iter().find_map(|part| part.reply.as_ref().err().cloned())),
+            Ok(parts) => (healed(&outcome), parts.iter().find_map(reported)),
             // An error that ends the connection is reported when it ends.
             Err(fault) => (0, (!fault.ends_connection()).then(|| fault.clone())),
         };
@@ -173,6 +173,11 @@ impl<T: Transport> Connection<T> {
         let near = self.shared.store_clock.at(started);
         timeout(patience, self.transport.take(link, plans, near)).await.map_err(overdue)?
     }
+}
+
+/// Why a part of a call failed. A redirection is no failure.
+fn reported(part: &PartReply) -> Option<Fault> {
+    part.reply.as_ref().err().filter(|fault| !fault.error.is_redirection()).cloned()
 }
 
 /// How many buckets all parts of a call have healed.

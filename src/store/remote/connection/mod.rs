@@ -8,6 +8,7 @@ mod batch;
 mod call;
 mod reconnect;
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -17,7 +18,9 @@ use super::deny_cache::DenyCache;
 use super::fault_injection::Hooks;
 use super::heartbeat::Heartbeat;
 use super::queue::{PendingTake, Queue};
+use super::settings::Settings;
 use super::transport::Transport;
+use crate::base::host_name::host_name;
 use crate::base::time::{Clock, Micros};
 use crate::store::breaker::{Breaker, Change};
 use crate::store::error::StoreError;
@@ -37,7 +40,25 @@ pub struct StoreState {
     pub fallback: Arc<FallbackShare>,
     pub store_clock: Arc<StoreClock>,
     pub this_gateway: Arc<Mutex<RunningGateway>>,
+    /// Under which this gateway is counted. Random, so that no operator has to name gateways.
+    pub gateway_name: [u8; 8],
     pub hooks: Hooks,
+}
+
+impl StoreState {
+    pub fn new(settings: &Settings, clock: &Clock, hooks: Hooks) -> StoreState {
+        let store_clock = Arc::new(StoreClock::default());
+        StoreState {
+            deny_cache: Arc::new(DenyCache::new()),
+            breaker: Arc::new(Breaker::new(settings.breaker)),
+            fallback: Arc::new(FallbackShare::new(settings.gateways, clock.clone(), Arc::clone(&store_clock))),
+            store_clock,
+            this_gateway: Arc::new(Mutex::new(RunningGateway { host: host_name(), configuration: String::new() })),
+            // The only randomness of the standard library that two machines cannot have in common.
+            gateway_name: RandomState::new().hash_one(0).to_le_bytes(),
+            hooks,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -70,7 +91,12 @@ impl<T: Transport> Connection<T> {
         shared: StoreState,
     ) -> Connection<T> {
         let (queue, waiting) = mpsc::channel(QUEUE);
-        let heartbeat = Heartbeat::new(Arc::clone(&shared.this_gateway), Arc::clone(&shared.fallback), events.clone());
+        let heartbeat = Heartbeat::new(
+            shared.gateway_name,
+            Arc::clone(&shared.this_gateway),
+            Arc::clone(&shared.fallback),
+            events.clone(),
+        );
         Connection {
             worker,
             transport,

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
+use tollgate::base::host_port::HostPort;
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
@@ -12,9 +13,11 @@ use tollgate::limit::cost::Cost;
 use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::postgres;
 use tollgate::store::redis;
+use tollgate::store::redis::cluster;
+use tollgate::store::redis::cluster::Place;
 use tollgate::store::redis::fault_injection::{AHEAD, Hooks, ServerClock};
 use tollgate::store::redis::{Login, Settings, Target};
-use tollgate::store::{Event, EventSink, Store, StoreError, TakeReply, Worker, breaker};
+use tollgate::store::{Event, EventSink, Store, StoreError, TakeFailure, TakeReply, Worker, breaker};
 
 use super::{Answer, ClockOffset, History, Limit, Record, micros};
 use crate::support::{Redis, now};
@@ -103,6 +106,19 @@ impl Gateways {
         self.play_in(&open, start, ClockOffset::of_this_machine(start), &begin)
     }
 
+    /// The same on a Redis Cluster with these nodes, whose clocks are that of this machine.
+    pub fn play_on_cluster(&self, nodes: &[HostPort], begin: impl Fn() + Sync) -> Run {
+        let start = now();
+        let cluster = cluster::Settings { nodes: nodes.to_vec(), place: Place::DEFAULT };
+        let open = |gateway, hooks, report| {
+            let target = Target::Cluster(Box::new(cluster.clone()));
+            let settings = self.settings(target);
+            let clock = self.clocks.of(gateway);
+            Store::Cluster(cluster::Cluster::with(hooks, &cluster, settings, self.workers, clock, report))
+        };
+        self.play_in(&open, start, ClockOffset::of_this_machine(start), &begin)
+    }
+
     fn play_in(
         &self,
         open: &dyn Fn(usize, Hooks, EventSink) -> Store,
@@ -183,15 +199,19 @@ impl Gateways {
     fn open(&self, gateway: usize, hooks: Hooks, port: u16, report: EventSink) -> Store {
         let server_clock = if self.clocks.begin.is_some() { ServerClock::Movable } else { hooks.server_clock };
         let hooks = Hooks { server_clock, ..hooks };
-        let settings = Settings {
-            target: Target::at("127.0.0.1", port),
+        let settings = self.settings(Target::at("127.0.0.1", port));
+        Store::Redis(redis::Redis::with(hooks, settings, self.workers, self.clocks.of(gateway), report))
+    }
+
+    fn settings(&self, target: Target) -> Settings {
+        Settings {
+            target,
             login: Login::default(),
             timeout: self.timeout,
             prefix: "history".to_owned(),
             breaker: breaker::Settings::default(),
             gateways: 1,
-        };
-        Store::Redis(redis::Redis::with(hooks, settings, self.workers, self.clocks.of(gateway), report))
+        }
     }
 }
 
@@ -241,7 +261,7 @@ impl Caller {
     }
 }
 
-fn answer(taken: Result<Option<TakeReply>, StoreError>) -> Answer {
+fn answer(taken: Result<Option<TakeReply>, TakeFailure>) -> Answer {
     match taken {
         Ok(Some(TakeReply { now, settlement, source, .. })) => {
             let reported =
@@ -253,7 +273,10 @@ fn answer(taken: Result<Option<TakeReply>, StoreError>) -> Answer {
                 Answer::Refused { now, remaining, source }
             }
         }
-        Err(StoreError::Timeout | StoreError::Closed | StoreError::UnexpectedReply) => Answer::Unknown,
-        Ok(None) | Err(_) => Answer::Unasked,
+        Err(failure) => match failure.error {
+            StoreError::Timeout | StoreError::Closed | StoreError::UnexpectedReply => Answer::Unknown,
+            _ => Answer::Unasked,
+        },
+        Ok(None) => Answer::Unasked,
     }
 }

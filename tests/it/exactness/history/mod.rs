@@ -13,6 +13,8 @@ mod limit;
 pub mod replay;
 #[cfg(feature = "test-hooks")]
 pub mod spending;
+#[cfg(feature = "test-hooks")]
+pub mod undone;
 pub mod windows;
 
 use std::time::{Duration, Instant};
@@ -110,7 +112,7 @@ mod checks {
 
     use tollgate::store::Source;
 
-    use super::{ClockOffset, Limit, replay, windows};
+    use super::{ClockOffset, Limit, replay, undone, windows};
 
     /// One request. Times are microseconds of the test's own clock, rounded away from each other.
     #[derive(Clone, Debug)]
@@ -200,6 +202,19 @@ mod checks {
 
     impl History {
         pub fn check(&self) -> Findings {
+            let mut findings = self.check_from_outside();
+            replay::check(self, &mut findings);
+            findings
+        }
+
+        /// Of a store that undoes the charges of refused requests, `late` microseconds later than usual.
+        pub fn check_undone(&self, late: i64) -> Findings {
+            let mut findings = self.check_from_outside();
+            undone::check(self, late, &mut findings);
+            findings
+        }
+
+        fn check_from_outside(&self) -> Findings {
             let mut findings = Findings::default();
             for (index, limit) in self.buckets.iter().enumerate() {
                 let mut excess = windows::excess(limit, &self.grants(index), &self.clock);
@@ -211,7 +226,6 @@ mod checks {
                     findings.add(Kind::OverGrant, || format!("bucket {index}: {} too much", limit.tokens(excess)));
                 }
             }
-            replay::check(self, &mut findings);
             findings
         }
 

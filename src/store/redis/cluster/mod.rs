@@ -1,0 +1,216 @@
+//! Stores buckets in a Redis Cluster: on several masters, each of which decides about the buckets that it has.
+//!
+//! Each bucket lies under one of few hash tags, so that the requests for many buckets still travel in one call. Each worker
+//! has one connection and one queue for each node, as for a single Redis; a node has a breaker of its own, and when it is
+//! lost the buckets on the others are decided as ever.
+//!
+//! The cluster client of the redis crate is not used: it sends a command again after a timeout or a lost connection, which
+//! would charge twice. Here a call whose bytes may have arrived is never sent again; MOVED, ASK and TRYAGAIN prove that it
+//! did not run.
+
+mod apart;
+mod directory;
+mod hash_tags;
+mod health;
+pub mod inspect;
+mod node_server;
+mod nodes;
+mod settings;
+mod slots;
+mod topology;
+mod undo;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::time::{Clock, Micros, Timestamp};
+use crate::limit::charge::Plan;
+use crate::store::caller::Caller;
+use crate::store::error::StoreError;
+use crate::store::events::EventSink;
+use crate::store::fallback::FallbackShare;
+use crate::store::redis;
+use crate::store::redis::fault_injection::Hooks;
+use crate::store::remote;
+use crate::store::remote::StoreState;
+use crate::store::reply::{Source, TakeReply};
+use crate::store::take_failure::TakeFailure;
+use crate::store::worker::Worker;
+use directory::{Directory, NodeId};
+use hash_tags::{HashTags, TagIndex};
+use nodes::Nodes;
+pub use settings::{DEFAULT_PORT, MOST_HASH_TAGS, Place, Settings};
+
+/// How long a start waits for the topology and the connections.
+const LONGEST_START: Duration = Duration::from_secs(2);
+/// The pause before a call is repeated that met a slot on two nodes, or a node without a connection.
+const PAUSE: Duration = Duration::from_millis(3);
+/// The maximum number of redirections of one request.
+const REDIRECTIONS: usize = 16;
+
+#[derive(Debug)]
+pub struct Cluster {
+    /// Decides while a node gives no answer.
+    pub fallback: Arc<FallbackShare>,
+    nodes: Arc<Nodes>,
+}
+
+/// A request on its way to the nodes.
+#[derive(Clone, Debug)]
+struct Take<'p> {
+    worker: Worker,
+    plan: &'p Plan,
+    caller: Option<Arc<dyn Caller>>,
+    since: Timestamp,
+}
+
+impl Cluster {
+    /// `settings` are those of every node, except for its address.
+    pub fn open(
+        cluster: &Settings,
+        settings: redis::Settings,
+        workers: usize,
+        clock: Clock,
+        events: EventSink,
+    ) -> Cluster {
+        Cluster::with(Hooks::default(), cluster, settings, workers, clock, events)
+    }
+
+    /// With the faults that a test injects.
+    pub fn with(
+        hooks: Hooks,
+        cluster: &Settings,
+        settings: redis::Settings,
+        workers: usize,
+        clock: Clock,
+        events: EventSink,
+    ) -> Cluster {
+        let redis::Settings { timeout, breaker, gateways, .. } = settings;
+        let settings_of_all = remote::Settings { timeout, breaker, gateways };
+        let state = StoreState::new(&settings_of_all, &clock, hooks);
+        let fallback = Arc::clone(&state.fallback);
+        let directory = Directory::new(HashTags::new(&settings.prefix, cluster.place));
+        let nodes = Nodes::new(cluster.nodes.clone(), settings, directory, state, workers, clock, events);
+        Cluster { fallback, nodes: Arc::new(nodes) }
+    }
+
+    pub async fn run(&self, worker: Worker) {
+        self.nodes.run(worker).await;
+    }
+
+    pub async fn first_attempt(&self) {
+        // What is not there by then may come later.
+        let _ = tokio::time::timeout(LONGEST_START, self.nodes.first_attempt()).await;
+    }
+
+    /// Decides a plan. `Ok(None)`: its client disconnected before it was sent.
+    ///
+    /// # Errors
+    /// Says why the store has not decided.
+    pub async fn take(
+        &self,
+        worker: Worker,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+    ) -> Result<Option<TakeReply>, TakeFailure> {
+        let since = self.nodes.clock.now();
+        if let Some((now, settlement)) = self.nodes.state.deny_cache.refuse(plan, since) {
+            return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached }));
+        }
+        let take = Take { worker, plan, caller, since };
+        match self.only_tag(plan) {
+            Some(tag) => Ok(self.take_together(&take, tag).await?),
+            None => self.take_apart(&take).await,
+        }
+    }
+
+    /// The hash tag under which all buckets of a plan are.
+    fn only_tag(&self, plan: &Plan) -> Option<TagIndex> {
+        let tags = &self.nodes.directory.tags;
+        let mut charges = plan.charges().map(|charge| tags.of(&charge.key));
+        let first = charges.next().unwrap_or(TagIndex(0));
+        charges.all(|tag| tag == first).then_some(first)
+    }
+
+    /// Takes from buckets under one hash tag, in one call. Follows redirections, which prove that nothing ran.
+    async fn take_together(&self, take: &Take<'_>, tag: TagIndex) -> Result<Option<TakeReply>, StoreError> {
+        let directory = &self.nodes.directory;
+        let mut to = directory.owner(tag);
+        let mut redirected = false;
+        for _ in 0..REDIRECTIONS {
+            let node = to.and_then(|id| self.nodes.get(id));
+            let Take { worker, plan, caller, since } = take;
+            let taken = match &node {
+                Some(node) => node.remote.query(*worker, plan, caller.clone(), *since).await,
+                None => Err(StoreError::Unreachable),
+            };
+            let now = self.nodes.clock.now();
+            let error = match taken {
+                Err(error) if error.is_redirection() => error,
+                // A node that was found just now is being connected to.
+                Err(StoreError::Unreachable) if redirected || node.as_ref().is_some_and(|node| node.is_new(now)) => {
+                    self.wait_for_node(take, to).await?;
+                    StoreError::Unreachable
+                }
+                other => return other,
+            };
+            if self.left(take) == Micros(0) {
+                return Err(StoreError::Timeout);
+            }
+            redirected = true;
+            to = match error {
+                StoreError::SlotMoving => directory.next_owner(tag).or_else(|| directory.owner(tag)),
+                StoreError::TryAgain => {
+                    tokio::time::sleep(PAUSE.min(self.left(take).into())).await;
+                    to
+                }
+                _ => directory.owner(tag),
+            };
+        }
+        Err(StoreError::Unreachable)
+    }
+
+    /// Waits until a node can be used.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot before the request's deadline.
+    async fn wait_for_node(&self, take: &Take<'_>, to: Option<NodeId>) -> Result<(), StoreError> {
+        loop {
+            let node = to.and_then(|id| self.nodes.get(id));
+            if node.is_some_and(|node| node.remote.usable(take.worker).is_ok()) {
+                return Ok(());
+            }
+            let left = self.left(take);
+            if left == Micros(0) {
+                return Err(StoreError::Unreachable);
+            }
+            tokio::time::sleep(PAUSE.min(left.into())).await;
+        }
+    }
+
+    /// How long the request may still wait.
+    fn left(&self, take: &Take<'_>) -> Micros {
+        let waited = self.nodes.clock.now().since(take.since);
+        Micros(self.nodes.settings.timeout.0.saturating_sub(waited.0))
+    }
+
+    pub fn announce(&self, configuration: &str) {
+        configuration.clone_into(&mut self.nodes.state.this_gateway.lock().configuration);
+    }
+
+    /// Uses what can change without a restart: the login from the next connection on, the nodes when next asked for others.
+    pub fn replace_login(&self, settings: &redis::Settings) {
+        self.nodes.replace(settings);
+    }
+
+    /// What the nodes' clocks show when ours shows `ours`, by the last reply of any of them.
+    pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
+        self.nodes.state.store_clock.at(ours)
+    }
+
+    /// Drops the cached levels: the nodes are asked about every bucket again.
+    pub fn invalidate(&self) {
+        self.nodes.state.deny_cache.invalidate();
+    }
+}

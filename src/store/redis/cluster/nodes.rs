@@ -1,0 +1,273 @@
+//! Keeps a connection of each worker to each node that is needed, and the directory up to date.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+use super::directory::{Directory, NodeId};
+use super::health::Health;
+use super::node_server::NodeServer;
+use super::slots::SlotRange;
+use super::topology::read_slots;
+use crate::base::host_port::HostPort;
+use crate::base::time::{Clock, Micros, Timestamp};
+use crate::store::breaker::Breaker;
+use crate::store::error::{Fault, StoreError};
+use crate::store::events::EventSink;
+use crate::store::redis::settings::{Settings, Target};
+use crate::store::remote;
+use crate::store::remote::login::CurrentLogin;
+use crate::store::remote::{Remote, StoreState};
+use crate::store::worker::Worker;
+
+/// The shortest time between two reads of the topology, and that while a node is lost.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
+/// The topology is read this often although nothing suggests that it has changed.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
+/// The longest that one node may take to tell the topology: another is asked then.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// How long a node without hash tags is kept: calls to it may be under way.
+const UNUSED: Micros = Micros(3_000_000);
+/// How long requests wait for the first connection to a node, each within its own deadline.
+const NEW: Micros = Micros(1_000_000);
+
+/// A node and the connections to it.
+#[derive(Debug)]
+pub struct Node {
+    pub remote: Remote<NodeServer>,
+    made: Timestamp,
+    unused_since: Mutex<Option<Timestamp>>,
+}
+
+impl Node {
+    /// Whether it was found so recently that its connections may still be being made.
+    pub fn is_new(&self, now: Timestamp) -> bool {
+        now.since(self.made) < NEW
+    }
+}
+
+/// All nodes.
+#[derive(Debug)]
+pub struct Nodes {
+    pub directory: Arc<Directory>,
+    /// Those that are asked for the topology when no other is known.
+    seeds: ArcSwap<Vec<HostPort>>,
+    /// Of every node, except for its address.
+    pub settings: Settings,
+    pub login: Arc<CurrentLogin>,
+    /// What all nodes share; each has a breaker of its own.
+    pub state: StoreState,
+    pub clock: Clock,
+    workers: usize,
+    health: Arc<Health>,
+    /// By their ids.
+    table: ArcSwap<Vec<Option<Arc<Node>>>>,
+    /// Counts the changes of the table; 0 before the first topology.
+    changes: watch::Sender<u64>,
+}
+
+impl Nodes {
+    pub fn new(
+        seeds: Vec<HostPort>,
+        settings: Settings,
+        directory: Directory,
+        state: StoreState,
+        workers: usize,
+        clock: Clock,
+        events: EventSink,
+    ) -> Nodes {
+        let health = Arc::new(Health::new(workers, events));
+        Nodes {
+            directory: Arc::new(directory),
+            login: Arc::new(CurrentLogin::new(settings.login.clone())),
+            seeds: ArcSwap::from_pointee(seeds),
+            settings,
+            state,
+            clock,
+            workers,
+            health,
+            table: ArcSwap::default(),
+            changes: watch::channel(0).0,
+        }
+    }
+
+    /// Uses what can change without a restart.
+    pub fn replace(&self, settings: &Settings) {
+        self.login.replace(&settings.login);
+        if let Target::Cluster(cluster) = &settings.target {
+            self.seeds.store(Arc::new(cluster.nodes.clone()));
+            self.directory.outdated.notify_one();
+        }
+    }
+
+    pub fn get(&self, id: NodeId) -> Option<Arc<Node>> {
+        self.table.load().get(id.0 as usize)?.clone()
+    }
+
+    fn all(&self) -> Vec<Arc<Node>> {
+        self.table.load().iter().flatten().cloned().collect()
+    }
+
+    /// Drives a worker's connections to all nodes, forever.
+    pub async fn run(&self, worker: Worker) {
+        let connections = self.connect_all(worker);
+        if worker == Worker(0) {
+            tokio::join!(connections, self.follow_topology());
+        } else {
+            connections.await;
+        }
+    }
+
+    async fn connect_all(&self, worker: Worker) {
+        let mut changes = self.changes.subscribe();
+        // On this thread, as is the caller. All end with it.
+        let mut tasks = JoinSet::new();
+        let mut running: HashMap<NodeId, (Arc<Node>, AbortHandle)> = HashMap::new();
+        loop {
+            changes.borrow_and_update();
+            let table = self.table.load_full();
+            let is_there = |id: &NodeId, node: &Arc<Node>| {
+                let other = table.get(id.0 as usize).and_then(Option::as_ref);
+                other.is_some_and(|other| Arc::ptr_eq(other, node))
+            };
+            running.retain(|id, (node, task)| {
+                let stays = is_there(id, node);
+                if !stays {
+                    task.abort();
+                }
+                stays
+            });
+            for node in table.iter().flatten() {
+                running.entry(node.remote.transport.id).or_insert_with(|| {
+                    let driven = Arc::clone(node);
+                    let task = tasks.spawn(async move { driven.remote.run(worker).await });
+                    (Arc::clone(node), task)
+                });
+            }
+            while tasks.try_join_next().is_some() {}
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits for the first topology, and for the first attempt to connect to each of its nodes.
+    pub async fn first_attempt(&self) {
+        let mut changes = self.changes.subscribe();
+        if changes.wait_for(|changes| *changes > 0).await.is_ok() {
+            for node in self.all() {
+                node.remote.first_attempt().await;
+            }
+        }
+    }
+
+    /// Reads the topology at once, when something suggests that it has changed, and now and then.
+    async fn follow_topology(&self) {
+        let mut answered = None;
+        loop {
+            match self.read_topology(&mut answered).await {
+                Ok(ranges) => self.directory.follow(&ranges),
+                Err(fault) if self.all().is_empty() => self.health.unknown(&fault),
+                // What is wrong with the nodes, their connections report.
+                Err(_) => {}
+            }
+            self.adopt();
+            let now = Instant::now();
+            let [earliest, latest] = [SHORTEST_INTERVAL, LONGEST_INTERVAL].map(|interval| now + interval);
+            let mut is_outdated = self.all().is_empty();
+            loop {
+                let next = if is_outdated || self.health.is_troubled() { earliest } else { latest };
+                tokio::select! {
+                    () = self.directory.outdated.notified() => {
+                        // A redirection may name a node that was not known.
+                        self.adopt();
+                        is_outdated = true;
+                    }
+                    () = tokio::time::sleep_until(next) => break,
+                }
+            }
+        }
+    }
+
+    /// Asks one node after the other, the one that answered last first.
+    async fn read_topology(&self, answered: &mut Option<HostPort>) -> Result<Vec<SlotRange>, Fault> {
+        let known = self.all().into_iter().map(|node| node.remote.transport.address.clone());
+        let mut addresses: Vec<HostPort> = answered.take().into_iter().collect();
+        for address in known.chain(self.seeds.load().iter().cloned()) {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        let mut first = None;
+        for address in addresses {
+            let reading = tokio::time::timeout(PATIENCE, read_slots(&address, &self.settings, &self.login)).await;
+            let late = |_| Fault::new(StoreError::Unreachable, format!("no answer within {PATIENCE:?}"));
+            match reading.map_err(late).and_then(|read| read) {
+                Ok(ranges) => {
+                    *answered = Some(address);
+                    return Ok(ranges);
+                }
+                Err(fault) => {
+                    let detail = format!("{address}: {}", fault.detail);
+                    first.get_or_insert(Fault { detail, ..fault });
+                }
+            }
+        }
+        Err(first.unwrap_or_else(|| Fault::new(StoreError::Unreachable, "no node is known")))
+    }
+
+    /// Makes nodes that the directory names, and drops those that it has not named for a while.
+    fn adopt(&self) {
+        let now = self.clock.now();
+        let in_use = self.directory.nodes_in_use();
+        let mut table: Vec<Option<Arc<Node>>> = self.table.load().to_vec();
+        let mut changed = false;
+        let count = in_use.iter().map(|id| id.0 as usize + 1).max().unwrap_or_default();
+        if count > table.len() {
+            table.resize(count, None);
+        }
+        for (index, place) in (0..).zip(&mut table) {
+            let id = NodeId(index);
+            match place {
+                Some(node) if in_use.contains(&id) => *node.unused_since.lock() = None,
+                Some(node) => {
+                    let since = *node.unused_since.lock().get_or_insert(now);
+                    if now.since(since) > UNUSED {
+                        self.health.remove(id);
+                        (*place, changed) = (None, true);
+                    }
+                }
+                None if in_use.contains(&id) => {
+                    if let Some(address) = self.directory.address(id) {
+                        (*place, changed) = (Some(self.make(id, address, now)), true);
+                    }
+                }
+                None => {}
+            }
+        }
+        self.health.require(&in_use);
+        if changed {
+            self.table.store(Arc::new(table));
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    fn make(&self, id: NodeId, address: HostPort, now: Timestamp) -> Arc<Node> {
+        let Settings { timeout, breaker, gateways, .. } = self.settings;
+        let (login, directory) = (Arc::clone(&self.login), Arc::clone(&self.directory));
+        let hooks = self.state.hooks;
+        self.health.add(id, &address);
+        let events = Health::events_of(&self.health, id, &address, Arc::clone(&self.directory));
+        let server = NodeServer::new(id, address, self.settings.clone(), login, directory, self.clock.clone(), hooks);
+        let state = StoreState { breaker: Arc::new(Breaker::new(breaker)), ..self.state.clone() };
+        let settings = remote::Settings { timeout, breaker, gateways };
+        let remote = Remote::sharing(state, server, settings, self.workers, self.clock.clone(), events);
+        Arc::new(Node { remote, made: now, unused_since: Mutex::new(None) })
+    }
+}

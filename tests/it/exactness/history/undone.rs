@@ -1,0 +1,90 @@
+//! Judges refusals of a store that charges one bucket of a request after the other, and undoes that when a later one refuses.
+//!
+//! A bucket may then be short although nothing was granted: because of a request that is being refused, until that has got back
+//! what it paid, less what has been refilled meanwhile. So a refusal is right if some bucket could be short by what was
+//! granted, what other requests may just have paid, and what each refused one may have lost; and wrong otherwise.
+
+use tollgate::store::Source;
+
+use super::{Answer, Findings, History, Kind, Limit, Numbers, Record};
+
+/// How long a refused request may keep what it paid, in microseconds: its charges are undone after its answer, and a refusal
+/// from the deny cache may be as old as its entries.
+pub const KEPT: i64 = 350_000;
+
+/// What a request may have taken from a bucket.
+struct Charge {
+    /// The last moment at which it can have been taken.
+    last: i64,
+    /// In units of the limit.
+    spent: i128,
+}
+
+/// Finds refusals at which every bucket of the request could pay. `late` is how much later than usual charges are undone.
+pub fn check(history: &History, late: i64, findings: &mut Findings) {
+    for refused in refused_for_nothing(history, Some(KEPT + late)) {
+        findings.add(Kind::Unjustified, || format!("{refused:?}"));
+    }
+}
+
+/// How many requests were refused although all buckets could pay what was granted, and how many were refused in all.
+pub fn wrong_refusals(history: &History) -> (usize, usize) {
+    let all = history.count(|answer| matches!(answer, Answer::Refused { .. }));
+    (refused_for_nothing(history, None).len(), all)
+}
+
+/// The refused requests whose buckets could pay, if refused ones keep what they paid for so long; `None`: not at all.
+fn refused_for_nothing(history: &History, kept: Option<i64>) -> Vec<&Record> {
+    let numbers = |bucket: usize| match &history.buckets[bucket] {
+        Limit::TokenBucket(numbers) => numbers,
+        other => panic!("{other:?} is not judged here"),
+    };
+    let could_pay = |(number, refused): &(usize, &Record)| {
+        !refused.charges.iter().any(|(bucket, cost)| {
+            let numbers = numbers(*bucket);
+            let others = history.records.iter().enumerate().filter(|(other, _)| other != number);
+            let charges = others.filter_map(|(_, other)| charge(other, *bucket, numbers, refused, kept)).collect();
+            most_spent(charges, numbers, refused) + numbers.price(*cost) > numbers.capacity()
+        })
+    };
+    let refused = history.records.iter().enumerate();
+    let refused = refused.filter(|(_, record)| matches!(record.answer, Answer::Refused { .. }));
+    refused.filter(could_pay).map(|(_, record)| record).collect()
+}
+
+/// What `other` may have taken from a bucket by the time at which `refused` was.
+fn charge(other: &Record, bucket: usize, numbers: &Numbers, refused: &Record, kept: Option<i64>) -> Option<Charge> {
+    let (_, cost) = other.charges.iter().find(|(index, _)| *index == bucket)?;
+    if other.sent > refused.answered {
+        return None;
+    }
+    let price = numbers.price(*cost);
+    let until = other.answered + kept.unwrap_or_default();
+    let spent = match other.answer {
+        Answer::Granted { .. } | Answer::Unknown => price,
+        Answer::Unasked => return None,
+        Answer::Refused { .. } if kept.is_none() => return None,
+        // Nothing was sent.
+        Answer::Refused { source: Source::Cached, .. } => return None,
+        // A request for this bucket alone is refused before anything is charged.
+        Answer::Refused { .. } if other.charges.len() == 1 => return None,
+        Answer::Refused { .. } if until >= refused.sent => price,
+        // What was refilled between its charge and its being undone.
+        Answer::Refused { .. } => price.min(numbers.refill(other.sent, until)),
+    };
+    Some(Charge { last: other.answered.min(refused.answered), spent })
+}
+
+/// The most that may be spent of a bucket while a request was under way: what was taken since some moment, less what has come
+/// back since.
+fn most_spent(mut charges: Vec<Charge>, numbers: &Numbers, refused: &Record) -> i128 {
+    // The later its last moment, the more of it is left.
+    charges.sort_by_key(|charge| std::cmp::Reverse(charge.last));
+    let (mut sum, mut most) = (0, 0);
+    for charge in charges {
+        sum += charge.spent;
+        let refilled = numbers.refill(charge.last.min(refused.sent), refused.sent);
+        most = most.max(sum - refilled);
+    }
+    most
+}

@@ -1,0 +1,331 @@
+//! Buckets in a Redis Cluster: nothing is granted twice while nodes are lost, promoted and given other slots.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use smallvec::smallvec;
+use tollgate::base::host_port::HostPort;
+use tollgate::base::time::{Clock, Micros};
+use tollgate::limit::algorithm::Algorithm;
+use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+use tollgate::limit::bucket_key::{BucketKey, LimitTag};
+use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::cost::Cost;
+use tollgate::store::redis::cluster::Place;
+use tollgate::store::redis::{Login, Settings, Target, cluster};
+use tollgate::store::{EventSink, Source, Store, StoreError, Worker, breaker};
+
+use crate::support::{Redis, RedisCluster, Replicas, now, print_measured};
+
+/// The longest that a decision may wait: the tests load the machine.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// The time by which a timer may be late on a machine that does other things.
+const LATE: Duration = Duration::from_millis(700);
+
+/// A bucket under this hash tag, of which nothing comes back while a test runs.
+fn charge(bucket: u8, tag: u8, burst: u64) -> Charge {
+    let rate = Rate { amount: Cost::ONE, period: Micros(3_600_000_000) };
+    let mut key = [bucket; 16];
+    key[..4].copy_from_slice(&[0, 0, 0, tag]);
+    Charge {
+        key: BucketKey(key),
+        algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
+        cost: Cost::ONE,
+        limit: LimitId(0),
+        variant: 0,
+        tag: LimitTag::default(),
+    }
+}
+
+fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
+    Plan { enforced: charges.into_iter().collect(), shadow: smallvec![] }
+}
+
+/// A gateway on this cluster, which knows one of its nodes.
+fn gateway(servers: &RedisCluster, seed: usize) -> Arc<Store> {
+    let node = &servers.masters[seed];
+    let nodes = vec![HostPort::new("127.0.0.1", node.port)];
+    let settings = Settings {
+        target: Target::Cluster(Box::new(cluster::Settings { nodes, place: Place::DEFAULT })),
+        login: Login::default(),
+        timeout: TIMEOUT.into(),
+        prefix: "test".to_owned(),
+        breaker: breaker::Settings::default(),
+        gateways: 1,
+    };
+    Arc::new(Store::open(&settings.into(), 1, Clock::system(), EventSink::new(|_| ())))
+}
+
+/// What the requests of a load came to.
+#[derive(Debug, Default)]
+struct Counts {
+    granted: u64,
+    refused: u64,
+    failed: Vec<StoreError>,
+    longest: Duration,
+}
+
+impl Counts {
+    fn add(&mut self, other: Counts) {
+        self.granted += other.granted;
+        self.refused += other.refused;
+        self.failed.extend(other.failed);
+        self.longest = self.longest.max(other.longest);
+    }
+}
+
+async fn ask(store: &Store, plan: &Plan, counts: &mut Counts) {
+    let started = now();
+    let reply = store.take(Worker(0), plan, None).await;
+    counts.longest = counts.longest.max(started.elapsed());
+    match reply {
+        Ok(Some(reply)) if reply.settlement.is_granted() => counts.granted += 1,
+        Ok(_) => counts.refused += 1,
+        Err(failure) => counts.failed.push(failure.error),
+    }
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
+}
+
+async fn started(store: Arc<Store>) -> Arc<Store> {
+    let driven = Arc::clone(&store);
+    tokio::spawn(async move { driven.run(Worker(0)).await });
+    store.first_attempt().await;
+    store
+}
+
+/// Eight callers on each gateway ask for these plans in turn, until `done`.
+async fn load(stores: &[Arc<Store>], plans: &[Plan], done: Arc<AtomicBool>) -> Counts {
+    let callers: Vec<_> = (0..8 * stores.len())
+        .map(|caller| {
+            let (store, plans, done) = (Arc::clone(&stores[caller % stores.len()]), plans.to_vec(), Arc::clone(&done));
+            tokio::spawn(async move {
+                let mut counts = Counts::default();
+                while !done.load(Ordering::Relaxed) {
+                    for plan in &plans {
+                        ask(&store, plan, &mut counts).await;
+                    }
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+                counts
+            })
+        })
+        .collect();
+    let mut counts = Counts::default();
+    for caller in callers {
+        counts.add(caller.await.unwrap());
+    }
+    counts
+}
+
+/// Plays a fault under the load of two gateways. `fault` runs on a thread of its own, and ends the load.
+fn under_load(cluster: &RedisCluster, plans: &[Plan], fault: impl FnOnce() + Send) -> Counts {
+    let done = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let ended = Arc::clone(&done);
+        let fault = scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            // The load ends even if the fault fails.
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(fault));
+            std::thread::sleep(Duration::from_millis(300));
+            ended.store(true, Ordering::Relaxed);
+            result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+        let counts = run(async {
+            let stores = [started(gateway(cluster, 0)).await, started(gateway(cluster, 1)).await];
+            load(&stores, plans, done).await
+        });
+        fault.join().unwrap();
+        counts
+    })
+}
+
+/// A bucket under each hash tag.
+fn everywhere(burst: u64) -> Vec<Plan> {
+    (0..16).map(|tag| plan([charge(1, tag, burst)])).collect()
+}
+
+#[test]
+fn two_gateways_on_a_cluster_grant_what_each_bucket_holds() {
+    let cluster = RedisCluster::start(Replicas::None);
+    let counts = under_load(&cluster, &everywhere(10), || ());
+    assert_eq!((counts.granted, &counts.failed[..]), (160, &[][..]), "{counts:?}");
+    assert!(counts.refused > 0);
+    // Every master has some.
+    let buckets: Vec<usize> = cluster.masters.iter().map(|node| node.keys().len()).collect();
+    assert_eq!(buckets, [5, 6, 5]);
+}
+
+#[test]
+fn a_request_that_one_of_its_nodes_refuses_gets_back_what_it_paid_on_the_others() {
+    let cluster = RedisCluster::start(Replicas::None);
+    run(async {
+        let store = started(gateway(&cluster, 0)).await;
+        // The first is on the first master, the second on the last.
+        let (large, small) = (charge(1, 0, 100), charge(2, 15, 5));
+        let both = plan([small, large.clone()]);
+        let mut counts = Counts::default();
+        for _ in 0..40 {
+            ask(&store, &both, &mut counts).await;
+        }
+        assert_eq!((counts.granted, counts.refused, &counts.failed[..]), (5, 35, &[][..]));
+        let mut alone = Counts::default();
+        // What was given back is there within a round trip.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        for _ in 0..120 {
+            ask(&store, &plan([large.clone()]), &mut alone).await;
+        }
+        assert_eq!(alone.granted, 95);
+    });
+}
+
+#[test]
+fn a_request_over_a_dead_node_is_charged_where_a_node_answers() {
+    let mut cluster = RedisCluster::start(Replicas::None);
+    run(async {
+        let store = started(gateway(&cluster, 1)).await;
+        cluster.masters[0].kill();
+        let both = plan([charge(2, 15, 5), charge(1, 0, 100)]);
+        let partial = async || {
+            let failure = store.take(Worker(0), &both, None).await.unwrap_err();
+            assert!(matches!(failure.error, StoreError::Unreachable | StoreError::Closed), "{failure:?}");
+            *failure.partial.expect("the other node has answered")
+        };
+        // More often than the bucket that is left could pay: each time it gets back what it paid.
+        for _ in 0..12 {
+            let answered = partial().await;
+            assert_eq!(answered.unanswered().enforced.len(), 1);
+            drop(answered);
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+        for left in (0..5).rev() {
+            let answered = partial().await;
+            let rest = store.take_fallback(answered.unanswered());
+            let reply = answered.settle(&both, &rest);
+            assert!(reply.settlement.is_granted(), "{reply:?}");
+            assert_eq!(reply.settlement.enforced[0].remaining, Cost::from_tokens(left), "{reply:?}");
+            assert_eq!(reply.source, Source::Fallback);
+        }
+        // Now that it is empty, it refuses whatever the other one would say.
+        let reply = store.take(Worker(0), &both, None).await.unwrap().unwrap();
+        assert!(!reply.settlement.is_granted(), "{reply:?}");
+    });
+}
+
+#[test]
+fn slots_move_under_load_and_nothing_is_granted_twice_or_lost() {
+    let mut cluster = RedisCluster::start(Replicas::None);
+    cluster.add_master();
+    let counts = under_load(&cluster, &everywhere(1_000_000), || {
+        // 64 slots, with those of two hash tags among them.
+        let slots = tag_slots(&cluster.masters[0]);
+        let others = (0..5461).filter(|slot| !slots[..2].contains(slot)).take(62);
+        cluster.reshard(slots[..2].iter().copied().chain(others), 0, 3);
+    });
+    assert_eq!(counts.failed, [], "{counts:?}");
+    assert!(counts.longest < TIMEOUT + LATE, "{counts:?}");
+    assert_eq!(cluster.masters[3].keys().len(), 2);
+    assert_eq!(spent(&cluster), counts.granted);
+    print_measured(&format!("64 slots moved under load: {counts:?}"));
+}
+
+#[test]
+fn a_failover_under_load_grants_nothing_twice() {
+    let cluster = RedisCluster::start(Replicas::OneEach);
+    let counts = under_load(&cluster, &everywhere(1_000_000), || {
+        let () = cluster.replicas[0].command(&["CLUSTER", "FAILOVER"]);
+        std::thread::sleep(Duration::from_millis(1500));
+    });
+    assert!(counts.longest < TIMEOUT + LATE, "{counts:?}");
+    let nodes = [&cluster.replicas[0], &cluster.masters[1], &cluster.masters[2]];
+    let spent: u64 = nodes.into_iter().map(spent_on).sum();
+    // A call that was not answered may have been charged; no charge was lost.
+    assert!(counts.granted <= spent && spent <= counts.granted + counts.failed.len() as u64, "{spent}: {counts:?}");
+    print_measured(&format!("CLUSTER FAILOVER under load: {spent} spent, {counts:?}"));
+}
+
+#[test]
+fn a_killed_master_is_replaced_and_the_others_decide_all_the_time() {
+    let mut cluster = RedisCluster::start(Replicas::OneEach);
+    let plans = everywhere(1_000_000);
+    run(async {
+        let store = started(gateway(&cluster, 1)).await;
+        let mut counts = Counts::default();
+        for plan in &plans {
+            ask(&store, plan, &mut counts).await;
+        }
+        assert_eq!((counts.granted, &counts.failed[..]), (16, &[][..]));
+        let (lost, others): (Vec<_>, Vec<_>) = plans.iter().partition(|plan| plan.enforced[0].key.0[3] < 5);
+        cluster.masters[0].kill();
+        let killed = now();
+        let (mut promoted, mut elsewhere) = (None, Counts::default());
+        loop {
+            for plan in &others {
+                ask(&store, plan, &mut elsewhere).await;
+            }
+            if promoted.is_none() {
+                let role: String = cluster.replicas[0].command(&["INFO", "replication"]);
+                promoted = role.contains("role:master").then(now);
+            }
+            let mut counts = Counts::default();
+            for plan in &lost {
+                ask(&store, plan, &mut counts).await;
+            }
+            assert!(counts.longest < TIMEOUT + LATE, "{counts:?}");
+            if counts.failed.is_empty() {
+                break;
+            }
+            assert!(killed.elapsed() < Duration::from_secs(10), "{counts:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(elsewhere.failed, [], "one lost master stops the others");
+        let back = promoted.unwrap().elapsed();
+        print_measured(&format!("back {back:?} after the promotion, {:?} after the kill", killed.elapsed()));
+        assert!(back < Duration::from_secs(1) + LATE, "{back:?}");
+    });
+}
+
+#[test]
+fn a_node_that_hangs_makes_no_answer_late_and_stops_no_other_node() {
+    let cluster = RedisCluster::start(Replicas::None);
+    run(async {
+        let store = started(gateway(&cluster, 1)).await;
+        cluster.masters[0].signal("STOP");
+        let (mut counts, mut elsewhere) = (Counts::default(), Counts::default());
+        for _ in 0..10 {
+            ask(&store, &plan([charge(1, 0, 100)]), &mut counts).await;
+            ask(&store, &plan([charge(1, 15, 100)]), &mut elsewhere).await;
+        }
+        assert!(counts.longest < TIMEOUT + LATE, "{counts:?}");
+        assert_eq!((counts.granted, elsewhere.granted), (0, 10), "{counts:?} {elsewhere:?}");
+        cluster.masters[0].signal("CONT");
+    });
+}
+
+/// The slots of the hash tags of a master's buckets.
+fn tag_slots(master: &Redis) -> Vec<u16> {
+    let keys = master.keys();
+    let slot =
+        |key: &Vec<u8>| redis::cmd("CLUSTER").arg("KEYSLOT").arg(key).query::<u16>(&mut master.connection()).unwrap();
+    let mut slots: Vec<u16> = keys.iter().map(slot).collect();
+    slots.sort_unstable();
+    slots
+}
+
+/// What is spent of all buckets on a node, in whole tokens: a token bucket stores it with its unit.
+fn spent_on(node: &Redis) -> u64 {
+    let spent = |key: Vec<u8>| {
+        let value: Vec<u8> = redis::cmd("GET").arg(key).query(&mut node.connection()).unwrap();
+        let words: Vec<u64> = value.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        // Less than half of a token has come back.
+        (words[0] + 500 * words[1]) / (1000 * words[1])
+    };
+    node.keys().into_iter().map(spent).sum()
+}
+
+fn spent(cluster: &RedisCluster) -> u64 {
+    cluster.masters.iter().map(spent_on).sum()
+}

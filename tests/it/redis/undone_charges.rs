@@ -1,0 +1,125 @@
+//! Undoes charges on a real redis-server: a bucket then holds at most what it would hold if it had not been charged.
+
+use smallvec::smallvec;
+use tollgate::base::time::{Micros, Timestamp};
+use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
+use tollgate::limit::algorithm::leaky_bucket::{self, LeakyBucket};
+use tollgate::limit::algorithm::sliding_log::SlidingLog;
+use tollgate::limit::algorithm::sliding_window::SlidingWindow;
+use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+use tollgate::limit::algorithm::{Algorithm, State};
+use tollgate::limit::bucket_key::{BucketKey, LimitTag};
+use tollgate::limit::charge::{Charge, LimitId, Plan, settle};
+use tollgate::limit::cost::Cost;
+use tollgate::store::redis::codec::key_name;
+use tollgate::store::redis::script;
+
+use crate::support::{Redis, TakeScript};
+
+const SECOND: u64 = 1_000_000;
+const START: u64 = 1_700_000_000 * SECOND;
+const TEN_SECONDS: Micros = Micros(10 * SECOND);
+
+fn algorithms() -> Vec<Algorithm> {
+    let rate = Rate { amount: Cost::from_tokens(3), period: Micros(SECOND) };
+    let leaky = leaky_bucket::Settings { rate, queue: 50, max_wait: Micros(60 * SECOND), delay_after: 40 };
+    vec![
+        Algorithm::TokenBucket(TokenBucket::new(rate, 100).unwrap()),
+        Algorithm::FixedWindow(FixedWindow::new(100, Window::Epoch(TEN_SECONDS)).unwrap()),
+        Algorithm::FixedWindow(FixedWindow::new(100, Window::FirstRequest(TEN_SECONDS)).unwrap()),
+        Algorithm::SlidingWindow(SlidingWindow::new(100, TEN_SECONDS, 10).unwrap()),
+        Algorithm::SlidingLog(SlidingLog::new(100, TEN_SECONDS).unwrap()),
+        Algorithm::LeakyBucket(LeakyBucket::new(leaky).unwrap()),
+    ]
+}
+
+fn charge(bucket: u16, algorithm: Algorithm, cost: u64) -> Charge {
+    let [low, high] = bucket.to_le_bytes();
+    let mut key = [1; 16];
+    key[..2].copy_from_slice(&[low, high]);
+    let cost = Cost::from_tokens(cost);
+    Charge { key: BucketKey(key), algorithm, cost, limit: LimitId(0), variant: 0, tag: LimitTag::default() }
+}
+
+fn plan(charge: Charge) -> Plan {
+    Plan { enforced: smallvec![charge], shadow: smallvec![] }
+}
+
+/// How many of the charges were undone, wholly or in part.
+fn undo(redis: &Redis, charge: &Charge, charged: Timestamp, now: Timestamp) -> u64 {
+    let (twin, numbers) = charge.algorithm.twin(now);
+    let mut command = redis::cmd("EVAL");
+    command.arg(script::undo()).arg(1).arg(key_name("test", &charge.key));
+    command.arg(twin + 1).arg(numbers.len()).arg(&numbers[..]).arg(charge.cost.thousandths()).arg(charged.0).arg(now.0);
+    command.query(&mut redis.connection()).unwrap()
+}
+
+fn remaining(algorithm: &Algorithm, state: Option<&[u64]>, now: Timestamp) -> u64 {
+    algorithm.step(state, Cost::from_thousandths(1), now).untouched.remaining.thousandths()
+}
+
+#[test]
+fn a_bucket_whose_charge_was_undone_holds_at_most_what_it_held_without() {
+    let redis = Redis::start();
+    let mut script = TakeScript::new(&redis);
+    let random = &mut fastrand::Rng::with_seed(21);
+    for (number, algorithm) in
+        (0..240).flat_map(|_| algorithms()).zip(0..).map(|(algorithm, number)| (number, algorithm))
+    {
+        // A window that the undone charge began would stay where it is.
+        let begun_by_request = matches!(algorithm.window(), Some(Window::FirstRequest(_)));
+        let span = if begun_by_request { 9 * SECOND } else { 12 * SECOND };
+        let mut moments: Vec<u64> = (0..5).map(|_| START + random.u64(0..span)).collect();
+        moments.sort_unstable();
+        // The second charge is undone at the fourth moment, after another one. The last is of another request again.
+        let mut without: Option<State> = None;
+        let mut undone_by = 0;
+        for (index, now) in moments.iter().map(|now| Timestamp(*now)).enumerate() {
+            let one = charge(number, algorithm, random.u64(1..8));
+            if index == 3 {
+                let undone = charge(number, algorithm, 7);
+                undo(&redis, &undone, Timestamp(moments[1]), now);
+                undone_by = now.0 - moments[1];
+                continue;
+            }
+            let one = if index == 1 { charge(number, algorithm, 7) } else { one };
+            assert!(script.take(&[plan(one.clone())], now).settlements[0].is_granted());
+            if index != 1 {
+                let (settlement, entries) = settle(&plan(one), &[without.clone()], now);
+                assert!(settlement.is_granted());
+                without = Some(entries[0].clone().unwrap().state);
+            }
+        }
+        let stored = script.stored(&charge(number, algorithm, 1).key);
+        for later in [0, SECOND / 2, 3 * SECOND, 9 * SECOND, 11 * SECOND] {
+            let now = Timestamp(moments[4] + later);
+            let with = remaining(&algorithm, stored.as_deref(), now);
+            let without = remaining(&algorithm, without.as_deref(), now);
+            assert!(with <= without, "{algorithm} at {moments:?}: {with} of {without}");
+            let lost = match algorithm {
+                // What has come back of 3 per second, rounded.
+                Algorithm::TokenBucket(_) => 3 * undone_by / 1_000 + 1,
+                Algorithm::LeakyBucket(_) => 7_000,
+                _ => 0,
+            };
+            assert!(without - with <= lost, "{algorithm} at {moments:?}: {with} of {without}, more than {lost}");
+        }
+    }
+}
+
+#[test]
+fn a_charge_whose_window_is_over_and_an_invalid_bucket_stay_as_they_are() {
+    let redis = Redis::start();
+    let mut script = TakeScript::new(&redis);
+    for (number, algorithm) in (0..).zip(algorithms()) {
+        let one = charge(number, algorithm, 5);
+        assert!(script.take(&[plan(one.clone())], Timestamp(START)).settlements[0].is_granted());
+        let before = script.stored(&one.key);
+        assert_eq!(undo(&redis, &one, Timestamp(START - 20 * SECOND), Timestamp(START + SECOND)), 0, "{algorithm}");
+        assert_eq!(script.stored(&one.key), before, "{algorithm}");
+        script.tamper(&one.key, "SET", &[b"nonsense"]);
+        assert_eq!(undo(&redis, &one, Timestamp(START), Timestamp(START + SECOND)), 0, "{algorithm}");
+        script.tamper(&one.key, "LPUSH", &[b"nonsense"]);
+        assert_eq!(undo(&redis, &one, Timestamp(START), Timestamp(START + SECOND)), 0, "{algorithm}");
+    }
+}

@@ -1,0 +1,170 @@
+//! Runs a Redis Cluster of three masters, each with a replica if a test wants that.
+
+use redis::Value;
+use tollgate::base::host_port::HostPort;
+
+use super::{Certificates, Redis, eventually, free_port};
+
+/// The number of slots of a cluster.
+const SLOTS: u16 = 16_384;
+
+/// What has replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replicas {
+    None,
+    OneEach,
+}
+
+pub struct RedisCluster {
+    /// Each has a third of the slots.
+    pub masters: Vec<Redis>,
+    /// In the order of their masters.
+    pub replicas: Vec<Redis>,
+}
+
+impl RedisCluster {
+    #[track_caller]
+    pub fn start(replicas: Replicas) -> RedisCluster {
+        let masters = (0..3).map(|_| node()).collect();
+        let replicas = match replicas {
+            Replicas::None => Vec::new(),
+            Replicas::OneEach => (0..3).map(|_| node()).collect(),
+        };
+        RedisCluster::of(masters, replicas)
+    }
+
+    /// Of masters alone, which listen with TLS as well. Returns the port of the first.
+    #[track_caller]
+    pub fn start_tls(certificates: &Certificates) -> (RedisCluster, u16) {
+        let node = |_| Redis::start_tls_with(certificates, &arguments().each_ref().map(|argument| &**argument));
+        let (masters, ports): (Vec<Redis>, Vec<u16>) = (0..3).map(node).unzip();
+        (RedisCluster::of(masters, Vec::new()), ports[0])
+    }
+
+    #[track_caller]
+    fn of(masters: Vec<Redis>, replicas: Vec<Redis>) -> RedisCluster {
+        for (number, master) in (0_u32..).zip(&masters) {
+            let [first, last] = [number, number + 1].map(|part| u32::from(SLOTS) * part / 3);
+            let () = master.command(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &(last - 1).to_string()]);
+            // Otherwise all begin with the same, and have to settle that.
+            let () = master.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
+        }
+        let cluster = RedisCluster { masters, replicas };
+        for other in cluster.masters.iter().skip(1).chain(&cluster.replicas) {
+            cluster.meet(other);
+        }
+        eventually("all nodes know each other", || {
+            let count = cluster.masters.len() + cluster.replicas.len();
+            cluster.nodes().all(|node| info(node, "cluster_known_nodes:") == count.to_string())
+        });
+        for (replica, master) in cluster.replicas.iter().zip(&cluster.masters) {
+            let id: String = master.command(&["CLUSTER", "MYID"]);
+            let () = replica.command(&["CLUSTER", "REPLICATE", &id]);
+        }
+        cluster.wait_until_it_serves();
+        cluster
+    }
+
+    /// The `store` section of a gateway.yaml, with an `on_store_failure` and these keys in `redis`. It names one node.
+    pub fn store(&self, on_store_failure: &str, rest: &str) -> String {
+        let node = self.masters[2].port;
+        format!(
+            "store: {{redis: {{cluster: {{nodes: [\"127.0.0.1:{node}\"]}}, timeout: 500ms{rest}}}}}\n\
+             on_store_failure: {on_store_failure}\n"
+        )
+    }
+
+    /// Of the masters.
+    pub fn addresses(&self) -> Vec<HostPort> {
+        self.masters.iter().map(|master| HostPort::new("127.0.0.1", master.port)).collect()
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &Redis> {
+        self.masters.iter().chain(&self.replicas)
+    }
+
+    #[track_caller]
+    fn wait_until_it_serves(&self) {
+        eventually("the cluster serves all slots", || {
+            self.nodes().all(|node| info(node, "cluster_state:") == "ok")
+                && self.replicas.iter().all(|replica| {
+                    let replication: String = replica.command(&["INFO", "replication"]);
+                    replication.contains("master_link_status:up")
+                })
+        });
+    }
+
+    fn meet(&self, other: &Redis) {
+        let (port, bus) = (other.port.to_string(), bus_port(other).to_string());
+        let () = self.masters[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+    }
+
+    /// Adds a master without slots.
+    #[track_caller]
+    pub fn add_master(&mut self) {
+        let node = node();
+        self.meet(&node);
+        self.masters.push(node);
+        eventually("the new node knows the others", || {
+            let count = self.masters.len() + self.replicas.len();
+            self.nodes().all(|node| info(node, "cluster_known_nodes:") == count.to_string())
+        });
+        self.wait_until_it_serves();
+    }
+
+    /// Moves slots from one master to another, key by key, as `redis-cli --cluster reshard` does.
+    pub fn reshard(&self, slots: impl Iterator<Item = u16>, from: usize, to: usize) {
+        let [source, target] = [from, to].map(|index| &self.masters[index]);
+        let [source_id, target_id]: [String; 2] = [source, target].map(|node| node.command(&["CLUSTER", "MYID"]));
+        for slot in slots.map(|slot| slot.to_string()) {
+            let () = target.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]);
+            let () = source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]);
+            loop {
+                let keys: Vec<Vec<u8>> = source.command(&["CLUSTER", "GETKEYSINSLOT", &slot, "10"]);
+                if keys.is_empty() {
+                    break;
+                }
+                let mut migrate = redis::cmd("MIGRATE");
+                migrate.arg("127.0.0.1").arg(target.port).arg("").arg(0).arg(5000).arg("KEYS").arg(&keys);
+                // A bucket may have expired meanwhile.
+                let _: Value = migrate.query(&mut source.connection()).unwrap();
+            }
+            for node in [target, source] {
+                let () = node.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]);
+            }
+        }
+    }
+}
+
+fn node() -> Redis {
+    Redis::start_with(&arguments().each_ref().map(|argument| &**argument))
+}
+
+fn arguments() -> [String; 10] {
+    [
+        "--cluster-enabled",
+        "yes",
+        "--cluster-port",
+        &free_port().to_string(),
+        "--cluster-require-full-coverage",
+        "no",
+        "--cluster-node-timeout",
+        "500",
+        "--repl-diskless-sync-delay",
+        "0",
+    ]
+    .map(str::to_owned)
+}
+
+fn bus_port(node: &Redis) -> u16 {
+    let myself: String = node.command(&["CLUSTER", "NODES"]);
+    let line = myself.lines().find(|line| line.contains("myself")).unwrap();
+    let (_, bus) = line.split(' ').nth(1).unwrap().split_once('@').unwrap();
+    bus.split(',').next().unwrap().parse().unwrap()
+}
+
+/// A value of CLUSTER INFO.
+fn info(node: &Redis, name: &str) -> String {
+    let text: String = node.command(&["CLUSTER", "INFO"]);
+    text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim().to_owned()
+}
