@@ -7,6 +7,7 @@ use super::listeners::{HeaderSenders, Listener};
 use super::settings::Config;
 use crate::limit::diff;
 use crate::limit::number_changes::{ChangedLimit, changed_limits};
+use crate::store::redis::cluster::Place;
 
 /// Why buckets start full again: what was spent from them is stored under other keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,11 @@ pub enum Reset {
     },
     /// Buckets live somewhere else.
     Store,
+    /// They are distributed over the nodes of a cluster in another way, so they have other keys.
+    Place {
+        was: Place,
+        is: Place,
+    },
 }
 
 impl fmt::Display for Reset {
@@ -35,6 +41,7 @@ impl fmt::Display for Reset {
             }
             Reset::Issuers { was, is } => write!(f, "all buckets by claims: jwt had {}, has {is}", issuers(*was)),
             Reset::Store => f.write_str("all buckets: they live in another store"),
+            Reset::Place { was, is } => write!(f, "all buckets: place was {was}, is {is}"),
         }
     }
 }
@@ -55,7 +62,10 @@ impl Config {
         };
         let mut found = Vec::new();
         if !before.store.has_same_buckets(&self.store) {
-            found.push(Reset::Store);
+            found.push(match before.store.other_place(&self.store) {
+                Some((was, is)) => Reset::Place { was, is },
+                None => Reset::Store,
+            });
         }
         let (was, is) = (before.client_ip.ipv6_prefix, self.client_ip.ipv6_prefix);
         if was != is && counts_by("ip:address") {
@@ -141,6 +151,17 @@ mod tests {
         let elsewhere = &["all buckets: they live in another store"];
         check(&redis(""), &redis(", prefix: b"), &["store"], elsewhere);
         check("", &redis(""), &["store"], elsewhere);
+        let cluster =
+            |nodes: &str, rest: &str| format!("store: {{redis: {{cluster: {{nodes: [{nodes}]{rest}}}, username: u}}}}");
+        check(&cluster("a, b", ""), &cluster("b, c", ", place: spread"), &[], &[]);
+        check(&cluster("a", ""), &cluster("a", "").replace("username: u", "username: v"), &[], &[]);
+        check(&cluster("a", ""), &cluster("b", ""), &["store"], elsewhere);
+        check(&cluster("a", ""), &cluster("a", "").replace("username: u", "prefix: b"), &["store"], elsewhere);
+        check(&redis(""), &cluster("a", ""), &["store"], elsewhere);
+        let tags = &["all buckets: place was spread over 16 hash_tags, is spread over 64 hash_tags"];
+        check(&cluster("a", ""), &cluster("a", ", hash_tags: 64"), &["store"], tags);
+        let together = &["all buckets: place was spread over 16 hash_tags, is together"];
+        check(&cluster("a", ""), &cluster("a", ", place: together"), &["store"], together);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod check;
 mod claimed_number;
 mod client_ip;
 mod client_tls;
+mod cluster;
 mod cost;
 pub mod diff;
 mod document;

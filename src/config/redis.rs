@@ -1,10 +1,11 @@
-//! Reads `redis` in `store`: which Redis has the buckets, at one address or where sentinels say.
+//! Reads `redis` in `store`: which Redis has the buckets, at one address, where sentinels say, or a cluster.
 
 use std::sync::Arc;
 
 use serde_json::json;
 
 use super::client_tls::{CLIENT_TLS, ClientTls, client_tls};
+use super::cluster::{CLUSTER, cluster};
 use super::environment::Environment;
 use super::key::{Key, Mapping, PATH, POSITIVE_DURATION, TEXT, Type};
 use super::reader::{Field, Section};
@@ -53,12 +54,17 @@ pub static REDIS: Mapping = Mapping {
             "url",
             URL.declared(),
             "`redis://HOST`, or `rediss://HOST` for TLS. `:PORT` (6379) and `/DATABASE` (0) may follow. `USER:PASSWORD@` may \
-             precede the host, percent-encoded. Required without `sentinel`.",
+             precede the host, percent-encoded. Required without `sentinel` and `cluster`.",
         ),
         Key::optional(
             "sentinel",
             Type::Mapping(&SENTINEL),
             "In place of `url`: the [sentinels](#sentinel) that say where the server is.",
+        ),
+        Key::optional(
+            "cluster",
+            Type::Mapping(&CLUSTER),
+            "In place of `url`: a [Redis Cluster](#redis-cluster), whose nodes share the buckets.",
         ),
         Key::optional("username", TEXT, "The user who logs in; without a password, a user who needs none."),
         Key::optional(
@@ -83,7 +89,7 @@ pub static REDIS: Mapping = Mapping {
     constraints: || {
         json!({
             "dependencies": {"password": {"properties": {"password_file": false}}},
-            "oneOf": [{"required": ["url"]}, {"required": ["sentinel"]}]
+            "oneOf": [{"required": ["url"]}, {"required": ["sentinel"]}, {"required": ["cluster"]}]
         })
     },
 };
@@ -91,15 +97,24 @@ pub static REDIS: Mapping = Mapping {
 pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&REDIS)?;
     let sentinel = section.optional("sentinel", |field| sentinel(field, environment));
+    let cluster = section.optional("cluster", cluster);
     // In place of an unknown host, one to which every password may be sent.
     let read = |field: Field<'_>| field.known_or("redis://localhost", URL.read);
     let url = match section.get("url") {
         Some(field) => read(field).map(Some),
-        None if section.has("sentinel") => Some(None),
+        None if section.has("sentinel") || section.has("cluster") => Some(None),
         None => section.need("url").and_then(read).map(Some),
     };
-    if section.has("url") {
-        section.unwanted("sentinel", "must not stand beside `url`: they say where the server is");
+    let present: Vec<&str> = ["url", "sentinel", "cluster"].into_iter().filter(|key| section.has(key)).collect();
+    if let [first, others @ ..] = &present[..] {
+        for key in others {
+            let why = if *key == "cluster" {
+                "a cluster says itself which nodes it has"
+            } else {
+                "they say where the server is"
+            };
+            section.unwanted(key, format_args!("must not stand beside `{first}`: {why}"));
+        }
     }
     let username = section.optional("username", |field| Some(field.written()?.to_owned()));
     let password = password(&section, environment);
@@ -119,17 +134,17 @@ pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings>
     };
     let timeout = section.positive_duration("timeout");
     let prefix = section.value("prefix", PREFIX.read);
-    let both = section.has("url") && section.has("sentinel");
     section.close();
-    let (url, sentinel, username, password) = (url?, sentinel?, username?, password?);
-    let (in_url, target) = match (url, sentinel) {
-        _ if both => return None,
-        (Some(Url { host, port, database, username, password, .. }), _) => {
+    let (url, sentinel, cluster, username, password) = (url?, sentinel?, cluster?, username?, password?);
+    let (in_url, target) = match (url, sentinel, cluster) {
+        _ if present.len() > 1 => return None,
+        (Some(Url { host, port, database, username, password, .. }), ..) => {
             let address = HostPort { host, port };
             ((username, password), Target::Address { address, database })
         }
-        (None, Some(sentinel)) => ((None, None), Target::Sentinel(Box::new(sentinel))),
-        (None, None) => return None,
+        (None, Some(sentinel), _) => ((None, None), Target::Sentinel(Box::new(sentinel))),
+        (None, None, Some(cluster)) => ((None, None), Target::Cluster(Box::new(cluster))),
+        (None, None, None) => return None,
     };
     let username = username.or(in_url.0).filter(|name| !name.is_empty());
     let password = password.or(in_url.1.map(SecretSource::Inline));

@@ -19,6 +19,7 @@ mod proxies;
 mod queues;
 mod routes;
 mod rule_order;
+mod several_nodes;
 mod texts;
 mod transport;
 mod unknown_value;
@@ -33,7 +34,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
-pub const LINTS: [(&str, Lint); 23] = [
+pub const LINTS: [(&str, Lint); 24] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("unreachable_rule", rule_order::unreachable_rule),
@@ -56,6 +57,7 @@ pub const LINTS: [(&str, Lint); 23] = [
     ("unreachable_route", routes::unreachable_route),
     ("unused_upstream", routes::unused_upstream),
     ("own_address", routes::own_address),
+    ("several_nodes", several_nodes::several_nodes),
     ("unknown_value", unknown_value::unknown_value),
 ];
 

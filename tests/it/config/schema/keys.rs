@@ -66,7 +66,7 @@ fn a_mapping_has_no_keys_but_those_that_are_listed() {
 }
 
 /// Files in which every key is possible.
-const WHOLE: [&str; 13] = [
+const WHOLE: [&str; 14] = [
     "
 upstream: http://127.0.0.1:9000
 policies:
@@ -161,9 +161,14 @@ upstream: http://127.0.0.1:9000
 store: {redis: {sentinel: {master: a, nodes: [127.0.0.1]}}}
 rules:
   - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20}}",
+    "
+upstream: http://127.0.0.1:9000
+store: {redis: {cluster: {nodes: [127.0.0.1]}}}
+rules:
+  - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20}}",
 ];
 
-fn whole_files() -> [Value; 13] {
+fn whole_files() -> [Value; 14] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 
