@@ -4,6 +4,8 @@
 mod clock_steps;
 pub mod history;
 #[cfg(feature = "test-hooks")]
+mod known_bad_clusters;
+#[cfg(feature = "test-hooks")]
 mod known_bad_limiters;
 #[cfg(feature = "test-hooks")]
 mod known_bad_stores;

@@ -1,6 +1,8 @@
 //! The gateway and its Redis: connecting, outages, replies that cannot be right.
 
 mod cluster;
+mod cluster_faults;
+mod cluster_gateways;
 mod connection;
 mod eviction_policy;
 mod fallback_share;

@@ -1,5 +1,6 @@
 //! Holds what is shipped to run Tollgate with - image, compose file, units, alerts - to what the program does.
 
+mod cluster;
 mod compose;
 mod image;
 mod kubernetes;

@@ -1,0 +1,128 @@
+//! Mistakes of a store that charges several nodes for one request, each made on purpose: the judge of such a history notices
+//! every one of them.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use tollgate::base::host_port::HostPort;
+use tollgate::base::time::Micros;
+use tollgate::store::redis::fault_injection::{Flaw, Hooks};
+
+use super::history::gateways::{Clocks, Gateways, PATIENT, Run};
+use super::history::undone::KEPT;
+use super::history::{Answer, Findings, Kind, Limit, Numbers, undone};
+use crate::support::{RedisCluster, Replicas, now, print_measured, short_or_long};
+
+/// When the load that is being played began.
+static BEGUN: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// A cost that the second bucket can never pay, so it refuses whatever the first one holds.
+const TOO_MUCH: (usize, u64) = (1, 2_000);
+
+/// Two gateways and eight callers, who ask two buckets; the second holds one token.
+fn gateways(numbers: Numbers, request: fn(usize) -> Vec<(usize, u64)>) -> Gateways {
+    let second = Numbers { burst: 1, amount: 1, period: 1_000_000 };
+    Gateways {
+        hooks: vec![Hooks::default(); 2],
+        workers: 1,
+        callers: 4,
+        buckets: vec![Limit::TokenBucket(numbers), Limit::TokenBucket(second), Limit::TokenBucket(second)],
+        mistaken: |_, limit| limit,
+        clocks: Clocks::default(),
+        request,
+        pauses: [Duration::from_millis(3), Duration::from_millis(6)],
+        lasting: Duration::from_millis(800),
+        timeout: PATIENT,
+    }
+}
+
+/// Half of the callers are refused by the second bucket, and the others take what the first one holds.
+fn some_are_refused(caller: usize) -> Vec<(usize, u64)> {
+    if caller.is_multiple_of(2) { vec![(0, 3_000)] } else { vec![(0, 3_000), TOO_MUCH] }
+}
+
+/// First all are refused by the second bucket. When they must have got back what they paid, all ask the first one alone.
+fn refused_then_alone(_: usize) -> Vec<(usize, u64)> {
+    let passed = BEGUN.lock().unwrap().map_or(Duration::ZERO, |begun| begun.elapsed());
+    let kept = Duration::from_micros(u64::try_from(KEPT).unwrap());
+    match passed {
+        passed if passed < Duration::from_millis(150) => vec![(0, 6_000_000), TOO_MUCH],
+        passed if passed < Duration::from_millis(250) + kept => vec![(2, 1)],
+        _ => vec![(0, 4_500_000)],
+    }
+}
+
+/// First all are refused by the second bucket. The first one is full again when all begin to empty it, and only then what the
+/// others paid is given back: nothing, since all of it has been refilled.
+fn refused_then_emptied(_: usize) -> Vec<(usize, u64)> {
+    match BEGUN.lock().unwrap().map_or(Duration::ZERO, |begun| begun.elapsed()) {
+        passed if passed < Duration::from_millis(80) => vec![(0, 3_000), TOO_MUCH],
+        passed if passed < Duration::from_millis(800) => vec![(2, 1)],
+        _ => vec![(0, 1_000)],
+    }
+}
+
+fn one_each(_: usize) -> Vec<(usize, u64)> {
+    vec![(0, 1_000)]
+}
+
+/// Half of the callers ask both buckets, which both are short now and then.
+fn both_or_one(caller: usize) -> Vec<(usize, u64)> {
+    if caller.is_multiple_of(2) { vec![(0, 1_000)] } else { vec![(0, 1_000), (1, 1_000)] }
+}
+
+#[test]
+fn how_many_requests_are_refused_for_what_others_get_back() {
+    let cluster = RedisCluster::start(Replicas::None);
+    let [first, second] =
+        [(400, 40), (50, 10)].map(|(rate, burst)| Limit::TokenBucket(Numbers::per_second(rate, burst)));
+    let mut gateways = gateways(Numbers::per_second(400, 40), both_or_one);
+    gateways.buckets = vec![first, second];
+    gateways.lasting = short_or_long(Duration::from_millis(800), Duration::from_secs(5));
+    let history = gateways.play_on_cluster(&cluster.addresses(), || ()).history;
+    let findings = history.check_undone(0);
+    assert!(findings.is_empty(), "{findings:?}");
+    let (wrong, refused) = undone::wrong_refusals(&history);
+    let asked = history.records.len();
+    print_measured(&format!("spread: {wrong} of {asked} requests refused wrongly, of {refused} refused"));
+    assert!(wrong * 2 < asked, "{wrong} of {asked}");
+}
+
+fn play(cluster: &RedisCluster, nodes: &[HostPort], gateways: &Gateways) -> (usize, Findings) {
+    cluster.masters.iter().for_each(|master| master.command::<()>(&["FLUSHALL"]));
+    let Run { history, .. } = gateways.play_on_cluster(nodes, || *BEGUN.lock().unwrap() = Some(now()));
+    assert_eq!(history.count(|answer| matches!(answer, Answer::Unknown | Answer::Unasked)), 0);
+    let late = i64::try_from(gateways.hooks[0].undo_late.0).unwrap();
+    (history.records.len(), history.check_undone(late))
+}
+
+#[test]
+fn mistakes_in_what_is_given_back_are_noticed() {
+    let cluster = RedisCluster::start(Replicas::None);
+    let nodes = cluster.addresses();
+    let slow = Numbers { burst: 10_000, amount: 1_000, period: 1_000_000 };
+    let fast = Numbers::per_second(100, 50);
+    let late = Micros(850_000);
+    let cases: [(Gateways, Micros, &[(Flaw, Kind)]); 4] = [
+        (
+            gateways(slow, refused_then_alone),
+            Micros(0),
+            &[(Flaw::UndoneNever, Kind::Unjustified), (Flaw::UndoneIsKept, Kind::Unjustified)],
+        ),
+        (gateways(fast, some_are_refused), Micros(0), &[(Flaw::UndoneTwice, Kind::OverGrant)]),
+        (gateways(fast, refused_then_emptied), late, &[(Flaw::UndoneInFull, Kind::OverGrant)]),
+        (gateways(Numbers::per_second(20, 50), one_each), Micros(0), &[(Flaw::Resend, Kind::Unjustified)]),
+    ];
+    for (mut gateways, late, flaws) in cases {
+        gateways.hooks.iter_mut().for_each(|hooks| hooks.undo_late = late);
+        gateways.lasting += late.into();
+        let (requests, findings) = play(&cluster, &nodes, &gateways);
+        assert!(findings.is_empty() && requests > 50, "without it, in {requests} requests: {findings:?}");
+        for (flaw, kind) in flaws {
+            gateways.hooks.iter_mut().for_each(|hooks| hooks.flaw = Some(*flaw));
+            let (requests, findings) = play(&cluster, &nodes, &gateways);
+            print_measured(&format!("flaw: {flaw:?}: {:?} in {requests} requests", findings.counts));
+            assert!(findings.of(*kind) > 0, "{flaw:?} in {requests} requests: {findings:?}");
+        }
+    }
+}
