@@ -37,6 +37,7 @@ BENCHMARKS = {
     "memory": "python3 benches/memory.py --buckets 300000",
     "buckets": "python3 benches/buckets.py",
     "keys": "python3 benches/keys.py --keys 200000",
+    "cluster": "python3 benches/cluster.py --rounds 12 --seconds 1",
     "slow": "python3 benches/slow.py",
 }
 PROGRAMS = ["cmake", "nginx", "wrk", "redis-server", "/usr/lib/nginx/modules/ngx_http_lua_module.so",
