@@ -96,6 +96,9 @@ fn play(cluster: &RedisCluster, nodes: &[HostPort], gateways: &Gateways) -> (usi
     (history.records.len(), history.check_undone(late))
 }
 
+/// A load, how much later its charges are undone, and the mistakes that it shows, each as what.
+type Case<'c> = (Gateways, Micros, &'c [(Flaw, Kind)]);
+
 #[test]
 fn mistakes_in_what_is_given_back_are_noticed() {
     let cluster = RedisCluster::start(Replicas::None);
@@ -103,7 +106,7 @@ fn mistakes_in_what_is_given_back_are_noticed() {
     let slow = Numbers { burst: 10_000, amount: 1_000, period: 1_000_000 };
     let fast = Numbers::per_second(100, 50);
     let late = Micros(850_000);
-    let cases: [(Gateways, Micros, &[(Flaw, Kind)]); 4] = [
+    let cases: [Case<'_>; 4] = [
         (
             gateways(slow, refused_then_alone),
             Micros(0),
@@ -115,7 +118,7 @@ fn mistakes_in_what_is_given_back_are_noticed() {
     ];
     for (mut gateways, late, flaws) in cases {
         gateways.hooks.iter_mut().for_each(|hooks| hooks.undo_late = late);
-        gateways.lasting += late.into();
+        gateways.lasting += Duration::from(late);
         let (requests, findings) = play(&cluster, &nodes, &gateways);
         assert!(findings.is_empty() && requests > 50, "without it, in {requests} requests: {findings:?}");
         for (flaw, kind) in flaws {

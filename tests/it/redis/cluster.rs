@@ -14,7 +14,7 @@ use tollgate::limit::charge::{Charge, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::store::redis::cluster::Place;
 use tollgate::store::redis::{Login, Settings, Target, cluster};
-use tollgate::store::{EventSink, Source, Store, StoreError, Worker, breaker};
+use tollgate::store::{EventSink, Source, Store, StoreError, TakeReply, Worker, breaker};
 
 use crate::support::{Redis, RedisCluster, Replicas, now, print_measured};
 
@@ -179,6 +179,43 @@ fn a_request_that_one_of_its_nodes_refuses_gets_back_what_it_paid_on_the_others(
             ask(&store, &plan([large.clone()]), &mut alone).await;
         }
         assert_eq!(alone.granted, 95);
+    });
+}
+
+#[test]
+fn a_refused_request_has_spent_at_most_what_comes_back_during_its_round_trips() {
+    const PER_SECOND: u64 = 1_000;
+    const REQUESTS: u32 = 100;
+    let cluster = RedisCluster::start(Replicas::None);
+    run(async {
+        let store = started(gateway(&cluster, 0)).await;
+        let rate = Rate { amount: Cost::from_tokens(PER_SECOND), period: Micros(1_000_000) };
+        let algorithm = Algorithm::TokenBucket(TokenBucket::new(rate, 100_000).unwrap());
+        let large = |cost| Charge { algorithm, cost: Cost::from_tokens(cost), ..charge(1, 0, 1) };
+        // More than the other bucket can ever hold.
+        let never = Charge { cost: Cost::from_tokens(2), ..charge(2, 15, 1) };
+        let ask = async |plan: Plan| store.take(Worker(0), &plan, None).await.unwrap().unwrap();
+        let first = ask(plan([large(50_000)])).await;
+        let mut round_trips = Duration::ZERO;
+        for _ in 0..REQUESTS {
+            let sent = now();
+            let refused = ask(plan([large(200), never.clone()])).await;
+            round_trips += sent.elapsed();
+            assert!(!refused.settlement.is_granted());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let last = ask(plan([large(1)])).await;
+        let left = |reply: &TakeReply| reply.settlement.enforced[0].remaining.thousandths();
+        let due = left(&first) + last.now.since(first.now).0 * PER_SECOND / 1_000 - 1_000;
+        let lost = due - left(&last);
+        let per_request = Duration::from_micros(lost * 1_000 / PER_SECOND) / REQUESTS;
+        let round_trip = round_trips / REQUESTS;
+        print_measured(&format!(
+            "a refused request has lost what comes back in {per_request:?}, its own round trips took {round_trip:?}"
+        ));
+        // It is undone after its answer, which takes one more round trip.
+        assert!(per_request < round_trip * 2 + Duration::from_millis(20), "{per_request:?} {round_trip:?}");
     });
 }
 

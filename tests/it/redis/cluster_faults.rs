@@ -8,9 +8,6 @@ use crate::exactness::history::{ClockOffset, Numbers, Sample, rules};
 use crate::redis::faults_under_load::{BURST, Ending, Load, RATE, RequestRecord, ask_on, grants, pause};
 use crate::support::{Gateway, RedisCluster, Replicas, Upstream, eventually, now, print_measured, short_or_long};
 
-/// Whose buckets are on different masters.
-const USERS: [&str; 4] = ["a", "b", "c", "d"];
-
 /// What a fault may grant beyond every window, of each bucket.
 const NOTHING: u64 = 0;
 const ONE_BURST: u64 = BURST;
@@ -21,7 +18,7 @@ fn survive(
     fault: &str,
     bound: u64,
     cluster: &mut RedisCluster,
-    gateways: &[Gateway; 2],
+    (gateways, users): (&[Gateway; 2], &[String]),
     happens: impl FnOnce(&mut RedisCluster, &Load) -> Option<i64>,
 ) {
     let samples = samples();
@@ -31,30 +28,30 @@ fn survive(
         let ending = Ending(load);
         let callers: Vec<_> = gateways
             .iter()
-            .flat_map(|gateway| USERS.map(|user| (user, scope.spawn(move || ask_on(gateway, 0, user, load)))))
+            .flat_map(|gateway| users.iter().map(move |user| (gateway, user)))
+            .map(|(gateway, user)| (user, scope.spawn(move || ask_on(gateway, 0, user, load))))
             .collect();
         load.await_refusals();
         let promoted = happens(cluster, load);
         pause(1_000);
         load.await_refusals();
         drop(ending);
-        let join = |(user, caller): (&'static str, std::thread::ScopedJoinHandle<'_, Vec<RequestRecord>>)| {
-            (user, caller.join().unwrap())
-        };
-        (promoted, callers.into_iter().map(join).collect::<Vec<_>>())
+        let seen: Vec<(&String, Vec<RequestRecord>)> =
+            callers.into_iter().map(|(user, caller)| (user, caller.join().unwrap())).collect();
+        (promoted, seen)
     });
     // Each was answered: a connection that fails is a panic.
     let all = || seen.iter().flat_map(|(_, seen)| seen);
     assert!(all().all(|request| matches!(request.status, 200 | 429 | 503)), "{fault}");
     let longest = all().map(|request| request.answered - request.sent).max().unwrap() / 1000;
     let limit = &samples[0].limit;
-    let of_user = |user: &str| {
+    let of_user = |user: &String| {
         let own = seen.iter().filter(|(other, _)| *other == user).flat_map(|(_, seen)| grants(seen, 0));
         excess(limit, &own.collect::<Vec<_>>(), &ClockOffset::default())
     };
-    let beyond = USERS.map(of_user).into_iter().max().unwrap();
+    let beyond = users.iter().map(of_user).max().unwrap();
     let back = promoted.map(|promoted| {
-        let first = |(_, seen): &(&str, Vec<RequestRecord>)| {
+        let first = |(_, seen): &(&String, Vec<RequestRecord>)| {
             let granted = seen.iter().filter(|request| request.status == 200 && request.sent > promoted);
             granted.map(|request| request.answered - promoted).min().expect("it is decided again") / 1000
         };
@@ -81,6 +78,29 @@ fn samples() -> [Sample; 1] {
     [Sample { name: "token_bucket", limit: Numbers::per_second(RATE, BURST).into() }]
 }
 
+/// How many keys each master has.
+fn keys(cluster: &RedisCluster) -> Vec<usize> {
+    cluster.masters.iter().map(|master| master.keys().len()).collect()
+}
+
+/// One for each master, by where its bucket is.
+fn users(cluster: &RedisCluster, gateway: &Gateway) -> Vec<String> {
+    let mut client = gateway.client();
+    let mut on: [Option<String>; 3] = Default::default();
+    for user in (0..100).map(|number| format!("user{number}")) {
+        let before = keys(cluster);
+        client.get("/", &[(&samples()[0].header(), &user)]);
+        let after = keys(cluster);
+        if let Some(index) = (0..3).find(|index| after[*index] > before[*index]) {
+            on[index].get_or_insert(user);
+        }
+        if on.iter().all(Option::is_some) {
+            break;
+        }
+    }
+    on.into_iter().flatten().collect()
+}
+
 /// Waits until a replica is a master.
 #[track_caller]
 fn promotion(cluster: &RedisCluster, replica: usize, load: &Load) -> Option<i64> {
@@ -101,25 +121,27 @@ fn gateways_under_load_survive_what_happens_to_a_cluster() {
         let node = format!("node=\"{node}\"");
         gateways.iter().for_each(|gateway| gateway.expect("rate_limiter_store_up", &[&node], 1.0));
     }
-    survive("64 slots to another master, and back", NOTHING, &mut cluster, &gateways, |cluster, _| {
+    let users = users(&cluster, &gateways[0]);
+    let played = (&gateways, &users[..]);
+    survive("64 slots to another master, and back", NOTHING, &mut cluster, played, |cluster, _| {
         // With those of two hash tags.
         let slots = |first: u16| (first..first + 32).chain(first + 1024..first + 1056);
         cluster.reshard(slots(496), 0, 1);
         cluster.reshard(slots(496), 1, 0);
         None
     });
-    survive("CLUSTER FAILOVER", ONE_BURST, &mut cluster, &gateways, |cluster, load| {
+    survive("CLUSTER FAILOVER", ONE_BURST, &mut cluster, played, |cluster, load| {
         let () = cluster.replicas[0].command(&["CLUSTER", "FAILOVER"]);
         promotion(cluster, 0, load)
     });
-    survive("SIGSTOP of a master, SIGCONT after the failover", ONE_BURST, &mut cluster, &gateways, |cluster, load| {
+    survive("SIGSTOP of a master, SIGCONT after the failover", ONE_BURST, &mut cluster, played, |cluster, load| {
         cluster.masters[1].signal("STOP");
         let promoted = promotion(cluster, 1, load);
         pause(300);
         cluster.masters[1].signal("CONT");
         promoted
     });
-    survive("kill -9 of a master", ONE_BURST, &mut cluster, &gateways, |cluster, load| {
+    survive("kill -9 of a master", ONE_BURST, &mut cluster, played, |cluster, load| {
         cluster.masters[2].kill();
         promotion(cluster, 2, load)
     });

@@ -36,7 +36,12 @@ impl RedisCluster {
     /// Of masters alone, which listen with TLS as well. Returns the port of the first.
     #[track_caller]
     pub fn start_tls(certificates: &Certificates) -> (RedisCluster, u16) {
-        let node = |_| Redis::start_tls_with(certificates, &arguments().each_ref().map(|argument| &**argument));
+        let node = |_| {
+            let arguments = arguments();
+            // So that nodes name the ports for TLS.
+            let arguments = arguments.iter().map(String::as_str).chain(["--tls-cluster", "yes"]);
+            Redis::start_tls_with(certificates, &arguments.collect::<Vec<_>>())
+        };
         let (masters, ports): (Vec<Redis>, Vec<u16>) = (0..3).map(node).unzip();
         (RedisCluster::of(masters, Vec::new()), ports[0])
     }
