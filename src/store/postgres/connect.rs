@@ -26,6 +26,9 @@ use crate::store::remote::transport::Driver;
 /// How long one step may take: a server process is started, and a long way has several round trips in it.
 const STEP: Duration = Duration::from_secs(2);
 
+/// After which time a server that cannot be used is asked again, where there are several.
+pub const ASK_AGAIN: Duration = Duration::from_millis(250);
+
 /// How long sent bytes may stay unacknowledged before the system gives the connection up.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
 
@@ -49,7 +52,7 @@ pub enum Checks {
 }
 
 /// Connects to the server that can be used. All are asked at once: only one of them accepts writes, and those that hang delay
-/// nothing.
+/// nothing. One that cannot be used is asked again until the others have answered too: it may be promoted meanwhile.
 ///
 /// # Errors
 ///
@@ -60,21 +63,29 @@ pub async fn connect(settings: &Settings, login: &CurrentLogin, checks: Checks) 
         return connect_to(settings, host, &credentials, checks).await;
     }
     let mut attempts = JoinSet::new();
-    for host in &settings.hosts {
-        let (settings, host, credentials) = (settings.clone(), host.clone(), credentials.clone());
+    let attempt = |attempts: &mut JoinSet<_>, host: HostPort, after: Duration| {
+        let (settings, credentials) = (settings.clone(), credentials.clone());
         attempts.spawn(async move {
+            tokio::time::sleep(after).await;
             let connected = connect_to(&settings, &host, &credentials, checks).await;
             connected.map_err(|fault| (host, fault))
         });
-    }
+    };
+    settings.hosts.iter().for_each(|host| attempt(&mut attempts, host.clone(), Duration::ZERO));
     let mut faults: Vec<(HostPort, Fault)> = Vec::new();
-    while let Some(attempt) = attempts.join_next().await {
-        match attempt {
-            Ok(Ok(connection)) => return Ok(connection),
-            Ok(Err(fault)) => faults.push(fault),
-            // It was not cancelled, and does not panic.
-            Err(_) => {}
+    while let Some(attempted) = attempts.join_next().await {
+        // It was not cancelled, and does not panic.
+        let Ok(attempted) = attempted else { continue };
+        let (host, fault) = match attempted {
+            Ok(connection) => return Ok(connection),
+            Err(failed) => failed,
+        };
+        faults.retain(|(other, _)| *other != host);
+        faults.push((host.clone(), fault));
+        if settings.hosts.iter().all(|host| faults.iter().any(|(failed, _)| failed == host)) {
+            break;
         }
+        attempt(&mut attempts, host, ASK_AGAIN);
     }
     // A server that answered says more than one that did not.
     let error = faults.iter().map(|(_, fault)| fault.error).find(|error| *error != StoreError::Unreachable);

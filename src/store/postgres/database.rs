@@ -8,10 +8,10 @@ use tokio::sync::Mutex as FairMutex;
 use tokio_postgres::Client;
 
 use super::cleaner;
-use super::connect::{Checks, connect};
+use super::connect::{ASK_AGAIN, Checks, connect};
 use super::gateway_heartbeat;
 use super::settings::Settings;
-use super::transaction::Statements;
+use super::transaction::{NewRows, Statements};
 use crate::base::time::{Clock, Timestamp};
 use crate::limit::charge::Plan;
 use crate::store::error::Fault;
@@ -35,7 +35,7 @@ pub struct Database {
 #[derive(Clone)]
 pub struct Link {
     client: Arc<Client>,
-    turn: Arc<FairMutex<()>>,
+    turn: Arc<FairMutex<NewRows>>,
 }
 
 impl Database {
@@ -63,8 +63,8 @@ impl Transport for Database {
     }
 
     async fn take(&self, link: &mut Link, plans: &[&Plan], _near: Timestamp) -> Result<CallReply, Fault> {
-        let _turn = link.turn.lock().await;
-        let reply = self.statements.take(&link.client, plans, &self.clock).await?;
+        let mut new_rows = link.turn.lock().await;
+        let reply = self.statements.take(&link.client, &mut new_rows, plans, &self.clock).await?;
         Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
     }
 
@@ -76,6 +76,15 @@ impl Transport for Database {
     ) -> Result<Option<LiveGateways>, Fault> {
         let _turn = link.turn.lock().await;
         gateway_heartbeat::beat(&link.client, &self.heartbeat, name, this_gateway).await.map(Some)
+    }
+
+    /// One of several servers may be promoted at any moment.
+    async fn found_again(&self) {
+        if self.settings.hosts.len() < 2 {
+            std::future::pending::<()>().await;
+        }
+        // Jittered, as every pause before connecting is.
+        tokio::time::sleep(ASK_AGAIN.mul_f64(0.5 + fastrand::f64())).await;
     }
 
     async fn run(&self) {

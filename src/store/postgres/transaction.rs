@@ -22,6 +22,9 @@ pub const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000
 /// How often a row may vanish between its insertion and its lock, because it is cleaned up, before the call gives up.
 const MOST_VANISHED: usize = 3;
 
+/// After so many transactions that found a row for every bucket, the next one does not insert any.
+const QUIET: u8 = 16;
+
 /// The texts of the statements. None is prepared by name: behind a pooler the next transaction can be on another server
 /// process.
 #[derive(Debug)]
@@ -33,8 +36,32 @@ pub struct Statements {
     timeout: Micros,
 }
 
+/// Whether buckets may have no row yet, as far as one connection knows. A transaction that does not insert rows is shorter;
+/// one that finds a row missing is repeated with the insertion.
+#[derive(Debug, Default)]
+pub struct NewRows {
+    /// Transactions since the last one that found a bucket without a row.
+    quiet: u8,
+}
+
+impl NewRows {
+    fn are_likely(&self) -> bool {
+        self.quiet < QUIET
+    }
+
+    fn found(&mut self) {
+        self.quiet = 0;
+    }
+
+    fn not_found(&mut self) {
+        self.quiet = self.quiet.saturating_add(1);
+    }
+}
+
 /// Why a transaction has no result.
 enum Undone {
+    /// A bucket had no row, and none was inserted. Nothing has changed.
+    Absent,
     /// The row of a bucket was removed before it was locked. Nothing has changed.
     Vanished,
     /// The server proves that nothing has changed, because of other transactions.
@@ -73,18 +100,26 @@ impl Statements {
     /// # Errors
     ///
     /// Why nothing was decided; or that the connection ended, and it is unknown what was.
-    pub async fn take(&self, client: &Client, plans: &[&Plan], clock: &Clock) -> Result<Reply, Fault> {
+    pub async fn take(
+        &self,
+        client: &Client,
+        new_rows: &mut NewRows,
+        plans: &[&Plan],
+        clock: &Clock,
+    ) -> Result<Reply, Fault> {
         let started = clock.now();
         let batch = Batch::new(plans);
         let (mut conflicts, mut vanished) = (0, 0);
         loop {
-            let fault = match self.attempt(client, &batch, clock.injected()).await {
+            let fault = match self.attempt(client, new_rows, &batch, clock.injected()).await {
                 Ok(reply) => return Ok(reply),
                 Err(Undone::Failed(fault)) => return Err(fault),
                 Err(Undone::Conflict(fault)) => {
                     conflicts += 1;
                     fault
                 }
+                // The next attempt inserts it.
+                Err(Undone::Absent) => continue,
                 Err(Undone::Vanished) => {
                     vanished += 1;
                     Fault::new(StoreError::Busy, "rows were removed before they were locked")
@@ -96,8 +131,14 @@ impl Statements {
         }
     }
 
-    async fn attempt(&self, client: &Client, batch: &Batch<'_>, injected: Option<Timestamp>) -> Result<Reply, Undone> {
-        let undone = match self.locked(client, batch).await {
+    async fn attempt(
+        &self,
+        client: &Client,
+        new_rows: &mut NewRows,
+        batch: &Batch<'_>,
+        injected: Option<Timestamp>,
+    ) -> Result<Reply, Undone> {
+        let undone = match self.locked(client, new_rows, batch).await {
             Ok((rows, now)) => match batch.decide(rows, injected.unwrap_or(now)) {
                 Ok(BatchDecision { reply, writes }) => match self.finish(client, &writes).await {
                     // COMMIT has ended the transaction, by a rollback if a statement before it failed.
@@ -118,25 +159,39 @@ impl Statements {
     }
 
     /// The rows of the batch, locked, and the time after that.
-    async fn locked(&self, client: &Client, batch: &Batch<'_>) -> Result<(Vec<StoredBucket>, Timestamp), Undone> {
+    async fn locked(
+        &self,
+        client: &Client,
+        new_rows: &mut NewRows,
+        batch: &Batch<'_>,
+    ) -> Result<(Vec<StoredBucket>, Timestamp), Undone> {
         let keys = batch.keys();
         let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] = [(&keys, Type::BYTEA_ARRAY)];
+        let insert = new_rows.are_likely();
+        let inserted = async { if insert { client.execute_typed(&self.insert, &parameters).await } else { Ok(0) } };
         // Sent in this order, without waiting for each other's answers.
         let (begun, inserted, locked, clock) = tokio::join!(
             biased;
             client.batch_execute(&self.begin),
-            client.execute_typed(&self.insert, &parameters),
+            inserted,
             client.query_typed(&self.lock, &parameters),
             client.query_typed(CLOCK, &[]),
         );
         begun?;
-        inserted?;
+        let inserted = inserted?;
         let rows = locked?.iter().map(stored).collect::<Result<Vec<_>, Fault>>()?;
         let now = moment(&clock?)?;
-        if rows.len() < batch.len() {
-            return Err(Undone::Vanished);
+        let all = rows.len() >= batch.len();
+        if inserted > 0 || !all {
+            new_rows.found();
+        } else {
+            new_rows.not_found();
         }
-        Ok((rows, now))
+        match (all, insert) {
+            (true, _) => Ok((rows, now)),
+            (false, true) => Err(Undone::Vanished),
+            (false, false) => Err(Undone::Absent),
+        }
     }
 
     async fn finish(&self, client: &Client, writes: &Writes) -> Result<(), Undone> {
@@ -168,9 +223,11 @@ pub fn begin(settings: &Settings) -> String {
         Durability::None | Durability::Async => "off",
         Durability::Sync => "on",
     };
+    // A batch has few keys; of a small table the planner prefers to read all rows, which takes longer.
+    let planner = ["seqscan", "hashjoin", "mergejoin"].map(|way| format!("; SET LOCAL enable_{way} = off")).concat();
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {timeout}; \
-         SET LOCAL idle_in_transaction_session_timeout = {timeout}; SET LOCAL synchronous_commit = {commit}"
+         SET LOCAL idle_in_transaction_session_timeout = {timeout}; SET LOCAL synchronous_commit = {commit}{planner}"
     )
 }
 
