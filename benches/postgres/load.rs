@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use smallvec::smallvec;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tollgate::base::time::{Clock, Micros};
 use tollgate::limit::algorithm::Algorithm;
@@ -129,12 +130,12 @@ pub async fn measure_function(
     Ok(Measurement::of(latencies, lasting, calls))
 }
 
-/// The store, with one connection.
+/// The store, with as many connections as a gateway has threads; here one thread drives all of them.
 pub async fn measure_store(
     server: &Server,
     durability: Durability,
     keys: Keys,
-    callers: usize,
+    (callers, connections): (usize, usize),
     lasting: Duration,
 ) -> Result<Measurement, Failure> {
     let calls = Arc::new(AtomicU64::new(0));
@@ -145,15 +146,18 @@ pub async fn measure_store(
         }
     });
     let settings = Settings::Postgres(server.settings(durability));
-    let store = Arc::new(Store::open(&settings, 1, Clock::system(), events));
-    let driven = Arc::clone(&store);
-    let driver = tokio::spawn(async move { driven.run(Worker(0)).await });
+    let store = Arc::new(Store::open(&settings, connections, Clock::system(), events));
+    let mut drivers = JoinSet::new();
+    for worker in 0..connections {
+        let driven = Arc::clone(&store);
+        drivers.spawn(async move { driven.run(Worker(worker)).await });
+    }
     store.first_attempt().await;
     let rate = Rate { amount: Cost::from_tokens(1_000_000), period: Micros(1_000_000) };
     let bucket = TokenBucket::new(rate, 60_000_000).map_err(|_| "impossible numbers")?;
     let mut tasks = Vec::new();
-    for _ in 0..callers {
-        let store = Arc::clone(&store);
+    for caller in 0..callers {
+        let (store, worker) = (Arc::clone(&store), Worker(caller % connections));
         tasks.push(tokio::spawn(async move {
             ask(lasting, || async {
                 let mut key = [0; 16];
@@ -168,7 +172,7 @@ pub async fn measure_store(
                     tag: LimitTag::default(),
                 };
                 let plan = Plan { enforced: smallvec![charge], shadow: smallvec![] };
-                match store.take(Worker(0), &plan, None).await {
+                match store.take(worker, &plan, None).await {
                     Ok(Some(reply)) if reply.settlement.is_granted() => Ok(()),
                     other => Err(format!("not granted: {other:?}").into()),
                 }
@@ -181,7 +185,7 @@ pub async fn measure_store(
     for task in tasks {
         latencies.extend(task.await??);
     }
-    driver.abort();
+    drivers.shutdown().await;
     // Those of the warm-up are counted with the rest.
     let calls = calls.load(Ordering::Relaxed) - before;
     let share = lasting.as_secs_f64() / (lasting + WARMING_UP).as_secs_f64();

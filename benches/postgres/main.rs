@@ -1,8 +1,9 @@
 //! Compares the PostgreSQL store with a function in PL/pgSQL that is called once for each decision, as it was published:
 //! `cargo bench --bench postgres`.
 //!
-//! A PostgreSQL of its own with the settings of its distribution, one client thread, the same client for both. Every round
-//! measures everything once; what is printed are medians over rounds.
+//! A PostgreSQL of its own with the settings of its distribution, one client thread, the same client for both. The function has
+//! a connection for each caller, the store one for each thread of a gateway: one, and two as on a machine with two cores. Every
+//! round measures everything once; what is printed are medians over rounds.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark tells what it has measured")]
 #![expect(clippy::indexing_slicing, reason = "a benchmark reads what it has made itself")]
 #![expect(
@@ -24,6 +25,9 @@ use load::{Keys, Measurement, measure_function, measure_store};
 use server::Server;
 
 type Failure = Box<dyn std::error::Error>;
+
+/// How many the store has: one for each thread of a gateway.
+const CONNECTIONS: [usize; 2] = [1, 2];
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -51,33 +55,38 @@ async fn main() -> Result<(), Failure> {
     let mut lines = Vec::new();
     for durability in [Durability::Sync, Durability::Async] {
         for keys in [Keys::Hot, Keys::Many] {
-            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+            let (mut ours, mut theirs) = (CONNECTIONS.map(|_| Vec::new()), Vec::new());
             for round in 1..=rounds {
                 eprintln!("{} {keys:?}: round {round} of {rounds}", durability.name());
                 server.initialize(durability).await?;
                 theirs.push(measure_function(&server, durability, keys, callers, lasting).await?);
-                ours.push(measure_store(&server, durability, keys, callers, lasting).await?);
+                for (connections, ours) in CONNECTIONS.iter().zip(&mut ours) {
+                    ours.push(measure_store(&server, durability, keys, (callers, *connections), lasting).await?);
+                }
             }
-            let (ours, theirs) = (Measurement::median(ours), Measurement::median(theirs));
-            lines.push(format!(
-                "| {} | {} | {} | {} | {:.1}× | {} | {} | {:.2}× | {:.4} |",
-                durability.name(),
-                keys.name(),
-                ours.per_second,
-                theirs.per_second,
-                ours.per_second as f64 / theirs.per_second as f64,
-                milliseconds(ours.p99),
-                milliseconds(theirs.p99),
-                ours.p99 as f64 / theirs.p99 as f64,
-                ours.calls as f64 / ours.decisions as f64,
-            ));
+            let theirs = Measurement::median(theirs);
+            for (connections, ours) in CONNECTIONS.iter().zip(ours) {
+                let ours = Measurement::median(ours);
+                lines.push(format!(
+                    "| {} | {} | {connections} | {} | {} | {:.1}× | {} | {} | {:.2}× | {:.4} |",
+                    durability.name(),
+                    keys.name(),
+                    ours.per_second,
+                    theirs.per_second,
+                    ours.per_second as f64 / theirs.per_second as f64,
+                    milliseconds(ours.p99),
+                    milliseconds(theirs.p99),
+                    ours.p99 as f64 / theirs.p99 as f64,
+                    ours.calls as f64 / ours.decisions as f64,
+                ));
+            }
         }
     }
     println!("{}; {callers} callers, medians of {rounds} rounds of {seconds} s:\n", server.version().await?);
     println!(
-        "| durability | keys | decisions/s: store | function | store ÷ function | p99: store | function | store ÷ function | transactions per decision |"
+        "| durability | keys | connections of the store | decisions/s: store | function | store ÷ function | p99: store | function | store ÷ function | transactions per decision |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     lines.iter().for_each(|line| println!("{line}"));
     Ok(())
 }

@@ -1,0 +1,20 @@
+-- As it was published at dev.to/yugabyte, but for the layout of the text.
+create table if not exists rate_limiting_token_bucket (id text primary key, tk bigint not null, ts timestamptz not null);
+create or replace function rate_limiting_token_bucket_request
+ (rate_id text, refill_per_sec int default 2, window_seconds int default 60) returns int as $$
+declare
+ new_tk int:=null;
+begin
+    update rate_limiting_token_bucket
+     set ts=now(), tk=greatest(least(
+      tk-1+refill_per_sec*extract(epoch from clock_timestamp()-ts)
+      ,window_seconds*refill_per_sec),-1)
+     where rate_limiting_token_bucket.id=rate_id
+     returning tk into new_tk;
+    if new_tk is null then
+     insert into rate_limiting_token_bucket (id, tk,ts)
+      values (rate_id,window_seconds*refill_per_sec-1,clock_timestamp())
+      returning tk into new_tk;
+    end if;
+    return new_tk;
+end; $$ language plpgsql;
