@@ -38,17 +38,21 @@ fn tables_under_a_flood_of_new_buckets_stay_bounded() {
     let builder = Gateway::before(&upstream).with(&(postgres.store("deny") + RULES));
     let gateway = builder.interval("store_clean", Duration::from_millis(500)).start();
     gateway.expect("rate_limiter_store_up", &[], 1.0);
-    let end = now() + short_or_long(Duration::from_secs(4), Duration::from_secs(600));
+    let lasting = short_or_long(Duration::from_secs(4), Duration::from_secs(600));
+    let end = now() + lasting;
     let pause = short_or_long(Duration::from_millis(200), Duration::from_secs(10));
     let size = || -> u64 { postgres.sql("SELECT pg_total_relation_size('tollgate_bucket')").parse().unwrap() };
+    let index = || -> u64 { postgres.sql("SELECT pg_indexes_size('tollgate_bucket')").parse().unwrap() };
     let (sizes, asked) = std::thread::scope(|scope| {
         let caller = || {
             let mut client = gateway.client();
             let mut asked = 0;
             while now() < end {
-                let user = fastrand::u64(..).to_string();
-                assert_eq!(client.get("/", &[("X-User", &user)]).status, 200);
-                asked += 1;
+                // Many at once, so that batches are large.
+                let request = |_| format!("GET / HTTP/1.1\r\nHost: a\r\nX-User: {}\r\n\r\n", fastrand::u64(..));
+                client.write(&(0..16).map(request).collect::<String>());
+                assert!((0..16).all(|_| client.response("GET").unwrap().status == 200));
+                asked += 16;
             }
             asked
         };
@@ -63,10 +67,14 @@ fn tables_under_a_flood_of_new_buckets_stay_bounded() {
     let (first, last) = sizes.split_at(sizes.len() / 2);
     let most = |sizes: &[u64]| sizes.iter().copied().max().unwrap_or_default() / 1024;
     print_measured(&format!(
-        "PostgreSQL: {asked} new buckets; table and index at most {} KiB in the first half, {} KiB in the second",
+        "PostgreSQL: {asked} new buckets in {:?}; table and index at most {} KiB in the first half, {} KiB in the second, of \
+         it the index {} KiB at the end",
+        lasting,
         most(first),
-        most(last)
+        most(last),
+        index() / 1024
     ));
+    assert!(asked >= short_or_long(1_000, 1_000_000), "{asked}");
     assert!(most(last) <= 2 * most(first) + 4096, "{sizes:?}");
     eventually("all rows are removed", || postgres.sql("SELECT count(*) FROM tollgate_bucket") == "0");
 }

@@ -48,7 +48,7 @@ fn request(caller: usize) -> Vec<(usize, u64)> {
 }
 
 #[track_caller]
-fn nothing_is_granted_too_much_or_withheld(postgres: &Postgres, settings: &Settings, combining: Combining) {
+pub fn nothing_is_granted_too_much_or_withheld(postgres: &Postgres, settings: &Settings, combining: Combining) {
     let hooks = Hooks { combining, refusals: Refusals::Local, ..Hooks::default() };
     let gateways = Gateways {
         hooks: vec![hooks; GATEWAYS],

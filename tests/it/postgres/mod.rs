@@ -1,10 +1,13 @@
 //! PostgreSQL as the store: its tables, its limits, and what happens when it fails.
 
 mod clean;
+mod contention;
 mod crash;
 mod failover;
+mod fallback;
 mod histories;
 mod initialization;
 mod operators;
 mod outage;
+mod published_function;
 mod secrets;

@@ -115,6 +115,28 @@ fn requests_survive_too_many_connections() {
 }
 
 #[test]
+fn requests_survive_a_full_disk() {
+    // In place of the table's file a device to which nothing can be written: the server reports what a full disk gives it.
+    let fill = |postgres: &mut Postgres| {
+        // An empty table has a new file, which nobody has opened yet.
+        postgres.sql("TRUNCATE tollgate_bucket");
+        let path = postgres.sql("SELECT pg_relation_filepath('tollgate_bucket')");
+        let file = postgres.data().join(path);
+        std::fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("/dev/full", &file).unwrap();
+    };
+    goes_through(&["out_of_memory"], fill, |postgres| {
+        assert!(postgres.log().contains("No space left on device"), "{}", postgres.log());
+        postgres.sql("TRUNCATE tollgate_bucket");
+    });
+}
+
+#[test]
+fn requests_survive_a_restart() {
+    goes_through(&["unreachable"], |postgres| postgres.stop("fast"), Postgres::launch);
+}
+
+#[test]
 fn a_killed_session_fails_at_most_the_requests_under_way() {
     let (postgres, upstream) = (Postgres::start(), Upstream::start());
     postgres.settings();

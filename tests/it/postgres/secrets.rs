@@ -39,6 +39,44 @@ fn another_password_needs_no_restart() {
     assert!(!gateway.errors().contains("one\n") && !gateway.errors().contains("two\n"));
 }
 
+#[test]
+fn a_reload_changes_the_user_and_the_password_file_without_a_restart() {
+    let (postgres, upstream) = (Postgres::start(), Upstream::start());
+    postgres.settings();
+    postgres.sql("ALTER ROLE tollgate PASSWORD 'one'");
+    postgres.sql("CREATE ROLE other LOGIN PASSWORD 'two' IN ROLE tollgate");
+    postgres.set_hba("host all admin 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n");
+    let folder = TempDir::new().unwrap();
+    let text = |user: &str, host: &str| {
+        let file = folder.path().join(user);
+        let place = format!("url: \"postgres://{user}@{host}:{}/limits\", timeout: 2s", postgres.port);
+        let store = format!("store: {{postgres: {{{place}, password_file: {}}}}}\n", file.display());
+        format!("{store}on_store_failure: deny\n{RULES}")
+    };
+    std::fs::write(folder.path().join("tollgate"), "one\n").unwrap();
+    std::fs::write(folder.path().join("other"), "two\n").unwrap();
+    let gateway = Gateway::start(&upstream, &text("tollgate", "127.0.0.1"));
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    let users = || postgres.sql("SELECT DISTINCT usename FROM pg_stat_activity WHERE application_name = 'tollgate'");
+    assert_eq!(users(), "tollgate");
+    gateway.reload(&upstream, &text("other", "127.0.0.1"));
+    // A connection that is up stays as it is.
+    assert_eq!(gateway.client().get("/", &[]).status, 200);
+    assert_eq!(users(), "tollgate");
+    postgres.sql("ALTER ROLE tollgate NOLOGIN");
+    disconnect(&postgres);
+    eventually("it logs in as the other user", || users() == "other");
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    let mut client = gateway.client();
+    eventually("the database decides", || client.get("/", &[]).status == 200);
+    assert!(!gateway.errors().contains("only after a restart"), "{}", gateway.errors());
+    // Another host needs one, and its login is not used before.
+    gateway.reload(&upstream, &text("tollgate", "localhost"));
+    assert!(gateway.errors().contains("only after a restart"), "{}", gateway.errors());
+    postgres.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'other'");
+    eventually("it is back as the other user", || users() == "other");
+}
+
 /// The gateway's TLS settings, with one file written for each.
 fn tls(folder: &Path, authority: &str) -> String {
     std::fs::write(folder.join("ca.pem"), authority).unwrap();

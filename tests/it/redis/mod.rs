@@ -7,7 +7,7 @@ mod connection;
 mod eviction_policy;
 mod fallback_share;
 mod fallback_windows;
-mod faults_under_load;
+pub mod faults_under_load;
 #[cfg(feature = "test-hooks")]
 mod give_back_parity;
 #[cfg(feature = "test-hooks")]

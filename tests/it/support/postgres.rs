@@ -145,18 +145,28 @@ impl Postgres {
     /// # Errors
     /// What the server says.
     pub fn sql_as(&self, user: &str, text: &str) -> Result<String, String> {
-        self.psql(user, "limits", text)
+        self.psql(user, "limits", &["-c", text])
+    }
+
+    /// Runs statements as the administrator, each in a transaction of its own, until one fails.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn run_script(&self, text: &str) -> Result<String, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        self.psql(ADMIN, "limits", &["-f", file.path().to_str().unwrap()])
     }
 
     #[track_caller]
     fn run(&self, text: &str) {
-        self.psql(ADMIN, "postgres", text).unwrap();
+        self.psql(ADMIN, "postgres", &["-c", text]).unwrap();
     }
 
-    fn psql(&self, user: &str, database: &str, text: &str) -> Result<String, String> {
+    fn psql(&self, user: &str, database: &str, arguments: &[&str]) -> Result<String, String> {
         let url = format!("postgres://{user}@127.0.0.1:{}/{database}", self.port);
         let mut command = Command::new(self.programs.join("psql"));
-        let output = command.args(["-XqAt", "-v", "ON_ERROR_STOP=1", "-c", text, &url]).output().unwrap();
+        let output = command.args(["-XqAt", "-v", "ON_ERROR_STOP=1"]).args(arguments).arg(&url).output().unwrap();
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned());
         }
@@ -175,12 +185,16 @@ impl Postgres {
         });
     }
 
+    /// The processes of the server that it has started itself: those that serve connections, and others.
+    fn children(&self) -> Vec<String> {
+        let server = self.process();
+        let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children")).unwrap();
+        children.split_whitespace().map(str::to_owned).collect()
+    }
+
     /// Sends a signal to the server and to all processes that serve connections.
     pub fn signal(&self, name: &str) {
-        let server = self.process();
-        let mut processes = vec![server.to_string()];
-        let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children")).unwrap();
-        processes.extend(children.split_whitespace().map(str::to_owned));
+        let processes = [self.children(), vec![self.process().to_string()]].concat();
         let done = Command::new("kill").arg(format!("-{name}")).args(&processes).status().unwrap();
         assert!(done.success());
     }
@@ -203,18 +217,37 @@ impl Postgres {
         replica
     }
 
-    /// Waits until a replica has everything that its primary has written.
-    pub fn has_caught_up_with(&self, primary: &Postgres) {
-        let written = primary.sql("SELECT pg_current_wal_insert_lsn()");
-        let has = format!("SELECT pg_last_wal_replay_lsn() >= '{written}'");
-        eventually("the replica has caught up", || self.sql(&has) == "t");
-    }
-
-    /// Makes a replica a primary.
+    /// Makes a replica a primary, and waits until it is one.
     #[track_caller]
     pub fn promote(&self) {
-        let done = self.program("pg_ctl").args(["promote", "-w", "-D"]).arg(self.data()).output().unwrap();
+        let done = self.program("pg_ctl").args(["promote", "-W", "-D"]).arg(self.data()).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        eventually("the replica is a primary", || self.sql("SELECT pg_is_in_recovery()") == "f");
+    }
+
+    /// Changes a setting of the server.
+    #[track_caller]
+    pub fn set(&self, name: &str, value: &str) {
+        self.sql(&format!("ALTER SYSTEM SET {name} = {value}"));
+        self.signal_server("HUP");
+    }
+
+    /// Ends the server as `kill -9` does. The processes that it has started end by themselves.
+    #[track_caller]
+    pub fn kill(&mut self) {
+        let children = self.children();
+        self.signal_server("KILL");
+        self.child.take().unwrap().wait().unwrap();
+        let runs = |process: &String| {
+            let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            !status.is_empty() && !status.contains(") Z")
+        };
+        eventually("its processes have ended", || !children.iter().any(runs));
+    }
+
+    /// What it has logged since it was started.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
     /// Ends it as `pg_ctl stop` does, in this mode: `immediate` is a crash.
@@ -233,7 +266,7 @@ impl Postgres {
         let mut command = self.program("postgres");
         command.args(["-p", &self.port.to_string(), "-D"]).arg(self.data()).stdin(Stdio::null());
         self.child = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
-        eventually("PostgreSQL answers", || self.psql(ADMIN, "postgres", "SELECT 1").is_ok());
+        eventually("PostgreSQL answers", || self.psql(ADMIN, "postgres", &["-c", "SELECT 1"]).is_ok());
     }
 
     /// Replaces who may log in, and how.
@@ -291,11 +324,14 @@ fn give_away(folder: &Path) {
     }
 }
 
-/// Debian keeps them apart for each version.
+/// Those in the folder that `TOLLGATE_POSTGRES` names, or of the newest version that is installed: Debian keeps versions apart.
 fn programs() -> PathBuf {
+    if let Ok(folder) = std::env::var("TOLLGATE_POSTGRES") {
+        return folder.into();
+    }
     let folders = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> =
         folders.map(|version| version.path().join("bin")).filter(|path| path.join("initdb").exists()).collect();
     found.sort();
-    found.pop().unwrap_or_else(|| panic!("PostgreSQL is missing: run scripts/need postgresql"))
+    found.pop().unwrap_or_else(|| panic!("PostgreSQL is missing: run scripts/need /usr/lib/postgresql"))
 }

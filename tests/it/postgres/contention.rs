@@ -1,0 +1,169 @@
+//! Transactions that the server rolls back because of others are tried once more; a gateway that hangs in one holds its rows
+//! for `timeout` at most.
+
+use std::time::Duration;
+
+use tollgate::store::remote::fault_injection::Combining;
+
+use super::histories::nothing_is_granted_too_much_or_withheld;
+use crate::support::{Gateway, Postgres, Upstream, eventually, now, print_measured};
+
+/// Serializable by default, as Tollgate's transactions are not.
+const SERIALIZABLE: &str = "default_transaction_isolation = 'serializable'";
+
+/// The first attempt of every transaction fails, the second succeeds. A lock of the session outlives a rollback.
+const FAIL_ONCE: &str = "
+CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF current_setting('conflict.passed', true) = pg_current_xact_id()::text THEN RETURN NULL; END IF;
+  IF EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) THEN
+    PERFORM pg_advisory_unlock_all();
+    PERFORM set_config('conflict.passed', pg_current_xact_id()::text, true);
+    RETURN NULL;
+  END IF;
+  PERFORM pg_advisory_lock(pg_backend_pid());
+  RAISE EXCEPTION 'a made-up conflict' USING ERRCODE = '40001';
+END $$;";
+
+#[track_caller]
+fn are_exact_in_spite_of_conflicts(trigger: &str) {
+    let postgres = Postgres::start_with(SERIALIZABLE);
+    let settings = postgres.settings();
+    postgres.sql(&format!("{FAIL_ONCE} CREATE {trigger} EXECUTE FUNCTION conflict()"));
+    nothing_is_granted_too_much_or_withheld(&postgres, &settings, Combining::On);
+    let conflicts = postgres.log().matches("a made-up conflict").count();
+    print_measured(&format!("PostgreSQL: {conflicts} serialization failures"));
+    assert!(conflicts > 100, "{conflicts}");
+}
+
+#[test]
+fn writes_that_fail_once_are_repeated_exactly() {
+    are_exact_in_spite_of_conflicts("TRIGGER conflict BEFORE UPDATE ON tollgate_bucket FOR EACH STATEMENT");
+}
+
+#[test]
+fn commits_that_fail_once_are_repeated_exactly() {
+    are_exact_in_spite_of_conflicts(
+        "CONSTRAINT TRIGGER conflict AFTER UPDATE ON tollgate_bucket DEFERRABLE INITIALLY DEFERRED FOR EACH ROW",
+    );
+}
+
+#[test]
+fn a_transaction_that_always_fails_is_tried_twice() {
+    let (postgres, upstream) = (Postgres::start_with(SERIALIZABLE), Upstream::start());
+    postgres.settings();
+    postgres.sql(
+        "CREATE SEQUENCE attempts; GRANT USAGE ON attempts TO tollgate;
+         CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+           PERFORM nextval('attempts');
+           RAISE EXCEPTION 'a made-up conflict' USING ERRCODE = '40001';
+         END $$;
+         CREATE TRIGGER conflict BEFORE UPDATE ON tollgate_bucket FOR EACH STATEMENT EXECUTE FUNCTION conflict()",
+    );
+    let rules = "rules:\n  - {name: one, limit_keys: [], algorithm_config: {rate: 1000/day}}\n";
+    let gateway = Gateway::start(&upstream, &(postgres.store("deny") + rules));
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    let mut client = gateway.client();
+    for _ in 0..3 {
+        assert_eq!(client.get("/", &[]).status, 503);
+    }
+    assert_eq!(postgres.sql("SELECT last_value FROM attempts"), "6");
+    gateway.expect("rate_limiter_store_errors_total", &["kind=\"busy\""], 3.0);
+    postgres.sql("DROP TRIGGER conflict ON tollgate_bucket");
+    eventually("it decides again", || client.get("/", &[]).status == 200);
+    // The connection was good all the time.
+    assert!(!gateway.errors().contains("store is down"), "{}", gateway.errors());
+}
+
+/// The number of sessions that a test holds.
+const HOLDS: &str = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'admin' AND pid <> pg_backend_pid()";
+
+#[test]
+fn a_deadlock_costs_no_request() {
+    let (postgres, upstream) = (Postgres::start_with("deadlock_timeout = 600ms"), Upstream::start());
+    postgres.settings();
+    let rule = |name: &str| {
+        format!(
+            "  - {{name: {name}, rules: [{{name: {name}, limit_keys: [], expose: true, algorithm_config: {{rate: 1000/day}}}}]}}\n"
+        )
+    };
+    let text = format!("{}policies:\n{}{}", postgres.store_with(", timeout: 5s", "deny"), rule("one"), rule("two"));
+    let gateway = Gateway::start(&upstream, &text);
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    let mut client = gateway.client();
+    assert_eq!(client.get("/", &[]).status, 200);
+    // Locks both rows in the other order, and waits patiently.
+    let lock = |which: &str| {
+        format!(
+            "PERFORM FROM tollgate_bucket WHERE key = (SELECT key FROM tollgate_bucket ORDER BY key {which} LIMIT 1) FOR UPDATE"
+        )
+    };
+    let opposite = format!(
+        "SET deadlock_timeout = '30s'; DO $$ BEGIN {}; PERFORM pg_sleep(0.3); {}; END $$",
+        lock("DESC"),
+        lock("ASC")
+    );
+    // On a busy machine the request may come too late to meet the other transaction, or meet it twice: then it is refused.
+    let (mut granted, mut attempts) = (1, 0);
+    loop {
+        attempts += 1;
+        assert!(attempts < 10, "no deadlock that a second attempt survived");
+        let deadlocks = || postgres.log().matches("deadlock detected").count();
+        let before = deadlocks();
+        postgres.hold(&opposite);
+        let response = client.get("/", &[]);
+        assert!([200, 503].contains(&response.status), "{response:?}");
+        granted += u64::from(response.status == 200);
+        if response.status == 200 && deadlocks() > before {
+            break;
+        }
+        eventually("the other transaction has ended", || postgres.sql(HOLDS) == "0");
+    }
+    // Each was charged once, and the others were not.
+    assert_eq!(client.get("/", &[]).number("RateLimit-Remaining"), 1000 - granted - 1);
+}
+
+#[test]
+fn a_gateway_that_hangs_in_a_transaction_holds_its_rows_for_the_timeout_at_most() {
+    const TIMEOUT: Duration = Duration::from_millis(700);
+    let (postgres, upstream) = (Postgres::start(), Upstream::start());
+    postgres.settings();
+    let text = postgres.store_with(", timeout: 700ms", "deny")
+        + "rules:\n  - {name: one, limit_keys: [], algorithm_config: {rps: 100000, burst: 100000}}\n";
+    let (hanging, other) = (Gateway::start(&upstream, &text), Gateway::start(&upstream, &text));
+    for gateway in [&hanging, &other] {
+        gateway.expect("rate_limiter_store_up", &[], 1.0);
+    }
+    let holds = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'tollgate' AND state = 'idle in transaction'";
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = hanging.client();
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    client.get("/", &[]);
+                }
+            });
+        }
+        eventually("it hangs in a transaction", || {
+            hanging.signal("STOP");
+            let is_held = postgres.sql(holds) != "0";
+            if !is_held {
+                hanging.signal("CONT");
+            }
+            is_held
+        });
+        let stopped = now();
+        let mut client = other.client();
+        eventually("another gateway is granted", || client.get("/", &[]).status == 200);
+        let held = stopped.elapsed();
+        hanging.signal("CONT");
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        print_measured(&format!("PostgreSQL: a gateway that hangs held its rows for {held:?}, of {TIMEOUT:?}"));
+        // What is more is the time that a busy machine needs, and a second attempt.
+        assert!(held < TIMEOUT + Duration::from_millis(1_500), "{held:?}");
+    });
+    assert!(postgres.log().contains("idle-in-transaction timeout"), "{}", postgres.log());
+    hanging.expect("rate_limiter_store_up", &[], 1.0);
+    let mut client = hanging.client();
+    eventually("it is granted again", || client.get("/", &[]).status == 200);
+}
