@@ -4,6 +4,7 @@ mod cluster;
 mod compose;
 mod image;
 mod kubernetes;
+mod postgres;
 mod processes;
 mod sentinel;
 mod systemd;
