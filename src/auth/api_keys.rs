@@ -216,7 +216,7 @@ mod tests {
             }
             let (head, ()) = head.body(()).unwrap().into_parts();
             let client = ClientAddress::new("192.0.2.1".parse().unwrap(), 64);
-            let request = Request { head: &head, client, claims: None, key: None, route: "", upstream: "" };
+            let request = Request::new(&head, client);
             match api_keys.find(&request) {
                 ApiKeyLookup::Absent => "nothing".to_owned(),
                 ApiKeyLookup::Known(key) => format!("{} {}", key.id, key.plan),

@@ -23,7 +23,7 @@ use super::policies::{POLICY, policies};
 use super::problem::{Problems, Purpose, Report};
 use super::reader::{Field, Section};
 use super::retry_after_jitter::{RETRY_AFTER_JITTER, retry_after_jitter};
-use super::routes::{ROUTE, routes};
+use super::routes::{ROUTE, RouteReader};
 use super::rule_match::ConditionReader;
 use super::rules::{RULE, RuleDefaults};
 use super::settings::Config;
@@ -252,8 +252,8 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let defaults = RuleDefaults { conditions, on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local) };
     let routes = match file.get("routes") {
         Some(field) => {
-            let known = upstreams.as_deref().filter(|_| !file.has("upstream"));
-            routes(&field, ipv6_prefix, known).map(RouteSet::compile)
+            let upstreams = upstreams.as_deref().filter(|_| !file.has("upstream"));
+            RouteReader { ipv6_prefix, upstreams, attributes, environment }.routes(&field).map(RouteSet::compile)
         }
         None => Some(RouteSet::single()),
     };
@@ -282,7 +282,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         store: store?,
         client_ip: client_ip?,
         rules: RuleSet::compile(source)
-            .with_unambiguous(credentials.into_iter().chain(routes.attributes().iter().cloned())),
+            .with_unambiguous(credentials.into_iter().chain(routes.read_attributes().cloned())),
         routes,
         jwt,
         api_keys,

@@ -33,7 +33,7 @@ fn limit_keys(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<Vec<
 }
 
 /// `jwt:sub|ip:address`, `lower(query:username)`.
-fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<LimitKey> {
+pub fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<LimitKey> {
     let written = field.text()?;
     let part = |text: &str| {
         let (text, fold) = fold(text.trim());

@@ -1,18 +1,30 @@
-//! Reads `routes`: which upstream a request goes to.
+//! Reads `routes`: where a request goes, and what is changed on its way.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::json;
 
 use super::attribute::AttributeReader;
-use super::key::{Key, Mapping, NAME, unconstrained};
-use super::names::{checked, unique};
-use super::reader::{Field, all};
+use super::environment::Environment;
+use super::header_changes::{HEADER_CHANGES, header_changes};
+use super::header_names::Message;
+use super::key::{Key, Mapping, NAME, Type};
+use super::names::unique;
+use super::reader::{Field, Section, all};
+use super::rewrite::{REWRITE, rewrite};
+use super::route_answers::{REDIRECT, RESPOND, redirect, respond};
+use super::route_upstream::{SPLIT_BY, UPSTREAM_OF_ROUTE, upstreams_of_route};
 use super::rule_match::{CONDITIONS, ConditionReader};
-use super::suggest::nearest;
 use super::upstream::Upstream;
 use crate::limit::attribute::Attribute;
 use crate::limit::rule::Condition;
-use crate::route::UpstreamId;
+use crate::route::forwarding::Forwarding;
 use crate::route::route_set::Route;
+use crate::route::target::{RouteAnswer, Target};
+
+/// The keys that change what an upstream gets.
+const OF_UPSTREAMS: [&str; 3] = ["split_by", "rewrite", "request_headers"];
 
 pub static ROUTE: Mapping = Mapping {
     heading: Some("key of a route"),
@@ -28,35 +40,111 @@ pub static ROUTE: Mapping = Mapping {
             CONDITIONS,
             "[Conditions](#match), which may not read credentials. Without the key every request matches.",
         ),
-        Key::required("upstream", NAME, "The name of one of `upstreams`."),
+        UPSTREAM_OF_ROUTE,
+        SPLIT_BY,
+        Key::optional("redirect", Type::Mapping(&REDIRECT), "Sends the client [elsewhere](#answers-of-routes)."),
+        Key::optional("respond", Type::Mapping(&RESPOND), "A fixed [answer](#answers-of-routes)."),
+        Key::optional("rewrite", Type::Mapping(&REWRITE), "Another [path or host](#rewrites) for the upstream."),
+        Key::optional(
+            "request_headers",
+            Type::Mapping(&HEADER_CHANGES),
+            "[Fields](#header-fields) that the upstream gets, or does not get.",
+        ),
+        Key::optional(
+            "response_headers",
+            Type::Mapping(&HEADER_CHANGES),
+            "[Fields](#header-fields) that clients get, or do not get, with the response of the upstream or of the route.",
+        ),
     ],
-    constraints: unconstrained,
+    constraints: || {
+        let without_upstream =
+            json!({"properties": OF_UPSTREAMS.map(|name| (name, false)).into_iter().collect::<BTreeMap<_, _>>()});
+        json!({
+            "oneOf": [{"required": ["upstream"]}, {"required": ["redirect"]}, {"required": ["respond"]}],
+            "dependencies": {
+                "redirect": without_upstream,
+                "respond": without_upstream,
+                "split_by": {"properties": {"upstream": {"not": {"$ref": "#/definitions/scalar"}}}}
+            }
+        })
+    },
 };
 
-/// The routes of a file. `upstreams` are known by name; `None` if they have problems of their own.
-pub fn routes(field: &Field<'_>, ipv6_prefix: u8, upstreams: Option<&[Upstream]>) -> Option<Vec<Route>> {
-    let members = field.list()?;
-    if members.is_empty() {
-        field.must("have at least one route");
-        return None;
-    }
-    let mut names = HashSet::new();
-    all(members, |member| route(member, &mut names, ipv6_prefix, upstreams))
+/// What the routes of a file refer to.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteReader<'f> {
+    pub ipv6_prefix: u8,
+    /// `None` if they have problems of their own.
+    pub upstreams: Option<&'f [Upstream]>,
+    pub attributes: AttributeReader<'f>,
+    pub environment: Environment<'f>,
 }
 
-fn route(
-    field: Field<'_>,
-    names: &mut HashSet<String>,
-    ipv6_prefix: u8,
-    upstreams: Option<&[Upstream]>,
-) -> Option<Route> {
-    let position = field.position();
-    let section = field.section(&ROUTE)?;
-    let name = unique(&section, names);
-    let conditions = section.get("match").map_or(Some(Vec::new()), |field| conditions(&field, ipv6_prefix));
-    let upstream = section.need("upstream").and_then(|field| upstream(&field, upstreams));
-    section.close();
-    Some(Route { name: name?, conditions: conditions?, upstream: upstream?, position })
+impl RouteReader<'_> {
+    /// The routes of a file.
+    pub fn routes(&self, field: &Field<'_>) -> Option<Vec<Route>> {
+        let members = field.list()?;
+        if members.is_empty() {
+            field.must("have at least one route");
+            return None;
+        }
+        let mut names = HashSet::new();
+        all(members, |member| self.route(member, &mut names))
+    }
+
+    fn route(&self, field: Field<'_>, names: &mut HashSet<String>) -> Option<Route> {
+        let position = field.position();
+        let section = field.section(&ROUTE)?;
+        let name = unique(&section, names);
+        let conditions = section.get("match").map_or(Some(Vec::new()), |field| conditions(&field, self.ipv6_prefix));
+        let target = self.target(&section, conditions.as_deref());
+        let forwarding = self.forwarding(&section, conditions.as_deref());
+        section.close();
+        Some(Route { name: name?, conditions: conditions?, target: target?, forwarding: forwarding?, position })
+    }
+
+    /// Exactly one of the keys that say where a route leads.
+    fn target(&self, section: &Section<'_>, conditions: Option<&[Condition]>) -> Option<Target> {
+        let upstream = section.get("upstream");
+        let upstream = upstream.map(|field| upstreams_of_route(section, &field, self.upstreams, self.attributes));
+        let redirect = section.get("redirect").map(|field| redirect(field, conditions).map(RouteAnswer::Redirect));
+        let respond = section.get("respond").map(|field| respond(field, self.environment).map(RouteAnswer::Respond));
+        let answers = [("redirect", redirect), ("respond", respond)];
+        let answers = answers.map(|(name, answer)| (name, answer.map(|answer| answer.map(Target::Answer))));
+        let mut targets =
+            [("upstream", upstream)].into_iter().chain(answers).filter_map(|(name, target)| Some((name, target?)));
+        let Some((first, target)) = targets.next() else {
+            section.wrong("upstream", "missing, and so are `redirect` and `respond`: a route has one of them");
+            return None;
+        };
+        let mut alone = true;
+        for (name, _) in targets {
+            section.unwanted(name, format_args!("must not stand beside `{first}`: a route has one of them"));
+            alone = false;
+        }
+        target.filter(|_| alone)
+    }
+
+    /// `Some(None)` for a route that changes nothing.
+    fn forwarding(&self, section: &Section<'_>, conditions: Option<&[Condition]>) -> Option<Option<Arc<Forwarding>>> {
+        let rewrite = section.optional("rewrite", |field| rewrite(field, conditions));
+        let changes = |name: &str, message: Message| {
+            section.optional(name, |field| header_changes(field, message, self.attributes))
+        };
+        let request_headers = changes("request_headers", Message::Request);
+        let response_headers = changes("response_headers", Message::Response);
+        if !section.has("upstream") {
+            for name in OF_UPSTREAMS {
+                section.unwanted(name, "is for a route to an upstream");
+            }
+        }
+        let forwarding = Forwarding {
+            rewrite: rewrite?.unwrap_or_default(),
+            request_headers: request_headers?.unwrap_or_default(),
+            response_headers: response_headers?.unwrap_or_default(),
+        };
+        Some((forwarding != Forwarding::default()).then(|| Arc::new(forwarding)))
+    }
 }
 
 /// A route is chosen before rules are asked: it depends neither on itself nor, so that it is every client's, on credentials.
@@ -82,15 +170,4 @@ fn conditions(field: &Field<'_>, ipv6_prefix: u8) -> Option<Vec<Condition>> {
         valid = false;
     }
     conditions.filter(|_| valid)
-}
-
-fn upstream(field: &Field<'_>, upstreams: Option<&[Upstream]>) -> Option<UpstreamId> {
-    let name = checked(field, field.written()?)?;
-    let upstreams = upstreams?;
-    let id = (0..).zip(upstreams).find(|(_, upstream)| upstream.name == name).map(|(id, _)| UpstreamId(id));
-    if id.is_none() {
-        let known: Vec<&str> = upstreams.iter().map(|upstream| &*upstream.name).collect();
-        field.wrong(format_args!("must be the name of one of `upstreams`, is `{name}`"), nearest(name, &known));
-    }
-    id
 }

@@ -64,10 +64,10 @@ impl Config {
         self.upstreams.get(usize::try_from(id.0).ok()?)
     }
 
-    /// The names of a route and its upstream.
+    /// The names of a route and its upstream; that is empty if it has none, or if it is not chosen yet.
     pub fn destination(&self, choice: RouteChoice) -> (&str, &str) {
         let route = self.routes.route(choice.route).map_or("", |route| &*route.name);
-        (route, self.upstream(choice.upstream).map_or("", |upstream| &*upstream.name))
+        (route, choice.upstream.and_then(|upstream| self.upstream(upstream)).map_or("", |upstream| &*upstream.name))
     }
 
     /// Whether a method that is not registered is forwarded.

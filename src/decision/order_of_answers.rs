@@ -25,12 +25,16 @@ pub fn check_reading(rules: &RuleSet, request: &Request<'_>) -> Result<(), Refus
     rules.read(request).map_err(Refusal::ambiguous)
 }
 
-/// Chooses the route of a request, which is an attribute for the rules.
+/// Chooses the route of a request, which is an attribute for the rules. `draw` returns a number below its argument.
 ///
 /// # Errors
 /// Returns the refusal of a request that matches no route.
-pub fn choose_route(routes: &RouteSet, request: &Request<'_>) -> Result<RouteChoice, Refusal> {
-    routes.choose(request).ok_or_else(Refusal::no_route)
+pub fn choose_route(
+    routes: &RouteSet,
+    request: &Request<'_>,
+    draw: impl FnOnce(u64) -> u64,
+) -> Result<RouteChoice, Refusal> {
+    routes.choose(request, draw).ok_or_else(Refusal::no_route)
 }
 
 /// What the rules decide about a request before any bucket is asked.

@@ -83,5 +83,5 @@ pub fn head(fields: &[(&str, &str)]) -> Parts {
 
 pub fn request(head: &Parts) -> Request<'_> {
     let client = ClientAddress::new([203, 0, 113, 7].into(), 64);
-    Request { head, client, claims: None, key: None, route: "default", upstream: "default" }
+    Request::new(head, client).with_destination("default", "default")
 }

@@ -33,6 +33,8 @@ pub enum Attribute {
     Address,
     Method,
     Host,
+    /// `http` or `https`.
+    Scheme,
     Path,
     /// A segment of the normalised path, by its number from 1.
     PathSegment(NonZeroU8),
@@ -67,6 +69,7 @@ pub const SPELLINGS: &[&str] = &[
     "ip:address",
     "method",
     "host",
+    "scheme",
     "path",
     "path_segment:<n>",
     "route",
@@ -117,6 +120,7 @@ impl Attribute {
             "ip:address" => Ok(Attribute::Address),
             "method" => Ok(Attribute::Method),
             "host" => Ok(Attribute::Host),
+            "scheme" => Ok(Attribute::Scheme),
             "path" => Ok(Attribute::Path),
             "path_segment" => Err(AttributeError::BadSegment),
             "route" => Ok(Attribute::Route),
@@ -164,6 +168,7 @@ impl Attribute {
                 host if host.iter().any(u8::is_ascii_uppercase) => Cow::Owned(host.to_ascii_lowercase()),
                 host => Cow::Borrowed(host),
             }),
+            Attribute::Scheme => Some(Cow::Borrowed(request.scheme().name().as_bytes())),
             // A path without a single reading is refused before any rule looks at it.
             Attribute::Path => path::normalise(head.uri.path().as_bytes()).ok(),
             Attribute::PathSegment(number) => match path::normalise(head.uri.path().as_bytes()).ok()? {
@@ -197,6 +202,7 @@ impl Attribute {
             | Attribute::Address
             | Attribute::Method
             | Attribute::Host
+            | Attribute::Scheme
             | Attribute::Path
             | Attribute::PathSegment(_)
             | Attribute::Route
@@ -219,6 +225,7 @@ impl fmt::Display for Attribute {
             Attribute::Address => f.write_str("ip:address"),
             Attribute::Method => f.write_str("method"),
             Attribute::Host => f.write_str("host"),
+            Attribute::Scheme => f.write_str("scheme"),
             Attribute::Path => f.write_str("path"),
             Attribute::PathSegment(number) => write!(f, "path_segment:{number}"),
             Attribute::Route => f.write_str("route"),
@@ -266,7 +273,7 @@ mod tests {
         }
         let (head, ()) = head.body(()).unwrap().into_parts();
         let client = ClientAddress::new("2001:db8::7".parse().unwrap(), 64);
-        let request = Request { head: &head, client, claims: None, key: None, route: "default", upstream: "default" };
+        let request = Request::new(&head, client).with_destination("default", "default");
         let attribute = Attribute::parse(attribute).unwrap();
         let found = if attribute.is_ambiguous(&request) {
             Some("AMBIGUOUS".to_owned())
@@ -313,6 +320,7 @@ mod tests {
         check("host", "/", &[("host", "API.Example.com:8080")], Some("api.example.com"));
         check("host", "http://Api.example.com/x", &[], Some("api.example.com"));
         check("host", "/", &[], Some(""));
+        check("scheme", "/", &[("x-forwarded-proto", "https")], Some("http"));
         check("path", "/a/../%62//c?d=e", &[], Some("/b/c"));
         check("route", "/", &[], Some("default"));
         check("upstream", "/", &[], Some("default"));
@@ -348,6 +356,7 @@ mod tests {
             "ip:address",
             "method",
             "host",
+            "scheme",
             "path",
             "path_segment:1",
             "path_segment:255",

@@ -65,7 +65,7 @@ mod tests {
             head.headers.append(COOKIE, HeaderValue::from_bytes(field).unwrap());
         }
         let client = ClientAddress::new("192.0.2.7".parse().unwrap(), 64);
-        let request = Request { head: &head, client, claims: None, key: None, route: "default", upstream: "default" };
+        let request = Request::new(&head, client).with_destination("default", "default");
         let found = match is_ambiguous(&request, b"session") {
             true => Some("AMBIGUOUS".into()),
             false => value(&request, b"session").map(|value| String::from_utf8(value.into_owned()).unwrap()),

@@ -258,7 +258,7 @@ mod tests {
                 let client = ClientAddress::new([203, 0, 113, 7].into(), 64);
                 let claims = Claims::new([("c".to_owned(), list.into())].into_iter().collect(), None);
                 let claims = Some(&claims);
-                let request = Request { head: &head, client, claims, key: None, route: "", upstream: "" };
+                let request = Request { claims, ..Request::new(&head, client) };
                 let answer = |rules: &RuleSet| format!("{:?}", rules.plan(&request, Timestamp(1)));
                 prop_assert_eq!(answer(&indexed), answer(&plain));
             }

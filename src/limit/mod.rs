@@ -37,3 +37,4 @@ pub mod resolved;
 pub mod rule;
 pub mod rule_set;
 pub mod ruling;
+pub mod scheme;

@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::identity::{Claims, Identity, KnownKey};
+use super::scheme::{Scheme, SchemeSource};
 use crate::base::split::rsplit_once;
 
 /// The parts of a request that rules may read.
@@ -21,9 +22,26 @@ pub struct Request<'a> {
     pub route: &'a str,
     /// The name of its upstream; empty before one has been chosen.
     pub upstream: &'a str,
+    pub scheme: SchemeSource,
 }
 
 impl<'a> Request<'a> {
+    /// A request over a plain connection, without credentials, and without a route so far.
+    pub fn new(head: &'a http::request::Parts, client: ClientAddress) -> Request<'a> {
+        let scheme = SchemeSource::Connection(Scheme::Http);
+        Request { head, client, claims: None, key: None, route: "", upstream: "", scheme }
+    }
+
+    /// The same request, with another way to find its scheme.
+    pub fn with_scheme(&self, scheme: SchemeSource) -> Request<'a> {
+        Request { scheme, ..*self }
+    }
+
+    /// The scheme by which the client sent it.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme.scheme(&self.head.headers)
+    }
+
     /// The same request, sent by this identity.
     pub fn with_identity(&self, identity: &'a Identity) -> Request<'a> {
         Request { claims: identity.claims.as_deref(), key: identity.key.as_deref(), ..*self }

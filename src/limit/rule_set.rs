@@ -128,6 +128,11 @@ impl RuleSet {
         self.ambiguity.ambiguous(request)
     }
 
+    /// The attributes that rules read.
+    pub fn attributes(&self) -> &[Attribute] {
+        &self.attributes
+    }
+
     /// The columns of the key file that rules read, other than id and plan.
     pub fn key_columns(&self) -> impl Iterator<Item = &str> {
         self.attributes.iter().filter_map(|attribute| match attribute {

@@ -12,7 +12,8 @@ use crate::route::route_set::{PartialChoice, RouteChoice};
 pub enum Destination<'c> {
     Chosen {
         route: &'c str,
-        upstream: &'c str,
+        /// Empty for a route that answers by itself; `None` if it is not known which of several it is.
+        upstream: Option<&'c str>,
     },
     NoRoute,
     /// The log does not record what decides.
@@ -28,6 +29,7 @@ impl<'c> Destination<'c> {
     ) -> Destination<'c> {
         match config.routes.choose_partially(observe, known) {
             PartialChoice::Chosen(choice) => Destination::of(config, choice),
+            PartialChoice::OneOf(route) => Destination::of(config, RouteChoice { route, upstream: None }),
             PartialChoice::NoRoute => Destination::NoRoute,
             PartialChoice::Unknown => Destination::Unknown,
         }
@@ -40,15 +42,27 @@ impl<'c> Destination<'c> {
 
     fn of(config: &'c Config, choice: RouteChoice) -> Destination<'c> {
         let (route, upstream) = config.destination(choice);
-        Destination::Chosen { route, upstream }
+        let is_open =
+            choice.upstream.is_none() && config.routes.route(choice.route).is_some_and(|route| route.split().is_some());
+        Destination::Chosen { route, upstream: (!is_open).then_some(upstream) }
+    }
+
+    /// The same, where the log records to which of several upstreams the request went.
+    pub fn with_upstream(self, config: &'c Config, name: Option<&str>) -> Destination<'c> {
+        let Destination::Chosen { route, upstream: None } = self else { return self };
+        let named = config.upstreams.iter().find(|upstream| Some(&*upstream.name) == name);
+        Destination::Chosen { route, upstream: named.map(|upstream| &*upstream.name) }
     }
 
     /// What is known of the attributes `route` and `upstream`; `None` for any other.
     pub fn observe(&self, attribute: &Attribute) -> Option<Observation<'c>> {
-        let value = |name: &'c str| Observation::Value(Cow::Borrowed(name.as_bytes()));
+        let value = |name: &'c str| match name {
+            "" => Observation::Missing,
+            name => Observation::Value(Cow::Borrowed(name.as_bytes())),
+        };
         match (attribute, self) {
             (Attribute::Route, Destination::Chosen { route, .. }) => Some(value(route)),
-            (Attribute::Upstream, Destination::Chosen { upstream, .. }) => Some(value(upstream)),
+            (Attribute::Upstream, Destination::Chosen { upstream: Some(upstream), .. }) => Some(value(upstream)),
             (Attribute::Route | Attribute::Upstream, _) => Some(Observation::Unknown),
             _ => None,
         }

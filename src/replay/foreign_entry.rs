@@ -97,6 +97,7 @@ impl ForeignEntry {
             // The file decides where a request goes.
             Attribute::Route
             | Attribute::Upstream
+            | Attribute::Scheme
             | Attribute::Address
             | Attribute::Claim(_)
             | Attribute::Words(_)
@@ -127,7 +128,7 @@ impl ForeignEntry {
     /// The request as far as it is known: without credentials, and with an unspecified client address.
     pub fn request(&self) -> Request<'_> {
         let nobody = ClientAddress::new(IpAddr::from([0, 0, 0, 0]), 64);
-        Request { head: &self.head, client: nobody, claims: None, key: None, route: "", upstream: "" }
+        Request::new(&self.head, nobody)
     }
 
     fn resolve(&self, attribute: &Attribute) -> RecordedValue<'_> {

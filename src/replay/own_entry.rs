@@ -18,6 +18,8 @@ pub struct OwnEntry {
     pub limits: Vec<LoggedCharge>,
     /// The name of its route.
     pub route: Box<str>,
+    /// The name of the upstream that it was sent to; `None` if it was sent to none.
+    pub upstream: Option<Box<str>>,
     pub attributes: Vec<(Attribute, LoggedValue)>,
 }
 
@@ -62,6 +64,7 @@ impl OwnEntry {
         Some(OwnEntry {
             kind: line.kind,
             route: line.route.as_ref().into(),
+            upstream: line.upstream.as_deref().map(Into::into),
             denied: reason == Some("denied"),
             method: (line.method != "OTHER").then(|| line.method.as_ref().into()),
             limits: if line.limits.is_empty() { alone().into_iter().collect() } else { each.collect() },

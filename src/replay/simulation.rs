@@ -132,6 +132,7 @@ impl<'c> Simulation<'c> {
             Destination::Unknown => Destination::named(config, &entry.route),
             chosen => chosen,
         };
+        let destination = destination.with_upstream(config, entry.upstream.as_deref());
         let explanation = config
             .rules
             .explain(&mut |attribute| destination.observe(attribute).unwrap_or_else(|| see(attribute)), known);

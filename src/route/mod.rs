@@ -3,7 +3,13 @@
 //! A route is chosen by what a client sends, before any rule is asked and after the client's credentials were verified. The
 //! names of both are attributes of the request from then on. Like the rules, this room does no I/O and cannot fail.
 
+pub mod forwarding;
+pub mod header_changes;
+pub mod path_prefix;
+pub mod redirect;
 pub mod route_set;
+pub mod split;
+pub mod target;
 
 /// The name of the upstream that `upstream` names, and of its route.
 pub const DEFAULT: &str = "default";

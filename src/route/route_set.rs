@@ -3,6 +3,11 @@
 //! The first route that matches is taken. An index finds the few of a thousand that may match, so the number of routes
 //! hardly matters.
 
+use std::sync::Arc;
+
+use super::forwarding::Forwarding;
+use super::split::{PartialShare, Split};
+use super::target::Target;
 use super::{DEFAULT, RouteId, UpstreamId};
 use crate::base::position::Position;
 use crate::base::time::Timestamp;
@@ -20,8 +25,29 @@ pub struct Route {
     pub name: String,
     /// All of them must hold. They read no credentials.
     pub conditions: Vec<Condition>,
-    pub upstream: UpstreamId,
+    pub target: Target,
+    /// `None`: requests are forwarded, and responses returned, as they are.
+    pub forwarding: Option<Arc<Forwarding>>,
     pub position: Position,
+}
+
+impl Route {
+    /// The upstreams to which it leads; none if it answers by itself.
+    pub fn upstreams(&self) -> Vec<UpstreamId> {
+        match &self.target {
+            Target::Upstream(upstream) => vec![*upstream],
+            Target::Split(split) => split.shares().iter().map(|share| share.upstream).collect(),
+            Target::Answer(_) => Vec::new(),
+        }
+    }
+
+    /// How it shares its requests between several upstreams.
+    pub fn split(&self) -> Option<&Split> {
+        match &self.target {
+            Target::Split(split) => Some(split),
+            Target::Upstream(_) | Target::Answer(_) => None,
+        }
+    }
 }
 
 /// The routes of a file, in its order.
@@ -35,7 +61,9 @@ pub struct RouteSet {
 
 #[derive(Clone, Debug)]
 struct CompiledRoute {
+    /// The upstream of a split is chosen for each request.
     choice: RouteChoice,
+    split: Option<Split>,
     conditions: Vec<CompiledCondition>,
 }
 
@@ -43,13 +71,16 @@ struct CompiledRoute {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteChoice {
     pub route: RouteId,
-    pub upstream: UpstreamId,
+    /// `None` for a route that answers by itself; and for one that splits its requests, as long as the request is not known.
+    pub upstream: Option<UpstreamId>,
 }
 
 /// What the routes lead to, for a request of which not everything is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartialChoice {
     Chosen(RouteChoice),
+    /// The route is known, but not which of its upstreams.
+    OneOf(RouteId),
     NoRoute,
     /// A condition decides that reads an attribute which is not known.
     Unknown,
@@ -61,7 +92,8 @@ impl RouteSet {
         let route = Route {
             name: DEFAULT.to_owned(),
             conditions: Vec::new(),
-            upstream: UpstreamId(0),
+            target: Target::Upstream(UpstreamId(0)),
+            forwarding: None,
             position: Position::default(),
         };
         RouteSet::compile(vec![route])
@@ -84,7 +116,14 @@ impl RouteSet {
         let compiled: Vec<CompiledRoute> = (0..)
             .zip(&routes)
             .map(|(id, route)| CompiledRoute {
-                choice: RouteChoice { route: RouteId(id), upstream: route.upstream },
+                choice: RouteChoice {
+                    route: RouteId(id),
+                    upstream: match route.target {
+                        Target::Upstream(upstream) => Some(upstream),
+                        Target::Split(_) | Target::Answer(_) => None,
+                    },
+                },
+                split: route.split().cloned(),
                 conditions: route.conditions.iter().map(&mut condition).collect(),
             })
             .collect();
@@ -101,20 +140,42 @@ impl RouteSet {
         self.routes.get(usize::try_from(id.0).ok()?)
     }
 
-    /// The attributes that the routes read.
+    /// The attributes by which a route is chosen.
     pub fn attributes(&self) -> &[Attribute] {
         &self.attributes
     }
 
-    /// The first route that the request matches; `None` if it matches none.
-    pub fn choose(&self, request: &Request<'_>) -> Option<RouteChoice> {
-        if let Some(only) = self.only() {
+    /// The attributes that the routes read, to choose one or for the fields that they set.
+    pub fn read_attributes(&self) -> impl Iterator<Item = &Attribute> {
+        let forwarding = self.routes.iter().filter_map(|route| route.forwarding.as_deref());
+        let splits = self.routes.iter().filter_map(|route| route.split()?.by());
+        let split_by = splits.flat_map(|by| &by.alternatives).map(|part| &part.attribute);
+        self.attributes.iter().chain(forwarding.flat_map(Forwarding::attributes)).chain(split_by)
+    }
+
+    /// The first route that the request matches; `None` if it matches none. Where requests are split at random, `draw` returns a
+    /// number below its argument.
+    pub fn choose(&self, request: &Request<'_>, draw: impl FnOnce(u64) -> u64) -> Option<RouteChoice> {
+        let chosen = self.matched(request)?;
+        Some(match &chosen.split {
+            None => chosen.choice,
+            Some(split) => {
+                let upstream = split.choose(|attribute| attribute.resolve(request), draw);
+                RouteChoice { upstream: Some(upstream), ..chosen.choice }
+            }
+        })
+    }
+
+    fn matched(&self, request: &Request<'_>) -> Option<&CompiledRoute> {
+        if let [only] = self.compiled.as_slice()
+            && only.conditions.is_empty()
+        {
             return Some(only);
         }
         // No route depends on the time.
         let mut values = Values::new(&self.attributes, request, Timestamp(0));
         let mut candidates = values.among(&self.compiled, self.index.as_ref());
-        candidates.find(|route| values.hold(&route.conditions)).map(|route| route.choice)
+        candidates.find(|route| values.hold(&route.conditions))
     }
 
     /// The route that every request takes, if there is one: it is also that of requests which were refused before their
@@ -151,7 +212,7 @@ impl RouteSet {
                 }
             }
             match holds {
-                Some(true) => return PartialChoice::Chosen(compiled.choice),
+                Some(true) => return compiled.choose_partially(observe),
                 Some(false) => {}
                 None => return PartialChoice::Unknown,
             }
@@ -163,6 +224,18 @@ impl RouteSet {
     fn without_index(mut self) -> RouteSet {
         self.index = None;
         self
+    }
+}
+
+impl CompiledRoute {
+    fn choose_partially<'s, 'a>(&'s self, observe: &mut impl FnMut(&'s Attribute) -> Observation<'a>) -> PartialChoice {
+        let Some(split) = &self.split else { return PartialChoice::Chosen(self.choice) };
+        match split.choose_partially(observe) {
+            PartialShare::Chosen(upstream) => {
+                PartialChoice::Chosen(RouteChoice { upstream: Some(upstream), ..self.choice })
+            }
+            PartialShare::Unknown => PartialChoice::OneOf(self.choice.route),
+        }
     }
 }
 
@@ -194,7 +267,8 @@ mod tests {
         let route = |(number, conditions): (u32, &&[(&str, &str)])| Route {
             name: format!("r{number}"),
             conditions: conditions.iter().map(|(attribute, text)| condition(attribute, text)).collect(),
-            upstream: UpstreamId(number % 3),
+            target: Target::Upstream(UpstreamId(number % 3)),
+            forwarding: None,
             position: Position::default(),
         };
         RouteSet::compile((0..).zip(matches).map(route).collect())
@@ -203,8 +277,8 @@ mod tests {
     fn chosen(routes: &RouteSet, host: &str, target: &str) -> Option<u32> {
         let (head, ()) = http::Request::builder().uri(target).header("host", host).body(()).unwrap().into_parts();
         let client = ClientAddress::new(IpAddr::from([192, 0, 2, 1]), 64);
-        let request = Request { head: &head, client, claims: None, key: None, route: "", upstream: "" };
-        routes.choose(&request).map(|choice| choice.route.0)
+        let request = Request::new(&head, client);
+        routes.choose(&request, |_| 0).map(|choice| choice.route.0)
     }
 
     #[test]
@@ -226,7 +300,7 @@ mod tests {
     #[test]
     fn the_only_route_without_conditions_is_every_request_s() {
         assert_eq!(chosen(&RouteSet::single(), "a", "/"), Some(0));
-        assert_eq!(RouteSet::single().only().map(|only| only.upstream), Some(UpstreamId(0)));
+        assert_eq!(RouteSet::single().only().map(|only| only.upstream), Some(Some(UpstreamId(0))));
         assert_eq!(routes(&[&[("path", "/a")]]).only(), None);
     }
 
@@ -243,7 +317,7 @@ mod tests {
             match routes.choose_partially(&mut observe, &known) {
                 PartialChoice::Chosen(choice) => Some(choice.route.0),
                 PartialChoice::NoRoute => None,
-                PartialChoice::Unknown => Some(99),
+                PartialChoice::Unknown | PartialChoice::OneOf(_) => Some(99),
             }
         };
         assert_eq!([choose("/a"), choose("/b"), choose("/c")], [Some(99), Some(1), Some(2)]);

@@ -99,8 +99,7 @@ pub fn token() {
         let Ok(value) = HeaderValue::from_bytes(&bytes) else { return "no value" };
         let (head, ()) = http::Request::builder().header("authorization", value).body(()).unwrap().into_parts();
         let client = tollgate::limit::request::ClientAddress::new(IpAddr::from([127, 0, 0, 1]), 64);
-        let request =
-            tollgate::limit::request::Request { head: &head, client, claims: None, key: None, route: "", upstream: "" };
+        let request = tollgate::limit::request::Request::new(&head, client);
         let tokens = Verifier::new(&settings, Clock::manual(now));
         let found = tokens.find(&request);
         let token = found.as_deref().unwrap_or(&bytes);

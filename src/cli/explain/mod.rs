@@ -149,7 +149,7 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
         }
     };
     let client = config.client_ip.client(sample.peer, &sample.head.headers);
-    let bare = Request { head: &sample.head, client, claims: None, key: None, route: "", upstream: "" };
+    let bare = Request::new(&sample.head, client).with_scheme(sample.scheme(config));
     let described = describe(&sample, &bare, config);
     if let Err(ambiguity) = config.rules.read(&bare) {
         let detail = answer::ambiguity_detail(ambiguity, config.rules.ambiguous(&bare));
@@ -163,7 +163,7 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
     };
     let request = bare.with_identity(&credentials.identity);
     let routes = routes::explain(config, &request);
-    let choice = match choose_route(&config.routes, &request) {
+    let choice = match choose_route(&config.routes, &request, |_| 0) {
         Ok(choice) => choice,
         Err(refusal) => {
             let refusal = ExplainedRefusal { refusal, detail: "none of the routes matches".to_owned() };

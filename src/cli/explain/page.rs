@@ -23,7 +23,7 @@ pub fn lines(report: &Report) -> Vec<String> {
     let mut page = head(report);
     let columns = Columns::of(report);
     let policies = report.policies.iter().flat_map(|policy| of_policy(policy, &columns));
-    let lines: Vec<Line> = report.routes.iter().map(|route| of_route(route, &columns)).chain(policies).collect();
+    let lines: Vec<Line> = report.routes.iter().flat_map(|route| of_route(route, &columns)).chain(policies).collect();
     let lengths = lines.iter().map(|(line, _)| length(line)).filter(|length| *length <= WIDEST_LINE);
     let width = lengths.max().unwrap_or_default() + 2;
     for (line, number) in lines {
@@ -78,13 +78,16 @@ fn head(report: &Report) -> Vec<String> {
     lines
 }
 
-fn of_route(route: &Route, columns: &Columns) -> Line {
+fn of_route(route: &Route, columns: &Columns) -> Vec<Line> {
     let title = format!("route {}", route.name);
-    let text = match &route.upstream {
-        Some(upstream) if route.matches => format!("matches, to upstream {upstream}"),
-        _ => format!("no: {}", route.why),
+    let text = match (&route.upstream, &route.answer) {
+        _ if !route.matches => format!("no: {}", route.why),
+        (Some(upstream), _) => format!("matches, to upstream {upstream}"),
+        (None, answer) => format!("matches, {} if no limit refuses it", answer.as_deref().unwrap_or_default()),
     };
-    (format!("{title:<0$}  {text}", columns.name + 7), route.line)
+    let first = format!("{title:<0$}  {text}", columns.name + 7);
+    let changes = route.changes.iter().map(|change| format!("{:<1$}  {change}", "", columns.name + 7));
+    std::iter::once(first).chain(changes).map(|line| (line, route.line)).collect()
 }
 
 fn of_policy(policy: &Policy, columns: &Columns) -> Vec<Line> {

@@ -53,6 +53,12 @@ pub struct Route {
     pub matches: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
+    /// What it answers by itself, in place of an upstream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    /// What it changes of the request and of its response.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
     /// Why it does not match.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,

@@ -1,18 +1,27 @@
 //! Explains which route a request takes, and why it takes none of those before it.
 
+use http::HeaderValue;
+use http::header::HOST;
+
 use super::report;
 use crate::config::Config;
+use crate::limit::attribute::Attribute;
 use crate::limit::explanation::Failure;
 use crate::limit::partial::Observation;
 use crate::limit::request::Request;
 use crate::limit::rule::Condition;
+use crate::route::forwarding::{Forwarding, Rewrite};
+use crate::route::redirect::RedirectedRequest;
+use crate::route::route_set::Route;
+use crate::route::target::{RouteAnswer, Target};
 
 /// How many routes that do not match are listed; the last ones, which are the nearest to the one that does.
 const MOST: usize = 20;
 
 /// The routes up to the one that the request takes; empty for a file without `routes`.
 pub fn explain(config: &Config, request: &Request<'_>) -> Vec<report::Route> {
-    if config.routes.only().is_some() {
+    let is_plain = |route: &Route| route.forwarding.is_none() && matches!(route.target, Target::Upstream(_));
+    if config.routes.only().is_some() && config.routes.routes().iter().all(is_plain) {
         return Vec::new();
     }
     let mut explained = Vec::new();
@@ -23,7 +32,9 @@ pub fn explain(config: &Config, request: &Request<'_>) -> Vec<report::Route> {
             name: route.name.clone(),
             line: route.position.line,
             matches,
-            upstream: config.upstream(route.upstream).map(|upstream| upstream.name.clone()),
+            upstream: upstream(config, route, request),
+            answer: answer(&route.target, request),
+            changes: if matches { details(route, request) } else { Vec::new() },
             why: failed.unwrap_or_default(),
         });
         if matches {
@@ -33,6 +44,82 @@ pub fn explain(config: &Config, request: &Request<'_>) -> Vec<report::Route> {
     let surplus = explained.len().saturating_sub(MOST + 1);
     explained.drain(..surplus);
     explained
+}
+
+/// The name of the upstream to which a route leads; of several that are drawn, the first.
+fn upstream(config: &Config, route: &Route, request: &Request<'_>) -> Option<String> {
+    let id = match &route.target {
+        Target::Upstream(upstream) => *upstream,
+        Target::Split(split) => split.choose(|attribute| attribute.resolve(request), |_| 0),
+        Target::Answer(_) => return None,
+    };
+    Some(config.upstream(id)?.name.clone())
+}
+
+/// How a route that matches chose its upstream, and what it changes, in words.
+fn details(route: &Route, request: &Request<'_>) -> Vec<String> {
+    let split = route.split().map(|split| {
+        let shares: Vec<String> = split
+            .shares()
+            .iter()
+            .map(|share| format!("{} of {} to {}", share.weight, split.total(), share.name))
+            .collect();
+        let by =
+            split.by().map_or_else(|| "at random; explained for the first".to_owned(), |by| format!("by {}", by.text));
+        format!("{}, {by}", shares.join(", "))
+    });
+    let changes = route.forwarding.as_deref().map(|forwarding| changes(forwarding, request));
+    split.into_iter().chain(changes.into_iter().flatten()).collect()
+}
+
+/// What a route answers by itself, in words.
+fn answer(target: &Target, request: &Request<'_>) -> Option<String> {
+    match target {
+        Target::Upstream(_) | Target::Split(_) => None,
+        Target::Answer(RouteAnswer::Redirect(redirect)) => {
+            let uri = &request.head.uri;
+            let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
+            let authority = request.head.headers.get(HOST).map_or(&b""[..], |host| host.as_bytes());
+            let (path, query) = (uri.path().as_bytes(), query.as_bytes());
+            let request = RedirectedRequest { scheme: request.scheme().name(), authority, path, query };
+            let location = redirect.location(request);
+            let location =
+                location.map_or_else(String::new, |location| String::from_utf8_lossy(location.as_bytes()).into());
+            Some(format!("redirected with {} to {location}", redirect.code))
+        }
+        Target::Answer(RouteAnswer::Respond(respond)) => Some(format!("answered with {}", respond.status)),
+    }
+}
+
+/// What a route changes of a request that matches it, and of the response, in words. Values of the file may be secrets.
+fn changes(forwarding: &Forwarding, request: &Request<'_>) -> Vec<String> {
+    let Rewrite { path, stripped, host } = &forwarding.rewrite;
+    let mut changes = Vec::new();
+    if let Some(path) = path.as_ref().and_then(|path| path.replace(request.head.uri.path().as_bytes())) {
+        let query = request.head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
+        changes.push(format!("the upstream gets {}{query}", String::from_utf8_lossy(&path)));
+    }
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    changes.extend(host.iter().map(|host| format!("the upstream gets host: {}", text(host))));
+    changes.extend(stripped.iter().map(|prefix| format!("the upstream gets x-forwarded-prefix: {}", text(prefix))));
+    for (message, headers) in [("request", &forwarding.request_headers), ("response", &forwarding.response_headers)] {
+        for (name, value) in &headers.set {
+            let attributes: Vec<String> = value.attributes().map(|attribute| observed(attribute, request)).collect();
+            changes.push(match (value.resolve(request), attributes.as_slice()) {
+                (Some(_), []) => format!("{message}: sets {name}"),
+                (Some(_), with) => format!("{message}: sets {name}, {}", with.join(", ")),
+                (None, with) => {
+                    format!("{message}: removes {name}, because its value cannot be made: {}", with.join(", "))
+                }
+            });
+        }
+        changes.extend(headers.remove.iter().map(|name| format!("{message}: removes {name}")));
+    }
+    changes
+}
+
+fn observed(attribute: &Attribute, request: &Request<'_>) -> String {
+    format!("{attribute} {}", Observation::from(attribute.resolve_for_match(request)))
 }
 
 /// Why a condition does not hold, in words.

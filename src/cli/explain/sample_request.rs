@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::decision::refusal::Refusal;
 use crate::gateway::request_head::{Body, HeadParser, Size};
 use crate::limit::path;
+use crate::limit::scheme::{Scheme, SchemeSource};
 
 /// A request that was never sent.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct SampleRequest {
     /// As it would be sent.
     pub target: String,
     pub peer: IpAddr,
+    /// That of the URL.
+    scheme: Scheme,
 }
 
 /// The parts of a request on the command line.
@@ -63,7 +66,17 @@ impl SampleRequest {
         for (name, value) in fields {
             head.headers.append(HeaderName::from_bytes(name.as_bytes())?, HeaderValue::from_bytes(value.as_bytes())?);
         }
-        Ok(Ok(SampleRequest { head, target: target.to_owned(), peer: arguments.peer }))
+        let is_https = arguments.url.get(..8).is_some_and(|begin| begin.eq_ignore_ascii_case("https://"));
+        let scheme = if is_https { Scheme::Https } else { Scheme::Http };
+        Ok(Ok(SampleRequest { head, target: target.to_owned(), peer: arguments.peer, scheme }))
+    }
+
+    /// From what its scheme is known.
+    pub fn scheme(&self, config: &Config) -> SchemeSource {
+        match config.client_ip.trusts(self.peer.to_canonical()) {
+            true => SchemeSource::TrustedProxy(self.scheme),
+            false => SchemeSource::Connection(self.scheme),
+        }
     }
 
     /// The path as rules see it; `None` if it has no single reading.

@@ -123,10 +123,12 @@ pub fn never_missing(attribute: &Attribute) -> bool {
         Attribute::Address
         | Attribute::Method
         | Attribute::Host
+        | Attribute::Scheme
         | Attribute::Path
-        | Attribute::Route
-        | Attribute::Upstream => true,
-        Attribute::Claim(_)
+        | Attribute::Route => true,
+        // A route may answer in its place.
+        Attribute::Upstream
+        | Attribute::Claim(_)
         | Attribute::Words(_)
         | Attribute::KeyId
         | Attribute::KeyPlan

@@ -235,6 +235,10 @@ fn checks(attribute: &Attribute) -> &'static [Check] {
         Attribute::Route => {
             &[|route| unknown_name(route, "route", route.file.routes.routes().iter().map(|route| &*route.name))]
         }
+        Attribute::Scheme => &[|scheme| {
+            let is_scheme = matches!(scheme.value, b"http" | b"https") || scheme.part != Part::Whole;
+            (!is_scheme).then(|| Fault::new("is no scheme: there are http and https", "write http or https"))
+        }],
         Attribute::Upstream => &[|upstream| {
             unknown_name(upstream, "upstream", upstream.file.upstreams.iter().map(|upstream| &*upstream.name))
         }],

@@ -17,6 +17,7 @@ mod location;
 mod open_policy;
 mod proxies;
 mod queues;
+mod route_changes;
 mod routes;
 mod rule_order;
 mod several_nodes;
@@ -34,7 +35,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
-pub const LINTS: [(&str, Lint); 24] = [
+pub const LINTS: [(&str, Lint); 26] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("unreachable_rule", rule_order::unreachable_rule),
@@ -57,6 +58,8 @@ pub const LINTS: [(&str, Lint); 24] = [
     ("unreachable_route", routes::unreachable_route),
     ("unused_upstream", routes::unused_upstream),
     ("own_address", routes::own_address),
+    ("redirect_loop", route_changes::redirect_loop),
+    ("changed_identity", route_changes::changed_identity),
     ("several_nodes", several_nodes::several_nodes),
     ("unknown_value", unknown_value::unknown_value),
 ];

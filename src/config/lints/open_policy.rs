@@ -64,6 +64,7 @@ impl File<'_> {
             Attribute::Address
             | Attribute::Method
             | Attribute::Host
+            | Attribute::Scheme
             | Attribute::Path
             // A request for another path is another request.
             | Attribute::PathSegment(_)

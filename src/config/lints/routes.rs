@@ -31,7 +31,9 @@ pub fn unreachable_route(file: &File<'_>) -> Vec<Finding> {
 /// Upstreams to which no route leads.
 pub fn unused_upstream(file: &File<'_>) -> Vec<Finding> {
     let routes = file.config.routes.routes();
-    let is_used = |index: usize| routes.iter().any(|route| usize::try_from(route.upstream.0) == Ok(index));
+    let is_used = |index: usize| {
+        routes.iter().any(|route| route.upstreams().iter().any(|upstream| usize::try_from(upstream.0) == Ok(index)))
+    };
     let unused = (0..file.config.upstreams.len()).filter(|index| !is_used(*index));
     let finding = |index| {
         file.root

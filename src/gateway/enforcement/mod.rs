@@ -105,7 +105,7 @@ pub async fn decide(
     let (identity, enforced) = match identify(gateway, snapshot, request).await {
         Ok(identity) => {
             let request = request.with_identity(&identity);
-            let enforced = match choose_route(&snapshot.config.routes, &request) {
+            let enforced = match choose_route(&snapshot.config.routes, &request, |total| fastrand::u64(..total)) {
                 Ok(choice) => {
                     destination = snapshot.destinations.of(choice).unwrap_or(destination);
                     let request = request.with_destination(destination.route.route(), destination.upstream_name());

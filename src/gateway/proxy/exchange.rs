@@ -12,11 +12,12 @@ use crate::base::time::Timestamp;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
 use crate::gateway::server::connection_handle::ConnectionHandle;
-use crate::gateway::server::scheme::Scheme;
 use crate::gateway::state::destinations::{Destination, UpstreamOfRoute};
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 use crate::gateway::telemetry::trace::RequestTrace;
 use crate::gateway::upstream::endpoint::Attempt;
+use crate::limit::scheme::{Scheme, SchemeSource};
+use crate::route::forwarding::{FieldChanges, Rewrite};
 
 /// An endpoint that did not answer the request, which was then sent to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,10 @@ pub struct Exchange {
     pub destination: Option<Arc<Destination>>,
     /// Whether it has been let through.
     pub passed: bool,
+    /// Whether its route has answered it, in place of an upstream.
+    pub answered: bool,
+    /// The changes of header fields by its route.
+    pub field_changes: Option<Box<FieldChanges>>,
     pub origin: Origin,
     /// The endpoint that the request was sent to last.
     pub attempt: Option<Attempt>,
@@ -68,6 +73,8 @@ impl Exchange {
             connection: None,
             destination: None,
             passed: false,
+            answered: false,
+            field_changes: None,
             origin: Origin::Gateway,
             attempt: None,
             failed: Vec::new(),
@@ -88,6 +95,11 @@ impl Exchange {
     /// The upstream of a request that has been let through.
     pub fn upstream(&self) -> Option<&UpstreamOfRoute> {
         self.destination.as_ref().filter(|_| self.passed)?.upstream.as_ref()
+    }
+
+    /// What its route gives the upstream in place of what was sent.
+    pub fn rewrite(&self) -> Option<&Rewrite> {
+        Some(&self.destination.as_ref()?.forwarding.as_ref()?.rewrite)
     }
 
     /// It has been decided that the request goes to its upstream.
@@ -122,5 +134,11 @@ impl Exchange {
     /// The scheme of the client's connection.
     pub fn scheme(&self, session: &Session) -> Scheme {
         self.connection.as_ref().map_or_else(|| session::scheme(session), ConnectionHandle::scheme)
+    }
+
+    /// From what the scheme of the request is known.
+    pub fn scheme_source(&self, session: &Session) -> SchemeSource {
+        let scheme = self.scheme(session);
+        if self.trusted_peer { SchemeSource::TrustedProxy(scheme) } else { SchemeSource::Connection(scheme) }
     }
 }

@@ -10,9 +10,9 @@ use pingora::http::RequestHeader;
 use pingora::{ErrorType, OrErr};
 
 use crate::gateway::response::request_id;
-use crate::gateway::server::scheme::Scheme;
 use crate::gateway::upstream::Upstream;
 use crate::limit::request::address_text;
+use crate::limit::scheme::Scheme;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

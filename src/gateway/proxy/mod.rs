@@ -10,7 +10,10 @@ mod exchange;
 mod forwarded_headers;
 mod proxy_error;
 pub mod request_record;
+mod request_target;
 mod response_head;
+mod rewrites;
+mod route_answers;
 mod session;
 mod untrusted_forwarded_for;
 
@@ -28,6 +31,7 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 
 use super::enforcement::{Arrival, Decision, DecisionFindings, PaymentRecord, decide};
+use super::response::header_changes;
 use super::response::problem::{ProblemResponse, Reuse};
 use super::response::request_id;
 use super::response::response_fields::ResponseFields;
@@ -44,6 +48,7 @@ use super::upstream::{Alternatives, Selection, Turn, Upstream, Window};
 use crate::access_log_line::Kind;
 use crate::decision::refusal::Refusal;
 use crate::limit::request::Request;
+use crate::limit::scheme::SchemeSource;
 use crate::store::{Caller, Worker};
 use attempts::Repeatable;
 use delay::delay;
@@ -122,7 +127,8 @@ impl ProxyHttp for Proxy {
             log::info!(peer:% = exchange.peer, hint; "X-Forwarded-For of an untrusted peer is ignored");
         }
         let client = snapshot.config.client_ip.client(exchange.peer, &head.headers);
-        let request = Request { head, client, claims: None, key: None, route: "", upstream: "" };
+        let scheme = exchange.scheme_source(session);
+        let request = Request::new(head, client).with_scheme(scheme);
         let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
         let caller = caller.map(|socket| socket as Arc<dyn Caller>);
         exchange.trace = self.gateway.tracer.begin(&head.headers, exchange.started);
@@ -131,11 +137,17 @@ impl ProxyHttp for Proxy {
         let payment = if recorded { PaymentRecord::Keep } else { PaymentRecord::Discard };
         let DecisionFindings { decision, identity, destination, payment } =
             decide(&self.gateway, &snapshot, &request, arrival, payment).await;
+        if let Some(forwarding) = &destination.forwarding {
+            let request = request.with_identity(&identity);
+            let request = request.with_destination(destination.route.route(), destination.upstream_name());
+            exchange.field_changes = forwarding.field_changes(&request);
+        }
         if recorded {
             exchange.record = Some(Box::new(RequestRecord {
                 snapshot: Arc::clone(&snapshot),
                 destination: Arc::clone(&destination),
                 client,
+                scheme,
                 identity,
                 payment,
                 decision: self.gateway.clock.now().since(exchange.started),
@@ -149,14 +161,14 @@ impl ProxyHttp for Proxy {
             Decision::Pass(fields) => {
                 exchange.fields = fields;
                 exchange.pass();
-                Ok(false)
+                self.answer(session, exchange, scheme).await
             }
             Decision::Delay(delayed) => {
                 // A request of an old configuration keeps what it needs of it, and not the whole.
                 drop(snapshot);
                 delay(&self.gateway, session, exchange, *delayed).await?;
                 exchange.pass();
-                Ok(false)
+                self.answer(session, exchange, scheme).await
             }
             Decision::Refuse(response) => {
                 let refusal = &response.refusal;
@@ -255,13 +267,24 @@ impl ProxyHttp for Proxy {
         let host =
             forwarded_headers::missing_host(session.req_header(), exchange.upstream().map(|one| &*one.upstream))?;
         let Exchange { peer, trusted_peer, ref request_id, .. } = *exchange;
+        let client = Client { peer, trusted_peer, scheme, request_id };
         forwarded_headers::edit(request, |headers| {
-            forwarded_headers::apply(headers, Client { peer, trusted_peer, scheme, request_id });
+            forwarded_headers::apply(headers, client);
             exchange.trace.inject(headers);
             if let Some(host) = host {
                 headers.insert(HOST, host);
             }
-        })
+            if let Some(rewrite) = exchange.rewrite() {
+                rewrites::rewrite_fields(rewrite, headers, client);
+            }
+            if let Some(changes) = &exchange.field_changes {
+                changes.request.apply(headers);
+            }
+        })?;
+        match exchange.rewrite() {
+            Some(rewrite) => rewrites::rewrite_target(rewrite, request),
+            None => Ok(()),
+        }
     }
 
     async fn response_filter(
@@ -288,6 +311,9 @@ impl ProxyHttp for Proxy {
         exchange.origin = Origin::Upstream;
         attempts::answered(&self.gateway, exchange, response.status);
         response.remove_header(&request_id::NAME);
+        if let Some(changes) = &exchange.field_changes {
+            header_changes::apply(&changes.response, response)?;
+        }
         let rate_limits = exchange.fields.as_deref().map(|fields| fields.merge_with(response));
         let fields = ResponseFields { request_id: &exchange.request_id, problem: None, rate_limits };
         fields.add(response, exchange.pending_fields())
@@ -365,7 +391,7 @@ impl ProxyHttp for Proxy {
             report(&self.gateway, &self.logs.upstream_failures, error, code, exchange);
         }
         if let Some(record) = &exchange.record {
-            let whole = error.is_none() && exchange.origin == Origin::Upstream;
+            let whole = error.is_none() && (exchange.origin == Origin::Upstream || exchange.answered);
             let end = RequestEnd {
                 kind: record.kind(if whole { Kind::Allowed } else { Kind::Error }),
                 request_id: &exchange.request_id,
@@ -396,6 +422,16 @@ impl ProxyHttp for Proxy {
 }
 
 impl Proxy {
+    /// Answers a request that has been let through, if its route does that by itself. Returns whether it did.
+    async fn answer(&self, session: &mut Session, exchange: &mut Exchange, scheme: SchemeSource) -> Result<bool> {
+        if exchange.upstream().is_some() {
+            return Ok(false);
+        }
+        let scheme = scheme.scheme(&session.req_header().headers);
+        // What is rare is on the heap, so that it does not enlarge every request's task.
+        Box::pin(route_answers::answer(session, exchange, scheme, self.reuse())).await
+    }
+
     /// How far ahead of its client a response is read.
     fn window(&self) -> Window {
         if self.write_backpressure.is_above_threshold() { Window::Narrow } else { Window::Whole }

@@ -20,6 +20,7 @@ use crate::limit::attribute_value::AttributeValue;
 use crate::limit::denier::DenierId;
 use crate::limit::identity::Identity;
 use crate::limit::request::{ClientAddress, Request};
+use crate::limit::scheme::SchemeSource;
 use crate::store;
 
 /// What is reported about one request.
@@ -28,6 +29,7 @@ pub struct RequestRecord {
     pub snapshot: Arc<Snapshot>,
     pub destination: Arc<Destination>,
     pub client: ClientAddress,
+    pub scheme: SchemeSource,
     pub identity: Identity,
     /// `None` if no limit was checked.
     pub payment: Option<Box<Payment>>,
@@ -109,7 +111,7 @@ impl RequestRecord {
     fn attributes(&self, head: &Parts) -> Vec<(Cow<'_, str>, LoggedValue)> {
         let Some(settings) = &self.snapshot.config.access_log else { return Vec::new() };
         let (route, upstream) = (self.destination.route.route(), self.destination.upstream_name());
-        let request = Request { head, client: self.client, claims: None, key: None, route, upstream };
+        let request = Request::new(head, self.client).with_destination(route, upstream).with_scheme(self.scheme);
         let request = request.with_identity(&self.identity);
         let attributes = settings.attributes.iter().filter_map(|listed| {
             let name = |value: &[u8]| self.snapshot.config.hash_key.value(&listed.text, value);

@@ -5,7 +5,8 @@ use http::header::{EXPECT, UPGRADE};
 use pingora::protocols::SocketDigest;
 use pingora::proxy::Session;
 
-use crate::gateway::server::scheme::Scheme;
+use crate::gateway::server::scheme;
+use crate::limit::scheme::Scheme;
 use crate::store::Caller;
 
 impl Caller for SocketDigest {
@@ -18,7 +19,7 @@ impl Caller for SocketDigest {
 
 /// The scheme of the client's connection.
 pub fn scheme(session: &Session) -> Scheme {
-    Scheme::of(session.digest().and_then(|digest| digest.ssl_digest.as_ref()))
+    scheme::of_digest(session.digest().and_then(|digest| digest.ssl_digest.as_ref()))
 }
 
 /// Whether the client wants another protocol, after which Pingora no longer knows where the request ends.

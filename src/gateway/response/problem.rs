@@ -192,7 +192,7 @@ pub enum Reuse {
 }
 
 /// Keeps the connection for the next request if the rest of this one can be read and discarded soon.
-fn prepare_connection(session: &mut Session, reuse: Reuse) {
+pub fn prepare_connection(session: &mut Session, reuse: Reuse) {
     if reuse == Reuse::Close {
         session.set_keepalive(None);
     }

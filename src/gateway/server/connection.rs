@@ -22,7 +22,7 @@ use super::connection_guard::ConnectionGuard;
 use super::connection_limits::{ConnectionLimit, ConnectionLimits};
 use super::http1::{Http1Server, early_response};
 use super::proxy_protocol_stage::ProxyProtocol;
-use super::scheme::Scheme;
+use super::scheme;
 use super::server_state::ServerState;
 
 /// Serves the connections of one listener on one thread.
@@ -53,7 +53,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for ConnectionServer<A>
             drop(guard);
             return Box::pin(self.reject(stream, limit)).await;
         }
-        let scheme = Scheme::of(stream.get_ssl_digest().as_ref());
+        let scheme = scheme::of_digest(stream.get_ssl_digest().as_ref());
         self.http1.serve(stream, guard, scheme, shutdown).await;
         None
     }

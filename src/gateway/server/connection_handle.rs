@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use super::scheme::Scheme;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::upstream::read_timeout::DelegatedReadTimeout;
+use crate::limit::scheme::Scheme;
 
 /// A handle to one connection, for the server and the application.
 #[derive(Clone, Debug)]

@@ -1,26 +1,12 @@
-//! The scheme of a client connection: whether it is encrypted.
+//! Finds the scheme of a client connection: whether it is encrypted.
 
 use std::sync::Arc;
 
 use pingora::protocols::tls::SslDigest;
 
-/// What `X-Forwarded-Proto` reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
-    Http,
-    Https,
-}
+use crate::limit::scheme::Scheme;
 
-impl Scheme {
-    /// Of a stream with this digest, which every stream of TLS has, and no other.
-    pub fn of(digest: Option<&Arc<SslDigest>>) -> Scheme {
-        if digest.is_some() { Scheme::Https } else { Scheme::Http }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        }
-    }
+/// The scheme of a stream with this digest, which every stream of TLS has, and no other.
+pub fn of_digest(digest: Option<&Arc<SslDigest>>) -> Scheme {
+    if digest.is_some() { Scheme::Https } else { Scheme::Http }
 }

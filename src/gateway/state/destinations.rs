@@ -3,18 +3,27 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::config::Config;
 use crate::gateway::telemetry::labels::NO_ROUTE;
 use crate::gateway::telemetry::metrics::{Metrics, RESPONSES, RouteMetrics, UpstreamMetrics};
 use crate::gateway::upstream::Upstream;
-use crate::route::route_set::RouteChoice;
+use crate::route::UpstreamId;
+use crate::route::forwarding::Forwarding;
+use crate::route::route_set::{Route, RouteChoice};
+use crate::route::target::{RouteAnswer, Target};
 
 /// Where requests go, which take one route to one upstream. A request holds it to its end.
 #[derive(Debug)]
 pub struct Destination {
     pub route: Arc<RouteMetrics>,
-    /// `None` for requests that were answered before they had a route.
+    /// `None` for requests that were answered before they had a route, or whose route answers by itself.
     pub upstream: Option<UpstreamOfRoute>,
+    /// What the route answers in the place of an upstream.
+    pub answer: Option<RouteAnswer>,
+    /// What the route changes of requests and responses.
+    pub forwarding: Option<Arc<Forwarding>>,
 }
 
 /// An upstream, with the handles that count what it gets.
@@ -25,17 +34,24 @@ pub struct UpstreamOfRoute {
 }
 
 impl Destination {
+    fn none(route: Arc<RouteMetrics>) -> Destination {
+        Destination { route, upstream: None, answer: None, forwarding: None }
+    }
+
     /// The name of the upstream; empty without one.
     pub fn upstream_name(&self) -> &str {
         self.upstream.as_ref().map_or("", |one| one.upstream.name())
     }
 }
 
+/// By upstream.
+type DestinationsOfRoute = SmallVec<[(Option<UpstreamId>, Arc<Destination>); 1]>;
+
 /// Every destination of a configuration.
 #[derive(Debug)]
 pub struct Destinations {
-    /// Indexed by [`crate::route::RouteId`].
-    by_route: Vec<Arc<Destination>>,
+    /// Indexed by [`crate::route::RouteId`]: one for each upstream to which the route leads, or one without an upstream.
+    by_route: Vec<DestinationsOfRoute>,
     /// Of requests that were answered before they had a route. Where there is only one, it is that.
     unrouted: Arc<Destination>,
     upstreams: Vec<UpstreamOfRoute>,
@@ -61,26 +77,37 @@ impl Destinations {
             })
             .collect();
         let route = |name: &str| Arc::new(RouteMetrics::new(&metrics.registry, number, name));
-        let by_route: Vec<Arc<Destination>> = config
-            .routes
-            .routes()
-            .iter()
-            .map(|one| {
-                let upstream = usize::try_from(one.upstream.0).ok().and_then(|index| upstreams.get(index)).cloned();
-                Arc::new(Destination { route: route(&one.name), upstream })
-            })
-            .collect();
-        let only = config.routes.only().and_then(|only| by_route.get(usize::try_from(only.route.0).ok()?)).cloned();
-        let unrouted = only.unwrap_or_else(|| Arc::new(Destination { route: route(NO_ROUTE), upstream: None }));
+        let destinations = |one: &Route| {
+            let route = route(&one.name);
+            let forwarding = &one.forwarding;
+            let to = |id: UpstreamId| {
+                let upstream = usize::try_from(id.0).ok().and_then(|index| upstreams.get(index)).cloned();
+                let route = Arc::clone(&route);
+                (Some(id), Arc::new(Destination { route, upstream, answer: None, forwarding: forwarding.clone() }))
+            };
+            match &one.target {
+                Target::Answer(answer) => {
+                    let (route, answer) = (Arc::clone(&route), Some(answer.clone()));
+                    let answering = Destination { route, upstream: None, answer, forwarding: forwarding.clone() };
+                    SmallVec::from_elem((None, Arc::new(answering)), 1)
+                }
+                Target::Upstream(_) | Target::Split(_) => one.upstreams().into_iter().map(to).collect(),
+            }
+        };
+        let by_route: Vec<DestinationsOfRoute> = config.routes.routes().iter().map(destinations).collect();
+        let only = config.routes.only().and_then(|only| by_route.get(usize::try_from(only.route.0).ok()?)?.first());
+        let only = only.map(|(_, destination)| Arc::clone(destination));
+        let unrouted = only.unwrap_or_else(|| Arc::new(Destination::none(route(NO_ROUTE))));
         let names: HashSet<&str> =
-            by_route.iter().chain([&unrouted]).map(|destination| destination.route.route()).collect();
+            by_route.iter().flatten().map(|(_, one)| one).chain([&unrouted]).map(|one| one.route.route()).collect();
         series.keep(RESPONSES, "route", &names);
         Destinations { by_route, unrouted, upstreams }
     }
 
     /// Where a request goes.
     pub fn of(&self, choice: RouteChoice) -> Option<&Arc<Destination>> {
-        self.by_route.get(usize::try_from(choice.route.0).ok()?)
+        let destinations = self.by_route.get(usize::try_from(choice.route.0).ok()?)?;
+        destinations.iter().find(|(upstream, _)| *upstream == choice.upstream).map(|(_, destination)| destination)
     }
 
     /// What counts a request that was answered before it had a route.

@@ -199,7 +199,7 @@ struct Sent {
 impl Sent {
     fn request(&self) -> Request<'_> {
         let Sent { head, client, claims, key } = self;
-        Request { head, client: *client, claims: claims.as_ref(), key: key.as_ref(), route: "", upstream: "" }
+        Request { claims: claims.as_ref(), key: key.as_ref(), ..Request::new(head, *client) }
     }
 }
 

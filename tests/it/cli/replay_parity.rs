@@ -121,14 +121,8 @@ impl Live<'_> {
         let (head, ()) = head.body(()).unwrap().into_parts();
         let claims = json!({"sub": sent.sub, "plan": sent.plan}).as_object().unwrap().clone();
         let claims = Claims::new(claims, None);
-        let request = Request {
-            head: &head,
-            client: ClientAddress::new(sent.client, 64),
-            claims: Some(&claims),
-            key: None,
-            route: "default",
-            upstream: "default",
-        };
+        let request = Request::new(&head, ClientAddress::new(sent.client, 64)).with_destination("default", "default");
+        let request = Request { claims: Some(&claims), ..request };
         self.clock.set(sent.at);
         match self.config.rules.plan(&request, sent.at).answer {
             Answer::Denied(_) => (SimulatedResult::Refused, self.line(sent, Some("denied"), None)),

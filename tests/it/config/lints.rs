@@ -136,8 +136,7 @@ fn rulings(config: &Config) -> Vec<Ruling> {
                     }
                     let (head, ()) = head.body(()).unwrap().into_parts();
                     let client = ClientAddress::new(address.parse().unwrap(), 64);
-                    let request =
-                        Request { head: &head, client, claims: None, key: None, route: "default", upstream: "default" };
+                    let request = Request::new(&head, client).with_destination("default", "default");
                     found.push(config.rules.plan(&request, Timestamp(1)));
                 }
             }
@@ -179,14 +178,8 @@ fn rulings_by_claims(config: &Config) -> Vec<Ruling> {
             for sub in [json!(null), json!("~"), json!(["~"])] {
                 let claims = json!({"roles": roles, "scope": scope, "sub": sub});
                 let claims = Claims::new(claims.as_object().unwrap().clone(), None);
-                let request = Request {
-                    head: &head,
-                    client,
-                    claims: Some(&claims),
-                    key: None,
-                    route: "default",
-                    upstream: "default",
-                };
+                let request = Request::new(&head, client).with_destination("default", "default");
+                let request = Request { claims: Some(&claims), ..request };
                 found.push(config.rules.plan(&request, Timestamp(1)));
             }
         }

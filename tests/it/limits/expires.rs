@@ -40,7 +40,7 @@ fn answer(config: &Config, fields: &[(&str, &str)], at: u64) -> String {
     let head = fields.iter().fold(http::Request::builder(), |head, (name, value)| head.header(*name, *value));
     let (head, ()) = head.body(()).unwrap().into_parts();
     let client = ClientAddress::new("203.0.113.7".parse().unwrap(), 64);
-    let request = Request { head: &head, client, claims: None, key: None, route: "default", upstream: "default" };
+    let request = Request::new(&head, client).with_destination("default", "default");
     let ruling = config.rules.plan(&request, Timestamp(at));
     // The index of a rule that denies is another one when rules before it are left out.
     let denier = |id: DenierId| config.rules.denier(id).map(|denier| (denier.rule.is_some(), denier.mode)).unwrap();

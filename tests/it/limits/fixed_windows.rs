@@ -90,7 +90,7 @@ impl InMemory {
         self.clock.set(moment_of(moment));
         let (head, ()) = http::Request::builder().uri("/").body(()).unwrap().into_parts();
         let client = ClientAddress::new("192.0.2.1".parse().unwrap(), 64);
-        let request = Request { head: &head, client, claims: None, key: None, route: "default", upstream: "default" };
+        let request = Request::new(&head, client).with_destination("default", "default");
         let Answer::Charge(plan) = self.config.rules.plan(&request, moment_of(moment)).answer else { panic!("free") };
         let reply = self.memory.take(&plan);
         let policy = PolicyNumbers::of(&plan.enforced[0].algorithm, reply.now);

@@ -7,6 +7,7 @@ mod malformed_responses;
 mod pipelining;
 mod request_heads;
 mod responses;
+mod routes;
 mod slow_clients;
 mod upstream_timeouts;
 mod upstreams;

@@ -1,6 +1,7 @@
 //! Plays docs/recipes.md: each recipe is run as it is there, and its table of requests is what must happen.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::time::Duration;
 
 use regex::Regex;
@@ -33,6 +34,8 @@ enum Line<'p> {
 #[derive(Debug, PartialEq)]
 struct Answer {
     status: u16,
+    /// The name of the upstream, where the recipe has several.
+    from: Option<String>,
     /// Names of limits.
     by: Vec<String>,
 }
@@ -47,15 +50,16 @@ fn line(text: &str) -> Line<'_> {
     let times = words.next_if(|word| word.ends_with('x')).map_or(1, |word| word.trim_end_matches('x').parse().unwrap());
     let (method, target) = (words.next().unwrap(), words.next().unwrap());
     let attributes = words.map(|word| word.split_once('=').unwrap_or_else(|| panic!("{text}"))).collect();
-    let mut answer = answer.split_whitespace();
+    let mut answer = answer.split_whitespace().peekable();
     let status = answer.next().unwrap().parse().unwrap();
+    let from = answer.next_if_eq(&"from").and_then(|_| answer.next()).map(str::to_owned);
     assert!(matches!(answer.next(), None | Some("by")), "{text}");
     Line::Request {
         times,
         method,
         target,
         attributes,
-        answer: Answer { status, by: answer.map(str::to_owned).collect() },
+        answer: Answer { status, from, by: answer.map(str::to_owned).collect() },
     }
 }
 
@@ -145,19 +149,35 @@ fn answer(response: &Response) -> Answer {
             let policies = response.field("RateLimit-Policy").unwrap_or_default();
             policies.split(", ").filter_map(|member| Some(member.split('"').nth(1)?.to_owned())).collect()
         }
-        _ => {
+        _ if response.field("Content-Type").as_deref() == Some("application/problem+json") => {
             let violated = response.json()["violated-policies"].clone();
             serde_json::from_value(violated).unwrap_or_default()
         }
+        _ => Vec::new(),
     };
-    Answer { status: response.status, by }
+    Answer { status: response.status, from: response.field("X-Answered-By"), by }
+}
+
+/// The text with a server for each upstream in it, which names itself in its answers.
+fn with_servers(yaml: &str) -> (String, Vec<Upstream>) {
+    let (mut text, mut servers) = (yaml.to_owned(), Vec::new());
+    for found in Regex::new(r"(\w+): \{endpoints: \[(http://[0-9.:]+)\]").unwrap().captures_iter(yaml) {
+        let name = found[1].to_owned();
+        let server = Upstream::answering(move |_, stream| {
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\nX-Answered-By: {name}\r\nContent-Length: 2\r\n\r\nok");
+        });
+        text = text.replace(&found[2], &format!("http://{}", server.address));
+        servers.push(server);
+    }
+    (text, servers)
 }
 
 /// Whether it was played in a moment; only then what happened must be what the table says.
 fn play(recipe: &Recipe<'_>, when: When) -> bool {
+    let (yaml, servers) = with_servers(&rest(recipe.yaml, when));
     let upstream = Upstream::start();
-    let gateway =
-        Gateway::before(&upstream).with(&rest(recipe.yaml, when)).file("api-keys.txt", &known_keys(recipe)).start();
+    let gateway = if servers.is_empty() { Gateway::before(&upstream) } else { Gateway::before_url("") };
+    let gateway = gateway.with(&yaml).file("api-keys.txt", &known_keys(recipe)).start();
     let (mut client, begun) = (gateway.client(), now());
     let mut wrong = Vec::new();
     for line in &recipe.lines {
@@ -252,7 +272,7 @@ fn a_request_denied_until_a_moment_passes_after_it() {
         if let Line::Request { answer, .. } = line
             && answer.status == 403
         {
-            *answer = Answer { status: 200, by: vec!["per-address".to_owned()] };
+            *answer = Answer { status: 200, from: None, by: vec!["per-address".to_owned()] };
             ended += 1;
         }
     }

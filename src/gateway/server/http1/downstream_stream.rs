@@ -325,7 +325,7 @@ mod tests {
     use crate::base::time::Timestamp;
     use crate::gateway::response::response_fields::ResponseFields;
     use crate::gateway::server::connection_guard::RejectionGuard;
-    use crate::gateway::server::scheme::Scheme;
+    use crate::limit::scheme::Scheme;
 
     /// A stream with fields pending whose client reads little at a time.
     fn stream() -> (DuplexStream, DownstreamStream) {

@@ -18,10 +18,10 @@ use crate::gateway::response::request_id;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::server::connection_guard::{ConnectionSlot, RejectionGuard};
 use crate::gateway::server::connection_handle::ConnectionHandle;
-use crate::gateway::server::scheme::Scheme;
 use crate::gateway::server::server_state::ServerState;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::labels::Origin;
+use crate::limit::scheme::Scheme;
 
 /// How long a client may take to accept a response of some hundred bytes.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -66,7 +66,7 @@ fn a_mapping_has_no_keys_but_those_that_are_listed() {
 }
 
 /// Files in which every key is possible.
-const WHOLE: [&str; 14] = [
+const WHOLE: [&str; 18] = [
     "
 upstream: http://127.0.0.1:9000
 policies:
@@ -166,9 +166,28 @@ upstream: http://127.0.0.1:9000
 store: {redis: {cluster: {nodes: [127.0.0.1]}}}
 rules:
   - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20}}",
+    "
+upstreams: {api: {endpoints: [http://127.0.0.1:9000]}}
+routes:
+  - {name: a, match: {path: /a/*}, redirect: {scheme: https}, response_headers: {set: {X-A: a}, remove: [x-b]}}",
+    "
+upstreams: {api: {endpoints: [http://127.0.0.1:9000]}}
+routes:
+  - {name: a, match: {path: /a/*}, respond: {status: 200}, response_headers: {remove: [x-b]}}",
+    "
+upstreams: {api: {endpoints: [http://127.0.0.1:9000]}}
+routes:
+  - name: a
+    match: {path: /a/*}
+    upstream: {api: 1}
+    request_headers: {set: {X-A: a}}
+    response_headers: {set: {X-A: a}}",
+    "
+upstreams: {api: {endpoints: [http://127.0.0.1:9000]}}
+routes: [{name: a, upstream: api}]",
 ];
 
-fn whole_files() -> [Value; 14] {
+fn whole_files() -> [Value; 18] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 

@@ -1,0 +1,65 @@
+//! Takes the target of a request apart, as it was sent.
+
+use http::Version;
+use pingora::http::RequestHeader;
+
+/// The parts of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestTarget<'t> {
+    /// `/` in an absolute target without a path; `*` for `OPTIONS *`.
+    pub path: &'t [u8],
+    /// With its question mark; empty without a query.
+    pub query: &'t [u8],
+}
+
+impl RequestTarget<'_> {
+    pub fn of(request: &RequestHeader) -> RequestTarget<'_> {
+        // The URI of a target that is not UTF-8 has other bytes. Over HTTP/2 there is only the URI.
+        match request.version {
+            Version::HTTP_2 => {
+                RequestTarget::parse(request.uri.path_and_query().map_or("/", |both| both.as_str()).as_bytes())
+            }
+            _ => RequestTarget::parse(request.raw_path()),
+        }
+    }
+
+    fn parse(target: &[u8]) -> RequestTarget<'_> {
+        let target = match target.first() {
+            Some(b'/' | b'*') => target,
+            _ => below_authority(target),
+        };
+        let end = target.iter().position(|byte| *byte == b'?').unwrap_or(target.len());
+        let (path, query) = target.split_at_checked(end).unwrap_or_default();
+        RequestTarget { path: if path.is_empty() { b"/" } else { path }, query }
+    }
+}
+
+/// What follows the authority in an absolute target.
+fn below_authority(target: &[u8]) -> &[u8] {
+    let Some(scheme) = target.windows(3).position(|part| part == b"://") else { return target };
+    let rest = target.get(scheme + 3..).unwrap_or_default();
+    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+    rest.get(end..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_has_a_path_and_a_query_in_every_form() {
+        for (target, path, query) in [
+            ("/a%20b?c=/d", "/a%20b", "?c=/d"),
+            ("/", "/", ""),
+            ("//a?", "//a", "?"),
+            ("http://a:80/b?c", "/b", "?c"),
+            ("http://a?c", "/", "?c"),
+            ("HTTP://a", "/", ""),
+            ("*", "*", ""),
+        ] {
+            let expected = RequestTarget { path: path.as_bytes(), query: query.as_bytes() };
+            assert_eq!(RequestTarget::parse(target.as_bytes()), expected, "{target}");
+        }
+        assert_eq!(RequestTarget::parse(b"/\xff?\xfe"), RequestTarget { path: b"/\xff", query: b"?\xfe" });
+    }
+}

@@ -1,0 +1,46 @@
+//! Answers a request whose route has an answer in the place of an upstream.
+
+use http::header::HOST;
+use pingora::proxy::Session;
+use pingora::{ErrorType, OkOrErr, Result};
+
+use super::exchange::Exchange;
+use super::request_target::RequestTarget;
+use crate::gateway::response::problem::Reuse;
+use crate::gateway::response::route_answer::{AnswerFields, redirect, respond};
+use crate::limit::scheme::Scheme;
+use crate::route::redirect::RedirectedRequest;
+use crate::route::target::RouteAnswer;
+
+/// Answers a request that came by this scheme, if its route has an answer. Returns whether it has.
+///
+/// # Errors
+/// If the client has gone, or the request lacks what the new address needs.
+pub async fn answer(session: &mut Session, exchange: &mut Exchange, scheme: Scheme, reuse: Reuse) -> Result<bool> {
+    let Some(destination) = exchange.destination.clone() else { return Ok(false) };
+    let Some(answer) = &destination.answer else { return Ok(false) };
+    let fields = AnswerFields {
+        request_id: &exchange.request_id,
+        rate_limits: exchange.fields.as_deref(),
+        pending: exchange.pending_fields(),
+        changes: exchange.field_changes.as_deref().map(|changes| &changes.response),
+        reuse,
+    };
+    match answer {
+        RouteAnswer::Respond(fixed) => respond(session, fixed, fields).await?,
+        RouteAnswer::Redirect(to) => {
+            let head = session.req_header();
+            let RequestTarget { path, query } = RequestTarget::of(head);
+            let authority = match head.uri.authority() {
+                Some(authority) => authority.as_str().as_bytes(),
+                None => head.headers.get(HOST).map_or(&b""[..], |host| host.as_bytes()),
+            };
+            let request = RedirectedRequest { scheme: scheme.name(), authority, path, query };
+            // Without a `Host`, which only HTTP/1.0 allows, there may be nowhere to go.
+            let location = to.location(request).or_err(ErrorType::HTTPStatus(400), "no address to redirect to")?;
+            redirect(session, to.code, location, fields).await?;
+        }
+    }
+    exchange.answered = true;
+    Ok(true)
+}

@@ -1,0 +1,81 @@
+//! Writes the answer of a route that has one in the place of an upstream: a redirection, or a fixed response.
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
+use http::{HeaderValue, Method};
+use pingora::http::ResponseHeader;
+use pingora::proxy::Session;
+
+use super::header_changes;
+use super::pending_fields::PendingFields;
+use super::problem::{Reuse, prepare_connection};
+use super::ratelimit_fields::RateLimitFields;
+use super::response_fields::ResponseFields;
+use crate::route::header_changes::ResolvedChanges;
+use crate::route::target::Respond;
+
+/// What every answer has, whatever its route.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerFields<'a> {
+    pub request_id: &'a HeaderValue,
+    pub rate_limits: Option<&'a RateLimitFields>,
+    pub pending: Option<&'a PendingFields>,
+    /// Those of its route.
+    pub changes: Option<&'a ResolvedChanges>,
+    pub reuse: Reuse,
+}
+
+/// Redirects the request.
+///
+/// # Errors
+/// If the client has gone.
+pub async fn redirect(
+    session: &mut Session,
+    code: u16,
+    location: HeaderValue,
+    fields: AnswerFields<'_>,
+) -> pingora::Result<()> {
+    let mut header = ResponseHeader::build(code, Some(3))?;
+    header.insert_header(LOCATION, location)?;
+    write(session, header, Bytes::new(), fields).await
+}
+
+/// Answers the request.
+///
+/// # Errors
+/// If the client has gone.
+pub async fn respond(session: &mut Session, respond: &Respond, fields: AnswerFields<'_>) -> pingora::Result<()> {
+    let mut header = ResponseHeader::build(respond.status, Some(4 + respond.headers.len()))?;
+    if !respond.body.is_empty() {
+        header.insert_header(CONTENT_TYPE, respond.content_type.clone())?;
+    }
+    for (name, value) in &respond.headers {
+        header.append_header(name.clone(), value.clone())?;
+    }
+    write(session, header, respond.body.clone(), fields).await
+}
+
+async fn write(
+    session: &mut Session,
+    mut header: ResponseHeader,
+    body: Bytes,
+    AnswerFields { request_id, rate_limits, pending, changes, reuse }: AnswerFields<'_>,
+) -> pingora::Result<()> {
+    prepare_connection(session, reuse);
+    if let Some(changes) = changes {
+        header_changes::apply(changes, &mut header)?;
+    }
+    // These end with their head, and must not have a length (RFC 9110, section 8.6).
+    let has_length = !matches!(header.status.as_u16(), 204 | 304);
+    if has_length {
+        header.insert_header(CONTENT_LENGTH, HeaderValue::from(body.len()))?;
+    }
+    let rate_limits = rate_limits.map(RateLimitFields::unmerged);
+    ResponseFields { request_id, problem: None, rate_limits }.add(&mut header, pending)?;
+    let empty = body.is_empty() || !has_length || session.req_header().method == Method::HEAD;
+    session.write_response_header(Box::new(header), empty).await?;
+    if !empty {
+        session.write_response_body(Some(body), true).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! The scheme by which a request came: whether it was encrypted on its way.
+
+use http::HeaderMap;
+
+/// A scheme of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    pub fn name(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+}
+
+/// From what the scheme of a request is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchemeSource {
+    /// The connection's own scheme.
+    Connection(Scheme),
+    /// The peer is a trusted proxy: what it says in `X-Forwarded-Proto`, or else the connection's own.
+    TrustedProxy(Scheme),
+}
+
+impl SchemeSource {
+    /// The scheme of a request with these fields.
+    pub fn scheme(self, headers: &HeaderMap) -> Scheme {
+        match self {
+            SchemeSource::Connection(scheme) => scheme,
+            SchemeSource::TrustedProxy(scheme) => forwarded(headers).unwrap_or(scheme),
+        }
+    }
+}
+
+/// The scheme in `X-Forwarded-Proto`. `None` if the field is repeated, or names none: several are those of several hops, and
+/// which of them the client used is not certain.
+fn forwarded(headers: &HeaderMap) -> Option<Scheme> {
+    let mut values = headers.get_all("x-forwarded-proto").iter();
+    let (value, None) = (values.next()?, values.next()) else { return None };
+    let value = value.as_bytes().trim_ascii();
+    let is_one_of = |names: [&str; 2]| names.iter().any(|name| value.eq_ignore_ascii_case(name.as_bytes()));
+    // Traefik names those of WebSockets.
+    match value {
+        _ if is_one_of(["https", "wss"]) => Some(Scheme::Https),
+        _ if is_one_of(["http", "ws"]) => Some(Scheme::Http),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn only_a_trusted_proxy_names_another_scheme_and_only_in_one_word() {
+        let scheme = |source: SchemeSource, values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append("x-forwarded-proto", HeaderValue::from_static(value));
+            }
+            source.scheme(&headers)
+        };
+        let (plain, trusted) = (SchemeSource::Connection(Scheme::Http), SchemeSource::TrustedProxy(Scheme::Http));
+        for (source, values, expected) in [
+            (plain, &["https"][..], Scheme::Http),
+            (trusted, &["HTTPS"], Scheme::Https),
+            (trusted, &[" wss "], Scheme::Https),
+            (trusted, &["https", "https"], Scheme::Http),
+            (trusted, &["https, http"], Scheme::Http),
+            (trusted, &["ftp"], Scheme::Http),
+            (trusted, &[], Scheme::Http),
+            (SchemeSource::TrustedProxy(Scheme::Https), &["http"], Scheme::Http),
+            (SchemeSource::TrustedProxy(Scheme::Https), &[], Scheme::Https),
+        ] {
+            assert_eq!(scheme(source, values), expected, "{source:?} {values:?}");
+        }
+    }
+}
