@@ -1,5 +1,7 @@
 //! Reads a whole gateway.yaml: parses the text, and makes a [`Config`] of it, or reports every problem at once.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -8,6 +10,7 @@ use super::api_keys::{API_KEYS, api_keys};
 use super::attribute::AttributeReader;
 use super::check::{CHECK, allowed};
 use super::client_ip::{CLIENT_IP, client_ip};
+use super::client_tls::ClientTls;
 use super::drain::{DRAIN, drain};
 use super::environment::Environment;
 use super::exempt::EXEMPT;
@@ -29,7 +32,7 @@ use super::rules::{RULE, RuleDefaults};
 use super::settings::Config;
 use super::store::{STORE, store};
 use super::threads::THREADS;
-use super::upstream::{UPSTREAM, Upstream};
+use super::upstream::{Scheme, UPSTREAM, Upstream};
 use super::upstream_timeouts::{UPSTREAM_TIMEOUTS, UpstreamTimeouts, upstream_timeouts};
 use super::upstreams::{UPSTREAM_ENTRY, upstreams};
 use super::warning::Warnings;
@@ -70,8 +73,8 @@ pub static FILE: Mapping = Mapping {
             "upstream",
             UPSTREAM.declared(),
             "`upstreams` and `routes` instead",
-            "Where requests go: `http://HOST` or `http://HOST:PORT`, without a path. The default port is 80. A name is looked \
-             up again every 30 seconds, and requests go to each of its addresses in turn.",
+            "Where requests go: `http://HOST`, `http://HOST:PORT` or the same with `https`, without a path. The default port is \
+             80, or 443. A name is looked up again every 30 seconds, and requests go to each of its addresses in turn.",
         ),
         Key::optional(
             "upstreams",
@@ -237,7 +240,6 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let admin = file.optional("admin", |field| field.socket_address());
     let threads = file.value("threads", THREADS.read);
     let upstream_timeouts = file.value("upstream_timeouts", upstream_timeouts);
-    let upstreams = upstreams_of(&file, upstream_timeouts);
     let store = file.value("store", |field| store(field, environment));
     let on_store_failure = file.value("on_store_failure", on_store_failure);
     let client_ip = file.value("client_ip", client_ip);
@@ -246,6 +248,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let columns = api_keys.as_ref().and_then(Option::as_ref).map(|api_keys| api_keys.keys().columns());
     let attributes =
         AttributeReader { jwt: file.has("jwt"), api_keys: file.has("api_keys"), columns: columns.as_deref() };
+    let upstreams = upstreams_of(&file, upstream_timeouts, environment, attributes);
     // A wrong prefix has been reported, and must not make other addresses wrong.
     let ipv6_prefix = client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix);
     let conditions = ConditionReader { attributes, ipv6_prefix };
@@ -302,22 +305,31 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
 }
 
 /// The upstream of `upstream`, or those of `upstreams`, which need routes.
-fn upstreams_of(file: &Section<'_>, timeouts: Option<UpstreamTimeouts>) -> Option<Vec<Upstream>> {
+fn upstreams_of(
+    file: &Section<'_>,
+    timeouts: Option<UpstreamTimeouts>,
+    environment: Environment<'_>,
+    attributes: AttributeReader<'_>,
+) -> Option<Vec<Upstream>> {
     let Some(short) = file.get("upstream") else {
         if !file.has("upstreams") && !file.has("routes") {
             file.wrong("upstream", "missing");
             return None;
         }
-        let upstreams = file.need("upstreams").and_then(|field| upstreams(&field, timeouts?));
+        let upstreams = file.need("upstreams").and_then(|field| upstreams(&field, timeouts?, environment, attributes));
         return file.need("routes").and(upstreams);
     };
     for long in ["upstreams", "routes"] {
         file.unwanted(long, "must not stand beside `upstream`, which is short for one upstream and one route to it");
     }
     // Both are checked nevertheless.
-    file.get("upstreams").and_then(|field| upstreams(&field, timeouts?));
-    let endpoint = short.known_or("http://unknown.invalid", UPSTREAM.read);
-    Some(vec![Upstream::of_one_name(DEFAULT, endpoint?, timeouts?)])
+    file.get("upstreams").and_then(|field| upstreams(&field, timeouts?, environment, attributes));
+    let endpoint = short.known_or("http://unknown.invalid", UPSTREAM.read)?;
+    let tls = match endpoint.scheme {
+        Scheme::Http => None,
+        Scheme::Https => Some(Arc::new(ClientTls::default().client_of_any_host(file)?)),
+    };
+    Some(vec![Upstream::of_one_name(DEFAULT, endpoint, tls, timeouts?)])
 }
 
 /// Eight hexadecimal digits of SHA-256.

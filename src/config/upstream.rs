@@ -1,12 +1,17 @@
 //! Reads `upstream`: where requests go.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
+use super::balance::Balance;
+use super::health::Health;
 use super::reader::Field;
 use super::upstream_timeouts::UpstreamTimeouts;
-use super::upstreams::{Balance, Ejection, Retries};
+use super::upstreams::{Ejection, Retries};
 use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
+use crate::base::tls::client::Client;
 
 /// Where requests go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,37 +19,80 @@ pub struct Upstream {
     pub name: String,
     /// At least one.
     pub endpoints: Vec<Endpoint>,
+    pub protocol: Protocol,
+    /// `None` if no endpoint has TLS.
+    pub tls: Option<Arc<Client>>,
     pub balance: Balance,
     pub timeouts: UpstreamTimeouts,
     pub retries: Retries,
     /// `None`: no endpoint is ejected.
     pub ejection: Option<Ejection>,
+    /// `None`: no endpoint is checked.
+    pub health: Option<Health>,
+    /// All endpoints are used if fewer than so many percent of them are available, or none.
+    pub panic_below: u8,
 }
 
 impl Upstream {
     /// The upstream that `upstream` names.
-    pub fn of_one_name(name: &str, endpoint: Endpoint, timeouts: UpstreamTimeouts) -> Upstream {
+    pub fn of_one_name(
+        name: &str,
+        endpoint: Endpoint,
+        tls: Option<Arc<Client>>,
+        timeouts: UpstreamTimeouts,
+    ) -> Upstream {
         Upstream {
             name: name.to_owned(),
             endpoints: vec![endpoint],
+            protocol: Protocol::Http1,
+            tls,
             balance: Balance::RoundRobin,
             timeouts,
             retries: Retries::DEFAULT,
             ejection: Some(Ejection::DEFAULT),
+            health: None,
+            panic_below: 0,
         }
     }
 }
 
-/// A server that answers requests over plain HTTP/1.1.
+/// A server that answers requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
+    pub scheme: Scheme,
     /// A name, or an address (IPv6 without brackets).
     pub host: String,
     pub port: u16,
     pub weight: u32,
 }
 
-const SHAPE: &str = "be a URL like http://127.0.0.1:9000 or http://api.internal, without a path";
+/// Whether the connections to a server are encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    pub fn default_port(self) -> u16 {
+        match self {
+            Scheme::Http => 80,
+            Scheme::Https => 443,
+        }
+    }
+}
+
+/// What is spoken to the servers of an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Http1,
+    /// HTTP/2 over TLS.
+    H2,
+    /// HTTP/2 without TLS, of which both sides know beforehand.
+    H2c,
+}
+
+const SHAPE: &str = "be a URL like http://127.0.0.1:9000 or https://api.internal, without a path";
 
 pub const UPSTREAM: ValueKind<ReadField<Endpoint>> = ValueKind {
     text: "URL",
@@ -52,7 +100,7 @@ pub const UPSTREAM: ValueKind<ReadField<Endpoint>> = ValueKind {
         json!({"anyOf": [
             {
                 "type": "string",
-                "pattern": r"^http://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?/?$",
+                "pattern": r"^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?/?$",
                 "patternErrorMessage": format!("must {SHAPE}")
             },
             reference()
@@ -73,21 +121,25 @@ fn upstream(field: Field<'_>) -> Option<Endpoint> {
 }
 
 fn parse(text: &str) -> Option<Endpoint> {
-    let authority = text.strip_prefix("http://")?;
+    let (scheme, authority) = match text.strip_prefix("https://") {
+        Some(authority) => (Scheme::Https, authority),
+        None => (Scheme::Http, text.strip_prefix("http://")?),
+    };
+    let default_port = scheme.default_port().to_string();
     let authority = authority.strip_suffix('/').unwrap_or(authority);
     let (host, port) = match authority.strip_prefix('[') {
         Some(bracketed) => {
             let (address, rest) = bracketed.split_once(']')?;
             address.parse::<std::net::Ipv6Addr>().ok()?;
-            let port = if rest.is_empty() { "80" } else { rest.strip_prefix(':')? };
+            let port = if rest.is_empty() { &*default_port } else { rest.strip_prefix(':')? };
             (address, port)
         }
-        None => authority.split_once(':').unwrap_or((authority, "80")),
+        None => authority.split_once(':').unwrap_or((authority, &default_port)),
     };
     let named = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
     let port = port.bytes().all(|byte| byte.is_ascii_digit()).then(|| port.parse().ok()).flatten();
     let port = port.filter(|port| *port > 0)?;
-    (!host.is_empty() && host.bytes().all(named)).then(|| Endpoint { host: host.to_owned(), port, weight: 1 })
+    (!host.is_empty() && host.bytes().all(named)).then(|| Endpoint { scheme, host: host.to_owned(), port, weight: 1 })
 }
 
 #[cfg(test)]
@@ -95,18 +147,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_upstream_is_a_plain_http_url_without_a_path() {
-        for (text, host, port) in [
-            ("http://127.0.0.1:9000", "127.0.0.1", 9000),
-            ("http://api.internal", "api.internal", 80),
-            ("http://api.internal:81/", "api.internal", 81),
-            ("http://[::1]:9000", "::1", 9000),
-            ("http://[::1]", "::1", 80),
+    fn an_upstream_is_a_url_without_a_path() {
+        use Scheme::{Http, Https};
+        for (text, scheme, host, port) in [
+            ("http://127.0.0.1:9000", Http, "127.0.0.1", 9000),
+            ("http://api.internal", Http, "api.internal", 80),
+            ("http://api.internal:81/", Http, "api.internal", 81),
+            ("http://[::1]:9000", Http, "::1", 9000),
+            ("http://[::1]", Http, "::1", 80),
+            ("https://api.internal", Https, "api.internal", 443),
+            ("https://[::1]", Https, "::1", 443),
+            ("https://a:80", Https, "a", 80),
         ] {
-            assert_eq!(parse(text), Some(Endpoint { host: host.to_owned(), port, weight: 1 }), "{text}");
+            assert_eq!(parse(text), Some(Endpoint { scheme, host: host.to_owned(), port, weight: 1 }), "{text}");
         }
         for text in [
-            "https://a",
+            "ftp://a",
+            "https:a",
             "127.0.0.1:9000",
             "http://",
             "http://a/b",

@@ -1,28 +1,26 @@
 //! Reads `upstreams`: the servers that requests go to, and what happens when one of them is ill.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use serde_json::json;
 
+use super::attribute::AttributeReader;
+use super::balance::{BALANCE, balance};
+use super::client_tls::{CLIENT_TLS, ClientTls, client_tls};
+use super::environment::Environment;
+use super::health::{HEALTH, Health, HealthCheck, health};
 use super::key::{Key, Mapping, POSITIVE_DURATION, Type, names, unconstrained};
 use super::names::checked;
 use super::reader::{Field, Section, all};
-use super::upstream::{Endpoint, UPSTREAM, Upstream};
+use super::upstream::{Endpoint, Protocol, Scheme, UPSTREAM, Upstream};
 use super::upstream_timeouts::UpstreamTimeouts;
 use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 use crate::base::time::Micros;
+use crate::base::tls::client::Client;
 
-/// How the endpoint of a request is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Balance {
-    RoundRobin,
-    /// Of two that are drawn, the one with fewer requests under way.
-    LeastRequests,
-}
-
-const BALANCE: [(&str, Balance); 2] =
-    [("round_robin", Balance::RoundRobin), ("least_requests", Balance::LeastRequests)];
+const PROTOCOLS: [(&str, Protocol); 3] = [("http/1.1", Protocol::Http1), ("h2", Protocol::H2), ("h2c", Protocol::H2c)];
 
 /// How often a request is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,10 +156,22 @@ pub static UPSTREAM_ENTRY: Mapping = Mapping {
         ),
         Key::default(
             "balance",
-            Type::Choice(&names(&BALANCE)),
+            BALANCE,
             "round_robin",
             "Which endpoint a request goes to. `round_robin`: one after the other. `least_requests`: of two that are drawn, \
-             the one with fewer requests under way.",
+             the one with fewer requests under way. A mapping: [by a value](#balance) of the request.",
+        ),
+        Key::default(
+            "protocol",
+            Type::Choice(&names(&PROTOCOLS)),
+            "http/1.1",
+            "What is spoken to the endpoints. `h2`: HTTP/2 to `https` ones. `h2c`: HTTP/2 to `http` ones, without an upgrade.",
+        ),
+        Key::depends(
+            "tls",
+            Type::Mapping(&CLIENT_TLS),
+            "`{}` if an endpoint is `https`",
+            "How [`https` endpoints](#tls-to-upstreams) are verified, and what is presented to them.",
         ),
         Key::default("timeouts", Type::Mapping(&TIMEOUTS), "{}", "How long it may take."),
         Key::default("retries", Type::Mapping(&RETRIES), "{}", "How often a request is [tried again](#retries)."),
@@ -171,12 +181,28 @@ pub static UPSTREAM_ENTRY: Mapping = Mapping {
             "true",
             "Whether an endpoint that fails gets no requests [for a while](#ejection).",
         ),
+        Key::optional(
+            "health",
+            Type::Mapping(&HEALTH),
+            "How the endpoints are [checked](#health). Without the key they are not.",
+        ),
+        Key::default(
+            "panic_below",
+            PERCENT.declared(),
+            "0%",
+            "If less than this share of the endpoints is available, all are used. They are always used if none is.",
+        ),
     ],
     constraints: unconstrained,
 };
 
 /// `upstreams`, in the order of the file. `defaults` are the timeouts of those that have none.
-pub fn upstreams(field: &Field<'_>, defaults: UpstreamTimeouts) -> Option<Vec<Upstream>> {
+pub fn upstreams(
+    field: &Field<'_>,
+    defaults: UpstreamTimeouts,
+    environment: Environment<'_>,
+    attributes: AttributeReader<'_>,
+) -> Option<Vec<Upstream>> {
     let pairs = field.pairs()?;
     if pairs.is_empty() {
         field.must("have at least one upstream");
@@ -184,29 +210,86 @@ pub fn upstreams(field: &Field<'_>, defaults: UpstreamTimeouts) -> Option<Vec<Up
     }
     let read = |(name, position, field): (&str, _, Field<'_>)| {
         let name = checked(&field.clone().at(position), name).map(str::to_owned);
-        let upstream = upstream(field, defaults);
+        let upstream = upstream(field, defaults, environment, attributes);
         Some(Upstream { name: name?, ..upstream? })
     };
     let read: Vec<_> = pairs.into_iter().map(read).collect();
     read.into_iter().collect()
 }
 
-fn upstream(field: Field<'_>, defaults: UpstreamTimeouts) -> Option<Upstream> {
+fn upstream(
+    field: Field<'_>,
+    defaults: UpstreamTimeouts,
+    environment: Environment<'_>,
+    attributes: AttributeReader<'_>,
+) -> Option<Upstream> {
     let section = field.section(&UPSTREAM_ENTRY)?;
     let endpoints = section.need("endpoints").and_then(|field| endpoints(&field));
-    let balance = section.choice("balance", &BALANCE);
+    let protocol = section.choice("protocol", &PROTOCOLS);
+    let tls = tls(&section, endpoints.as_deref(), protocol, environment);
+    let balance = section.value("balance", |field| balance(field, attributes));
     let timeouts = section.value("timeouts", |field| timeouts(field, defaults));
     let retries = section.value("retries", retries);
     let ejection = section.value("ejection", ejection);
+    let health = section.optional("health", health);
+    let asks_grpc = matches!(&health, Some(Some(Health { check: HealthCheck::Grpc { .. }, .. })));
+    let lacks_h2 = asks_grpc && protocol == Some(Protocol::Http1);
+    if lacks_h2 {
+        section.unwanted("health", "`grpc` needs `protocol: h2` or `h2c`");
+    }
+    let panic_below = section.value("panic_below", PERCENT.read);
     section.close();
+    let health = health.filter(|_| !lacks_h2);
     Some(Upstream {
         name: String::new(),
         endpoints: endpoints?,
+        protocol: protocol?,
+        tls: tls?,
         balance: balance?,
         timeouts: timeouts?,
         retries: retries?,
         ejection: ejection?,
+        health: health?,
+        panic_below: panic_below?,
     })
+}
+
+/// What is needed for TLS, if any endpoint has it; `Some(None)` otherwise.
+fn tls(
+    section: &Section<'_>,
+    endpoints: Option<&[Endpoint]>,
+    protocol: Option<Protocol>,
+    environment: Environment<'_>,
+) -> Option<Option<Arc<Client>>> {
+    let settings = section.get("tls").map(|field| {
+        if field.is_map() {
+            return client_tls(field, environment).flatten();
+        }
+        field.must("be a mapping");
+        None
+    });
+    let endpoints = endpoints?;
+    let has = |scheme| endpoints.iter().any(|endpoint| endpoint.scheme == scheme);
+    match protocol? {
+        Protocol::H2 if has(Scheme::Http) => {
+            section.unwanted("protocol", "`h2` needs TLS, and an endpoint is http://; without TLS it is `h2c`");
+            return None;
+        }
+        Protocol::H2c if has(Scheme::Https) => {
+            section.unwanted("protocol", "`h2c` is without TLS, and an endpoint is https://; with TLS it is `h2`");
+            return None;
+        }
+        _ => {}
+    }
+    match settings {
+        None if !has(Scheme::Https) => Some(None),
+        None => ClientTls::default().client_of_any_host(section).map(|client| Some(Arc::new(client))),
+        Some(_) if !has(Scheme::Https) => {
+            section.unwanted("tls", "needs an https:// endpoint");
+            None
+        }
+        Some(settings) => settings?.client_of_any_host(section).map(|client| Some(Arc::new(client))),
+    }
 }
 
 fn endpoints(field: &Field<'_>) -> Option<Vec<Endpoint>> {

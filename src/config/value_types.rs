@@ -15,7 +15,7 @@ pub fn reference() -> Value {
 
 /// All of them, by name.
 pub fn definitions() -> Vec<(&'static str, Value)> {
-    [scalars(), tokens(), conditions(), limits()].concat()
+    [scalars(), upstreams(), tokens(), conditions(), limits()].concat()
 }
 
 /// A text that matches a pattern. `must` is what an editor says of one that does not.
@@ -46,6 +46,10 @@ fn scalars() -> Vec<(&'static str, Value)> {
         ("socket_address", or_reference(pattern(r"^([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]+$", socket_address))),
         ("network", or_reference(pattern(network, "must be a network like 10.0.0.0/8 or 2001:db8::/32"))),
     ]
+}
+
+fn upstreams() -> Vec<(&'static str, Value)> {
+    vec![("balance", or_reference(json!({"enum": ["round_robin", "least_requests"]})))]
 }
 
 fn tokens() -> Vec<(&'static str, Value)> {

@@ -145,6 +145,9 @@ fn server_conf(threads: usize) -> ServerConf {
         // A failed connection is retried at the next address, and an idempotent request if the upstream has closed the
         // pooled connection that it was sent on.
         max_retries: 8,
+        // Authorities are those of each upstream. Pingora would read the system's for every thread, and panic at one that it
+        // cannot use.
+        ca_file: Some("/dev/null".to_owned()),
         // Never reached: the process exits by itself after `drain.timeout`, which a reload may change.
         grace_period_seconds: Some(u64::MAX),
         graceful_shutdown_timeout_seconds: Some(1),

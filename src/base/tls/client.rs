@@ -77,6 +77,15 @@ pub struct Client {
     last: Mutex<Built>,
 }
 
+/// What a connection is verified by, and what is presented on it.
+#[derive(Debug)]
+pub struct Material {
+    pub authorities: Vec<CertificateDer<'static>>,
+    pub identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    /// Of the content of all files.
+    pub hash: [u8; 32],
+}
+
 /// What was made from files with this content.
 #[derive(Debug)]
 struct Built {
@@ -97,6 +106,33 @@ impl Client {
 
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// What was made last, without reading any file.
+    pub fn last_config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.last.lock().config)
+    }
+
+    /// What the files contained when the configuration was loaded, taken apart.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::new`]: not for what that has accepted.
+    pub fn material(&self) -> Result<Material, FileError> {
+        let contents = Contents::of(&self.settings, |file| Ok(Cow::Borrowed(file.loaded())))?;
+        let authorities = match contents.ca.as_deref() {
+            Some(pem) => certificates(pem).map_err(unusable(FileKey::CaFile))?,
+            None => system_roots(),
+        };
+        let identity = match contents.certificate.as_ref().zip(contents.key.as_ref()) {
+            Some((certificate, key)) => {
+                let chain = certificates(certificate).map_err(unusable(FileKey::CertFile))?;
+                let key = PrivateKeyDer::from_pem_slice(key).map_err(unusable(FileKey::KeyFile))?;
+                Some((chain, key))
+            }
+            None => None,
+        };
+        Ok(Material { authorities, identity, hash: contents.hash() })
     }
 
     /// Reads the files again. As long as they are unchanged the settings are the same ones, and TLS sessions are resumed.

@@ -1,4 +1,4 @@
-//! Finds connections to a store on which others can read a password, or pass for the store.
+//! Finds connections to a store on which others can read a password, and those to a server that others can pass for.
 
 use std::net::IpAddr;
 
@@ -47,7 +47,20 @@ pub fn unverified_server(file: &File<'_>) -> Vec<Finding> {
         let hint = "name the authority of its certificate in `ca_file`; if the certificate has another name, set `server_name`";
         location.key("tls").key("verify").finding(what, hint)
     };
-    servers(file).into_iter().filter(off).map(finding).collect()
+    let mut found: Vec<Finding> = servers(file).into_iter().filter(off).map(finding).collect();
+    for (index, upstream) in file.config.upstreams.iter().enumerate() {
+        if upstream.tls.as_ref().is_some_and(|tls| tls.settings().verification == Verification::Off) {
+            let what = format!(
+                "is false: any server that answers in the place of `{}` gets its requests, with the credentials in them",
+                upstream.name
+            );
+            let hint =
+                "name the authority of its certificates in `ca_file`; if they have another name, set `server_name`";
+            let location = file.root.key("upstreams").pair(index).key("tls").key("verify");
+            found.push(location.finding(what, hint));
+        }
+    }
+    found
 }
 
 /// The servers of a shared store, and where their logins are in the text.

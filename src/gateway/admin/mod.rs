@@ -51,7 +51,9 @@ impl Admin {
             "/metrics" => {
                 let buckets = u32::try_from(self.gateway.store.buckets()).unwrap_or(u32::MAX);
                 self.gateway.metrics.buckets.set(f64::from(buckets));
-                answer(200, "text/plain; version=0.0.4", &self.gateway.metrics.render())
+                let (snapshot, now) = (self.gateway.snapshot.load(), self.gateway.clock.now());
+                let upstreams = snapshot.destinations.upstreams().map(Arc::as_ref);
+                answer(200, "text/plain; version=0.0.4", &self.gateway.metrics.render(upstreams, now))
             }
             "/" if shows => status::page(),
             "/" => list(),

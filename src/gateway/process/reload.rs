@@ -25,7 +25,7 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::reload_status::File;
-use crate::gateway::upstream::keep_resolving;
+use crate::gateway::upstream::{HealthChange, Upstream, keep_checking, keep_resolving};
 use crate::limit::number_changes::ChangedLimit;
 
 /// How long a reload waits for the keys of a new issuer.
@@ -172,6 +172,17 @@ impl Reload {
         });
         for upstream in snapshot.destinations.upstreams().filter(|upstream| upstream.needs_resolver()) {
             tokio::spawn(keep_resolving(Arc::downgrade(upstream)));
+        }
+        for upstream in snapshot.destinations.upstreams().filter(|upstream| upstream.needs_checks()) {
+            let events = Arc::clone(&self.gateway.events);
+            let report = move |upstream: &Upstream, endpoint, change| {
+                let kind = match change {
+                    HealthChange::Down => EventKind::EndpointDown,
+                    HealthChange::Up => EventKind::EndpointUp,
+                };
+                events.note(kind, &format!("{endpoint} of {}", upstream.name()));
+            };
+            tokio::spawn(keep_checking(Arc::downgrade(upstream), report));
         }
         let is_wanted = |known: &Arc<RemoteKeySet>| snapshot.remotes().any(|remote| Arc::ptr_eq(remote, known));
         let (kept, gone): (Vec<_>, Vec<_>) = self.fetching.drain(..).partition(|(remote, _)| is_wanted(remote));

@@ -12,7 +12,9 @@ use super::session::is_waiting_for_client;
 use crate::access_log_line::LoggedAttempt;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::destinations::UpstreamOfRoute;
+use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
+use crate::gateway::upstream::{EndpointFailure, Retry};
 
 /// Whether a request may be sent once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,9 +25,16 @@ pub enum Repeatable {
 
 /// The endpoint of the last attempt has failed. Returns whether the request is sent to another one.
 pub fn fail(gateway: &GatewayState, exchange: &mut Exchange, error: UpstreamError, repeatable: Repeatable) -> bool {
-    note_failure(gateway, exchange);
-    let Some(UpstreamOfRoute { upstream, .. }) = exchange.upstream() else { return false };
-    let retry = repeatable == Repeatable::Yes && upstream.may_retry(exchange.failed.len() + 1);
+    note_failure(gateway, exchange, EndpointFailure::Error(error));
+    let Some(UpstreamOfRoute { upstream, metrics }) = exchange.upstream() else { return false };
+    let retry = match repeatable {
+        Repeatable::Yes => upstream.retry(exchange.failed.len() + 1),
+        Repeatable::No => Retry::No,
+    };
+    if retry == Retry::OverBudget {
+        metrics.retries_over_budget.increment(1);
+    }
+    let retry = retry == Retry::Yes;
     if retry {
         exchange.count_retry(error);
         let endpoint = exchange.attempt.take().map(|attempt| attempt.endpoint.address);
@@ -56,7 +65,7 @@ pub fn fail_while_proxying(
         error.set_retry(repeatable == Repeatable::Yes && !exchange.repeated);
         if error.retry() {
             exchange.repeated = true;
-            let kind = upstream_error(error.etype());
+            let kind = upstream_error(&error);
             exchange.count_upstream_error(kind);
             exchange.count_retry(kind);
         }
@@ -70,7 +79,7 @@ pub fn fail_while_proxying(
         fail(gateway, exchange, UpstreamError::ReadTimeout, Repeatable::No)
     } else if is_of_upstream(&error) {
         let repeatable = if *error.etype() == ErrorType::InvalidHTTPHeader { Repeatable::No } else { repeatable };
-        fail(gateway, exchange, upstream_error(error.etype()), repeatable)
+        fail(gateway, exchange, upstream_error(&error), repeatable)
     } else {
         false
     };
@@ -82,7 +91,7 @@ pub fn fail_while_proxying(
 pub fn answered(gateway: &GatewayState, exchange: &Exchange, status: StatusCode) {
     let is_failure = matches!(status.as_u16(), 502..=504);
     if is_failure {
-        return note_failure(gateway, exchange);
+        return note_failure(gateway, exchange, EndpointFailure::Status);
     }
     let (Some(UpstreamOfRoute { upstream, .. }), Some(attempt)) = (exchange.upstream(), &exchange.attempt) else {
         return;
@@ -99,12 +108,16 @@ pub fn logged(exchange: &Exchange) -> Vec<LoggedAttempt<'static>> {
     exchange.failed.iter().map(logged).collect()
 }
 
-fn note_failure(gateway: &GatewayState, exchange: &Exchange) {
-    let (Some(UpstreamOfRoute { upstream, .. }), Some(attempt)) = (exchange.upstream(), &exchange.attempt) else {
+fn note_failure(gateway: &GatewayState, exchange: &Exchange, failure: EndpointFailure) {
+    let (Some(UpstreamOfRoute { upstream, metrics }), Some(attempt)) = (exchange.upstream(), &exchange.attempt) else {
         return;
     };
+    attempt.count_failure(failure);
     if upstream.failed(&attempt.endpoint, gateway.clock.now()) {
-        log::warn!(upstream = upstream.name(), endpoint:% = attempt.endpoint.address; "endpoint ejected");
+        let (name, address) = (upstream.name(), attempt.endpoint.address);
+        metrics.ejections.increment(1);
+        log::warn!(upstream = name, endpoint:% = address, last = failure.name(); "endpoint ejected");
+        gateway.events.note(EventKind::EndpointEjected, &format!("{address} of {name}"));
     }
 }
 

@@ -15,7 +15,10 @@ use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::state::destinations::{Destination, UpstreamOfRoute};
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 use crate::gateway::telemetry::trace::RequestTrace;
+use crate::gateway::upstream::BalanceKey;
 use crate::gateway::upstream::endpoint::Attempt;
+use crate::limit::identity::Identity;
+use crate::limit::request::Request;
 use crate::limit::scheme::{Scheme, SchemeSource};
 use crate::route::forwarding::{FieldChanges, Rewrite};
 
@@ -48,6 +51,8 @@ pub struct Exchange {
     pub origin: Origin,
     /// The endpoint that the request was sent to last.
     pub attempt: Option<Attempt>,
+    /// What its endpoint is chosen by, if the upstream does so.
+    pub balance_key: Option<BalanceKey>,
     /// Where it has failed before.
     pub failed: Vec<FailedAttempt>,
     /// Whether the request has been sent a second time because the connection to the upstream had been closed.
@@ -77,6 +82,7 @@ impl Exchange {
             field_changes: None,
             origin: Origin::Gateway,
             attempt: None,
+            balance_key: None,
             failed: Vec::new(),
             repeated: false,
             forwarded: None,
@@ -105,9 +111,15 @@ impl Exchange {
     /// It has been decided that the request goes to its upstream.
     pub fn pass(&mut self) {
         self.passed = true;
-        if let Some(one) = self.upstream() {
-            one.upstream.begin();
-        }
+    }
+
+    /// Keeps what its endpoint is chosen by, if its upstream does so.
+    pub fn note_balance_key(&mut self, destination: &Destination, request: &Request<'_>, identity: &Identity) {
+        let Some(UpstreamOfRoute { upstream, .. }) = &destination.upstream else { return };
+        let Some(attribute) = upstream.balance_attribute() else { return };
+        let request = request.with_destination(destination.route.route(), upstream.name());
+        let value = attribute.resolve_for_match(&request.with_identity(identity));
+        self.balance_key = value.single().map(BalanceKey::new);
     }
 
     pub fn count_retry(&self, error: UpstreamError) {

@@ -27,7 +27,7 @@ use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
 use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, Session};
-use pingora::upstreams::peer::HttpPeer;
+use pingora::upstreams::peer::{ALPN, HttpPeer};
 use pingora::{Error, ErrorType, Result};
 
 use super::enforcement::{Arrival, Decision, DecisionFindings, PaymentRecord, decide};
@@ -44,7 +44,7 @@ use super::state::destinations::UpstreamOfRoute;
 use super::telemetry::access_log::request_end::RequestEnd;
 use super::telemetry::labels::{Origin, UpstreamError};
 use super::telemetry::trace::{EndedRequest, UpstreamCall};
-use super::upstream::{Alternatives, Selection, Turn, Upstream, Window};
+use super::upstream::{Alternatives, Choice, Selection, Turn, Upstream, Window};
 use crate::access_log_line::Kind;
 use crate::decision::refusal::Refusal;
 use crate::limit::request::Request;
@@ -142,6 +142,7 @@ impl ProxyHttp for Proxy {
             let request = request.with_destination(destination.route.route(), destination.upstream_name());
             exchange.field_changes = forwarding.field_changes(&request);
         }
+        exchange.note_balance_key(&destination, &request, &identity);
         if recorded {
             exchange.record = Some(Box::new(RequestRecord {
                 snapshot: Arc::clone(&snapshot),
@@ -191,7 +192,8 @@ impl ProxyHttp for Proxy {
         let select = |upstream: &Upstream| {
             let failed_at = |address| exchange.failed.iter().any(|failed| failed.endpoint == address);
             let turn = if exchange.failed.is_empty() { Turn::Next } else { Turn::Drawn };
-            upstream.select(turn, failed_at, window, || self.gateway.clock.now())
+            let choice = Choice { turn, key: exchange.balance_key };
+            upstream.select(choice, failed_at, window, || self.gateway.clock.now())
         };
         let selected = match exchange.upstream() {
             Some(UpstreamOfRoute { upstream, .. }) => match select(upstream) {
@@ -212,6 +214,7 @@ impl ProxyHttp for Proxy {
         let is_final = alternatives == Alternatives::None || !session.req_header().method.is_idempotent();
         if let Some(connection) = &exchange.connection
             && is_final
+            && peer.options.alpn == ALPN::H1
             && !asks_for_upgrade(session)
         {
             connection.read_timeout().take_from(&mut peer.options);
@@ -240,7 +243,7 @@ impl ProxyHttp for Proxy {
         exchange: &mut Exchange,
         mut error: Box<Error>,
     ) -> Box<Error> {
-        let retry = attempts::fail(&self.gateway, exchange, upstream_error(error.etype()), Repeatable::Yes);
+        let retry = attempts::fail(&self.gateway, exchange, upstream_error(&error), Repeatable::Yes);
         error.set_retry(retry);
         error
     }
@@ -386,6 +389,9 @@ impl ProxyHttp for Proxy {
         let upstream = exchange.forwarded.map(|forwarded| now.since(forwarded));
         if let (Some(upstream), Some(one)) = (upstream, &destination.upstream) {
             one.metrics.duration.record(upstream.seconds());
+            if let Some(attempt) = &exchange.attempt {
+                attempt.add_duration(upstream);
+            }
         }
         if let Some(error) = error {
             report(&self.gateway, &self.logs.upstream_failures, error, code, exchange);

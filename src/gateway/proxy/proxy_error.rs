@@ -13,13 +13,23 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::labels::UpstreamError;
 use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
 
+/// With this rustls begins what it says of a certificate that it rejects. Pingora keeps only the text.
+const UNVERIFIED: &str = "invalid peer certificate";
+
 /// What has happened, without bytes of the peer's: Pingora's own text contains the whole of an invalid head.
 pub fn describe(error: &Error) -> String {
     let kind = error.etype().as_str();
     match error.root_cause().downcast_ref::<io::Error>() {
         Some(cause) => format!("{kind}: {cause}"),
+        // Of the peer's bytes it has the names of its certificate.
+        None if *error.etype() == ErrorType::TLSHandshakeFailure => format!("{kind}: {}", tls_context(error)),
         None => kind.to_owned(),
     }
+}
+
+/// What Pingora says of a handshake that has failed.
+fn tls_context(error: &Error) -> &str {
+    error.context.as_ref().map_or("", |context| context.as_str())
 }
 
 /// Counts and logs why a request was not finished. Failures of the upstream are logged as often as `throttle` admits.
@@ -48,8 +58,8 @@ pub fn response_status(error: &Error, session: &mut Session, exchange: &mut Exch
         (ErrorType::HTTPStatus(code), _) => *code,
         // The upstream was waiting for a part of the body, as the gateway was.
         (ErrorType::ReadTimedout, ErrorSource::Upstream) if is_waiting_for_client(session) => 408,
-        (kind, ErrorSource::Upstream) => {
-            let failure = exchange.upstream_error.unwrap_or(upstream_error(kind));
+        (_, ErrorSource::Upstream) => {
+            let failure = exchange.upstream_error.unwrap_or(upstream_error(error));
             exchange.upstream_error = Some(failure);
             match failure {
                 UpstreamError::ConnectTimeout | UpstreamError::ReadTimeout | UpstreamError::WriteTimeout => 504,
@@ -78,14 +88,23 @@ fn stream_error(error: &Error) -> Option<&(dyn std::error::Error + Send + Sync +
 }
 
 /// How the upstream has failed.
-pub fn upstream_error(kind: &ErrorType) -> UpstreamError {
-    match kind {
+pub fn upstream_error(error: &Error) -> UpstreamError {
+    if stream_error(error).is_some_and(|cause| cause.is::<rustls::Error>()) {
+        return UpstreamError::Tls;
+    }
+    match error.etype() {
         ErrorType::ConnectTimedout => UpstreamError::ConnectTimeout,
         ErrorType::ConnectRefused
         | ErrorType::ConnectNoRoute
         | ErrorType::ConnectError
         | ErrorType::BindError
         | ErrorType::SocketError => UpstreamError::ConnectFailed,
+        ErrorType::TLSHandshakeFailure if tls_context(error).contains(UNVERIFIED) => UpstreamError::Certificate,
+        ErrorType::InvalidCert
+        | ErrorType::TLSWantX509Lookup
+        | ErrorType::TLSHandshakeFailure
+        | ErrorType::TLSHandshakeTimedout
+        | ErrorType::HandshakeError => UpstreamError::Tls,
         ErrorType::ReadTimedout => UpstreamError::ReadTimeout,
         ErrorType::WriteTimedout => UpstreamError::WriteTimeout,
         ErrorType::InvalidHTTPHeader => UpstreamError::InvalidAnswer,

@@ -114,7 +114,7 @@ async fn an_invalid_head_is_answered_by_the_server_and_never_reaches_the_applica
     for field in ["X-Request-Id: ", "X-Tollgate-Reason: bad_request\r\n", "Connection: close\r\n"] {
         assert!(second.contains(field), "{second}");
     }
-    let metrics = metrics.render();
+    let metrics = metrics.registry.render(String::new);
     assert!(metrics.contains("tollgate_refused_requests_total{reason=\"bad_request\"} 1\n"), "{metrics}");
 }
 

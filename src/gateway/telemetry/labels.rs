@@ -2,6 +2,7 @@
 
 pub use crate::access_log_line::Origin;
 use crate::auth::jwt::Invalid;
+pub use crate::gateway::upstream::UpstreamError;
 
 /// The route of a request that was answered before one was chosen, where a file has several.
 pub const NO_ROUTE: &str = "none";
@@ -21,42 +22,6 @@ pub const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE",
 /// The label of a method.
 pub fn method(method: &str) -> &'static str {
     METHODS.into_iter().find(|known| *known == method).unwrap_or("OTHER")
-}
-
-/// How the upstream failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpstreamError {
-    Unresolved,
-    ConnectTimeout,
-    ConnectFailed,
-    ReadTimeout,
-    WriteTimeout,
-    Closed,
-    InvalidAnswer,
-}
-
-impl UpstreamError {
-    pub const ALL: [UpstreamError; 7] = [
-        UpstreamError::Unresolved,
-        UpstreamError::ConnectTimeout,
-        UpstreamError::ConnectFailed,
-        UpstreamError::ReadTimeout,
-        UpstreamError::WriteTimeout,
-        UpstreamError::Closed,
-        UpstreamError::InvalidAnswer,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            UpstreamError::Unresolved => "unresolved",
-            UpstreamError::ConnectTimeout => "connect_timeout",
-            UpstreamError::ConnectFailed => "connect_failed",
-            UpstreamError::ReadTimeout => "read_timeout",
-            UpstreamError::WriteTimeout => "write_timeout",
-            UpstreamError::Closed => "closed",
-            UpstreamError::InvalidAnswer => "invalid_answer",
-        }
-    }
 }
 
 /// The result of a token's verification.

@@ -30,10 +30,10 @@ impl Ejector {
             return false;
         }
         let _ejecting = self.ejecting.lock();
-        if !endpoint.is_available(|| now) {
+        if endpoint.is_ejected(|| now) {
             return false;
         }
-        let ejected = all.iter().filter(|other| !other.is_available(|| now)).count();
+        let ejected = all.iter().filter(|other| other.is_ejected(|| now)).count();
         let allowed = all.len().saturating_mul(usize::from(settings.max_share)) / 100;
         if ejected >= allowed {
             return false;
@@ -52,7 +52,7 @@ impl Ejector {
             return false;
         }
         // An answer to a request that began before the ejection does not end it.
-        if !endpoint.is_available(now) {
+        if endpoint.is_ejected(now) {
             return false;
         }
         condition.failures.store(0, Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl Ejector {
 mod tests {
     use std::net::SocketAddr;
 
-    use super::super::endpoint::WeightedAddress;
+    use super::super::endpoint::{Connecting, WeightedAddress};
     use super::*;
     use crate::base::time::Micros;
 
@@ -72,10 +72,12 @@ mod tests {
 
     fn endpoints(count: u16) -> Vec<Arc<Endpoint>> {
         let timeouts = config::UpstreamTimeouts { connect: SECOND, read: SECOND, write: SECOND, idle: SECOND };
+        let connecting = Connecting { timeouts, protocol: config::Protocol::Http1, tls: None };
         let endpoint = |port| {
             let address = SocketAddr::from(([127, 0, 0, 1], port));
-            let address = WeightedAddress { address, host: address.ip().to_string(), weight: 1 };
-            Arc::new(Endpoint::new(address, &timeouts, Arc::default()))
+            let host = address.ip().to_string();
+            let address = WeightedAddress { address, scheme: config::Scheme::Http, host, weight: 1 };
+            Arc::new(Endpoint::new(address, &connecting, Arc::default()))
         };
         (1..=count).map(endpoint).collect()
     }

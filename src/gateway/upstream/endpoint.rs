@@ -3,15 +3,26 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use pingora::upstreams::peer::{HttpPeer, PeerOptions};
 
 use super::Window;
-use crate::base::time::Timestamp;
+use super::endpoint_counts::{Availability, EndpointCounts};
+use super::failure::EndpointFailure;
+use super::hashing::endpoint_hash;
+use super::health::HealthState;
+use super::tls::PeerTls;
+use crate::base::time::{Micros, Timestamp};
 use crate::config;
+use crate::config::{Protocol, Scheme};
 
 /// The receive buffer of a narrow connection, in bytes; the kernel doubles it for its own overhead.
 const NARROW: usize = 8 << 10;
+
+/// Requests at the same time on one connection of HTTP/2. A server may allow fewer.
+const MAX_STREAMS: usize = 100;
+const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// An address that requests may be sent to.
 #[derive(Debug)]
@@ -19,6 +30,9 @@ pub struct Endpoint {
     pub address: SocketAddr,
     /// The name or address in the configuration.
     pub host: String,
+    pub scheme: Scheme,
+    /// Of its address.
+    pub(super) hash: u64,
     /// Its share of the requests, against the weights of the other endpoints.
     pub weight: u64,
     peer: HttpPeer,
@@ -32,34 +46,49 @@ pub struct Endpoint {
 #[derive(Clone, Debug)]
 pub struct WeightedAddress {
     pub address: SocketAddr,
+    pub scheme: Scheme,
     pub host: String,
     pub weight: u64,
+}
+
+/// What the connections to all endpoints of an upstream have in common.
+#[derive(Clone, Debug)]
+pub struct Connecting {
+    pub timeouts: config::UpstreamTimeouts,
+    pub protocol: Protocol,
+    /// For endpoints that have TLS.
+    pub tls: Option<PeerTls>,
 }
 
 /// How an endpoint does.
 #[derive(Debug, Default)]
 pub struct EndpointCondition {
-    /// Requests that it has not finished yet; counted only where that is needed.
+    /// Requests that it has not finished yet; counted only where there are several endpoints.
     in_flight: AtomicU32,
     /// Failures since the last success.
     pub(super) failures: AtomicU32,
     /// In microseconds; 0 if it is not ejected.
     pub(super) ejected_until: AtomicU64,
+    pub(super) health: HealthState,
+    pub(super) counts: EndpointCounts,
 }
 
 impl Endpoint {
     pub fn new(
-        WeightedAddress { address, host, weight }: WeightedAddress,
-        timeouts: &config::UpstreamTimeouts,
+        WeightedAddress { address, scheme, host, weight }: WeightedAddress,
+        connecting: &Connecting,
         condition: Arc<EndpointCondition>,
     ) -> Endpoint {
-        let mut peer = HttpPeer::new(address, false, String::new());
-        peer.options = options(timeouts);
+        let mut peer = HttpPeer::new(address, scheme == Scheme::Https, String::new());
+        peer.options = options(connecting);
+        if let (Scheme::Https, Some(tls)) = (scheme, &connecting.tls) {
+            tls.apply(&mut peer, &host);
+        }
         let mut narrow = peer.clone();
         narrow.options.tcp_recv_buf = Some(NARROW);
         // In a pool of its own: a narrow connection is not reused for a wide one.
-        narrow.group_key = 1;
-        Endpoint { address, host, weight, peer, narrow, condition }
+        narrow.group_key |= 1;
+        Endpoint { address, hash: endpoint_hash(address), host, scheme, weight, peer, narrow, condition }
     }
 
     /// What Pingora connects to.
@@ -74,26 +103,59 @@ impl Endpoint {
         self.condition.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Whether it has not been ejected, or its time is over.
-    pub fn is_available(&self, now: impl Fn() -> Timestamp) -> bool {
+    /// `host` with the port, without it if it is the usual one.
+    pub fn authority(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        match self.address.port() {
+            port if port == self.scheme.default_port() => host,
+            port => format!("{host}:{port}"),
+        }
+    }
+
+    /// Whether its checks have not found it down.
+    pub fn is_up(&self) -> bool {
+        !self.condition.health.is_down()
+    }
+
+    /// Whether it has been ejected, and its time is not over.
+    pub fn is_ejected(&self, now: impl Fn() -> Timestamp) -> bool {
         match self.condition.ejected_until.load(Ordering::Relaxed) {
-            0 => true,
-            until => until <= now().0,
+            0 => false,
+            until => until > now().0,
+        }
+    }
+
+    /// Whether it is neither down nor ejected.
+    pub fn is_available(&self, now: impl Fn() -> Timestamp) -> bool {
+        self.is_up() && !self.is_ejected(now)
+    }
+
+    pub fn availability(&self, now: impl Fn() -> Timestamp) -> Availability {
+        match (self.is_up(), self.is_ejected(now)) {
+            (false, _) => Availability::Down,
+            (true, true) => Availability::Ejected,
+            (true, false) => Availability::Available,
         }
     }
 }
 
-fn options(timeouts: &config::UpstreamTimeouts) -> PeerOptions {
+fn options(Connecting { timeouts, protocol, .. }: &Connecting) -> PeerOptions {
     let mut options = PeerOptions::new();
     options.connection_timeout = Some(timeouts.connect.into());
     options.total_connection_timeout = Some(timeouts.connect.into());
     options.read_timeout = Some(timeouts.read.into());
     options.write_timeout = Some(timeouts.write.into());
     options.idle_timeout = Some(timeouts.idle.into());
+    if *protocol != Protocol::Http1 {
+        options.set_http_version(2, 2);
+        options.max_h2_streams = MAX_STREAMS;
+        // Without it a connection to a server that has stopped gets further requests.
+        options.h2_ping_interval = Some(PING_INTERVAL);
+    }
     options
 }
 
-/// Whether the requests of an endpoint are counted while they last.
+/// Whether the requests of an endpoint are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
     On,
@@ -111,8 +173,22 @@ impl Attempt {
     pub fn new(endpoint: Arc<Endpoint>, counting: Counting) -> Attempt {
         if counting == Counting::On {
             endpoint.condition.in_flight.fetch_add(1, Ordering::Relaxed);
+            endpoint.condition.counts.count_request();
         }
         Attempt { endpoint, counting }
+    }
+
+    pub fn count_failure(&self, failure: EndpointFailure) {
+        if self.counting == Counting::On {
+            self.endpoint.condition.counts.count_failure(failure);
+        }
+    }
+
+    /// The response has ended, so long after the connection was made.
+    pub fn add_duration(&self, duration: Micros) {
+        if self.counting == Counting::On {
+            self.endpoint.condition.counts.add_duration(duration);
+        }
     }
 }
 

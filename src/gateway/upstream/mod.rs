@@ -5,14 +5,25 @@
 
 mod ejection;
 pub mod endpoint;
+mod endpoint_counts;
+mod failure;
+mod hashing;
+mod health;
+mod health_probe;
+mod join_all;
 pub mod read_timeout;
 mod resolver;
 mod retry_budget;
 mod schedule;
 mod selection;
+mod tls;
 
+pub use endpoint_counts::Availability;
+pub use failure::{EndpointFailure, UpstreamError};
+pub use hashing::BalanceKey;
+pub use health::{HealthChange, keep_checking};
 pub use resolver::keep_resolving;
-pub use selection::{Alternatives, Selection, Turn};
+pub use selection::{Alternatives, Choice, Selection, Turn};
 
 #[cfg(test)]
 use std::net::SocketAddr;
@@ -26,11 +37,13 @@ use crate::base::time;
 use crate::base::time::Timestamp;
 use crate::config;
 use crate::config::Balance;
+use crate::limit::attribute::Attribute;
 use ejection::Ejector;
-use endpoint::{Counting, Endpoint};
+use endpoint::{Connecting, Endpoint};
 use resolver::Addresses;
 use retry_budget::RetryBudget;
 use schedule::Schedule;
+use tls::PeerTls;
 
 /// How much of a response the kernel may receive before it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +57,7 @@ pub enum Window {
 #[derive(Debug)]
 pub struct Upstream {
     settings: config::Upstream,
+    connecting: Connecting,
     /// The addresses of each endpoint of the configuration.
     addresses: parking_lot::Mutex<Addresses>,
     pool: ArcSwap<Pool>,
@@ -55,6 +69,19 @@ pub struct Upstream {
     looked_up: watch::Sender<bool>,
     /// Whether a task keeps resolving the names, or none is needed.
     has_resolver: AtomicBool,
+    /// Whether a task keeps checking the endpoints.
+    has_checks: AtomicBool,
+    /// Whether another upstream has this one's place, and its endpoints.
+    is_replaced: AtomicBool,
+}
+
+/// Whether a request may be sent to another endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    Yes,
+    No,
+    /// There were too many already.
+    OverBudget,
 }
 
 /// The endpoints that are known.
@@ -71,7 +98,11 @@ impl Upstream {
 
     /// The upstream for new settings: the same if nothing has changed. What is known of endpoints that stay is kept.
     pub fn reconfigured(self: &Arc<Upstream>, settings: &config::Upstream) -> Arc<Upstream> {
-        if self.settings == *settings { Arc::clone(self) } else { Arc::new(Upstream::made(settings, Some(self))) }
+        if self.settings == *settings {
+            return Arc::clone(self);
+        }
+        self.is_replaced.store(true, Ordering::Relaxed);
+        Arc::new(Upstream::made(settings, Some(self)))
     }
 
     fn made(settings: &config::Upstream, before: Option<&Upstream>) -> Upstream {
@@ -80,6 +111,11 @@ impl Upstream {
         let is_complete = addresses.needs_no_resolver();
         let new = Upstream {
             settings: settings.clone(),
+            connecting: Connecting {
+                timeouts: settings.timeouts,
+                protocol: settings.protocol,
+                tls: settings.tls.as_deref().map(PeerTls::new),
+            },
             addresses: parking_lot::Mutex::new(addresses),
             pool: ArcSwap::default(),
             // So that of many gateways not all begin with the same endpoint.
@@ -88,8 +124,13 @@ impl Upstream {
             retry_budget: RetryBudget::default(),
             looked_up,
             has_resolver: AtomicBool::new(is_complete),
+            has_checks: AtomicBool::new(false),
+            is_replaced: AtomicBool::new(false),
         };
         let known = before.map(|before| before.pool.load_full()).unwrap_or_default();
+        if new.settings.health.is_none() {
+            known.endpoints.iter().for_each(|endpoint| endpoint.condition.health.forget());
+        }
         new.rebuild(&known);
         new
     }
@@ -104,7 +145,7 @@ impl Upstream {
             .map(|one| {
                 let known = known.endpoints.iter().find(|endpoint| endpoint.address == one.address);
                 let condition = known.map(|endpoint| Arc::clone(&endpoint.condition)).unwrap_or_default();
-                Arc::new(Endpoint::new(one, &self.settings.timeouts, condition))
+                Arc::new(Endpoint::new(one, &self.connecting, condition))
             })
             .collect();
         let weights: Vec<u64> = endpoints.iter().map(|endpoint| endpoint.weight).collect();
@@ -122,9 +163,17 @@ impl Upstream {
 
     /// What `Host` is in a request that has none, without the port if that is the usual one.
     pub fn authority(&self) -> String {
-        let Some(config::Endpoint { host, port, .. }) = self.first_endpoint() else { return String::new() };
+        let Some(config::Endpoint { host, port, scheme, .. }) = self.first_endpoint() else { return String::new() };
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-        if *port == 80 { host } else { format!("{host}:{port}") }
+        if *port == scheme.default_port() { host } else { format!("{host}:{port}") }
+    }
+
+    /// The attribute by whose value endpoints are chosen.
+    pub fn balance_attribute(&self) -> Option<&Attribute> {
+        match &self.settings.balance {
+            Balance::Hash(attribute) => Some(attribute),
+            Balance::RoundRobin | Balance::LeastRequests => None,
+        }
     }
 
     /// Whether the caller has to start a task that keeps resolving the names. `true` at most once.
@@ -132,15 +181,21 @@ impl Upstream {
         !self.has_resolver.swap(true, Ordering::Relaxed)
     }
 
-    /// A request begins.
-    pub fn begin(&self) {
+    /// A request is sent to one of several endpoints for the first time.
+    fn begin(&self) {
         self.retry_budget.add(self.settings.retries.budget);
     }
 
     /// Whether a request that has failed at so many endpoints may be sent to another one. If so, that is counted.
-    pub fn may_retry(&self, failed: usize) -> bool {
+    pub fn retry(&self, failed: usize) -> Retry {
         let retries = u32::try_from(failed).unwrap_or(u32::MAX);
-        failed < self.pool.load().endpoints.len() && retries <= self.settings.retries.max && self.retry_budget.take()
+        if failed >= self.pool.load().endpoints.len() || retries > self.settings.retries.max {
+            Retry::No
+        } else if self.retry_budget.take() {
+            Retry::Yes
+        } else {
+            Retry::OverBudget
+        }
     }
 
     /// A request has failed at an endpoint. Returns whether the endpoint was ejected because of that.
@@ -159,13 +214,6 @@ impl Upstream {
         let mut looked_up = self.looked_up.subscribe();
         let first = looked_up.wait_for(|done| *done);
         let _ = time::timeout(self.settings.timeouts.connect.into(), first).await;
-    }
-
-    fn counting(&self) -> Counting {
-        match self.settings.balance {
-            Balance::RoundRobin => Counting::Off,
-            Balance::LeastRequests => Counting::On,
-        }
     }
 
     #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Upstream;
 use super::endpoint::WeightedAddress;
+use super::join_all::join_all;
 use crate::config;
 
 /// The interval between look-ups of a name.
@@ -67,6 +68,7 @@ impl Addresses {
                     Some(known) => known.weight += share,
                     None => weighted.push(WeightedAddress {
                         address: *address,
+                        scheme: one.settings.scheme,
                         host: one.settings.host.clone(),
                         weight: share,
                     }),
@@ -134,40 +136,19 @@ async fn keep_resolving_with(weak: Weak<Upstream>, look_up: impl AsyncFn(&str, u
     }
 }
 
-/// Waits for all of these at the same time.
-async fn join_all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
-    let mut waiting: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(move |context| {
-        let mut is_pending = false;
-        for (future, output) in &mut waiting {
-            if output.is_none() {
-                match future.as_mut().poll(context) {
-                    std::task::Poll::Ready(value) => *output = Some(value),
-                    std::task::Poll::Pending => is_pending = true,
-                }
-            }
-        }
-        match is_pending {
-            true => std::task::Poll::Pending,
-            false => std::task::Poll::Ready(waiting.iter_mut().filter_map(|(_, output)| output.take()).collect()),
-        }
-    })
-    .await
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use parking_lot::Mutex;
 
-    use super::super::{Turn, Window};
+    use super::super::{Choice, Turn, Window};
     use super::*;
     use crate::base::time::{Micros, Timestamp};
     use crate::config::{Balance, Retries, UpstreamTimeouts};
 
     fn endpoint(host: &str, port: u16, weight: u32) -> config::Endpoint {
-        config::Endpoint { host: host.to_owned(), port, weight }
+        config::Endpoint { scheme: config::Scheme::Http, host: host.to_owned(), port, weight }
     }
 
     fn settings(endpoints: Vec<config::Endpoint>) -> config::Upstream {
@@ -175,10 +156,14 @@ mod tests {
         config::Upstream {
             name: "default".to_owned(),
             endpoints,
+            protocol: config::Protocol::Http1,
+            tls: None,
             balance: Balance::RoundRobin,
             timeouts: UpstreamTimeouts { connect: second, read: second, write: second, idle: second },
             retries: Retries { max: 1, budget: 20 },
             ejection: None,
+            health: None,
+            panic_below: 0,
         }
     }
 
@@ -189,7 +174,8 @@ mod tests {
     /// The last bytes of the addresses that so many requests go to, sorted.
     fn used(upstream: &Upstream, requests: usize) -> Vec<u8> {
         let one = |_| {
-            let selected = upstream.select(Turn::Next, |_| false, Window::Whole, || Timestamp(1))?;
+            let selected =
+                upstream.select(Choice { turn: Turn::Next, key: None }, |_| false, Window::Whole, || Timestamp(1))?;
             match selected.attempt.endpoint.address.ip() {
                 IpAddr::V4(address) => Some(address.octets()[3]),
                 IpAddr::V6(_) => None,

@@ -1,7 +1,8 @@
 //! Selects the endpoint that a request is sent to.
 //!
-//! Ejected endpoints and those at which the request has failed already are left out, as long as others remain. If none is
-//! available, all are used: an upstream that seems to be ill as a whole gets its requests nevertheless.
+//! Endpoints that are down or ejected, and those at which the request has failed already, are left out as long as others
+//! remain. Then those that are only ejected are used, and if all are down, all of them: an upstream that seems to be ill as a
+//! whole gets its requests nevertheless.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use std::sync::atomic::Ordering;
 
 use pingora::upstreams::peer::HttpPeer;
 
-use super::endpoint::{Attempt, Endpoint};
+use super::endpoint::{Attempt, Counting, Endpoint};
+use super::hashing::BalanceKey;
 use super::{Pool, Upstream, Window};
 use crate::base::time::Timestamp;
 use crate::config::Balance;
@@ -20,6 +22,14 @@ pub struct Selection {
     pub peer: Box<HttpPeer>,
     pub attempt: Attempt,
     pub alternatives: Alternatives,
+}
+
+/// A request to be sent to an endpoint, once more or for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    pub turn: Turn,
+    /// By which the endpoint is chosen; `None` if the upstream does not, or the request has no such value.
+    pub key: Option<BalanceKey>,
 }
 
 /// How the turn of an endpoint comes.
@@ -43,36 +53,55 @@ impl Upstream {
     /// known. `now` is asked only if an endpoint has been ejected.
     pub fn select(
         &self,
-        turn: Turn,
+        choice: Choice,
         failed_at: impl Fn(SocketAddr) -> bool,
         window: Window,
         now: impl Fn() -> Timestamp + Copy,
     ) -> Option<Selection> {
         let pool = self.pool.load();
-        let (endpoint, alternatives) = match pool.endpoints.as_slice() {
-            [only] => (only, Alternatives::None),
-            _ if self.settings.retries.max == 0 => (self.balanced(&pool, turn, &failed_at, now)?, Alternatives::None),
-            _ => (self.balanced(&pool, turn, &failed_at, now)?, Alternatives::Some),
+        let (endpoint, counting, alternatives) = match pool.endpoints.as_slice() {
+            [] => return None,
+            // A single one has no choice to make, no retry, and no numbers of its own.
+            [only] => (only, Counting::Off, Alternatives::None),
+            _ => {
+                if choice.turn == Turn::Next {
+                    self.begin();
+                }
+                let alternatives = match self.settings.retries.max {
+                    0 => Alternatives::None,
+                    _ => Alternatives::Some,
+                };
+                (self.balanced(&pool, choice, &failed_at, now)?, Counting::On, alternatives)
+            }
         };
-        let attempt = Attempt::new(Arc::clone(endpoint), self.counting());
+        let attempt = Attempt::new(Arc::clone(endpoint), counting);
         Some(Selection { peer: endpoint.peer(window), attempt, alternatives })
     }
 
     fn balanced<'p>(
         &self,
         pool: &'p Pool,
-        turn: Turn,
+        choice: Choice,
         failed_at: &impl Fn(SocketAddr) -> bool,
         now: impl Fn() -> Timestamp + Copy,
     ) -> Option<&'p Arc<Endpoint>> {
         let is_new = |endpoint: &Endpoint| !failed_at(endpoint.address);
         let is_available = |endpoint: &Endpoint| endpoint.is_available(now);
-        let first = self.take_turn(pool, turn, |endpoint| is_available(endpoint) && is_new(endpoint));
-        let first = first.or_else(|| self.take_turn(pool, turn, is_available));
-        let first =
-            first.or_else(|| self.take_turn(pool, turn, is_new)).or_else(|| self.take_turn(pool, turn, |_| true))?;
+        let first = match self.panics(pool, is_available) {
+            true => None,
+            false => {
+                self.take_turn(pool, choice, |endpoint| is_available(endpoint) && is_new(endpoint)).or_else(|| {
+                    let take = |fits: &dyn Fn(&Endpoint) -> bool| self.take_turn(pool, choice, fits);
+                    let up =
+                        || take(&|endpoint| endpoint.is_up() && is_new(endpoint)).or_else(|| take(&Endpoint::is_up));
+                    take(&is_available).or_else(up)
+                })
+            }
+        };
+        let first = first.or_else(|| self.take_turn(pool, choice, is_new));
+        let first = first.or_else(|| self.take_turn(pool, choice, |_| true))?;
         match self.settings.balance {
-            Balance::RoundRobin => Some(first),
+            Balance::RoundRobin | Balance::Hash(_) => Some(first),
             Balance::LeastRequests => {
                 let is_alternative = |other: &Endpoint| {
                     other.address != first.address && is_new(other) && (is_available(other) || !is_available(first))
@@ -83,8 +112,23 @@ impl Upstream {
         }
     }
 
-    /// The next endpoint in turn for which `fits` holds. For least requests the turns are drawn.
-    fn take_turn<'p>(&self, pool: &'p Pool, turn: Turn, fits: impl Fn(&Endpoint) -> bool) -> Option<&'p Arc<Endpoint>> {
+    /// Whether too few endpoints are available to send all requests to them.
+    fn panics(&self, pool: &Pool, is_available: impl Fn(&Endpoint) -> bool) -> bool {
+        let below = usize::from(self.settings.panic_below);
+        let available = || pool.endpoints.iter().filter(|endpoint| is_available(endpoint)).count();
+        below > 0 && available().saturating_mul(100) < pool.endpoints.len().saturating_mul(below)
+    }
+
+    /// The endpoint of the value, or the next one in turn, for which `fits` holds. For least requests the turns are drawn.
+    fn take_turn<'p>(
+        &self,
+        pool: &'p Pool,
+        Choice { turn, key }: Choice,
+        fits: impl Fn(&Endpoint) -> bool,
+    ) -> Option<&'p Arc<Endpoint>> {
+        if let Some(key) = key {
+            return pool.hashed(key, fits);
+        }
         if turn == Turn::Drawn || self.settings.balance == Balance::LeastRequests {
             return self.draw(pool, fits);
         }

@@ -33,7 +33,7 @@ fn an_invalid_file_prevents_the_start_and_every_problem_is_named() {
         let output = tollgate(arguments);
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""), "{arguments:?}");
         let expected = format!(
-            "{name}:2:11: upstream: must be a URL like http://127.0.0.1:9000 or http://api.internal, without a path, is `ftp://x`\n\
+            "{name}:2:11: upstream: must be a URL like http://127.0.0.1:9000 or https://api.internal, without a path, is `ftp://x`\n\
              {name}:4:49: rules[0].algorithm_config.burst: missing; needed with `rps`\n\
              {name}:5:1: lisen: unknown key\n  hint: did you mean `listen`?\n3 problems\n"
         );

@@ -9,5 +9,8 @@ mod request_heads;
 mod responses;
 mod routes;
 mod slow_clients;
+mod upstream_faults;
+mod upstream_health;
 mod upstream_timeouts;
+mod upstream_tls;
 mod upstreams;

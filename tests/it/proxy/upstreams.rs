@@ -143,6 +143,28 @@ fn least_requests_avoids_a_busy_server() {
 }
 
 #[test]
+fn requests_with_the_same_value_go_to_the_same_server() {
+    let servers = [(); 3].map(|()| Upstream::start());
+    let addresses = servers.each_ref().map(|server| server.address);
+    let gateway = start(&addresses, ", balance: {hash: header:x-tenant}", "");
+    let mut client = gateway.client();
+    let mut had = [0; 3];
+    for tenant in 0..30 {
+        let before = servers.each_ref().map(Upstream::count);
+        let tenant = format!("tenant-{tenant}");
+        (0..4).for_each(|_| assert_eq!(client.get("/", &[("X-Tenant", &tenant)]).status, 200));
+        let more = [0, 1, 2].map(|index| servers[index].count() - before[index]);
+        let index = more.iter().position(|count| *count == 4).unwrap_or_else(|| panic!("{tenant}: {more:?}"));
+        had[index] += 1;
+    }
+    assert!(had.iter().all(|tenants| *tenants > 2), "{had:?}");
+    // Without a value they go in turn.
+    let before = servers.each_ref().map(Upstream::count);
+    (0..6).for_each(|_| assert_eq!(client.get("/", &[]).status, 200));
+    assert_eq!([0, 1, 2].map(|index| servers[index].count() - before[index]), [2, 2, 2]);
+}
+
+#[test]
 fn clients_do_not_notice_a_server_that_refuses_connections_and_it_is_ejected() {
     let (good, dead) = (Upstream::start(), nobody());
     let gateway = start(&[good.address, dead], "", "access_log: {to: access.log, when: [allowed]}");

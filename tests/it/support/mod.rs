@@ -19,7 +19,9 @@ mod proof;
 mod redis;
 mod redis_cluster;
 mod relay;
+mod secure_upstream;
 pub mod sentinel;
+mod server_process;
 #[cfg(feature = "test-hooks")]
 mod take_script;
 mod upstream;
@@ -39,6 +41,8 @@ pub use proof::{short_or_long, shortened_or_real};
 pub use redis::{Redis, free_port};
 pub use redis_cluster::{RedisCluster, Replicas};
 pub use relay::{Answers, Relay};
+pub use secure_upstream::SecureUpstream;
+pub use server_process::ServerProcess;
 #[cfg(feature = "test-hooks")]
 pub use take_script::{CompleteReply, TakeScript};
 pub use upstream::Upstream;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
+use super::endpoints::{self, EndpointRow};
 use super::readings::{Histogram, LimitName, Readings};
 use super::top_refused::{CommandOptions, TopRefusedDocument};
 use crate::base::printable::{Printable, write_json};
@@ -75,6 +76,8 @@ struct Document<'d> {
     warnings_left_out: usize,
     rows: Vec<Row<'d>>,
     rows_left_out: usize,
+    endpoints: Vec<EndpointRow>,
+    endpoints_left_out: usize,
 }
 
 /// A warning about the configuration in force.
@@ -195,6 +198,7 @@ pub fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
     let (now, wall) = (gateway.clock.now(), gateway.clock.wall());
     let readings = Readings(&gateway.metrics.registry);
     let (rows, rows_left_out) = busiest(rows(&snapshot, readings, gateway.store.clock_at(now)));
+    let (endpoints, endpoints_left_out) = endpoints::rows(&snapshot, now, MAX_ROWS);
     let warnings = snapshot.config.warnings.at(wall).warnings;
     let document = Document {
         host: &instance.host,
@@ -233,6 +237,8 @@ pub fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
         warnings_left_out: warnings.len().saturating_sub(MAX_WARNINGS),
         rows,
         rows_left_out,
+        endpoints,
+        endpoints_left_out,
     };
     let mut json = Vec::new();
     // It fails only for a key that is not text, and these are.

@@ -311,7 +311,7 @@ mod tests {
         let forget = |config: u32| {
             allow(config, "one", 0);
             registry.reloaded(config);
-            (0..2).for_each(|_| drop(registry.render(|| ())));
+            (0..2).for_each(|_| drop(registry.render(String::new)));
         };
         allow(0, "one", 1);
         allow(0, "two", 70);

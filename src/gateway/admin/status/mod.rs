@@ -5,6 +5,7 @@
 //! of the last hour.
 
 mod document;
+mod endpoints;
 mod history;
 mod readings;
 mod top_refused;

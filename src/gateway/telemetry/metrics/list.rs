@@ -5,6 +5,8 @@ pub enum Kind {
     Gauge,
     /// With its bounds, in seconds or in requests.
     Histogram(&'static [f64]),
+    /// Without quantiles: a sum and a count.
+    Summary,
 }
 
 /// 10 µs to 1 s, with a bound at the default timeout of the store.
@@ -70,6 +72,21 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ),
     ("tollgate_upstream_errors_total", Kind::Counter, "Requests that failed at the upstream."),
     ("tollgate_upstream_retries_total", Kind::Counter, "Attempts that failed, after which the request was sent again."),
+    (
+        "tollgate_upstream_retries_over_budget_total",
+        Kind::Counter,
+        "Requests that failed and were not sent again because too many had been.",
+    ),
+    ("tollgate_upstream_ejections_total", Kind::Counter, "How often an endpoint was ejected."),
+    ("tollgate_upstream_endpoints", Kind::Gauge, "Endpoints by whether requests are sent to them."),
+    ("tollgate_endpoint_up", Kind::Gauge, "1 if requests are sent to an endpoint, 0 while it is down or ejected."),
+    ("tollgate_endpoint_requests_total", Kind::Counter, "Attempts of requests at an endpoint."),
+    ("tollgate_endpoint_failures_total", Kind::Counter, "Attempts that failed at an endpoint, by how."),
+    (
+        "tollgate_endpoint_request_duration_seconds",
+        Kind::Summary,
+        "Duration from the connection to an endpoint to the end of the response.",
+    ),
     ("tollgate_jwt_verifications_total", Kind::Counter, "Tokens by the result of their verification."),
     ("tollgate_jwks_last_success_timestamp_seconds", Kind::Gauge, "When the keys of an issuer were last fetched."),
     ("tollgate_http_connections", Kind::Gauge, "Open client connections."),

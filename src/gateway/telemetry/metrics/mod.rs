@@ -7,6 +7,7 @@ mod config;
 mod counters_by;
 mod decisions;
 mod delays;
+mod endpoints;
 mod histogram_cells;
 mod http;
 mod limits;
@@ -31,6 +32,8 @@ pub use routes::{RESPONSES, RouteMetrics, UpstreamMetrics};
 pub use store::StoreMetrics;
 pub use tokens::TokenMetrics;
 
+use crate::base::time::Timestamp;
+use crate::gateway::upstream::Upstream;
 use crate::store::Settings;
 use registry::Registry;
 
@@ -78,12 +81,13 @@ impl Metrics {
         }
     }
 
-    /// The text of `/metrics`.
-    pub fn render(&self) -> String {
+    /// The text of `/metrics`, with what is known of the endpoints of these upstreams.
+    pub fn render<'u>(&self, upstreams: impl Iterator<Item = &'u Upstream>, now: Timestamp) -> String {
         self.registry.render(|| {
             self.process.describe();
             self.process.collect();
             self.config.collect_info();
+            endpoints::collect(upstreams, now)
         })
     }
 }

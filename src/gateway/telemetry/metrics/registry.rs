@@ -142,9 +142,9 @@ impl Registry {
         series.of(name).filter_map(|(key, cells)| Some(Reading { key: key.clone(), value: value(cells)? })).collect()
     }
 
-    /// Every series in Prometheus' text format, and those that `collect` adds through the `metrics` crate. This is a
-    /// scrape: removed series are forgotten after two.
-    pub fn render(&self, collect: impl FnOnce()) -> String {
+    /// Every series in Prometheus' text format, and those that `collect` adds through the `metrics` crate, or returns as text.
+    /// This is a scrape: removed series are forgotten after two.
+    pub fn render(&self, collect: impl FnOnce() -> String) -> String {
         // The lock is not held while text is written: a request that counts its first response of a kind takes it too.
         let scraped = self.series.lock().scrape();
         let recorder = recorder();
@@ -160,8 +160,9 @@ impl Registry {
                 Cells::Histogram(cells) => histograms.push((name, key, cells)),
             }
         }
-        metrics::with_local_recorder(&recorder, collect);
+        let collected = metrics::with_local_recorder(&recorder, collect);
         let mut text = recorder.handle().render();
+        text.push_str(&collected);
         let mut last = "";
         for (name, key, cells) in histograms {
             if name != last {
@@ -209,7 +210,7 @@ fn recorder() -> PrometheusRecorder {
         match kind {
             Kind::Counter => recorder.describe_counter(name, None, help),
             Kind::Gauge => recorder.describe_gauge(name, None, help),
-            Kind::Histogram(_) => {}
+            Kind::Histogram(_) | Kind::Summary => {}
         }
     }
     recorder
@@ -251,12 +252,12 @@ mod tests {
         assert_eq!((readings.len(), readings[0].value, readings[0].label("policy")), (1, 5, "a \"b\""));
         assert_eq!(registry.gauges("rate_limiter_store_up")[0].value, 0.5);
         for _ in 0..2 {
-            let text = registry.render(|| ());
+            let text = registry.render(String::new);
             assert!(text.contains("rate_limiter_unmatched_total{policy=\"a \\\"b\\\"\"} 5\n"), "{text}");
             assert!(text.contains("rate_limiter_store_up 0.5\n"), "{text}");
         }
         counter.increment(1);
-        assert!(registry.render(|| ()).contains("\"} 6\n"));
+        assert!(registry.render(String::new).contains("\"} 6\n"));
     }
 
     #[test]
@@ -271,13 +272,13 @@ mod tests {
         recorder.describe_histogram(KeyName::from_const_str(name), None, SharedString::const_str(help));
         let theirs = recorder.register_histogram(&key(name, &labels), &METADATA);
         let exported = || lines(&recorder.handle().render(), name);
-        assert_eq!(lines(&registry.render(|| ()), name), exported());
+        assert_eq!(lines(&registry.render(String::new), name), exported());
         // A sample that is equal to a bound is within it.
         for value in [0.001, 0.0010001, 0.25, 30.0, 31.5, 0.0] {
             ours.record(value);
             theirs.record(value);
         }
-        let ours = lines(&registry.render(|| ()), name);
+        let ours = lines(&registry.render(String::new), name);
         let sums = |lines: &[String]| lines.iter().find(|line| line.contains("_sum")).cloned().unwrap();
         assert_eq!(sums(&ours), "tollgate_upstream_request_duration_seconds_sum{upstream=\"default\"} 61.752");
         let without_sum =

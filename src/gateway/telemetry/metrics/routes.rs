@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use metrics::Histogram;
+use metrics::{Counter, Histogram};
 
 use super::counters_by::CountersBy;
 use super::registry::{ConfigSeries, Registry};
@@ -72,6 +72,9 @@ pub struct UpstreamMetrics {
     pub duration: Histogram,
     errors: CountersBy<UpstreamError>,
     retries: CountersBy<UpstreamError>,
+    /// Requests that were not sent again because too many had been.
+    pub retries_over_budget: Counter,
+    pub ejections: Counter,
 }
 
 impl UpstreamMetrics {
@@ -85,6 +88,9 @@ impl UpstreamMetrics {
             duration: series.histogram("tollgate_upstream_request_duration_seconds", &[("upstream", upstream)]),
             errors: by_kind("tollgate_upstream_errors_total"),
             retries: by_kind("tollgate_upstream_retries_total"),
+            retries_over_budget: series
+                .counter("tollgate_upstream_retries_over_budget_total", &[("upstream", upstream)]),
+            ejections: series.counter("tollgate_upstream_ejections_total", &[("upstream", upstream)]),
         }
     }
 

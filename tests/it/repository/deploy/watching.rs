@@ -67,9 +67,13 @@ fn counted() -> (Series, String) {
         let body = if seen.line.contains("/keys") { &*set } else { "ok" };
         let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     });
+    // Those of a single endpoint are not counted by endpoint.
+    let second = Upstream::start();
     let mut redis = Redis::start();
     let rules = format!(
         "{}
+upstreams: {{default: {{endpoints: [\"http://{}\", \"http://{}\"]}}}}
+routes: [{{name: default, upstream: default}}]
 jwt: {{algorithms: [ES256], keys: {{jwks_url: \"http://{}/keys\"}}}}
 policies:
   - name: plan
@@ -80,9 +84,11 @@ policies:
       - {{name: rest, limit_keys: [query:rest], algorithm_config: {{rate: 1/hour}}}}
 ",
         redis.store("local"),
+        upstream.address,
+        second.address,
         upstream.address
     );
-    let gateway = Gateway::start(&upstream, &rules);
+    let gateway = Gateway::before_url("").with(&rules).start();
     let mut client = gateway.client();
     let targets = ["/", "/?open=1", "/?closed=1", "/?tried=1", "/?rest=1", "/?rest=1"];
     for target in targets {

@@ -1,0 +1,38 @@
+//! The endpoints of the status page.
+
+use serde::Serialize;
+
+use crate::base::time::Timestamp;
+use crate::gateway::state::snapshot::Snapshot;
+
+/// An endpoint of an upstream that has several.
+#[derive(Debug, Serialize)]
+pub struct EndpointRow {
+    upstream: String,
+    endpoint: String,
+    state: &'static str,
+    requests: u64,
+    failed: u64,
+    /// Those whose response has ended, and how long they took together, in seconds.
+    finished: u64,
+    seconds: f64,
+}
+
+/// The first `most` endpoints, in the order of the file, and how many are left out.
+pub fn rows(snapshot: &Snapshot, now: Timestamp, most: usize) -> (Vec<EndpointRow>, usize) {
+    let of_upstreams = snapshot.destinations.upstreams().flat_map(|upstream| {
+        upstream.endpoint_reports(now).into_iter().map(|report| EndpointRow {
+            upstream: upstream.name().to_owned(),
+            state: report.availability.name(),
+            requests: report.requests,
+            failed: report.failed(),
+            finished: report.finished,
+            seconds: report.duration.seconds(),
+            endpoint: report.address,
+        })
+    });
+    let mut rows: Vec<EndpointRow> = of_upstreams.collect();
+    let left_out = rows.len().saturating_sub(most);
+    rows.truncate(most);
+    (rows, left_out)
+}

@@ -1,0 +1,111 @@
+//! Counts what the endpoints of an upstream do, and says how they are.
+//!
+//! They are counted only where there are several: those of a single endpoint are the numbers of its upstream.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Upstream;
+use super::endpoint::Endpoint;
+use super::failure::EndpointFailure;
+use crate::base::time::{Micros, Timestamp};
+
+/// Of an upstream with more endpoints, no endpoint is reported by itself.
+pub const MOST_REPORTED: usize = 64;
+
+/// What was counted at an endpoint since it became known.
+#[derive(Debug, Default)]
+pub struct EndpointCounts {
+    requests: AtomicU64,
+    finished: AtomicU64,
+    /// In microseconds, of all that have finished together.
+    duration: AtomicU64,
+    failures: [AtomicU64; EndpointFailure::COUNT],
+}
+
+impl EndpointCounts {
+    pub fn count_request(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn add_duration(&self, duration: Micros) {
+        self.finished.fetch_add(1, Ordering::Relaxed);
+        self.duration.fetch_add(duration.0, Ordering::Relaxed);
+    }
+
+    pub fn count_failure(&self, failure: EndpointFailure) {
+        if let Some(count) = self.failures.get(failure.index()) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether requests are sent to an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Availability {
+    Available,
+    /// By its checks.
+    Down,
+    Ejected,
+}
+
+impl Availability {
+    pub const ALL: [Availability; 3] = [Availability::Available, Availability::Down, Availability::Ejected];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Availability::Available => "available",
+            Availability::Down => "down",
+            Availability::Ejected => "ejected",
+        }
+    }
+}
+
+/// What is known of an endpoint.
+#[derive(Clone, Debug)]
+pub struct EndpointReport {
+    pub address: String,
+    pub availability: Availability,
+    /// Attempts of requests, those that failed included.
+    pub requests: u64,
+    /// Those of them whose response has ended, and how long they took together.
+    pub finished: u64,
+    pub duration: Micros,
+    pub failures: Vec<(EndpointFailure, u64)>,
+}
+
+impl EndpointReport {
+    pub fn failed(&self) -> u64 {
+        self.failures.iter().map(|(_, count)| count).sum()
+    }
+}
+
+impl Upstream {
+    /// How many endpoints there are of each availability, in the order of [`Availability::ALL`].
+    pub fn availabilities(&self, now: Timestamp) -> [(Availability, usize); 3] {
+        let pool = self.pool.load();
+        Availability::ALL
+            .map(|one| (one, pool.endpoints.iter().filter(|endpoint| endpoint.availability(|| now) == one).count()))
+    }
+
+    /// Each of its endpoints, if there are several, and no more than [`MOST_REPORTED`].
+    pub fn endpoint_reports(&self, now: Timestamp) -> Vec<EndpointReport> {
+        let pool = self.pool.load();
+        if !(2..=MOST_REPORTED).contains(&pool.endpoints.len()) {
+            return Vec::new();
+        }
+        let report = |endpoint: &Arc<Endpoint>| {
+            let counts = &endpoint.condition.counts;
+            let failures = EndpointFailure::all().zip(&counts.failures);
+            EndpointReport {
+                address: endpoint.address.to_string(),
+                availability: endpoint.availability(|| now),
+                requests: counts.requests.load(Ordering::Relaxed),
+                finished: counts.finished.load(Ordering::Relaxed),
+                duration: Micros(counts.duration.load(Ordering::Relaxed)),
+                failures: failures.map(|(failure, count)| (failure, count.load(Ordering::Relaxed))).collect(),
+            }
+        };
+        pool.endpoints.iter().map(report).collect()
+    }
+}

@@ -1,0 +1,87 @@
+//! Names how a request fails at an upstream.
+
+/// How the upstream failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamError {
+    Unresolved,
+    ConnectTimeout,
+    ConnectFailed,
+    /// Its certificate could not be verified.
+    Certificate,
+    /// Another failure of TLS.
+    Tls,
+    ReadTimeout,
+    WriteTimeout,
+    Closed,
+    InvalidAnswer,
+}
+
+impl UpstreamError {
+    pub const ALL: [UpstreamError; 9] = [
+        UpstreamError::Unresolved,
+        UpstreamError::ConnectTimeout,
+        UpstreamError::ConnectFailed,
+        UpstreamError::Certificate,
+        UpstreamError::Tls,
+        UpstreamError::ReadTimeout,
+        UpstreamError::WriteTimeout,
+        UpstreamError::Closed,
+        UpstreamError::InvalidAnswer,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            UpstreamError::Unresolved => "unresolved",
+            UpstreamError::ConnectTimeout => "connect_timeout",
+            UpstreamError::ConnectFailed => "connect_failed",
+            UpstreamError::Certificate => "certificate",
+            UpstreamError::Tls => "tls",
+            UpstreamError::ReadTimeout => "read_timeout",
+            UpstreamError::WriteTimeout => "write_timeout",
+            UpstreamError::Closed => "closed",
+            UpstreamError::InvalidAnswer => "invalid_answer",
+        }
+    }
+}
+
+/// How an endpoint failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointFailure {
+    Error(UpstreamError),
+    /// It answered 502, 503 or 504.
+    Status,
+}
+
+impl EndpointFailure {
+    pub const COUNT: usize = UpstreamError::ALL.len() + 1;
+
+    pub fn all() -> impl Iterator<Item = EndpointFailure> {
+        UpstreamError::ALL.into_iter().map(EndpointFailure::Error).chain([EndpointFailure::Status])
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            EndpointFailure::Error(error) => error.name(),
+            EndpointFailure::Status => "status",
+        }
+    }
+
+    /// Below [`EndpointFailure::COUNT`], and another one for each of them.
+    pub fn index(self) -> usize {
+        match self {
+            EndpointFailure::Error(error) => error as usize,
+            EndpointFailure::Status => UpstreamError::ALL.len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_has_an_index_of_its_own() {
+        let indices: Vec<usize> = EndpointFailure::all().map(EndpointFailure::index).collect();
+        assert_eq!(indices, (0..EndpointFailure::COUNT).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,151 @@
+//! Selects by a value of the request, so that requests with the same value go to the same endpoint.
+//!
+//! Each endpoint gets a score of the value, by its address and its weight, and the highest one is taken (rendezvous hashing). So an
+//! endpoint that leaves moves only the values that it had, a new one takes its share from all others, and all gateways agree.
+//!
+//! Loads are bounded: an endpoint that has more than [`FACTOR`] times its share of the requests under way is left out, and the
+//! next highest score is taken.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::Pool;
+use super::endpoint::Endpoint;
+
+/// How much more than its share of the requests under way an endpoint may have.
+const FACTOR: f64 = 1.25;
+
+/// The hash of a value that requests have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BalanceKey(NonZeroU64);
+
+impl BalanceKey {
+    pub fn new(value: &[u8]) -> BalanceKey {
+        BalanceKey(NonZeroU64::MIN | stable_hash(value))
+    }
+}
+
+/// The same in every process of every version.
+fn stable_hash(bytes: &[u8]) -> u64 {
+    let digest: [u8; 32] = Sha256::digest(bytes).into();
+    digest.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
+}
+
+/// The hash of an endpoint.
+pub fn endpoint_hash(address: SocketAddr) -> u64 {
+    stable_hash(address.to_string().as_bytes())
+}
+
+/// The last step of SplitMix64: every bit of the result depends on every bit of `hash`.
+fn mixed(mut hash: u64) -> u64 {
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+/// The highest of all endpoints wins as often as its weight is of the sum of weights.
+#[expect(clippy::cast_precision_loss, reason = "53 bits of a hash are enough, and weights are small")]
+fn score(key: BalanceKey, endpoint: &Endpoint) -> f64 {
+    let uniform = ((mixed(key.0.get() ^ endpoint.hash) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+    -(endpoint.weight as f64) / uniform.ln()
+}
+
+impl Pool {
+    /// The endpoint of a value, of those for which `fits` holds and that do not have more than their share already.
+    pub(super) fn hashed(&self, key: BalanceKey, fits: impl Fn(&Endpoint) -> bool) -> Option<&Arc<Endpoint>> {
+        let fitting = || self.endpoints.iter().filter(|endpoint| fits(endpoint));
+        let (mut requests, mut weights) = (1.0, 0.0);
+        for endpoint in fitting() {
+            requests += f64::from(endpoint.in_flight());
+            weights += weight(endpoint);
+        }
+        let has_room = |endpoint: &Endpoint| {
+            let most = (FACTOR * requests * weight(endpoint) / weights).ceil();
+            f64::from(endpoint.in_flight()) + 1.0 <= most
+        };
+        let scored = fitting().filter(|endpoint| has_room(endpoint)).map(|endpoint| (score(key, endpoint), endpoint));
+        scored.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, endpoint)| endpoint)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "weights are small")]
+fn weight(endpoint: &Endpoint) -> f64 {
+    endpoint.weight as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::super::endpoint::{Attempt, Connecting, Counting, WeightedAddress};
+    use super::super::schedule::Schedule;
+    use super::*;
+    use crate::base::time::Micros;
+    use crate::config::{Protocol, Scheme, UpstreamTimeouts};
+
+    fn pool(weights: &[u64]) -> Pool {
+        let second = Micros(1_000_000);
+        let timeouts = UpstreamTimeouts { connect: second, read: second, write: second, idle: second };
+        let connecting = Connecting { timeouts, protocol: Protocol::Http1, tls: None };
+        let endpoint = |(number, weight): (u8, &u64)| {
+            let address = SocketAddr::from(([192, 0, 2, number], 80));
+            let host = address.ip().to_string();
+            let address = WeightedAddress { address, scheme: Scheme::Http, host, weight: *weight };
+            Arc::new(Endpoint::new(address, &connecting, Arc::default()))
+        };
+        Pool { endpoints: (1..).zip(weights).map(endpoint).collect(), schedule: Schedule::new(weights) }
+    }
+
+    fn chosen(pool: &Pool, key: usize) -> SocketAddr {
+        pool.hashed(BalanceKey::new(format!("user-{key}").as_bytes()), |_| true).unwrap().address
+    }
+
+    const KEYS: usize = 20_000;
+
+    #[test]
+    fn each_endpoint_has_its_share_of_the_values() {
+        for weights in [&[1, 1, 1][..], &[1; 16], &[4, 1, 3], &[27_720, 13_860]] {
+            let pool = pool(weights);
+            let mut counts = HashMap::<SocketAddr, u32>::new();
+            (0..KEYS).for_each(|key| *counts.entry(chosen(&pool, key)).or_default() += 1);
+            let total: f64 = pool.endpoints.iter().map(|endpoint| weight(endpoint)).sum();
+            for endpoint in &pool.endpoints {
+                let fair = f64::from(u32::try_from(KEYS).unwrap()) * weight(endpoint) / total;
+                let had = f64::from(counts[&endpoint.address]);
+                assert!((had / fair - 1.0).abs() < 0.1, "{weights:?}: {had} in place of {fair}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_endpoint_that_leaves_moves_only_its_own_values() {
+        let whole = pool(&[1, 2, 1, 1]);
+        let gone = whole.endpoints[1].address;
+        for key in 0..1000 {
+            let before = chosen(&whole, key);
+            let hash = BalanceKey::new(format!("user-{key}").as_bytes());
+            let after = whole.hashed(hash, |endpoint| endpoint.address != gone).unwrap().address;
+            assert!(after == before || before == gone, "user-{key}");
+        }
+    }
+
+    #[test]
+    fn no_endpoint_has_more_than_a_quarter_above_its_share_under_way() {
+        let pool = pool(&[1; 5]);
+        let mut attempts = Vec::new();
+        for requests in 1..=100u32 {
+            // All with the same value.
+            let endpoint = pool.hashed(BalanceKey::new(b"one"), |_| true).unwrap();
+            attempts.push(Attempt::new(Arc::clone(endpoint), Counting::On));
+            let most = (FACTOR * f64::from(requests) / 5.0).ceil();
+            assert!(pool.endpoints.iter().all(|endpoint| f64::from(endpoint.in_flight()) <= most), "{requests}");
+        }
+        // With room, it is the first again.
+        let first = attempts[0].endpoint.address;
+        attempts.clear();
+        assert_eq!(pool.hashed(BalanceKey::new(b"one"), |_| true).unwrap().address, first);
+    }
+}

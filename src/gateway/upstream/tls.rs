@@ -1,0 +1,67 @@
+//! Makes of the settings of TLS what Pingora's connector takes.
+//!
+//! Pingora makes a configuration of its own for every connection that is verified by authorities of ours or presents a
+//! certificate, so no TLS session is resumed. It verifies nothing without a name, and panics on a certificate that its parser
+//! does not know: neither is passed to it.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use foldhash::quality::FixedState;
+use pingora::upstreams::peer::HttpPeer;
+use pingora::utils::tls::{CertKey, WrappedX509, parse_x509};
+use rustls::pki_types::ServerName;
+
+use crate::base::tls::client::{Client, Verification};
+
+/// What the connections of an upstream have in common.
+#[derive(Clone, Debug)]
+pub struct PeerTls {
+    authorities: Arc<[WrappedX509]>,
+    identity: Option<Arc<CertKey>>,
+    server_name: Option<String>,
+    verification: Verification,
+    /// Another one for other files.
+    group: u64,
+}
+
+impl PeerTls {
+    pub fn new(client: &Client) -> PeerTls {
+        let settings = client.settings();
+        // The files were read when the configuration was loaded, and are good.
+        let material = client.material().ok();
+        let group = material.as_ref().map_or(0, |material| FixedState::default().hash_one(material.hash));
+        let (authorities, identity) =
+            material.map_or((Vec::new(), None), |material| (material.authorities, material.identity));
+        let known = |der: &[u8]| x509_parser::parse_x509_certificate(der).is_ok();
+        let authorities = authorities.iter().filter(|der| known(der));
+        let identity = identity.filter(|(chain, _)| chain.iter().all(|der| known(der)));
+        PeerTls {
+            authorities: authorities.map(|der| WrappedX509::new(der.to_vec(), parse_x509)).collect(),
+            identity: identity.map(|(chain, key)| {
+                Arc::new(CertKey::new(chain.iter().map(|der| der.to_vec()).collect(), key.secret_der().to_vec()))
+            }),
+            server_name: settings.server_name.as_ref().map(|name| name.to_str().into_owned()),
+            verification: settings.verification,
+            group,
+        }
+    }
+
+    /// Prepares connections to `host`.
+    pub fn apply(&self, peer: &mut HttpPeer, host: &str) {
+        peer.sni = self.server_name.clone().unwrap_or_else(|| host.trim_end_matches('.').to_owned());
+        peer.options.ca = Some(Arc::clone(&self.authorities));
+        peer.client_cert_key = self.identity.clone();
+        let verified = self.verification == Verification::Required;
+        peer.options.verify_cert = verified;
+        peer.options.verify_hostname = verified;
+        // Pingora's pools do not know which authorities a connection was verified by.
+        peer.group_key ^= self.group & !1;
+    }
+
+    /// The name that the certificate of `host` must have.
+    pub fn server_name(client: &Client, host: &str) -> Option<ServerName<'static>> {
+        let named = || ServerName::try_from(host.trim_end_matches('.').to_owned()).ok();
+        client.settings().server_name.clone().or_else(named)
+    }
+}
