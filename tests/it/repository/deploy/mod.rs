@@ -2,6 +2,8 @@
 
 mod cluster;
 mod compose;
+mod debian;
+mod helm;
 mod image;
 mod kubernetes;
 mod postgres;

@@ -1,0 +1,105 @@
+{{/* The name of every object. */}}
+{{- define "tollgate.name" -}}
+{{- .Values.fullnameOverride | default .Release.Name | trunc 57 | trimSuffix "-" -}}
+{{- end }}
+
+{{- define "tollgate.selector" -}}
+app.kubernetes.io/name: tollgate
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "tollgate.labels" -}}
+{{ include "tollgate.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "tollgate.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{/* The least number of gateways. */}}
+{{- define "tollgate.replicas" -}}
+{{- if .Values.autoscaling.enabled }}{{ .Values.autoscaling.minReplicas }}{{ else }}{{ .Values.replicaCount }}{{ end -}}
+{{- end }}
+
+{{/* The port at the end of an address. Argument: a list of its place in the values and the address. */}}
+{{- define "tollgate.port" -}}
+{{- $port := regexFind "[0-9]+$" (toString (index . 1)) -}}
+{{- if or (not $port) (eq $port "0") -}}
+{{- fail (printf "%s: must end with a port other than 0, which the Service and the probes name, is %v" (index . 0) (index . 1)) -}}
+{{- end -}}
+{{- $port -}}
+{{- end }}
+
+{{- define "tollgate.adminPort" -}}
+{{- include "tollgate.port" (list "config.admin" .Values.config.admin) -}}
+{{- end }}
+
+{{/* The listeners as a YAML list of name and port. A listener on a Unix socket has no port. */}}
+{{- define "tollgate.listeners" -}}
+{{- if .Values.config.listeners }}
+{{- range $index, $listener := .Values.config.listeners }}
+{{- if not (hasPrefix "unix:" $listener.address) }}
+{{- $name := default "" $listener.name }}
+{{- $usable := and (regexMatch "^[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?$" $name) (regexMatch "[a-z]" $name) (ne $name "admin") }}
+- name: {{ if $usable }}{{ $name }}{{ else if eq $index 0 }}http{{ else }}listener-{{ $index }}{{ end }}
+  port: {{ include "tollgate.port" (list (printf "config.listeners[%d].address" $index) $listener.address) }}
+{{- end }}
+{{- end }}
+{{- else }}
+- name: http
+  port: {{ include "tollgate.port" (list "config.listen" (.Values.config.listen | default "0.0.0.0:8080")) }}
+{{- end }}
+{{- end }}
+
+{{/* The gateway.yaml: the value `config`, with what other values decide. */}}
+{{- define "tollgate.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- if hasKey $config "drain" -}}
+{{- fail "config.drain: must be set as the value drain, which also decides how long a pod has to end" -}}
+{{- end -}}
+{{- $_ := set $config "drain" (dict "delay" (printf "%ds" (int .Values.drain.delay)) "timeout" (printf "%ds" (int .Values.drain.timeout))) -}}
+{{- with $config.store -}}
+{{- if and (or .redis .postgres) (not (hasKey . "gateways")) -}}
+{{- $_ := set . "gateways" (include "tollgate.replicas" $ | int) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end }}
+
+{{/* Changes with the keys that need a restart. */}}
+{{- define "tollgate.restart" -}}
+{{- $config := include "tollgate.config" . | fromYaml -}}
+{{- pick $config "listen" "listeners" "admin" "threads" "store" | toJson | sha256sum -}}
+{{- end }}
+
+{{/* What the gateway and its check have in common. */}}
+{{- define "tollgate.container" -}}
+image: {{ include "tollgate.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- with .Values.secretEnv }}
+env:
+  {{- range $name, $from := . }}
+  - name: {{ $name }}
+    valueFrom:
+      secretKeyRef: {name: {{ $from.secret | quote }}, key: {{ $from.key | quote }}}
+  {{- end }}
+{{- end }}
+resources: {{- toYaml .Values.resources | nindent 2 }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+volumeMounts:
+  # Folders, without subPath: a single file would not change while the pod runs.
+  - {name: config, mountPath: /etc/tollgate, readOnly: true}
+  {{- if .Values.secretFiles }}
+  - {name: secrets, mountPath: /etc/tollgate-secrets, readOnly: true}
+  {{- end }}
+{{- end }}
