@@ -14,10 +14,9 @@ use crate::support::not_checked;
 
 const CHART: &str = "deploy/helm/tollgate";
 const EVERY_VALUE: &str = "tests/it/repository/deploy/every-value.yaml";
+const EXAMPLE: &str = "deploy/helm/example.yaml";
 /// The values of deploy/kubernetes.
-const REDIS: [&str; 2] = ["deploy/helm/example.yaml", "deploy/helm/redis.yaml"];
-/// The values of deploy/kubernetes-sentinel.
-const SENTINEL: [&str; 2] = ["deploy/helm/example.yaml", "deploy/helm/sentinel.yaml"];
+const REDIS: [&str; 2] = [EXAMPLE, "deploy/helm/redis.yaml"];
 /// What only Helm adds, or what only Helm needs.
 const OF_HELM: [&str; 5] = [
     "app.kubernetes.io/instance",
@@ -120,9 +119,10 @@ fn config(objects: &[Value]) -> Config {
     let pod = at(of_kind(objects, "Deployment"), "spec template spec");
     let list = |path| at(pod, path).as_sequence().into_iter().flatten();
     let variables: BTreeSet<_> = list("containers 0 env").map(|variable| text(variable, "name")).collect();
-    let files: BTreeSet<_> = list("volumes 1 projected sources")
-        .map(|source| format!("/etc/tollgate-secrets/{}", text(source, "secret items 0 path")))
-        .collect();
+    // Of one Secret, or of several.
+    let (one, several) = (list("volumes 1 secret items"), list("volumes 1 projected sources"));
+    let items = one.chain(several.map(|source| at(source, "secret items 0")));
+    let files: BTreeSet<_> = items.map(|item| format!("/etc/tollgate-secrets/{}", text(item, "path"))).collect();
     let secret = "0123456789abcdef0123456789abcdef";
     let variable = |name: &str| variables.contains(name).then(|| secret.to_owned());
     let read = |path: &Path| {
@@ -208,14 +208,21 @@ fn the_manifests_are_what_the_chart_renders() {
     assert_eq!(objects.len(), 5);
     config(&objects);
 
-    let objects = helm.render(&SENTINEL, &[]);
-    let own = |name: &str| serde_yaml::from_str(&read(&format!("deploy/kubernetes-sentinel/{name}.yaml"))).unwrap();
-    assert_same("the ConfigMap for sentinels", of_kind(&objects, "ConfigMap"), &own("configmap"));
-    // A patch, which leaves out the rest.
-    let [rendered, shown] = [of_kind(&objects, "Deployment"), &own("deployment")]
-        .map(|object| at(object, "spec template spec volumes").as_sequence().unwrap().last().unwrap().clone());
-    assert_eq!(rendered["projected"]["sources"], shown["projected"]["sources"]);
-    config(&objects);
+    for store in ["sentinel", "cluster", "postgres"] {
+        let folder = format!("deploy/kubernetes-{store}");
+        let own = |name: &str| serde_yaml::from_str::<Value>(&read(&format!("{folder}/{name}.yaml"))).unwrap();
+        let objects = helm.render(&[EXAMPLE, &format!("deploy/helm/{store}.yaml")], &[]);
+        assert_same(&folder, of_kind(&objects, "ConfigMap"), &own("configmap"));
+        // A patch, which leaves out the rest.
+        if root().join(&folder).join("deployment.yaml").exists() {
+            let [rendered, shown] = [of_kind(&objects, "Deployment"), &own("deployment")]
+                .map(|object| at(object, "spec template spec volumes").as_sequence().unwrap().last().unwrap().clone());
+            for key in ["secretName", "items"] {
+                assert_eq!(rendered["secret"][key], shown["secret"][key], "{folder}");
+            }
+        }
+        config(&objects);
+    }
 }
 
 #[test]
@@ -229,8 +236,8 @@ fn with_every_value_set_the_objects_are_valid_and_agree() {
     {
         assert!(kinds.contains(&kind), "{kinds:?}");
     }
-    let dashboards = objects.iter().filter(|object| text(object, "metadata name") == "edge-dashboard");
-    let dashboard = text(dashboards.last().unwrap(), "data tollgate.json");
+    let dashboard = objects.iter().find(|object| text(object, "metadata name") == "edge-dashboard");
+    let dashboard = text(dashboard.unwrap(), "data tollgate.json");
     assert!(dashboard == read("deploy/grafana/dashboard.json"));
     let rules = of_kind(&objects, "PrometheusRule");
     let expected = read("deploy/prometheus/alerts.yaml")
@@ -254,7 +261,7 @@ fn with_every_value_set_the_objects_are_valid_and_agree() {
     validate(&helm, &objects);
 }
 
-/// Holds the objects to the schemas of Kubernetes' API. There are none of the operator's kinds.
+/// Holds the objects to the schemas of Kubernetes' API, which have no schema for the kinds of the Prometheus operator.
 fn validate(helm: &Helm, objects: &[Value]) {
     let file = helm.folder.path().join("objects.yaml");
     // JSON, because what reads it knows YAML 1.1.

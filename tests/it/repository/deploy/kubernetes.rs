@@ -51,9 +51,8 @@ fn config(manifests: &BTreeMap<String, Value>) -> Config {
     let mounts = at(container(manifests), "volumeMounts").as_sequence().unwrap();
     let folder = text(mounts.iter().find(|mount| text(mount, "name") == "secrets").unwrap(), "mountPath");
     // Only what the secret brings is there.
-    let sources = at(pod(manifests), "volumes 1 projected sources").as_sequence().unwrap();
-    let files: Vec<_> =
-        sources.iter().map(|source| format!("{folder}/{}", text(source, "secret items 0 path"))).collect();
+    let items = at(pod(manifests), "volumes 1 secret items").as_sequence().unwrap();
+    let files: Vec<_> = items.iter().map(|item| format!("{folder}/{}", text(item, "path"))).collect();
     let secrets: Vec<_> = files.iter().map(|file| (&**file, "secret")).collect();
     parse(text(&manifests["ConfigMap"], "data gateway.yaml"), &secrets)
 }

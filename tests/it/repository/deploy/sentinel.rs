@@ -16,8 +16,8 @@ fn secrets(folder: &str) -> Vec<String> {
     let deployment = manifest(folder, "deployment");
     let volumes = at(&deployment, "spec template spec volumes").as_sequence().unwrap();
     let volume = volumes.iter().find(|volume| text(volume, "name") == "secrets").unwrap();
-    let sources = at(volume, "projected sources").as_sequence().unwrap();
-    sources.iter().map(|source| format!("/etc/tollgate-secrets/{}", text(source, "secret items 0 path"))).collect()
+    let items = at(volume, "secret items").as_sequence().unwrap();
+    items.iter().map(|item| format!("/etc/tollgate-secrets/{}", text(item, "path"))).collect()
 }
 
 /// The lines of a gateway.yaml before and after those that say where Redis is.
