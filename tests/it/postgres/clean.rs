@@ -56,7 +56,7 @@ fn tables_under_a_flood_of_new_buckets_stay_bounded() {
             }
             asked
         };
-        let callers: Vec<_> = (0..8).map(|_| scope.spawn(caller)).collect();
+        let callers: Vec<_> = (0..32).map(|_| scope.spawn(caller)).collect();
         let mut sizes = Vec::new();
         while now() < end {
             sizes.push(size());
