@@ -1,4 +1,4 @@
-//! What clients see while PostgreSQL is stopped, killed and restarted, by the `on_store_failure` of their limit.
+//! Stops, kills and restarts PostgreSQL: clients see what the `on_store_failure` of their limit says.
 
 use crate::support::{Client, Gateway, Postgres, Upstream, eventually};
 

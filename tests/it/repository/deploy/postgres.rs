@@ -1,5 +1,5 @@
-//! What is shipped to run Tollgate with PostgreSQL. The manifests change nothing of those in deploy/kubernetes but where the
-//! buckets are, and add a job that runs as the gateways do; the compose file names only what exists.
+//! Checks the manifests and the compose file for PostgreSQL. The manifests change nothing of those in deploy/kubernetes but where
+//! the buckets are, and add a job that runs as the gateways do; the compose file names only what exists.
 
 use serde_yaml::Value;
 use tollgate::store;
