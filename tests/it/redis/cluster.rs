@@ -143,6 +143,15 @@ fn under_load(cluster: &RedisCluster, plans: &[Plan], fault: impl FnOnce() + Sen
     })
 }
 
+/// Asks again and again until the answer is yes.
+async fn eventually_async(mut question: impl AsyncFnMut() -> bool) {
+    let deadline = now() + Duration::from_secs(10);
+    while !question().await {
+        assert!(now() < deadline, "it never happened");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// A bucket under each hash tag.
 fn everywhere(burst: u64) -> Vec<Plan> {
     (0..16).map(|tag| plan([charge(1, tag, burst)])).collect()
@@ -338,6 +347,16 @@ fn a_node_that_hangs_makes_no_answer_late_and_stops_no_other_node() {
         }
         assert!(counts.longest < TIMEOUT + LATE, "{counts:?}");
         assert_eq!((counts.granted, elsewhere.granted), (0, 10), "{counts:?} {elsewhere:?}");
+        cluster.masters[0].signal("CONT");
+        eventually_async(async || store.take(Worker(0), &plan([charge(1, 0, 100)]), None).await.is_ok()).await;
+        // The node that hangs is asked first, and leaves the other one enough time.
+        cluster.masters[0].signal("STOP");
+        let started = now();
+        let failure = store.take(Worker(0), &plan([charge(3, 15, 5), charge(3, 0, 5)]), None).await.unwrap_err();
+        assert!(started.elapsed() < TIMEOUT + LATE, "{:?}", started.elapsed());
+        assert_eq!(failure.error, StoreError::Timeout);
+        let answered = failure.partial.expect("the other node has answered");
+        assert_eq!(answered.unanswered().enforced[0].key, charge(3, 0, 5).key);
         cluster.masters[0].signal("CONT");
     });
 }

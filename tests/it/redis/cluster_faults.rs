@@ -67,8 +67,8 @@ fn survive(
     ));
     assert!(longest < 1_000, "{fault}: {longest} ms");
     assert!(beyond <= limit.price(bound * 1000), "{fault}: {}", limit.tokens(beyond));
-    // A busy machine takes longer: the short form allows it three times as long.
-    assert!(back.is_none_or(|back| back < 1_000 * short_or_long(3, 1)), "{fault}: {back:?} ms");
+    // Gateways ask once a second which node has what, and then connect. The short form allows a busy machine more.
+    assert!(back.is_none_or(|back| back < short_or_long(3_000, 1_200)), "{fault}: {back:?} ms");
     for gateway in gateways {
         eventually("every node is connected to", || gateway.metric("rate_limiter_store_up", &[]) >= 4.0);
     }
@@ -114,6 +114,12 @@ fn promotion(cluster: &RedisCluster, replica: usize, load: &Load) -> Option<i64>
 
 #[test]
 fn gateways_under_load_survive_what_happens_to_a_cluster() {
+    for _ in 0..short_or_long(1, 5) {
+        play();
+    }
+}
+
+fn play() {
     let (mut cluster, upstream) = (RedisCluster::start(Replicas::OneEach), Upstream::start());
     let text = cluster.store("deny", "").replace("timeout: 500ms", "timeout: 50ms") + &rules(&samples());
     let gateways = [(); 2].map(|()| Gateway::start(&upstream, &text));
