@@ -70,6 +70,17 @@ fn gateways_share_limits_and_operators_find_their_buckets() {
     let arguments = ["explain", "--live", "-c", file.to_str().unwrap(), "-H", "X-User: a", "http://example.com/"];
     let explained = tollgate(&arguments);
     assert!(explained.code == Some(0) && explained.out.contains("10"), "{} {}", explained.out, explained.err);
+
+    let counts = || cluster.masters.iter().map(|master| master.keys().len()).collect::<Vec<_>>();
+    let before = counts();
+    let together = cluster.store("deny", "").replace("\"]}", "\"], place: together}") + RULES;
+    let gateway = Gateway::start(&upstream, &together);
+    eventually("a request is decided", || gateway.client().get("/", &[("X-User", "a")]).status == 200);
+    for user in ["b", "c", "d", "e", "f"] {
+        assert_eq!(gateway.client().get("/", &[("X-User", user)]).status, 200);
+    }
+    let grown: Vec<usize> = counts().iter().zip(before).map(|(after, before)| after - before).collect();
+    assert_eq!(grown, [0, 6, 0], "all are on the master that has the middle of the slots");
 }
 
 #[test]
@@ -77,7 +88,10 @@ fn a_missing_permission_is_named() {
     let (cluster, upstream) = (RedisCluster::start(Replicas::None), Upstream::start());
     set_user(&cluster, "-asking");
     let file = cluster.store("deny", ", username: tollgate, password: secret") + RULES;
-    let gateway = Gateway::start(&upstream, &file);
+    // A node that is not there, until a reload names another one.
+    let gateway = Gateway::start(&upstream, &file.replace(&cluster.addresses()[2].to_string(), "127.0.0.1:1"));
+    says(&gateway, &["store is down", "unreachable", "127.0.0.1:1"]);
+    gateway.reload(&upstream, &file.replace("\"]}", "\", \"127.0.0.1:1\"]}"));
     says(&gateway, &["store is down", "forbidden", "cluster|slots"]);
     assert_eq!(gateway.client().get("/", &[("X-User", "a")]).status, 503);
     set_user(&cluster, "-asking +cluster|slots");

@@ -116,6 +116,15 @@ impl Health {
         reports.breakers_open() > 0 || (0..self.workers).any(|worker| reports.fault_of(worker).is_some())
     }
 
+    /// Whether a worker has no connection to a node, or its breaker is open.
+    pub fn is_lost(&self, node: NodeId) -> bool {
+        let reports = self.reports.lock();
+        reports
+            .nodes
+            .get(&node)
+            .is_none_or(|report| report.breaker == Breaker::Open || report.down.iter().any(Option::is_some))
+    }
+
     /// No node has told where the others are.
     pub fn unknown(&self, fault: &Fault) {
         for worker in (0..self.workers).map(Worker) {

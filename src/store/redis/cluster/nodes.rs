@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use redis::Cmd;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
@@ -13,13 +14,14 @@ use tokio::time::Instant;
 use super::directory::{Directory, NodeId};
 use super::health::Health;
 use super::node_server::NodeServer;
-use super::slots::SlotRange;
+use super::slots::{SlotRange, redirection};
 use super::topology::read_slots;
 use crate::base::host_port::HostPort;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::store::breaker::Breaker;
 use crate::store::error::{Fault, StoreError};
 use crate::store::events::EventSink;
+use crate::store::redis::handshake::send;
 use crate::store::redis::settings::{Settings, Target};
 use crate::store::remote;
 use crate::store::remote::login::CurrentLogin;
@@ -30,6 +32,8 @@ use crate::store::worker::Worker;
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 /// The topology is read this often although nothing suggests that it has changed.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
+/// How often a node is asked for the successors of lost ones.
+const QUESTIONS: Duration = Duration::from_millis(100);
 /// The longest that one node may take to tell the topology: another is asked then.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// How long a node without hash tags is kept: calls to it may be under way.
@@ -181,8 +185,10 @@ impl Nodes {
             let now = Instant::now();
             let [earliest, latest] = [SHORTEST_INTERVAL, LONGEST_INTERVAL].map(|interval| now + interval);
             let mut is_outdated = self.all().is_empty();
+            let mut question = now + QUESTIONS;
             loop {
-                let next = if is_outdated || self.health.is_troubled() { earliest } else { latest };
+                let is_troubled = self.health.is_troubled();
+                let next = if is_outdated || is_troubled { earliest } else { latest };
                 tokio::select! {
                     () = self.directory.outdated.notified() => {
                         // A redirection may name a node that was not known.
@@ -190,7 +196,33 @@ impl Nodes {
                         is_outdated = true;
                     }
                     () = tokio::time::sleep_until(next) => break,
+                    () = tokio::time::sleep_until(question), if is_troubled => {
+                        self.ask_for_successors().await;
+                        question = Instant::now() + QUESTIONS;
+                    }
                 }
+            }
+        }
+    }
+
+    /// Asks a node that answers for a key under each hash tag of the lost ones: the redirection names a successor as soon as
+    /// there is one.
+    async fn ask_for_successors(&self) {
+        let nodes = self.all();
+        let is_lost = |node: &Arc<Node>| self.health.is_lost(node.remote.transport.id);
+        let Some(other) = nodes.iter().find(|node| !is_lost(node)) else { return };
+        let Some(mut link) = other.remote.transport.latest_link() else { return };
+        for (tag, own) in self.directory.tags.iter() {
+            let owner = self.directory.owner(tag).filter(|owner| self.health.is_lost(*owner));
+            let Some(known) = owner.and_then(|owner| self.directory.address(owner)) else { continue };
+            let mut command = Cmd::new();
+            command.arg("GET").arg(format!("{}:", own.prefix));
+            let asked = tokio::time::timeout(PATIENCE, send(&mut link.connection, &command)).await;
+            let Ok(Err(error)) = asked else { continue };
+            let named =
+                error.redirect_node().and_then(|(address, _)| redirection(address, &other.remote.transport.address));
+            if let Some(address) = named.filter(|address| *address != known) {
+                self.directory.moved(tag, address);
             }
         }
     }
