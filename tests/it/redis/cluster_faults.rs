@@ -67,8 +67,8 @@ fn survive(
     ));
     assert!(longest < 1_000, "{fault}: {longest} ms");
     assert!(beyond <= limit.price(bound * 1000), "{fault}: {}", limit.tokens(beyond));
-    // Gateways ask once a second which node has what, and then connect. The short form allows a busy machine more.
-    assert!(back.is_none_or(|back| back < short_or_long(3_000, 1_200)), "{fault}: {back:?} ms");
+    // A busy machine takes longer: the short form allows it three times as long.
+    assert!(back.is_none_or(|back| back < short_or_long(3_000, 1_000)), "{fault}: {back:?} ms");
     for gateway in gateways {
         eventually("every node is connected to", || gateway.metric("rate_limiter_store_up", &[]) >= 4.0);
     }
