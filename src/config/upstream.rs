@@ -31,6 +31,8 @@ pub struct Upstream {
     pub health: Option<Health>,
     /// All endpoints are used if fewer than so many percent of them are available, or none.
     pub panic_below: u8,
+    /// Requests under way at one endpoint. `None`: as many as there are.
+    pub max_connections: Option<u32>,
 }
 
 impl Upstream {
@@ -52,6 +54,7 @@ impl Upstream {
             ejection: Some(Ejection::DEFAULT),
             health: None,
             panic_below: 0,
+            max_connections: None,
         }
     }
 }

@@ -67,6 +67,21 @@ const PERCENT: ValueKind<ReadField<u8>> = ValueKind {
 const ENDPOINT_URL: ValueKind<ReadField<Endpoint>> =
     ValueKind { text: "URL", schema: UPSTREAM.schema, read: UPSTREAM.read };
 
+const MAX_CONNECTIONS: ValueKind<ReadField<Option<u32>>> = ValueKind {
+    text: "`unlimited` or 1 to 1000000",
+    schema: || json!({"anyOf": [{"enum": ["unlimited"]}, {"type": "integer", "minimum": 1, "maximum": 1_000_000}, reference()]}),
+    read: |field| {
+        if field.is_written("unlimited") {
+            return Some(None);
+        }
+        let most = field.number().and_then(|text| text.parse().ok()).filter(|most| (1..=1_000_000).contains(most));
+        if most.is_none() {
+            field.must("be unlimited or a whole number from 1 to 1000000");
+        }
+        most.map(Some)
+    },
+};
+
 pub static ENDPOINT: Mapping = Mapping {
     heading: Some("key of an endpoint"),
     definition: None,
@@ -192,6 +207,13 @@ pub static UPSTREAM_ENTRY: Mapping = Mapping {
             "0%",
             "If less than this share of the endpoints is available, all are used. They are always used if none is.",
         ),
+        Key::default(
+            "max_connections",
+            MAX_CONNECTIONS.declared(),
+            "unlimited",
+            "How many requests may be under way at one endpoint, each of which has a connection over HTTP/1.1. The next one goes \
+             to another endpoint, and if none has room it is refused: 503, [`upstream_busy`](reasons.md#upstream_busy).",
+        ),
     ],
     constraints: unconstrained,
 };
@@ -238,6 +260,7 @@ fn upstream(
         section.unwanted("health", "`grpc` needs `protocol: h2` or `h2c`");
     }
     let panic_below = section.value("panic_below", PERCENT.read);
+    let max_connections = section.value("max_connections", MAX_CONNECTIONS.read);
     section.close();
     let health = health.filter(|_| !lacks_h2);
     Some(Upstream {
@@ -251,6 +274,7 @@ fn upstream(
         ejection: ejection?,
         health: health?,
         panic_below: panic_below?,
+        max_connections: max_connections?,
     })
 }
 

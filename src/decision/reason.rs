@@ -17,11 +17,12 @@ pub enum Reason {
     AmbiguousRequest,
     BadRequest,
     NoRoute,
+    UpstreamBusy,
 }
 
 impl Reason {
     /// Those that are no limit's.
-    const OTHERS: [Reason; 10] = [
+    const OTHERS: [Reason; 11] = [
         Reason::CostTooLarge,
         Reason::StoreUnavailable,
         Reason::Denied,
@@ -32,6 +33,7 @@ impl Reason {
         Reason::AmbiguousRequest,
         Reason::BadRequest,
         Reason::NoRoute,
+        Reason::UpstreamBusy,
     ];
 
     pub fn all() -> impl Iterator<Item = Reason> {
@@ -51,6 +53,7 @@ impl Reason {
             Reason::AmbiguousRequest => "ambiguous_request",
             Reason::BadRequest => "bad_request",
             Reason::NoRoute => "no_route",
+            Reason::UpstreamBusy => "upstream_busy",
         }
     }
 }

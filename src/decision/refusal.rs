@@ -73,6 +73,11 @@ impl Refusal {
     }
 
     /// No route matches the request.
+    /// Every endpoint of the upstream has as many requests as it may.
+    pub fn upstream_busy() -> Refusal {
+        Refusal { retry_after: Some(1), ..Refusal::new(503, Reason::UpstreamBusy) }
+    }
+
     pub fn no_route() -> Refusal {
         Refusal::new(404, Reason::NoRoute)
     }

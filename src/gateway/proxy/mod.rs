@@ -46,7 +46,6 @@ use super::telemetry::labels::{Origin, UpstreamError};
 use super::telemetry::trace::{EndedRequest, UpstreamCall};
 use super::upstream::{Alternatives, Choice, Selection, Turn, Upstream, Window};
 use crate::access_log_line::Kind;
-use crate::decision::refusal::Refusal;
 use crate::limit::request::Request;
 use crate::limit::scheme::SchemeSource;
 use crate::store::{Caller, Worker};
@@ -54,7 +53,7 @@ use attempts::Repeatable;
 use delay::delay;
 use exchange::Exchange;
 use forwarded_headers::{Client, IncomingFields};
-use proxy_error::{describe, report, response_status, upstream_error};
+use proxy_error::{describe, refusal, report, response_status, upstream_error};
 use request_record::RequestRecord;
 use session::{asks_for_upgrade, response_code};
 use untrusted_forwarded_for::UntrustedForwardedFor;
@@ -197,18 +196,18 @@ impl ProxyHttp for Proxy {
         };
         let selected = match exchange.upstream() {
             Some(UpstreamOfRoute { upstream, .. }) => match select(upstream) {
-                Some(selected) => Some(selected),
-                None => {
+                Err(UpstreamError::Unresolved) => {
                     upstream.first_lookups().await;
                     select(upstream)
                 }
+                selected => selected,
             },
-            None => None,
+            None => Err(UpstreamError::Unresolved),
         };
-        let Some(Selection { mut peer, attempt, alternatives }) = selected else {
-            exchange.upstream_error = Some(UpstreamError::Unresolved);
-            return Err(Error::new_up(ErrorType::ConnectError));
-        };
+        let Selection { mut peer, attempt, alternatives } = selected.map_err(|error| {
+            exchange.upstream_error = Some(error);
+            Error::new_up(ErrorType::ConnectError)
+        })?;
         exchange.attempt = Some(attempt);
         // A timeout at the client's connection ends the request, so one that may be retried has its own.
         let is_final = alternatives == Alternatives::None || !session.req_header().method.is_idempotent();
@@ -331,7 +330,7 @@ impl ProxyHttp for Proxy {
             exchange.origin = if begun { Origin::Upstream } else { Origin::Gateway };
             // The rest of the request could not be distinguished from a next one.
             session.set_keepalive(None);
-            let refusal = matches!(status, 400 | 408 | 413).then(|| Refusal::bad_request(status));
+            let refusal = refusal(status, exchange.upstream_error);
             let response = match &refusal {
                 Some(refusal) => {
                     self.gateway.metrics.http.count_refusal(refusal.reason);

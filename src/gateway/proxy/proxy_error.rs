@@ -7,6 +7,7 @@ use pingora::{Error, ErrorSource, ErrorType};
 
 use super::exchange::Exchange;
 use super::session::is_waiting_for_client;
+use crate::decision::refusal::Refusal;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::server::http1::BodyError;
 use crate::gateway::state::GatewayState;
@@ -62,6 +63,7 @@ pub fn response_status(error: &Error, session: &mut Session, exchange: &mut Exch
             let failure = exchange.upstream_error.unwrap_or(upstream_error(error));
             exchange.upstream_error = Some(failure);
             match failure {
+                UpstreamError::Busy => 503,
                 UpstreamError::ConnectTimeout | UpstreamError::ReadTimeout | UpstreamError::WriteTimeout => 504,
                 _ => 502,
             }
@@ -69,6 +71,15 @@ pub fn response_status(error: &Error, session: &mut Session, exchange: &mut Exch
         (ErrorType::InvalidHTTPHeader, ErrorSource::Downstream) => 400,
         (_, ErrorSource::Downstream) => 0,
         _ => 500,
+    }
+}
+
+/// What a response with this status refuses, if it is no fault.
+pub fn refusal(status: u16, error: Option<UpstreamError>) -> Option<Refusal> {
+    match (status, error) {
+        (400 | 408 | 413, _) => Some(Refusal::bad_request(status)),
+        (_, Some(UpstreamError::Busy)) => Some(Refusal::upstream_busy()),
+        _ => None,
     }
 }
 

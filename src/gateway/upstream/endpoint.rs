@@ -170,6 +170,14 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// The same, unless the endpoint has so many already; they are counted.
+    pub fn within(most: u32, endpoint: Arc<Endpoint>) -> Option<Attempt> {
+        let more = |requests: u32| (requests < most).then(|| requests.saturating_add(1));
+        endpoint.condition.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        endpoint.condition.counts.count_request();
+        Some(Attempt { endpoint, counting: Counting::On })
+    }
+
     pub fn new(endpoint: Arc<Endpoint>, counting: Counting) -> Attempt {
         if counting == Counting::On {
             endpoint.condition.in_flight.fetch_add(1, Ordering::Relaxed);

@@ -4,6 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamError {
     Unresolved,
+    /// Every endpoint has as many requests as it may.
+    Busy,
     ConnectTimeout,
     ConnectFailed,
     /// Its certificate could not be verified.
@@ -17,8 +19,9 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
-    pub const ALL: [UpstreamError; 9] = [
+    pub const ALL: [UpstreamError; 10] = [
         UpstreamError::Unresolved,
+        UpstreamError::Busy,
         UpstreamError::ConnectTimeout,
         UpstreamError::ConnectFailed,
         UpstreamError::Certificate,
@@ -32,6 +35,7 @@ impl UpstreamError {
     pub fn name(self) -> &'static str {
         match self {
             UpstreamError::Unresolved => "unresolved",
+            UpstreamError::Busy => "busy",
             UpstreamError::ConnectTimeout => "connect_timeout",
             UpstreamError::ConnectFailed => "connect_failed",
             UpstreamError::Certificate => "certificate",

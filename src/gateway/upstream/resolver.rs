@@ -164,6 +164,7 @@ mod tests {
             ejection: None,
             health: None,
             panic_below: 0,
+            max_connections: None,
         }
     }
 
@@ -174,8 +175,9 @@ mod tests {
     /// The last bytes of the addresses that so many requests go to, sorted.
     fn used(upstream: &Upstream, requests: usize) -> Vec<u8> {
         let one = |_| {
-            let selected =
-                upstream.select(Choice { turn: Turn::Next, key: None }, |_| false, Window::Whole, || Timestamp(1))?;
+            let selected = upstream
+                .select(Choice { turn: Turn::Next, key: None }, |_| false, Window::Whole, || Timestamp(1))
+                .ok()?;
             match selected.attempt.endpoint.address.ip() {
                 IpAddr::V4(address) => Some(address.octets()[3]),
                 IpAddr::V6(_) => None,

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use pingora::upstreams::peer::HttpPeer;
 
 use super::endpoint::{Attempt, Counting, Endpoint};
+use super::failure::UpstreamError;
 use super::hashing::BalanceKey;
 use super::{Pool, Upstream, Window};
 use crate::base::time::Timestamp;
@@ -49,18 +50,21 @@ pub enum Alternatives {
 }
 
 impl Upstream {
-    /// The endpoint for a request, which has failed already at those for which `failed_at` holds; `None` while no address is
-    /// known. `now` is asked only if an endpoint has been ejected.
+    /// The endpoint for a request, which has failed already at those for which `failed_at` holds. `now` is asked only if an
+    /// endpoint has been ejected.
+    ///
+    /// # Errors
+    /// No address is known, or every endpoint has as many requests as it may.
     pub fn select(
         &self,
         choice: Choice,
         failed_at: impl Fn(SocketAddr) -> bool,
         window: Window,
         now: impl Fn() -> Timestamp + Copy,
-    ) -> Option<Selection> {
+    ) -> Result<Selection, UpstreamError> {
         let pool = self.pool.load();
         let (endpoint, counting, alternatives) = match pool.endpoints.as_slice() {
-            [] => return None,
+            [] => return Err(UpstreamError::Unresolved),
             // A single one has no choice to make, no retry, and no numbers of its own.
             [only] => (only, Counting::Off, Alternatives::None),
             _ => {
@@ -71,11 +75,21 @@ impl Upstream {
                     0 => Alternatives::None,
                     _ => Alternatives::Some,
                 };
-                (self.balanced(&pool, choice, &failed_at, now)?, Counting::On, alternatives)
+                let endpoint = self.balanced(&pool, choice, &failed_at, now).ok_or(UpstreamError::Busy)?;
+                (endpoint, Counting::On, alternatives)
             }
         };
-        let attempt = Attempt::new(Arc::clone(endpoint), counting);
-        Some(Selection { peer: endpoint.peer(window), attempt, alternatives })
+        let attempt = match self.settings.max_connections {
+            None => Attempt::new(Arc::clone(endpoint), counting),
+            // Of several requests that see the last room at the same time, one gets it.
+            Some(most) => Attempt::within(most, Arc::clone(endpoint)).ok_or(UpstreamError::Busy)?,
+        };
+        Ok(Selection { peer: endpoint.peer(window), attempt, alternatives })
+    }
+
+    /// Whether the endpoint may have one more request.
+    fn has_room(&self, endpoint: &Endpoint) -> bool {
+        self.settings.max_connections.is_none_or(|most| endpoint.in_flight() < most)
     }
 
     fn balanced<'p>(
@@ -85,21 +99,21 @@ impl Upstream {
         failed_at: &impl Fn(SocketAddr) -> bool,
         now: impl Fn() -> Timestamp + Copy,
     ) -> Option<&'p Arc<Endpoint>> {
-        let is_new = |endpoint: &Endpoint| !failed_at(endpoint.address);
-        let is_available = |endpoint: &Endpoint| endpoint.is_available(now);
+        let is_new = |endpoint: &Endpoint| !failed_at(endpoint.address) && self.has_room(endpoint);
+        let is_available = |endpoint: &Endpoint| endpoint.is_available(now) && self.has_room(endpoint);
+        let is_up = |endpoint: &Endpoint| endpoint.is_up() && self.has_room(endpoint);
         let first = match self.panics(pool, is_available) {
             true => None,
             false => {
                 self.take_turn(pool, choice, |endpoint| is_available(endpoint) && is_new(endpoint)).or_else(|| {
                     let take = |fits: &dyn Fn(&Endpoint) -> bool| self.take_turn(pool, choice, fits);
-                    let up =
-                        || take(&|endpoint| endpoint.is_up() && is_new(endpoint)).or_else(|| take(&Endpoint::is_up));
+                    let up = || take(&|endpoint| endpoint.is_up() && is_new(endpoint)).or_else(|| take(&is_up));
                     take(&is_available).or_else(up)
                 })
             }
         };
         let first = first.or_else(|| self.take_turn(pool, choice, is_new));
-        let first = first.or_else(|| self.take_turn(pool, choice, |_| true))?;
+        let first = first.or_else(|| self.take_turn(pool, choice, |endpoint| self.has_room(endpoint)))?;
         match self.settings.balance {
             Balance::RoundRobin | Balance::Hash(_) => Some(first),
             Balance::LeastRequests => {

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 
 use serde_json::Value;
 
@@ -162,6 +164,41 @@ fn requests_with_the_same_value_go_to_the_same_server() {
     let before = servers.each_ref().map(Upstream::count);
     (0..6).for_each(|_| assert_eq!(client.get("/", &[]).status, 200));
     assert_eq!([0, 1, 2].map(|index| servers[index].count() - before[index]), [2, 2, 2]);
+}
+
+#[test]
+fn no_server_has_more_requests_than_it_may() {
+    let (arrived, begun) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(5)));
+    let waiting = || {
+        let (arrived, begun) = (Arc::clone(&arrived), Arc::clone(&begun));
+        Upstream::answering(move |request, stream| {
+            if request.line.starts_with("GET /wait ") {
+                arrived.fetch_add(1, Ordering::Relaxed);
+                begun.wait();
+            }
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        })
+    };
+    for servers in [vec![waiting(), waiting()], vec![waiting()]] {
+        arrived.store(0, Ordering::Relaxed);
+        let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
+        let most = 4 / servers.len();
+        let gateway = start(&addresses, &format!(", max_connections: {most}"), "");
+        let client = |_| {
+            let mut client = gateway.client();
+            std::thread::spawn(move || assert_eq!(client.get("/wait", &[]).status, 200))
+        };
+        let clients: Vec<_> = (0..4).map(client).collect();
+        eventually("four requests", || arrived.load(Ordering::Relaxed) == 4);
+        assert!(servers.iter().all(|server| server.count() == most));
+        let refused = gateway.client().get("/", &[]);
+        assert_eq!((refused.status, refused.field("x-tollgate-reason").as_deref()), (503, Some("upstream_busy")));
+        assert_eq!(refused.field("retry-after").as_deref(), Some("1"));
+        gateway.expect("tollgate_refused_requests_total", &["upstream_busy"], 1.0);
+        begun.wait();
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        eventually("there is room again", || gateway.client().get("/", &[]).status == 200);
+    }
 }
 
 #[test]
