@@ -174,16 +174,10 @@ fn outcome(verdict: Verdict, level: Level) -> Outcome {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::limit::algorithm::State;
-    use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-    use crate::limit::ruling::Answer;
-
-    const NOW: Timestamp = Timestamp(1 << 50);
-
-    /// One token per second.
-    fn charge(bucket: u8, burst: u64, cost: u64) -> Charge {
+impl Charge {
+    /// Tests: of a token bucket to which one token per second comes back.
+    pub fn of_token_bucket(bucket: u8, burst: u64, cost: u64) -> Charge {
+        use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
         let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
         Charge {
             key: BucketKey([bucket; 16]),
@@ -194,6 +188,15 @@ mod tests {
             tag: LimitTag::default(),
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::algorithm::State;
+    use crate::limit::ruling::Answer;
+
+    const NOW: Timestamp = Timestamp(1 << 50);
 
     fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
         let mut plan = Plan::default();
@@ -203,7 +206,12 @@ mod tests {
 
     #[test]
     fn charges_to_one_bucket_are_one_charge_of_their_sum() {
-        let plan = plan([charge(1, 10, 2), charge(2, 10, 1), charge(1, 20, 3), charge(1, 10, 1)]);
+        let plan = plan([
+            Charge::of_token_bucket(1, 10, 2),
+            Charge::of_token_bucket(2, 10, 1),
+            Charge::of_token_bucket(1, 20, 3),
+            Charge::of_token_bucket(1, 10, 1),
+        ]);
         let costs: Vec<_> = plan.enforced.iter().map(|charge| charge.cost.whole()).collect();
         assert_eq!(costs, [6, 1, 6, 6]);
         let checked: Vec<_> = (0..5).map(|index| plan.is_only_checked(index)).collect();
@@ -222,10 +230,19 @@ mod tests {
 
     #[test]
     fn a_sum_that_a_bucket_can_never_hold_is_too_large() {
-        assert!(matches!(Answer::for_plan(plan([charge(1, 5, 3), charge(1, 5, 2)])), Answer::Charge(_)));
-        assert!(matches!(Answer::for_plan(plan([charge(1, 5, 3), charge(1, 9, 3)])), Answer::TooLarge(_)));
-        assert!(matches!(Answer::for_plan(plan([charge(1, 5, 3), charge(2, 5, 3)])), Answer::Charge(_)));
-        let saturated = Charge { cost: Cost::from_thousandths(u64::MAX), ..charge(1, 5, 1) };
-        assert!(matches!(Answer::for_plan(plan([saturated, charge(1, 5, 1)])), Answer::TooLarge(_)));
+        assert!(matches!(
+            Answer::for_plan(plan([Charge::of_token_bucket(1, 5, 3), Charge::of_token_bucket(1, 5, 2)])),
+            Answer::Charge(_)
+        ));
+        assert!(matches!(
+            Answer::for_plan(plan([Charge::of_token_bucket(1, 5, 3), Charge::of_token_bucket(1, 9, 3)])),
+            Answer::TooLarge(_)
+        ));
+        assert!(matches!(
+            Answer::for_plan(plan([Charge::of_token_bucket(1, 5, 3), Charge::of_token_bucket(2, 5, 3)])),
+            Answer::Charge(_)
+        ));
+        let saturated = Charge { cost: Cost::from_thousandths(u64::MAX), ..Charge::of_token_bucket(1, 5, 1) };
+        assert!(matches!(Answer::for_plan(plan([saturated, Charge::of_token_bucket(1, 5, 1)])), Answer::TooLarge(_)));
     }
 }

@@ -83,7 +83,8 @@ impl Memory {
         Memory { store_clock: Some(store_clock), ..self }
     }
 
-    fn now(&self) -> Timestamp {
+    /// On the clock that it decides by.
+    pub fn now(&self) -> Timestamp {
         let now = self.clock.now();
         self.store_clock.as_ref().map_or(now, |store| store.at(now))
     }
@@ -228,25 +229,11 @@ mod tests {
     use crate::limit::algorithm::Algorithm;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
     use crate::limit::bucket_key::LimitTag;
-    use crate::limit::charge::LimitId;
     use crate::limit::cost::Cost;
     use crate::limit::outcome::Verdict;
     use smallvec::smallvec;
 
     const SECOND: u64 = 1_000_000;
-
-    /// `burst` tokens at one per second.
-    fn charge(bucket: u8, burst: u64, cost: u64) -> Charge {
-        let rate = Rate { amount: Cost::ONE, period: Micros(SECOND) };
-        Charge {
-            key: BucketKey([bucket; 16]),
-            algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
-            cost: Cost::from_tokens(cost),
-            limit: LimitId(0),
-            variant: 0,
-            tag: LimitTag::default(),
-        }
-    }
 
     fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
         Plan { enforced: charges.into_iter().collect(), shadow: smallvec![] }
@@ -264,19 +251,27 @@ mod tests {
     #[test]
     fn a_refused_request_spends_nothing_in_any_bucket() {
         let (memory, _) = memory(4096);
-        assert_eq!(verdict(&memory, plan([charge(1, 5, 1), charge(2, 1, 1)])), Verdict::Allow);
+        assert_eq!(
+            verdict(&memory, plan([Charge::of_token_bucket(1, 5, 1), Charge::of_token_bucket(2, 1, 1)])),
+            Verdict::Allow
+        );
         for _ in 0..10 {
-            assert_eq!(verdict(&memory, plan([charge(1, 5, 1), charge(2, 1, 1)])), Verdict::Deny);
+            assert_eq!(
+                verdict(&memory, plan([Charge::of_token_bucket(1, 5, 1), Charge::of_token_bucket(2, 1, 1)])),
+                Verdict::Deny
+            );
         }
-        let left = memory.take(&plan([charge(1, 5, 1)])).settlement.enforced[0].remaining;
+        let left = memory.take(&plan([Charge::of_token_bucket(1, 5, 1)])).settlement.enforced[0].remaining;
         assert_eq!(left, Cost::from_tokens(3));
     }
 
     #[test]
     fn a_shadow_is_charged_by_itself_and_only_when_the_request_passed() {
         let (memory, _) = memory(4096);
-        let both =
-            |enforced: u64| Plan { enforced: smallvec![charge(1, 3, enforced)], shadow: smallvec![charge(2, 1, 1)] };
+        let both = |enforced: u64| Plan {
+            enforced: smallvec![Charge::of_token_bucket(1, 3, enforced)],
+            shadow: smallvec![Charge::of_token_bucket(2, 1, 1)],
+        };
         let first = memory.take(&both(1)).settlement;
         let second = memory.take(&both(1)).settlement;
         let refused = memory.take(&both(2)).settlement;
@@ -289,7 +284,7 @@ mod tests {
     fn a_bucket_that_is_full_again_is_freed() {
         let (memory, clock) = memory(4096);
         for bucket in 0..100 {
-            verdict(&memory, plan([charge(bucket, 200, u64::from(bucket) + 1)]));
+            verdict(&memory, plan([Charge::of_token_bucket(bucket, 200, u64::from(bucket) + 1)]));
         }
         clock.set(Timestamp(1_050 * SECOND));
         memory.sweep();
@@ -303,15 +298,19 @@ mod tests {
     fn at_the_bound_the_soonest_full_bucket_is_evicted_and_drained_ones_are_kept() {
         let (memory, _) = memory(10);
         for bucket in 0..10 {
-            verdict(&memory, plan([charge(bucket, 100, 100)]));
+            verdict(&memory, plan([Charge::of_token_bucket(bucket, 100, 100)]));
         }
         let mut evicted = 0;
         for bucket in 100..200 {
-            evicted += memory.take(&plan([charge(bucket, 100, 1)])).evicted;
+            evicted += memory.take(&plan([Charge::of_token_bucket(bucket, 100, 1)])).evicted;
         }
         assert_eq!((memory.buckets(), evicted), (10, 100));
         for bucket in 0..10 {
-            assert_eq!(verdict(&memory, plan([charge(bucket, 100, 1)])), Verdict::Deny, "bucket {bucket}");
+            assert_eq!(
+                verdict(&memory, plan([Charge::of_token_bucket(bucket, 100, 1)])),
+                Verdict::Deny,
+                "bucket {bucket}"
+            );
         }
     }
 
@@ -325,7 +324,7 @@ mod tests {
             key: BucketKey(bytes),
             algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
             tag: LimitTag(u32::from(window == DAY)),
-            ..charge(0, 1, 1)
+            ..Charge::of_token_bucket(0, 1, 1)
         }
     }
 
@@ -400,7 +399,7 @@ mod tests {
             let memory = &memory;
             let caller = |order: [u8; 3]| {
                 scope.spawn(move || {
-                    let plan = plan(order.map(|bucket| charge(bucket, 1000, 1)));
+                    let plan = plan(order.map(|bucket| Charge::of_token_bucket(bucket, 1000, 1)));
                     (0..1000).filter(|_| verdict(memory, plan.clone()) == Verdict::Allow).count()
                 })
             };

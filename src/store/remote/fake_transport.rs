@@ -195,7 +195,7 @@ async fn late_replies_open_the_breaker_and_one_probe_closes_it() {
 
 #[tokio::test]
 async fn a_transport_without_a_second_call_makes_one_at_a_time() {
-    let (store, events) = running(Behaviour::Late(TIMEOUT / 4)).await;
+    let (store, events) = running(Behaviour::Late(TIMEOUT / 10)).await;
     let asked: Vec<_> = (0..20)
         .map(|_| {
             let store = Arc::clone(&store);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Client, Gateway, Redis, Upstream, eventually, free_port};
+use crate::support::{Client, Gateway, Redis, Upstream, eventually, free_port, now};
 
 const ALIVE: &str = "rate_limiter_live_gateways";
 
@@ -60,6 +60,27 @@ fn gateways_share_the_remaining_tokens_when_redis_fails() {
     assert_eq!(ask(&mut first), 429);
 }
 
+/// A share continues the level of the moment at which it was decided, however long the reply was on its way.
+#[test]
+fn what_came_back_before_a_late_decision_is_not_granted_again() {
+    const PAUSE: Duration = Duration::from_millis(800);
+    const RATE: f64 = 20.0;
+    let (mut redis, upstream) = (Redis::start(), Upstream::start());
+    let numbers = "{rps: 20, burst: 20, cost_source: header:x-cost}";
+    let rules = format!("rules:\n  - {{name: one, limit_keys: [header:x-user], algorithm_config: {numbers}}}\n");
+    let gateway = Gateway::start(&upstream, &(redis.patient_store() + &rules));
+    let mut client = gateway.client();
+    let asked = now();
+    redis.command::<()>(&["CLIENT", "PAUSE", &PAUSE.as_millis().to_string(), "ALL"]);
+    // The call is sent now, and decided after the pause.
+    assert_eq!(client.get("/", &[("X-User", "a"), ("X-Cost", "20")]).status, 200);
+    redis.kill();
+    gateway.expect("rate_limiter_store_up", &[], 0.0);
+    let granted = passing(&mut client);
+    let back = asked.elapsed().saturating_sub(PAUSE).as_secs_f64() * RATE;
+    assert!(granted as f64 <= back, "{granted} of {back}");
+}
+
 #[test]
 fn gateways_count_each_other_and_notice_one_that_has_stopped() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
@@ -82,7 +103,7 @@ fn gateways_count_each_other_and_notice_one_that_has_stopped() {
     });
     drop(others.pop());
     let deadline = Duration::from_secs(12);
-    let since = crate::support::now();
+    let since = now();
     while one.metric(ALIVE, &[]) != 2.0 {
         assert!(since.elapsed() < deadline, "{}", one.metric(ALIVE, &[]));
         std::thread::sleep(Duration::from_millis(50));

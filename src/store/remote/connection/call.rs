@@ -113,7 +113,7 @@ impl<T: Transport> Connection<T> {
                 if let Some(since) = known.filter(|_| short) {
                     self.shared.deny_cache.remember(key, state.clone(), now, since);
                 }
-                self.shared.fallback.observe(key, state, now, reset_after, started);
+                self.shared.fallback.observe(key, state, reset_after);
             }
             for (mut waiting, settlement) in waiting.zip(settlements) {
                 match (settlement, waiting.attempt) {
