@@ -1,12 +1,20 @@
 //! While Redis is away, gateways that grant their shares stay below the limit over every window, but for what
 //! docs/exactness.md says that an outage adds.
+//!
+//! The access log tells which grants are of a share. Those of a share while Redis decided for others, because its gateway came
+//! back later or had a call answered too late, are beside the limit: each gateway's are held to its share. All others
+//! are held to the limit and the outages.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use super::faults_under_load::{BURST, Ending, Load, RATE, RequestRecord, ask_on, grants, pause};
-use crate::exactness::history::windows::most_in_a_window;
-use crate::exactness::history::{ClockOffset, Limit, Sample, long_samples, rules, short_samples};
+use super::faults_under_load::{BURST, Ending, Load, RequestRecord, ask_on, grants, pause};
+use crate::exactness::history::windows::{Grant, most_in_a_window};
+use crate::exactness::history::{
+    ClockOffset, LeakyLimit, Limit, Numbers, Sample, WindowLimit, long_samples, rules, short_samples,
+};
 use crate::support::{Answers, Client, Gateway, Redis, Relay, Upstream, eventually, print_measured, short_or_long};
+use crate::telemetry::access_log;
 
 const GATEWAYS: u64 = 2;
 const USER: &str = "shared";
@@ -14,48 +22,42 @@ const USER: &str = "shared";
 fn text(port: u16, samples: &[Sample]) -> String {
     let rules = rules(samples);
     format!(
-        "store: {{redis: {{url: \"redis://127.0.0.1:{port}\"}}, gateways: {GATEWAYS}}}\non_store_failure: local\n{rules}"
+        "store: {{redis: {{url: \"redis://127.0.0.1:{port}\"}}, gateways: {GATEWAYS}}}\non_store_failure: local\n\
+         access_log: {{to: access.jsonl, when: [allowed]}}\n{rules}"
     )
 }
 
-/// When a gateway was seen to have no store, in microseconds since the start: from the last look before to the first one after.
-type Away = (i64, i64);
+/// In microseconds since the start: from before something to after it.
+type Period = (i64, i64);
 
-/// Looks at a gateway again and again.
-fn watch(gateway: &Gateway, load: &Load) -> Vec<Away> {
-    let (mut away, mut since, mut before) = (Vec::new(), None, load.micros());
-    while !load.is_over() {
-        let now = load.micros();
-        let is_up = gateway.metric("rate_limiter_store_up", &[]) == 1.0;
-        match (is_up, since) {
-            (false, None) => since = Some(before),
-            (true, Some(begun)) => {
-                away.push((begun, load.micros()));
-                since = None;
-            }
-            _ => {}
-        }
-        before = now;
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    away.extend(since.map(|begun| (begun, load.micros())));
-    away
-}
-
-/// For how long gateways had no store after it had `returned`, in microseconds, added up. The other one may have had it then.
-fn late(away: &[Vec<Away>], returned: &[i64]) -> i64 {
-    let after = |(from, to): &Away| {
-        let last = returned.iter().copied().filter(|moment| moment < to).max();
-        to - last.map_or(*from, |moment| moment.max(*from))
-    };
-    away.iter().flatten().map(after).sum()
+/// What a gateway granted of each limit, by its index: of its share, and by Redis.
+struct GrantsOf {
+    share: Vec<Vec<Grant>>,
+    redis: Vec<Vec<Grant>>,
 }
 
 /// What was seen of both gateways.
 struct Observations {
-    seen: Vec<RequestRecord>,
-    away: Vec<Vec<Away>>,
+    requests: Vec<usize>,
+    gateways: Vec<GrantsOf>,
     clock: ClockOffset,
+}
+
+/// The grants of a gateway, by what its access log says about each.
+fn grants_by_source(gateway: &Gateway, seen: &[RequestRecord]) -> GrantsOf {
+    let granted = seen.iter().filter(|seen| seen.status == 200).count();
+    let lines = access_log::wait_for(gateway, granted);
+    let of_share: HashSet<&str> = lines
+        .iter()
+        .filter(|line| line["source"] == "fallback")
+        .map(|line| line["request_id"].as_str().unwrap())
+        .collect();
+    let grants_of = |share: bool| {
+        let chosen: Vec<_> =
+            seen.iter().filter(|seen| of_share.contains(&*seen.request_id) == share).cloned().collect();
+        (0..short_samples().len()).map(|index| grants(&chosen, index)).collect()
+    };
+    GrantsOf { share: grants_of(true), redis: grants_of(false) }
 }
 
 /// Two gateways, each with its own way to Redis, are under load while `happens` goes on: of a limit of each algorithm.
@@ -69,60 +71,96 @@ fn play(ports: [u16; 2], happens: impl FnOnce(&[Gateway; 2], &Load)) -> Observat
     let load = Load::start(&samples);
     let mut clock = load.clock(ports[0]);
     // Where a period ends a share knows by Redis' clock as last heard: as precisely as a reply was quick.
-    clock.tolerance += 25_000;
-    let observations = std::thread::scope(|scope| {
+    clock.tolerance += i64::try_from(CLOCK_ERROR.as_micros()).unwrap();
+    let seen: Vec<Vec<RequestRecord>> = std::thread::scope(|scope| {
         let load = &load;
         let ending = Ending(load);
-        let callers: Vec<_> = gateways
-            .iter()
-            .flat_map(|gateway| load.callers().into_iter().map(move |sample| (gateway, sample)))
-            .map(|(gateway, sample)| scope.spawn(move || ask_on(gateway, sample, USER, load)))
-            .collect();
-        let watches: Vec<_> = gateways.iter().map(|gateway| scope.spawn(move || watch(gateway, load))).collect();
+        let callers = gateways.each_ref().map(|gateway| {
+            let ask = |sample| scope.spawn(move || ask_on(gateway, sample, USER, load));
+            load.callers().into_iter().map(ask).collect::<Vec<_>>()
+        });
         load.await_refusals();
         pause(500);
         happens(&gateways, load);
         pause(1_000);
         drop(ending);
-        let seen = callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect();
-        Observations { seen, away: watches.into_iter().map(|watch| watch.join().unwrap()).collect(), clock }
+        callers.into_iter().map(|of| of.into_iter().flat_map(|caller| caller.join().unwrap()).collect()).collect()
     });
     // Every request was decided, by Redis or by a share.
-    assert!(observations.seen.iter().all(|seen| matches!(seen.status, 200 | 429)));
-    observations
+    assert!(seen.iter().flatten().all(|seen| matches!(seen.status, 200 | 429)));
+    let asked = |index: usize| seen.iter().flatten().filter(|seen| seen.sample == index).count();
+    Observations {
+        requests: (0..samples.len()).map(asked).collect(),
+        gateways: gateways.iter().zip(&seen).map(|(gateway, seen)| grants_by_source(gateway, seen)).collect(),
+        clock,
+    }
 }
 
 fn is_local(gateway: &Gateway) -> bool {
     gateway.metric("rate_limiter_store_up", &[]) == 0.0
 }
 
-/// Checks every window: beyond the limit a token bucket grants at most `tokens`, a queue as much for its rate, and a window
-/// at most so many shares of its limit.
+/// How wrong a gateway may know the clock of Redis here.
+const CLOCK_ERROR: Duration = Duration::from_millis(25);
+
+/// What one gateway may grant of its share, as its clients see it.
+fn share_of(limit: &Limit) -> Limit {
+    let part = |numbers: Numbers| Numbers {
+        burst: numbers.burst.div_ceil(GATEWAYS),
+        amount: numbers.amount / GATEWAYS,
+        ..numbers
+    };
+    match limit {
+        Limit::TokenBucket(numbers) => Limit::TokenBucket(part(*numbers)),
+        // With at most `delay_after` ahead of it a request goes at once.
+        Limit::Leaky(leaky) => Limit::TokenBucket(part(LeakyLimit::moments(leaky))),
+        Limit::Window(window) => Limit::Window(WindowLimit { limit: window.limit / GATEWAYS, ..*window }),
+    }
+}
+
+/// Checks every window, twice: what each gateway granted of its share while Redis decided for others against its share; and
+/// all the rest against the limit. Beyond that a token bucket grants at most `tokens`, a queue as much for its rate, and a
+/// window at most so many shares of its limit. In `outages` Redis decided for nobody.
 #[track_caller]
-fn check(fault: &str, observations: &Observations, tokens: u64, shares: u64) {
+fn check(fault: &str, observations: &Observations, outages: &[Period], tokens: u64, shares: u64) {
+    let Observations { requests, gateways, clock } = observations;
+    let in_outage = |grant: &Grant| outages.iter().any(|(from, to)| grant.sent >= *from && grant.answered <= *to);
     for (index, Sample { name, limit }) in short_samples().iter().enumerate() {
-        let grants = grants(&observations.seen, index);
-        let excess = most_in_a_window(&limit.of_responses(), &grants, &observations.clock);
+        let share = share_of(limit);
+        let (mut counted, mut beside) = (Vec::new(), 0);
+        for gateway in gateways {
+            let excess = most_in_a_window(&share, &gateway.share[index], clock);
+            let tolerance = match share {
+                Limit::TokenBucket(numbers) => numbers.refill(0, i64::try_from(CLOCK_ERROR.as_micros()).unwrap()),
+                Limit::Window(_) | Limit::Leaky(_) => 0,
+            };
+            assert!(excess <= tolerance, "{fault}, {name}, of a share: {}", share.tokens(excess));
+            let (during, others): (Vec<Grant>, Vec<Grant>) =
+                gateway.share[index].iter().partition(|grant| in_outage(grant));
+            beside += others.len();
+            counted.extend(gateway.redis[index].iter().copied().chain(during));
+        }
+        let all: Vec<Grant> =
+            gateways.iter().flat_map(|of| of.redis[index].iter().chain(&of.share[index])).copied().collect();
+        let whole = limit.of_responses();
         let bound = match limit {
             Limit::TokenBucket(_) => limit.price(tokens * 1000),
             // It, too, holds what comes back in a second.
             Limit::Leaky(leaky) => limit.price(tokens * leaky.places.burst * 1000 / BURST),
             Limit::Window(_) => limit.capacity() * i128::from(shares) / i128::from(GATEWAYS),
         };
+        let excess = most_in_a_window(&whole, &counted, clock);
         print_measured(&format!(
-            "local: {fault}, {name}, {} requests, {} granted, excess {}, bound {}",
-            observations.seen.iter().filter(|seen| seen.sample == index).count(),
-            grants.len(),
+            "local: {fault}, {name}, {} requests, {} granted, {beside} of shares beside Redis, excess {} with them, {} without, \
+             bound {}",
+            requests[index],
+            all.len(),
+            limit.tokens(most_in_a_window(&whole, &all, clock)),
             limit.tokens(excess),
             limit.tokens(bound),
         ));
         assert!(excess <= bound, "{fault}, {name}: {} of {}", limit.tokens(excess), limit.tokens(bound));
     }
-}
-
-/// The shares of gateways that are without Redis while others are not, for so long.
-fn shares(microseconds: i64) -> u64 {
-    (u64::try_from(microseconds).unwrap() * RATE / GATEWAYS).div_ceil(1_000_000)
 }
 
 #[track_caller]
@@ -133,13 +171,14 @@ fn an_outage_for_all(
     returns: fn(&mut Redis),
     shares_of_a_window: u64,
 ) {
-    let (port, mut returned) = (redis.port, Vec::new());
+    let (port, mut outages) = (redis.port, Vec::new());
     let observations = play([port; 2], |gateways, load| {
         for _ in 0..times {
             fails(redis);
+            let failed = load.micros();
             eventually("both grant their shares", || gateways.iter().all(is_local));
             pause(1_500);
-            returned.push(load.micros());
+            outages.push((failed, load.micros()));
             returns(redis);
             eventually("both are back", || !gateways.iter().any(is_local));
             // What has come back meanwhile is spent before the next one.
@@ -147,10 +186,8 @@ fn an_outage_for_all(
             pause(500);
         }
     });
-    // After each, the bucket in Redis is as full as if nothing had been granted during it, and the first gateway that is back
-    // has it while the other still grants its share.
-    let bound = times * BURST + shares(late(&observations.away, &returned));
-    check(&format!("{fault}, {times} times"), &observations, bound, shares_of_a_window);
+    // After each, the bucket in Redis is as full as if nothing had been granted during it.
+    check(&format!("{fault}, {times} times"), &observations, &outages, times * BURST, shares_of_a_window);
 }
 
 #[test]
@@ -171,21 +208,35 @@ fn shares_hold_every_window_while_redis_is_killed_and_restarted_empty() {
 fn a_gateway_that_alone_is_cut_off_grants_its_share_beside_the_limit() {
     let redis = Redis::start();
     let relay = Relay::start(redis.port);
-    let (mut begun, mut ended) = (0, 0);
     let seconds = short_or_long(3, 30);
-    let observations = play([redis.port, relay.port], |[_, cut_off], load| {
-        begun = load.micros();
+    let observations = play([redis.port, relay.port], |[_, cut_off], _| {
         relay.set(Answers::Lost);
         eventually("it grants its share", || is_local(cut_off));
         pause(seconds * 1000);
         relay.set(Answers::Pass);
         eventually("it is back", || !is_local(cut_off));
-        ended = load.micros();
     });
-    assert!(observations.away[0].is_empty(), "the other one has Redis all the time");
-    // It begins with its share of what was left, at most.
-    let bound = BURST / GATEWAYS + shares(ended - begun);
-    check(&format!("one of two cut off for {seconds} s"), &observations, bound, 1);
+    check(&format!("one of two cut off for {seconds} s"), &observations, &[], 0, 0);
+}
+
+/// Single calls that are answered too late: Redis is never away, and decides what they asked, but nobody waits for it any
+/// more, so the share decides as well.
+#[test]
+fn a_call_that_is_answered_too_late_is_decided_by_the_share_beside_the_limit() {
+    let redis = Redis::start();
+    let relay = Relay::start(redis.port);
+    let times = short_or_long(5, 50);
+    let observations = play([redis.port, relay.port], |_, _| {
+        for _ in 0..times {
+            // One call of each connection or two, so that the breaker stays closed.
+            relay.set(Answers::Late(Duration::from_millis(70)));
+            pause(40);
+            relay.set(Answers::Pass);
+            pause(400);
+        }
+    });
+    assert!(observations.gateways[1].share.iter().flatten().count() > 0, "none was late");
+    check(&format!("calls answered 70 ms late, {times} times"), &observations, &[], 0, 0);
 }
 
 /// Asks for each limit until it is refused, at most so often.
@@ -193,8 +244,10 @@ fn ask_for_each(client: &mut Client, load: &Load, most: usize, seen: &mut Vec<Re
     for (index, sample) in load.samples.iter().enumerate() {
         for _ in 0..most {
             let sent = load.micros();
-            let status = client.get("/", &[(&sample.header(), USER)]).status;
-            seen.push(RequestRecord { sample: index, sent, answered: load.micros() + 1, status });
+            let response = client.get("/", &[(&sample.header(), USER)]);
+            let (answered, status) = (load.micros() + 1, response.status);
+            let request_id = response.field("X-Request-Id").unwrap();
+            seen.push(RequestRecord { sample: index, sent, answered, status, request_id });
             if status == 429 {
                 break;
             }

@@ -18,12 +18,14 @@ pub const BURST: u64 = 40;
 pub const CALLERS: usize = 3;
 
 /// One request, as its client saw it: in microseconds since the start, rounded away from each other.
+#[derive(Clone)]
 pub struct RequestRecord {
     /// By its index, the limit that was asked.
     pub sample: usize,
     pub sent: i64,
     pub answered: i64,
     pub status: u16,
+    pub request_id: String,
 }
 
 fn text(port: u16, on_store_failure: &str, samples: &[Sample]) -> String {
@@ -93,9 +95,11 @@ pub fn ask_on(gateway: &Gateway, sample: usize, user: &str, load: &Load) -> Vec<
     let header = load.samples[sample].header();
     while !load.is_over() {
         let sent = load.micros();
-        let status = client.get("/", &[(&header, user)]).status;
+        let response = client.get("/", &[(&header, user)]);
+        let (answered, status) = (load.micros() + 1, response.status);
         load.refused[sample].fetch_add(u64::from(user != ALLOWED && status == 429), Ordering::Relaxed);
-        seen.push(RequestRecord { sample, sent, answered: load.micros() + 1, status });
+        let request_id = response.field("X-Request-Id").unwrap();
+        seen.push(RequestRecord { sample, sent, answered, status, request_id });
         std::thread::sleep(Duration::from_millis(4));
     }
     seen
