@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::bucket_backend::Backend;
+use super::bucket_log;
 use super::bucket_lookup;
 use super::bucket_lookup::BucketSelection;
 use super::bucket_report::{BucketReport, Change};
@@ -141,6 +142,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     };
     let report = BucketReport { config: &config, change, before, after };
+    if change != Change::None {
+        bucket_log::log_change(&report, &chosen)?;
+    }
     let mut page = Page::default();
     match place.json {
         true => page.pretty_json(&report.document(&chosen))?,

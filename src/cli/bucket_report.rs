@@ -112,7 +112,8 @@ impl BucketReport<'_> {
         self.before.spent(&chosen.key, &limit.algorithm)
     }
 
-    fn given_back(&self, chosen: &BucketSelection, limit: &Limit, after: &Levels) -> Cost {
+    /// How much of what was spent has been given back.
+    pub fn given_back(&self, chosen: &BucketSelection, limit: &Limit, after: &Levels) -> Cost {
         let left = after.spent(&chosen.key, &limit.algorithm).thousandths();
         Cost::from_thousandths(self.spent(chosen, limit).thousandths().saturating_sub(left))
     }

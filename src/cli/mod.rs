@@ -5,6 +5,7 @@
 mod admin_client;
 mod bucket;
 mod bucket_backend;
+mod bucket_log;
 mod bucket_lookup;
 mod bucket_report;
 mod check;

@@ -85,8 +85,14 @@ fn states(memory: &Memory, keys: &[BucketKey]) -> Value {
 fn reset(gateway: &GatewayState, memory: &Memory, keys: &[BucketKey]) -> Value {
     let (now, states) = memory.remove(keys);
     gateway.events.note(EventKind::BucketsReset, "");
-    log::info!(buckets = keys.len(); "buckets were reset by an operator");
+    log::info!(buckets:% = names(gateway, keys.iter()); "buckets were reset by an operator");
     document(now.0, keys, &states)
+}
+
+/// What the access log calls these buckets.
+fn names<'k>(gateway: &GatewayState, keys: impl Iterator<Item = &'k BucketKey>) -> String {
+    let snapshot = gateway.snapshot.load();
+    keys.map(|key| snapshot.config.hash_key.bucket(&key.0).to_string()).collect::<Vec<_>>().join(",")
 }
 
 /// `amount=N&algorithms=NAME,NAME`: the amount, and each bucket with its algorithm.
@@ -100,7 +106,8 @@ fn grant_of(query: &str, keys: Vec<BucketKey>) -> Option<(Cost, Vec<(BucketKey, 
 fn give_back(gateway: &GatewayState, memory: &Memory, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> Value {
     let (now, given) = memory.give_back(buckets, amount);
     gateway.events.note(EventKind::BucketsGranted, "");
-    log::info!(buckets = buckets.len(), amount:%; "amounts were given back by an operator");
+    let keys = buckets.iter().map(|(key, _)| key);
+    log::info!(buckets:% = names(gateway, keys), amount:%; "amounts were given back by an operator");
     let numbers = |state: &Option<State>| state.as_ref().map(|state| state.to_vec());
     let bucket = |((key, _), given): (&(BucketKey, AlgorithmKind), &GivenBack)| {
         let (before, after) = (numbers(&given.before), numbers(&given.after));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Gateway, Redis, Upstream, eventually, tollgate};
+use crate::support::{Client, CommandOutput, Gateway, Redis, Upstream, eventually, tollgate};
 
 const RULES: &str = "
 check: {allow: [unverified_key, open_policy, forgotten_period]}
@@ -43,9 +43,13 @@ impl Setting {
         Setting { gateway, file, admin }
     }
 
-    fn bucket(&self, arguments: &[&str]) -> (Option<i32>, String) {
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
         let place = ["-c", &self.file, "--admin", &self.admin];
-        let reported = tollgate(&[&["bucket"], &arguments[..1], &place, &arguments[1..]].concat());
+        tollgate(&[&["bucket"], &arguments[..1], &place, &arguments[1..]].concat())
+    }
+
+    fn bucket(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let reported = self.run(arguments);
         (reported.code, format!("{}{}", reported.out, reported.err))
     }
 
@@ -57,8 +61,7 @@ impl Setting {
 
     #[track_caller]
     fn json(&self, arguments: &[&str]) -> Value {
-        let (_, text) = self.bucket(&[arguments, &["--json"]].concat());
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+        self.run(&[arguments, &["--json"]].concat()).json()
     }
 
     fn ask(&self, fields: &[(&str, &str)]) -> u16 {
@@ -205,6 +208,40 @@ fn a_gateways_own_user_may_give_back_in_redis_and_what_is_no_bucket_stays() {
     setting.says(&["grant", "year", key, "5"], 1, "forbidden: ");
 }
 
+/// With Redis no gateway takes part, so the command says it, whatever the log level of the gateways.
+#[test]
+fn the_command_logs_who_changed_which_bucket_by_how_much() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    for store in ["", &redis.patient_store()] {
+        let setting = Setting::new(&upstream, &format!("log: {{level: error, format: json}}\n{store}"));
+        let key = "header:x-user=secret-user";
+        assert_eq!([(); 3].map(|()| setting.ask(&[("X-User", "secret-user"), ("X-Plan", "free")])), [200; 3]);
+        let logged = |arguments: &[&str]| {
+            let reported = setting.run(&[arguments, &["--json"]].concat());
+            assert!(!reported.err.contains("secret"), "{}", reported.err);
+            let bucket = reported.json()["buckets"][0]["bucket"].clone();
+            let mut line: Value = serde_json::from_str(reported.err.trim_end()).unwrap();
+            assert_eq!((line["bucket"].take(), line["level"].take()), (bucket, json!("info")));
+            assert!(line["store"].as_str().is_some_and(|store| store.contains("127.0.0.1:")), "{line}");
+            let id = std::process::Command::new("id").arg("-un").output().unwrap().stdout;
+            let user = String::from_utf8(id).unwrap();
+            assert!(line["user"].as_str().unwrap().starts_with(user.trim()), "{line} {user}");
+            line
+        };
+        let grant = logged(&["grant", "plan.year", key, "2"]);
+        let numbers = ["message", "policy", "limit", "amount", "given_back", "had", "left"];
+        let expected = ["amount given back by an operator", "default", "plan.year", "2", "2", "2", "4"];
+        assert_eq!(numbers.map(|name| grant[name].clone()), expected.map(|text| json!(text)));
+        let reset = logged(&["reset", "plan.year", key]);
+        let expected = ["bucket reset by an operator", "default", "plan.year", "4", "5"];
+        assert_eq!(
+            ["message", "policy", "limit", "had", "left"].map(|name| reset[name].clone()),
+            expected.map(|text| json!(text))
+        );
+        assert_eq!(setting.run(&["show", "plan.year", key]).err, "");
+    }
+}
+
 #[test]
 fn what_is_given_back_in_redis_is_in_its_log() {
     let folder = tempfile::tempdir().unwrap();
@@ -254,6 +291,8 @@ fn no_foreign_page_can_give_back() {
         assert_eq!(admin.send("PATCH", &path, &[("Host", &host), permit], "").status, status, "{query}");
     }
     assert_eq!(admin.send("PATCH", "/buckets", &[("Host", &host), permit], "").status, 405);
-    let logged = "amounts were given back by an operator buckets=1 amount=5";
+    let name = tollgate::base::pseudonym::PseudonymKey::default()
+        .bucket(&[0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef].repeat(2).try_into().unwrap());
+    let logged = &format!("amounts were given back by an operator buckets={name} amount=5");
     eventually("it is logged", || setting.gateway.has_logged(logged));
 }

@@ -1,0 +1,59 @@
+//! Logs what `tollgate bucket reset|grant` has changed: a line on standard error for each bucket, in the format of the file.
+//!
+//! In a shared store no gateway takes part in the change, so this is the only record of who did it. A client's values are not
+//! logged; the bucket's name is the one in the access log.
+
+use log::LevelFilter;
+
+use super::bucket_backend::Levels;
+use super::bucket_lookup::BucketSelection;
+use super::bucket_report::{BucketReport, Change};
+use super::diagnostics;
+use super::failure::Failure;
+use crate::config::Log;
+
+/// Logs a change of these buckets, whatever the log level of the file.
+///
+/// # Errors
+/// When the log cannot be started.
+pub fn log_change(report: &BucketReport<'_>, chosen: &[BucketSelection]) -> Result<(), Failure> {
+    diagnostics::start(Log { level: LevelFilter::Info, ..report.config.log })?;
+    let (user, store) = (user(), &*report.before.from);
+    for chosen in chosen {
+        let bucket = report.config.hash_key.bucket(&chosen.key.0);
+        let Some(limit) = &chosen.limit else {
+            log::info!(user:%, bucket:%, store; "bucket reset by an operator");
+            continue;
+        };
+        let left_in = |levels: &Levels| levels.bucket(&chosen.key, &limit.algorithm, limit.cost).untouched.remaining;
+        let (policy, name, had) = (&*limit.policy, &*limit.name, left_in(&report.before));
+        match (report.change, &report.after) {
+            (Change::GiveBack(amount), Some(after)) => {
+                let (given_back, left) = (report.given_back(chosen, limit, after), left_in(after));
+                log::info!(
+                    user:%, bucket:%, policy, limit = name, amount:%, given_back:%, had:%, left:%, store;
+                    "amount given back by an operator"
+                );
+            }
+            _ => {
+                let left = limit.algorithm.ceiling();
+                log::info!(
+                    user:%, bucket:%, policy, limit = name, had:%, left:%, store;
+                    "bucket reset by an operator"
+                );
+            }
+        }
+    }
+    log::logger().flush();
+    Ok(())
+}
+
+/// Who runs the command: the name of the user, or its number; under `sudo` also who called that, as it says.
+fn user() -> String {
+    let id = nix::unistd::getuid();
+    let name = nix::unistd::User::from_uid(id).ok().flatten().map_or_else(|| id.to_string(), |user| user.name);
+    match std::env::var("SUDO_USER") {
+        Ok(caller) if id.is_root() => format!("{name} (sudo by {caller})"),
+        _ => name,
+    }
+}
