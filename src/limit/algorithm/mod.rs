@@ -38,7 +38,7 @@ use token_bucket::TokenBucket;
 /// to store and until when, or `false` if nothing is left. Without it a charge stays. One whose values are large
 /// has a `digest` as well: what the reply contains of a bucket in place of its value, and from which the step in Rust
 /// gives the same results for all that was asked of it in the call. It is called at the end, with the bucket and its value
-/// as it was found.
+/// as it was found. They see the functions of [`RATE`] as `rate`.
 pub const TWINS: [&str; 5] = [
     include_str!("token_bucket/token_bucket.lua"),
     include_str!("fixed_window/fixed_window.lua"),
@@ -46,6 +46,9 @@ pub const TWINS: [&str; 5] = [
     include_str!("sliding_window/sliding_window.lua"),
     include_str!("leaky_bucket/leaky_bucket.lua"),
 ];
+
+/// A chunk that returns the functions which the twins of algorithms with a rate share.
+pub const RATE: &str = include_str!("rate.lua");
 
 /// For what no calendar says.
 static UTC: LazyLock<Option<Zone>> = LazyLock::new(|| Zone::parse("UTC").ok());

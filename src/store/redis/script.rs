@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use crate::limit::algorithm::TWINS;
+use crate::limit::algorithm::{RATE, TWINS};
 
 const FRAME: &str = include_str!("take.lua");
 const UNDO: &str = include_str!("undo.lua");
@@ -51,7 +51,7 @@ pub fn give_back() -> String {
 }
 
 fn twins() -> String {
-    let mut text = "local twins = {\n".to_owned();
+    let mut text = format!("local rate = (function()\n{RATE}\nend)()\nlocal twins = {{\n");
     for twin in TWINS {
         // Each in its own function, so that local variables are not shared.
         let _ = write!(text, "(function()\n{twin}\nend)(),\n");

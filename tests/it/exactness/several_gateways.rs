@@ -8,7 +8,7 @@ use tollgate::limit::calendar::CalendarUnit;
 use tollgate::store::Source;
 use tollgate::store::redis::fault_injection::{Combining, Hooks, Refusals};
 
-use super::history::gateways::{Clocks, Gateways, PATIENT, Run};
+use super::history::gateways::{Clocks, Gateways, PATIENT, Run, random_request};
 use super::history::{Answer, CalendarPeriods, Counting, LeakyLimit, Limit, Numbers, utc};
 use crate::support::{Answers, Redis, Relay, print_measured, short_or_long};
 
@@ -49,20 +49,8 @@ fn buckets() -> Vec<Limit> {
     buckets.map(Limit::from).chain(OTHERS.iter().copied()).collect()
 }
 
-/// One to seven tokens, of one to four buckets.
 fn request(caller: usize) -> Vec<(usize, u64)> {
-    let cost = || if fastrand::bool() { fastrand::u64(1..=7) * 1000 } else { fastrand::u64(1_000..=7_000) };
-    let mut charges = vec![(0, cost())];
-    if fastrand::u8(0..4) > 0 {
-        charges.push((1 + fastrand::usize(0..3), cost()));
-    }
-    if fastrand::u8(0..4) == 0 {
-        charges.push((4 + caller % 8, cost()));
-    }
-    if fastrand::u8(0..3) == 0 {
-        charges.push((12 + fastrand::usize(0..OTHERS.len()), cost()));
-    }
-    charges
+    random_request(caller, OTHERS.len())
 }
 
 /// How much is asked, beside what the first bucket can give.

@@ -7,7 +7,7 @@ use tollgate::store::Source;
 use tollgate::store::postgres::{Durability, Settings, schema};
 use tollgate::store::remote::fault_injection::{Combining, Hooks, Refusals};
 
-use crate::exactness::history::gateways::{Clocks, Gateways, PATIENT, Run};
+use crate::exactness::history::gateways::{Clocks, Gateways, PATIENT, Run, random_request};
 use crate::exactness::history::{Answer, Counting, Limit, Numbers};
 use crate::support::{PgBouncer, Postgres, print_measured, short_or_long};
 
@@ -30,19 +30,9 @@ fn buckets() -> Vec<Limit> {
     [EVERYBODY].into_iter().chain([shared; 3]).chain([own; 8]).map(Limit::from).chain(others).collect()
 }
 
-/// One to seven tokens, of one to four buckets, in any order.
+/// In any order.
 fn request(caller: usize) -> Vec<(usize, u64)> {
-    let cost = || if fastrand::bool() { fastrand::u64(1..=7) * 1000 } else { fastrand::u64(1_000..=7_000) };
-    let mut charges = vec![(0, cost())];
-    if fastrand::u8(0..4) > 0 {
-        charges.push((1 + fastrand::usize(0..3), cost()));
-    }
-    if fastrand::u8(0..4) == 0 {
-        charges.push((4 + caller % 8, cost()));
-    }
-    if fastrand::u8(0..3) == 0 {
-        charges.push((12 + fastrand::usize(0..4), cost()));
-    }
+    let mut charges = random_request(caller, 4);
     fastrand::shuffle(&mut charges);
     charges
 }

@@ -1,18 +1,6 @@
--- Steps a token bucket: the twin of mod.rs, in doubles that hold every integer below 2^53 exactly.
--- A bucket is what is spent, and since when; stored, three integers of eight bytes, with their unit between them.
+-- Steps a token bucket: the twin of mod.rs, on the functions of rate.lua.
 
-local EXACT = 9007199254740991
-local MOST_AHEAD = 10000000
-local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
-local pack, unpack = struct.pack, struct.unpack
-
--- An amount in another bucket's units, in ours: rounded up, so that nothing spent is forgotten.
-local function convert(spent, from, unit)
-  local thousandths = floor(spent / from)
-  local rest = (spent - thousandths * from) * unit
-  if rest <= EXACT then rest = ceil(rest / from) else rest = unit end
-  return min(thousandths * unit + rest, EXACT)
-end
+local floor, max = math.floor, math.max
 
 return {
   -- From the numbers after `at`, which are text: the capacity, the units in a thousandth of a token, and the units that
@@ -25,44 +13,10 @@ return {
     }
   end,
 
-  -- Reads what is stored, as it is worth now; false for a value that cannot be that. Also returns whether it must be
-  -- written although nothing is charged: a moment too far ahead would otherwise be taken as now at every look.
-  open = function(limit, value, now)
-    if type(value) ~= 'string' or #value ~= 24 then return false end
-    local spent, unit, since = unpack('<I8I8I8', value)
-    if spent > EXACT or unit > EXACT or unit == 0 or since > EXACT then return false end
-    if unit ~= limit.unit then spent = convert(spent, unit, limit.unit) end
-    if since - now > MOST_AHEAD then return {spent, now}, true end
-    if now > since then
-      spent = spent - (now - since) * limit.refill
-      if spent < 0 then spent = 0 end
-      since = now
-    end
-    return {spent, since}
-  end,
-
-  full = function(limit, now)
-    return {0, now}
-  end,
-
-  empty = function(limit, now)
-    return {limit.capacity, now}
-  end,
-
   -- How many times it could pay. The quotient of two integers below 2^53 is never rounded up to a whole number that it
   -- does not reach.
   most = function(limit, bucket, cost)
     return floor((limit.capacity - bucket[1]) / (cost * limit.unit))
-  end,
-
-  charge = function(limit, bucket, cost)
-    bucket[1] = bucket[1] + cost * limit.unit
-  end,
-
-  -- What to store, and until when: then the bucket is full again.
-  close = function(limit, bucket)
-    local spent, since = bucket[1], bucket[2]
-    return pack('<I8I8I8', spent, limit.unit, since), since + ceil(spent / limit.refill)
   end,
 
   -- Undoes a charge, less what has come back since: that much would not have come back to a full bucket.
@@ -73,11 +27,6 @@ return {
     return true
   end,
 
-  -- A product that is not exact is larger than anything that is spent.
-  give_back = function(value, amount)
-    if type(value) ~= 'string' or #value ~= 24 then return false end
-    local spent, unit, since = unpack('<I8I8I8', value)
-    if spent > EXACT or unit > EXACT or unit == 0 or since > EXACT then return false end
-    return pack('<I8I8I8', max(spent - amount * unit, 0), unit, since)
-  end,
+  open = rate.open, full = rate.full, empty = rate.empty, charge = rate.charge, close = rate.close,
+  give_back = rate.give_back,
 }

@@ -45,6 +45,23 @@ pub struct Gateways {
     pub timeout: Micros,
 }
 
+/// One to seven tokens, of one to four buckets: the first; one of the next three; that of the caller, one of the next eight;
+/// and one of those that follow.
+pub fn random_request(caller: usize, others: usize) -> Vec<(usize, u64)> {
+    let cost = || if fastrand::bool() { fastrand::u64(1..=7) * 1000 } else { fastrand::u64(1_000..=7_000) };
+    let mut charges = vec![(0, cost())];
+    if fastrand::u8(0..4) > 0 {
+        charges.push((1 + fastrand::usize(0..3), cost()));
+    }
+    if fastrand::u8(0..4) == 0 {
+        charges.push((4 + caller % 8, cost()));
+    }
+    if fastrand::u8(0..3) == 0 {
+        charges.push((12 + fastrand::usize(0..others), cost()));
+    }
+    charges
+}
+
 /// What the clocks of a run show.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clocks {
