@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::events::{EventKind, Events};
 use super::metrics::{Metrics, StoreMetrics};
+use crate::base::host_port::HostPort;
 use crate::base::time::{Clock, Timestamp};
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::store::{CallReport, Event, Fault, NodeChange, RunningGateway, Settings, StoreError, gateway_ttl};
@@ -20,6 +21,8 @@ pub struct StoreHealth {
     events: Arc<Events>,
     clock: Clock,
     links: Mutex<Links>,
+    /// Where the last connection that was made leads to.
+    server: Mutex<Option<HostPort>>,
     other_gateways: Mutex<OtherGateways>,
     /// The servers of a store on several, by address.
     nodes: Mutex<BTreeMap<Arc<str>, NodeState>>,
@@ -68,6 +71,7 @@ impl StoreHealth {
             metrics,
             events,
             clock,
+            server: Mutex::default(),
             other_gateways: Mutex::default(),
             nodes: Mutex::default(),
             eviction_policy: Mutex::default(),
@@ -87,6 +91,12 @@ impl StoreHealth {
         let nodes = self.nodes.lock();
         let down = nodes.iter().filter(|(_, state)| **state == NodeState::Down);
         (down.map(|(address, _)| Arc::clone(address)).collect(), nodes.len())
+    }
+
+    /// The server that decides, if the store is one and every thread is connected to it.
+    pub fn server(&self) -> Option<String> {
+        let server = self.server.lock();
+        server.as_ref().filter(|_| self.is_up()).map(ToString::to_string)
     }
 
     /// Other gateways that run another configuration than this one. Empty while their announcements cannot be read.
@@ -122,8 +132,9 @@ impl StoreHealth {
             Event::EvictionPolicy(policy) => self.record_eviction_policy(policy),
             Event::HeartbeatError(fault) => self.record_failure(&fault),
             Event::Up { worker, server } => {
-                let server = server.map_or(String::new(), |server| server.to_string());
-                self.record_change(worker.0, Ok(()), &server);
+                let named = server.as_ref().map_or(String::new(), ToString::to_string);
+                *self.server.lock() = server;
+                self.record_change(worker.0, Ok(()), &named);
             }
             Event::Down { worker, fault } => {
                 // That of a node was counted with the node.

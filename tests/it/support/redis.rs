@@ -148,7 +148,7 @@ impl Drop for Redis {
 }
 
 /// The program that the tests take for Redis.
-fn server() -> OsString {
+pub fn server() -> OsString {
     std::env::var_os("TOLLGATE_REDIS_SERVER").unwrap_or_else(|| REDIS_SERVER.into())
 }
 

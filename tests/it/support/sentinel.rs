@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, Value};
 use tempfile::TempDir;
 
-use super::redis::free_port;
+use super::redis::{free_port, server};
 use super::{Redis, eventually};
 
 /// The name of the master.
@@ -150,7 +150,7 @@ impl Sentinel {
         lines.extend(setup.sentinel.iter().map(|line| (*line).to_owned()));
         let password = setup.sentinel.iter().find_map(|line| line.strip_prefix("requirepass ")).map(str::to_owned);
         std::fs::write(&file, lines.join("\n") + "\n").unwrap();
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(server());
         let child = command.arg(&file).arg("--sentinel").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.unwrap_or_else(|error| panic!("{error}: run scripts/need redis-server"));
         let sentinel = Sentinel { port, child, _directory: directory, password };

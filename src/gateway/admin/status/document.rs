@@ -99,6 +99,8 @@ struct ConfigInForce<'d> {
 #[derive(Debug, Serialize)]
 struct StoreSummary {
     kind: &'static str,
+    /// Where it is, while it is up; `None` for one in this process.
+    server: Option<String>,
     up: bool,
     /// How many servers it is on; 0 for a store that is on one.
     nodes: usize,
@@ -263,6 +265,7 @@ fn store(gateway: &GatewayState, readings: Readings<'_>) -> StoreSummary {
     let (nodes_down, nodes) = gateway.store_health.nodes_down();
     StoreSummary {
         kind: gateway.store.name(),
+        server: gateway.store_health.server(),
         up: gateway.store_health.is_up(),
         nodes,
         nodes_down: nodes_down.iter().take(MAX_NODES).map(ToString::to_string).collect(),

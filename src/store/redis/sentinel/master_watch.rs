@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::Settings;
-use super::survey::{CurrentSentinels, Succession, Survey};
+use super::survey::{CurrentSentinels, PROMOTION, Succession, Survey};
 use crate::base::host_port::HostPort;
 use crate::base::interval::fixed_interval;
 use crate::store::error::{Fault, StoreError};
@@ -15,8 +15,6 @@ use crate::store::remote::login::CurrentLogin;
 
 /// How long what the sentinels said is believed. Their announcements come sooner, but can be lost.
 const REFRESH: Duration = Duration::from_secs(10);
-/// How often a replica is asked that is about to become the master: the old one grants until it is left.
-const PROMOTION: Duration = Duration::from_millis(25);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 /// Short, because requests are decided without the store until the master is found.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);

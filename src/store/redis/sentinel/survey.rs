@@ -20,6 +20,10 @@ use crate::store::remote::login::CurrentLogin;
 
 /// How long a server may take to say what it is. Announcements of the sentinels end it sooner.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long it may take before the other sentinels are asked: a master that hangs is named until its successor is ready.
+const FIRST_PATIENCE: Duration = Duration::from_millis(100);
+/// How often a replica is asked that is about to become the master.
+pub const PROMOTION: Duration = Duration::from_millis(25);
 /// The maximum number of sentinels: a list that is longer than any real one is not believed whole.
 const MOST: usize = 16;
 
@@ -109,31 +113,65 @@ impl Survey {
     /// When no sentinel does: what each of them said, under the kind that tells an operator most.
     pub async fn find(&mut self) -> Result<HostPort, Fault> {
         self.load_nodes();
-        let (mut faults, mut rejected, mut outdated) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut faults, mut rejected) = (Vec::new(), Vec::new());
+        // Servers that have not said what they are yet, and those named by a sentinel when others have known better before.
+        let (mut silent, mut outdated, mut promoted) = (Vec::new(), Vec::new(), Vec::new());
         for index in 0..self.nodes.len() {
             match self.ask(index).await {
-                // Others have known better before.
                 Ok(answer) if answer.epoch < self.epoch => outdated.push((index, answer)),
                 Ok(answer) => {
                     // It may be a master already; a replica until then is no fault.
-                    if let Some(promoted) = answer.promotion()
-                        && let Ok(master) = self.try_out(index, promoted, &mut rejected).await
-                    {
-                        return Ok(master);
+                    if let Some(replica) = answer.promotion() {
+                        if self.try_out(index, &replica, FIRST_PATIENCE, &mut Vec::new()).await.is_ok() {
+                            return Ok(replica.master);
+                        }
+                        promoted.push((index, replica));
                     }
-                    match self.try_out(index, answer, &mut rejected).await {
-                        Ok(master) => return Ok(master),
-                        Err(fault) => faults.extend(fault),
+                    let named =
+                        |answers: &[(usize, Answer)]| answers.iter().any(|(_, other)| other.master == answer.master);
+                    if named(&silent) {
+                        continue;
+                    }
+                    match self.try_out(index, &answer, FIRST_PATIENCE, &mut rejected).await {
+                        Ok(()) => return Ok(answer.master),
+                        Err(NotMaster::Silent) => silent.push((index, answer)),
+                        Err(NotMaster::Known) => {}
+                        Err(NotMaster::Fault(fault)) => faults.push(fault),
                     }
                 }
                 Err(fault) => faults.push(fault),
             }
         }
         // Epochs begin again when an operator makes sentinels forget the master.
-        for (index, answer) in outdated {
-            match self.try_out(index, answer, &mut rejected).await {
-                Ok(master) => return Ok(master),
-                Err(fault) => faults.extend(fault),
+        silent.append(&mut outdated);
+        let promotion = await_promotion(promoted, Arc::clone(&self.login));
+        tokio::select! {
+            biased;
+            (index, replica) = promotion => {
+                self.accept(index, replica.epoch);
+                Ok(replica.master)
+            }
+            found = self.try_out_all(silent, faults, rejected) => found,
+        }
+    }
+
+    /// Tries out what sentinels named, with all patience.
+    async fn try_out_all(
+        &mut self,
+        named: Vec<(usize, Answer)>,
+        mut faults: Vec<Fault>,
+        mut rejected: Vec<HostPort>,
+    ) -> Result<HostPort, Fault> {
+        for (index, answer) in named {
+            match self.try_out(index, &answer, PATIENCE, &mut rejected).await {
+                Ok(()) => return Ok(answer.master),
+                Err(NotMaster::Silent) => {
+                    let detail = format!("no answer within {PATIENCE:?}");
+                    faults.push(self.fault_of(index, &answer, Fault::new(StoreError::Unreachable, detail)));
+                    rejected.push(answer.master);
+                }
+                Err(NotMaster::Known) => {}
+                Err(NotMaster::Fault(fault)) => faults.push(fault),
             }
         }
         Err(summary(faults))
@@ -149,8 +187,8 @@ impl Survey {
             let is_ours = promoted.as_ref().is_some_and(|promoted| promoted.master == *master);
             if let Some(promoted) = promoted.filter(|_| !is_ours) {
                 promoting = true;
-                if let Ok(successor) = self.try_out(index, promoted, &mut Vec::new()).await {
-                    return Succession::By(successor);
+                if self.try_out(index, &promoted, PATIENCE, &mut Vec::new()).await.is_ok() {
+                    return Succession::By(promoted.master);
                 }
             }
             if is_ours || answer.master == *master {
@@ -158,10 +196,8 @@ impl Survey {
                 self.epoch = self.epoch.max(answer.epoch);
             } else {
                 others_named = true;
-                if answer.epoch > self.epoch
-                    && let Ok(successor) = self.try_out(index, answer, &mut Vec::new()).await
-                {
-                    return Succession::By(successor);
+                if answer.epoch > self.epoch && self.try_out(index, &answer, PATIENCE, &mut Vec::new()).await.is_ok() {
+                    return Succession::By(answer.master);
                 }
             }
         }
@@ -217,30 +253,38 @@ impl Survey {
         Ok(answer)
     }
 
-    /// Checks the server that a sentinel names, unless that has been tried in this round: then there is no new fault.
+    /// Checks the server that a sentinel names, unless that has been rejected in this round.
     async fn try_out(
         &mut self,
         index: usize,
-        Answer { master, epoch, .. }: Answer,
+        answer: &Answer,
+        patience: Duration,
         rejected: &mut Vec<HostPort>,
-    ) -> Result<HostPort, Option<Fault>> {
-        if rejected.contains(&master) {
-            return Err(None);
+    ) -> Result<(), NotMaster> {
+        if rejected.contains(&answer.master) {
+            return Err(NotMaster::Known);
         }
-        let overdue = |_| Fault::new(StoreError::Unreachable, format!("no answer within {PATIENCE:?}"));
-        let checked =
-            timeout(PATIENCE, check_role(&master, &self.login)).await.map_err(overdue).and_then(|checked| checked);
-        if let Err(Fault { error, detail, .. }) = checked {
-            let sentinel = self.nodes.get(index).map(|node| node.address.to_string()).unwrap_or_default();
-            let fault = Fault::new(error, format!("{master}, named by sentinel {sentinel}: {detail}"));
-            rejected.push(master);
-            return Err(Some(fault));
+        let checked = timeout(patience, check_role(&answer.master, &self.login)).await;
+        if let Err(fault) = checked.map_err(|_| NotMaster::Silent)? {
+            rejected.push(answer.master.clone());
+            return Err(NotMaster::Fault(self.fault_of(index, answer, fault)));
         }
+        self.accept(index, answer.epoch);
+        Ok(())
+    }
+
+    /// What is wrong with a server, and which sentinel named it.
+    fn fault_of(&self, index: usize, answer: &Answer, Fault { error, detail, .. }: Fault) -> Fault {
+        let sentinel = self.nodes.get(index).map(|node| node.address.to_string()).unwrap_or_default();
+        Fault::new(error, format!("{}, named by sentinel {sentinel}: {detail}", answer.master))
+    }
+
+    /// Believes this sentinel, and asks it first the next time.
+    fn accept(&mut self, index: usize, epoch: u64) {
         self.epoch = epoch;
         if let Some(first) = self.nodes.get_mut(..=index) {
             first.rotate_right(1);
         }
-        Ok(master)
     }
 
     /// Adds the sentinels that others know, so that the configured ones may all go away later.
@@ -266,6 +310,30 @@ impl Survey {
             let address = node.address.ip().map(|ip| SocketAddr::new(ip, node.address.port));
             node.origin == Origin::Configured || address.is_none() || !configured.contains(&address)
         });
+    }
+}
+
+/// Why a server that a sentinel names is not the master.
+enum NotMaster {
+    /// It has not said in time what it is.
+    Silent,
+    /// The same as before, in this round.
+    Known,
+    Fault(Fault),
+}
+
+/// Returns the first of these replicas that has become a master.
+async fn await_promotion(replicas: Vec<(usize, Answer)>, login: Arc<CurrentLogin>) -> (usize, Answer) {
+    if replicas.is_empty() {
+        return std::future::pending().await;
+    }
+    loop {
+        for (index, replica) in &replicas {
+            if let Ok(Ok(_)) = timeout(PATIENCE, check_role(&replica.master, &login)).await {
+                return (*index, replica.clone());
+            }
+        }
+        tokio::time::sleep(PROMOTION).await;
     }
 }
 

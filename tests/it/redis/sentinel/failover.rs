@@ -7,17 +7,19 @@ use crate::exactness::history::windows::excess;
 use crate::exactness::history::{ClockOffset, Limit, Numbers, Sample, rules};
 use crate::redis::faults_under_load::{BURST, CALLERS, Ending, Load, RATE, RequestRecord, ask_on, grants, pause};
 use crate::support::sentinel::{Sentinel, SentinelGroup, SentinelSetup};
-use crate::support::{Answers, Gateway, Redis, Relay, Upstream, eventually, now, print_measured, short_or_long};
+use crate::support::{
+    Answers, Client, Gateway, Redis, Relay, Upstream, eventually, now, print_measured, short_or_long,
+};
 
 /// In milliseconds after the promotion of a successor.
-const SOON: i64 = 1_000;
+pub const SOON: i64 = 1_000;
 
 /// When something happened, in microseconds since the start of the load.
-struct Failover {
+pub struct Failover {
     /// The successor says that it is a master.
-    promoted: i64,
-    /// A sentinel names it.
-    named: i64,
+    pub promoted: i64,
+    /// A sentinel names it, or its name leads to it.
+    pub named: i64,
 }
 
 /// Waits until another server than `from` is a master, and until a sentinel names it.
@@ -41,9 +43,7 @@ fn failover(group: &SentinelGroup, from: usize, load: &Load) -> Failover {
     }
 }
 
-/// Two gateways that refuse without Redis are under load while `happens` goes on. Every request is answered in time, at most
-/// a burst is granted beyond every window, and Redis decides again within so many milliseconds after the successor was
-/// promoted.
+/// [`survive_with`] gateways that ask sentinels.
 #[track_caller]
 fn survive(
     fault: &str,
@@ -51,10 +51,28 @@ fn survive(
     within: i64,
     happens: impl FnOnce(&mut SentinelGroup, &Load) -> Failover,
 ) -> i128 {
-    let samples = [Sample { name: "token_bucket", limit: Numbers::per_second(RATE, BURST).into() }];
     let upstream = Upstream::start();
-    let text = group.store("deny") + &rules(&samples);
-    let gateways = [(); 2].map(|()| Gateway::start(&upstream, &text));
+    let store = group.store("deny");
+    survive_with(
+        fault,
+        within,
+        |rules| Gateway::start(&upstream, &format!("{store}{rules}")),
+        |load| happens(&mut group, load),
+    )
+}
+
+/// Two gateways that refuse without Redis are under load while `happens` goes on. Every request is answered in time, at most
+/// a burst is granted beyond every window, and Redis decides again within so many milliseconds after the successor was
+/// promoted.
+#[track_caller]
+pub fn survive_with(
+    fault: &str,
+    within: i64,
+    start: impl Fn(&str) -> Gateway,
+    happens: impl FnOnce(&Load) -> Failover,
+) -> i128 {
+    let samples = [Sample { name: "token_bucket", limit: Numbers::per_second(RATE, BURST).into() }];
+    let gateways = [(); 2].map(|()| start(&rules(&samples)));
     for gateway in &gateways {
         gateway.expect("rate_limiter_store_up", &[], 1.0);
     }
@@ -68,7 +86,7 @@ fn survive(
             .map(|gateway| [(); CALLERS].map(|()| scope.spawn(move || ask_on(gateway, 0, "one", load))));
         pause(300);
         load.await_refusals();
-        let failover = happens(&mut group, load);
+        let failover = happens(load);
         pause(1_500);
         // More than the callers of a gateway had under way at the failover: Redis has decided again on each of the gateways.
         for gateway in &gateways {
@@ -154,6 +172,18 @@ fn a_master_that_is_alive_is_left_when_the_sentinels_move_it() {
     }
 }
 
+/// Redis' own command: the master waits until its replica has everything, and then changes places with it. Sentinels take no
+/// part, and name the successor only when they have noticed that the old master is a replica.
+#[test]
+fn a_master_that_changes_places_with_its_replica_is_left_when_the_sentinels_have_noticed() {
+    for _ in 0..short_or_long(1, 5) {
+        survive("FAILOVER, without the sentinels", group(1, &[]), 9_000, |group, load| {
+            group.servers[0].command::<()>(&["FAILOVER"]);
+            failover(group, 0, load)
+        });
+    }
+}
+
 #[test]
 fn a_master_that_needs_a_replica_stops_when_that_is_promoted() {
     // The successor does not write either before the old master has become its replica.
@@ -223,4 +253,6 @@ fn the_demotion_of_an_idle_master_is_noticed_by_the_heartbeat() {
     let server = format!("server=127.0.0.1:{}", group.servers[1].port);
     eventually("it is connected to the successor", || gateway.has_logged(&server));
     gateway.expect("rate_limiter_store_up", &[], 1.0);
+    let status = Client::connect(gateway.admin).get("/status.json", &[]).json();
+    assert_eq!(status["store"]["server"], server.trim_start_matches("server="));
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::discovery::{RULES, is_decided};
-use crate::support::{Gateway, Redis, Relay, Upstream, eventually};
+use super::failover::{Failover, SOON, survive_with};
+use crate::support::{Gateway, Redis, Relay, Upstream, eventually, short_or_long};
 
 const NAME: &str = "redis.tollgate.test";
 
@@ -18,14 +19,30 @@ struct Servers {
 
 impl Servers {
     fn start() -> Servers {
-        let (first, second) = (Redis::start(), Redis::start());
+        Servers::of(Redis::start(), Redis::start())
+    }
+
+    /// The second is a replica of the first.
+    fn replicated() -> Servers {
+        let first = Redis::start();
+        let port = first.port.to_string();
+        let second = Redis::start_with(&["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port]);
+        eventually("a replica is in step", || second.role() == "slave connected");
+        Servers::of(first, second)
+    }
+
+    fn of(first: Redis, second: Redis) -> Servers {
         let relay = Relay::start_at(("127.0.0.2", first.port), second.port);
         Servers { first, second, _relay: relay }
     }
 
     fn gateway(&self, upstream: &Upstream, hosts: &Path, timeout: &str) -> Gateway {
+        self.gateway_with(upstream, hosts, timeout, RULES)
+    }
+
+    fn gateway_with(&self, upstream: &Upstream, hosts: &Path, timeout: &str, rules: &str) -> Gateway {
         let url = format!("redis://{NAME}:{}", self.first.port);
-        let text = format!("store: {{redis: {{url: \"{url}\", timeout: {timeout}}}}}\non_store_failure: deny\n{RULES}");
+        let text = format!("store: {{redis: {{url: \"{url}\", timeout: {timeout}}}}}\non_store_failure: deny\n{rules}");
         Gateway::before(upstream)
             .with(&text)
             .variables(&[("LD_PRELOAD", "libnss_wrapper.so"), ("NSS_WRAPPER_HOSTS", &hosts.display().to_string())])
@@ -82,4 +99,26 @@ fn a_demoted_server_is_left_for_the_one_that_its_name_leads_to_now() {
         client.get("/", &[("X-User", "b")]).field("RateLimit").is_some() && !servers.second.keys().is_empty()
     });
     gateway.expect("rate_limiter_store_up", &[], 1.0);
+}
+
+/// Redis' own command, as a provider may use it: the master waits until its replica has everything, and then changes places
+/// with it; then the name follows.
+#[test]
+fn a_master_that_changes_places_with_its_replica_under_load_is_followed_by_its_name() {
+    for _ in 0..short_or_long(1, 5) {
+        let (servers, upstream) = (Servers::replicated(), Upstream::start());
+        let folder = tempfile::TempDir::new().unwrap();
+        let hosts = folder.path().join("hosts");
+        point(&hosts, "127.0.0.1");
+        let start = |rules: &str| servers.gateway_with(&upstream, &hosts, "50ms", rules);
+        let excess = survive_with("FAILOVER, the name follows", SOON, start, |load| {
+            servers.first.command::<()>(&["FAILOVER"]);
+            eventually("the replica is the master", || servers.second.role() == "master");
+            let promoted = load.micros();
+            point(&hosts, "127.0.0.2");
+            Failover { promoted, named: load.micros() }
+        });
+        // Nothing was granted that the successor did not have.
+        assert!(excess <= 0, "{excess}");
+    }
 }
