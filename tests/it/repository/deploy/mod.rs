@@ -2,6 +2,7 @@
 
 mod cluster;
 mod compose;
+mod compose_sentinel;
 mod debian;
 mod helm;
 mod image;
