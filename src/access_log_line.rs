@@ -59,6 +59,9 @@ pub struct Line<'a> {
     /// The value of `X-Tollgate-Reason`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Cow<'a, str>>,
+    /// What in particular: of `token_invalid` why, of `ambiguous_request` the attribute that has several readings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Cow<'a, str>>,
     /// This and the following fields: the most restrictive of the enforced limits that were checked. After a `deny`,
     /// the policy and the rule that denied, without a rule if it was the policy's `otherwise`, and nothing else.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -186,6 +189,7 @@ impl Line<'static> {
         request_bytes: 0,
         response_bytes: 0,
         reason: None,
+        detail: None,
         policy: None,
         rule: None,
         cost: None,

@@ -47,7 +47,7 @@ pub fn check_token(
         (TokenStatus::Missing, OnMissing::Anonymous, _) => Ok(()),
         (TokenStatus::Missing, OnMissing::Reject, _) => Err(Refusal::token_missing()),
         (TokenStatus::Invalid(_), _, OnInvalid::Anonymous) => Ok(()),
-        (TokenStatus::Invalid(_), _, OnInvalid::Reject) => Err(Refusal::token_invalid()),
+        (TokenStatus::Invalid(invalid), _, OnInvalid::Reject) => Err(Refusal::token_invalid(invalid)),
         (TokenStatus::Limited { wait, spread }, _, _) => {
             Err(Refusal::too_many_invalid_tokens(retry_after(spread, wait, jitter)))
         }

@@ -1,6 +1,7 @@
 //! Describes a refusal: the only place that writes the status code of a decision.
 
 use super::reason::Reason;
+use crate::auth::jwt::Invalid;
 use crate::limit::ambiguity::Ambiguity;
 
 /// A refused request, as its client will see it.
@@ -13,6 +14,8 @@ pub struct Refusal {
     pub problem: ProblemType,
     /// The end of the window that has to pass, in RFC 3339.
     pub resets_at: Option<String>,
+    /// Why the token does not verify: for the log, never for the client.
+    pub invalid_token: Option<Invalid>,
 }
 
 /// The type of a problem (RFC 9457), as the body of the response names it.
@@ -53,8 +56,8 @@ impl Refusal {
         Refusal::new(401, Reason::TokenMissing)
     }
 
-    pub fn token_invalid() -> Refusal {
-        Refusal::new(401, Reason::TokenInvalid)
+    pub fn token_invalid(invalid: Invalid) -> Refusal {
+        Refusal { invalid_token: Some(invalid), ..Refusal::new(401, Reason::TokenInvalid) }
     }
 
     /// The client has sent too many tokens that do not verify: this one is not looked at.
@@ -108,10 +111,11 @@ impl Refusal {
             ExceededCapacity::Quota => (429, ProblemType::QuotaExceeded { violated }),
             ExceededCapacity::SharedCapacity => (503, ProblemType::ReducedCapacity { violated }),
         };
-        Refusal { status, reason, retry_after, problem, resets_at: None }
+        Refusal { retry_after, problem, ..Refusal::new(status, reason) }
     }
 
     fn new(status: u16, reason: Reason) -> Refusal {
-        Refusal { status, reason, retry_after: None, problem: ProblemType::Blank, resets_at: None }
+        let problem = ProblemType::Blank;
+        Refusal { status, reason, retry_after: None, problem, resets_at: None, invalid_token: None }
     }
 }

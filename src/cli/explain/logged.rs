@@ -1,5 +1,6 @@
 //! `tollgate explain --id`: explains a request from a gateway's access log.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -35,9 +36,19 @@ struct LoggedLine {
     text: Vec<u8>,
 }
 
+/// The lines that were found.
+#[derive(Default)]
+struct Matches {
+    /// With this id.
+    exact: Vec<LoggedLine>,
+    /// With an id that begins so.
+    prefixed: Vec<LoggedLine>,
+}
+
 /// What to search for, and where.
 #[derive(Debug)]
 pub struct Search<'s> {
+    /// An id, or how it begins.
     pub id: &'s str,
     pub logs: &'s [PathBuf],
     pub file: &'s Path,
@@ -53,10 +64,11 @@ impl Search<'_> {
     /// When a log cannot be read, no log has the request, or the store does not answer.
     pub fn run(&self, config: &Config) -> Result<Page, Failure> {
         let mut lines = 0;
-        let mut found = Vec::new();
+        let mut matches = Matches::default();
         for log in self.logs {
-            self.search(log, &mut lines, &mut found).map_err(|error| format!("{}: {error}", log.display()))?;
+            self.search(log, &mut lines, &mut matches).map_err(|error| format!("{}: {error}", log.display()))?;
         }
+        let found = self.choose(matches)?;
         if found.is_empty() {
             let logs: Vec<_> = self.logs.iter().map(|log| log.display().to_string()).collect();
             let what = format!("no request {} in {lines} lines of {}", self.id, logs.join(", "));
@@ -75,9 +87,26 @@ impl Search<'_> {
         Ok(page)
     }
 
+    /// The lines with the id, or else those of the only one that begins so.
+    fn choose(&self, Matches { exact, prefixed }: Matches) -> Result<Vec<LoggedLine>, Failure> {
+        if !exact.is_empty() {
+            return Ok(exact);
+        }
+        let ids: BTreeSet<String> =
+            prefixed.iter().filter_map(|found| Some(Line::read(&found.text).ok()?.request_id.into_owned())).collect();
+        if ids.len() > 1 {
+            let at_least = if prefixed.len() == MOST { "at least " } else { "" };
+            let ids: Vec<String> = ids.into_iter().collect();
+            return Err(
+                format!("{} begins the ids of {at_least}{} requests: {}", self.id, ids.len(), ids.join(", ")).into()
+            );
+        }
+        Ok(prefixed)
+    }
+
     /// Collects the lines that may be the request's. An id has no character that JSON escapes.
-    fn search(&self, log: &Path, lines: &mut u64, found: &mut Vec<LoggedLine>) -> std::io::Result<()> {
-        let wanted = format!("\"request_id\":\"{}\"", self.id);
+    fn search(&self, log: &Path, lines: &mut u64, matches: &mut Matches) -> std::io::Result<()> {
+        let wanted = format!("\"request_id\":\"{}", self.id);
         let finder = Finder::new(&wanted);
         let mut reader = open(log)?;
         let (mut text, mut number) = (Vec::new(), 0);
@@ -88,7 +117,12 @@ impl Search<'_> {
             }
             number += 1;
             *lines += 1;
-            if found.len() < MOST && finder.find(&text).is_some() {
+            let Some(at) = finder.find(&text) else { continue };
+            let found = match text.get(at + wanted.len()) {
+                Some(b'"') => &mut matches.exact,
+                _ => &mut matches.prefixed,
+            };
+            if found.len() < MOST {
                 found.push(LoggedLine { file: log.to_owned(), number, text: text.clone() });
             }
         }
@@ -98,7 +132,10 @@ impl Search<'_> {
         let mut page = vec![format!("{}  request {}  {position}", Date(line.time), line.request_id)];
         let became = match (line.kind, &line.reason) {
             (Kind::Allowed, _) => format!("PASSED: the upstream answered {}", line.code),
-            (Kind::Refused, Some(reason)) => format!("REFUSED {} {reason}", line.code),
+            (Kind::Refused, Some(reason)) => {
+                let detail = line.detail.as_ref().map_or_else(String::new, |detail| format!(" ({detail})"));
+                format!("REFUSED {} {reason}{detail}", line.code)
+            }
             (Kind::Refused, None) => format!("REFUSED {}", line.code),
             (Kind::Error, _) => format!("ERROR {}", line.code),
         };

@@ -82,7 +82,7 @@ pub struct Arguments {
     /// The request: http://host/path, host/path, or /path
     #[arg(value_name = "URL", required_unless_present = "id")]
     url: Option<String>,
-    /// Instead of a URL: a request that was logged, by its X-Request-Id
+    /// Instead of a URL: a request that was logged, by its X-Request-Id, or by how that begins if no other does
     #[arg(long, value_name = "REQUEST_ID", conflicts_with_all = ["url", "jwt", "claims"])]
     id: Option<String>,
     /// The access logs to look into, compressed or not, when it is not the file's; `-` is standard input

@@ -153,6 +153,7 @@ impl ProxyHttp for Proxy {
                 decision: self.gateway.clock.now().since(exchange.started),
                 waited: None,
                 refusal: None,
+                invalid_token: None,
                 denied_by: None,
             }));
         }
@@ -175,6 +176,7 @@ impl ProxyHttp for Proxy {
                 self.gateway.metrics.http.count_refusal(refusal.reason);
                 if let Some(record) = &mut exchange.record {
                     record.refusal = Some((refusal.reason, refusal.retry_after));
+                    record.invalid_token = refusal.invalid_token;
                     record.denied_by = response.denied_by;
                 }
                 let (id, pending) = (&exchange.request_id, exchange.pending_fields());

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use http::request::Parts;
 
 use crate::access_log_line::{Kind, Line, LoggedLimit, LoggedValue, Source};
+use crate::auth::jwt::Invalid;
 use crate::base::pseudonym::Pseudonym;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::decision::payment::{LimitAnswer, Payment};
@@ -39,6 +40,8 @@ pub struct RequestRecord {
     pub waited: Option<Micros>,
     /// Why the gateway refused the request, and its `Retry-After` in seconds.
     pub refusal: Option<(Reason, Option<u64>)>,
+    /// Why its token does not verify, if it was refused for that.
+    pub invalid_token: Option<Invalid>,
     /// The rule or policy whose `deny` refused the request.
     pub denied_by: Option<DenierId>,
 }
@@ -65,7 +68,26 @@ impl RequestRecord {
         self.add_limits(&mut line);
         self.add_denier(&mut line);
         line.attributes = self.attributes(head);
+        line.detail = self.detail(head);
         line
+    }
+
+    /// What in particular the request was refused for: why its token does not verify, or which attribute is ambiguous.
+    fn detail(&self, head: &Parts) -> Option<Cow<'_, str>> {
+        match self.refusal? {
+            (Reason::AmbiguousRequest, _) => {
+                let attribute = self.snapshot.config.rules.ambiguous(&self.request(head));
+                Some(attribute.map_or(Cow::Borrowed("connection"), |attribute| attribute.to_string().into()))
+            }
+            _ => self.invalid_token.map(|invalid| invalid.name().into()),
+        }
+    }
+
+    /// The request as the rules see it.
+    fn request<'a>(&'a self, head: &'a Parts) -> Request<'a> {
+        let (route, upstream) = (self.destination.route.route(), self.destination.upstream_name());
+        let request = Request::new(head, self.client).with_destination(route, upstream).with_scheme(self.scheme);
+        request.with_identity(&self.identity)
     }
 
     fn add_limits<'a>(&'a self, line: &mut Line<'a>) {
@@ -110,9 +132,7 @@ impl RequestRecord {
     /// The attributes that the file lists for the log and that the request has, with pseudonyms of their values.
     fn attributes(&self, head: &Parts) -> Vec<(Cow<'_, str>, LoggedValue)> {
         let Some(settings) = &self.snapshot.config.access_log else { return Vec::new() };
-        let (route, upstream) = (self.destination.route.route(), self.destination.upstream_name());
-        let request = Request::new(head, self.client).with_destination(route, upstream).with_scheme(self.scheme);
-        let request = request.with_identity(&self.identity);
+        let request = self.request(head);
         let attributes = settings.attributes.iter().filter_map(|listed| {
             let name = |value: &[u8]| self.snapshot.config.hash_key.value(&listed.text, value);
             let value = match listed.attribute.resolve_for_match(&request) {

@@ -48,6 +48,17 @@ fn a_logged_request_is_explained_by_its_id() {
         assert_eq!((reported.code, out), (Some(0), expected), "{}", reported.err);
     }
     let log = packed.display().to_string();
+    // Of those that begin so the one that is the whole id; otherwise the only one.
+    let explain = |id: &str| tollgate(&["explain", "-c", &file, "--id", id, "--log", &log]);
+    assert!(explain("r-77").out.contains("request r-77  "), "{:?}", explain("r-77"));
+    let several = explain("r-");
+    assert_eq!(several.code, Some(1));
+    assert!(several.err.starts_with("r- begins the ids of at least 20 requests: r-0, r-1, r-10, "), "{}", several.err);
+    std::fs::write(&plain, [logged("7c1e-4d", &bucket), logged("7c2f-4e", &bucket)].concat()).unwrap();
+    let plain = plain.display().to_string();
+    let explain = |id: &str| tollgate(&["explain", "-c", &file, "--id", id, "--log", &plain]);
+    assert!(explain("7c2").out.contains("request 7c2f-4e  "), "{:?}", explain("7c2"));
+    assert_eq!(explain("7c").err, "7c begins the ids of 2 requests: 7c1e-4d, 7c2f-4e\n");
     let missing = tollgate(&["explain", "-c", &file, "--id", "r-1000", "--log", &log]);
     assert_eq!(missing.code, Some(1));
     assert!(missing.err.starts_with(&format!("no request r-1000 in 1000 lines of {log}\n  hint:")), "{}", missing.err);

@@ -12,7 +12,7 @@ use tollgate::limit::bucket_key::{Descriptor, KeySeed, LimitIdentity};
 use crate::support::mint::{Signer, epoch};
 use crate::support::{Gateway, Redis, Upstream, eventually};
 
-const SECRET: &str = "0123456789abcdef0123456789abcdef";
+pub const SECRET: &str = "0123456789abcdef0123456789abcdef";
 pub const TO_FILE: &str = "access_log: {to: access.jsonl}\n";
 
 /// What is in a log: every line of it whole.
@@ -59,7 +59,7 @@ pub fn with_id<'l>(lines: &'l [Value], id: &str) -> &'l Value {
     line
 }
 
-fn token(claims: &Value) -> String {
+pub fn token(claims: &Value) -> String {
     format!("Bearer {}", Signer::hs256(SECRET).token(&json!({"alg": "HS256"}), claims))
 }
 

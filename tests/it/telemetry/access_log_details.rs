@@ -1,0 +1,54 @@
+//! What a line of the access log says about a refusal beyond its reason.
+
+use serde_json::json;
+
+use super::access_log::{SECRET, TO_FILE, token, wait_for};
+use crate::support::mint::epoch;
+use crate::support::{Gateway, Upstream, tollgate};
+
+/// The response says only that it is so; the log says what it is about.
+#[test]
+fn a_line_says_why_a_token_does_not_verify_and_which_attribute_is_ambiguous() {
+    let text = format!(
+        "jwt: {{issuer: https://a.example, audience: [api], algorithms: [HS256], keys: {{secret: {SECRET}}}}}
+rules: [{{name: user, limit_keys: [\"header:x-user|query:user\"], algorithm_config: {{rate: 2/day}}}}]
+{TO_FILE}"
+    );
+    let gateway = Gateway::start(&Upstream::start(), &text);
+    let claims = |issuer: &str, audience: &str, left: i64| {
+        token(&json!({"iss": issuer, "aud": audience, "exp": i64::try_from(epoch()).unwrap() + left}))
+    };
+    let good = claims("https://a.example", "api", 600);
+    let expected = [
+        (claims("https://a.example", "api", -600), "expired"),
+        (claims("https://b.example", "api", 600), "issuer"),
+        (claims("https://a.example", "web", 600), "audience"),
+        (format!("{good}x"), "signature"),
+        ("Bearer a.b.c".to_owned(), "malformed"),
+    ];
+    let mut client = gateway.client();
+    for (token, _) in &expected {
+        let answer = client.get("/", &[("Authorization", token)]);
+        assert_eq!(answer.status, 401);
+    }
+    for (target, fields) in [
+        ("/?user=a&user=b", &[][..]),
+        ("/", &[("X-User", "a"), ("X-User", "b")]),
+        ("/", &[("X_User", "a")]),
+        ("/", &[("Connection", "authorization"), ("Authorization", &good)]),
+    ] {
+        assert_eq!(gateway.client().get(target, fields).status, 400, "{target} {fields:?}");
+    }
+    let lines = wait_for(&gateway, expected.len() + 4);
+    let mut details: Vec<_> = lines.iter().map(|line| line["detail"].as_str().unwrap_or("none")).collect();
+    details.sort_unstable();
+    let mut all: Vec<_> = expected.iter().map(|(_, detail)| *detail).collect();
+    // The header of a token is read as well, and so must not be removed on the way.
+    all.extend(["query:user", "header:x-user", "header:x-user", "header:authorization"]);
+    all.sort_unstable();
+    assert_eq!(details, all, "{lines:#?}");
+    let expired = lines.iter().find(|line| line["detail"] == "expired").unwrap();
+    let (id, file) = (expired["request_id"].as_str().unwrap(), gateway.file("gateway.yaml").display().to_string());
+    let explained = tollgate(&["explain", "-c", &file, "--id", &id[..12]]);
+    assert!(explained.out.contains("REFUSED 401 token_invalid (expired); GET"), "{explained:?}");
+}
