@@ -1,12 +1,14 @@
-//! Writes and parses one line of the access log: the result of a request, without values that the client sent.
+//! Writes and parses one line of the access log: the result of a request.
 //!
-//! A client's values appear only as pseudonyms (`hash_key`), except the request id, whose characters have been checked.
-//! Absent fields are omitted; a reader ignores unknown ones.
+//! A client's values appear only as pseudonyms (`hash_key`), except those that the file lists in `values`, and the request id,
+//! whose characters have been checked. Absent fields are omitted; a reader ignores unknown ones.
+
+mod logged_text;
+mod moment;
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-use chrono::{DateTime, SecondsFormat};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::base::printable::write_json;
@@ -15,6 +17,7 @@ use crate::base::time::{Micros, Timestamp};
 use crate::limit::cost::Cost;
 use crate::limit::outcome::Verdict;
 use crate::limit::rule::Mode;
+pub use logged_text::LoggedText;
 
 /// One request, in the order in which its fields are written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,6 +91,9 @@ pub struct Line<'a> {
     /// The attributes that the file lists, with the pseudonyms of their values.
     #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<(Cow<'a, str>, LoggedValue)>,
+    /// The attributes that the file lists to be logged as they are.
+    #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<(Cow<'a, str>, LoggedText)>,
 }
 
 /// An attempt at an endpoint that did not answer.
@@ -199,6 +205,7 @@ impl Line<'static> {
         source: None,
         limits: Vec::new(),
         attributes: Vec::new(),
+        values: Vec::new(),
     };
 }
 
@@ -220,71 +227,44 @@ impl<'a> Line<'a> {
     }
 }
 
-/// RFC 3339, in UTC, with microseconds.
-mod moment {
-    use super::{DateTime, Deserialize, Deserializer, SecondsFormat, Serializer, Timestamp, de};
-    use std::borrow::Cow;
-
-    /// The end of 9999: the format has four digits for a year.
-    const LAST: u64 = 253_402_300_799_999_999;
-
-    /// Writes a moment.
-    ///
-    /// # Errors
-    /// When the serializer fails.
-    pub fn serialize<S: Serializer>(moment: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-        let moment =
-            i64::try_from(moment.0.min(LAST)).ok().and_then(DateTime::from_timestamp_micros).unwrap_or_default();
-        serializer.serialize_str(&moment.to_rfc3339_opts(SecondsFormat::Micros, true))
-    }
-
-    /// Reads a moment.
-    ///
-    /// # Errors
-    /// When the text is not a moment of RFC 3339 between 1970 and 9999.
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
-        let text = Cow::<str>::deserialize(deserializer)?;
-        let moment = DateTime::parse_from_rfc3339(&text).map_err(de::Error::custom)?;
-        let micros = u64::try_from(moment.timestamp_micros()).ok().filter(|micros| *micros <= LAST);
-        micros.map(Timestamp).ok_or_else(|| de::Error::custom("a time before 1970 or after 9999"))
-    }
-}
-
 /// Pairs as a mapping, in their order.
 mod map {
-    use super::{Cow, Deserializer, LoggedValue, Serializer, de};
+    use super::{Cow, Deserialize, Deserializer, Serialize, Serializer, de};
     use std::fmt;
+    use std::marker::PhantomData;
 
-    type Pairs<'a> = Vec<(Cow<'a, str>, LoggedValue)>;
+    type Pairs<'a, V> = Vec<(Cow<'a, str>, V)>;
 
     /// Writes pairs as one object.
     ///
     /// # Errors
     /// When the serializer fails.
-    pub fn serialize<S: Serializer>(pairs: &Pairs<'_>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer, V: Serialize>(pairs: &Pairs<'_, V>, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
     }
 
     /// Reads pairs from one object.
     ///
     /// # Errors
-    /// When it is not an object of pseudonyms, or repeats a name.
-    pub fn deserialize<'de, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Pairs<'a>, D::Error> {
-        deserializer.deserialize_map(Visitor)
+    /// When it is not an object of such values, or repeats a name.
+    pub fn deserialize<'de, 'a, D: Deserializer<'de>, V: Deserialize<'de>>(
+        deserializer: D,
+    ) -> Result<Pairs<'a, V>, D::Error> {
+        deserializer.deserialize_map(Visitor(PhantomData))
     }
 
-    struct Visitor;
+    struct Visitor<V>(PhantomData<V>);
 
-    impl<'de> de::Visitor<'de> for Visitor {
-        type Value = Pairs<'static>;
+    impl<'de, V: Deserialize<'de>> de::Visitor<'de> for Visitor<V> {
+        type Value = Pairs<'static, V>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a mapping from attributes to names")
+            f.write_str("a mapping from attributes to names or values")
         }
 
-        fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Pairs<'static>, A::Error> {
-            let mut pairs: Pairs<'static> = Vec::new();
-            while let Some((key, value)) = map.next_entry::<String, LoggedValue>()? {
+        fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Pairs<'static, V>, A::Error> {
+            let mut pairs: Pairs<'static, V> = Vec::new();
+            while let Some((key, value)) = map.next_entry::<String, V>()? {
                 if pairs.iter().any(|(known, _)| *known == key) {
                     return Err(de::Error::custom("an attribute occurs twice"));
                 }

@@ -21,7 +21,10 @@ const MOST_ATTRIBUTES: usize = 16;
 pub struct AccessLog {
     pub to: Destination,
     pub when: Vec<Kind>,
+    /// Of which a line has pseudonyms.
     pub attributes: Vec<LoggedAttribute>,
+    /// Which a line has as they are.
+    pub values: Vec<LoggedAttribute>,
 }
 
 /// Where lines are written.
@@ -32,13 +35,23 @@ pub enum Destination {
     File(PathBuf),
 }
 
-/// An attribute of which a line has the pseudonym.
+/// An attribute that a line has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedAttribute {
     /// As printed.
     pub text: String,
     pub attribute: Attribute,
 }
+
+/// Reads attributes for the log in a file whose credentials are in these places.
+#[derive(Clone, Copy, Debug)]
+pub struct LoggedAttributeReader<'k> {
+    pub attributes: AttributeReader<'k>,
+    pub credentials: &'k [Attribute],
+}
+
+/// Headers that are credentials wherever they occur.
+const SECRET_HEADERS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
 
 const KINDS: [(&str, &[Kind]); 4] =
     [("allowed", &[Kind::Allowed]), ("refused", &[Kind::Refused]), ("error", &[Kind::Error]), ("all", &Kind::ALL)];
@@ -61,7 +74,7 @@ const WHEN: ValueKind<ReadField<Vec<Kind>>> = ValueKind {
     read: kinds,
 };
 
-type ReadAttributes = fn(Field<'_>, AttributeReader<'_>) -> Option<Vec<LoggedAttribute>>;
+type ReadAttributes = fn(Field<'_>, LoggedAttributeReader<'_>) -> Option<Vec<LoggedAttribute>>;
 
 const ATTRIBUTES: ValueKind<ReadAttributes> = ValueKind {
     text: "list of [attributes](#attributes), at most 16",
@@ -75,6 +88,20 @@ const ATTRIBUTES: ValueKind<ReadAttributes> = ValueKind {
         json!({"type": "array", "maxItems": MOST_ATTRIBUTES, "uniqueItems": true, "items": items})
     },
     read: attributes,
+};
+
+const VALUES: ValueKind<ReadAttributes> = ValueKind {
+    text: "list of [attributes](#attributes), at most 16, none of them a credential",
+    schema: || {
+        let attribute = json!({
+            "type": "string",
+            "pattern": "^(query:[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:(id|plan)|ip:address|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream)$",
+            "patternErrorMessage": "must be one attribute like path, header:user-agent or ip:address that is no credential"
+        });
+        let items = json!({"anyOf": [attribute, reference()]});
+        json!({"type": "array", "maxItems": MOST_ATTRIBUTES, "uniqueItems": true, "items": items})
+    },
+    read: values,
 };
 
 pub static ACCESS_LOG: Mapping = Mapping {
@@ -94,17 +121,30 @@ pub static ACCESS_LOG: Mapping = Mapping {
             "[]",
             "Attributes whose values a line has as pseudonyms: the keyed hashes that `hash_key` makes.",
         ),
+        Key::default(
+            "values",
+            VALUES.declared(),
+            "[]",
+            "Attributes whose values a line has as they are, escaped and at most 256 bytes of each. Not those that are, or come from, \
+             a credential: claims, cookies, `header:authorization` and its like, what `jwt` and `api_keys` read, and of `key:` all \
+             but `key:id` and `key:plan`.",
+        ),
     ],
     constraints: unconstrained,
 };
 
-pub fn access_log(field: Field<'_>, attribute: AttributeReader<'_>, environment: Environment<'_>) -> Option<AccessLog> {
+pub fn access_log(
+    field: Field<'_>,
+    reader: LoggedAttributeReader<'_>,
+    environment: Environment<'_>,
+) -> Option<AccessLog> {
     let section = field.section(&ACCESS_LOG)?;
     let to = section.need("to").and_then(|field| (TO.read)(field, environment));
     let when = section.value("when", WHEN.read);
-    let attributes = section.value("attributes", |field| (ATTRIBUTES.read)(field, attribute));
+    let attributes = section.value("attributes", |field| (ATTRIBUTES.read)(field, reader));
+    let values = section.value("values", |field| (VALUES.read)(field, reader));
     section.close();
-    Some(AccessLog { to: to?, when: when?, attributes: attributes? })
+    Some(AccessLog { to: to?, when: when?, attributes: attributes?, values: values? })
 }
 
 fn destination(field: Field<'_>, environment: Environment<'_>) -> Option<Destination> {
@@ -137,7 +177,33 @@ fn kinds(field: Field<'_>) -> Option<Vec<Kind>> {
     Some(Kind::ALL.into_iter().filter(|kind| chosen.contains(kind)).collect())
 }
 
-fn attributes(field: Field<'_>, reader: AttributeReader<'_>) -> Option<Vec<LoggedAttribute>> {
+fn attributes(field: Field<'_>, reader: LoggedAttributeReader<'_>) -> Option<Vec<LoggedAttribute>> {
+    list(field, |member, text| reader.attributes.attribute(member, text))
+}
+
+fn values(field: Field<'_>, reader: LoggedAttributeReader<'_>) -> Option<Vec<LoggedAttribute>> {
+    list(field, |member, text| {
+        let attribute = reader.attributes.attribute(member, text)?;
+        let is_secret = match &attribute {
+            Attribute::Header(name) => SECRET_HEADERS.contains(&name.as_str()),
+            Attribute::Claim(_)
+            | Attribute::Words(_)
+            | Attribute::ClaimedAmount(_)
+            | Attribute::Cookie(_)
+            | Attribute::KeyColumn(_) => true,
+            _ => false,
+        };
+        if is_secret || reader.credentials.contains(&attribute) {
+            let hint = "`attributes` logs it as a pseudonym".to_owned();
+            member.wrong(format_args!("`{attribute}` may be a credential, or come from one"), Some(hint));
+            return None;
+        }
+        Some(attribute)
+    })
+}
+
+/// Reads a list of attributes, each by `read`.
+fn list(field: Field<'_>, read: impl Fn(&Field<'_>, &str) -> Option<Attribute>) -> Option<Vec<LoggedAttribute>> {
     let members = field.list()?;
     if members.len() > MOST_ATTRIBUTES {
         field.wrong(format_args!("must have at most {MOST_ATTRIBUTES} attributes, has {}", members.len()), None);
@@ -156,7 +222,7 @@ fn attributes(field: Field<'_>, reader: AttributeReader<'_>) -> Option<Vec<Logge
             member.must_hinting("be one attribute", Some(hint));
             return None;
         }
-        let attribute = reader.attribute(&member, text)?;
+        let attribute = read(&member, text)?;
         let text = attribute.to_string();
         if listed.contains(&text) {
             member.wrong(format_args!("`{text}` is listed twice"), None);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::access_log::{ACCESS_LOG, access_log};
+use super::access_log::{ACCESS_LOG, LoggedAttributeReader, access_log};
 use super::api_keys::{API_KEYS, api_keys};
 use super::attribute::AttributeReader;
 use super::check::{CHECK, allowed};
@@ -267,7 +267,11 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let limits = file.value("limits", limits);
     let drain = file.value("drain", drain);
     let log = file.value("log", log);
-    let access_log = file.optional("access_log", |field| access_log(field, attributes, environment));
+    let tokens = jwt.iter().flatten().flat_map(|jwt| &jwt.token_from).cloned();
+    let keys_from = api_keys.iter().flatten().map(|api_keys| api_keys.from.clone());
+    let credentials: Vec<_> = tokens.chain(keys_from).collect();
+    let logged = LoggedAttributeReader { attributes, credentials: &credentials };
+    let access_log = file.optional("access_log", |field| access_log(field, logged, environment));
     let allowed = file.value("check", allowed);
     let hash_key = hash_key(&file, environment);
     file.close();
@@ -275,8 +279,6 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let (bounds, extra_methods) = limits?;
     let routes = routes?;
     let (jwt, api_keys, source) = (jwt?, api_keys?, RuleSource { policies: policies?, exempt: exempt? });
-    let tokens = jwt.iter().flat_map(|jwt| &jwt.token_from).cloned();
-    let credentials: Vec<_> = tokens.chain(api_keys.iter().map(|api_keys| api_keys.from.clone())).collect();
     let config = Config {
         listeners: listeners?,
         admin: admin?,

@@ -21,6 +21,8 @@ pub struct OwnEntry {
     /// The name of the upstream that it was sent to; `None` if it was sent to none.
     pub upstream: Option<Box<str>>,
     pub attributes: Vec<(Attribute, LoggedValue)>,
+    /// Those that were logged as they are, whole.
+    pub values: Vec<(Attribute, Box<str>)>,
 }
 
 /// A limit that was checked, with its charge.
@@ -70,6 +72,11 @@ impl OwnEntry {
             limits: if line.limits.is_empty() { alone().into_iter().collect() } else { each.collect() },
             attributes: attributes
                 .filter_map(|(name, value)| Some((Attribute::parse(name).ok()?, value.clone())))
+                .collect(),
+            values: line
+                .values
+                .iter()
+                .filter_map(|(name, value)| Some((Attribute::parse(name).ok()?, value.whole()?.into())))
                 .collect(),
         })
     }

@@ -79,6 +79,9 @@ impl Pseudonyms {
 
     /// What a line records about an attribute.
     pub fn observe<'a>(&'a self, attribute: &Attribute, logged: &'a OwnEntry) -> Observation<'a> {
+        if let Some((_, value)) = logged.values.iter().find(|(known, _)| known == attribute) {
+            return Observation::Value(Cow::Borrowed(value.as_bytes()));
+        }
         if let Some((_, recorded)) = logged.attributes.iter().find(|(known, _)| known == attribute) {
             return match recorded {
                 LoggedValue::Single(name) => self.observe_name(*name),

@@ -186,6 +186,11 @@ impl Search<'_> {
                 page.push(format!("{attribute}  {name}{text}"));
             }
         }
+        page.extend(
+            line.values
+                .iter()
+                .map(|(attribute, value)| format!("{attribute}  {}", QuotedText(value.text().as_bytes()))),
+        );
         Ok(page)
     }
 

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use http::request::Parts;
 
-use crate::access_log_line::{Kind, Line, LoggedLimit, LoggedValue, Source};
+use crate::access_log_line::{Kind, Line, LoggedLimit, LoggedText, LoggedValue, Source};
 use crate::auth::jwt::Invalid;
 use crate::base::pseudonym::Pseudonym;
 use crate::base::time::{Clock, Micros, Timestamp};
+use crate::config::access_log::LoggedAttribute;
 use crate::decision::payment::{LimitAnswer, Payment};
 use crate::decision::reason::Reason;
 use crate::gateway::state::destinations::Destination;
@@ -68,6 +69,7 @@ impl RequestRecord {
         self.add_limits(&mut line);
         self.add_denier(&mut line);
         line.attributes = self.attributes(head);
+        line.values = self.values(head);
         line.detail = self.detail(head);
         line
     }
@@ -145,6 +147,19 @@ impl RequestRecord {
             Some((Cow::Borrowed(&*listed.text), value))
         });
         attributes.collect()
+    }
+
+    /// The values that the file lists for the log and that the request has. None of them is a claim, so none is a list.
+    fn values(&self, head: &Parts) -> Vec<(Cow<'_, str>, LoggedText)> {
+        let Some(settings) = self.snapshot.config.access_log.as_ref().filter(|log| !log.values.is_empty()) else {
+            return Vec::new();
+        };
+        let request = self.request(head);
+        let value = |listed: &LoggedAttribute| match listed.attribute.resolve_for_match(&request) {
+            AttributeValue::Single(value) => Some(LoggedText::of(&value)),
+            AttributeValue::Missing | AttributeValue::List(_) => None,
+        };
+        settings.values.iter().filter_map(|listed| Some((Cow::Borrowed(&*listed.text), value(listed)?))).collect()
     }
 }
 

@@ -1,10 +1,44 @@
-//! What a line of the access log says about a refusal beyond its reason.
+//! Tests what a line of the access log says beyond its reason: the cause of a refusal, and values that the file lists.
 
 use serde_json::json;
 
 use super::access_log::{SECRET, TO_FILE, token, wait_for};
 use crate::support::mint::epoch;
 use crate::support::{Gateway, Upstream, tollgate};
+
+#[test]
+fn listed_values_are_logged_as_they_are_and_only_those() {
+    let text = format!(
+        "rules: [{{name: user, limit_keys: [\"header:x-user\"], algorithm_config: {{rate: 2/day}}}}]
+access_log: {{to: access.jsonl, attributes: [header:x-user], values: [host, path, header:user-agent, query:page]}}"
+    );
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream, &text);
+    let agent = format!("curl\u{9b}31m {}", "x".repeat(300));
+    let mut client = gateway.client();
+    let fields = [("Host", "Api.Example:80"), ("User-Agent", &*agent), ("X-User", "canary-1"), ("X-Other", "canary-2")];
+    assert_eq!(client.get("/a/./b?page=2&other=canary-3", &fields).status, 200);
+    assert_eq!(client.get("/", &[]).status, 200);
+    let lines = wait_for(&gateway, 2);
+    let shown = &lines[0]["values"];
+    assert_eq!(
+        (&shown["host"], &shown["path"], &shown["query:page"]),
+        (&json!("api.example"), &json!("/a/b"), &json!("2"))
+    );
+    let expected: String = agent.chars().take(255).collect();
+    assert_eq!(shown["header:user-agent"], format!("{expected}…"));
+    assert_eq!(shown.as_object().unwrap().len(), 4);
+    assert_eq!(lines[1]["values"], json!({"host": "test", "path": "/"}));
+    let log = std::fs::read_to_string(gateway.file("access.jsonl")).unwrap();
+    assert!(!log.contains("canary") && !log.contains('\u{9b}'), "{log}");
+    let (id, file) = (lines[0]["request_id"].as_str().unwrap(), gateway.file("gateway.yaml").display().to_string());
+    let explained = tollgate(&["explain", "-c", &file, "--id", id]);
+    assert!(explained.out.contains("path  \"/a/b\"") && !explained.out.contains('\u{9b}'), "{explained:?}");
+    // A file without the key logs no value.
+    gateway.reload(&upstream, "access_log: {to: access.jsonl}");
+    assert_eq!(gateway.client().get("/c", &[]).status, 200);
+    assert!(wait_for(&gateway, 3)[2].get("values").is_none());
+}
 
 /// The response says only that it is so; the log says what it is about.
 #[test]

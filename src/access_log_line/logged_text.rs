@@ -1,0 +1,51 @@
+//! A value that a line has as it is, escaped when it is written, and cut if it is long.
+
+use serde::{Deserialize, Serialize};
+
+/// A value as the request has it, or its beginning.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LoggedText(String);
+
+impl LoggedText {
+    /// The most bytes of a value.
+    const MOST: usize = 256;
+    /// In place of what is left out of a longer one.
+    const CUT: char = '…';
+
+    /// Bytes that are not UTF-8 are replaced.
+    pub fn of(value: &[u8]) -> LoggedText {
+        let text = String::from_utf8_lossy(value.get(..Self::MOST).unwrap_or(value));
+        match value.len() > Self::MOST {
+            // A character that was cut in two is left out.
+            true => LoggedText(format!("{}{}", text.trim_end_matches(char::REPLACEMENT_CHARACTER), Self::CUT)),
+            false => LoggedText(text.into_owned()),
+        }
+    }
+
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// The value, if this is all of it.
+    pub fn whole(&self) -> Option<&str> {
+        let is_partial = self.0.ends_with(Self::CUT) || self.0.contains(char::REPLACEMENT_CHARACTER);
+        (!is_partial).then_some(&*self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LoggedText;
+
+    #[test]
+    fn a_long_value_is_cut_between_characters_and_is_not_whole() {
+        let whole = |value: &[u8]| LoggedText::of(value).whole().map(str::to_owned);
+        assert_eq!(whole(b"/a/b").as_deref(), Some("/a/b"));
+        let long = "é".repeat(128);
+        assert_eq!(whole(long.as_bytes()), Some(long.clone()));
+        let cut = LoggedText::of(format!("x{long}").as_bytes());
+        assert_eq!(cut.text(), format!("x{}…", "é".repeat(127)));
+        assert_eq!((cut.whole(), whole(b"a\xff")), (None, None));
+    }
+}
