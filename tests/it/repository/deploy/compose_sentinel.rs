@@ -153,7 +153,7 @@ impl Drop for Process {
     }
 }
 
-/// `master` or `slave`; empty from one that does not answer.
+/// `master`, or `slave` and the state of its link to the master; empty from one that does not answer.
 fn role(port: u16) -> String {
     let ask = || -> redis::RedisResult<String> {
         let url = format!("redis://127.0.0.1:{port}/");
@@ -162,7 +162,12 @@ fn role(port: u16) -> String {
         let password = read(REDIS_PASSWORD);
         redis::cmd("AUTH").arg("tollgate").arg(password.trim_end()).query::<()>(&mut connection)?;
         let role: Vec<redis::Value> = redis::cmd("ROLE").query(&mut connection)?;
-        redis::from_redis_value(role.into_iter().next().unwrap_or(redis::Value::Nil)).map_err(Into::into)
+        let text = |index: usize| {
+            let value = role.get(index).cloned().unwrap_or(redis::Value::Nil);
+            redis::from_redis_value::<String>(value).unwrap_or_default()
+        };
+        let state = if text(0) == "slave" { format!(" {}", text(3)) } else { String::new() };
+        Ok(text(0) + &state)
     };
     ask().unwrap_or_default()
 }
@@ -171,16 +176,19 @@ fn role(port: u16) -> String {
 fn the_second_redis_takes_over_and_the_first_comes_back_as_its_replica() {
     let ports = [free_port(), free_port()];
     let server = |own: u16, more: &[String]| {
-        let lines = [format!("port {own}"), "bind 127.0.0.1".to_owned(), "replica-announce-ip 127.0.0.1".to_owned()];
+        let fixed = ["bind 127.0.0.1", "replica-announce-ip 127.0.0.1", "repl-diskless-sync-delay 0"];
+        let lines = [vec![format!("port {own}")], fixed.map(str::to_owned).to_vec()].concat();
         Process::start("redis.conf", &[&lines[..], more].concat(), &[])
     };
     let mut first = server(ports[0], &[]);
     eventually("the first answers", || role(ports[0]) == "master");
     let _second = server(ports[1], &[format!("replicaof 127.0.0.1 {}", ports[0])]);
-    eventually("the second is its replica", || role(ports[1]) == "slave");
+    eventually("the second is its replica", || role(ports[1]) == "slave connected");
     let replaced = [
         ("monitor mymaster redis 6379", format!("monitor mymaster 127.0.0.1 {}", ports[0])),
         ("down-after-milliseconds mymaster 5000", "down-after-milliseconds mymaster 300".to_owned()),
+        // Until a vote that was split is repeated.
+        ("failover-timeout mymaster 30000", "failover-timeout mymaster 2000".to_owned()),
     ];
     let sentinel_ports = [(); 3].map(|()| free_port());
     let _sentinels = sentinel_ports.map(|port| {
@@ -223,7 +231,7 @@ fn the_second_redis_takes_over_and_the_first_comes_back_as_its_replica() {
     let decided = || gateway.client().get("/trial", &[]).field("RateLimit").is_some();
     eventually("the second decides", decided);
     first.child = Process::run(&first.arguments);
-    eventually("the first is its replica", || role(ports[0]) == "slave");
+    eventually("the first is its replica", || role(ports[0]) == "slave connected");
     // And would be one after another restart.
     let own = first.directory.path().join("data/redis.conf");
     eventually("it has noted that", || {
