@@ -13,7 +13,7 @@ use super::memory;
 use super::memory::Memory;
 use super::reply::{Source, TakeReply};
 use super::store_clock::StoreClock;
-use crate::base::time::{Clock, Micros};
+use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::algorithm::State;
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::charge::{Charge, Plan};
@@ -26,28 +26,35 @@ const SOON: Micros = Micros(10_000);
 
 #[derive(Debug)]
 pub struct FallbackShare {
+    clock: Clock,
     memory: Memory,
-    /// Buckets as the store last showed them.
-    observed: Cache<BucketKey, State>,
+    observed: Cache<BucketKey, Observation>,
     /// The number of gateways from the file; more if more are alive.
     at_least: u64,
     gateways: AtomicU64,
 }
 
+/// A bucket's level as the store last showed it.
+#[derive(Clone, Debug)]
+struct Observation {
+    state: State,
+    /// On the store's clock.
+    decided: Timestamp,
+    /// The same moment on ours, as far as that is known.
+    at: Timestamp,
+}
+
 impl FallbackShare {
     /// Shares of a store whose clock is heard by `store_clock`.
     pub fn new(at_least: u64, clock: Clock, store_clock: Arc<StoreClock>) -> FallbackShare {
-        FallbackShare::bounded(&memory::Settings::default(), at_least, clock, store_clock)
+        let share = FallbackShare::bounded(&memory::Settings::default(), at_least, clock);
+        FallbackShare { memory: share.memory.on(store_clock), ..share }
     }
 
-    fn bounded(
-        settings: &memory::Settings,
-        at_least: u64,
-        clock: Clock,
-        store_clock: Arc<StoreClock>,
-    ) -> FallbackShare {
+    fn bounded(settings: &memory::Settings, at_least: u64, clock: Clock) -> FallbackShare {
         FallbackShare {
-            memory: Memory::new(settings, clock).on(store_clock),
+            memory: Memory::new(settings, clock.clone()),
+            clock,
             observed: Cache::new(MAX_OBSERVED),
             at_least,
             gateways: AtomicU64::new(at_least),
@@ -65,10 +72,10 @@ impl FallbackShare {
         self.gateways.load(Ordering::Relaxed)
     }
 
-    /// Remembers the state of a bucket, which is full again after `reset_after`.
-    pub fn observe(&self, key: BucketKey, state: State, reset_after: Micros) {
+    /// Remembers the level of a bucket, which is full again after `reset_after`.
+    pub fn observe(&self, key: BucketKey, state: State, decided: Timestamp, reset_after: Micros, at: Timestamp) {
         if reset_after >= SOON {
-            self.observed.insert(key, state);
+            self.observed.insert(key, Observation { state, decided, at });
         }
     }
 
@@ -93,15 +100,15 @@ impl FallbackShare {
         TakeReply { source: Source::Fallback, evicted: taken.evicted + evicted, ..taken }
     }
 
-    /// Lowers a share to its part of the last known level, plus what has been refilled since: by the store's clock, because
-    /// the time since a call began, or since its reply, is longer or shorter than that since its decision. Returns how many
-    /// other buckets were evicted for it.
+    /// Lowers a share to its part of the last known level, plus what has been refilled since. Returns how many other
+    /// buckets were evicted for it.
     fn begin(&self, charge: &Charge, share: &Charge) -> u64 {
         let Some(observed) = self.observed.get(&charge.key) else { return 0 };
-        let level = charge.algorithm.step(Some(&observed), charge.cost, self.memory.now()).untouched;
+        let now = observed.decided.plus(self.clock.now().since(observed.at));
+        let level = charge.algorithm.step(Some(&observed.state), charge.cost, now).untouched;
         let missing = charge.algorithm.ceiling().thousandths().saturating_sub(level.remaining.thousandths());
         let left = share.algorithm.ceiling().thousandths().saturating_sub(missing);
-        self.memory.lower(share, Cost::from_thousandths(left), &observed)
+        self.memory.lower(share, Cost::from_thousandths(left), &observed.state)
     }
 
     pub fn sweep(&self) {
@@ -116,7 +123,6 @@ impl FallbackShare {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::time::Timestamp;
     use crate::limit::algorithm::sliding_log::SlidingLog;
     use crate::limit::algorithm::sliding_window::SlidingWindow;
     use crate::limit::algorithm::{Algorithm, ChargeResult};
@@ -131,22 +137,9 @@ mod tests {
         Plan { enforced: buckets.iter().map(charge).collect(), shadow: smallvec![] }
     }
 
-    /// By how much the store's clock is ahead.
-    const AHEAD: u64 = 76_000 * SECOND;
-
-    fn store_time(clock: &Clock) -> Timestamp {
-        clock.now().plus(Micros(AHEAD))
-    }
-
-    fn bounded(settings: &memory::Settings, at_least: u64) -> (FallbackShare, Clock) {
-        let clock = Clock::manual(Timestamp(1_000 * SECOND));
-        let store_clock = Arc::new(StoreClock::default());
-        store_clock.observe(store_time(&clock), clock.now(), clock.now());
-        (FallbackShare::bounded(settings, at_least, clock.clone(), store_clock), clock)
-    }
-
     fn fallback(at_least: u64) -> (FallbackShare, Clock) {
-        bounded(&memory::Settings::default(), at_least)
+        let clock = Clock::manual(Timestamp(1_000 * SECOND));
+        (FallbackShare::new(at_least, clock.clone(), Arc::default()), clock)
     }
 
     /// How many requests pass at this moment.
@@ -154,12 +147,13 @@ mod tests {
         (0..1000).take_while(|_| fallback.take(plan).settlement.is_granted()).count()
     }
 
-    /// Shows a bucket from which so much was taken at this time of the store.
-    fn show(fallback: &FallbackShare, plan: &Plan, tokens: u64, decided: Timestamp) {
+    /// Shows a bucket from which so much was taken, on a store whose clock is elsewhere.
+    fn show(fallback: &FallbackShare, plan: &Plan, tokens: u64, at: Timestamp) {
         let mut spent = plan.clone();
         spent.enforced[0].cost = Cost::from_tokens(tokens);
-        let entry = settle(&spent, &[None::<State>], decided).1[0].clone().unwrap();
-        fallback.observe(plan.enforced[0].key, entry.state, entry.kept_until.since(decided));
+        let there = Timestamp(77_000 * SECOND);
+        let entry = settle(&spent, &[None::<State>], there).1[0].clone().unwrap();
+        fallback.observe(plan.enforced[0].key, entry.state, there, entry.kept_until.since(there), at);
     }
 
     #[test]
@@ -195,7 +189,7 @@ mod tests {
     fn a_bucket_begins_with_its_share_of_the_last_known_level() {
         let (fallback, clock) = fallback(2);
         let plan = plan(&[(1, 12)]);
-        show(&fallback, &plan, 10, store_time(&clock));
+        show(&fallback, &plan, 10, clock.now());
         clock.set(clock.now().plus(Micros(2 * SECOND)));
         // Two were left, and two have come back.
         assert_eq!(passing(&fallback, &plan), 2);
@@ -205,11 +199,11 @@ mod tests {
     fn the_number_of_remembered_buckets_is_bounded() {
         let (fallback, clock) = fallback(2);
         let one = plan(&[(1, 12)]);
-        show(&fallback, &one, 6, store_time(&clock));
+        show(&fallback, &one, 6, clock.now());
         let observed = fallback.observed.get(&BucketKey([1; 16])).unwrap();
         let key = |number: u32| BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
         for number in 0..200_000 {
-            fallback.observe(key(number), observed.clone(), Micros(SECOND));
+            fallback.observe(key(number), observed.state.clone(), observed.decided, Micros(SECOND), clock.now());
         }
         assert!((MAX_OBSERVED / 2..=MAX_OBSERVED).contains(&fallback.observed.len()), "{}", fallback.observed.len());
     }
@@ -217,7 +211,7 @@ mod tests {
     #[test]
     fn the_number_of_shares_in_memory_is_bounded() {
         let settings = memory::Settings { max_buckets: 2000, ..memory::Settings::default() };
-        let (fallback, _) = bounded(&settings, 2);
+        let fallback = FallbackShare::bounded(&settings, 2, Clock::manual(Timestamp(1_000 * SECOND)));
         let (mut one, mut evicted) = (plan(&[(1, 12)]), 0);
         for number in 0..10_000_u32 {
             one.enforced[0].key = BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
@@ -232,10 +226,11 @@ mod tests {
     #[test]
     fn evictions_by_a_lowered_share_are_counted() {
         let settings = memory::Settings { max_buckets: 1, ..memory::Settings::default() };
-        let (fallback, clock) = bounded(&settings, 2);
+        let clock = Clock::manual(Timestamp(1_000 * SECOND));
+        let fallback = FallbackShare::bounded(&settings, 2, clock.clone());
         assert_eq!(fallback.take(&plan(&[(1, 12)])).evicted, 0);
         let two = plan(&[(2, 12)]);
-        show(&fallback, &two, 12, store_time(&clock));
+        show(&fallback, &two, 12, clock.now());
         let taken = fallback.take(&two);
         // The share holds nothing, so the bucket is stored before it is asked, and then refuses.
         assert_eq!((taken.settlement.is_granted(), taken.evicted, fallback.buckets()), (false, 1, 1));
@@ -246,11 +241,11 @@ mod tests {
         let (fallback, clock) = fallback(2);
         let plan = plan(&[(1, 12)]);
         assert_eq!(passing(&fallback, &plan), 6);
-        show(&fallback, &plan, 4, store_time(&clock));
+        show(&fallback, &plan, 4, clock.now());
         assert_eq!(passing(&fallback, &plan), 0);
         clock.set(clock.now().plus(Micros(6 * SECOND)));
         assert_eq!(passing(&fallback, &plan), 3);
-        show(&fallback, &plan, 12, store_time(&clock));
+        show(&fallback, &plan, 12, clock.now());
         assert_eq!(passing(&fallback, &plan), 0);
     }
 
@@ -263,18 +258,22 @@ mod tests {
 
     /// A share of this limit, of which a store has shown that so many tokens were granted so many seconds ago.
     fn begun(algorithm: Algorithm, grants: &[(u64, u64)]) -> (FallbackShare, Clock, Plan) {
-        let (fallback, clock) = fallback(2);
+        let clock = Clock::manual(Timestamp(1_000 * SECOND));
+        let store_clock = Arc::new(StoreClock::default());
+        let there = Timestamp(77_000 * SECOND);
+        store_clock.observe(there, clock.now(), clock.now());
+        let fallback = FallbackShare::new(2, clock.clone(), store_clock);
         let mut plan = plan(&[(1, 12)]);
         plan.enforced[0].algorithm = algorithm;
         let mut state = None;
         for (tokens, ago) in grants {
-            let now = Timestamp(store_time(&clock).0 - ago * SECOND);
+            let now = Timestamp(there.0 - ago * SECOND);
             let step = algorithm.step(state.as_deref(), Cost::from_tokens(*tokens), now);
             let ChargeResult::Fits { entry, .. } = step.charge else { panic!("{tokens} do not fit") };
             state = Some(entry.state);
         }
         let seen = algorithm.excerpt(state.unwrap());
-        fallback.observe(plan.enforced[0].key, seen, Micros(11 * SECOND));
+        fallback.observe(plan.enforced[0].key, seen, there, Micros(11 * SECOND), clock.now());
         (fallback, clock, plan)
     }
 

@@ -13,11 +13,13 @@ pub struct StoreClock {
 
 impl StoreClock {
     /// The store's clock showed `theirs` when ours showed something from `started` to `ended`: while a call was under way.
-    /// Within that the former value stays, so a late reply does not set the clock back by as much as it was late.
-    pub fn observe(&self, theirs: Timestamp, started: Timestamp, ended: Timestamp) {
+    /// Within that the former value stays, so a late reply does not set the clock back by as much as it was late. Returns when
+    /// that was on ours, as far as it is known: a moment from `started` to `ended`.
+    pub fn observe(&self, theirs: Timestamp, started: Timestamp, ended: Timestamp) -> Timestamp {
         let (least, most) = (difference(theirs, ended), difference(theirs, started));
         let ahead = self.ahead.load(Ordering::Relaxed).min(most).max(least);
         self.ahead.store(ahead, Ordering::Relaxed);
+        Timestamp(theirs.0.saturating_add_signed(-ahead))
     }
 
     /// What the store's clock shows when ours shows `ours`.
@@ -53,8 +55,8 @@ mod tests {
         assert!((7_999_990..=8_000_010).contains(&ahead), "{ahead}");
         // It was decided at once, and took a second to come back; or was on its way for a second before.
         for theirs in [9_000_010, 9_999_980] {
-            clock.observe(Timestamp(theirs), moment, Timestamp(2_000_000));
-            assert_eq!(clock.at(moment).since(moment).0, ahead);
+            let decided = clock.observe(Timestamp(theirs), moment, Timestamp(2_000_000));
+            assert_eq!((clock.at(moment).since(moment).0, decided), (ahead, Timestamp(theirs - ahead)));
         }
         // A clock that was set is followed.
         clock.observe(Timestamp(500), moment, Timestamp(1_000_020));

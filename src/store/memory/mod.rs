@@ -83,8 +83,7 @@ impl Memory {
         Memory { store_clock: Some(store_clock), ..self }
     }
 
-    /// On the clock that it decides by.
-    pub fn now(&self) -> Timestamp {
+    fn now(&self) -> Timestamp {
         let now = self.clock.now();
         self.store_clock.as_ref().map_or(now, |store| store.at(now))
     }
