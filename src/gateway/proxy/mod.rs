@@ -175,9 +175,7 @@ impl ProxyHttp for Proxy {
                 let refusal = &response.refusal;
                 self.gateway.metrics.http.count_refusal(refusal.reason);
                 if let Some(record) = &mut exchange.record {
-                    record.refusal = Some((refusal.reason, refusal.retry_after));
-                    record.invalid_token = refusal.invalid_token;
-                    record.denied_by = response.denied_by;
+                    record.refuse(refusal, response.denied_by);
                 }
                 let (id, pending) = (&exchange.request_id, exchange.pending_fields());
                 response.problem().write(session, id, pending, self.reuse()).await?;
@@ -337,7 +335,7 @@ impl ProxyHttp for Proxy {
                 Some(refusal) => {
                     self.gateway.metrics.http.count_refusal(refusal.reason);
                     if let Some(record) = &mut exchange.record {
-                        record.refusal = Some((refusal.reason, refusal.retry_after));
+                        record.refuse(refusal, None);
                     }
                     ProblemResponse::refusal(refusal)
                 }

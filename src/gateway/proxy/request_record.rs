@@ -15,6 +15,7 @@ use crate::base::time::{Clock, Micros, Timestamp};
 use crate::config::access_log::LoggedAttribute;
 use crate::decision::payment::{LimitAnswer, Payment};
 use crate::decision::reason::Reason;
+use crate::decision::refusal::Refusal;
 use crate::gateway::state::destinations::Destination;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
@@ -51,6 +52,13 @@ impl RequestRecord {
     /// `Refused` if the gateway refused the request, `unrefused` otherwise.
     pub fn kind(&self, unrefused: Kind) -> Kind {
         if self.refusal.is_some() { Kind::Refused } else { unrefused }
+    }
+
+    /// Records that the gateway refused the request, and the rule or policy whose `deny` it was.
+    pub fn refuse(&mut self, refusal: &Refusal, denied_by: Option<DenierId>) {
+        self.refusal = Some((refusal.reason, refusal.retry_after));
+        self.invalid_token = refusal.invalid_token;
+        self.denied_by = denied_by;
     }
 
     /// Writes the line of the request, if requests of its kind are logged.

@@ -78,7 +78,7 @@ fn what_came_back_before_a_late_decision_is_not_granted_again() {
     gateway.expect("rate_limiter_store_up", &[], 0.0);
     let granted = passing(&mut client);
     let back = asked.elapsed().saturating_sub(PAUSE).as_secs_f64() * RATE;
-    assert!(granted as f64 <= back, "{granted} of {back}");
+    assert!(f64::from(u32::try_from(granted).unwrap()) <= back, "{granted} of {back}");
 }
 
 #[test]

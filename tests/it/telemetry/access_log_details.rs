@@ -8,12 +8,11 @@ use crate::support::{Gateway, Upstream, tollgate};
 
 #[test]
 fn listed_values_are_logged_as_they_are_and_only_those() {
-    let text = format!(
-        "rules: [{{name: user, limit_keys: [\"header:x-user\"], algorithm_config: {{rate: 2/day}}}}]
-access_log: {{to: access.jsonl, attributes: [header:x-user], values: [host, path, header:user-agent, query:page]}}"
-    );
+    let text = "
+rules: [{name: user, limit_keys: [header:x-user], algorithm_config: {rate: 2/day}}]
+access_log: {to: access.jsonl, attributes: [header:x-user], values: [host, path, header:user-agent, query:page]}";
     let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream, &text);
+    let gateway = Gateway::start(&upstream, text);
     let agent = format!("curl\u{9b}31m {}", "x".repeat(300));
     let mut client = gateway.client();
     let fields = [("Host", "Api.Example:80"), ("User-Agent", &*agent), ("X-User", "canary-1"), ("X-Other", "canary-2")];
