@@ -16,7 +16,7 @@ fn start(servers: &[SocketAddr], ejection: &str) -> Gateway {
   api:
     endpoints: [{}]
     timeouts: {{connect: 500ms, read: 500ms}}
-    health: {{path: /healthz, interval: 100ms, timeout: 100ms, fall: 2, rise: 2}}
+    health: {{path: /healthz, interval: 300ms, timeout: 300ms, fall: 2, rise: 2}}
     ejection: {ejection}
     retries: {{max: 2, budget: 100%}}
 routes: [{{name: all, upstream: api}}]

@@ -6,7 +6,11 @@ use crate::support::{Certificates, Gateway, GatewayBuilder, SecureUpstream, even
 
 /// One upstream with this endpoint, and a route to it.
 fn file(url: &str, keys: &str) -> String {
-    format!("upstreams: {{api: {{endpoints: [\"{url}\"]{keys}}}}}\nroutes: [{{name: all, upstream: api}}]\n")
+    // A handshake takes long on a busy machine.
+    let timeouts = "upstream_timeouts: {connect: 10s}";
+    format!(
+        "{timeouts}\nupstreams: {{api: {{endpoints: [\"{url}\"]{keys}}}}}\nroutes: [{{name: all, upstream: api}}]\n"
+    )
 }
 
 fn https(address: SocketAddr, keys: &str) -> String {
@@ -48,7 +52,11 @@ fn a_certificate_is_verified_for_its_name_and_by_its_authority() {
     assert!(signed.has_logged("invalid peer certificate"), "{}", signed.errors());
     // The system does not trust it.
     expect_failure(&certificates, &https(upstream.address, ""), "certificate");
-    expect_failure(&certificates, &format!("upstream: https://{}", upstream.address), "certificate");
+    expect_failure(
+        &certificates,
+        &format!("upstream: https://{}\nupstream_timeouts: {{connect: 10s}}", upstream.address),
+        "certificate",
+    );
     assert_eq!(upstream.seen().len(), 5);
     let unverified = builder(&others, &https(upstream.address, ", tls: {ca_file: ca.pem, verify: false}")).start();
     assert_eq!(unverified.client().get("/", &[]).status, 200);
@@ -131,7 +139,7 @@ fn a_server_that_offers_no_http2_gets_http1() {
 #[test]
 fn checks_are_made_over_the_protocol_of_the_upstream() {
     let certificates = Certificates::shared();
-    let every = "interval: 50ms, fall: 1, rise: 1";
+    let every = "interval: 1s, fall: 1, rise: 1";
     let path = format!(", protocol: h2, health: {{path: /healthz, {every}}}");
     let grpc = format!(", protocol: h2c, health: {{grpc: api.v1.Users, {every}}}");
     let (secure, clear) = (SecureUpstream::tls(certificates, &["h2"]), SecureUpstream::h2c());
