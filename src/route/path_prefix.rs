@@ -57,6 +57,10 @@ fn rest<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
             Kind::Parent => {
                 depth = depth.saturating_sub(1);
                 equal = equal.min(depth);
+                // The path has left the prefix, and may not return to it.
+                if depth < wanted.len() {
+                    found = None;
+                }
             }
             Kind::Name => {
                 let is_wanted = |wanted: &&[u8]| normalise_segment(segment).is_some_and(|segment| segment == **wanted);
@@ -146,6 +150,8 @@ mod tests {
         check("/older/a", "/old", "/v1", None);
         check("/a", "/old", "/v1", None);
         check("/a/old", "/old", "/v1", None);
+        check("/old/..", "/old", "/v1", None);
+        check("/old/../a", "/old", "/v1", None);
     }
 
     #[test]
