@@ -1,6 +1,7 @@
 //! TLS and HTTP/2 to upstreams: what is verified, what is presented, and how requests share connections.
 
-use std::net::SocketAddr;
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
 
 use crate::support::{Certificates, Gateway, GatewayBuilder, SecureUpstream, eventually};
 
@@ -27,7 +28,11 @@ const VERIFIED: &str = ", tls: {ca_file: ca.pem, server_name: localhost}";
 
 #[track_caller]
 fn expect_failure(certificates: &Certificates, text: &str, kind: &str) -> Gateway {
-    let gateway = builder(certificates, text).start();
+    expect_failure_of(builder(certificates, text).start(), kind)
+}
+
+#[track_caller]
+fn expect_failure_of(gateway: Gateway, kind: &str) -> Gateway {
     assert_eq!(gateway.client().get("/", &[]).status, 502);
     gateway.expect("tollgate_upstream_errors_total", &[&format!("kind=\"{kind}\"")], 1.0);
     gateway
@@ -52,11 +57,11 @@ fn a_certificate_is_verified_for_its_name_and_by_its_authority() {
     assert!(signed.has_logged("invalid peer certificate"), "{}", signed.errors());
     // The system does not trust it.
     expect_failure(&certificates, &https(upstream.address, ""), "certificate");
-    expect_failure(
-        &certificates,
-        &format!("upstream: https://{}\nupstream_timeouts: {{connect: 10s}}", upstream.address),
-        "certificate",
+    let short = Gateway::before_url(&format!("https://{}", upstream.address)).with(
+        "upstream_timeouts: {connect: 10s}
+",
     );
+    expect_failure_of(short.start(), "certificate");
     assert_eq!(upstream.seen().len(), 5);
     let unverified = builder(&others, &https(upstream.address, ", tls: {ca_file: ca.pem, verify: false}")).start();
     assert_eq!(unverified.client().get("/", &[]).status, 200);
@@ -65,8 +70,13 @@ fn a_certificate_is_verified_for_its_name_and_by_its_authority() {
 
 #[test]
 fn a_server_without_tls_is_told_apart_from_one_that_is_not_there() {
-    let plain = crate::support::Upstream::start();
-    expect_failure(Certificates::shared(), &https(plain.address, VERIFIED), "tls");
+    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = plain.local_addr().unwrap();
+    // As nginx answers what is not HTTP.
+    let server =
+        std::thread::spawn(move || plain.accept().unwrap().0.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap());
+    expect_failure(Certificates::shared(), &https(address, VERIFIED), "tls");
+    server.join().unwrap();
 }
 
 #[test]
