@@ -53,6 +53,7 @@ mod retry_after_jitter;
 mod rewrite;
 mod route_answers;
 mod route_diff;
+mod route_overrides;
 mod route_upstream;
 mod routes;
 mod rule_limits;

@@ -14,6 +14,7 @@ use super::names::unique;
 use super::reader::{Field, Section, all};
 use super::rewrite::{REWRITE, rewrite};
 use super::route_answers::{REDIRECT, RESPOND, redirect, respond};
+use super::route_overrides::{BODY_BYTES_OF_ROUTE, RETRIES_OF_ROUTE, TIMEOUTS_OF_ROUTE, overrides};
 use super::route_upstream::{SPLIT_BY, UPSTREAM_OF_ROUTE, upstreams_of_route};
 use super::rule_match::{CONDITIONS, ConditionReader};
 use super::upstream::Upstream;
@@ -24,7 +25,7 @@ use crate::route::route_set::Route;
 use crate::route::target::{RouteAnswer, Target};
 
 /// The keys that change what an upstream gets.
-const OF_UPSTREAMS: [&str; 3] = ["split_by", "rewrite", "request_headers"];
+const OF_UPSTREAMS: [&str; 6] = ["split_by", "rewrite", "request_headers", "timeouts", "retries", "body_bytes"];
 
 pub static ROUTE: Mapping = Mapping {
     heading: Some("key of a route"),
@@ -55,6 +56,9 @@ pub static ROUTE: Mapping = Mapping {
             Type::Mapping(&HEADER_CHANGES),
             "[Fields](#header-fields) that clients get, or do not get, with the response of the upstream or of the route.",
         ),
+        TIMEOUTS_OF_ROUTE,
+        RETRIES_OF_ROUTE,
+        BODY_BYTES_OF_ROUTE,
     ],
     constraints: || {
         let without_upstream =
@@ -133,6 +137,7 @@ impl RouteReader<'_> {
         };
         let request_headers = changes("request_headers", Message::Request);
         let response_headers = changes("response_headers", Message::Response);
+        let overrides = overrides(section);
         if !section.has("upstream") {
             for name in OF_UPSTREAMS {
                 section.unwanted(name, "is for a route to an upstream");
@@ -142,6 +147,7 @@ impl RouteReader<'_> {
             rewrite: rewrite?.unwrap_or_default(),
             request_headers: request_headers?.unwrap_or_default(),
             response_headers: response_headers?.unwrap_or_default(),
+            overrides: overrides?,
         };
         Some((forwarding != Forwarding::default()).then(|| Arc::new(forwarding)))
     }

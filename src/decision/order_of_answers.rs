@@ -3,18 +3,21 @@
 //! 1. A malformed head: the HTTP server answers it, before there is a request ([`Refusal::bad_request`]).
 //! 2. A request with more than one reading: [`check_reading`].
 //! 3. Credentials that do not verify, the token first: [`super::credentials`].
-//!    Then the route is chosen: [`choose_route`].
+//!    Then the route is chosen: [`choose_route`]. It may bound the body: [`check_body`].
 //! 4. A `deny`, then 5. a cost that a limit can never meet: [`RulesDecision`].
 //! 6. The limits: [`super::refusing_limits`], or [`super::store_failure`] if the store gave no answer.
 //! 7. The upstream.
 //!
 //! `gateway::enforcement` runs them in this order, with the I/O between them.
 
+use http::header::CONTENT_LENGTH;
+
 use super::refusal::Refusal;
 use crate::limit::charge::Plan;
 use crate::limit::denier::DenierId;
 use crate::limit::request::Request;
 use crate::limit::rule_set::{Answer, RuleSet};
+use crate::route::forwarding::Forwarding;
 use crate::route::route_set::{RouteChoice, RouteSet};
 
 /// Refuses a request that could be read in more than one way. An ambiguous request is neither verified nor planned.
@@ -35,6 +38,16 @@ pub fn choose_route(
     draw: impl FnOnce(u64) -> u64,
 ) -> Result<RouteChoice, Refusal> {
     routes.choose(request, draw).ok_or_else(Refusal::no_route)
+}
+
+/// Refuses a request that announces a longer body than its route allows.
+///
+/// # Errors
+/// Returns the refusal.
+pub fn check_body(route: Option<&Forwarding>, request: &Request<'_>) -> Result<(), Refusal> {
+    let Some(most) = route.and_then(|route| route.overrides.body_bytes) else { return Ok(()) };
+    let length = request.head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > most) { Err(Refusal::bad_request(413)) } else { Ok(()) }
 }
 
 /// What the rules decide about a request before any bucket is asked.

@@ -3,6 +3,7 @@
 use http::HeaderValue;
 
 use super::header_changes::{HeaderChanges, ResolvedChanges};
+use super::overrides::Overrides;
 use super::path_prefix::PrefixReplacement;
 use crate::limit::attribute::Attribute;
 use crate::limit::request::Request;
@@ -13,6 +14,7 @@ pub struct Forwarding {
     pub rewrite: Rewrite,
     pub request_headers: HeaderChanges,
     pub response_headers: HeaderChanges,
+    pub overrides: Overrides,
 }
 
 /// What the upstream gets in place of what the client sent.

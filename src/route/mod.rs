@@ -5,6 +5,7 @@
 
 pub mod forwarding;
 pub mod header_changes;
+pub mod overrides;
 pub mod path_prefix;
 pub mod redirect;
 pub mod route_set;

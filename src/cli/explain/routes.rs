@@ -99,6 +99,8 @@ fn changes(forwarding: &Forwarding, request: &Request<'_>) -> Vec<String> {
         let query = request.head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
         changes.push(format!("the upstream gets {}{query}", String::from_utf8_lossy(&path)));
     }
+    let overrides = &forwarding.overrides;
+    changes.extend(overrides.body_bytes.map(|most| format!("a body of at most {most} bytes")));
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     changes.extend(host.iter().map(|host| format!("the upstream gets host: {}", text(host))));
     changes.extend(stripped.iter().map(|prefix| format!("the upstream gets x-forwarded-prefix: {}", text(prefix))));

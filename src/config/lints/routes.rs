@@ -67,6 +67,12 @@ fn location<'f>(file: &File<'f>, upstream: usize, endpoint: usize) -> Location<'
     if location.has("url") { location.key("url") } else { location }
 }
 
+/// Whether a name is always one of this host (RFC 6761, section 6.3).
+fn is_local(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    host == "localhost" || host.ends_with(".localhost")
+}
+
 /// Whether a connection to the endpoint certainly arrives at this listener.
 fn is_own(endpoint: &Endpoint, listener: std::net::SocketAddr) -> bool {
     // Port 0 becomes another one.
@@ -76,9 +82,9 @@ fn is_own(endpoint: &Endpoint, listener: std::net::SocketAddr) -> bool {
     let listened = listener.ip().to_canonical();
     match endpoint.host.parse::<IpAddr>().map(|address| address.to_canonical()) {
         Ok(address) if address == listened => true,
+        // A connection to the unspecified address is one to this host.
+        Ok(address) if address.is_unspecified() => listened.is_loopback() || listened.is_unspecified(),
         Ok(address) => listened.is_unspecified() && address.is_loopback(),
-        Err(_) => {
-            endpoint.host.eq_ignore_ascii_case("localhost") && (listened.is_loopback() || listened.is_unspecified())
-        }
+        Err(_) => is_local(&endpoint.host) && (listened.is_loopback() || listened.is_unspecified()),
     }
 }

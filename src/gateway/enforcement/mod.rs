@@ -16,7 +16,7 @@ use super::state::destinations::Destination;
 use super::state::snapshot::Snapshot;
 use super::telemetry::labels::DecisionResult;
 use crate::base::time::{Micros, Timestamp};
-use crate::decision::order_of_answers::{RulesDecision, check_reading, choose_route};
+use crate::decision::order_of_answers::{RulesDecision, check_body, check_reading, choose_route};
 use crate::decision::payment::Payment;
 use crate::decision::refusal::Refusal;
 use crate::decision::refusing_limits;
@@ -109,7 +109,10 @@ pub async fn decide(
                 Ok(choice) => {
                     destination = snapshot.destinations.of(choice).unwrap_or(destination);
                     let request = request.with_destination(destination.route.route(), destination.upstream_name());
-                    enforce(gateway, snapshot, &request, arrival, record).await
+                    match check_body(destination.forwarding.as_deref(), &request) {
+                        Ok(()) => enforce(gateway, snapshot, &request, arrival, record).await,
+                        Err(refusal) => Enforcement::refused(refusal, None),
+                    }
                 }
                 Err(refusal) => Enforcement::refused(refusal, None),
             };

@@ -27,8 +27,9 @@ pub enum Repeatable {
 pub fn fail(gateway: &GatewayState, exchange: &mut Exchange, error: UpstreamError, repeatable: Repeatable) -> bool {
     note_failure(gateway, exchange, EndpointFailure::Error(error));
     let Some(UpstreamOfRoute { upstream, metrics }) = exchange.upstream() else { return false };
+    let max = exchange.overrides().and_then(|overrides| overrides.retries);
     let retry = match repeatable {
-        Repeatable::Yes => upstream.retry(exchange.failed.len() + 1),
+        Repeatable::Yes => upstream.retry(exchange.failed.len() + 1, max),
         Repeatable::No => Retry::No,
     };
     if retry == Retry::OverBudget {

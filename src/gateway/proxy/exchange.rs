@@ -21,6 +21,7 @@ use crate::limit::identity::Identity;
 use crate::limit::request::Request;
 use crate::limit::scheme::{Scheme, SchemeSource};
 use crate::route::forwarding::{FieldChanges, Rewrite};
+use crate::route::overrides::Overrides;
 
 /// An endpoint that did not answer the request, which was then sent to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub struct Exchange {
     pub answered: bool,
     /// The changes of header fields by its route.
     pub field_changes: Option<Box<FieldChanges>>,
+    /// How much of a request body may still come, if its route bounds that.
+    pub body_left: Option<u64>,
     pub origin: Origin,
     /// The endpoint that the request was sent to last.
     pub attempt: Option<Attempt>,
@@ -80,6 +83,7 @@ impl Exchange {
             passed: false,
             answered: false,
             field_changes: None,
+            body_left: None,
             origin: Origin::Gateway,
             attempt: None,
             balance_key: None,
@@ -106,6 +110,11 @@ impl Exchange {
     /// What its route gives the upstream in place of what was sent.
     pub fn rewrite(&self) -> Option<&Rewrite> {
         Some(&self.destination.as_ref()?.forwarding.as_ref()?.rewrite)
+    }
+
+    /// What its route says in place of the settings of its upstream.
+    pub fn overrides(&self) -> Option<&Overrides> {
+        Some(&self.destination.as_ref()?.forwarding.as_ref()?.overrides)
     }
 
     /// It has been decided that the request goes to its upstream.

@@ -7,6 +7,7 @@
 mod attempts;
 mod delay;
 mod exchange;
+mod fault_response;
 mod forwarded_headers;
 mod proxy_error;
 pub mod request_record;
@@ -14,6 +15,7 @@ mod request_target;
 mod response_head;
 mod rewrites;
 mod route_answers;
+mod route_overrides;
 mod session;
 mod untrusted_forwarded_for;
 
@@ -21,6 +23,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use http::StatusCode;
 use http::header::HOST;
 use pingora::http::{RequestHeader, ResponseHeader};
@@ -32,7 +35,7 @@ use pingora::{Error, ErrorType, Result};
 
 use super::enforcement::{Arrival, Decision, DecisionFindings, PaymentRecord, decide};
 use super::response::header_changes;
-use super::response::problem::{ProblemResponse, Reuse};
+use super::response::problem::Reuse;
 use super::response::request_id;
 use super::response::response_fields::ResponseFields;
 use super::runtime::log_throttle::LogThrottle;
@@ -53,7 +56,7 @@ use attempts::Repeatable;
 use delay::delay;
 use exchange::Exchange;
 use forwarded_headers::{Client, IncomingFields};
-use proxy_error::{describe, refusal, report, response_status, upstream_error};
+use proxy_error::{report, upstream_error};
 use request_record::RequestRecord;
 use session::{asks_for_upgrade, response_code};
 use untrusted_forwarded_for::UntrustedForwardedFor;
@@ -140,6 +143,7 @@ impl ProxyHttp for Proxy {
             let request = request.with_identity(&identity);
             let request = request.with_destination(destination.route.route(), destination.upstream_name());
             exchange.field_changes = forwarding.field_changes(&request);
+            exchange.body_left = forwarding.overrides.body_bytes;
         }
         exchange.note_balance_key(&destination, &request, &identity);
         if recorded {
@@ -209,6 +213,9 @@ impl ProxyHttp for Proxy {
             Error::new_up(ErrorType::ConnectError)
         })?;
         exchange.attempt = Some(attempt);
+        let alternatives = exchange
+            .overrides()
+            .map_or(alternatives, |overrides| route_overrides::apply(overrides, &mut peer.options, alternatives));
         // A timeout at the client's connection ends the request, so one that may be retried has its own.
         let is_final = alternatives == Alternatives::None || !session.req_header().method.is_idempotent();
         if let Some(connection) = &exchange.connection
@@ -289,6 +296,19 @@ impl ProxyHttp for Proxy {
         }
     }
 
+    async fn request_body_filter(
+        &self,
+        _: &mut Session,
+        body: &mut Option<Bytes>,
+        _end_of_stream: bool,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        match &mut exchange.body_left {
+            Some(left) => route_overrides::count(left, body.as_ref()),
+            None => Ok(()),
+        }
+    }
+
     async fn response_filter(
         &self,
         session: &mut Session,
@@ -309,6 +329,10 @@ impl ProxyHttp for Proxy {
         if response.status == StatusCode::SWITCHING_PROTOCOLS && !session.is_upgrade_req() {
             return Err(Error::new_up(ErrorType::InvalidHTTPHeader));
         }
+        if response.status == StatusCode::SWITCHING_PROTOCOLS {
+            // What follows is no body.
+            exchange.body_left = None;
+        }
         response_head::sanitise(response)?;
         exchange.origin = Origin::Upstream;
         attempts::answered(&self.gateway, exchange, response.status);
@@ -322,33 +346,7 @@ impl ProxyHttp for Proxy {
     }
 
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {
-        let status = response_status(error, session, exchange);
-        let responded = response_code(session).is_some();
-        if status > 0 && !responded {
-            // A request of which the upstream has seen the beginning counts as the upstream's, whatever the client did then.
-            let begun = exchange.forwarded.is_some() && matches!(status, 400 | 408 | 413);
-            exchange.origin = if begun { Origin::Upstream } else { Origin::Gateway };
-            // The rest of the request could not be distinguished from a next one.
-            session.set_keepalive(None);
-            let refusal = refusal(status, exchange.upstream_error);
-            let response = match &refusal {
-                Some(refusal) => {
-                    self.gateway.metrics.http.count_refusal(refusal.reason);
-                    if let Some(record) = &mut exchange.record {
-                        record.refuse(refusal, None);
-                    }
-                    ProblemResponse::refusal(refusal)
-                }
-                None => ProblemResponse::fault(status),
-            };
-            // What was charged stays charged, and is reported.
-            let response = ProblemResponse { fields: exchange.fields.as_deref(), ..response };
-            let (id, pending) = (&exchange.request_id, exchange.pending_fields());
-            if let Err(error) = response.write(session, id, pending, self.reuse()).await {
-                log::debug!(error = describe(&error); "response not written");
-            }
-        }
-        FailToProxy { error_code: status, can_reuse_downstream: false }
+        fault_response::respond(self, session, error, exchange).await
     }
 
     /// The gateway logs its own lines, with fields and without the client's data.

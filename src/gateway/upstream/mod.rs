@@ -186,10 +186,11 @@ impl Upstream {
         self.retry_budget.add(self.settings.retries.budget);
     }
 
-    /// Whether a request that has failed at so many endpoints may be sent to another one. If so, that is counted.
-    pub fn retry(&self, failed: usize) -> Retry {
+    /// Whether a request that has failed at so many endpoints may be sent to another one. If so, that is counted. `max` is how
+    /// often it may be, if not as the upstream says.
+    pub fn retry(&self, failed: usize, max: Option<u32>) -> Retry {
         let retries = u32::try_from(failed).unwrap_or(u32::MAX);
-        if failed >= self.pool.load().endpoints.len() || retries > self.settings.retries.max {
+        if failed >= self.pool.load().endpoints.len() || retries > max.unwrap_or(self.settings.retries.max) {
             Retry::No
         } else if self.retry_budget.take() {
             Retry::Yes

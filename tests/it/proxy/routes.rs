@@ -1,6 +1,7 @@
 //! Answers of routes, and the changes that routes make to the requests that they forward.
 
 use std::io::Write;
+use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
@@ -224,4 +225,45 @@ rules: [{{name: canary, match: {{upstream: canary}}, limit_keys: [upstream], alg
     eventually("the log is written", || log(&gateway).len() == api.count() + canary.count());
     let logged = log(&gateway).iter().filter(|line| line["upstream"] == "canary").count();
     assert_eq!(logged, canary.count());
+}
+
+#[test]
+fn a_route_has_bounds_of_its_own() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let api = Upstream::start();
+    let routes = "
+  - {name: quick, match: {path: /quick}, upstream: silent, timeouts: {read: 100ms}, retries: {max: 0}}
+  - {name: again, match: {path: /again}, upstream: silent, timeouts: {read: 100ms}}
+  - {name: small, match: {path: /small}, upstream: api, body_bytes: 4B}
+  - {name: rest, upstream: api}";
+    let upstreams = format!(
+        "upstreams:
+  api: {{endpoints: [\"http://{0}\"]}}
+  silent: {{endpoints: [\"http://{1}\", \"http://{0}\"], ejection: false}}",
+        api.address,
+        silent.local_addr().unwrap()
+    );
+    let rest =
+        "rules: [{name: small, match: {route: small}, limit_keys: [route], algorithm_config: {rps: 0.001, burst: 4}}]";
+    let gateway = Gateway::before_url("").with(&format!("{upstreams}\nroutes:{routes}\n{rest}\n")).start();
+    // Every second one goes to the server that is silent.
+    let quick = [(); 4].map(|()| gateway.client().get("/quick", &[]).status);
+    assert_eq!(quick.iter().filter(|status| **status == 504).count(), 2, "{quick:?}");
+    assert_eq!([(); 4].map(|()| gateway.client().get("/again", &[]).status), [200; 4]);
+    let mut client = gateway.client();
+    let exact = client.send("POST", "/small", &[], "four");
+    assert_eq!((exact.status, exact.number("ratelimit-remaining")), (200, 3));
+    let before = api.count();
+    let long = client.send("POST", "/small", &[], "fives");
+    assert_eq!((long.status, long.field("x-tollgate-reason").as_deref()), (413, Some("bad_request")));
+    let chunked = |body: &str| {
+        let mut client = gateway.client();
+        client.write(&format!("POST /small HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}0\r\n\r\n"));
+        client.response("POST").unwrap().status
+    };
+    assert_eq!(api.count(), before);
+    assert_eq!((chunked("2\r\nab\r\n2\r\ncd\r\n"), chunked("2\r\nab\r\n3\r\ncde\r\n")), (200, 413));
+    // Only the one of unknown length was charged.
+    assert_eq!(client.send("POST", "/small", &[], "").number("ratelimit-remaining"), 0);
+    assert_eq!(client.send("POST", "/", &[], "more than four").status, 200);
 }

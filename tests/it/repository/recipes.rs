@@ -161,13 +161,16 @@ fn answer(response: &Response) -> Answer {
 /// The text with a server for each upstream in it, which names itself in its answers.
 fn with_servers(yaml: &str) -> (String, Vec<Upstream>) {
     let (mut text, mut servers) = (yaml.to_owned(), Vec::new());
-    for found in Regex::new(r"(\w+): \{endpoints: \[(http://[0-9.:]+)\]").unwrap().captures_iter(yaml) {
-        let name = found[1].to_owned();
-        let server = Upstream::answering(move |_, stream| {
-            let _ = write!(stream, "HTTP/1.1 200 OK\r\nX-Answered-By: {name}\r\nContent-Length: 2\r\n\r\nok");
-        });
-        text = text.replace(&found[2], &format!("http://{}", server.address));
-        servers.push(server);
+    let urls = Regex::new(r"http://[0-9.:]+").unwrap();
+    for found in Regex::new(r"(\w+): \{endpoints: \[([^\]]*)\]").unwrap().captures_iter(yaml) {
+        for url in urls.find_iter(&found[2]) {
+            let name = found[1].to_owned();
+            let server = Upstream::answering(move |_, stream| {
+                let _ = write!(stream, "HTTP/1.1 200 OK\r\nX-Answered-By: {name}\r\nContent-Length: 2\r\n\r\nok");
+            });
+            text = text.replace(url.as_str(), &format!("http://{}", server.address));
+            servers.push(server);
+        }
     }
     (text, servers)
 }

@@ -181,6 +181,7 @@ routes:
   - name: a
     match: {path: /a/*}
     upstream: {api: 1}
+    retries: {max: 1}
     request_headers: {set: {X-A: a}}
     response_headers: {set: {X-A: a}}",
     "
