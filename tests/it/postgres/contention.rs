@@ -77,6 +77,10 @@ fn a_transaction_that_always_fails_is_tried_twice() {
 /// The number of sessions that a test holds.
 const HOLDS: &str = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'admin' AND pid <> pg_backend_pid()";
 
+/// Ends them.
+const END_HOLDS: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                         WHERE usename = 'admin' AND pid <> pg_backend_pid()";
+
 #[test]
 fn a_deadlock_costs_no_request() {
     let (postgres, upstream) = (Postgres::start_with("deadlock_timeout = 600ms"), Upstream::start());
@@ -116,6 +120,8 @@ fn a_deadlock_costs_no_request() {
         if response.status == 200 && deadlocks() > before {
             break;
         }
+        // It may wait for longer than a test.
+        postgres.sql(END_HOLDS);
         eventually("the other transaction has ended", || postgres.sql(HOLDS) == "0");
     }
     // Each was charged once, and the others were not.

@@ -172,7 +172,8 @@ impl Sentinel {
         self.try_command(words).unwrap_or_else(|| panic!("the sentinel refuses {words:?}"))
     }
 
-    fn try_command(&self, words: &[&str]) -> Option<Value> {
+    /// The same; `None` if it refuses.
+    pub fn try_command(&self, words: &[&str]) -> Option<Value> {
         let mut info: ConnectionInfo = format!("redis://127.0.0.1:{}/", self.port).into_connection_info().unwrap();
         if let Some(password) = &self.password {
             info = info.clone().set_redis_settings(info.redis_settings().clone().set_password(password));
