@@ -2,33 +2,21 @@
 
 use serde_json::json;
 
+use super::host_ports::HostPorts;
 use super::key::{Key, Mapping, Type, names};
-use super::reader::{Field, all};
+use super::reader::Field;
 use super::value_kind::{ReadField, ValueKind};
-use super::value_types::reference;
 use crate::base::host_port::HostPort;
 use crate::store::redis::cluster::{DEFAULT_PORT, MOST_HASH_TAGS, Place, Settings};
 
-const NODE_SHAPE: &str = "must be a host with a port, like n1.internal:6379 or [2001:db8::1]:6379";
-
-const NODES: ValueKind<ReadField<Vec<HostPort>>> = ValueKind {
-    text: "list of `HOST:PORT`",
-    schema: || {
-        json!({
-            "type": "array",
-            "minItems": 1,
-            "items": {"anyOf": [
-                {
-                    "type": "string",
-                    "pattern": r"^([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$",
-                    "patternErrorMessage": NODE_SHAPE
-                },
-                reference()
-            ]}
-        })
-    },
-    read: nodes,
+const HOSTS: HostPorts = HostPorts {
+    member: "node",
+    default_port: DEFAULT_PORT,
+    shape: "be a host with a port, like n1.internal:6379 or [2001:db8::1]:6379",
 };
+
+const NODES: ValueKind<ReadField<Vec<HostPort>>> =
+    ValueKind { text: "list of `HOST:PORT`", schema: || HOSTS.schema(), read: |field| HOSTS.read(&field) };
 
 /// The value of `place`, without the number of hash tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,23 +74,4 @@ pub fn cluster(field: Field<'_>) -> Option<Settings> {
         PlaceName::Together => Place::Together,
     };
     Some(Settings { nodes: nodes?, place })
-}
-
-fn nodes(field: Field<'_>) -> Option<Vec<HostPort>> {
-    let members = field.list()?;
-    if members.is_empty() {
-        field.must("name at least one node");
-        return None;
-    }
-    all(members, |field| field.known_or("localhost", node))
-}
-
-fn node(field: Field<'_>) -> Option<HostPort> {
-    let node = HostPort::parse(field.text()?, DEFAULT_PORT);
-    if node.is_none() {
-        // A URL may hold a password.
-        let field = if field.text().is_some_and(|text| text.contains('@')) { field.hidden() } else { field };
-        field.must("be a host with a port, like n1.internal:6379 or [2001:db8::1]:6379");
-    }
-    node
 }

@@ -29,6 +29,7 @@ mod header_changes;
 mod header_names;
 mod headers;
 mod health;
+mod host_ports;
 mod jwt;
 mod jwt_keys;
 pub mod key;

@@ -4,9 +4,10 @@ use serde_json::json;
 
 use super::client_tls::CLIENT_TLS;
 use super::environment::Environment;
+use super::host_ports::HostPorts;
 use super::key::{Key, Mapping, PATH, TEXT, Type};
 
-use super::reader::{Field, all};
+use super::reader::Field;
 use super::redis::{password, some_password, tls_of_any_host};
 use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
@@ -31,26 +32,14 @@ const MASTER: ValueKind<ReadField<String>> = ValueKind {
     read: master,
 };
 
-const NODE_SHAPE: &str = "must be a host with a port, like s1.internal:26379 or [2001:db8::1]:26379";
-
-const NODES: ValueKind<ReadField<Vec<HostPort>>> = ValueKind {
-    text: "list of `HOST:PORT`",
-    schema: || {
-        json!({
-            "type": "array",
-            "minItems": 1,
-            "items": {"anyOf": [
-                {
-                    "type": "string",
-                    "pattern": r"^([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$",
-                    "patternErrorMessage": NODE_SHAPE
-                },
-                reference()
-            ]}
-        })
-    },
-    read: nodes,
+const HOSTS: HostPorts = HostPorts {
+    member: "sentinel",
+    default_port: DEFAULT_PORT,
+    shape: "be a host with a port, like s1.internal:26379 or [2001:db8::1]:26379",
 };
+
+const NODES: ValueKind<ReadField<Vec<HostPort>>> =
+    ValueKind { text: "list of `HOST:PORT`", schema: || HOSTS.schema(), read: |field| HOSTS.read(&field) };
 
 pub static SENTINEL: Mapping = Mapping {
     heading: Some("key in `sentinel`"),
@@ -96,23 +85,4 @@ fn master(field: Field<'_>) -> Option<String> {
         return None;
     }
     Some(name.to_owned())
-}
-
-fn nodes(field: Field<'_>) -> Option<Vec<HostPort>> {
-    let members = field.list()?;
-    if members.is_empty() {
-        field.must("name at least one sentinel");
-        return None;
-    }
-    all(members, |field| field.known_or("localhost", node))
-}
-
-fn node(field: Field<'_>) -> Option<HostPort> {
-    let node = HostPort::parse(field.text()?, DEFAULT_PORT);
-    if node.is_none() {
-        // A URL may hold a password.
-        let field = if field.text().is_some_and(|text| text.contains('@')) { field.hidden() } else { field };
-        field.must("be a host with a port, like s1.internal:26379 or [2001:db8::1]:26379");
-    }
-    node
 }
