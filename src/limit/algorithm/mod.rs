@@ -38,7 +38,7 @@ use token_bucket::TokenBucket;
 /// to store and until when, or `false` if nothing is left. Without it a charge stays. One whose values are large
 /// has a `digest` as well: what the reply contains of a bucket in place of its value, and from which the step in Rust
 /// gives the same results for all that was asked of it in the call. It is called at the end, with the bucket and its value
-/// as it was found. They see the functions of [`RATE`] as `rate`.
+/// as it was found. They see [`RATE`] as the function `rate`.
 pub const TWINS: [&str; 5] = [
     include_str!("token_bucket/token_bucket.lua"),
     include_str!("fixed_window/fixed_window.lua"),

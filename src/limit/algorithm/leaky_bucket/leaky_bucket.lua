@@ -2,6 +2,7 @@
 -- long each request waits.
 
 local floor, max, min = math.floor, math.max, math.min
+local rate = rate()
 
 return {
   -- From the numbers after `at`, which are text: the capacity, the units in a thousandth of a place, the units that leave

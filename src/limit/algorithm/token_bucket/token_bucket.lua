@@ -1,6 +1,7 @@
 -- Steps a token bucket: the twin of mod.rs, on the functions of rate.lua.
 
 local floor, max = math.floor, math.max
+local rate = rate()
 
 return {
   -- From the numbers after `at`, which are text: the capacity, the units in a thousandth of a token, and the units that
