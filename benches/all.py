@@ -31,6 +31,7 @@ BENCHMARKS = {
     "allocations": "cargo bench --locked --bench allocations",
     "algorithms": "python3 benches/algorithms.py --rounds 12 --seconds 1",
     "rules": "python3 benches/rules.py --rounds 12 --seconds 1",
+    "routes": "python3 benches/routes.py --rounds 10 --seconds 1",
     "tokens": "python3 benches/tokens.py --rounds 5 --seconds 1",
     "access-log": "python3 benches/log_cost.py --rounds 5 --seconds 1",
     "traces": "python3 benches/trace_cost.py --rounds 5 --seconds 1",
@@ -93,7 +94,7 @@ def comparison(printed):
 
 HEADINGS = {
     "proxy": "a-proxied-request", "redis": "a-limit-in-redis", "store": "the-store-alone", "algorithms": "other-algorithms",
-    "rules": "a-long-file", "memory": "a-bucket-in-memory",
+    "rules": "a-long-file", "routes": "many-routes", "memory": "a-bucket-in-memory", "cluster": "a-redis-cluster",
 }
 
 
