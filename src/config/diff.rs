@@ -92,9 +92,11 @@ impl Config {
     pub fn as_reload_of(self, before: &Config) -> (Config, Vec<&'static str>) {
         let mut restart = Vec::new();
         let several = |listeners: &[Listener]| {
-            listeners.len() > 1 || listeners.iter().any(|one| one.proxy_protocol != HeaderSenders::Nobody)
+            let is_plain = |one: &Listener| one.proxy_protocol == HeaderSenders::Nobody && one.tls.is_none();
+            listeners.len() > 1 || !listeners.iter().all(is_plain)
         };
-        if self.listeners != before.listeners {
+        let mut pairs = self.listeners.iter().zip(&before.listeners);
+        if self.listeners.len() != before.listeners.len() || !pairs.all(|(one, before)| one.is_reload_of(before)) {
             let named = several(&self.listeners) || several(&before.listeners);
             restart.push(if named { "listeners" } else { "listen" });
         }
@@ -104,7 +106,11 @@ impl Config {
         if self.threads != before.threads {
             restart.push("threads");
         }
-        let (listeners, store) = (before.listeners.clone(), before.store.with_login_of(&self.store));
+        let listeners = before.listeners.iter().map(|before| {
+            let same = self.listeners.iter().find(|one| one.is_reload_of(before));
+            same.map_or_else(|| before.clone(), |one| one.as_reload_of(before))
+        });
+        let (listeners, store) = (listeners.collect(), before.store.with_login_of(&self.store));
         if self.store != store {
             restart.push("store");
         }

@@ -236,7 +236,7 @@ impl Config {
 /// `None` after a problem has been reported. Every key is read, whatever problems others have.
 fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile> {
     let file = root.section(&FILE)?;
-    let listeners = listeners(&file);
+    let listeners = listeners(&file, environment);
     let admin = file.optional("admin", |field| field.socket_address());
     let threads = file.value("threads", THREADS.read);
     let upstream_timeouts = file.value("upstream_timeouts", upstream_timeouts);

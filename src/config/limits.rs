@@ -29,6 +29,8 @@ pub struct Bounds {
     pub connections: usize,
     /// Of one client address that is not a trusted proxy's. `None`: no bound but `connections`.
     pub connections_per_client: Option<usize>,
+    /// Of TLS, on all listeners together.
+    pub handshakes_at_once: usize,
 }
 
 impl Bounds {
@@ -126,6 +128,12 @@ pub static LIMITS: Mapping = Mapping {
              for many clients.",
         ),
         Key::default(
+            "handshakes_at_once",
+            Type::Whole { least: 1, most: MOST_CONNECTIONS },
+            "1000",
+            "Handshakes of [TLS](#tls) under way on all listeners together. Beyond: closed.",
+        ),
+        Key::default(
             "extra_methods",
             EXTRA_METHODS.declared(),
             "[]",
@@ -148,6 +156,7 @@ pub fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
     let body_bytes = section.value("body_bytes", BODY_BYTES.read);
     let connections = section.count("connections");
     let connections_per_client = section.value("connections_per_client", CONNECTIONS_PER_CLIENT.read);
+    let handshakes_at_once = section.count("handshakes_at_once");
     let extra_methods = section.value("extra_methods", EXTRA_METHODS.read);
     section.close();
     let bounds = Bounds {
@@ -160,6 +169,7 @@ pub fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
         body_bytes: body_bytes?,
         connections: connections?,
         connections_per_client: connections_per_client?,
+        handshakes_at_once: handshakes_at_once?,
     };
     Some((bounds, extra_methods?))
 }

@@ -1,17 +1,42 @@
 //! Reads `listeners`, or `listen` for a single one: the addresses on which requests arrive.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use super::environment::Environment;
 use super::key::{Key, Mapping, SOCKET_ADDRESS, Type, networks, unconstrained};
+use super::listener_tls::{LISTENER_TLS, listener_tls};
 use super::reader::{Field, Section, all};
+use crate::base::tls::server::Server;
 
 /// An address on which requests arrive.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Listener {
     pub address: SocketAddr,
     pub proxy_protocol: HeaderSenders,
+    /// `None`: connections are not encrypted.
+    pub tls: Option<Arc<Server>>,
+}
+
+impl Listener {
+    /// Whether a reload can turn `before` into this one: nothing but the certificates differs.
+    pub fn is_reload_of(&self, before: &Listener) -> bool {
+        let what = |listener: &Listener| (listener.address, listener.tls.is_some());
+        what(self) == what(before) && self.proxy_protocol == before.proxy_protocol
+    }
+
+    /// This listener as far as it can replace `before` without a restart. Certificates of the same files stay, which are
+    /// followed by themselves; other ones come into force.
+    #[must_use]
+    pub fn as_reload_of(&self, before: &Listener) -> Listener {
+        let tls = match (&self.tls, &before.tls) {
+            (Some(tls), Some(before)) if !tls.is_set_alike(before) => Some(Arc::new(tls.resuming_sessions_of(before))),
+            (_, before) => before.clone(),
+        };
+        Listener { tls, ..before.clone() }
+    }
 }
 
 /// The peers whose connections have to begin with a PROXY protocol header.
@@ -49,34 +74,39 @@ pub static LISTENER: Mapping = Mapping {
             "Whether every connection begins with a PROXY protocol header, which names the client. `true` believes every \
              host that reaches this address.",
         ),
+        Key::optional(
+            "tls",
+            Type::Mapping(&LISTENER_TLS),
+            "[TLS](#tls), with these certificates. Without the key connections are not encrypted.",
+        ),
     ],
     constraints: unconstrained,
 };
 
-pub fn listeners(file: &Section<'_>) -> Option<Vec<Listener>> {
+pub fn listeners(file: &Section<'_>, environment: Environment<'_>) -> Option<Vec<Listener>> {
     let listen = file.value("listen", |field| field.socket_address());
-    let listeners = file.optional("listeners", |field| several(&field));
+    let listeners = file.optional("listeners", |field| several(&field, environment));
     if file.has("listen") {
         file.unwanted("listeners", "must not stand beside `listen`, which is short for one listener");
     }
     match (listen?, listeners?) {
         (_, Some(_)) if file.has("listen") => None,
         (_, Some(listeners)) => Some(listeners),
-        (address, None) => Some(vec![Listener { address, proxy_protocol: HeaderSenders::Nobody }]),
+        (address, None) => Some(vec![Listener { address, proxy_protocol: HeaderSenders::Nobody, tls: None }]),
     }
 }
 
-fn several(field: &Field<'_>) -> Option<Vec<Listener>> {
+fn several(field: &Field<'_>, environment: Environment<'_>) -> Option<Vec<Listener>> {
     let members = field.list()?;
     if members.is_empty() {
         field.must("have at least one listener");
         return None;
     }
     let mut taken = Vec::new();
-    all(members, |member| listener(member, &mut taken))
+    all(members, |member| listener(member, environment, &mut taken))
 }
 
-fn listener(field: Field<'_>, taken: &mut Vec<SocketAddr>) -> Option<Listener> {
+fn listener(field: Field<'_>, environment: Environment<'_>, taken: &mut Vec<SocketAddr>) -> Option<Listener> {
     let section = field.section(&LISTENER)?;
     let address = section.need("address").and_then(|field| {
         let address = field.known_or("0.0.0.0:0", |field| field.socket_address())?;
@@ -89,8 +119,9 @@ fn listener(field: Field<'_>, taken: &mut Vec<SocketAddr>) -> Option<Listener> {
         Some(address)
     });
     let proxy_protocol = section.value("proxy_protocol", proxy_protocol);
+    let tls = section.optional("tls", |field| listener_tls(field, environment));
     section.close();
-    Some(Listener { address: address?, proxy_protocol: proxy_protocol? })
+    Some(Listener { address: address?, proxy_protocol: proxy_protocol?, tls: tls?.map(Arc::new) })
 }
 
 fn proxy_protocol(field: Field<'_>) -> Option<HeaderSenders> {

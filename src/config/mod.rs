@@ -37,6 +37,7 @@ mod key_path;
 mod limit_keys;
 mod limits;
 pub mod lints;
+mod listener_tls;
 mod listeners;
 mod log;
 mod meters;

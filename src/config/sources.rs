@@ -15,8 +15,8 @@ use crate::auth::api_key_file;
 #[derive(Debug)]
 pub struct LoadedConfig {
     pub config: Result<Config, Problems>,
-    /// The file, then those that it names. A valid file of API keys is not among them: it is watched separately, without a
-    /// reload.
+    /// The file, then those that it names. A valid file of API keys is not among them, nor are valid certificates of
+    /// listeners: they are watched separately, without a reload.
     pub sources: Vec<Source>,
 }
 
@@ -88,6 +88,11 @@ impl LoadedConfig {
         let mut sources = sources.into_inner();
         if let Ok(Config { api_keys: Some(api_keys), .. }) = &config {
             sources.retain(|source| source.path != api_keys.file);
+        }
+        if let Ok(config) = &config {
+            let certificates = config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+            let followed: Vec<_> = certificates.flat_map(|tls| tls.files().map(|(_, _, file)| file.path())).collect();
+            sources.retain(|source| !followed.contains(&&*source.path));
         }
         if let Some(buckets) = config.as_ref().ok().and_then(|config| config.store.bucket_file()) {
             // A folder was only looked for: it changes with every file in it.

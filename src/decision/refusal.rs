@@ -44,6 +44,11 @@ impl Refusal {
         Refusal::new(status, Reason::BadRequest)
     }
 
+    /// The host of the request is not to be asked for on its connection.
+    pub fn misdirected() -> Refusal {
+        Refusal::bad_request(421)
+    }
+
     /// The request has more than one reading.
     pub fn ambiguous(ambiguity: Ambiguity) -> Refusal {
         match ambiguity {

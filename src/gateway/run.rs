@@ -23,6 +23,7 @@ use super::server::listener::{ListeningSockets, Thread};
 use super::server::proxy_protocol_stage::ProxyProtocol;
 use super::server::queued_connections::AcceptingSockets;
 use super::server::server_state::ServerState;
+use super::server::tls::TlsStage;
 use super::state::GatewayState;
 use crate::config::Listener;
 use crate::store::Worker;
@@ -33,7 +34,10 @@ const UPSTREAM_POOL: usize = 256;
 impl BoundGateway {
     /// The addresses listened on, in the order in which they are announced.
     pub fn listening(&self) -> Vec<ListenAddress> {
-        let http = self.http.iter().map(|(bound, _)| ListenAddress { name: "http", address: bound.address });
+        let http = self.http.iter().map(|(bound, listener)| {
+            let name = if listener.tls.is_some() { "https" } else { "http" };
+            ListenAddress { name, address: bound.address }
+        });
         let admin = self.admin.as_ref().map(|admin| ListenAddress { name: "admin", address: admin.address });
         http.chain(admin).collect()
     }
@@ -110,17 +114,22 @@ fn http_threads(
         clock: gateway.clock.clone(),
     };
     let is_only_listener = listeners.len() == 1;
-    for (bound, listener) in listeners {
+    let has_tls = listeners.iter().any(|(_, listener)| listener.tls.is_some());
+    let handshakes = has_tls.then(|| Arc::new(state.metrics.handshakes()));
+    for (index, (bound, listener)) in listeners.into_iter().enumerate() {
         // So that a dashboard of a gateway with one listener does not depend on the address.
         let label = if is_only_listener { "http".to_owned() } else { bound.address.to_string() };
         let gauge = state.metrics.connections(&label);
         let proxy_protocol = ProxyProtocol::new(&listener.proxy_protocol, &state.metrics, state.clock.clone(), &label);
         let proxy_protocol = proxy_protocol.map(Arc::new);
+        let handshakes = handshakes.as_ref().filter(|_| listener.tls.is_some());
+        let tls = handshakes.map(|handshakes| Arc::new(TlsStage::new(index, Arc::clone(handshakes))));
         let connection_server = |number: usize| ConnectionServer {
             state: state.clone(),
             limits: Arc::clone(limits),
             gauge: gauge.clone(),
             proxy_protocol: proxy_protocol.clone(),
+            tls: tls.clone(),
             http1: Http1Server {
                 app: Arc::clone(&proxies[number % count]),
                 state: state.clone(),

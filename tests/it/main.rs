@@ -24,3 +24,4 @@ mod redis;
 mod repository;
 mod status;
 mod telemetry;
+mod tls;

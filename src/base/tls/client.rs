@@ -9,13 +9,13 @@ use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, RootCertStore};
 use sha2::{Digest, Sha256};
 
 use super::any_certificate::AnyCertificate;
+use super::pem::{certificates, private_key};
 use super::system_roots;
 use crate::base::named_file::NamedFile;
 
@@ -231,8 +231,7 @@ impl Built {
                 for certificate in &chain {
                     ParsedCertificate::try_from(certificate).map_err(unusable(FileKey::CertFile))?;
                 }
-                let key = PrivateKeyDer::from_pem_slice(key)
-                    .map_err(|_| unusable(FileKey::KeyFile)("there is no private key in it"))?;
+                let key = private_key(key).map_err(unusable(FileKey::KeyFile))?;
                 builder.with_client_auth_cert(chain, key).map_err(unusable(FileKey::KeyFile))?
             }
         };
@@ -262,14 +261,4 @@ fn roots(pem: Option<&[u8]>) -> Result<RootCertStore, FileError> {
         }
     }
     Ok(store)
-}
-
-/// At least one.
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match found {
-        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) => Err("there is no certificate in it".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
 }

@@ -1,7 +1,9 @@
-//! TLS: settings towards a server, and the authorities that this machine trusts.
+//! TLS: settings towards a server and as a server, and the authorities that this machine trusts.
 
 mod any_certificate;
 pub mod client;
+mod pem;
+pub mod server;
 
 use rustls::pki_types::CertificateDer;
 

@@ -4,6 +4,7 @@
 //! report only what is certain: a wrong warning teaches people to ignore the right ones.
 
 mod access;
+mod certificates;
 mod client_chosen_cost;
 mod constraints;
 mod double_first_period;
@@ -35,7 +36,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
-pub const LINTS: [(&str, Lint); 26] = [
+pub const LINTS: [(&str, Lint); 27] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("unreachable_rule", rule_order::unreachable_rule),
@@ -46,6 +47,7 @@ pub const LINTS: [(&str, Lint); 26] = [
     ("forgotten_period", forgotten_period::forgotten_period),
     ("large_log", large_log::large_log),
     ("expired_rule", expired_rule::expired_rule),
+    ("expired_certificate", certificates::expired_certificate),
     ("unused_queue", queues::unused_queue),
     ("short_drain", queues::short_drain),
     ("public_admin", access::public_admin),

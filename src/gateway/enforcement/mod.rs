@@ -73,6 +73,15 @@ pub struct Arrival {
     /// When its head had been read.
     pub at: Timestamp,
     pub caller: Option<Arc<dyn Caller>>,
+    pub direction: Direction,
+}
+
+/// Whether a request may be sent on its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    Right,
+    /// TLS was negotiated for another host.
+    Misdirected,
 }
 
 /// Whether to return what a request paid.
@@ -102,7 +111,7 @@ pub async fn decide(
     record: PaymentRecord,
 ) -> DecisionFindings {
     let mut destination = snapshot.destinations.unrouted();
-    let (identity, enforced) = match identify(gateway, snapshot, request).await {
+    let (identity, enforced) = match identify(gateway, snapshot, request, arrival.direction).await {
         Ok(identity) => {
             let request = request.with_identity(&identity);
             let enforced = match choose_route(&snapshot.config.routes, &request, |total| fastrand::u64(..total)) {
@@ -125,8 +134,16 @@ pub async fn decide(
     DecisionFindings { decision: enforced.decision, identity, destination, payment: enforced.payment }
 }
 
-/// The stages before any rule: whether the request has one reading, then its credentials.
-async fn identify(gateway: &GatewayState, snapshot: &Snapshot, request: &Request<'_>) -> Result<Identity, Refusal> {
+/// The stages before any rule: whether the request is for this connection and has one reading, then its credentials.
+async fn identify(
+    gateway: &GatewayState,
+    snapshot: &Snapshot,
+    request: &Request<'_>,
+    direction: Direction,
+) -> Result<Identity, Refusal> {
+    if direction == Direction::Misdirected {
+        return Err(Refusal::misdirected());
+    }
     let config = &snapshot.config;
     check_reading(&config.rules, request)?;
     let authenticator = Authenticator {
@@ -211,7 +228,7 @@ async fn charge(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     plan: Plan,
-    Arrival { worker, at, caller }: Arrival,
+    Arrival { worker, at, caller, .. }: Arrival,
     record: PaymentRecord,
 ) -> Enforcement {
     let record_latency =

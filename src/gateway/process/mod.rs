@@ -3,6 +3,7 @@
 pub mod api_key_watch;
 pub mod bucket_handover;
 pub mod bucket_saver;
+pub mod certificate_watch;
 pub mod config_warnings;
 pub mod config_watch;
 pub mod drain;

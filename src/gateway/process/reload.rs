@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::api_key_watch::{ApiKeyWatch, InvalidKeyFile};
+use super::certificate_watch::{CertificateWatch, InvalidCertificates};
 use super::config_warnings::warn;
 use super::config_watch::{ConfigChange, ConfigWatch};
 use super::file_fingerprint::{INTERVAL, Trigger};
@@ -24,6 +25,7 @@ use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::EventKind;
+use crate::gateway::telemetry::metrics::record_expiry;
 use crate::gateway::telemetry::reload_status::File;
 use crate::gateway::upstream::{HealthChange, Upstream, keep_checking, keep_resolving};
 use crate::limit::number_changes::ChangedLimit;
@@ -44,6 +46,8 @@ pub struct Reload {
     /// `None`: the file cannot be read again.
     config: Option<ConfigWatch>,
     keys: Option<ApiKeyWatch>,
+    /// One for each listener with TLS.
+    certificates: Vec<CertificateWatch>,
     fetching: Vec<(Arc<RemoteKeySet>, AbortHandle)>,
     /// Snapshots that requests may still run under. They are kept here until none does, so that no request has to free
     /// one.
@@ -53,7 +57,7 @@ pub struct Reload {
 impl Reload {
     pub fn new(gateway: Arc<GatewayState>, fd_budget: FdBudget, sources: Vec<Source>, relog: Relog) -> Reload {
         let (config, retired, fetching) = (ConfigWatch::new(sources), Vec::new(), Vec::new());
-        Reload { gateway, fd_budget, relog, config, keys: None, fetching, retired }
+        Reload { gateway, fd_budget, relog, config, keys: None, certificates: Vec::new(), fetching, retired }
     }
 
     /// Runs as long as the process does.
@@ -73,6 +77,7 @@ impl Reload {
             self.retired.retain(|snapshot| Arc::strong_count(snapshot) > 1);
             self.reload_config(trigger).await;
             self.reload_api_keys(trigger).await;
+            self.reload_certificates(trigger).await;
         }
     }
 
@@ -140,6 +145,9 @@ impl Reload {
         self.gateway.metrics.config.reloaded(File::Config);
         // The API keys were read together with the configuration.
         self.gateway.metrics.config.in_force(File::ApiKeys);
+        if !self.certificates.iter().any(CertificateWatch::is_invalid) {
+            self.gateway.metrics.config.in_force(File::Certificates);
+        }
         let config = &snapshot.config;
         if config.bounds != before_bounds {
             self.fd_budget.warn_if_clamped(&config.bounds);
@@ -170,6 +178,7 @@ impl Reload {
             let columns = snapshot.config.rules.key_columns();
             ApiKeyWatch::new(api_keys, columns.map(str::to_owned).collect())
         });
+        self.watch_certificates(snapshot);
         for upstream in snapshot.destinations.upstreams().filter(|upstream| upstream.needs_resolver()) {
             tokio::spawn(keep_resolving(Arc::downgrade(upstream)));
         }
@@ -195,6 +204,52 @@ impl Reload {
             self.fetching.push((Arc::clone(remote), task.abort_handle()));
         }
         new.into_iter().map(|(remote, _)| Arc::clone(remote)).collect()
+    }
+
+    /// A watch goes on whose certificates stay: what it has reported is not reported again.
+    fn watch_certificates(&mut self, snapshot: &Snapshot) {
+        let servers = snapshot.config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+        let mut known = std::mem::take(&mut self.certificates);
+        let watches = servers.map(|server| {
+            let index = known.iter().position(|watch| Arc::ptr_eq(&watch.server, server));
+            index.map_or_else(|| CertificateWatch::new(Arc::clone(server)), |index| known.swap_remove(index))
+        });
+        self.certificates = watches.collect();
+    }
+
+    async fn reload_certificates(&mut self, trigger: Trigger) {
+        let (mut watches, now) = (std::mem::take(&mut self.certificates), self.gateway.clock.wall());
+        if watches.is_empty() {
+            return;
+        }
+        let check = tokio::task::spawn_blocking(move || {
+            let changes: Vec<_> = watches.iter_mut().filter_map(|watch| watch.check(trigger, now)).collect();
+            (watches, changes)
+        });
+        let Ok((watches, changes)) = check.await else { return };
+        self.certificates = watches;
+        if changes.is_empty() {
+            return;
+        }
+        let snapshot = self.gateway.snapshot.load_full();
+        record_expiry(&snapshot.config.listeners, self.gateway.metrics.registry.of_config(snapshot.number));
+        for change in changes {
+            match change {
+                Ok(()) => {
+                    self.gateway.metrics.config.reloaded(File::Certificates);
+                    self.gateway.events.note(EventKind::CertificatesReloaded, "");
+                    log::info!("certificates reloaded");
+                }
+                Err(InvalidCertificates { problems, detail }) => {
+                    self.gateway.metrics.config.rejected(File::Certificates);
+                    self.gateway.events.note(EventKind::CertificatesRejected, "");
+                    log::warn!(problems, detail; "certificates rejected, the previous ones stay in force");
+                }
+            }
+        }
+        if self.certificates.iter().any(CertificateWatch::is_invalid) {
+            self.gateway.metrics.config.remains_invalid(File::Certificates);
+        }
     }
 
     async fn reload_api_keys(&mut self, trigger: Trigger) {

@@ -9,6 +9,7 @@ use pingora::proxy::Session;
 use super::request_record::RequestRecord;
 use super::session;
 use crate::base::time::Timestamp;
+use crate::gateway::enforcement::Direction;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
 use crate::gateway::server::connection_handle::ConnectionHandle;
@@ -150,6 +151,12 @@ impl Exchange {
             Some(Attempt { endpoint, .. }) => Some((&endpoint.host, endpoint.address.port())),
             None => upstream.first_endpoint().map(|endpoint| (&*endpoint.host, endpoint.port)),
         }
+    }
+
+    /// Whether the request may be sent on its connection.
+    pub fn direction(&self, request: &Request<'_>) -> Direction {
+        let tls = self.connection.as_ref().and_then(ConnectionHandle::tls);
+        if tls.is_none_or(|tls| tls.serves(request.host())) { Direction::Right } else { Direction::Misdirected }
     }
 
     /// The scheme of the client's connection.

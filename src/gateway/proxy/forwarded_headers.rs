@@ -83,7 +83,14 @@ pub fn missing_host(request: &RequestHeader, upstream: Option<&Upstream>) -> pin
 }
 
 /// Fields that no other spelling may imitate.
-const OURS: [&str; 5] = ["x-real-ip", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-request-id"];
+const OURS: [&str; 6] = [
+    "x-real-ip",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-host",
+    "x-forwarded-client-cert",
+    "x-request-id",
+];
 
 /// Replaces the forwarding fields by ones that the upstream can believe. `Host` stays as it was sent.
 pub fn apply(headers: &mut HeaderMap, client: Client<'_>) {
@@ -99,7 +106,11 @@ pub fn apply(headers: &mut HeaderMap, client: Client<'_>) {
             return folded.starts_with("x-tollgate-") || folded.starts_with("ratelimit") || OURS.contains(&&*folded);
         }
         let untrusted = matches!(name, "forwarded" | "x-real-ip") && !client.trusted_peer;
-        untrusted || name.starts_with("x-tollgate-") || name.starts_with("ratelimit")
+        // What a client says of its certificate, or another proxy of a client's, was not verified here.
+        untrusted
+            || name == "x-forwarded-client-cert"
+            || name.starts_with("x-tollgate-")
+            || name.starts_with("ratelimit")
     };
     while let Some(name) = headers.keys().find(|name| is_forged(name)).cloned() {
         headers.remove(name);

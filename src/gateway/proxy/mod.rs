@@ -134,7 +134,8 @@ impl ProxyHttp for Proxy {
         let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
         let caller = caller.map(|socket| socket as Arc<dyn Caller>);
         exchange.trace = self.gateway.tracer.begin(&head.headers, exchange.started);
-        let arrival = Arrival { worker: self.worker, at: exchange.started, caller: exchange.trace.link(caller) };
+        let (at, caller, direction) = (exchange.started, exchange.trace.link(caller), exchange.direction(&request));
+        let arrival = Arrival { worker: self.worker, at, caller, direction };
         let recorded = snapshot.access_log.is_some() || exchange.trace.is_sampled();
         let payment = if recorded { PaymentRecord::Keep } else { PaymentRecord::Discard };
         let DecisionFindings { decision, identity, destination, payment } =
@@ -412,6 +413,7 @@ impl ProxyHttp for Proxy {
             record.write(&end, session.req_header(), &self.gateway.clock);
             self.gateway.tracer.end(&exchange.trace, || EndedRequest {
                 line: record.line(&end, session.req_header(), end.began(&self.gateway.clock)),
+                scheme: exchange.scheme(session).name(),
                 server: session.as_downstream().server_addr().and_then(|address| address.as_inet()).copied(),
                 upstream: exchange.server().map(|(host, port)| UpstreamCall {
                     host,

@@ -5,7 +5,7 @@
 //! | accept | [`ConnectionLimits`] | counts the connection, or answers 503 because there are too many |
 //! | PROXY protocol | [`ProxyProtocol`] | replaces the peer's address by the client's, where the listener expects a header |
 //! | client | [`ConnectionLimits`] | counts the connection as its client's, or answers 503 because that has too many |
-//! | TLS | | does not exist yet; its place is here, before anything that reads HTTP |
+//! | TLS | [`TlsStage`] | makes the handshake, where the listener has certificates |
 //! | HTTP | [`Http1Server`] | serves the requests; HTTP/2 will be its sibling, chosen by what TLS negotiated (ALPN) |
 //!
 //! Every stage takes a stream and hands on a stream. The one that closes a connection ends the list.
@@ -19,11 +19,13 @@ use pingora::protocols::Stream;
 use pingora::server::ShutdownWatch;
 
 use super::connection_guard::ConnectionGuard;
+use super::connection_handle::ConnectionHandle;
 use super::connection_limits::{ConnectionLimit, ConnectionLimits};
 use super::http1::{Http1Server, early_response};
 use super::proxy_protocol_stage::ProxyProtocol;
 use super::scheme;
 use super::server_state::ServerState;
+use super::tls::TlsStage;
 
 /// Serves the connections of one listener on one thread.
 #[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
@@ -34,6 +36,8 @@ pub struct ConnectionServer<A> {
     pub gauge: Gauge,
     /// Set where every connection has to begin with a PROXY protocol header.
     pub proxy_protocol: Option<Arc<ProxyProtocol>>,
+    /// Set where connections are encrypted.
+    pub tls: Option<Arc<TlsStage>>,
     pub http1: Http1Server<A>,
 }
 
@@ -53,8 +57,15 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for ConnectionServer<A>
             drop(guard);
             return Box::pin(self.reject(stream, limit)).await;
         }
-        let scheme = scheme::of_digest(stream.get_ssl_digest().as_ref());
-        self.http1.serve(stream, guard, scheme, shutdown).await;
+        let (stream, session) = match &self.tls {
+            None => (stream, None),
+            Some(tls) => {
+                let (stream, session) = Box::pin(tls.accept(stream, &self.state, &self.limits, shutdown)).await?;
+                (stream, Some(session))
+            }
+        };
+        let handle = ConnectionHandle::new(scheme::of_digest(stream.get_ssl_digest().as_ref()), session);
+        self.http1.serve(stream, guard, handle, shutdown).await;
         None
     }
 
@@ -77,9 +88,12 @@ impl<A> ConnectionServer<A> {
         self.limits.count_client(guard, peer, &snapshot.config.client_ip, &snapshot.config.bounds)
     }
 
-    /// Answers 503, unless as many connections as there are files for are being rejected already.
+    /// Answers 503, unless as many connections as there are files for are being rejected already. An encrypted connection
+    /// is closed without a response, which would take a handshake.
     async fn reject(&self, stream: Stream, limit: ConnectionLimit) -> Option<Stream> {
-        if let Some(guard) = self.limits.reject(limit, &self.state.clock) {
+        if let Some(guard) = self.limits.reject(limit, &self.state.clock)
+            && self.tls.is_none()
+        {
             early_response::reject_connection(&self.state, stream, guard).await;
         }
         None

@@ -42,21 +42,22 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Counts a connection that is one too many while it is answered. It does not count as open: a client that connects too
-/// often keeps no other client out by that.
+/// Counts one of something that is bounded, until it is dropped: a handshake, or a connection that is one too many while it
+/// is answered. Such a connection does not count as open: a client that connects too often keeps no other client out by
+/// that.
 #[derive(Debug)]
-pub struct RejectionGuard(Arc<AtomicUsize>);
+pub struct CountGuard(Arc<AtomicUsize>);
 
-impl RejectionGuard {
-    /// `None` if `most` connections are being rejected already.
-    pub fn new(rejecting: &Arc<AtomicUsize>, most: usize) -> Option<RejectionGuard> {
-        let before = rejecting.fetch_add(1, Ordering::AcqRel);
-        let guard = RejectionGuard(Arc::clone(rejecting));
+impl CountGuard {
+    /// `None` if there are `most` already.
+    pub fn new(count: &Arc<AtomicUsize>, most: usize) -> Option<CountGuard> {
+        let before = count.fetch_add(1, Ordering::AcqRel);
+        let guard = CountGuard(Arc::clone(count));
         (before < most).then_some(guard)
     }
 }
 
-impl Drop for RejectionGuard {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -67,5 +68,5 @@ impl Drop for RejectionGuard {
 #[expect(dead_code, reason = "held until the connection is closed")]
 pub enum ConnectionSlot {
     Accepted(ConnectionGuard),
-    Rejected(RejectionGuard),
+    Rejected(CountGuard),
 }

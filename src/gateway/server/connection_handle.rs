@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::base::tls::server::Session;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::upstream::read_timeout::DelegatedReadTimeout;
 use crate::limit::scheme::Scheme;
@@ -17,18 +18,25 @@ pub struct ConnectionHandle(Arc<HandleState>);
 #[derive(Debug)]
 struct HandleState {
     scheme: Scheme,
+    tls: Option<Arc<Session>>,
     pending_fields: PendingFields,
     read_timeout: DelegatedReadTimeout,
 }
 
 impl ConnectionHandle {
-    pub fn new(scheme: Scheme) -> ConnectionHandle {
+    /// `tls` is what was negotiated on an encrypted connection.
+    pub fn new(scheme: Scheme, tls: Option<Arc<Session>>) -> ConnectionHandle {
         let (pending_fields, read_timeout) = (PendingFields::default(), DelegatedReadTimeout::default());
-        ConnectionHandle(Arc::new(HandleState { scheme, pending_fields, read_timeout }))
+        ConnectionHandle(Arc::new(HandleState { scheme, tls, pending_fields, read_timeout }))
     }
 
     pub fn scheme(&self) -> Scheme {
         self.0.scheme
+    }
+
+    /// What was negotiated; `None` for a connection that is not encrypted.
+    pub fn tls(&self) -> Option<&Arc<Session>> {
+        self.0.tls.as_ref()
     }
 
     /// The fields for the head of the next response.

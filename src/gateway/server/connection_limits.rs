@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 
 use metrics::Gauge;
 
-use super::connection_guard::{ConnectionGuard, RejectionGuard};
+use super::connection_guard::{ConnectionGuard, CountGuard};
 use super::connections_per_client::{PerClientConnections, Share};
 use crate::auth::client_ip::Settings as ClientIp;
 use crate::base::time::Clock;
@@ -21,6 +21,8 @@ pub struct ConnectionLimits {
     clients: Arc<PerClientConnections>,
     /// How many connections are being answered 503. They are not among the open ones.
     rejecting: Arc<AtomicUsize>,
+    /// How many handshakes of TLS are under way.
+    handshakes: Arc<AtomicUsize>,
     fd_budget: FdBudget,
     rejections: LogThrottle,
     client_rejections: LogThrottle,
@@ -39,6 +41,7 @@ impl ConnectionLimits {
             open: Arc::default(),
             clients: Arc::default(),
             rejecting: Arc::default(),
+            handshakes: Arc::default(),
             fd_budget,
             rejections: LogThrottle::default(),
             client_rejections: LogThrottle::default(),
@@ -78,8 +81,13 @@ impl ConnectionLimits {
         }
     }
 
+    /// Counts a handshake. `None` if `most` are under way already.
+    pub fn begin_handshake(&self, most: usize) -> Option<CountGuard> {
+        CountGuard::new(&self.handshakes, most)
+    }
+
     /// Logs a rejection. `None` if as many connections as there are files for are being rejected already.
-    pub fn reject(&self, limit: ConnectionLimit, clock: &Clock) -> Option<RejectionGuard> {
+    pub fn reject(&self, limit: ConnectionLimit, clock: &Clock) -> Option<CountGuard> {
         let (throttle, hint) = match limit {
             ConnectionLimit::Connections => {
                 (&self.rejections, "limits.connections, or what the open-file limit leaves of it, is reached")
@@ -91,6 +99,6 @@ impl ConnectionLimits {
         if let Some(connections) = throttle.admit(clock.now()) {
             log::warn!(connections, hint; "connections turned away");
         }
-        RejectionGuard::new(&self.rejecting, self.fd_budget.rejections())
+        CountGuard::new(&self.rejecting, self.fd_budget.rejections())
     }
 }

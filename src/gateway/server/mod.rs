@@ -15,3 +15,4 @@ pub mod proxy_protocol_stage;
 pub mod queued_connections;
 pub mod scheme;
 pub mod server_state;
+pub mod tls;

@@ -58,7 +58,10 @@ fn server(config: &str) -> (Arc<ConnectionServer<Echo>>, Metrics) {
     let http1 =
         Http1Server { app: Arc::new(Echo), state: state.clone(), write_backpressure: WriteBackpressure::default() };
     let limits = Arc::new(ConnectionLimits::new(FdBudget::here()));
-    (Arc::new(ConnectionServer { state, limits, gauge: Gauge::noop(), proxy_protocol: None, http1 }), metrics)
+    (
+        Arc::new(ConnectionServer { state, limits, gauge: Gauge::noop(), proxy_protocol: None, tls: None, http1 }),
+        metrics,
+    )
 }
 
 /// What a client reads until the connection is closed, if it sends these parts of requests one after the other.

@@ -12,7 +12,7 @@ use crate::base::time::Clock;
 use crate::config::Config;
 use crate::gateway::response::ratelimit_fields::ExposedLimit;
 use crate::gateway::telemetry::access_log::{AccessLogs, Writer};
-use crate::gateway::telemetry::metrics::{LimitMetrics, Metrics, TokenMetrics};
+use crate::gateway::telemetry::metrics::{LimitMetrics, Metrics, TokenMetrics, record_expiry};
 use crate::limit::charge::LimitId;
 use crate::limit::rule_set::CompiledLimit;
 
@@ -77,6 +77,7 @@ impl Snapshot {
         });
         let number = before.map_or(0, |before| before.number.wrapping_add(1));
         let series = metrics.registry.of_config(number);
+        record_expiry(&config.listeners, series);
         let remotes = tokens.iter().flat_map(|tokens| tokens.verifier().remotes());
         let keys_fetched = |remote: &Arc<RemoteKeySet>| {
             let fetched = TokenMetrics::keys_fetched(remote.issuer(), series);

@@ -24,6 +24,55 @@ pub fn method(method: &str) -> &'static str {
     METHODS.into_iter().find(|known| *known == method).unwrap_or("OTHER")
 }
 
+/// How a TLS handshake has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandshakeResult {
+    Full,
+    /// Of a session that the client has continued.
+    Resumed,
+    Timeout,
+    /// There were too many at once.
+    TooMany,
+    /// The client asked for no name that there is a certificate for.
+    UnknownName,
+    /// The client showed no certificate that verifies.
+    ClientCertificate,
+    /// The client gave up, and said why: for example, because it does not trust the certificate.
+    Alert,
+    /// The client disconnected.
+    Closed,
+    /// Anything else, such as bytes that are not TLS, or nothing in common.
+    Protocol,
+}
+
+impl HandshakeResult {
+    pub const ALL: [HandshakeResult; 9] = [
+        HandshakeResult::Full,
+        HandshakeResult::Resumed,
+        HandshakeResult::Timeout,
+        HandshakeResult::TooMany,
+        HandshakeResult::UnknownName,
+        HandshakeResult::ClientCertificate,
+        HandshakeResult::Alert,
+        HandshakeResult::Closed,
+        HandshakeResult::Protocol,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            HandshakeResult::Full => "full",
+            HandshakeResult::Resumed => "resumed",
+            HandshakeResult::Timeout => "timeout",
+            HandshakeResult::TooMany => "too_many",
+            HandshakeResult::UnknownName => "unknown_name",
+            HandshakeResult::ClientCertificate => "client_certificate",
+            HandshakeResult::Alert => "alert",
+            HandshakeResult::Closed => "closed",
+            HandshakeResult::Protocol => "protocol",
+        }
+    }
+}
+
 /// The result of a token's verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenResult {

@@ -8,6 +8,8 @@ pub enum File {
     /// The configuration, with every file that it names.
     Config,
     ApiKeys,
+    /// The certificates of all listeners.
+    Certificates,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,7 @@ pub enum FileState {
 pub struct ReloadStatus {
     config_invalid: AtomicBool,
     api_keys_invalid: AtomicBool,
+    certificates_invalid: AtomicBool,
 }
 
 impl ReloadStatus {
@@ -28,11 +31,13 @@ impl ReloadStatus {
         match file {
             File::Config => &self.config_invalid,
             File::ApiKeys => &self.api_keys_invalid,
+            File::Certificates => &self.certificates_invalid,
         }
         .store(state == FileState::Invalid, Ordering::Relaxed);
     }
 
     pub fn all_in_force(&self) -> bool {
-        !self.config_invalid.load(Ordering::Relaxed) && !self.api_keys_invalid.load(Ordering::Relaxed)
+        let all = [&self.config_invalid, &self.api_keys_invalid, &self.certificates_invalid];
+        !all.iter().any(|invalid| invalid.load(Ordering::Relaxed))
     }
 }

@@ -1,6 +1,7 @@
 //! Checks one file for each mistake, with its expected report below a `# ---` line, and files that must be valid.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use tollgate::base::time::Timestamp;
@@ -8,6 +9,7 @@ use tollgate::config::problem::Problems;
 use tollgate::config::{Config, Environment};
 
 use crate::support::Certificates;
+use crate::support::authority::{Authority, Issued};
 
 /// The files of `good` or `bad`.
 pub fn files(folder: &str) -> Vec<PathBuf> {
@@ -45,12 +47,23 @@ KEY a go+ld # a remark
 KEY acme silver
 ";
 
+/// Expired in 2020.
+fn expired() -> &'static Issued {
+    static EXPIRED: LazyLock<Issued> = LazyLock::new(|| Authority::new("ca").issue_until(&["localhost"], 2020));
+    &EXPIRED
+}
+
 /// Reads a file as if all the files that it names existed.
 pub fn parse(bytes: &[u8]) -> Result<Config, Problems> {
     let certificates = Certificates::shared();
     let read = |path: &Path| match path.to_str() {
         Some("ca.pem") => Ok(certificates.authority.clone().into_bytes()),
         Some("gw.pem") => Ok(certificates.client.0.clone().into_bytes()),
+        Some("server.pem" | "partners.pem") => Ok(certificates.server.0.clone().into_bytes()),
+        Some("server.key" | "partners.key") => Ok(certificates.server.1.clone().into_bytes()),
+        Some("revoked.pem") => Ok(Authority::new("ca").revoke(&[]).into_bytes()),
+        Some("expired.pem") => Ok(expired().certificate.clone().into_bytes()),
+        Some("expired.key") => Ok(expired().key.clone().into_bytes()),
         Some("not-x509.pem") => Ok(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec()),
         Some("gw.key") => Ok(certificates.client.1.clone().into_bytes()),
         Some("other.key") => Ok(certificates.server.1.clone().into_bytes()),

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use tollgate::base::time::Timestamp;
 use tollgate::config::lints::LINTS;
 use tollgate::config::problem::{Problems, Purpose};
 use tollgate::config::{Config, Environment};
 use tollgate::limit::attribute::{SPELLINGS, WORDS_SPELLING};
 
 use crate::support::Certificates;
+use crate::support::authority::Authority;
 use crate::support::mint::es256;
 
 pub fn read(name: &str) -> String {
@@ -54,7 +56,12 @@ fn checked(purpose: Purpose, name: &str, block: &str) -> Result<Config, Problems
     let keys = serde_json::json!({"keys": [es256().jwk]}).to_string();
     let certificates = Certificates::shared();
     // Whatever files a block names, they are there.
+    let authority = Authority::new("ca");
+    let (expired, revoked) = (authority.issue_until(&["localhost"], 2020), authority.revoke(&[]));
     let read = |path: &Path| match path.extension().and_then(|extension| extension.to_str()) {
+        Some("pem") if path == Path::new("revoked.pem") => Ok(revoked.clone().into_bytes()),
+        Some("pem") if path == Path::new("expired.pem") => Ok(expired.certificate.clone().into_bytes()),
+        Some("key") if path == Path::new("expired.key") => Ok(expired.key.clone().into_bytes()),
         Some("pem") => Ok(certificates.client.0.clone().into_bytes()),
         Some("key") => Ok(certificates.client.1.clone().into_bytes()),
         _ if path == Path::new("api-keys.txt") => Ok(b"#columns id plan rps burst region quota".to_vec()),
@@ -67,10 +74,13 @@ fn checked(purpose: Purpose, name: &str, block: &str) -> Result<Config, Problems
     Config::parse_for(purpose, name, whole(block).as_bytes(), surroundings)
 }
 
-/// The names of the warnings that a block of a page gets, whenever it is looked at.
+/// In 2100. What expires in a page has expired by then; certificates of tests have not.
+const LATER: Timestamp = Timestamp(4_102_444_800_000_000);
+
+/// The names of the warnings that a block of a page gets.
 fn warnings(name: &str, block: &str) -> Vec<&'static str> {
     let config = checked(Purpose::Examine, name, block).unwrap_or_else(|problems| panic!("{problems}\nin:\n{block}"));
-    config.warnings.warnings.iter().map(|warning| warning.name).collect()
+    config.warnings.at(LATER).warnings.iter().map(|warning| warning.name).collect()
 }
 
 #[test]

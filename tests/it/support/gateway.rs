@@ -45,7 +45,9 @@ impl Gateway {
             let prefix = format!("listening {name} ");
             lines.iter().filter_map(|line| line.strip_prefix(&prefix)?.parse().ok()).collect::<Vec<SocketAddr>>()
         };
-        let (listeners, admin) = (addresses("http"), addresses("admin"));
+        let is_http = |line: &&String| line.starts_with("listening http");
+        let http = lines.iter().filter(is_http).filter_map(|line| line.rsplit(' ').next()?.parse().ok());
+        let (listeners, admin) = (http.collect::<Vec<SocketAddr>>(), addresses("admin"));
         let (&[http, ..], &[admin]) = (&*listeners, &*admin) else {
             let errors = std::fs::read_to_string(directory.path().join("stderr")).unwrap();
             panic!("no start: {lines:?}\n{errors}");

@@ -1,11 +1,13 @@
 //! Helpers that keep a test short: a gateway, an upstream, a client, a redis-server and others.
 
+pub mod authority;
 mod certificates;
 mod client;
 #[cfg(feature = "opentelemetry")]
 pub mod collector;
 mod command;
 mod config_directory;
+pub mod curl;
 mod fake_redis;
 mod gateway;
 mod gateway_builder;
@@ -24,6 +26,7 @@ pub mod sentinel;
 mod server_process;
 #[cfg(feature = "test-hooks")]
 mod take_script;
+pub mod tls_client;
 mod upstream;
 
 pub use certificates::Certificates;

@@ -35,8 +35,8 @@ const EARLY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct DownstreamStream {
     pub(super) inner: Stream,
-    /// Whether there may be something to read. This relies on a stream that reads only when it is polled for reading: a
-    /// stream of TLS would also have to be polled after a write that has read, or a read that has written.
+    /// Whether there may be something to read. This relies on a stream that reads only when it is polled for reading, as
+    /// sockets and our stream of TLS do.
     readable: PollOnWake,
     /// Held until the connection is closed, wherever that is.
     slot: Option<ConnectionSlot>,
@@ -324,14 +324,14 @@ mod tests {
     use super::*;
     use crate::base::time::Timestamp;
     use crate::gateway::response::response_fields::ResponseFields;
-    use crate::gateway::server::connection_guard::RejectionGuard;
+    use crate::gateway::server::connection_guard::CountGuard;
     use crate::limit::scheme::Scheme;
 
     /// A stream with fields pending whose client reads little at a time.
     fn stream() -> (DuplexStream, DownstreamStream) {
         let (client, server) = tokio::io::duplex(3);
-        let slot = ConnectionSlot::Rejected(RejectionGuard::new(&Arc::default(), 1).unwrap());
-        let handle = ConnectionHandle::new(Scheme::Http);
+        let slot = ConnectionSlot::Rejected(CountGuard::new(&Arc::default(), 1).unwrap());
+        let handle = ConnectionHandle::new(Scheme::Http, None);
         let request_id = HeaderValue::from_static("a");
         let fields = ResponseFields { request_id: &request_id, problem: None, rate_limits: None };
         handle.pending_fields().put(fields.to_http1());

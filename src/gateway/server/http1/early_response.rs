@@ -16,7 +16,7 @@ use crate::decision::refusal::Refusal;
 use crate::gateway::response::problem::ProblemResponse;
 use crate::gateway::response::request_id;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
-use crate::gateway::server::connection_guard::{ConnectionSlot, RejectionGuard};
+use crate::gateway::server::connection_guard::{ConnectionSlot, CountGuard};
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::server_state::ServerState;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
@@ -76,12 +76,12 @@ pub(super) async fn reject_head(
 }
 
 /// Answers a connection that is one too many with 503.
-pub async fn reject_connection(state: &ServerState, stream: Stream, guard: RejectionGuard) {
+pub async fn reject_connection(state: &ServerState, stream: Stream, guard: CountGuard) {
     let mut stream = Box::new(DownstreamStream::new(
         stream,
         ConnectionSlot::Rejected(guard),
         WriteBackpressure::default(),
-        ConnectionHandle::new(Scheme::Http),
+        ConnectionHandle::new(Scheme::Http, None),
         state.clock.clone(),
     ));
     let response = ProblemResponse::fault(503);

@@ -47,12 +47,18 @@ pub struct Http1Server<A> {
 
 impl<A: HttpServerApp> Http1Server<A> {
     /// Serves the requests of a connection, until it is closed.
-    pub async fn serve(&self, stream: Stream, guard: ConnectionGuard, scheme: Scheme, shutdown: &ShutdownWatch) {
+    pub async fn serve(
+        &self,
+        stream: Stream,
+        guard: ConnectionGuard,
+        handle: ConnectionHandle,
+        shutdown: &ShutdownWatch,
+    ) {
         let mut stream = Box::new(DownstreamStream::new(
             stream,
             ConnectionSlot::Accepted(guard),
             self.write_backpressure.clone(),
-            ConnectionHandle::new(scheme),
+            handle,
             self.state.clock.clone(),
         ));
         let mut watch = shutdown.clone();

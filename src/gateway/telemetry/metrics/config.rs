@@ -51,6 +51,12 @@ impl ConfigMetrics {
         self.last_reload.set(0.0);
     }
 
+    /// One of several such files is still invalid, although another one has come into force.
+    pub fn remains_invalid(&self, file: File) {
+        self.status.set(file, FileState::Invalid);
+        self.last_reload.set(0.0);
+    }
+
     /// A file holds what is in force.
     pub fn in_force(&self, file: File) {
         self.status.set(file, FileState::InForce);

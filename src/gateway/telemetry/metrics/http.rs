@@ -6,6 +6,7 @@ use metrics::{Counter, Gauge};
 
 use super::counters_by::CountersBy;
 use super::registry::Registry;
+use super::tls::HandshakeMetrics;
 use crate::decision::reason::Reason;
 use crate::store::Settings;
 
@@ -33,6 +34,11 @@ impl HttpMetrics {
     /// The open connections of a listener.
     pub fn connections(&self, listener: &str) -> Gauge {
         self.registry.gauge("tollgate_http_connections", &[("listener", listener)])
+    }
+
+    /// For listeners with TLS: without one, there are no series of it.
+    pub fn handshakes(&self) -> HandshakeMetrics {
+        HandshakeMetrics::new(&self.registry)
     }
 
     /// Connections of a listener that did not begin with a valid PROXY protocol header.

@@ -100,6 +100,12 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         Kind::Counter,
         "Connections closed because they did not begin with a valid PROXY protocol header.",
     ),
+    ("tollgate_tls_handshakes_total", Kind::Counter, "TLS handshakes by result."),
+    (
+        "tollgate_tls_certificate_expiry_timestamp_seconds",
+        Kind::Gauge,
+        "When a certificate that is presented to clients expires.",
+    ),
     ("tollgate_config_reloads_total", Kind::Counter, "Reloads of changed files, by result."),
     ("tollgate_config_last_reload_successful", Kind::Gauge, "1 if the last reload of every file succeeded."),
     ("tollgate_config_loaded_timestamp_seconds", Kind::Gauge, "When the configuration in force was loaded."),

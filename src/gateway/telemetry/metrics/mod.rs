@@ -17,6 +17,7 @@ mod response_counts;
 mod routes;
 mod series;
 mod store;
+mod tls;
 mod tokens;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub use http::HttpMetrics;
 pub use limits::LimitMetrics;
 pub use routes::{RESPONSES, RouteMetrics, UpstreamMetrics};
 pub use store::StoreMetrics;
+pub use tls::{HandshakeMetrics, record_expiry};
 pub use tokens::TokenMetrics;
 
 use crate::base::time::Timestamp;

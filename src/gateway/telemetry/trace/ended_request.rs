@@ -9,6 +9,8 @@ use crate::gateway::telemetry::labels::UpstreamError;
 #[derive(Debug)]
 pub struct EndedRequest<'r> {
     pub line: Line<'r>,
+    /// Of its connection: `http` or `https`.
+    pub scheme: &'static str,
     /// The local address of its connection.
     pub server: Option<SocketAddr>,
     /// `None`: the request was not let through.

@@ -39,7 +39,7 @@ impl RequestSpans<'_> {
         let line = &self.request.line;
         let mut attributes = Attributes::default();
         attributes.add("http.request.method", self.method());
-        attributes.add("url.scheme", "http");
+        attributes.add("url.scheme", self.request.scheme);
         attributes.add("http.response.status_code", i64::from(line.code));
         if let Some(address) = self.request.server {
             attributes.add("server.address", address.ip().to_string());

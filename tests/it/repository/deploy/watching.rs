@@ -9,7 +9,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use super::{read, root};
-use crate::support::{Client, Gateway, Redis, Upstream, mint, not_checked, print_measured};
+use crate::support::{Certificates, Client, Gateway, Redis, Upstream, mint, not_checked, print_measured};
 
 const ALERTS: &str = "deploy/prometheus/alerts.yaml";
 const TESTS: &str = "deploy/prometheus/alerts.test.yaml";
@@ -88,7 +88,12 @@ policies:
         second.address,
         upstream.address
     );
-    let gateway = Gateway::before_url("").with(&rules).start();
+    let certificates = Certificates::shared();
+    let tls = "tls: {certificates: [{cert_file: server.pem, key_file: server.key}]}";
+    let gateway = Gateway::before_url("")
+        .with(&format!("listeners: [{{address: 127.0.0.1:0}}, {{address: 127.0.0.1:0, {tls}}}]\n{rules}"))
+        .files(&[("server.pem", &certificates.server.0), ("server.key", &certificates.server.1)])
+        .start();
     let mut client = gateway.client();
     let targets = ["/", "/?open=1", "/?closed=1", "/?tried=1", "/?rest=1", "/?rest=1"];
     for target in targets {

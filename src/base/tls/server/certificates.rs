@@ -1,0 +1,288 @@
+//! The certificates that are in force together, and which of them a connection gets.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
+use rustls::sign::SingleCertAndKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+
+use super::certificate::{ServerCertificate, content_hash, read_chain};
+use super::names::parent;
+use super::{
+    CertificateSettings, ClientAuth, FileError, FileKey, MinVersion, ReadFile, Settings, UnknownNames, Unusable,
+    Validity,
+};
+use crate::base::named_file::NamedFile;
+use crate::base::time::Timestamp;
+use crate::base::tls::pem;
+
+/// The application protocols of a connection, the preferred one first.
+const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
+
+/// Certificates that came into force together.
+#[derive(Debug)]
+pub struct Certificates {
+    /// In the order of the file. One whose key is unknown is missing.
+    entries: Vec<Arc<Entry>>,
+    /// Indexes of entries by name, and by what follows `*.` in one. The first entry with a name has it.
+    exact: HashMap<String, usize>,
+    wildcard: HashMap<String, usize>,
+    unknown_names: UnknownNames,
+    /// Of all files.
+    content: [u8; 32],
+}
+
+/// One certificate, and what holds for the connections that get it.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its index in the file.
+    index: usize,
+    certificate: ServerCertificate,
+    config: Arc<ServerConfig>,
+    client_auth: ClientAuth,
+    /// A hash of the authorities and the revocation list that verify clients; `None` where clients are not asked.
+    authority: Option<[u8; 32]>,
+}
+
+impl Certificates {
+    /// Reads every file. With `before`, sessions that it has begun are resumed, but not where clients are verified in
+    /// another way: a resumed session is not verified again.
+    ///
+    /// # Errors
+    /// Every file that cannot be used.
+    pub(super) fn read<'s>(
+        settings: &'s Settings,
+        read: impl Fn(&'s NamedFile) -> io::Result<Cow<'s, [u8]>>,
+        before: Option<&Certificates>,
+    ) -> Result<Certificates, Vec<FileError>> {
+        let provider = Arc::new(ring::default_provider());
+        let (mut entries, mut errors): (Vec<Arc<Entry>>, Vec<FileError>) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
+        for (index, certificate) in settings.certificates.iter().enumerate() {
+            let contents = match Contents::read(certificate, &read) {
+                Ok(contents) => contents,
+                Err(unusable) => {
+                    errors.extend(unusable.into_iter().map(|error| error.of_entry(index)));
+                    continue;
+                }
+            };
+            all.push(content_hash(contents.all()));
+            let known = before.iter().flat_map(|before| &before.entries).chain(&entries);
+            match Entry::new(index, certificate, &contents, settings.min_version, &provider, known) {
+                Ok(Some(entry)) => entries.push(Arc::new(entry)),
+                Ok(None) => {}
+                Err(unusable) => errors.extend(unusable.into_iter().map(|error| error.of_entry(index))),
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let content = content_hash(all.iter().map(|hash| Some(&hash[..])));
+        let (mut exact, mut wildcard) = (HashMap::new(), HashMap::new());
+        for (position, entry) in entries.iter().enumerate() {
+            for name in entry.certificate.names.dns() {
+                match name.strip_prefix("*.") {
+                    Some(parent) => wildcard.entry(parent.to_owned()).or_insert(position),
+                    None => exact.entry(name.clone()).or_insert(position),
+                };
+            }
+        }
+        Ok(Certificates { entries, exact, wildcard, unknown_names: settings.unknown_names, content })
+    }
+
+    pub(super) fn has_content_of(&self, other: &Certificates) -> bool {
+        self.content == other.content
+    }
+
+    /// The certificates that differ from those of `before`, and are not valid at this moment.
+    pub(super) fn invalid_beside(&self, before: &Certificates, now: Timestamp) -> Vec<FileError> {
+        let is_known =
+            |entry: &Entry| before.entries.iter().any(|known| known.certificate.key.cert == entry.certificate.key.cert);
+        let invalid = self.entries.iter().filter(|entry| !is_known(entry)).filter_map(|entry| {
+            let what = entry.validity().problem(now)?.to_owned();
+            Some(FileError { entry: entry.index, key: FileKey::CertFile, what })
+        });
+        invalid.collect()
+    }
+
+    /// The entry for the name that a client asks for. `None`: the connection is to be closed.
+    pub fn choose(&self, server_name: Option<&str>) -> Option<&Arc<Entry>> {
+        let named = server_name.and_then(|name| self.named(&name.to_ascii_lowercase()));
+        match self.unknown_names {
+            UnknownNames::First => named.or_else(|| self.entries.first()),
+            UnknownNames::Closed => named,
+        }
+    }
+
+    /// The entry with a certificate for this name, which is in lower case.
+    pub(super) fn named(&self, name: &str) -> Option<&Arc<Entry>> {
+        let index = self.exact.get(name).or_else(|| self.wildcard.get(parent(name)?))?;
+        self.entries.get(*index)
+    }
+
+    pub(super) fn first(&self) -> Option<&Arc<Entry>> {
+        self.entries.first()
+    }
+
+    pub(super) fn unknown_names(&self) -> UnknownNames {
+        self.unknown_names
+    }
+
+    /// Whether any entry asks clients for certificates.
+    pub(super) fn ask_clients(&self) -> bool {
+        self.entries.iter().any(|entry| entry.client_auth != ClientAuth::Off)
+    }
+
+    /// The index of each entry in the file, with the time for which its certificate is valid.
+    pub fn validities(&self) -> impl Iterator<Item = (usize, Validity)> {
+        self.entries.iter().map(|entry| (entry.index, entry.validity()))
+    }
+}
+
+impl Entry {
+    /// `None` where the key is unknown. `known` are entries whose sessions may be resumed.
+    fn new<'k>(
+        index: usize,
+        settings: &CertificateSettings,
+        contents: &Contents<'_>,
+        min_version: MinVersion,
+        provider: &Arc<CryptoProvider>,
+        known: impl Iterator<Item = &'k Arc<Entry>>,
+    ) -> Result<Option<Entry>, Vec<Unusable>> {
+        let certificate = match &contents.key {
+            Some(key) => ServerCertificate::read(&contents.certificate, key, provider).map(Some),
+            None => read_chain(&contents.certificate).map(|_| None),
+        };
+        let verifier = verifier(settings.client_auth, contents, provider);
+        let (certificate, verifier) = match (certificate, verifier) {
+            (Ok(certificate), Ok(verifier)) => (certificate, verifier),
+            (certificate, verifier) => return Err(certificate.err().into_iter().chain(verifier.err()).collect()),
+        };
+        let Some(certificate) = certificate else { return Ok(None) };
+        let authority =
+            verifier.is_some().then(|| content_hash([contents.client_ca.as_deref(), contents.client_crl.as_deref()]));
+        let is_alike = |entry: &&Arc<Entry>| entry.authority == authority && entry.client_auth == settings.client_auth;
+        let kept = known.filter(is_alike).last().map(|entry| Arc::clone(&entry.config.ticketer));
+        let unusable = |error: rustls::Error| vec![Unusable::because(FileKey::CertFile, error)];
+        let ticketer = kept.map_or_else(ring::Ticketer::new, Ok).map_err(unusable)?;
+        let config = server_config(&certificate, min_version, provider, verifier, ticketer).map_err(unusable)?;
+        let (config, client_auth) = (Arc::new(config), settings.client_auth);
+        Ok(Some(Entry { index, certificate, config, client_auth, authority }))
+    }
+
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config)
+    }
+
+    fn validity(&self) -> Validity {
+        self.certificate.validity
+    }
+
+    /// Whether its certificate is for this host.
+    pub(super) fn covers(&self, host: &str) -> bool {
+        self.certificate.names.cover(host)
+    }
+
+    /// Whether a connection under this entry has authenticated its client as `other` wants it.
+    pub(super) fn authenticates_for(&self, other: &Entry) -> bool {
+        other.client_auth == ClientAuth::Off
+            || (self.client_auth >= other.client_auth && self.authority == other.authority)
+    }
+}
+
+fn server_config(
+    certificate: &ServerCertificate,
+    min_version: MinVersion,
+    provider: &Arc<CryptoProvider>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    ticketer: Arc<dyn ProducesTickets>,
+) -> Result<ServerConfig, rustls::Error> {
+    let versions: &[&SupportedProtocolVersion] = match min_version {
+        MinVersion::Tls12 => &[&TLS13, &TLS12],
+        MinVersion::Tls13 => &[&TLS13],
+    };
+    let builder = ServerConfig::builder_with_provider(Arc::clone(provider)).with_protocol_versions(versions)?;
+    let builder = match verifier {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&certificate.key))));
+    config.alpn_protocols = PROTOCOLS.iter().map(|protocol| protocol.to_vec()).collect();
+    // Sessions are in their tickets, so every thread can resume them, and none takes memory.
+    config.ticketer = ticketer;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 1;
+    Ok(config)
+}
+
+/// What verifies the certificates of clients; `None` where they are not asked for one.
+fn verifier(
+    client_auth: ClientAuth,
+    contents: &Contents<'_>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, Unusable> {
+    // A mistake in a file is one, whether or not it is used.
+    let Some(ca) = &contents.client_ca else { return Ok(None) };
+    let unusable = |error: String| Unusable::because(FileKey::ClientCaFile, error);
+    let mut roots = RootCertStore::empty();
+    for authority in pem::certificates(ca).map_err(unusable)? {
+        roots.add(authority).map_err(|error| unusable(error.to_string()))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let (builder, key) = match &contents.client_crl {
+        None => (builder, FileKey::ClientCaFile),
+        Some(crl) => {
+            let key = FileKey::ClientCrlFile;
+            let lists = pem::revocation_lists(crl).map_err(|error| Unusable::because(key, error))?;
+            // An old list would let a certificate pass that has been revoked since.
+            (builder.with_crls(lists).enforce_revocation_expiration(), key)
+        }
+    };
+    let builder = if client_auth == ClientAuth::Optional { builder.allow_unauthenticated() } else { builder };
+    let verifier = builder.build().map_err(|error| Unusable::because(key, error))?;
+    Ok((client_auth != ClientAuth::Off).then_some(verifier))
+}
+
+/// What the files of one entry contain.
+struct Contents<'s> {
+    certificate: Cow<'s, [u8]>,
+    key: Option<Cow<'s, [u8]>>,
+    client_ca: Option<Cow<'s, [u8]>>,
+    client_crl: Option<Cow<'s, [u8]>>,
+}
+
+impl<'s> Contents<'s> {
+    fn read(settings: &'s CertificateSettings, read: ReadFile<'_, 's>) -> Result<Contents<'s>, Vec<Unusable>> {
+        let mut errors = Vec::new();
+        let mut content = |key, file: Option<&'s NamedFile>| match file.map(read).transpose() {
+            Ok(content) => content,
+            Err(error) => {
+                errors.push(Unusable { key, what: format!("must be a readable file: {error}") });
+                None
+            }
+        };
+        let contents = Contents {
+            certificate: content(FileKey::CertFile, Some(&settings.cert_file)).unwrap_or_default(),
+            key: content(FileKey::KeyFile, settings.key_file.as_ref()),
+            client_ca: content(FileKey::ClientCaFile, settings.client_ca_file.as_ref()),
+            client_crl: content(FileKey::ClientCrlFile, settings.client_crl_file.as_ref()),
+        };
+        if errors.is_empty() { Ok(contents) } else { Err(errors) }
+    }
+
+    fn all(&self) -> [Option<&[u8]>; 4] {
+        [Some(&*self.certificate), self.key.as_deref(), self.client_ca.as_deref(), self.client_crl.as_deref()]
+    }
+}
+
+impl Unusable {
+    fn of_entry(self, entry: usize) -> FileError {
+        FileError { entry, key: self.key, what: self.what }
+    }
+}

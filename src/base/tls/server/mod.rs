@@ -1,0 +1,218 @@
+//! TLS as a server: several certificates, of which a connection gets the one for the name that its client asks for.
+//!
+//! Files are read when a configuration is loaded, so that a bad one is a problem of the configuration, and again when they
+//! have changed. All of them come into force together, or none: connections go on under the certificates that they began
+//! with.
+
+mod certificate;
+mod certificates;
+mod names;
+mod session;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::base::named_file::NamedFile;
+use crate::base::time::Timestamp;
+
+pub use certificate::Validity;
+pub use certificates::{Certificates, Entry};
+pub use session::Session;
+
+/// What `tls` says about one listener.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// In the order of the file.
+    pub certificates: Vec<CertificateSettings>,
+    pub min_version: MinVersion,
+    pub unknown_names: UnknownNames,
+}
+
+/// One entry of `certificates`.
+#[derive(Clone, Debug)]
+pub struct CertificateSettings {
+    /// PEM: the certificate, with its chain.
+    pub cert_file: NamedFile,
+    /// PEM. `None`: it cannot be read here, in a file that is only examined.
+    pub key_file: Option<NamedFile>,
+    /// PEM: the authorities that may have signed a client's certificate.
+    pub client_ca_file: Option<NamedFile>,
+    /// PEM: the client certificates that are revoked.
+    pub client_crl_file: Option<NamedFile>,
+    pub client_auth: ClientAuth,
+}
+
+/// Whether clients show a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClientAuth {
+    /// They are not asked for one.
+    Off,
+    /// One that is shown must verify.
+    Optional,
+    Required,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MinVersion {
+    Tls12,
+    Tls13,
+}
+
+/// What happens to a client that asks for a name for which there is no certificate, or for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownNames {
+    /// It gets the first certificate.
+    First,
+    /// The connection is closed, and a request for another host than the certificate covers is refused.
+    Closed,
+}
+
+/// A key of `certificates` that names a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKey {
+    CertFile,
+    KeyFile,
+    ClientCaFile,
+    ClientCrlFile,
+}
+
+impl FileKey {
+    pub fn name(self) -> &'static str {
+        match self {
+            FileKey::CertFile => "cert_file",
+            FileKey::KeyFile => "key_file",
+            FileKey::ClientCaFile => "client_ca_file",
+            FileKey::ClientCrlFile => "client_crl_file",
+        }
+    }
+}
+
+/// A file of one entry that cannot be used, and why.
+struct Unusable {
+    key: FileKey,
+    what: String,
+}
+
+impl Unusable {
+    fn because(key: FileKey, error: impl fmt::Display) -> Unusable {
+        Unusable { key, what: format!("cannot be used: {error}") }
+    }
+}
+
+/// A file that cannot be used, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileError {
+    /// The index of its entry in `certificates`.
+    pub entry: usize,
+    pub key: FileKey,
+    pub what: String,
+}
+
+/// The certificates of one listener, which follow changes of their files.
+pub struct Server {
+    settings: Settings,
+    in_force: ArcSwap<Certificates>,
+}
+
+impl fmt::Debug for Server {
+    /// Without what the files contain.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Server").field(&self.settings).finish()
+    }
+}
+
+impl Server {
+    /// Uses what the files contained when the configuration was loaded.
+    ///
+    /// # Errors
+    /// Every file that cannot be used.
+    pub fn new(settings: Settings) -> Result<Server, Vec<FileError>> {
+        let certificates = Certificates::read(&settings, |file| Ok(Cow::Borrowed(file.loaded())), None)?;
+        Ok(Server { settings, in_force: ArcSwap::from_pointee(certificates) })
+    }
+
+    /// The same, whose clients can resume the sessions that `before` has begun: as far as it authenticates clients in the
+    /// same way.
+    #[must_use]
+    pub fn resuming_sessions_of(&self, before: &Server) -> Server {
+        let (settings, known) = (self.settings.clone(), before.in_force.load());
+        let certificates = Certificates::read(&settings, |file| Ok(Cow::Borrowed(file.loaded())), Some(&known));
+        let certificates = certificates.map_or_else(|_| self.in_force.load_full(), Arc::new);
+        Server { settings, in_force: ArcSwap::new(certificates) }
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub fn in_force(&self) -> Arc<Certificates> {
+        self.in_force.load_full()
+    }
+
+    /// Every file that is named, with its entry and key.
+    pub fn files(&self) -> impl Iterator<Item = (usize, FileKey, &NamedFile)> {
+        self.settings.certificates.iter().enumerate().flat_map(|(entry, certificate)| {
+            let files = [
+                (FileKey::CertFile, Some(&certificate.cert_file)),
+                (FileKey::KeyFile, certificate.key_file.as_ref()),
+                (FileKey::ClientCaFile, certificate.client_ca_file.as_ref()),
+                (FileKey::ClientCrlFile, certificate.client_crl_file.as_ref()),
+            ];
+            files.into_iter().filter_map(move |(key, file)| Some((entry, key, file?)))
+        })
+    }
+
+    /// Whether the same files are named, and mean the same.
+    pub fn is_set_alike(&self, other: &Server) -> bool {
+        let options = |server: &Server| {
+            let auth: Vec<_> = server.settings.certificates.iter().map(|one| one.client_auth).collect();
+            (server.settings.min_version, server.settings.unknown_names, auth)
+        };
+        let paths = |server: &Server| -> Vec<_> {
+            server.files().map(|(entry, key, file)| (entry, key, file.path().to_owned())).collect()
+        };
+        options(self) == options(other) && paths(self) == paths(other)
+    }
+
+    /// Reads the files again, and puts them in force if they differ from what is. Returns whether they do. May block.
+    ///
+    /// # Errors
+    /// Every file that cannot be used, or that has a new certificate which is not valid at this moment. What was in force
+    /// stays.
+    pub fn reread(&self, now: Timestamp) -> Result<Reread, Vec<FileError>> {
+        let before = self.in_force.load();
+        let certificates = Certificates::read(&self.settings, NamedFile::read, Some(&before))?;
+        if certificates.has_content_of(&before) {
+            return Ok(Reread::Unchanged);
+        }
+        let invalid = certificates.invalid_beside(&before, now);
+        if !invalid.is_empty() {
+            return Err(invalid);
+        }
+        drop(before);
+        self.in_force.store(Arc::new(certificates));
+        Ok(Reread::Changed)
+    }
+
+    /// With the path, for a log.
+    pub fn describe(&self, error: &FileError) -> String {
+        let named = self.files().find(|(entry, key, _)| *entry == error.entry && *key == error.key);
+        let path = named.map_or(Path::new(""), |(_, _, file)| file.path());
+        format!("certificates[{}].{} {}: {}", error.entry, error.key.name(), path.display(), error.what)
+    }
+}
+
+/// What reading the files again has led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reread {
+    Changed,
+    Unchanged,
+}
+
+/// How a file is read.
+type ReadFile<'r, 's> = &'r dyn Fn(&'s NamedFile) -> io::Result<Cow<'s, [u8]>>;

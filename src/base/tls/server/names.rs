@@ -1,0 +1,78 @@
+//! Holds the names that a certificate is for.
+
+use std::net::IpAddr;
+
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+
+/// The subject alternative names of a certificate, as far as a host can have them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CertificateNames {
+    /// In lower case. One that begins with `*.` is for every label in that place.
+    dns: Vec<String>,
+    addresses: Vec<IpAddr>,
+}
+
+impl CertificateNames {
+    /// Names of other kinds, and those that cannot be read, are left out.
+    pub fn of(certificate: &X509Certificate<'_>) -> CertificateNames {
+        let mut names = CertificateNames::default();
+        let Ok(Some(extension)) = certificate.subject_alternative_name() else { return names };
+        for name in &extension.value.general_names {
+            match name {
+                GeneralName::DNSName(name) => names.dns.push(name.to_ascii_lowercase()),
+                GeneralName::IPAddress(octets) => names.addresses.extend(address(octets)),
+                _ => {}
+            }
+        }
+        names
+    }
+
+    pub fn dns(&self) -> &[String] {
+        &self.dns
+    }
+
+    /// Whether the certificate is for this host: a name in lower case, or an IP address, which may be in brackets.
+    pub fn cover(&self, host: &str) -> bool {
+        if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+            return self.addresses.contains(&address);
+        }
+        let parent = parent(host);
+        self.dns.iter().any(|name| {
+            name == host
+                || name.strip_prefix("*.").is_some_and(|covered| parent.is_some_and(|parent| parent == covered))
+        })
+    }
+}
+
+/// What follows the first label of a name, if that label is not empty.
+pub fn parent(name: &str) -> Option<&str> {
+    name.split_once('.').filter(|(label, parent)| !label.is_empty() && !parent.is_empty()).map(|(_, parent)| parent)
+}
+
+fn address(octets: &[u8]) -> Option<IpAddr> {
+    match octets.len() {
+        4 => <[u8; 4]>::try_from(octets).ok().map(IpAddr::from),
+        _ => <[u8; 16]>::try_from(octets).ok().map(IpAddr::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wildcard_is_one_label_and_an_address_is_itself() {
+        let names = CertificateNames {
+            dns: vec!["example.com".to_owned(), "*.api.example.com".to_owned()],
+            addresses: vec![[127, 0, 0, 1].into(), "::1".parse().unwrap()],
+        };
+        for covered in ["example.com", "a.api.example.com", "127.0.0.1", "[::1]"] {
+            assert!(names.cover(covered), "{covered}");
+        }
+        for other in ["www.example.com", "api.example.com", "b.a.api.example.com", ".api.example.com", "", "127.0.0.2"]
+        {
+            assert!(!names.cover(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! A connection of a client, as far as TLS knows it: which requests may be sent on it.
+
+use std::sync::Arc;
+
+use super::UnknownNames;
+use super::certificates::{Certificates, Entry};
+
+/// What was negotiated with a client.
+#[derive(Debug)]
+pub struct Session {
+    /// Those that were in force when it was negotiated.
+    certificates: Arc<Certificates>,
+    entry: Arc<Entry>,
+    /// In lower case; `None` if the client asked for no name.
+    server_name: Option<String>,
+    hosts: Hosts,
+}
+
+/// Whether the host of a request matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hosts {
+    /// A request for any host may be sent: no entry would have asked for more.
+    Any,
+    Checked,
+}
+
+impl Session {
+    /// Of a client that asked for this name and so has got this entry.
+    pub fn new(certificates: Arc<Certificates>, entry: Arc<Entry>, server_name: Option<&str>) -> Session {
+        let checked = certificates.unknown_names() == UnknownNames::Closed || certificates.ask_clients();
+        let hosts = if checked { Hosts::Checked } else { Hosts::Any };
+        Session { certificates, entry, server_name: server_name.map(str::to_ascii_lowercase), hosts }
+    }
+
+    /// The name that the client asked for, in lower case.
+    pub fn server_name(&self) -> Option<&str> {
+        self.server_name.as_deref()
+    }
+
+    /// Whether a request for this host, without its port, may be sent on the connection. It may not if the certificate of
+    /// the host would have come with more authentication of the client; nor, where unknown names are closed, if it is
+    /// not for the host.
+    pub fn serves(&self, host: &[u8]) -> bool {
+        if self.hosts == Hosts::Any || self.server_name.as_ref().is_some_and(|name| name.as_bytes() == host) {
+            return true;
+        }
+        let Ok(host) = std::str::from_utf8(host) else { return false };
+        let host = host.to_ascii_lowercase();
+        let is_covered = || self.entry.covers(&host);
+        let wanted = self.certificates.named(&host).or_else(|| self.certificates.first());
+        (self.certificates.unknown_names() == UnknownNames::First || is_covered())
+            && wanted.is_none_or(|wanted| self.entry.authenticates_for(wanted))
+    }
+}

@@ -1,0 +1,75 @@
+//! Watches the files of a listener's certificates, and puts changed ones in force.
+//!
+//! A change counts once all of them have looked the same twice: a certificate and its key are written one after the other.
+//! A file that cannot be used changes nothing: what was in force stays, and the log says once what is wrong.
+
+use std::sync::Arc;
+
+use super::file_fingerprint::{FileFingerprint, Trigger};
+use crate::base::time::Timestamp;
+use crate::base::tls::server::{FileError, Reread, Server};
+
+/// Why files are rejected.
+#[derive(Debug, PartialEq, Eq)]
+pub struct InvalidCertificates {
+    pub problems: usize,
+    pub detail: String,
+}
+
+#[derive(Debug)]
+pub struct CertificateWatch {
+    pub server: Arc<Server>,
+    /// The fingerprints at the last check.
+    last_seen: Option<Vec<FileFingerprint>>,
+    /// The fingerprints when the files were last read.
+    last_read: Option<Vec<FileFingerprint>>,
+    /// What was reported last, while it is still wrong.
+    reported: Option<Vec<FileError>>,
+}
+
+impl CertificateWatch {
+    /// The files were read before they are watched: a change in between is found by the first checks.
+    pub fn new(server: Arc<Server>) -> CertificateWatch {
+        CertificateWatch { server, last_seen: None, last_read: None, reported: None }
+    }
+
+    /// Whether changed files have come into force, or why they were rejected; `None` if there is nothing new.
+    ///
+    /// # Errors
+    /// When a file cannot be used, or a new certificate is not valid at this moment.
+    pub fn check(&mut self, trigger: Trigger, now: Timestamp) -> Option<Result<(), InvalidCertificates>> {
+        let fingerprints = self.fingerprints();
+        let settled = self.last_seen.as_ref() == Some(&fingerprints);
+        self.last_seen = Some(fingerprints.clone());
+        if trigger == Trigger::Interval && (!settled || self.last_read.as_ref() == Some(&fingerprints)) {
+            return None;
+        }
+        let reread = self.server.reread(now);
+        // Files that are read before they have settled may be written again within the resolution of their timestamps.
+        self.last_read = (settled && self.fingerprints() == fingerprints).then_some(fingerprints);
+        match reread {
+            Ok(reread) => {
+                let was_wrong = self.reported.take().is_some();
+                (reread == Reread::Changed || was_wrong).then_some(Ok(()))
+            }
+            // They may be in the middle of being written.
+            Err(_) if self.last_read.is_none() && trigger == Trigger::Interval => None,
+            Err(errors) => {
+                let is_new = self.reported.as_ref() != Some(&errors);
+                let detail: Vec<String> = errors.iter().map(|error| self.server.describe(error)).collect();
+                let invalid = InvalidCertificates { problems: errors.len(), detail: detail.join("; ") };
+                self.reported = Some(errors);
+                (is_new || trigger == Trigger::Operator).then_some(Err(invalid))
+            }
+        }
+    }
+
+    /// Whether the files cannot be used.
+    pub fn is_invalid(&self) -> bool {
+        self.reported.is_some()
+    }
+
+    fn fingerprints(&self) -> Vec<FileFingerprint> {
+        self.server.files().map(|(_, _, file)| FileFingerprint::of(file.path())).collect()
+    }
+}

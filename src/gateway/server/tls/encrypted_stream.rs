@@ -1,0 +1,129 @@
+//! The plaintext of an encrypted connection, as a stream of Pingora's.
+//!
+//! It keeps what the HTTP/1.1 server relies on: it reads only when it is polled for reading, never in a write; and
+//! `Pending` means that the waker has been registered with the socket, or called already. So a poll that was `Ready` is
+//! to be repeated, since more records may have been read than were returned.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use async_trait::async_trait;
+use pingora::protocols::raw_connect::ProxyDigest;
+use pingora::protocols::tls::SslDigest;
+use pingora::protocols::{
+    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, Stream, TimingDigest,
+    UniqueID, UniqueIDType,
+};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio_rustls::server::TlsStream;
+
+#[derive(Debug)]
+pub struct EncryptedStream {
+    pub(super) inner: TlsStream<Stream>,
+    digest: Arc<SslDigest>,
+}
+
+impl EncryptedStream {
+    pub fn new(inner: TlsStream<Stream>) -> EncryptedStream {
+        let (_, connection) = inner.get_ref();
+        let version = connection.protocol_version().and_then(|version| version.as_str()).unwrap_or_default();
+        let suite = connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str()).unwrap_or_default();
+        // Pingora looks for HTTP/2 without TLS on a stream that has none.
+        let digest = Arc::new(SslDigest::new(suite, version, None, None, Vec::new()));
+        EncryptedStream { inner, digest }
+    }
+}
+
+impl AsyncRead for EncryptedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.inner).poll_read(cx, buf) {
+            // Closed without `close_notify`, as many clients do. HTTP itself says where a message ends.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+            polled => polled,
+        }
+    }
+}
+
+impl AsyncWrite for EncryptedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+impl Drop for EncryptedStream {
+    /// Sends `close_notify`, as far as that needs no wait: a connection that ends without it may look cut off to its client.
+    fn drop(&mut self) {
+        let _ = Pin::new(&mut self.inner).poll_shutdown(&mut Context::from_waker(Waker::noop()));
+    }
+}
+
+#[async_trait]
+impl Shutdown for EncryptedStream {
+    async fn shutdown(&mut self) {
+        // The connection is closed either way.
+        let _ = AsyncWriteExt::shutdown(self).await;
+    }
+}
+
+impl UniqueID for EncryptedStream {
+    fn id(&self) -> UniqueIDType {
+        self.inner.get_ref().0.id()
+    }
+}
+
+impl Ssl for EncryptedStream {
+    fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
+        Some(Arc::clone(&self.digest))
+    }
+
+    fn selected_alpn_proto(&self) -> Option<ALPN> {
+        self.inner.get_ref().1.alpn_protocol().map(|_| ALPN::H1)
+    }
+}
+
+impl GetTimingDigest for EncryptedStream {
+    /// Empty: the time that it took to establish the connection is not used.
+    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
+        Vec::new()
+    }
+}
+
+impl GetProxyDigest for EncryptedStream {
+    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
+        self.inner.get_ref().0.get_proxy_digest()
+    }
+}
+
+impl GetSocketDigest for EncryptedStream {
+    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
+        self.inner.get_ref().0.get_socket_digest()
+    }
+
+    fn set_socket_digest(&mut self, digest: SocketDigest) {
+        self.inner.get_mut().0.set_socket_digest(digest);
+    }
+}
+
+impl Peek for EncryptedStream {}

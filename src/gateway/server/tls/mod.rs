@@ -1,0 +1,144 @@
+//! The TLS stage of a connection: reads what the client asks for, chooses the certificate, and makes the handshake.
+//!
+//! The connection has been counted, as its client's too, before anything is computed for it. What is left of its time is
+//! bounded by a deadline, and what is computed at once by `limits.handshakes_at_once`.
+
+mod encrypted_stream;
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pingora::protocols::Stream;
+use pingora::server::ShutdownWatch;
+use rustls::server::Acceptor;
+use rustls::{Error, HandshakeKind};
+use tokio::io::{AsyncBufRead, AsyncWriteExt};
+use tokio_rustls::LazyConfigAcceptor;
+
+use super::connection_limits::ConnectionLimits;
+use super::server_state::ServerState;
+use crate::base::interval::fixed_interval;
+use crate::base::time;
+use crate::base::tls::server::Session;
+use crate::gateway::runtime::log_throttle::LogThrottle;
+use crate::gateway::telemetry::labels::HandshakeResult;
+use crate::gateway::telemetry::metrics::HandshakeMetrics;
+pub use encrypted_stream::EncryptedStream;
+
+/// From the accepted connection, or the end of its PROXY protocol header, to the end of the handshake.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// How long a client whose handshake ended while this process leaves may take to send its first request: it could not
+/// know before that it is too late.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
+
+/// The fatal alert `unrecognized_name`, as a record that is not encrypted yet.
+const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+
+/// The stage of one listener, for all threads.
+#[derive(Debug)]
+pub struct TlsStage {
+    /// The index of the listener in the configuration, which has its certificates.
+    listener: usize,
+    handshakes: Arc<HandshakeMetrics>,
+    throttle: LogThrottle,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+enum Failure {
+    Timeout,
+    TooMany,
+    /// The client asked for no name that there is a certificate for.
+    UnknownName,
+    Failed(io::Error),
+}
+
+impl TlsStage {
+    pub fn new(listener: usize, handshakes: Arc<HandshakeMetrics>) -> TlsStage {
+        TlsStage { listener, handshakes, throttle: LogThrottle::default() }
+    }
+
+    /// Returns the plaintext of a stream, and what was negotiated; `None` if the connection is to be closed.
+    pub async fn accept(
+        &self,
+        stream: Stream,
+        state: &ServerState,
+        limits: &ConnectionLimits,
+        shutdown: &ShutdownWatch,
+    ) -> Option<(Stream, Arc<Session>)> {
+        let handshake = time::timeout(fixed_interval("tls_handshake", DEADLINE), self.handshake(stream, state, limits));
+        match handshake.await.unwrap_or(Err(Failure::Timeout)) {
+            Ok((mut stream, session)) => {
+                if *shutdown.borrow() {
+                    let first = poll_fn(|cx| Pin::new(&mut stream.inner).poll_fill_buf(cx).map(drop));
+                    // What arrives, or does not, is for the server of HTTP to deal with.
+                    let _ = time::timeout(FIRST_REQUEST, first).await;
+                }
+                Some((Box::new(stream), Arc::new(session)))
+            }
+            Err(failure) => {
+                self.report(&failure, state);
+                None
+            }
+        }
+    }
+
+    async fn handshake(
+        &self,
+        stream: Stream,
+        state: &ServerState,
+        limits: &ConnectionLimits,
+    ) -> Result<(EncryptedStream, Session), Failure> {
+        let mut start = LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(Failure::Failed)?;
+        let (certificates, most) = {
+            let config = &state.snapshot.load().config;
+            let server = config.listeners.get(self.listener).and_then(|listener| listener.tls.as_ref());
+            (server.ok_or(Failure::UnknownName)?.in_force(), config.bounds.handshakes_at_once)
+        };
+        let Some(entry) = certificates.choose(start.client_hello().server_name()).cloned() else {
+            // The connection is closed either way.
+            let _ = start.io.write_all(&UNRECOGNIZED_NAME).await;
+            return Err(Failure::UnknownName);
+        };
+        let guard = limits.begin_handshake(most).ok_or(Failure::TooMany)?;
+        let stream = start.into_stream(entry.config()).await.map_err(Failure::Failed)?;
+        drop(guard);
+        let (_, connection) = stream.get_ref();
+        self.handshakes.count(match connection.handshake_kind() {
+            Some(HandshakeKind::Resumed) => HandshakeResult::Resumed,
+            _ => HandshakeResult::Full,
+        });
+        let session = Session::new(certificates, entry, connection.server_name());
+        Ok((EncryptedStream::new(stream), session))
+    }
+
+    fn report(&self, failure: &Failure, state: &ServerState) {
+        let (result, detail) = match failure {
+            Failure::Timeout => (HandshakeResult::Timeout, "not complete in time".to_owned()),
+            Failure::TooMany => (HandshakeResult::TooMany, "limits.handshakes_at_once is reached".to_owned()),
+            Failure::UnknownName => (HandshakeResult::UnknownName, "no certificate for the name".to_owned()),
+            Failure::Failed(error) => (result(error), error.to_string()),
+        };
+        self.handshakes.count(result);
+        // Closed by its client, as the check of a load balancer is: no error.
+        if result == HandshakeResult::Closed {
+            return;
+        }
+        let Some(connections) = self.throttle.admit(state.clock.now()) else { return };
+        log::debug!(result = result.name(), detail, connections; "TLS handshake failed");
+    }
+}
+
+/// How a handshake has failed.
+fn result(error: &io::Error) -> HandshakeResult {
+    match error.get_ref().and_then(|cause| cause.downcast_ref::<Error>()) {
+        None => HandshakeResult::Closed,
+        Some(Error::NoCertificatesPresented | Error::InvalidCertificate(_)) => HandshakeResult::ClientCertificate,
+        Some(Error::AlertReceived(_)) => HandshakeResult::Alert,
+        Some(_) => HandshakeResult::Protocol,
+    }
+}

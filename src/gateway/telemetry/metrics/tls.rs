@@ -1,0 +1,37 @@
+//! Counts TLS handshakes, and says until when certificates are valid.
+
+use std::sync::Arc;
+
+use super::counters_by::CountersBy;
+use super::registry::{ConfigSeries, Registry};
+use crate::base::time::Timestamp;
+use crate::config::Listener;
+use crate::gateway::telemetry::labels::HandshakeResult;
+
+/// For all listeners.
+#[derive(Debug)]
+pub struct HandshakeMetrics(CountersBy<HandshakeResult>);
+
+impl HandshakeMetrics {
+    pub fn new(registry: &Arc<Registry>) -> HandshakeMetrics {
+        HandshakeMetrics(CountersBy::new(HandshakeResult::ALL, |result| {
+            registry.counter("tollgate_tls_handshakes_total", &[("result", result.name())])
+        }))
+    }
+
+    pub fn count(&self, result: HandshakeResult) {
+        self.0.increment(&result);
+    }
+}
+
+/// Records until when the certificates that are in force are valid, by their files.
+pub fn record_expiry(listeners: &[Listener], series: ConfigSeries<'_>) {
+    for tls in listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
+        for (entry, validity) in tls.in_force().validities() {
+            let Some(settings) = tls.settings().certificates.get(entry) else { continue };
+            let file = settings.cert_file.path().display().to_string();
+            let expiry = series.gauge("tollgate_tls_certificate_expiry_timestamp_seconds", &[("certificate", &file)]);
+            expiry.set(validity.not_after.since(Timestamp(0)).seconds());
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A certificate authority of a test: it signs certificates, and revokes them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa, KeyIdMethod,
+    KeyPair, RevokedCertParams, SanType, SerialNumber, date_time_ymd,
+};
+
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    next: AtomicU64,
+}
+
+/// A certificate and its key, as PEM.
+#[derive(Clone, Debug)]
+pub struct Issued {
+    pub certificate: String,
+    pub key: String,
+    serial: u64,
+}
+
+impl Authority {
+    pub fn new(name: &str) -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        Authority { issuer, next: AtomicU64::new(1) }
+    }
+
+    /// Its own certificate.
+    pub fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// For these names; the first one is the subject's too.
+    pub fn issue(&self, names: &[&str]) -> Issued {
+        self.issue_until(names, 2090)
+    }
+
+    /// For a program with a name of SPIFFE's kind.
+    pub fn issue_with_uri(&self, names: &[&str], uri: &str) -> Issued {
+        self.sign(names, 2090, Some(uri))
+    }
+
+    /// Valid until the beginning of this year.
+    pub fn issue_until(&self, names: &[&str], year: i32) -> Issued {
+        self.sign(names, year, None)
+    }
+
+    fn sign(&self, names: &[&str], year: i32, uri: Option<&str>) -> Issued {
+        let serial = self.next.fetch_add(1, Ordering::Relaxed);
+        let key = KeyPair::generate().unwrap();
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names.clone()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, names[0].clone());
+        params.distinguished_name.push(DnType::OrganizationName, "Acme, Inc.");
+        params.subject_alt_names.extend(uri.map(|uri| SanType::URI(uri.try_into().unwrap())));
+        params.serial_number = Some(SerialNumber::from(serial));
+        params.not_before = date_time_ymd(2000, 1, 1);
+        params.not_after = date_time_ymd(year, 1, 1);
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Issued { certificate: certificate.pem(), key: key.serialize_pem(), serial }
+    }
+
+    /// A list that revokes these certificates, as PEM.
+    pub fn revoke(&self, revoked: &[&Issued]) -> String {
+        self.revoke_until(revoked, 2090)
+    }
+
+    /// The same, up to date until the beginning of this year.
+    pub fn revoke_until(&self, revoked: &[&Issued], year: i32) -> String {
+        let revoked = revoked.iter().map(|issued| RevokedCertParams {
+            serial_number: SerialNumber::from(issued.serial),
+            revocation_time: date_time_ymd(2010, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2010, 1, 2),
+            next_update: date_time_ymd(year, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).unwrap().pem().unwrap()
+    }
+}

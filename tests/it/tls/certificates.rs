@@ -1,0 +1,143 @@
+//! Certificates in files: wrong ones are reported, changed ones are followed.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::{BOTH, before};
+use crate::support::authority::{Authority, Issued};
+use crate::support::tls_client::TlsSettings;
+use crate::support::{Gateway, Upstream, eventually, short_or_long, tollgate};
+
+const EXPIRY: &str = "tollgate_tls_certificate_expiry_timestamp_seconds";
+
+fn replace(gateway: &Gateway, name: &str, text: &str) {
+    let new = gateway.file("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(new, gateway.file(name)).unwrap();
+}
+
+fn replace_pair(gateway: &Gateway, issued: &Issued) {
+    replace(gateway, "a.pem", &issued.certificate);
+    replace(gateway, "a.key", &issued.key);
+}
+
+#[test]
+fn a_renewed_certificate_is_presented_and_a_wrong_one_never() {
+    let (upstream, authority) = (Upstream::start(), Authority::new("ca"));
+    let first = authority.issue(&["a.test"]);
+    let gateway =
+        before(&upstream, &authority, &[("a", &first, "")], "").interval("watch", Duration::from_millis(50)).start();
+    let settings = TlsSettings::new(&authority.pem(), None, &BOTH);
+    let presented = || settings.connect(gateway.http, "a.test").unwrap().certificate();
+    let mut open = settings.connect(gateway.http, "a.test").unwrap();
+    assert_eq!(open.get("a.test", "/"), 200);
+    let (before, label) = (presented(), format!("certificate=\"{}\"", gateway.file("a.pem").display()));
+    gateway.expect(EXPIRY, &[&label], 3_786_912_000.0);
+    let second = authority.issue_until(&["a.test"], 2091);
+    replace_pair(&gateway, &second);
+    eventually("the renewed certificate is presented", || presented() != before);
+    gateway.expect(EXPIRY, &[&label], 3_818_448_000.0);
+    let renewed = presented();
+    for (certificate, key, reason) in [
+        (&second.certificate, &first.key, "a.key: must be the key of the certificate in `cert_file`"),
+        (&"nothing".to_owned(), &second.key, "a.pem: cannot be used: there is no certificate in it"),
+        (&second.certificate, &"nothing".to_owned(), "a.key: cannot be used: there is no private key in it"),
+    ] {
+        replace(&gateway, "a.key", key);
+        replace(&gateway, "a.pem", certificate);
+        eventually("the reason is logged", || gateway.has_logged(reason));
+    }
+    let expired = authority.issue_until(&["a.test"], 2020);
+    replace_pair(&gateway, &expired);
+    eventually("the reason is logged", || gateway.has_logged("a.pem: has expired"));
+    std::fs::remove_file(gateway.file("a.key")).unwrap();
+    eventually("the reason is logged", || gateway.has_logged("a.key: must be a readable file"));
+    assert_eq!(presented(), renewed);
+    gateway.expect("tollgate_config_last_reload_successful", &[], 0.0);
+    gateway.signal("HUP");
+    eventually("asked for, it is logged again", || gateway.errors().matches("must be a readable file").count() == 2);
+    assert_eq!(open.get("a.test", "/"), 200, "connections go on");
+    replace_pair(&gateway, &first);
+    eventually("the first one is presented again", || presented() == before);
+    gateway.expect("tollgate_config_last_reload_successful", &[], 1.0);
+    assert_eq!(open.get("a.test", "/"), 200, "connections go on");
+}
+
+#[test]
+fn a_reload_adds_and_removes_certificates_without_a_restart() {
+    let (upstream, authority) = (Upstream::start(), Authority::new("ca"));
+    let (a, b) = (authority.issue(&["a.test"]), authority.issue(&["b.test"]));
+    let gateway = before(&upstream, &authority, &[("a", &a, "")], "").start();
+    replace(&gateway, "b.pem", &b.certificate);
+    replace(&gateway, "b.key", &b.key);
+    let settings = TlsSettings::new(&authority.pem(), None, &BOTH);
+    assert!(settings.connect(gateway.http, "b.test").is_err());
+    let mut client = settings.connect(gateway.http, "a.test").unwrap();
+    assert_eq!(client.get("a.test", "/"), 200);
+    let listeners =
+        |certificates: &str| format!("listeners: [{{address: 127.0.0.1:0, tls: {{certificates: [{certificates}]}}}}]");
+    let [first, second] = ["{cert_file: a.pem, key_file: a.key}", "{cert_file: b.pem, key_file: b.key}"];
+    gateway.reload(&upstream, &listeners(&format!("{first}, {second}")));
+    assert_eq!(settings.connect(gateway.http, "b.test").unwrap().get("b.test", "/"), 200);
+    assert!(settings.connect(gateway.http, "a.test").unwrap().is_resumed(), "sessions go on");
+    gateway.reload(&upstream, &listeners(second));
+    assert!(settings.connect(gateway.http, "a.test").is_err());
+    assert_eq!(client.get("a.test", "/"), 200, "connections go on");
+    assert!(!gateway.has_logged("after a restart"), "{}", gateway.errors());
+    gateway.reload(&upstream, "listeners: [{address: 127.0.0.1:0}]");
+    eventually("it is logged", || gateway.has_logged("take effect only after a restart"));
+    assert_eq!(settings.connect(gateway.http, "b.test").unwrap().get("b.test", "/"), 200);
+}
+
+#[test]
+fn certificates_swapped_under_load_lose_nothing() {
+    let (upstream, authority) = (Upstream::start(), Authority::new("ca"));
+    let pairs = [authority.issue(&["a.test"]), authority.issue(&["a.test"])];
+    let gateway =
+        before(&upstream, &authority, &[("a", &pairs[0], "")], "").interval("watch", Duration::from_millis(20)).start();
+    let (done, served) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let settings = TlsSettings::new(&authority.pem(), None, &BOTH);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut kept = settings.connect(gateway.http, "a.test").unwrap();
+                while !done.load(Ordering::Relaxed) {
+                    assert_eq!(settings.connect(gateway.http, "a.test").unwrap().get("a.test", "/"), 200);
+                    assert_eq!(kept.get("a.test", "/"), 200);
+                    served.fetch_add(2, Ordering::Relaxed);
+                }
+            });
+        }
+        for swap in 1..=short_or_long(6, 100) {
+            replace_pair(&gateway, &pairs[swap % 2]);
+            eventually("they are in force", || gateway.errors().matches("certificates reloaded").count() >= swap);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(served.load(Ordering::Relaxed) > 20);
+    assert_eq!(upstream.count(), served.load(Ordering::Relaxed));
+}
+
+#[test]
+fn check_names_the_file_and_the_reason() {
+    let (authority, folder) = (Authority::new("ca"), tempfile::tempdir().unwrap());
+    let (right, other, expired) =
+        (authority.issue(&["a.test"]), authority.issue(&["b.test"]), authority.issue_until(&["a.test"], 2020));
+    let check = |certificate: &str, key: &str| {
+        std::fs::write(folder.path().join("a.pem"), certificate).unwrap();
+        std::fs::write(folder.path().join("a.key"), key).unwrap();
+        let file = folder.path().join("gateway.yaml");
+        let tls = "tls: {certificates: [{cert_file: a.pem, key_file: a.key}]}";
+        std::fs::write(&file, format!("upstream: http://127.0.0.1:9\nlisteners: [{{address: 127.0.0.1:0, {tls}}}]\n"))
+            .unwrap();
+        let output = tollgate(&["check", file.to_str().unwrap()]);
+        output.out + &output.err
+    };
+    assert_eq!(check(&right.certificate, &right.key), "ok\n");
+    let mismatched = check(&right.certificate, &other.key);
+    let expected = "listeners[0].tls.certificates[0].key_file: must be the key of the certificate in `cert_file`";
+    assert!(mismatched.contains(expected), "{mismatched}");
+    let expired = check(&expired.certificate, &expired.key);
+    let expected = "warning expired_certificate: listeners[0].tls.certificates[0].cert_file: has expired";
+    assert!(expired.contains(expected), "{expired}");
+}

@@ -1,0 +1,124 @@
+//! Certificates of clients: who is asked for one, which ones verify, and what a host needs.
+
+use std::time::Duration;
+
+use super::{BOTH, before};
+use crate::support::authority::{Authority, Issued};
+use crate::support::curl::curl;
+use crate::support::tls_client::TlsSettings;
+use crate::support::{Gateway, Upstream, eventually, tollgate};
+
+/// Whether a client with this certificate gets a response: with TLS 1.3 it learns only then that it is refused.
+fn is_served(gateway: &Gateway, authority: &Authority, shows: Option<&Issued>, host: &str) -> bool {
+    let settings = TlsSettings::new(&authority.pem(), shows, &BOTH);
+    settings
+        .connect(gateway.http, host)
+        .and_then(|mut client| client.try_get(host, "/"))
+        .is_ok_and(|status| status == 200)
+}
+
+#[test]
+fn a_client_is_asked_as_the_entry_of_its_name_says() {
+    let (upstream, authority) = (Upstream::start(), Authority::new("ca"));
+    let (clients, others) = (Authority::new("clients"), Authority::new("others"));
+    let (off, optional, required) =
+        (authority.issue(&["off.test"]), authority.issue(&["optional.test"]), authority.issue(&["required.test"]));
+    let asks = |how: &str| format!(", client_ca_file: clients.pem, client_auth: {how}");
+    let (ask_some, ask_all) = (asks("optional"), asks("required"));
+    let entries = [("off", &off, ""), ("optional", &optional, &*ask_some), ("required", &required, &*ask_all)];
+    let gateway = before(&upstream, &authority, &entries, "").file("clients.pem", &clients.pem()).start();
+    let (client, stranger, expired) = (clients.issue(&["c"]), others.issue(&["c"]), clients.issue_until(&["c"], 2020));
+    for (host, shown, served) in [
+        ("off.test", None, true),
+        ("off.test", Some(&stranger), true),
+        ("optional.test", None, true),
+        ("optional.test", Some(&client), true),
+        ("optional.test", Some(&stranger), false),
+        ("optional.test", Some(&expired), false),
+        ("required.test", None, false),
+        ("required.test", Some(&client), true),
+        ("required.test", Some(&stranger), false),
+        ("required.test", Some(&expired), false),
+    ] {
+        assert_eq!(is_served(&gateway, &authority, shown, host), served, "{host} {}", shown.is_some());
+    }
+    gateway.expect("tollgate_tls_handshakes_total", &["result=\"client_certificate\""], 5.0);
+    std::fs::write(gateway.file("c.pem"), &client.certificate).unwrap();
+    std::fs::write(gateway.file("c.key"), &client.key).unwrap();
+    for version in ["1.2", "1.3"] {
+        let output = curl(&gateway, "required.test", &["--cert", "c.pem", "--key", "c.key", "--tls-max", version]);
+        assert_eq!(output.status, 200, "{output:?}");
+    }
+    // A host that would have asked for more is not served on the connection of another one.
+    let with = TlsSettings::new(&authority.pem(), Some(&client), &BOTH);
+    for (name, host, status) in [
+        ("off.test", "optional.test", 421),
+        ("off.test", "required.test", 421),
+        ("optional.test", "required.test", 421),
+        ("optional.test", "off.test", 200),
+        ("required.test", "optional.test", 200),
+        ("required.test", "off.test", 200),
+        ("required.test", "unknown.test", 200),
+    ] {
+        assert_eq!(with.connect(gateway.http, name).unwrap().get(host, "/"), status, "{name} {host}");
+    }
+}
+
+#[test]
+fn a_revoked_certificate_is_refused_also_in_a_session_that_began_before() {
+    let (upstream, authority, clients) = (Upstream::start(), Authority::new("ca"), Authority::new("clients"));
+    let (good, bad) = (clients.issue(&["good"]), clients.issue(&["bad"]));
+    let keys = ", client_ca_file: clients.pem, client_crl_file: revoked.pem, client_auth: required";
+    let gateway = before(&upstream, &authority, &[("a", &authority.issue(&["a.test"]), keys)], "")
+        .files(&[("clients.pem", &clients.pem()), ("revoked.pem", &clients.revoke(&[]))])
+        .interval("watch", Duration::from_millis(50))
+        .start();
+    let settings = TlsSettings::new(&authority.pem(), Some(&bad), &BOTH);
+    for attempt in 0..2 {
+        let mut client = settings.connect(gateway.http, "a.test").unwrap();
+        assert_eq!((client.get("a.test", "/"), client.is_resumed()), (200, attempt == 1));
+    }
+    std::fs::write(gateway.file("revoked.pem"), clients.revoke(&[&bad])).unwrap();
+    eventually("the list is in force", || gateway.has_logged("certificates reloaded"));
+    let served = settings.connect(gateway.http, "a.test").and_then(|mut client| client.try_get("a.test", "/"));
+    assert!(served.is_err(), "a revoked certificate is accepted in a resumed session");
+    assert!(!is_served(&gateway, &authority, Some(&bad), "a.test"));
+    assert!(is_served(&gateway, &authority, Some(&good), "a.test"));
+    // Of a list that is out of date it is not known whom it would revoke by now.
+    std::fs::write(gateway.file("revoked.pem"), clients.revoke_until(&[&bad], 2020)).unwrap();
+    eventually("the list is in force", || !is_served(&gateway, &authority, Some(&good), "a.test"));
+}
+
+#[test]
+fn mistakes_in_what_is_asked_of_clients_are_named() {
+    let (authority, folder) = (Authority::new("ca"), tempfile::tempdir().unwrap());
+    let issued = authority.issue(&["a.test"]);
+    for (name, text) in [
+        ("a.pem", &issued.certificate),
+        ("a.key", &issued.key),
+        ("ca.pem", &authority.pem()),
+        ("crl.pem", &authority.revoke(&[])),
+    ] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    for (keys, report) in [
+        ("client_ca_file: ca.pem", "client_auth: missing: without it no client is asked for a certificate"),
+        ("client_auth: required", "client_ca_file: missing: it says which certificates of clients are believed"),
+        ("client_crl_file: crl.pem", "client_ca_file: missing: it belongs to `client_crl_file`"),
+        ("client_ca_file: a.key, client_auth: off", "client_ca_file: cannot be used: there is no certificate in it"),
+        (
+            "client_ca_file: ca.pem, client_auth: optional, client_crl_file: a.pem",
+            "client_crl_file: cannot be used: there is no revocation list in it",
+        ),
+        ("client_ca_file: none.pem, client_auth: optional", "client_ca_file: must be a readable file"),
+        ("client_ca_file: ca.pem, client_auth: always", "client_auth: must be off, optional or required, is `always`"),
+    ] {
+        let file = folder.path().join("gateway.yaml");
+        let tls = format!("tls: {{certificates: [{{cert_file: a.pem, key_file: a.key, {keys}}}]}}");
+        let listeners = format!("listeners: [{{address: 127.0.0.1:0, {tls}}}]\n");
+        std::fs::write(&file, format!("upstream: http://127.0.0.1:9\n{listeners}")).unwrap();
+        let output = tollgate(&["check", file.to_str().unwrap()]);
+        assert!(output.err.contains(&format!("certificates[0].{report}")), "{keys}: {}", output.err);
+        assert!(output.err.ends_with("\n1 problem\n"), "{keys}: {}", output.err);
+    }
+}

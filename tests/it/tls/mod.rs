@@ -1,0 +1,34 @@
+//! Listeners with TLS: handshakes, certificates and those of clients, and what HTTP/1.1 does over them.
+
+mod certificates;
+mod client_certificates;
+mod handshakes;
+mod requests;
+
+use rustls::SupportedProtocolVersion;
+use rustls::version::{TLS12, TLS13};
+
+use crate::support::authority::{Authority, Issued};
+use crate::support::{Gateway, GatewayBuilder, Upstream};
+
+const BOTH: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
+
+/// A gateway whose only listener has these certificates: `NAME.pem` and `NAME.key`, with more of their keys; and more of the
+/// keys of `tls`, each after a comma.
+fn before(
+    upstream: &Upstream,
+    authority: &Authority,
+    certificates: &[(&str, &Issued, &str)],
+    more: &str,
+) -> GatewayBuilder {
+    let entries: Vec<String> = certificates
+        .iter()
+        .map(|(name, _, keys)| format!("{{cert_file: {name}.pem, key_file: {name}.key{keys}}}"))
+        .collect();
+    let tls = format!("tls: {{certificates: [{}]{more}}}", entries.join(", "));
+    let builder = Gateway::before(upstream).with(&format!("listeners: [{{address: 127.0.0.1:0, {tls}}}]"));
+    let builder = builder.file("ca.pem", &authority.pem());
+    certificates.iter().fold(builder, |builder, (name, issued, _)| {
+        builder.file(&format!("{name}.pem"), &issued.certificate).file(&format!("{name}.key"), &issued.key)
+    })
+}
