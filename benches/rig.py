@@ -150,10 +150,10 @@ def cpu_microseconds(pid):
     return total / 1000
 
 
-def wrk(seconds, *options, refusals=False, ports=(PROXY,)):
+def wrk(seconds, *options, refusals=False, ports=(PROXY,), scheme="http"):
     """How many requests were answered. The connections are spread evenly over the ports."""
     command = ["wrk", "-t1", f"-c{CONNECTIONS // len(ports)}", f"-d{seconds}s", *options]
-    loads = [subprocess.Popen([*command, f"http://127.0.0.1:{port}/"], stdout=subprocess.PIPE, text=True)
+    loads = [subprocess.Popen([*command, f"{scheme}://127.0.0.1:{port}/"], stdout=subprocess.PIPE, text=True)
              for port in ports]
     requests = 0
     for output in [load.communicate()[0] for load in loads]:
@@ -249,7 +249,7 @@ def measure_all(commands, seconds, *options, beside=(), counts=(), refusals=Fals
             process.wait()
 
 
-def in_turns(commands, rounds, seconds, beside, refusing=()):
+def in_turns(commands, rounds, seconds, beside, refusing=(), scheme="http"):
     """CPU microseconds per request of each command and of the process beside it, and requests per second: for every
     round, by the command's name. A command comes with its port. Those that are `refusing` may refuse requests.
 
@@ -262,7 +262,7 @@ def in_turns(commands, rounds, seconds, beside, refusing=()):
     def drive(name, duration):
         pids = processes[name].pid, beside
         before = [cpu_microseconds(pid) for pid in pids]
-        requests = wrk(duration, refusals=name in refusing, ports=(commands[name][1],))
+        requests = wrk(duration, refusals=name in refusing, ports=(commands[name][1],), scheme=scheme)
         return [*((cpu_microseconds(pid) - spent) / requests for pid, spent in zip(pids, before)), requests / duration]
 
     try:

@@ -1,16 +1,28 @@
-//! A bare Pingora proxy, to compare with: `bare LISTEN UPSTREAM docs|sockets|ours`.
+//! A bare Pingora proxy, to compare with: `bare LISTEN UPSTREAM docs|sockets|ours [CERTIFICATE KEY]`.
 //!
 //! `docs` is what Pingora's documentation shows: one service, work stealing, one thread per core. `sockets` has a service
 //! with one thread and one listening socket for each core, on Pingora's usual runtime. `ours` has single-threaded runtimes
-//! as well, and so all of our layout.
+//! as well, and so all of our layout. With a certificate and its key, both as PEM, connections are encrypted, by the library
+//! that Pingora's own listener uses; not in the layout `docs`.
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use pingora::apps::ServerApp;
 use pingora::prelude::{ProxyHttp, Server, Session, http_proxy_service};
-use pingora::proxy::http_proxy;
+use pingora::protocols::Stream;
+use pingora::proxy::{HttpProxy, http_proxy};
+use pingora::server::ShutdownWatch;
 use pingora::server::configuration::ServerConf;
 use pingora::upstreams::peer::HttpPeer;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
 use tollgate::gateway::server::listener::ListeningSockets;
 use tollgate::gateway::server::queued_connections::AcceptingSockets;
+use tollgate::gateway::server::tls::EncryptedStream;
 
 #[cfg(feature = "bench-mimalloc")]
 #[global_allocator]
@@ -27,10 +39,40 @@ impl ProxyHttp for Bare {
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// The proxy behind a handshake.
+struct Encrypted {
+    acceptor: TlsAcceptor,
+    proxy: Arc<HttpProxy<Bare>>,
+}
+
+#[async_trait]
+impl ServerApp for Encrypted {
+    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
+        let mut stream: Stream = Box::new(EncryptedStream::new(self.acceptor.accept(stream).await.ok()?));
+        while let Some(reused) = self.proxy.process_new(stream, shutdown).await {
+            stream = reused;
+        }
+        None
+    }
+}
+
+type Error = Box<dyn std::error::Error>;
+
+fn acceptor(certificate: &str, key: &str) -> Result<TlsAcceptor, Error> {
+    let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions()?.with_no_client_auth();
+    Ok(TlsAcceptor::from(Arc::new(builder.with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?)))
+}
+
+fn main() -> Result<(), Error> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, listen, upstream, layout] = &arguments[..] else {
-        return Err("bare LISTEN UPSTREAM docs|sockets|ours".into());
+    let [_, listen, upstream, layout, files @ ..] = &arguments[..] else {
+        return Err("bare LISTEN UPSTREAM docs|sockets|ours [CERTIFICATE KEY]".into());
+    };
+    let acceptor = match files {
+        [certificate, key] => Some(acceptor(certificate, key)?),
+        _ => None,
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let conf = ServerConf {
@@ -44,10 +86,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bare = || Bare(HttpPeer::new(upstream.as_str(), false, String::new()));
     if layout != "docs" {
         let bound = ListeningSockets::bind(listen.parse()?, cores, Vec::new())?;
-        for service in
-            bound.services("bare", &AcceptingSockets::default(), |_| http_proxy(&server.configuration, bare()))
-        {
-            server.add_service(service);
+        let accepting = AcceptingSockets::default();
+        match acceptor {
+            None => {
+                for service in bound.services("bare", &accepting, |_| http_proxy(&server.configuration, bare())) {
+                    server.add_service(service);
+                }
+            }
+            Some(acceptor) => {
+                let app = |_| {
+                    let proxy = Arc::new(http_proxy(&server.configuration, bare()));
+                    Encrypted { acceptor: acceptor.clone(), proxy }
+                };
+                let services = bound.services("bare", &accepting, app);
+                for service in services {
+                    server.add_service(service);
+                }
+            }
         }
     } else {
         let mut service = http_proxy_service(&server.configuration, bare());

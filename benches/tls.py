@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""CPU per request over TLS 1.3 with HTTP/1.1: Tollgate, bare Pingora, nginx and Envoy, side by side in one run.
+
+    python3 benches/tls.py [--rounds 20] [--seconds 1]
+
+64 connections that are kept open, so that handshakes are no part of it. Otherwise as proxy.py: builds what it measures, drives
+each proxy in turn with wrk, and compares medians over rounds. Bare Pingora has tokio-rustls before it, as its own listener
+with TLS has, one thread and one socket for each core, and our allocator.
+"""
+
+import os
+import statistics
+import subprocess
+import tempfile
+
+import rig
+from rig import ROOT, UPSTREAM, free_port, median
+
+BUDGET = 1.10
+
+ENVOY = """
+static_resources:
+  listeners:
+  - address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}
+    filter_chains:
+    - transport_socket:
+        name: envoy.transport_sockets.tls
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
+          common_tls_context:
+            tls_params: {{tls_minimum_protocol_version: TLSv1_3}}
+            alpn_protocols: [http/1.1]
+            tls_certificates: [{{certificate_chain: {{filename: {pem}}}, private_key: {{filename: {key}}}}}]
+      filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: in
+          route_config:
+            virtual_hosts: [{{name: all, domains: ["*"], routes: [{{match: {{prefix: /}}, route: {{cluster: up}}}}]}}]
+          http_filters:
+          - name: envoy.filters.http.router
+            typed_config: {{"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}
+  clusters:
+  - name: up
+    type: STATIC
+    load_assignment:
+      cluster_name: up
+      endpoints:
+      - lb_endpoints: [{{endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {upstream}}}}}}}}}]
+"""
+
+
+def main():
+    arguments = rig.arguments(__doc__, rounds=20, seconds=1)
+    subprocess.run([ROOT / "scripts/need", "cmake", "nginx", "openssl", "wrk"], check=True)
+    bare = rig.cargo("--example", "bare", "--features", "bench-mimalloc") / "examples" / "bare"
+    tollgate = rig.cargo("--bin", "tollgate") / "tollgate"
+    server = subprocess.run([ROOT / "scripts/pypi-server", "envoy"], check=True, capture_output=True, text=True)
+    cores = len(os.sched_getaffinity(0))
+
+    with tempfile.TemporaryDirectory() as path:
+        folder = rig.Folder(path)
+        subprocess.run([ROOT / "scripts/certificate", "localhost"], cwd=path, check=True, stdout=subprocess.DEVNULL)
+        pem, key = (folder.path / "certificates" / name for name in ("server.pem", "server.key"))
+        ports = {name: free_port() for name in ("ours", "plain", "bare", "nginx", "envoy")}
+        tls = f"tls: {{min_version: 1.3, certificates: [{{cert_file: {pem}, key_file: {key}}}]}}"
+        listeners = f"listeners: [{{address: 127.0.0.1:{ports['ours']}, {tls}}}]"
+        file = folder.write("gateway.yaml", f"{listeners}\nupstream: http://127.0.0.1:{UPSTREAM}\n")
+        options = f"ssl_certificate {pem}; ssl_certificate_key {key}; ssl_protocols TLSv1.3; access_log off;"
+        extra = f"server {{ listen 127.0.0.1:{ports['nginx']} ssl reuseport; {options} location / {{ {rig.PASS} }} }}"
+        nginx = folder.nginx("proxy", ports["plain"], cores, rig.PASS, extra=extra)
+        envoy = folder.write("envoy.yaml", ENVOY.format(port=ports["envoy"], upstream=UPSTREAM, pem=pem, key=key))
+        log = ("--log-level", "off", "--disable-hot-restart", "--concurrency", str(cores))
+        addresses = f"127.0.0.1:{ports['bare']}", f"127.0.0.1:{UPSTREAM}"
+        subjects = {
+            "bare Pingora, a socket for each core": ([bare, *addresses, "ours", pem, key], ports["bare"]),
+            "nginx": (nginx, ports["nginx"]),
+            "Envoy": ([server.stdout.strip(), "-c", envoy, *log], ports["envoy"]),
+            "Tollgate": ([tollgate, "run", "-c", file], ports["ours"]),
+        }
+        upstream = folder.upstream()
+        try:
+            rounds = list(rig.in_turns(subjects, arguments.rounds, arguments.seconds, upstream.pid, scheme="https"))
+        finally:
+            upstream.terminate()
+            upstream.wait()
+
+    print(f"{rig.headline(arguments)}\n")
+    print("| | CPU µs per request | the upstream's | requests/s |\n|---|---|---|---|")
+    rows = {}
+    for name in subjects:
+        cost, beside, rate = (median(each[name][place] for each in rounds) for place in range(3))
+        rows[name] = {"cpu_microseconds": cost, "requests_per_second": rate}
+        print(f"| {name} | {cost:.1f} | {beside:.1f} | {rate:.0f} |")
+    rig.keep(arguments, rows)
+    print("\n| CPU per request | ratio | middle half | budget |\n|---|---|---|---|")
+    *others, ours = subjects
+    for other in others:
+        ratios = [each[ours][0] / each[other][0] for each in rounds]
+        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+        budget = {"Envoy": "1.00", "nginx": ""}.get(other, f"{BUDGET:.2f}")
+        print(f"| {ours} / {other} | {middle:.3f} | {low:.3f} to {high:.3f} | {budget} |")
+
+
+if __name__ == "__main__":
+    main()
