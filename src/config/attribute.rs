@@ -1,7 +1,9 @@
 //! Reads the names of attributes, wherever the file has one.
 
+use super::listeners::Listener;
 use super::reader::Field;
 use super::suggest::{nearest_name, nearest_spelling};
+use crate::base::tls::server::ClientAuth;
 use crate::limit::attribute::{Attribute, AttributeError, MAX_PATH_SEGMENT, SPELLINGS, WORDS_SPELLING};
 
 /// Reads attributes in a file that verifies these credentials.
@@ -11,8 +13,30 @@ pub struct AttributeReader<'k> {
     pub jwt: bool,
     /// Whether the file has `api_keys`.
     pub api_keys: bool,
+    pub tls: TlsAttributes,
     /// The columns of the key file beyond id and plan. `None` if they are not known, because that is wrong.
     pub columns: Option<&'k [String]>,
+}
+
+/// What the file's listeners know of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsAttributes {
+    /// None of them has `tls`.
+    Missing,
+    /// None of them asks clients for certificates.
+    ServerName,
+    All,
+}
+
+impl TlsAttributes {
+    pub fn of(listeners: &[Listener]) -> TlsAttributes {
+        let mut servers = listeners.iter().filter_map(|listener| listener.tls.as_ref()).peekable();
+        if servers.peek().is_none() {
+            return TlsAttributes::Missing;
+        }
+        let asks = servers.any(|tls| tls.settings().certificates.iter().any(|one| one.client_auth != ClientAuth::Off));
+        if asks { TlsAttributes::All } else { TlsAttributes::ServerName }
+    }
 }
 
 impl AttributeReader<'_> {
@@ -51,6 +75,15 @@ impl AttributeReader<'_> {
         let (kind, source, there) = match &attribute {
             Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => ("jwt:", "jwt", self.jwt),
             Attribute::KeyId | Attribute::KeyPlan | Attribute::KeyColumn(_) => ("key:", "api_keys", self.api_keys),
+            Attribute::TlsServerName if self.tls == TlsAttributes::Missing => {
+                field.wrong(format_args!("`{attribute}`: a `tls:` attribute needs a listener with `tls`"), None);
+                return None;
+            }
+            Attribute::TlsClient(_) if self.tls != TlsAttributes::All => {
+                let hint = Some("set `client_auth` of one of its certificates".to_owned());
+                field.wrong(format_args!("`{attribute}` needs a listener that asks clients for certificates"), hint);
+                return None;
+            }
             _ => return Some(attribute),
         };
         if !there {

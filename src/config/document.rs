@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::access_log::{ACCESS_LOG, LoggedAttributeReader, access_log};
 use super::api_keys::{API_KEYS, api_keys};
-use super::attribute::AttributeReader;
+use super::attribute::{AttributeReader, TlsAttributes};
 use super::check::{CHECK, allowed};
 use super::client_ip::{CLIENT_IP, client_ip};
 use super::client_tls::ClientTls;
@@ -246,8 +246,10 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let jwt = file.optional("jwt", |field| jwt(field, environment));
     let api_keys = file.optional("api_keys", |field| api_keys(field, environment));
     let columns = api_keys.as_ref().and_then(Option::as_ref).map(|api_keys| api_keys.keys().columns());
+    // Wrong listeners have been reported, and must not make attributes wrong.
+    let tls = listeners.as_deref().map_or(TlsAttributes::All, TlsAttributes::of);
     let attributes =
-        AttributeReader { jwt: file.has("jwt"), api_keys: file.has("api_keys"), columns: columns.as_deref() };
+        AttributeReader { jwt: file.has("jwt"), api_keys: file.has("api_keys"), tls, columns: columns.as_deref() };
     let upstreams = upstreams_of(&file, upstream_timeouts, environment, attributes);
     // A wrong prefix has been reported, and must not make other addresses wrong.
     let ipv6_prefix = client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix);

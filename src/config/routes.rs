@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::attribute::AttributeReader;
+use super::attribute::{AttributeReader, TlsAttributes};
 use super::environment::Environment;
 use super::header_changes::{HEADER_CHANGES, header_changes};
 use super::header_names::Message;
@@ -156,7 +156,7 @@ impl RouteReader<'_> {
 /// A route is chosen before rules are asked: it depends neither on itself nor, so that it is every client's, on credentials.
 fn conditions(field: &Field<'_>, ipv6_prefix: u8) -> Option<Vec<Condition>> {
     // That credentials are not configured is no problem of a route, which must not read them anyway.
-    let attributes = AttributeReader { jwt: true, api_keys: true, columns: None };
+    let attributes = AttributeReader { jwt: true, api_keys: true, tls: TlsAttributes::All, columns: None };
     let conditions = ConditionReader { attributes, ipv6_prefix }.conditions(field);
     let mut valid = true;
     for (name, position, member) in field.pairs()? {
@@ -167,7 +167,8 @@ fn conditions(field: &Field<'_>, ipv6_prefix: u8) -> Option<Vec<Condition>> {
                 | Attribute::ClaimedAmount(_)
                 | Attribute::KeyId
                 | Attribute::KeyPlan
-                | Attribute::KeyColumn(_),
+                | Attribute::KeyColumn(_)
+                | Attribute::TlsClient(_),
             ) => "a route must not depend on credentials",
             Ok(Attribute::Route | Attribute::Upstream) => "it is known only after the route has been chosen",
             _ => continue,

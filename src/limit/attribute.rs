@@ -10,6 +10,7 @@ use std::num::NonZeroU8;
 use http::header::{CONNECTION, COOKIE, HeaderName};
 
 use super::attribute_value::AttributeValue;
+use super::client_certificate_field::ClientCertificateField;
 use super::query::query_pairs;
 use super::request::Request;
 use super::{cookie, path};
@@ -35,6 +36,10 @@ pub enum Attribute {
     Host,
     /// `http` or `https`.
     Scheme,
+    /// The name that the client asked for in TLS.
+    TlsServerName,
+    /// Of the client's certificate.
+    TlsClient(ClientCertificateField),
     Path,
     /// A segment of the normalised path, by its number from 1.
     PathSegment(NonZeroU8),
@@ -70,6 +75,11 @@ pub const SPELLINGS: &[&str] = &[
     "method",
     "host",
     "scheme",
+    "tls:sni",
+    "tls:client_fingerprint",
+    "tls:client_subject",
+    "tls:client_dns",
+    "tls:client_uri",
     "path",
     "path_segment:<n>",
     "route",
@@ -121,6 +131,11 @@ impl Attribute {
             "method" => Ok(Attribute::Method),
             "host" => Ok(Attribute::Host),
             "scheme" => Ok(Attribute::Scheme),
+            "tls:sni" => Ok(Attribute::TlsServerName),
+            "tls:client_fingerprint" => Ok(Attribute::TlsClient(ClientCertificateField::Fingerprint)),
+            "tls:client_subject" => Ok(Attribute::TlsClient(ClientCertificateField::Subject)),
+            "tls:client_dns" => Ok(Attribute::TlsClient(ClientCertificateField::Dns)),
+            "tls:client_uri" => Ok(Attribute::TlsClient(ClientCertificateField::Uri)),
             "path" => Ok(Attribute::Path),
             "path_segment" => Err(AttributeError::BadSegment),
             "route" => Ok(Attribute::Route),
@@ -169,6 +184,8 @@ impl Attribute {
                 host => Cow::Borrowed(host),
             }),
             Attribute::Scheme => Some(Cow::Borrowed(request.scheme().name().as_bytes())),
+            Attribute::TlsServerName => filled(request.tls?.server_name.as_deref()?.as_bytes()),
+            Attribute::TlsClient(field) => filled(field.of(request.tls?.certificate.as_ref()?)?.as_bytes()),
             // A path without a single reading is refused before any rule looks at it.
             Attribute::Path => path::normalise(head.uri.path().as_bytes()).ok(),
             Attribute::PathSegment(number) => match path::normalise(head.uri.path().as_bytes()).ok()? {
@@ -203,6 +220,8 @@ impl Attribute {
             | Attribute::Method
             | Attribute::Host
             | Attribute::Scheme
+            | Attribute::TlsServerName
+            | Attribute::TlsClient(_)
             | Attribute::Path
             | Attribute::PathSegment(_)
             | Attribute::Route
@@ -226,6 +245,8 @@ impl fmt::Display for Attribute {
             Attribute::Method => f.write_str("method"),
             Attribute::Host => f.write_str("host"),
             Attribute::Scheme => f.write_str("scheme"),
+            Attribute::TlsServerName => f.write_str("tls:sni"),
+            Attribute::TlsClient(field) => write!(f, "tls:client_{}", field.name()),
             Attribute::Path => f.write_str("path"),
             Attribute::PathSegment(number) => write!(f, "path_segment:{number}"),
             Attribute::Route => f.write_str("route"),
@@ -321,6 +342,8 @@ mod tests {
         check("host", "http://Api.example.com/x", &[], Some("api.example.com"));
         check("host", "/", &[], Some(""));
         check("scheme", "/", &[("x-forwarded-proto", "https")], Some("http"));
+        check("tls:sni", "/", &[("host", "a.test")], None);
+        check("tls:client_dns", "/", &[], None);
         check("path", "/a/../%62//c?d=e", &[], Some("/b/c"));
         check("route", "/", &[], Some("default"));
         check("upstream", "/", &[], Some("default"));
@@ -357,6 +380,11 @@ mod tests {
             "method",
             "host",
             "scheme",
+            "tls:sni",
+            "tls:client_fingerprint",
+            "tls:client_subject",
+            "tls:client_dns",
+            "tls:client_uri",
             "path",
             "path_segment:1",
             "path_segment:255",

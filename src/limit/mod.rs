@@ -15,6 +15,7 @@ pub mod calendar;
 pub mod charge;
 pub mod claim_list;
 pub mod claimed_numbers;
+pub mod client_certificate_field;
 mod compiled_limit;
 mod cookie;
 pub mod cost;

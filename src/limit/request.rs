@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use super::identity::{Claims, Identity, KnownKey};
 use super::scheme::{Scheme, SchemeSource};
 use crate::base::split::rsplit_once;
+use crate::base::tls::identity::TlsIdentity;
 
 /// The parts of a request that rules may read.
 #[derive(Clone, Copy, Debug)]
@@ -23,18 +24,25 @@ pub struct Request<'a> {
     /// The name of its upstream; empty before one has been chosen.
     pub upstream: &'a str,
     pub scheme: SchemeSource,
+    /// `None` over a connection that is not encrypted.
+    pub tls: Option<&'a TlsIdentity>,
 }
 
 impl<'a> Request<'a> {
     /// A request over a plain connection, without credentials, and without a route so far.
     pub fn new(head: &'a http::request::Parts, client: ClientAddress) -> Request<'a> {
         let scheme = SchemeSource::Connection(Scheme::Http);
-        Request { head, client, claims: None, key: None, route: "", upstream: "", scheme }
+        Request { head, client, claims: None, key: None, route: "", upstream: "", scheme, tls: None }
     }
 
     /// The same request, with another way to find its scheme.
     pub fn with_scheme(&self, scheme: SchemeSource) -> Request<'a> {
         Request { scheme, ..*self }
+    }
+
+    /// The same request, over a connection with this identity.
+    pub fn with_tls(&self, tls: Option<&'a TlsIdentity>) -> Request<'a> {
+        Request { tls, ..*self }
     }
 
     /// The scheme by which the client sent it.

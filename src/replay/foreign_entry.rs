@@ -98,6 +98,8 @@ impl ForeignEntry {
             Attribute::Route
             | Attribute::Upstream
             | Attribute::Scheme
+            | Attribute::TlsServerName
+            | Attribute::TlsClient(_)
             | Attribute::Address
             | Attribute::Claim(_)
             | Attribute::Words(_)

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, RootCertStore};
 use sha2::{Digest, Sha256};
@@ -127,7 +127,7 @@ impl Client {
         let identity = match contents.certificate.as_ref().zip(contents.key.as_ref()) {
             Some((certificate, key)) => {
                 let chain = certificates(certificate).map_err(unusable(FileKey::CertFile))?;
-                let key = PrivateKeyDer::from_pem_slice(key).map_err(unusable(FileKey::KeyFile))?;
+                let key = private_key(key).map_err(unusable(FileKey::KeyFile))?;
                 Some((chain, key))
             }
             None => None,

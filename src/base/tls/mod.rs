@@ -2,6 +2,8 @@
 
 mod any_certificate;
 pub mod client;
+pub mod client_certificate;
+pub mod identity;
 mod pem;
 pub mod server;
 

@@ -24,6 +24,8 @@ use super::output;
 use super::output::Page;
 use crate::auth::jwt;
 use crate::base::time::{Clock, Micros};
+use crate::base::tls::client_certificate::ClientCertificate;
+use crate::base::tls::identity::TlsIdentity;
 use crate::config::Config;
 use crate::config::access_log::Destination;
 use crate::decision::order_of_answers::choose_route;
@@ -67,6 +69,9 @@ pub struct Arguments {
     /// What a good token would hold: a JSON object, taken for verified
     #[arg(long, value_name = "JSON")]
     claims: Option<String>,
+    /// A client's certificate, taken for verified: a PEM file
+    #[arg(long, value_name = "FILE")]
+    client_cert: Option<PathBuf>,
     /// The address that the connection comes from
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     ip: IpAddr,
@@ -150,6 +155,8 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
     };
     let client = config.client_ip.client(sample.peer, &sample.head.headers);
     let bare = Request::new(&sample.head, client).with_scheme(sample.scheme(config));
+    let tls = tls_identity(arguments, url, bare.host())?;
+    let bare = bare.with_tls(tls.as_ref());
     let described = describe(&sample, &bare, config);
     if let Err(ambiguity) = config.rules.read(&bare) {
         let detail = answer::ambiguity_detail(ambiguity, config.rules.ambiguous(&bare));
@@ -173,6 +180,23 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
     let (route, upstream) = config.destination(choice);
     let report = by_rules(arguments, config, described, &credentials, &request.with_destination(route, upstream))?;
     Ok(Report { routes, ..report })
+}
+
+/// What TLS would know of a client that sends this request: without `https` in its URL, and without a certificate, nothing.
+fn tls_identity(arguments: &Arguments, url: &str, host: &[u8]) -> Result<Option<TlsIdentity>, Failure> {
+    let certificate = arguments.client_cert.as_ref().map(|file| {
+        let bytes = std::fs::read(file).map_err(|error| error.to_string());
+        let certificate = bytes.and_then(|bytes| ClientCertificate::read_pem(&bytes));
+        certificate.map_err(|error| Failure::from(format!("--client-cert: {}: {error}", file.display())))
+    });
+    let certificate = certificate.transpose()?;
+    if certificate.is_none() && !url.starts_with("https://") {
+        return Ok(None);
+    }
+    // By an address a client asks for no name.
+    let name = std::str::from_utf8(host).ok();
+    let name = name.filter(|name| name.parse::<IpAddr>().is_err() && !name.starts_with('['));
+    Ok(Some(TlsIdentity { server_name: name.map(str::to_ascii_lowercase), certificate }))
 }
 
 /// The report on a request that reaches the rules.

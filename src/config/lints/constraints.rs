@@ -137,6 +137,8 @@ pub fn never_missing(attribute: &Attribute) -> bool {
         | Attribute::Header(_)
         | Attribute::Query(_)
         | Attribute::Cookie(_)
+        | Attribute::TlsServerName
+        | Attribute::TlsClient(_)
         | Attribute::PathSegment(_) => false,
     }
 }

@@ -247,7 +247,7 @@ fn checks(attribute: &Attribute) -> &'static [Check] {
         | Attribute::KeyId
         | Attribute::KeyPlan
         | Attribute::Address => &[],
-        Attribute::KeyColumn(_) => &[EMPTY],
+        Attribute::KeyColumn(_) | Attribute::TlsServerName | Attribute::TlsClient(_) => &[EMPTY],
     }
 }
 

@@ -6,6 +6,7 @@ use super::constraints::Constraints;
 use super::file::{File, LocatedRule};
 use super::location::Finding;
 use crate::auth::jwt::{OnInvalid, OnMissing};
+use crate::base::tls::server::ClientAuth;
 use crate::limit::attribute::Attribute;
 use crate::limit::rule::{Action, Condition, Mode, Otherwise, Rule};
 
@@ -51,6 +52,8 @@ impl File<'_> {
     fn is_optional(&self, attribute: &Attribute) -> bool {
         match attribute {
             Attribute::Header(name) => *name != HOST,
+            Attribute::TlsServerName => true,
+            Attribute::TlsClient(_) => !self.requires_client_certificates(),
             Attribute::Query(_)
             | Attribute::Cookie(_)
             | Attribute::KeyId
@@ -71,6 +74,14 @@ impl File<'_> {
             | Attribute::Route
             | Attribute::Upstream => false,
         }
+    }
+
+    /// Whether no client is served without a certificate.
+    fn requires_client_certificates(&self) -> bool {
+        self.config.listeners.iter().all(|listener| {
+            let Some(tls) = &listener.tls else { return false };
+            tls.settings().certificates.iter().all(|one| one.client_auth == ClientAuth::Required)
+        })
     }
 }
 

@@ -84,7 +84,11 @@ impl File<'_> {
     /// Whether a client may send any value of it.
     fn is_free(&self, attribute: &Attribute, chosen: ClientChoice) -> bool {
         match attribute {
-            Attribute::Path | Attribute::PathSegment(_) | Attribute::Host | Attribute::Method => {
+            Attribute::Path
+            | Attribute::PathSegment(_)
+            | Attribute::Host
+            | Attribute::TlsServerName
+            | Attribute::Method => {
                 matches!(chosen, ClientChoice::Target)
             }
             Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_) => !self.is_known_key(attribute),
@@ -126,7 +130,7 @@ impl File<'_> {
         let chosen = |attribute: &Attribute| match attribute {
             Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => false,
             Attribute::KeyId | Attribute::KeyPlan | Attribute::KeyColumn(_) | Attribute::Address => false,
-            Attribute::Route | Attribute::Upstream | Attribute::Scheme => false,
+            Attribute::Route | Attribute::Upstream | Attribute::Scheme | Attribute::TlsClient(_) => false,
             // A client can choose a path as freely as a header.
             _ => !self.is_known_key(attribute) && !constraints.is_pinned(attribute),
         };

@@ -15,7 +15,7 @@ use crate::gateway::response::ratelimit_fields::RateLimitFields;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::state::destinations::{Destination, UpstreamOfRoute};
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
-use crate::gateway::telemetry::trace::RequestTrace;
+use crate::gateway::telemetry::trace::{RequestTrace, UpstreamCall};
 use crate::gateway::upstream::BalanceKey;
 use crate::gateway::upstream::endpoint::Attempt;
 use crate::limit::identity::Identity;
@@ -157,6 +157,12 @@ impl Exchange {
     pub fn direction(&self, request: &Request<'_>) -> Direction {
         let tls = self.connection.as_ref().and_then(ConnectionHandle::tls);
         if tls.is_none_or(|tls| tls.serves(request.host())) { Direction::Right } else { Direction::Misdirected }
+    }
+
+    /// What became of the request at its upstream, for its trace; `None` if it was not let through.
+    pub fn upstream_call(&self, session: &Session) -> Option<UpstreamCall<'_>> {
+        let status = session::response_code(session).filter(|_| self.origin == Origin::Upstream);
+        self.server().map(|(host, port)| UpstreamCall { host, port, status, error: self.upstream_error })
     }
 
     /// The scheme of the client's connection.

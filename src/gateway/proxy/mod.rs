@@ -46,9 +46,10 @@ use super::state::GatewayState;
 use super::state::destinations::UpstreamOfRoute;
 use super::telemetry::access_log::request_end::RequestEnd;
 use super::telemetry::labels::{Origin, UpstreamError};
-use super::telemetry::trace::{EndedRequest, UpstreamCall};
+use super::telemetry::trace::EndedRequest;
 use super::upstream::{Alternatives, Choice, Selection, Turn, Upstream, Window};
 use crate::access_log_line::Kind;
+use crate::base::tls::server::Session as TlsSession;
 use crate::limit::request::Request;
 use crate::limit::scheme::SchemeSource;
 use crate::store::{Caller, Worker};
@@ -130,7 +131,8 @@ impl ProxyHttp for Proxy {
         }
         let client = snapshot.config.client_ip.client(exchange.peer, &head.headers);
         let scheme = exchange.scheme_source(session);
-        let request = Request::new(head, client).with_scheme(scheme);
+        let tls = exchange.connection.as_ref().and_then(ConnectionHandle::tls).cloned();
+        let request = Request::new(head, client).with_scheme(scheme).with_tls(tls.as_deref().map(TlsSession::identity));
         let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
         let caller = caller.map(|socket| socket as Arc<dyn Caller>);
         exchange.trace = self.gateway.tracer.begin(&head.headers, exchange.started);
@@ -153,6 +155,7 @@ impl ProxyHttp for Proxy {
                 destination: Arc::clone(&destination),
                 client,
                 scheme,
+                tls,
                 identity,
                 payment,
                 decision: self.gateway.clock.now().since(exchange.started),
@@ -415,12 +418,7 @@ impl ProxyHttp for Proxy {
                 line: record.line(&end, session.req_header(), end.began(&self.gateway.clock)),
                 scheme: exchange.scheme(session).name(),
                 server: session.as_downstream().server_addr().and_then(|address| address.as_inet()).copied(),
-                upstream: exchange.server().map(|(host, port)| UpstreamCall {
-                    host,
-                    port,
-                    status: response_code(session).filter(|_| exchange.origin == Origin::Upstream),
-                    error: exchange.upstream_error,
-                }),
+                upstream: exchange.upstream_call(session),
             });
         }
     }

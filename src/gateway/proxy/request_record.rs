@@ -12,6 +12,7 @@ use crate::access_log_line::{Kind, Line, LoggedLimit, LoggedText, LoggedValue, S
 use crate::auth::jwt::Invalid;
 use crate::base::pseudonym::Pseudonym;
 use crate::base::time::{Clock, Micros, Timestamp};
+use crate::base::tls::server::Session;
 use crate::config::access_log::LoggedAttribute;
 use crate::decision::payment::{LimitAnswer, Payment};
 use crate::decision::reason::Reason;
@@ -33,6 +34,8 @@ pub struct RequestRecord {
     pub destination: Arc<Destination>,
     pub client: ClientAddress,
     pub scheme: SchemeSource,
+    /// What was negotiated; `None` for a connection that is not encrypted.
+    pub tls: Option<Arc<Session>>,
     pub identity: Identity,
     /// `None` if no limit was checked.
     pub payment: Option<Box<Payment>>,
@@ -97,7 +100,7 @@ impl RequestRecord {
     fn request<'a>(&'a self, head: &'a Parts) -> Request<'a> {
         let (route, upstream) = (self.destination.route.route(), self.destination.upstream_name());
         let request = Request::new(head, self.client).with_destination(route, upstream).with_scheme(self.scheme);
-        request.with_identity(&self.identity)
+        request.with_identity(&self.identity).with_tls(self.tls.as_deref().map(Session::identity))
     }
 
     fn add_limits<'a>(&'a self, line: &mut Line<'a>) {

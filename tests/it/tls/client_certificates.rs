@@ -122,3 +122,78 @@ fn mistakes_in_what_is_asked_of_clients_are_named() {
         assert!(output.err.ends_with("\n1 problem\n"), "{keys}: {}", output.err);
     }
 }
+
+#[test]
+fn rules_count_by_the_certificate_and_by_the_name_that_was_asked_for() {
+    let (upstream, authority, clients) = (Upstream::start(), Authority::new("ca"), Authority::new("clients"));
+    let keys = ", client_ca_file: clients.pem, client_auth: optional";
+    let rule = |name: &str, keys: &str| {
+        format!("  - {{name: {name}, limit_keys: [{keys}], algorithm_config: {{rate: 2/day, burst: 2}}}}\n")
+    };
+    let rules = [
+        rule("uri", "tls:client_uri"),
+        rule("subject", "\"tls:client_dns|tls:client_subject\""),
+        rule("name", "tls:sni"),
+    ];
+    let log = "access_log: {to: log, attributes: [tls:client_dns, tls:client_fingerprint, tls:sni]}\n";
+    let issued = authority.issue(&["a.test", "b.test"]);
+    let gateway = before(&upstream, &authority, &[("a", &issued, keys)], "")
+        .with(&format!("rules:\n{}{log}", rules.concat()))
+        .file("clients.pem", &clients.pem())
+        .start();
+    let (one, other) = (clients.issue(&["one"]), clients.issue(&["other", "another"]));
+    let service = clients.issue_with_uri(&["one"], "spiffe://x/service");
+    let renewed = clients.issue_with_uri(&["two"], "spiffe://x/service");
+    // 2 of each bucket pass, whatever the connection and, by its names, whatever the certificate.
+    for (shown, name, statuses) in [
+        (None, "a.test", [200, 200, 429]),
+        (None, "b.test", [200, 200, 429]),
+        (Some(&one), "a.test", [200, 200, 429]),
+        (Some(&other), "a.test", [200, 200, 429]),
+        (Some(&service), "a.test", [200, 200, 429]),
+        (Some(&renewed), "b.test", [429, 429, 429]),
+        (Some(&clients.issue(&["one"])), "b.test", [429, 429, 429]),
+    ] {
+        let settings = TlsSettings::new(&authority.pem(), shown, &BOTH);
+        let found = statuses.map(|_| settings.connect(gateway.http, name).unwrap().get("a.test", "/"));
+        assert_eq!(found, statuses, "{name} {shown:?}");
+    }
+    // Each listed attribute that a request has is there, as a keyed hash.
+    let text = || std::fs::read_to_string(gateway.file("log")).unwrap();
+    eventually("every request is logged", || text().lines().count() == 21);
+    let count = |attribute: &str| text().lines().filter(|line| line.contains(&format!("\"{attribute}\":"))).count();
+    assert_eq!(
+        (count("tls:sni"), count("tls:client_fingerprint"), count("tls:client_dns")),
+        (21, 15, 12),
+        "{}",
+        text()
+    );
+}
+
+#[test]
+fn explain_takes_a_certificate_and_a_name() {
+    let (authority, folder) = (Authority::new("ca"), tempfile::tempdir().unwrap());
+    let issued = authority.issue(&["a.test"]);
+    let certificate = authority.issue_with_uri(&["api"], "spiffe://x/api").certificate;
+    for (name, text) in
+        [("a.pem", &issued.certificate), ("a.key", &issued.key), ("ca.pem", &authority.pem()), ("c.pem", &certificate)]
+    {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let file = folder.path().join("gateway.yaml");
+    let entry = "{cert_file: a.pem, key_file: a.key, client_ca_file: ca.pem, client_auth: optional}";
+    let listeners = format!("listeners: [{{address: 127.0.0.1:0, tls: {{certificates: [{entry}]}}}}]\n");
+    let rules = "rules: [{name: one, match: {tls:sni: a.test, tls:client_uri: \"spiffe://x/api\"}, limit_keys: [tls:client_dns], algorithm_config: {rps: 1, burst: 5}}]\n";
+    std::fs::write(&file, format!("upstream: http://127.0.0.1:9\n{listeners}{rules}")).unwrap();
+    let (file, shown) = (file.to_str().unwrap(), folder.path().join("c.pem"));
+    let explain = |arguments: &[&str]| tollgate(&[&["explain", "-c", file], arguments].concat());
+    let with = explain(&["--client-cert", shown.to_str().unwrap(), "https://a.test/"]);
+    assert!(with.out.contains("tls:client_dns=api"), "{with:?}");
+    let without = explain(&["https://a.test/"]);
+    assert!(!without.out.contains("tls:client_dns=api"), "{without:?}");
+    let missing = explain(&["--client-cert", "/nowhere.pem", "https://a.test/"]);
+    assert!(
+        missing.code == Some(1) && missing.err.contains("--client-cert: /nowhere.pem: No such file"),
+        "{missing:?}"
+    );
+}

@@ -70,7 +70,9 @@ pub(super) fn read_chain(pem: &[u8]) -> Result<Chain, Unusable> {
     let unusable = |what: &dyn std::fmt::Display| Unusable::because(FileKey::CertFile, what);
     let chain = certificates(pem).map_err(|error| unusable(&error))?;
     let Some(first) = chain.first() else { return Err(unusable(&"there is no certificate in it")) };
-    let (_, certificate) = X509Certificate::from_der(first).map_err(|error| unusable(&error))?;
+    let Ok((_, certificate)) = X509Certificate::from_der(first) else {
+        return Err(unusable(&"its first certificate is not one of X.509"));
+    };
     let names = CertificateNames::of(&certificate);
     let validity = certificate.validity();
     let validity = Validity { not_before: timestamp(validity.not_before), not_after: timestamp(validity.not_after) };

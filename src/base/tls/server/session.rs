@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use super::UnknownNames;
 use super::certificates::{Certificates, Entry};
+use crate::base::tls::client_certificate::ClientCertificate;
+use crate::base::tls::identity::TlsIdentity;
 
 /// What was negotiated with a client.
 #[derive(Debug)]
@@ -11,8 +13,7 @@ pub struct Session {
     /// Those that were in force when it was negotiated.
     certificates: Arc<Certificates>,
     entry: Arc<Entry>,
-    /// In lower case; `None` if the client asked for no name.
-    server_name: Option<String>,
+    identity: TlsIdentity,
     hosts: Hosts,
 }
 
@@ -25,23 +26,29 @@ enum Hosts {
 }
 
 impl Session {
-    /// Of a client that asked for this name and so has got this entry.
-    pub fn new(certificates: Arc<Certificates>, entry: Arc<Entry>, server_name: Option<&str>) -> Session {
+    /// Of a client that asked for this name and so has got this entry, and has shown this certificate, as DER.
+    pub fn new(
+        certificates: Arc<Certificates>,
+        entry: Arc<Entry>,
+        server_name: Option<&str>,
+        shown: Option<&[u8]>,
+    ) -> Session {
         let checked = certificates.unknown_names() == UnknownNames::Closed || certificates.ask_clients();
         let hosts = if checked { Hosts::Checked } else { Hosts::Any };
-        Session { certificates, entry, server_name: server_name.map(str::to_ascii_lowercase), hosts }
+        let server_name = server_name.map(str::to_ascii_lowercase);
+        let identity = TlsIdentity { server_name, certificate: shown.map(ClientCertificate::read) };
+        Session { certificates, entry, identity, hosts }
     }
 
-    /// The name that the client asked for, in lower case.
-    pub fn server_name(&self) -> Option<&str> {
-        self.server_name.as_deref()
+    pub fn identity(&self) -> &TlsIdentity {
+        &self.identity
     }
 
     /// Whether a request for this host, without its port, may be sent on the connection. It may not if the certificate of
     /// the host would have come with more authentication of the client; nor, where unknown names are closed, if it is
     /// not for the host.
     pub fn serves(&self, host: &[u8]) -> bool {
-        if self.hosts == Hosts::Any || self.server_name.as_ref().is_some_and(|name| name.as_bytes() == host) {
+        if self.hosts == Hosts::Any || self.identity.server_name.as_ref().is_some_and(|name| name.as_bytes() == host) {
             return true;
         }
         let Ok(host) = std::str::from_utf8(host) else { return false };

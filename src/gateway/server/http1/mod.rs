@@ -31,7 +31,6 @@ use super::connection_guard::{ConnectionGuard, ConnectionSlot};
 use super::connection_handle::ConnectionHandle;
 use super::server_state::ServerState;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
-use crate::limit::scheme::Scheme;
 use downstream_stream::DownstreamStream;
 use head_reader::{NextHead, read_head};
 use request_body::BodyFraming;

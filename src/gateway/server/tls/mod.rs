@@ -112,7 +112,8 @@ impl TlsStage {
             Some(HandshakeKind::Resumed) => HandshakeResult::Resumed,
             _ => HandshakeResult::Full,
         });
-        let session = Session::new(certificates, entry, connection.server_name());
+        let shown = connection.peer_certificates().and_then(|chain| chain.first()).map(|certificate| &**certificate);
+        let session = Session::new(certificates, entry, connection.server_name(), shown);
         Ok((EncryptedStream::new(stream), session))
     }
 

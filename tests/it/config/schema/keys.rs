@@ -67,7 +67,7 @@ fn a_mapping_has_no_keys_but_those_that_are_listed() {
 }
 
 /// Files in which every key is possible.
-const WHOLE: [&str; 18] = [
+const WHOLE: [&str; 19] = [
     "
 upstream: http://127.0.0.1:9000
 policies:
@@ -187,9 +187,13 @@ routes:
     "
 upstreams: {api: {endpoints: [http://127.0.0.1:9000]}}
 routes: [{name: a, upstream: api}]",
+    "
+upstream: http://127.0.0.1:9000
+listeners: [{address: 127.0.0.1:0, tls: {certificates: [{cert_file: server.pem, key_file: server.key}]}}]
+",
 ];
 
-fn whole_files() -> [Value; 18] {
+fn whole_files() -> [Value; 19] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 
