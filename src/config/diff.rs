@@ -106,8 +106,10 @@ impl Config {
         if self.threads != before.threads {
             restart.push("threads");
         }
-        let listeners = before.listeners.iter().map(|before| {
-            let same = self.listeners.iter().find(|one| one.is_reload_of(before));
+        let listeners = before.listeners.iter().enumerate().map(|(index, before)| {
+            // Several may have port 0.
+            let mut candidates = self.listeners.get(index).into_iter().chain(&self.listeners);
+            let same = candidates.find(|one| one.is_reload_of(before));
             same.map_or_else(|| before.clone(), |one| one.as_reload_of(before))
         });
         let (listeners, store) = (listeners.collect(), before.store.with_login_of(&self.store));

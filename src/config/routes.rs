@@ -100,7 +100,7 @@ impl RouteReader<'_> {
         let position = field.position();
         let section = field.section(&ROUTE)?;
         let name = unique(&section, names);
-        let conditions = section.get("match").map_or(Some(Vec::new()), |field| conditions(&field, self.ipv6_prefix));
+        let conditions = section.get("match").map_or(Some(Vec::new()), |field| self.conditions(&field));
         let target = self.target(&section, conditions.as_deref());
         let forwarding = self.forwarding(&section, conditions.as_deref());
         section.close();
@@ -151,30 +151,34 @@ impl RouteReader<'_> {
         };
         Some((forwarding != Forwarding::default()).then(|| Arc::new(forwarding)))
     }
-}
 
-/// A route is chosen before rules are asked: it depends neither on itself nor, so that it is every client's, on credentials.
-fn conditions(field: &Field<'_>, ipv6_prefix: u8) -> Option<Vec<Condition>> {
-    // That credentials are not configured is no problem of a route, which must not read them anyway.
-    let attributes = AttributeReader { jwt: true, api_keys: true, tls: TlsAttributes::All, columns: None };
-    let conditions = ConditionReader { attributes, ipv6_prefix }.conditions(field);
-    let mut valid = true;
-    for (name, position, member) in field.pairs()? {
-        let why = match Attribute::parse(name) {
-            Ok(
-                Attribute::Claim(_)
-                | Attribute::Words(_)
-                | Attribute::ClaimedAmount(_)
-                | Attribute::KeyId
-                | Attribute::KeyPlan
-                | Attribute::KeyColumn(_)
-                | Attribute::TlsClient(_),
-            ) => "a route must not depend on credentials",
-            Ok(Attribute::Route | Attribute::Upstream) => "it is known only after the route has been chosen",
-            _ => continue,
-        };
-        member.at(position).wrong(format_args!("`{}`: {why}", name.escape_debug()), None);
-        valid = false;
+    /// A route is chosen before rules are asked: it depends neither on itself nor, so that it is every client's, on
+    /// credentials.
+    fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
+        // That credentials are not configured is no problem of a route, which must not read them anyway.
+        let attributes = AttributeReader { jwt: true, api_keys: true, tls: TlsAttributes::All, columns: None };
+        let conditions = ConditionReader { attributes, ipv6_prefix: self.ipv6_prefix }.conditions(field);
+        let mut valid = true;
+        for (name, position, member) in field.pairs()? {
+            let why = match Attribute::parse(name) {
+                Ok(
+                    Attribute::Claim(_)
+                    | Attribute::Words(_)
+                    | Attribute::ClaimedAmount(_)
+                    | Attribute::KeyId
+                    | Attribute::KeyPlan
+                    | Attribute::KeyColumn(_)
+                    | Attribute::TlsClient(_),
+                ) => "a route must not depend on credentials",
+                Ok(Attribute::Route | Attribute::Upstream) => "it is known only after the route has been chosen",
+                Ok(Attribute::TlsServerName) if self.attributes.tls == TlsAttributes::Missing => {
+                    "a `tls:` attribute needs a listener with `tls`"
+                }
+                _ => continue,
+            };
+            member.at(position).wrong(format_args!("`{}`: {why}", name.escape_debug()), None);
+            valid = false;
+        }
+        conditions.filter(|_| valid)
     }
-    conditions.filter(|_| valid)
 }

@@ -155,7 +155,7 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
     };
     let client = config.client_ip.client(sample.peer, &sample.head.headers);
     let bare = Request::new(&sample.head, client).with_scheme(sample.scheme(config));
-    let tls = tls_identity(arguments, url, bare.host())?;
+    let tls = tls_identity(arguments, sample.is_encrypted(), bare.host())?;
     let bare = bare.with_tls(tls.as_ref());
     let described = describe(&sample, &bare, config);
     if let Err(ambiguity) = config.rules.read(&bare) {
@@ -183,14 +183,14 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
 }
 
 /// What TLS would know of a client that sends this request: without `https` in its URL, and without a certificate, nothing.
-fn tls_identity(arguments: &Arguments, url: &str, host: &[u8]) -> Result<Option<TlsIdentity>, Failure> {
+fn tls_identity(arguments: &Arguments, encrypted: bool, host: &[u8]) -> Result<Option<TlsIdentity>, Failure> {
     let certificate = arguments.client_cert.as_ref().map(|file| {
         let bytes = std::fs::read(file).map_err(|error| error.to_string());
         let certificate = bytes.and_then(|bytes| ClientCertificate::read_pem(&bytes));
         certificate.map_err(|error| Failure::from(format!("--client-cert: {}: {error}", file.display())))
     });
     let certificate = certificate.transpose()?;
-    if certificate.is_none() && !url.starts_with("https://") {
+    if certificate.is_none() && !encrypted {
         return Ok(None);
     }
     // By an address a client asks for no name.

@@ -71,6 +71,11 @@ impl SampleRequest {
         Ok(Ok(SampleRequest { head, target: target.to_owned(), peer: arguments.peer, scheme }))
     }
 
+    /// Whether its connection is.
+    pub fn is_encrypted(&self) -> bool {
+        self.scheme == Scheme::Https
+    }
+
     /// From what its scheme is known.
     pub fn scheme(&self, config: &Config) -> SchemeSource {
         match config.client_ip.trusts(self.peer.to_canonical()) {

@@ -1,4 +1,4 @@
-//! Finds certificates of listeners that are not valid any more, or not yet.
+//! Finds certificates of listeners that have expired.
 
 use super::file::File;
 use super::location::Finding;

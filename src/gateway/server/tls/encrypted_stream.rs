@@ -99,7 +99,7 @@ impl Ssl for EncryptedStream {
     }
 
     fn selected_alpn_proto(&self) -> Option<ALPN> {
-        self.inner.get_ref().1.alpn_protocol().map(|_| ALPN::H1)
+        self.inner.get_ref().1.alpn_protocol().map(|protocol| if protocol == b"h2" { ALPN::H2 } else { ALPN::H1 })
     }
 }
 
