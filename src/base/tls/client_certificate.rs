@@ -28,7 +28,7 @@ impl ClientCertificate {
     /// Reads the first certificate in a PEM file.
     ///
     /// # Errors
-    /// If there is none that can be read.
+    /// Says why no certificate can be read.
     pub fn read_pem(bytes: &[u8]) -> Result<ClientCertificate, String> {
         let certificates = certificates(bytes)?;
         let first = certificates.first().map(|first| ClientCertificate::read(first));

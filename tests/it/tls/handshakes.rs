@@ -86,6 +86,9 @@ fn the_certificate_is_that_of_the_name_then_of_the_wildcard_then_the_first() {
     assert_eq!(curl(&gateway, "c.d.x.test", &[]).code, 60);
     let unverified = curl(&gateway, "c.d.x.test", &["--insecure"]);
     assert_eq!(unverified.status, 200, "{unverified:?}");
+    // The name is compared after the handshake, the authority in it.
+    std::fs::write(gateway.file("other.pem"), Authority::new("other").pem()).unwrap();
+    assert_eq!(curl(&gateway, "a.x.test", &["--cacert", "other.pem"]).code, 60);
     gateway.expect(HANDSHAKES, &["result=\"alert\""], 1.0);
     // By address, which is no name.
     let output = curl(&gateway, "127.0.0.1", &["--insecure"]);

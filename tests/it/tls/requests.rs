@@ -10,7 +10,7 @@ use super::{BOTH, before};
 use crate::support::authority::Authority;
 use crate::support::curl::curl;
 use crate::support::tls_client::TlsSettings;
-use crate::support::{Gateway, Upstream, eventually, short_or_long};
+use crate::support::{Client, Gateway, Upstream, eventually, short_or_long};
 
 /// Answers with the request line and the length of the body.
 fn echo() -> Upstream {
@@ -69,18 +69,38 @@ fn bodies_of_many_records_arrive_whole_in_both_directions() {
     let gateway = gateway(&upstream, &authority, "");
     let body: String = (0..3_000_000_u32).map(|at| char::from(b'a' + u8::try_from(at % 26).unwrap())).collect();
     std::fs::write(gateway.file("body"), &body).unwrap();
-    // With this length curl asks for 100 first.
     let output = curl(&gateway, "a.test", &["--http1.1", "--data-binary", "@body", "--output", "returned"]);
     assert_eq!((output.code, output.status), (0, 200), "{output:?}");
     let returned = std::fs::read_to_string(gateway.file("returned")).unwrap();
     assert!(returned.ends_with(&body), "{} bytes", returned.len());
     for length in [0, 1] {
         let part = "x".repeat(length);
-        let output = curl(&gateway, "a.test", &["--data-binary", &part, "-H", "Expect: 100-continue"]);
-        let waits = output.text.contains("100 Continue");
-        assert_eq!((output.status, waits), (200, length > 0), "{output:?}");
+        let output = curl(&gateway, "a.test", &["--data-binary", &part]);
+        assert_eq!(output.status, 200, "{output:?}");
+        assert!(output.text.contains(&format!("\r\nContent-Length: {length}\r\n")), "{output:?}");
         assert_eq!(upstream.last().body.len(), length);
     }
+}
+
+#[test]
+fn a_client_that_expects_100_continue_gets_it_and_then_sends() {
+    let (listener, authority) = (std::net::TcpListener::bind("127.0.0.1:0").unwrap(), Authority::new("ca"));
+    let issued = authority.issue(&["a.test"]);
+    let tls = "tls: {certificates: [{cert_file: a.pem, key_file: a.key}]}";
+    let gateway = Gateway::before_url(&format!("http://{}", listener.local_addr().unwrap()))
+        .with(&format!("listeners: [{{address: 127.0.0.1:0, {tls}}}]"))
+        .files(&[("a.pem", &issued.certificate), ("a.key", &issued.key)])
+        .start();
+    let mut client = TlsSettings::new(&authority.pem(), None, &BOTH).connect(gateway.http, "a.test").unwrap();
+    client.write("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+    let mut upstream = Client::over(listener.accept().unwrap().0);
+    assert!(upstream.until("\r\n\r\n").to_lowercase().contains("expect: 100-continue"));
+    upstream.write("HTTP/1.1 100 Continue\r\n\r\n");
+    assert!(client.until("\r\n\r\n").starts_with("HTTP/1.1 100"));
+    client.write("hello");
+    upstream.until("hello");
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(client.response().0, 200);
 }
 
 #[test]
