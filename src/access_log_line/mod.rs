@@ -7,10 +7,10 @@ mod logged_text;
 mod moment;
 
 use std::borrow::Cow;
-use std::net::SocketAddr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::base::endpoint_address::EndpointAddress;
 use crate::base::printable::write_json;
 use crate::base::pseudonym::Pseudonym;
 use crate::base::time::{Micros, Timestamp};
@@ -51,7 +51,7 @@ pub struct Line<'a> {
     pub upstream: Option<Cow<'a, str>>,
     /// The address of the endpoint that the last attempt went to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<SocketAddr>,
+    pub endpoint: Option<EndpointAddress>,
     /// The attempts before the last one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_attempts: Vec<LoggedAttempt<'a>>,
@@ -99,10 +99,13 @@ pub struct Line<'a> {
 /// An attempt at an endpoint that did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedAttempt<'a> {
-    pub endpoint: SocketAddr,
+    pub endpoint: EndpointAddress,
     /// The label `kind` of `tollgate_upstream_errors_total`.
     #[serde(borrow)]
     pub error: Cow<'a, str>,
+    /// When it failed, since the head had been received.
+    #[serde(default)]
+    pub failed_us: Micros,
 }
 
 /// An attribute's value.

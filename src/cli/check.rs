@@ -26,7 +26,7 @@ pub struct Arguments {
     /// The configuration
     #[arg(value_name = "FILE", default_value = "gateway.yaml")]
     file: PathBuf,
-    /// The file in force: list the limits whose buckets the new file resets, or keeps with other numbers, and changed routes
+    /// The file in force: list the limits whose buckets the new file resets, or keeps with other numbers, and changed routes and upstreams
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
     /// Treat warnings as problems: exit with 1 if there are any
@@ -38,12 +38,15 @@ pub struct Arguments {
 }
 
 /// The warnings of a file without problems, and the limits whose buckets it resets or keeps with other numbers.
+#[derive(Default)]
 struct Findings {
     warnings: Warnings,
     resets: Vec<Reset>,
     kept: Vec<ChangedLimit>,
     /// The routes that are new, gone or changed.
     routes: Vec<String>,
+    /// The same of the upstreams.
+    upstreams: Vec<String>,
 }
 
 /// Whether the file may be put into use.
@@ -71,6 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             page.lines(findings.resets.iter().map(|reset| format!("buckets reset: {reset}")));
             page.lines(findings.kept.iter().map(|changed| format!("buckets kept: {changed}")));
             page.lines(findings.routes.iter().map(|changed| format!("routes changed: {changed}")));
+            page.lines(findings.upstreams.iter().map(|changed| format!("upstreams changed: {changed}")));
             if !findings.warnings.warnings.is_empty() {
                 errors.lines(findings.warnings.report());
             }
@@ -86,20 +90,24 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
 
 fn examine(arguments: &Arguments) -> Result<Findings, Problems> {
     let config = Config::examine(&arguments.file)?;
-    let (resets, kept, routes) = match &arguments.against {
-        Some(before) => {
-            let before = Config::examine(before)?;
-            (config.reset_buckets(&before), config.changed_limits(&before), config.changed_routes(&before))
-        }
-        None => (Vec::new(), Vec::new(), Vec::new()),
+    let warnings = config.warnings.at(Clock::system().wall());
+    let Some(before) = &arguments.against else {
+        return Ok(Findings { warnings, ..Findings::default() });
     };
-    Ok(Findings { warnings: config.warnings.at(Clock::system().wall()), resets, kept, routes })
+    let before = Config::examine(before)?;
+    Ok(Findings {
+        warnings,
+        resets: config.reset_buckets(&before),
+        kept: config.changed_limits(&before),
+        routes: config.changed_routes(&before),
+        upstreams: config.changed_upstreams(&before),
+    })
 }
 
 fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdict: Verdict) -> Value {
     let file = arguments.file.display().to_string();
-    let mut lists = [const { Vec::<Value>::new() }; 5];
-    let [problems, warnings, resets, kept, routes] = &mut lists;
+    let mut lists = [const { Vec::<Value>::new() }; 6];
+    let [problems, warnings, resets, kept, routes, upstreams] = &mut lists;
     match findings {
         Err(found) => problems.extend(found.problems.iter().map(|problem| problem_object(&found.file, problem))),
         Ok(found) => {
@@ -108,12 +116,13 @@ fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdic
             resets.extend(found.resets.iter().map(|reset| Value::from(reset.to_string())));
             kept.extend(found.kept.iter().map(|changed| Value::from(changed.to_string())));
             routes.extend(found.routes.iter().map(|changed| Value::from(changed.as_str())));
+            upstreams.extend(found.upstreams.iter().map(|changed| Value::from(changed.as_str())));
         }
     }
     let ok = verdict == Verdict::Pass;
     json!({
         "file": file, "ok": ok, "problems": problems, "warnings": warnings, "starts_anew": resets, "kept": kept,
-        "routes": routes
+        "routes": routes, "upstreams": upstreams
     })
 }
 

@@ -74,7 +74,8 @@ pub static FILE: Mapping = Mapping {
             UPSTREAM.declared(),
             "`upstreams` and `routes` instead",
             "Where requests go: `http://HOST`, `http://HOST:PORT` or the same with `https`, without a path. The default port is \
-             80, or 443. A name is looked up again every 30 seconds, and requests go to each of its addresses in turn.",
+             80, or 443. A name is looked up again every 30 seconds, and requests go to each of its addresses in turn. `unix:PATH` is \
+             a Unix domain socket, like `unix:/run/api.sock`.",
         ),
         Key::optional(
             "upstreams",
@@ -173,7 +174,10 @@ pub static FILE: Mapping = Mapping {
         Key::optional("hash_key_file", PATH, "A file that holds the same secret. Line ends after it are ignored."),
     ],
     constraints: || {
-        json!({"anyOf": [{"required": ["upstream"]}, {"required": ["upstreams", "routes"]}], "dependencies": {
+        json!({"anyOf": [{"required": ["upstream"]}, {"required": ["upstreams", "routes"]}, {
+            "required": ["routes"],
+            "properties": {"routes": {"items": {"properties": {"upstream": false}}}}
+        }], "dependencies": {
             "upstream": {"properties": {"upstreams": false, "routes": false}},
             "listen": {"properties": {"listeners": false}},
             "rules": {"properties": {"policies": false}},
@@ -308,7 +312,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     Some(CheckedFile { config, allowed: allowed? })
 }
 
-/// The upstream of `upstream`, or those of `upstreams`, which need routes.
+/// The upstream of `upstream`, or those of `upstreams`, which need routes. There are no upstreams if every route answers by itself.
 fn upstreams_of(
     file: &Section<'_>,
     timeouts: Option<UpstreamTimeouts>,
@@ -319,6 +323,10 @@ fn upstreams_of(
         if !file.has("upstreams") && !file.has("routes") {
             file.wrong("upstream", "missing");
             return None;
+        }
+        let answer_themselves = |routes: Field<'_>| routes.is_list_without("upstream");
+        if !file.has("upstreams") && file.get("routes").is_some_and(answer_themselves) {
+            return Some(Vec::new());
         }
         let upstreams = file.need("upstreams").and_then(|field| upstreams(&field, timeouts?, environment, attributes));
         return file.need("routes").and(upstreams);

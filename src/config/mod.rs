@@ -72,6 +72,7 @@ mod suggest;
 mod threads;
 mod tree;
 mod upstream;
+mod upstream_diff;
 mod upstream_timeouts;
 mod upstreams;
 mod value_kind;

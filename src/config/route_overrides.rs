@@ -3,8 +3,9 @@
 use super::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
 use super::reader::{Field, Section};
 use super::size;
+use super::upstream_timeouts::TOTAL;
 use super::value_kind::{ReadField, ValueKind};
-use crate::route::overrides::{Overrides, Timeouts};
+use crate::route::overrides::{Overrides, Timeouts, TotalTimeout};
 
 const OF_UPSTREAM: &str = "as in the upstream";
 
@@ -15,6 +16,7 @@ pub static ROUTE_TIMEOUTS: Mapping = Mapping {
         Key::depends("connect", POSITIVE_DURATION, OF_UPSTREAM, "As in `upstream_timeouts`."),
         Key::depends("read", POSITIVE_DURATION, OF_UPSTREAM, "As in `upstream_timeouts`."),
         Key::depends("write", POSITIVE_DURATION, OF_UPSTREAM, "As in `upstream_timeouts`."),
+        Key::depends("total", TOTAL.declared(), OF_UPSTREAM, "As in `upstream_timeouts`."),
     ],
     constraints: unconstrained,
 };
@@ -69,8 +71,11 @@ fn timeouts(field: Field<'_>) -> Option<Timeouts> {
     let section = field.section(&ROUTE_TIMEOUTS)?;
     let own = |name: &str| section.optional(name, |field| field.positive_duration());
     let (connect, read, write) = (own("connect"), own("read"), own("write"));
+    let total = section.optional("total", |field| {
+        (TOTAL.read)(field).map(|total| total.map_or(TotalTimeout::None, TotalTimeout::After))
+    });
     section.close();
-    Some(Timeouts { connect: connect?, read: read?, write: write? })
+    Some(Timeouts { connect: connect?, read: read?, write: write?, total: total? })
 }
 
 fn retries(field: Field<'_>) -> Option<u32> {

@@ -29,7 +29,7 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     pub admin: Option<SocketAddr>,
     pub threads: Threads,
-    /// At least one, in the order of the file. A [`crate::route::UpstreamId`] is an index into it.
+    /// In the order of the file; none if every route answers by itself. A [`crate::route::UpstreamId`] is an index into it.
     pub upstreams: Vec<Upstream>,
     pub routes: RouteSet,
     pub store: store::Settings,

@@ -1,5 +1,6 @@
 //! Reads `upstream`: where requests go.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -63,9 +64,11 @@ impl Upstream {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     pub scheme: Scheme,
-    /// A name, or an address (IPv6 without brackets).
+    /// A name, or an address (IPv6 without brackets). `localhost` for a socket, of which the port is that of the scheme.
     pub host: String,
     pub port: u16,
+    /// The path of a Unix domain socket.
+    pub socket: Option<Arc<Path>>,
     pub weight: u32,
 }
 
@@ -96,6 +99,13 @@ pub enum Protocol {
 }
 
 const SHAPE: &str = "be a URL like http://127.0.0.1:9000 or https://api.internal, without a path";
+const SOCKET_SHAPE: &str =
+    "be a socket like unix:/run/api.sock: an absolute path of at most 107 letters, digits and any of _./@:+,=~-";
+
+/// Begins the path of a socket.
+const UNIX: &str = "unix:";
+/// In bytes: what the kernel's structure has space for.
+const LONGEST_PATH: usize = 107;
 
 pub const UPSTREAM: ValueKind<ReadField<Endpoint>> = ValueKind {
     text: "URL",
@@ -103,8 +113,8 @@ pub const UPSTREAM: ValueKind<ReadField<Endpoint>> = ValueKind {
         json!({"anyOf": [
             {
                 "type": "string",
-                "pattern": r"^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?/?$",
-                "patternErrorMessage": format!("must {SHAPE}")
+                "pattern": r"^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?/?$|^unix:/[A-Za-z0-9_./@:+,=~-]{1,106}$",
+                "patternErrorMessage": format!("must {SHAPE}, or a socket like unix:/run/api.sock")
             },
             reference()
         ]})
@@ -118,12 +128,15 @@ fn upstream(field: Field<'_>) -> Option<Endpoint> {
     if upstream.is_none() {
         // A user may come with a password.
         let field = if text.contains('@') { field.hidden() } else { field };
-        field.must(SHAPE);
+        field.must(if text.starts_with(UNIX) { SOCKET_SHAPE } else { SHAPE });
     }
     upstream
 }
 
 fn parse(text: &str) -> Option<Endpoint> {
+    if let Some(path) = text.strip_prefix(UNIX) {
+        return socket(path);
+    }
     let (scheme, authority) = match text.strip_prefix("https://") {
         Some(authority) => (Scheme::Https, authority),
         None => (Scheme::Http, text.strip_prefix("http://")?),
@@ -142,7 +155,26 @@ fn parse(text: &str) -> Option<Endpoint> {
     let named = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
     let port = port.bytes().all(|byte| byte.is_ascii_digit()).then(|| port.parse().ok()).flatten();
     let port = port.filter(|port| *port > 0)?;
-    (!host.is_empty() && host.bytes().all(named)).then(|| Endpoint { scheme, host: host.to_owned(), port, weight: 1 })
+    (!host.is_empty() && host.bytes().all(named)).then(|| Endpoint {
+        scheme,
+        host: host.to_owned(),
+        port,
+        socket: None,
+        weight: 1,
+    })
+}
+
+/// A Unix domain socket. Its path is a label of metrics, and so has no character that is escaped there.
+fn socket(path: &str) -> Option<Endpoint> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_./@:+,=~-".contains(&byte);
+    let is_path = path.len() > 1 && path.len() <= LONGEST_PATH && path.starts_with('/') && path.bytes().all(is_plain);
+    is_path.then(|| Endpoint {
+        scheme: Scheme::Http,
+        host: "localhost".to_owned(),
+        port: Scheme::Http.default_port(),
+        socket: Some(Path::new(path).into()),
+        weight: 1,
+    })
 }
 
 #[cfg(test)]
@@ -162,7 +194,8 @@ mod tests {
             ("https://[::1]", Https, "::1", 443),
             ("https://a:80", Https, "a", 80),
         ] {
-            assert_eq!(parse(text), Some(Endpoint { scheme, host: host.to_owned(), port, weight: 1 }), "{text}");
+            let expected = Endpoint { scheme, host: host.to_owned(), port, socket: None, weight: 1 };
+            assert_eq!(parse(text), Some(expected), "{text}");
         }
         for text in [
             "ftp://a",
@@ -182,5 +215,19 @@ mod tests {
         ] {
             assert_eq!(parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_socket_is_an_absolute_path_of_plain_characters() {
+        for path in ["/run/api.sock", "/a", "/run/a-b_c/d@1:2.sock"] {
+            let socket = parse(&format!("unix:{path}")).and_then(|endpoint| endpoint.socket);
+            assert_eq!(socket.as_deref(), Some(Path::new(path)));
+        }
+        let [longest, long] = [106, 107].map(|length| format!("unix:/{}", "a".repeat(length)));
+        for text in ["unix:", "unix:/", "unix:api.sock", "unix:/a b", "unix:/a\"b", "unix:/\u{e9}", "unix://h/?", &long]
+        {
+            assert_eq!(parse(text), None, "{text}");
+        }
+        assert!(parse(&longest).is_some());
     }
 }

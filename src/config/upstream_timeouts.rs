@@ -1,7 +1,11 @@
 //! Reads `upstream_timeouts`: how long the upstream may take.
 
+use serde_json::json;
+
+use super::duration;
 use super::key::{Key, Mapping, POSITIVE_DURATION, unconstrained};
 use super::reader::Field;
+use super::value_kind::{ReadField, ValueKind};
 use crate::base::time::Micros;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +17,25 @@ pub struct UpstreamTimeouts {
     pub write: Micros,
     /// In the pool.
     pub idle: Micros,
+    /// For a whole request. `None`: as long as the others allow.
+    pub total: Option<Micros>,
 }
+
+/// How long a whole request may take; `None` for `none`.
+pub const TOTAL: ValueKind<ReadField<Option<Micros>>> = ValueKind {
+    text: "`none` or duration above 0",
+    schema: || json!({"anyOf": [{"enum": ["none"]}, {"$ref": "#/definitions/positive_duration"}]}),
+    read: |field| {
+        if field.is_written("none") {
+            return Some(None);
+        }
+        let total = field.written().and_then(duration::parse).filter(|total| *total > Micros(0));
+        if total.is_none() {
+            field.must("be none or a duration above 0, like 250ms, 20s, 5m, 1h or 1d");
+        }
+        total.map(Some)
+    },
+};
 
 pub static UPSTREAM_TIMEOUTS: Mapping = Mapping {
     heading: Some("key in `upstream_timeouts`"),
@@ -35,6 +57,12 @@ pub static UPSTREAM_TIMEOUTS: Mapping = Mapping {
             "How long an unused connection is kept for another request. It must be shorter than the upstream's own idle \
              timeout.",
         ),
+        Key::default(
+            "total",
+            TOTAL.declared(),
+            "none",
+            "For a [whole request](#the-total-timeout), all attempts together, from the first one to the last byte of the response.",
+        ),
     ],
     constraints: unconstrained,
 };
@@ -45,6 +73,7 @@ pub fn upstream_timeouts(field: Field<'_>) -> Option<UpstreamTimeouts> {
     let read = section.positive_duration("read");
     let write = section.positive_duration("write");
     let idle = section.positive_duration("idle");
+    let total = section.value("total", TOTAL.read);
     section.close();
-    Some(UpstreamTimeouts { connect: connect?, read: read?, write: write?, idle: idle? })
+    Some(UpstreamTimeouts { connect: connect?, read: read?, write: write?, idle: idle?, total: total? })
 }

@@ -14,7 +14,7 @@ use super::key::{Key, Mapping, POSITIVE_DURATION, Type, names, unconstrained};
 use super::names::checked;
 use super::reader::{Field, Section, all};
 use super::upstream::{Endpoint, Protocol, Scheme, UPSTREAM, Upstream};
-use super::upstream_timeouts::UpstreamTimeouts;
+use super::upstream_timeouts::{TOTAL, UpstreamTimeouts};
 use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 use crate::base::time::Micros;
@@ -105,6 +105,7 @@ pub static TIMEOUTS: Mapping = Mapping {
         Key::depends("read", POSITIVE_DURATION, "as in `upstream_timeouts`", "As in `upstream_timeouts`."),
         Key::depends("write", POSITIVE_DURATION, "as in `upstream_timeouts`", "As in `upstream_timeouts`."),
         Key::depends("idle", POSITIVE_DURATION, "as in `upstream_timeouts`", "As in `upstream_timeouts`."),
+        Key::depends("total", TOTAL.declared(), "as in `upstream_timeouts`", "As in `upstream_timeouts`."),
     ],
     constraints: unconstrained,
 };
@@ -167,7 +168,8 @@ pub static UPSTREAM_ENTRY: Mapping = Mapping {
                 mapping: &ENDPOINT,
                 least: 1,
             },
-            "Its servers. Every address of a name is an endpoint; names are looked up again every 30 seconds.",
+            "Its servers. Every address of a name is an endpoint; names are looked up again every 30 seconds. So is a socket, \
+             `unix:/run/api.sock`.",
         ),
         Key::default(
             "balance",
@@ -259,6 +261,10 @@ fn upstream(
     if lacks_h2 {
         section.unwanted("health", "`grpc` needs `protocol: h2` or `h2c`");
     }
+    let has_socket = endpoints.iter().flatten().any(|endpoint| endpoint.socket.is_some());
+    if has_socket && matches!(&health, Some(Some(Health { port: Some(_), .. }))) {
+        section.unwanted("health", "`port` is for endpoints with an address, and one is a socket");
+    }
     let panic_below = section.value("panic_below", PERCENT.read);
     let max_connections = section.value("max_connections", MAX_CONNECTIONS.read);
     section.close();
@@ -326,7 +332,7 @@ fn endpoints(field: &Field<'_>) -> Option<Vec<Endpoint>> {
     all(members, |member| {
         let position = member.clone();
         let endpoint = if member.is_map() { weighted(member)? } else { url(&member)? };
-        if !taken.insert((endpoint.host.clone(), endpoint.port)) {
+        if !taken.insert((endpoint.host.clone(), endpoint.port, endpoint.socket.clone())) {
             position.wrong("is there twice: set its `weight`", None);
             return None;
         }
@@ -353,8 +359,9 @@ fn timeouts(field: Field<'_>, defaults: UpstreamTimeouts) -> Option<UpstreamTime
     let connect = own("connect", defaults.connect);
     let (read, write) = (own("read", defaults.read), own("write", defaults.write));
     let idle = own("idle", defaults.idle);
+    let total = section.optional("total", TOTAL.read).map(|own| own.unwrap_or(defaults.total));
     section.close();
-    Some(UpstreamTimeouts { connect: connect?, read: read?, write: write?, idle: idle? })
+    Some(UpstreamTimeouts { connect: connect?, read: read?, write: write?, idle: idle?, total: total? })
 }
 
 fn retries(field: Field<'_>) -> Option<Retries> {

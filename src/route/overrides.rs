@@ -20,4 +20,22 @@ pub struct Timeouts {
     pub read: Option<Micros>,
     /// Between bytes.
     pub write: Option<Micros>,
+    pub total: Option<TotalTimeout>,
+}
+
+/// How long a whole request may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TotalTimeout {
+    /// As long as the other timeouts allow.
+    None,
+    After(Micros),
+}
+
+impl TotalTimeout {
+    pub fn micros(self) -> Option<Micros> {
+        match self {
+            TotalTimeout::None => None,
+            TotalTimeout::After(total) => Some(total),
+        }
+    }
 }

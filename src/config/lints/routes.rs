@@ -76,7 +76,7 @@ fn is_local(host: &str) -> bool {
 /// Whether a connection to the endpoint certainly arrives at this listener.
 fn is_own(endpoint: &Endpoint, listener: std::net::SocketAddr) -> bool {
     // Port 0 becomes another one.
-    if endpoint.port != listener.port() {
+    if endpoint.socket.is_some() || endpoint.port != listener.port() {
         return false;
     }
     let listened = listener.ip().to_canonical();

@@ -161,6 +161,13 @@ impl<'t> Field<'t> {
         }
     }
 
+    /// Whether this is a list with members, all of them mappings, and none has this key.
+    pub fn is_list_without(&self, key: &str) -> bool {
+        let lacks =
+            |node: &Node| matches!(&node.value, Value::Map(entries) if entries.iter().all(|entry| entry.key != key));
+        matches!(&self.node.value, Value::List(members) if !members.is_empty() && members.iter().all(lacks))
+    }
+
     pub fn is_map(&self) -> bool {
         matches!(self.node.value, Value::Map(_))
     }

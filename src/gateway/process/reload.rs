@@ -17,6 +17,7 @@ use super::config_watch::{ConfigChange, ConfigWatch};
 use super::file_fingerprint::{INTERVAL, Trigger};
 use super::jwks_events::keep_fresh;
 use crate::auth::jwt::jwks::RemoteKeySet;
+use crate::base::endpoint_address::EndpointAddress;
 use crate::base::interval::fixed_interval;
 use crate::config::diff::Reset;
 use crate::config::problem::Problems;
@@ -112,19 +113,19 @@ impl Reload {
         let gateway = Arc::clone(&self.gateway);
         let built = tokio::task::spawn_blocking(move || {
             let (config, restart_keys) = config.as_reload_of(&before.config);
-            let (resets, kept) = (config.reset_buckets(&before.config), config.changed_limits(&before.config));
+            let changes = Changes::between(&before.config, &config);
             let relog = (config.log != before.config.log).then_some(config.log);
             let now = gateway.clock.wall();
             let warnings = config.warnings.at(now).beyond(&before.config.warnings.at(now));
             (
                 Snapshot::after(&before, config, &gateway.metrics, &gateway.access_logs, &gateway.clock),
                 restart_keys,
-                (resets, kept),
+                changes,
                 relog,
                 warnings,
             )
         });
-        let Ok((snapshot, restart_keys, (resets, kept), relog, warnings)) = built.await else { return };
+        let Ok((snapshot, restart_keys, changes, relog, warnings)) = built.await else { return };
         let snapshot = Arc::new(snapshot);
         let new = self.start_background_tasks(&snapshot);
         let attempted = async {
@@ -160,14 +161,7 @@ impl Reload {
             self.gateway.events.note(EventKind::NeedsRestart, &restart_keys.join(", "));
             log::warn!(keys = restart_keys.join(", "); "these keys take effect only after a restart");
         }
-        if !resets.is_empty() {
-            let which = list(resets.iter().map(Reset::to_string));
-            log::warn!(limits = resets.len(), which; "buckets are reset");
-        }
-        if !kept.is_empty() {
-            let which = list(kept.iter().map(ChangedLimit::to_string));
-            log::info!(limits = kept.len(), which; "limits have other numbers, their buckets are kept");
-        }
+        changes.log();
         warn(&warnings);
     }
 
@@ -180,11 +174,12 @@ impl Reload {
         });
         self.watch_certificates(snapshot);
         for upstream in snapshot.destinations.upstreams().filter(|upstream| upstream.needs_resolver()) {
-            tokio::spawn(keep_resolving(Arc::downgrade(upstream)));
+            let listeners = snapshot.config.listeners.iter().map(|listener| listener.address).collect();
+            tokio::spawn(keep_resolving(Arc::downgrade(upstream), listeners));
         }
         for upstream in snapshot.destinations.upstreams().filter(|upstream| upstream.needs_checks()) {
             let events = Arc::clone(&self.gateway.events);
-            let report = move |upstream: &Upstream, endpoint, change| {
+            let report = move |upstream: &Upstream, endpoint: &EndpointAddress, change| {
                 let kind = match change {
                     HealthChange::Down => EventKind::EndpointDown,
                     HealthChange::Up => EventKind::EndpointUp,
@@ -274,6 +269,45 @@ impl Reload {
             }
         }
         self.keys = Some(watch);
+    }
+}
+
+/// What differs from the configuration before.
+struct Changes {
+    resets: Vec<Reset>,
+    kept: Vec<ChangedLimit>,
+    routes: Vec<String>,
+    upstreams: Vec<String>,
+}
+
+impl Changes {
+    fn between(before: &Config, after: &Config) -> Changes {
+        Changes {
+            resets: after.reset_buckets(before),
+            kept: after.changed_limits(before),
+            routes: after.changed_routes(before),
+            upstreams: after.changed_upstreams(before),
+        }
+    }
+
+    fn log(&self) {
+        let Changes { resets, kept, routes, upstreams } = self;
+        if !resets.is_empty() {
+            let which = list(resets.iter().map(Reset::to_string));
+            log::warn!(limits = resets.len(), which; "buckets are reset");
+        }
+        if !kept.is_empty() {
+            let which = list(kept.iter().map(ChangedLimit::to_string));
+            log::info!(limits = kept.len(), which; "limits have other numbers, their buckets are kept");
+        }
+        if !routes.is_empty() {
+            let which = list(routes.iter().cloned());
+            log::info!(routes = routes.len(), which; "routes are changed");
+        }
+        if !upstreams.is_empty() {
+            let which = list(upstreams.iter().cloned());
+            log::info!(upstreams = upstreams.len(), which; "upstreams are changed");
+        }
     }
 }
 

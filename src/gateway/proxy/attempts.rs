@@ -7,7 +7,7 @@ use pingora::proxy::Session;
 use pingora::{Error, ErrorSource, ErrorType};
 
 use super::exchange::{Exchange, FailedAttempt};
-use super::proxy_error::{is_upstream_timeout, upstream_error};
+use super::proxy_error::{is_timeout, is_upstream_timeout, upstream_error};
 use super::session::is_waiting_for_client;
 use crate::access_log_line::LoggedAttempt;
 use crate::gateway::state::GatewayState;
@@ -25,12 +25,16 @@ pub enum Repeatable {
 
 /// The endpoint of the last attempt has failed. Returns whether the request is sent to another one.
 pub fn fail(gateway: &GatewayState, exchange: &mut Exchange, error: UpstreamError, repeatable: Repeatable) -> bool {
-    note_failure(gateway, exchange, EndpointFailure::Error(error));
+    let expired = exchange.has_expired(|| gateway.clock.now());
+    // An endpoint that had only the rest of a request's time is not to blame.
+    if !expired || exchange.failed.is_empty() {
+        note_failure(gateway, exchange, EndpointFailure::Error(error));
+    }
     let Some(UpstreamOfRoute { upstream, metrics }) = exchange.upstream() else { return false };
     let max = exchange.overrides().and_then(|overrides| overrides.retries);
     let retry = match repeatable {
-        Repeatable::Yes => upstream.retry(exchange.failed.len() + 1, max),
-        Repeatable::No => Retry::No,
+        Repeatable::Yes if !expired => upstream.retry(exchange.failed.len() + 1, max),
+        Repeatable::Yes | Repeatable::No => Retry::No,
     };
     if retry == Retry::OverBudget {
         metrics.retries_over_budget.increment(1);
@@ -38,8 +42,10 @@ pub fn fail(gateway: &GatewayState, exchange: &mut Exchange, error: UpstreamErro
     let retry = retry == Retry::Yes;
     if retry {
         exchange.count_retry(error);
-        let endpoint = exchange.attempt.take().map(|attempt| attempt.endpoint.address);
-        exchange.failed.extend(endpoint.map(|endpoint| FailedAttempt { endpoint, error }));
+        let failed_after = gateway.clock.now().since(exchange.started);
+        exchange.trace.next_attempt();
+        let endpoint = exchange.attempt.take().map(|attempt| attempt.endpoint.address.clone());
+        exchange.failed.extend(endpoint.map(|endpoint| FailedAttempt { endpoint, error, failed_after }));
     }
     retry
 }
@@ -56,8 +62,9 @@ pub fn fail_while_proxying(
     exchange: &mut Exchange,
     reused: bool,
 ) -> Box<Error> {
-    let is_idempotent = session.req_header().method.is_idempotent();
-    let repeatable = match is_idempotent && session.body_bytes_read() == 0 && exchange.origin == Origin::Gateway {
+    let expired = exchange.has_expired(|| gateway.clock.now());
+    let may_repeat = session.req_header().method.is_idempotent() && !expired;
+    let repeatable = match may_repeat && session.body_bytes_read() == 0 && exchange.origin == Origin::Gateway {
         true => Repeatable::Yes,
         false => Repeatable::No,
     };
@@ -75,6 +82,9 @@ pub fn fail_while_proxying(
     let retry = if *error.etype() == ErrorType::ReadTimedout && is_waiting_for_client(session) {
         // The endpoint waited for the rest of the body, as the gateway did.
         false
+    } else if expired && is_timeout(&error) {
+        // A response that has begun may take its time, as far as the endpoint is concerned.
+        exchange.origin == Origin::Gateway && fail(gateway, exchange, UpstreamError::TotalTimeout, Repeatable::No)
     } else if is_upstream_timeout(&error) {
         // It was the client's connection that noticed, and that cannot be used any more.
         fail(gateway, exchange, UpstreamError::ReadTimeout, Repeatable::No)
@@ -104,8 +114,11 @@ pub fn answered(gateway: &GatewayState, exchange: &Exchange, status: StatusCode)
 
 /// The attempts before the last one, for the access log.
 pub fn logged(exchange: &Exchange) -> Vec<LoggedAttempt<'static>> {
-    let logged =
-        |failed: &FailedAttempt| LoggedAttempt { endpoint: failed.endpoint, error: failed.error.name().into() };
+    let logged = |failed: &FailedAttempt| LoggedAttempt {
+        endpoint: failed.endpoint.clone(),
+        error: failed.error.name().into(),
+        failed_us: failed.failed_after,
+    };
     exchange.failed.iter().map(logged).collect()
 }
 
@@ -115,7 +128,7 @@ fn note_failure(gateway: &GatewayState, exchange: &Exchange, failure: EndpointFa
     };
     attempt.count_failure(failure);
     if upstream.failed(&attempt.endpoint, gateway.clock.now()) {
-        let (name, address) = (upstream.name(), attempt.endpoint.address);
+        let (name, address) = (upstream.name(), &attempt.endpoint.address);
         metrics.ejections.increment(1);
         log::warn!(upstream = name, endpoint:% = address, last = failure.name(); "endpoint ejected");
         gateway.events.note(EventKind::EndpointEjected, &format!("{address} of {name}"));

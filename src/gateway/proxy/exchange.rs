@@ -1,6 +1,7 @@
 //! The state of one request and its response, as Pingora hands it from phase to phase.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use http::HeaderValue;
@@ -8,7 +9,8 @@ use pingora::proxy::Session;
 
 use super::request_record::RequestRecord;
 use super::session;
-use crate::base::time::Timestamp;
+use crate::base::endpoint_address::EndpointAddress;
+use crate::base::time::{Micros, Timestamp};
 use crate::gateway::enforcement::Direction;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
@@ -25,10 +27,12 @@ use crate::route::forwarding::{FieldChanges, Rewrite};
 use crate::route::overrides::Overrides;
 
 /// An endpoint that did not answer the request, which was then sent to another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedAttempt {
-    pub endpoint: SocketAddr,
+    pub endpoint: EndpointAddress,
     pub error: UpstreamError,
+    /// Since the head had been received.
+    pub failed_after: Micros,
 }
 
 #[derive(Debug)]
@@ -63,6 +67,8 @@ pub struct Exchange {
     pub repeated: bool,
     /// When the request was sent to the upstream; `None` if it never was.
     pub forwarded: Option<Timestamp>,
+    /// When the request has to have ended, once it has been sent, if its whole time is bounded.
+    pub deadline: Option<Timestamp>,
     /// How many interim responses (1xx) have arrived.
     pub interim: u8,
     pub upstream_error: Option<UpstreamError>,
@@ -91,6 +97,7 @@ impl Exchange {
             failed: Vec::new(),
             repeated: false,
             forwarded: None,
+            deadline: None,
             interim: 0,
             upstream_error: None,
             record: None,
@@ -116,6 +123,28 @@ impl Exchange {
     /// What its route says in place of the settings of its upstream.
     pub fn overrides(&self) -> Option<&Overrides> {
         Some(&self.destination.as_ref()?.forwarding.as_ref()?.overrides)
+    }
+
+    /// How long the request may take as a whole.
+    pub fn total_timeout(&self) -> Option<Micros> {
+        match self.overrides().and_then(|overrides| overrides.timeouts.total) {
+            Some(own) => own.micros(),
+            None => self.upstream()?.upstream.total_timeout(),
+        }
+    }
+
+    /// Whether the request has taken longer than it may.
+    pub fn has_expired(&self, now: impl FnOnce() -> Timestamp) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now())
+    }
+
+    /// The request may take as long as it wants from now on.
+    pub fn clear_deadline(&mut self) {
+        if self.deadline.take().is_some()
+            && let Some(connection) = &self.connection
+        {
+            connection.deadline().clear();
+        }
     }
 
     /// It has been decided that the request goes to its upstream.
@@ -144,12 +173,18 @@ impl Exchange {
         }
     }
 
-    /// The host and the port that the request was sent to, or would have been sent to.
-    pub fn server(&self) -> Option<(&str, u16)> {
+    /// The host that the request was sent to, or would have been sent to, with the port. A socket has only a path.
+    pub fn server(&self) -> Option<(Cow<'_, str>, Option<u16>)> {
         let upstream = &self.upstream()?.upstream;
         match &self.attempt {
-            Some(Attempt { endpoint, .. }) => Some((&endpoint.host, endpoint.address.port())),
-            None => upstream.first_endpoint().map(|endpoint| (&*endpoint.host, endpoint.port)),
+            Some(Attempt { endpoint, .. }) => Some(match &endpoint.address {
+                EndpointAddress::Inet(address) => (Cow::from(&endpoint.host), Some(address.port())),
+                EndpointAddress::Unix(path) => (path.to_string_lossy(), None),
+            }),
+            None => upstream.first_endpoint().map(|endpoint| match &endpoint.socket {
+                None => (Cow::from(&endpoint.host), Some(endpoint.port)),
+                Some(path) => (path.to_string_lossy(), None),
+            }),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::gateway::response::problem::ProblemResponse;
 use crate::gateway::telemetry::labels::Origin;
 
 pub async fn respond(proxy: &Proxy, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {
-    let status = response_status(error, session, exchange);
+    let status = response_status(error, session, exchange, proxy.gateway.clock.now());
     let responded = response_code(session).is_some();
     if status > 0 && !responded {
         // A request of which the upstream has seen the beginning counts as the upstream's, whatever the client did then.

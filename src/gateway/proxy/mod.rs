@@ -4,6 +4,7 @@
 //! request's [`Exchange`], and none of them loads another. A refusal is written in `request_filter` and never reaches the
 //! upstream.
 
+mod attempt_peer;
 mod attempts;
 mod delay;
 mod exchange;
@@ -17,10 +18,12 @@ mod rewrites;
 mod route_answers;
 mod route_overrides;
 mod session;
+mod total_timeout;
 mod untrusted_forwarded_for;
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -30,7 +33,7 @@ use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
 use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, Session};
-use pingora::upstreams::peer::{ALPN, HttpPeer};
+use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 
 use super::enforcement::{Arrival, Decision, DecisionFindings, PaymentRecord, decide};
@@ -43,11 +46,10 @@ use super::runtime::supervise;
 use super::runtime::write_backpressure::WriteBackpressure;
 use super::server::connection_handle::ConnectionHandle;
 use super::state::GatewayState;
-use super::state::destinations::UpstreamOfRoute;
 use super::telemetry::access_log::request_end::RequestEnd;
-use super::telemetry::labels::{Origin, UpstreamError};
+use super::telemetry::labels::Origin;
 use super::telemetry::trace::EndedRequest;
-use super::upstream::{Alternatives, Choice, Selection, Turn, Upstream, Window};
+use super::upstream::Window;
 use crate::access_log_line::Kind;
 use crate::base::tls::server::Session as TlsSession;
 use crate::limit::request::Request;
@@ -59,7 +61,7 @@ use exchange::Exchange;
 use forwarded_headers::{Client, IncomingFields};
 use proxy_error::{report, upstream_error};
 use request_record::RequestRecord;
-use session::{asks_for_upgrade, response_code};
+use session::response_code;
 use untrusted_forwarded_for::UntrustedForwardedFor;
 
 /// Interim responses (1xx) to one request. An honest upstream sends one or two; nothing else bounds them.
@@ -194,42 +196,7 @@ impl ProxyHttp for Proxy {
     }
 
     async fn upstream_peer(&self, session: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
-        // First without waiting, which is enough for every request but the first few.
-        let window = self.window();
-        let select = |upstream: &Upstream| {
-            let failed_at = |address| exchange.failed.iter().any(|failed| failed.endpoint == address);
-            let turn = if exchange.failed.is_empty() { Turn::Next } else { Turn::Drawn };
-            let choice = Choice { turn, key: exchange.balance_key };
-            upstream.select(choice, failed_at, window, || self.gateway.clock.now())
-        };
-        let selected = match exchange.upstream() {
-            Some(UpstreamOfRoute { upstream, .. }) => match select(upstream) {
-                Err(UpstreamError::Unresolved) => {
-                    upstream.first_lookups().await;
-                    select(upstream)
-                }
-                selected => selected,
-            },
-            None => Err(UpstreamError::Unresolved),
-        };
-        let Selection { mut peer, attempt, alternatives } = selected.map_err(|error| {
-            exchange.upstream_error = Some(error);
-            Error::new_up(ErrorType::ConnectError)
-        })?;
-        exchange.attempt = Some(attempt);
-        let alternatives = exchange
-            .overrides()
-            .map_or(alternatives, |overrides| route_overrides::apply(overrides, &mut peer.options, alternatives));
-        // A timeout at the client's connection ends the request, so one that may be retried has its own.
-        let is_final = alternatives == Alternatives::None || !session.req_header().method.is_idempotent();
-        if let Some(connection) = &exchange.connection
-            && is_final
-            && peer.options.alpn == ALPN::H1
-            && !asks_for_upgrade(session)
-        {
-            connection.read_timeout().take_from(&mut peer.options);
-        }
-        Ok(peer)
+        attempt_peer::select(self, session, exchange).await
     }
 
     async fn connected_to_upstream(
@@ -336,6 +303,7 @@ impl ProxyHttp for Proxy {
         if response.status == StatusCode::SWITCHING_PROTOCOLS {
             // What follows is no body.
             exchange.body_left = None;
+            exchange.clear_deadline();
         }
         response_head::sanitise(response)?;
         exchange.origin = Origin::Upstream;
@@ -347,6 +315,20 @@ impl ProxyHttp for Proxy {
         let rate_limits = exchange.fields.as_deref().map(|fields| fields.merge_with(response));
         let fields = ResponseFields { request_id: &exchange.request_id, problem: None, rate_limits };
         fields.add(response, exchange.pending_fields())
+    }
+
+    fn response_body_filter(
+        &self,
+        _: &mut Session,
+        _: &mut Option<Bytes>,
+        end_of_stream: bool,
+        exchange: &mut Exchange,
+    ) -> Result<Option<Duration>> {
+        match exchange.deadline {
+            Some(deadline) if !end_of_stream => total_timeout::check(deadline, self.gateway.clock.now()),
+            _ => Ok(()),
+        }
+        .map(|()| None)
     }
 
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {
@@ -408,7 +390,7 @@ impl ProxyHttp for Proxy {
                 origin: exchange.origin,
                 duration,
                 upstream,
-                endpoint: exchange.attempt.as_ref().map(|attempt| attempt.endpoint.address),
+                endpoint: exchange.attempt.as_ref().map(|attempt| &attempt.endpoint.address),
                 failed_attempts: attempts::logged(exchange),
                 request_bytes: session.body_bytes_read(),
                 response_bytes: session.body_bytes_sent(),

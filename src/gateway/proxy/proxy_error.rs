@@ -7,6 +7,7 @@ use pingora::{Error, ErrorSource, ErrorType};
 
 use super::exchange::Exchange;
 use super::session::is_waiting_for_client;
+use crate::base::time::Timestamp;
 use crate::decision::refusal::Refusal;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::server::http1::BodyError;
@@ -47,9 +48,16 @@ pub fn report(gateway: &GatewayState, throttle: &LogThrottle, error: &Error, cod
 }
 
 /// The status of the response to a request that failed; 0 if the client has gone. Records how the upstream failed.
-pub fn response_status(error: &Error, session: &mut Session, exchange: &mut Exchange) -> u16 {
+pub fn response_status(error: &Error, session: &mut Session, exchange: &mut Exchange, now: Timestamp) -> u16 {
     if let Some(invalid) = body_error(error) {
         return invalid.status();
+    }
+    if exchange.has_expired(|| now) && is_timeout(error) {
+        if is_waiting_for_client(session) {
+            return 408;
+        }
+        exchange.upstream_error = Some(UpstreamError::TotalTimeout);
+        return 504;
     }
     if is_upstream_timeout(error) {
         exchange.upstream_error = Some(UpstreamError::ReadTimeout);
@@ -64,7 +72,10 @@ pub fn response_status(error: &Error, session: &mut Session, exchange: &mut Exch
             exchange.upstream_error = Some(failure);
             match failure {
                 UpstreamError::Busy => 503,
-                UpstreamError::ConnectTimeout | UpstreamError::ReadTimeout | UpstreamError::WriteTimeout => 504,
+                UpstreamError::ConnectTimeout
+                | UpstreamError::ReadTimeout
+                | UpstreamError::WriteTimeout
+                | UpstreamError::TotalTimeout => 504,
                 _ => 502,
             }
         }
@@ -91,6 +102,12 @@ fn body_error(error: &Error) -> Option<BodyError> {
 /// Whether the client's connection, to which the read timeout was delegated, has found that the upstream exceeded it.
 pub fn is_upstream_timeout(error: &Error) -> bool {
     stream_error(error).is_some_and(|cause| cause.is::<UpstreamTimedOut>())
+}
+
+/// Whether the upstream has been waited for too long, on a connection to it.
+pub fn is_timeout(error: &Error) -> bool {
+    let timed_out = matches!(error.etype(), ErrorType::ReadTimedout | ErrorType::WriteTimedout);
+    is_upstream_timeout(error) || timed_out && *error.esource() == ErrorSource::Upstream
 }
 
 /// The error that our stream has returned to Pingora.

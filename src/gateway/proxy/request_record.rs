@@ -76,7 +76,7 @@ impl RequestRecord {
         let (reason, retry_after) = self.refusal.unzip();
         let line = Line { reason: reason.map(|reason| reason.name().into()), ..line };
         let mut line = Line { retry_after: retry_after.flatten(), ..line };
-        line.upstream = line.endpoint.map(|_| self.destination.upstream_name().into());
+        line.upstream = line.endpoint.as_ref().map(|_| self.destination.upstream_name().into());
         self.add_limits(&mut line);
         self.add_denier(&mut line);
         line.attributes = self.attributes(head);

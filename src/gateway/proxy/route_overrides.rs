@@ -10,7 +10,7 @@ use crate::route::overrides::{Overrides, Timeouts};
 
 /// Applies them to one attempt. Returns whether there are alternatives if it fails; `alternatives` says what the upstream allows.
 pub fn apply(overrides: &Overrides, options: &mut PeerOptions, alternatives: Alternatives) -> Alternatives {
-    let Overrides { timeouts: Timeouts { connect, read, write }, retries, .. } = *overrides;
+    let Overrides { timeouts: Timeouts { connect, read, write, .. }, retries, .. } = *overrides;
     let set = |timeout: &mut Option<std::time::Duration>, own: Option<Micros>| {
         if let Some(own) = own {
             *timeout = Some(own.into());

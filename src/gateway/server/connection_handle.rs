@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::base::tls::server::Session;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::upstream::read_timeout::DelegatedReadTimeout;
+use crate::gateway::upstream::request_deadline::RequestDeadline;
 use crate::limit::scheme::Scheme;
 
 /// A handle to one connection, for the server and the application.
@@ -21,13 +22,15 @@ struct HandleState {
     tls: Option<Arc<Session>>,
     pending_fields: PendingFields,
     read_timeout: DelegatedReadTimeout,
+    deadline: RequestDeadline,
 }
 
 impl ConnectionHandle {
     /// `tls` is what was negotiated on an encrypted connection.
     pub fn new(scheme: Scheme, tls: Option<Arc<Session>>) -> ConnectionHandle {
         let (pending_fields, read_timeout) = (PendingFields::default(), DelegatedReadTimeout::default());
-        ConnectionHandle(Arc::new(HandleState { scheme, tls, pending_fields, read_timeout }))
+        let deadline = RequestDeadline::default();
+        ConnectionHandle(Arc::new(HandleState { scheme, tls, pending_fields, read_timeout, deadline }))
     }
 
     pub fn scheme(&self) -> Scheme {
@@ -47,5 +50,10 @@ impl ConnectionHandle {
     /// The upstream read timeout of the current request, as far as this connection enforces it.
     pub fn read_timeout(&self) -> &DelegatedReadTimeout {
         &self.0.read_timeout
+    }
+
+    /// When the current request has to have ended.
+    pub fn deadline(&self) -> &RequestDeadline {
+        &self.0.deadline
     }
 }

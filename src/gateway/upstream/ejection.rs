@@ -71,13 +71,14 @@ mod tests {
     const SECOND: Micros = Micros(1_000_000);
 
     fn endpoints(count: u16) -> Vec<Arc<Endpoint>> {
-        let timeouts = config::UpstreamTimeouts { connect: SECOND, read: SECOND, write: SECOND, idle: SECOND };
+        let timeouts =
+            config::UpstreamTimeouts { connect: SECOND, read: SECOND, write: SECOND, idle: SECOND, total: None };
         let connecting = Connecting { timeouts, protocol: config::Protocol::Http1, tls: None };
         let endpoint = |port| {
             let address = SocketAddr::from(([127, 0, 0, 1], port));
             let host = address.ip().to_string();
-            let address = WeightedAddress { address, scheme: config::Scheme::Http, host, weight: 1 };
-            Arc::new(Endpoint::new(address, &connecting, Arc::default()))
+            let address = WeightedAddress { address: address.into(), scheme: config::Scheme::Http, host, weight: 1 };
+            Arc::new(Endpoint::new(address, &connecting, Arc::default()).unwrap())
         };
         (1..=count).map(endpoint).collect()
     }

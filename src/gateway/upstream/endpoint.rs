@@ -1,6 +1,5 @@
 //! One address of an upstream: how to connect to it, and how it has done lately.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use super::failure::EndpointFailure;
 use super::hashing::endpoint_hash;
 use super::health::HealthState;
 use super::tls::PeerTls;
+use crate::base::endpoint_address::EndpointAddress;
 use crate::base::time::{Micros, Timestamp};
 use crate::config;
 use crate::config::{Protocol, Scheme};
@@ -27,8 +27,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// An address that requests may be sent to.
 #[derive(Debug)]
 pub struct Endpoint {
-    pub address: SocketAddr,
-    /// The name or address in the configuration.
+    pub address: EndpointAddress,
+    /// The name or address in the configuration; `localhost` for a socket.
     pub host: String,
     pub scheme: Scheme,
     /// Of its address.
@@ -45,7 +45,7 @@ pub struct Endpoint {
 /// An address, with its share of the requests.
 #[derive(Clone, Debug)]
 pub struct WeightedAddress {
-    pub address: SocketAddr,
+    pub address: EndpointAddress,
     pub scheme: Scheme,
     pub host: String,
     pub weight: u64,
@@ -74,12 +74,17 @@ pub struct EndpointCondition {
 }
 
 impl Endpoint {
+    /// # Errors
+    /// When the path of a socket cannot be one. The configuration has checked that it can.
     pub fn new(
         WeightedAddress { address, scheme, host, weight }: WeightedAddress,
         connecting: &Connecting,
         condition: Arc<EndpointCondition>,
-    ) -> Endpoint {
-        let mut peer = HttpPeer::new(address, scheme == Scheme::Https, String::new());
+    ) -> pingora::Result<Endpoint> {
+        let mut peer = match &address {
+            EndpointAddress::Inet(address) => HttpPeer::new(*address, scheme == Scheme::Https, String::new()),
+            EndpointAddress::Unix(path) => HttpPeer::new_uds(&path.to_string_lossy(), false, String::new())?,
+        };
         peer.options = options(connecting);
         if let (Scheme::Https, Some(tls)) = (scheme, &connecting.tls) {
             tls.apply(&mut peer, &host);
@@ -88,7 +93,7 @@ impl Endpoint {
         narrow.options.tcp_recv_buf = Some(NARROW);
         // In a pool of its own: a narrow connection is not reused for a wide one.
         narrow.group_key |= 1;
-        Endpoint { address, hash: endpoint_hash(address), host, scheme, weight, peer, narrow, condition }
+        Ok(Endpoint { hash: endpoint_hash(&address), address, host, scheme, weight, peer, narrow, condition })
     }
 
     /// What Pingora connects to.
@@ -106,9 +111,9 @@ impl Endpoint {
     /// `host` with the port, without it if it is the usual one.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        match self.address.port() {
-            port if port == self.scheme.default_port() => host,
-            port => format!("{host}:{port}"),
+        match self.address.inet().map(|address| address.port()) {
+            Some(port) if port != self.scheme.default_port() => format!("{host}:{port}"),
+            _ => host,
         }
     }
 

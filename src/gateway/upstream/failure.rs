@@ -14,12 +14,14 @@ pub enum UpstreamError {
     Tls,
     ReadTimeout,
     WriteTimeout,
+    /// The request has taken longer than all its attempts together may.
+    TotalTimeout,
     Closed,
     InvalidAnswer,
 }
 
 impl UpstreamError {
-    pub const ALL: [UpstreamError; 10] = [
+    pub const ALL: [UpstreamError; 11] = [
         UpstreamError::Unresolved,
         UpstreamError::Busy,
         UpstreamError::ConnectTimeout,
@@ -28,6 +30,7 @@ impl UpstreamError {
         UpstreamError::Tls,
         UpstreamError::ReadTimeout,
         UpstreamError::WriteTimeout,
+        UpstreamError::TotalTimeout,
         UpstreamError::Closed,
         UpstreamError::InvalidAnswer,
     ];
@@ -42,6 +45,7 @@ impl UpstreamError {
             UpstreamError::Tls => "tls",
             UpstreamError::ReadTimeout => "read_timeout",
             UpstreamError::WriteTimeout => "write_timeout",
+            UpstreamError::TotalTimeout => "total_timeout",
             UpstreamError::Closed => "closed",
             UpstreamError::InvalidAnswer => "invalid_answer",
         }

@@ -6,7 +6,6 @@
 //! Loads are bounded: an endpoint that has more than [`FACTOR`] times its share of the requests under way is left out, and the
 //! next highest score is taken.
 
-use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::Pool;
 use super::endpoint::Endpoint;
+use crate::base::endpoint_address::EndpointAddress;
 
 /// How much more than its share of the requests under way an endpoint may have.
 const FACTOR: f64 = 1.25;
@@ -35,7 +35,7 @@ fn stable_hash(bytes: &[u8]) -> u64 {
 }
 
 /// The hash of an endpoint.
-pub fn endpoint_hash(address: SocketAddr) -> u64 {
+pub fn endpoint_hash(address: &EndpointAddress) -> u64 {
     stable_hash(address.to_string().as_bytes())
 }
 
@@ -79,6 +79,7 @@ fn weight(endpoint: &Endpoint) -> f64 {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::net::SocketAddr;
 
     use super::super::endpoint::{Attempt, Connecting, Counting, WeightedAddress};
     use super::super::schedule::Schedule;
@@ -88,19 +89,19 @@ mod tests {
 
     fn pool(weights: &[u64]) -> Pool {
         let second = Micros(1_000_000);
-        let timeouts = UpstreamTimeouts { connect: second, read: second, write: second, idle: second };
+        let timeouts = UpstreamTimeouts { connect: second, read: second, write: second, idle: second, total: None };
         let connecting = Connecting { timeouts, protocol: Protocol::Http1, tls: None };
         let endpoint = |(number, weight): (u8, &u64)| {
             let address = SocketAddr::from(([192, 0, 2, number], 80));
             let host = address.ip().to_string();
-            let address = WeightedAddress { address, scheme: Scheme::Http, host, weight: *weight };
-            Arc::new(Endpoint::new(address, &connecting, Arc::default()))
+            let address = WeightedAddress { address: address.into(), scheme: Scheme::Http, host, weight: *weight };
+            Arc::new(Endpoint::new(address, &connecting, Arc::default()).unwrap())
         };
         Pool { endpoints: (1..).zip(weights).map(endpoint).collect(), schedule: Schedule::new(weights) }
     }
 
     fn chosen(pool: &Pool, key: usize) -> SocketAddr {
-        pool.hashed(BalanceKey::new(format!("user-{key}").as_bytes()), |_| true).unwrap().address
+        pool.hashed(BalanceKey::new(format!("user-{key}").as_bytes()), |_| true).unwrap().address.inet().unwrap()
     }
 
     const KEYS: usize = 20_000;
@@ -114,7 +115,7 @@ mod tests {
             let total: f64 = pool.endpoints.iter().map(|endpoint| weight(endpoint)).sum();
             for endpoint in &pool.endpoints {
                 let fair = f64::from(u32::try_from(KEYS).unwrap()) * weight(endpoint) / total;
-                let had = f64::from(counts[&endpoint.address]);
+                let had = f64::from(counts[&endpoint.address.inet().unwrap()]);
                 assert!((had / fair - 1.0).abs() < 0.1, "{weights:?}: {had} in place of {fair}");
             }
         }
@@ -123,11 +124,12 @@ mod tests {
     #[test]
     fn an_endpoint_that_leaves_moves_only_its_own_values() {
         let whole = pool(&[1, 2, 1, 1]);
-        let gone = whole.endpoints[1].address;
+        let gone = whole.endpoints[1].address.inet().unwrap();
         for key in 0..1000 {
             let before = chosen(&whole, key);
             let hash = BalanceKey::new(format!("user-{key}").as_bytes());
-            let after = whole.hashed(hash, |endpoint| endpoint.address != gone).unwrap().address;
+            let remains = |endpoint: &Endpoint| endpoint.address.inet() != Some(gone);
+            let after = whole.hashed(hash, remains).unwrap().address.inet().unwrap();
             assert!(after == before || before == gone, "user-{key}");
         }
     }
@@ -144,7 +146,7 @@ mod tests {
             assert!(pool.endpoints.iter().all(|endpoint| f64::from(endpoint.in_flight()) <= most), "{requests}");
         }
         // With room, it is the first again.
-        let first = attempts[0].endpoint.address;
+        let first = attempts[0].endpoint.address.clone();
         attempts.clear();
         assert_eq!(pool.hashed(BalanceKey::new(b"one"), |_| true).unwrap().address, first);
     }

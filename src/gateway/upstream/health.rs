@@ -3,7 +3,6 @@
 //! One task for each upstream does so for the whole process, whatever number of threads it has. An endpoint is up until
 //! its checks have failed as often as `fall` says.
 
-use std::net::SocketAddr;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,6 +13,7 @@ use super::Upstream;
 use super::endpoint::Endpoint;
 use super::health_probe::{ProbeError, probe};
 use super::join_all::join_all;
+use crate::base::endpoint_address::EndpointAddress;
 use crate::config::Health;
 
 /// What the checks of an endpoint have found. It is up until they say something else.
@@ -70,11 +70,11 @@ impl Upstream {
         &self,
         endpoint: &Endpoint,
         settings: &Health,
-        report: &impl Fn(&Upstream, SocketAddr, HealthChange),
+        report: &impl Fn(&Upstream, &EndpointAddress, HealthChange),
     ) {
         let result = probe(endpoint, &self.settings, settings).await;
         let change = endpoint.condition.health.checked(&result, settings);
-        let (upstream, address) = (self.name(), endpoint.address);
+        let (upstream, address) = (self.name(), &endpoint.address);
         match (change, &result) {
             (None, Ok(())) => log::debug!(upstream, endpoint:% = address; "health check passed"),
             (None, Err(error)) => log::debug!(upstream, endpoint:% = address, error:%; "health check failed"),
@@ -91,7 +91,7 @@ impl Upstream {
 
 /// Checks the endpoints of `upstream` again and again, until it is dropped or replaced. `report` is called whenever one of
 /// them goes down, or up again.
-pub async fn keep_checking(weak: Weak<Upstream>, report: impl Fn(&Upstream, SocketAddr, HealthChange)) {
+pub async fn keep_checking(weak: Weak<Upstream>, report: impl Fn(&Upstream, &EndpointAddress, HealthChange)) {
     let Some(settings) = weak.upgrade().and_then(|upstream| upstream.settings.health.clone()) else { return };
     let mut interval = tokio::time::interval(settings.interval.into());
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);

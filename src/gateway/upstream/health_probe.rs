@@ -8,11 +8,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, Request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use super::endpoint::Endpoint;
 use super::tls::PeerTls;
+use crate::base::endpoint_address::EndpointAddress;
 use crate::base::time;
 use crate::config;
 use crate::config::{Health, HealthCheck, Protocol, Scheme};
@@ -62,8 +63,16 @@ pub async fn probe(endpoint: &Endpoint, upstream: &config::Upstream, settings: &
 }
 
 async fn check(endpoint: &Endpoint, upstream: &config::Upstream, settings: &Health) -> Result<(), ProbeError> {
-    let address = SocketAddr::new(endpoint.address.ip(), settings.port.unwrap_or(endpoint.address.port()));
-    let stream = TcpStream::connect(address).await.map_err(ProbeError::Connect)?;
+    let stream = match &endpoint.address {
+        EndpointAddress::Inet(address) => {
+            let address = SocketAddr::new(address.ip(), settings.port.unwrap_or(address.port()));
+            TcpStream::connect(address).await.map_err(ProbeError::Connect)?
+        }
+        EndpointAddress::Unix(path) => {
+            let stream = UnixStream::connect(path).await.map_err(ProbeError::Connect)?;
+            return exchange(stream, upstream.protocol, endpoint, settings).await;
+        }
+    };
     match (endpoint.scheme, &upstream.tls) {
         (Scheme::Https, Some(client)) => {
             let name = PeerTls::server_name(client, &endpoint.host);

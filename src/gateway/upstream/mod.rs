@@ -12,6 +12,7 @@ mod health;
 mod health_probe;
 mod join_all;
 pub mod read_timeout;
+pub mod request_deadline;
 mod resolver;
 mod retry_budget;
 mod schedule;
@@ -34,7 +35,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use crate::base::time;
-use crate::base::time::Timestamp;
+use crate::base::time::{Micros, Timestamp};
 use crate::config;
 use crate::config::Balance;
 use crate::limit::attribute::Attribute;
@@ -142,10 +143,10 @@ impl Upstream {
             .lock()
             .weighted()
             .into_iter()
-            .map(|one| {
+            .filter_map(|one| {
                 let known = known.endpoints.iter().find(|endpoint| endpoint.address == one.address);
                 let condition = known.map(|endpoint| Arc::clone(&endpoint.condition)).unwrap_or_default();
-                Arc::new(Endpoint::new(one, &self.connecting, condition))
+                Endpoint::new(one, &self.connecting, condition).map(Arc::new).ok()
             })
             .collect();
         let weights: Vec<u64> = endpoints.iter().map(|endpoint| endpoint.weight).collect();
@@ -174,6 +175,11 @@ impl Upstream {
             Balance::Hash(attribute) => Some(attribute),
             Balance::RoundRobin | Balance::LeastRequests => None,
         }
+    }
+
+    /// How long a request may take as a whole, if its route does not say.
+    pub fn total_timeout(&self) -> Option<Micros> {
+        self.settings.timeouts.total
     }
 
     /// Whether the caller has to start a task that keeps resolving the names. `true` at most once.
@@ -219,6 +225,6 @@ impl Upstream {
 
     #[cfg(test)]
     fn known_addresses(&self) -> Vec<SocketAddr> {
-        self.pool.load().endpoints.iter().map(|endpoint| endpoint.address).collect()
+        self.pool.load().endpoints.iter().filter_map(|endpoint| endpoint.address.inet()).collect()
     }
 }

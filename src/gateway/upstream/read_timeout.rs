@@ -67,7 +67,7 @@ impl Default for DelegatedReadTimeout {
     }
 }
 
-/// The upstream has sent nothing for the read timeout.
+/// The upstream has sent nothing for the read timeout, or the request has taken longer than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamTimedOut;
 

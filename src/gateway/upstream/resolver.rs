@@ -1,13 +1,15 @@
 //! Resolves the names of an upstream's endpoints again and again.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Weak;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Upstream;
 use super::endpoint::WeightedAddress;
 use super::join_all::join_all;
+use crate::base::endpoint_address::EndpointAddress;
+use crate::base::interval::fixed_interval;
 use crate::config;
 
 /// The interval between look-ups of a name.
@@ -27,22 +29,22 @@ struct EndpointAddresses {
     settings: config::Endpoint,
     is_name: bool,
     /// In ascending order: resolvers rotate theirs. Empty before the name has been resolved.
-    known: Vec<SocketAddr>,
+    known: Vec<EndpointAddress>,
 }
 
 impl Addresses {
     /// Names that `before` has resolved keep their addresses.
     pub fn new(settings: &config::Upstream, before: Option<&Upstream>) -> Addresses {
         let endpoint = |endpoint: &config::Endpoint| {
-            let address = endpoint.host.parse::<IpAddr>().ok();
+            let address = match &endpoint.socket {
+                Some(path) => Some(EndpointAddress::Unix(Arc::clone(path))),
+                None => endpoint.host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, endpoint.port).into()),
+            };
             let resolved = before.map(|before| before.addresses.lock().of(&endpoint.host, endpoint.port));
             EndpointAddresses {
                 settings: endpoint.clone(),
                 is_name: address.is_none(),
-                known: match address {
-                    Some(address) => vec![SocketAddr::new(address, endpoint.port)],
-                    None => resolved.unwrap_or_default(),
-                },
+                known: address.map_or_else(|| resolved.unwrap_or_default(), |address| vec![address]),
             }
         };
         Addresses(settings.endpoints.iter().map(endpoint).collect())
@@ -52,8 +54,10 @@ impl Addresses {
         self.0.iter().all(|one| !one.is_name)
     }
 
-    fn of(&self, host: &str, port: u16) -> Vec<SocketAddr> {
-        let same = self.0.iter().find(|one| one.settings.host == host && one.settings.port == port);
+    /// The addresses of a name.
+    fn of(&self, host: &str, port: u16) -> Vec<EndpointAddress> {
+        let is_same = |one: &&EndpointAddresses| one.is_name && one.settings.host == host && one.settings.port == port;
+        let same = self.0.iter().find(is_same);
         same.map(|one| one.known.clone()).unwrap_or_default()
     }
 
@@ -67,7 +71,7 @@ impl Addresses {
                 match weighted.iter_mut().find(|known| known.address == *address) {
                     Some(known) => known.weight += share,
                     None => weighted.push(WeightedAddress {
-                        address: *address,
+                        address: address.clone(),
                         scheme: one.settings.scheme,
                         host: one.settings.host.clone(),
                         weight: share,
@@ -96,9 +100,10 @@ impl Upstream {
             Ok(mut found) => {
                 found.sort_unstable();
                 found.dedup();
-                if !found.is_empty() && found != one.known {
+                let known: Vec<EndpointAddress> = found.iter().copied().map(EndpointAddress::Inet).collect();
+                if !found.is_empty() && known != one.known {
                     log::info!(upstream, host, addresses:? = found; "upstream resolved");
-                    one.known = found;
+                    one.known = known;
                     drop(addresses);
                     self.rebuild(&self.pool.load());
                 }
@@ -111,23 +116,51 @@ impl Upstream {
     /// Every name has been looked up once more. Returns how long to wait before the next time.
     fn end_lookups(&self) -> Duration {
         self.looked_up.send_replace(true);
-        if self.addresses.lock().0.iter().any(|one| one.known.is_empty()) { RETRY } else { REFRESH }
+        if self.addresses.lock().0.iter().any(|one| one.known.is_empty()) {
+            RETRY
+        } else {
+            fixed_interval("resolve", REFRESH)
+        }
     }
 }
 
-/// Resolves the names of `upstream` again and again, until it is dropped.
-pub async fn keep_resolving(weak: Weak<Upstream>) {
-    keep_resolving_with(weak, async |host, port| Ok(tokio::net::lookup_host((host, port)).await?.collect())).await;
+/// Resolves the names of `upstream` again and again, until it is dropped. Warns of a name that leads to one of `listeners`.
+pub async fn keep_resolving(weak: Weak<Upstream>, listeners: Vec<SocketAddr>) {
+    keep_resolving_with(weak, &listeners, async |host, port| {
+        Ok(tokio::net::lookup_host((host, port)).await?.collect())
+    })
+    .await;
+}
+
+/// Warns if one of these addresses of a name is that of a listener.
+fn warn_of_own(host: &str, found: &[SocketAddr], listeners: &[SocketAddr]) {
+    if let Some(address) = found.iter().find(|address| listeners.iter().any(|own| is_own(**address, *own))) {
+        let hint = "its requests would come back: let the name lead to the server that answers them";
+        log::warn!(host, address:%, hint; "name of an upstream leads to this gateway");
+    }
+}
+
+/// Whether a connection to `address` arrives at a listener.
+fn is_own(address: SocketAddr, listener: SocketAddr) -> bool {
+    let (ip, listened) = (address.ip().to_canonical(), listener.ip().to_canonical());
+    // Only an address of this host can be bound.
+    let is_of_this_host = || UdpSocket::bind((ip, 0)).is_ok();
+    address.port() == listener.port() && (ip == listened || listened.is_unspecified() && is_of_this_host())
 }
 
 /// As [`keep_resolving`], by `look_up`.
-async fn keep_resolving_with(weak: Weak<Upstream>, look_up: impl AsyncFn(&str, u16) -> io::Result<Vec<SocketAddr>>) {
+async fn keep_resolving_with(
+    weak: Weak<Upstream>,
+    listeners: &[SocketAddr],
+    look_up: impl AsyncFn(&str, u16) -> io::Result<Vec<SocketAddr>>,
+) {
     while let Some(upstream) = weak.upgrade() {
         let names = upstream.names();
         let lookups: Vec<_> = names.iter().map(|(_, host, port)| look_up(host, *port)).collect();
         // Side by side: a name whose servers do not answer must not delay the others.
         let found = join_all(lookups).await;
-        for ((index, ..), found) in names.into_iter().zip(found) {
+        for ((index, host, _), found) in names.into_iter().zip(found) {
+            warn_of_own(&host, found.as_deref().unwrap_or_default(), listeners);
             upstream.apply_lookup(index, found);
         }
         let pause = upstream.end_lookups();
@@ -138,8 +171,6 @@ async fn keep_resolving_with(weak: Weak<Upstream>, look_up: impl AsyncFn(&str, u
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use parking_lot::Mutex;
 
     use super::super::{Choice, Turn, Window};
@@ -148,7 +179,7 @@ mod tests {
     use crate::config::{Balance, Retries, UpstreamTimeouts};
 
     fn endpoint(host: &str, port: u16, weight: u32) -> config::Endpoint {
-        config::Endpoint { scheme: config::Scheme::Http, host: host.to_owned(), port, weight }
+        config::Endpoint { scheme: config::Scheme::Http, host: host.to_owned(), port, socket: None, weight }
     }
 
     fn settings(endpoints: Vec<config::Endpoint>) -> config::Upstream {
@@ -159,7 +190,7 @@ mod tests {
             protocol: config::Protocol::Http1,
             tls: None,
             balance: Balance::RoundRobin,
-            timeouts: UpstreamTimeouts { connect: second, read: second, write: second, idle: second },
+            timeouts: UpstreamTimeouts { connect: second, read: second, write: second, idle: second, total: None },
             retries: Retries { max: 1, budget: 20 },
             ejection: None,
             health: None,
@@ -178,7 +209,7 @@ mod tests {
             let selected = upstream
                 .select(Choice { turn: Turn::Next, key: None }, |_| false, Window::Whole, || Timestamp(1))
                 .ok()?;
-            match selected.attempt.endpoint.address.ip() {
+            match selected.attempt.endpoint.address.inet()?.ip() {
                 IpAddr::V4(address) => Some(address.octets()[3]),
                 IpAddr::V6(_) => None,
             }
@@ -249,6 +280,15 @@ mod tests {
         assert!(!third.needs_resolver());
     }
 
+    #[test]
+    fn an_address_of_this_host_is_a_listener_on_all_addresses() {
+        let own = |address: &str, listener: &str| is_own(address.parse().unwrap(), listener.parse().unwrap());
+        assert!(own("127.0.0.1:80", "127.0.0.1:80") && own("127.0.0.1:80", "0.0.0.0:80"));
+        assert!(!own("127.0.0.1:81", "127.0.0.1:80") && !own("127.0.0.1:80", "127.0.0.2:80"));
+        // For documentation (RFC 5737): of no host.
+        assert!(!own("192.0.2.1:80", "0.0.0.0:80") && own("192.0.2.1:80", "192.0.2.1:80"));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_name_is_looked_up_every_thirty_seconds_and_every_second_until_it_has_been_resolved() {
         let upstream = Arc::new(Upstream::new(&settings(vec![endpoint("name", 80, 1)])));
@@ -262,7 +302,7 @@ mod tests {
                 _ => Err(io::Error::other(format!("no such name: {host}"))),
             }
         };
-        let keep = keep_resolving_with(Arc::downgrade(&upstream), look_up);
+        let keep = keep_resolving_with(Arc::downgrade(&upstream), &[], look_up);
         assert!(tokio::time::timeout(Duration::from_secs(100), keep).await.is_err());
         let expected = [(0, vec![]), (1, vec![]), (2, vec![]), (32, vec![3]), (62, vec![3]), (92, vec![5])];
         assert_eq!(*lookups.lock(), expected);
@@ -276,7 +316,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(if slow { 4 } else { 3 })).await;
             Ok(vec![address(u8::from(slow))])
         };
-        let keep = keep_resolving_with(Arc::downgrade(&upstream), look_up);
+        let keep = keep_resolving_with(Arc::downgrade(&upstream), &[], look_up);
         assert!(tokio::time::timeout(Duration::from_secs(5), keep).await.is_err());
         assert_eq!(used(&upstream, 2), [0, 1]);
     }
@@ -290,6 +330,6 @@ mod tests {
             drop(upstream.lock().take());
             Err(io::Error::other("no such name"))
         };
-        tokio::time::timeout(Duration::from_secs(60), keep_resolving_with(weak, look_up)).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(60), keep_resolving_with(weak, &[], look_up)).await.unwrap();
     }
 }

@@ -4,7 +4,6 @@
 //! remain. Then those that are only ejected are used, and if all are down, all of them: an upstream that seems to be ill as a
 //! whole gets its requests nevertheless.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,6 +13,7 @@ use super::endpoint::{Attempt, Counting, Endpoint};
 use super::failure::UpstreamError;
 use super::hashing::BalanceKey;
 use super::{Pool, Upstream, Window};
+use crate::base::endpoint_address::EndpointAddress;
 use crate::base::time::Timestamp;
 use crate::config::Balance;
 
@@ -58,7 +58,7 @@ impl Upstream {
     pub fn select(
         &self,
         choice: Choice,
-        failed_at: impl Fn(SocketAddr) -> bool,
+        failed_at: impl Fn(&EndpointAddress) -> bool,
         window: Window,
         now: impl Fn() -> Timestamp + Copy,
     ) -> Result<Selection, UpstreamError> {
@@ -96,10 +96,10 @@ impl Upstream {
         &self,
         pool: &'p Pool,
         choice: Choice,
-        failed_at: &impl Fn(SocketAddr) -> bool,
+        failed_at: &impl Fn(&EndpointAddress) -> bool,
         now: impl Fn() -> Timestamp + Copy,
     ) -> Option<&'p Arc<Endpoint>> {
-        let is_new = |endpoint: &Endpoint| !failed_at(endpoint.address) && self.has_room(endpoint);
+        let is_new = |endpoint: &Endpoint| !failed_at(&endpoint.address) && self.has_room(endpoint);
         let is_available = |endpoint: &Endpoint| endpoint.is_available(now) && self.has_room(endpoint);
         let is_up = |endpoint: &Endpoint| endpoint.is_up() && self.has_room(endpoint);
         let first = match self.panics(pool, is_available) {

@@ -68,7 +68,7 @@ pub(super) enum End {
     Invalid(BodyError),
     /// The client does not read its response.
     Stalled,
-    /// The upstream has sent nothing for too long. The client has no part in it.
+    /// The upstream has sent nothing for too long, or the request has taken longer than it may.
     UpstreamTimedOut,
 }
 
@@ -128,6 +128,7 @@ impl DownstreamStream {
         self.client_timeout = client_timeout;
         self.head_done = false;
         self.upstream_timer.restart();
+        self.handle.deadline().clear();
         // While a complete request waits for its response, Pingora polls this stream for a client that closes it.
         let complete = framing == BodyFraming::Nothing;
         self.handle.read_timeout().begin(if complete { Offer::Offered } else { Offer::NotOffered });
@@ -201,8 +202,11 @@ impl DownstreamStream {
                 self.end = Some(End::Closed);
                 return Poll::Ready(Err(error));
             }
-            Poll::Pending if self.framing == BodyFraming::Tunnel => return Poll::Pending,
+            Poll::Pending if self.framing == BodyFraming::Tunnel => return self.poll_request_deadline(cx).map(Err),
             Poll::Pending => {
+                if let Poll::Ready(expired) = self.poll_request_deadline(cx) {
+                    return Poll::Ready(Err(expired));
+                }
                 ready!(poll_deadline(&mut self.body_deadline, self.client_timeout, cx));
                 return Poll::Ready(Err(self.end_invalid(BodyError::Stalled)));
             }
@@ -232,10 +236,25 @@ impl DownstreamStream {
             self.end = Some(End::Closed);
             return Poll::Ready(Ok(()));
         }
+        if let Poll::Ready(expired) = self.poll_request_deadline(cx) {
+            return Poll::Ready(Err(expired));
+        }
         let Some(timeout) = self.handle.read_timeout().get() else { return Poll::Pending };
         ready!(self.upstream_timer.poll(timeout, cx));
         self.end = Some(End::UpstreamTimedOut);
         Poll::Ready(Err(UpstreamTimedOut.into()))
+    }
+
+    /// Ready once the request has taken longer than it may, if that is bounded.
+    fn poll_request_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let Some(deadline) = self.handle.deadline().get() else { return Poll::Pending };
+        // Once it has passed, the response to that may be written.
+        if self.end.is_some() {
+            return Poll::Pending;
+        }
+        ready!(self.upstream_timer.poll_deadline(deadline, cx));
+        self.end = Some(End::UpstreamTimedOut);
+        Poll::Ready(UpstreamTimedOut.into())
     }
 
     fn end_invalid(&mut self, error: BodyError) -> io::Error {
@@ -286,6 +305,9 @@ impl DownstreamStream {
             self.write_stall = None;
             self.upstream_timer.restart();
             return written;
+        }
+        if let Poll::Ready(expired) = self.poll_request_deadline(cx) {
+            return Poll::Ready(Err(expired));
         }
         ready!(self.write_backpressure.poll_stalled(&mut self.write_stall, self.client_timeout, cx));
         self.end = Some(End::Stalled);

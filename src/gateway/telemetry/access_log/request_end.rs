@@ -1,10 +1,9 @@
 //! Holds how a request ended, and makes the part of an access log line that every request has.
 
-use std::net::SocketAddr;
-
 use http::HeaderValue;
 
 use crate::access_log_line::{Kind, Line, LoggedAttempt, Origin};
+use crate::base::endpoint_address::EndpointAddress;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::decision::reason::Reason;
 use crate::gateway::telemetry::labels;
@@ -22,7 +21,7 @@ pub struct RequestEnd<'a> {
     pub duration: Micros,
     pub upstream: Option<Micros>,
     /// Where the last attempt was sent.
-    pub endpoint: Option<SocketAddr>,
+    pub endpoint: Option<&'a EndpointAddress>,
     /// The attempts before it.
     pub failed_attempts: Vec<LoggedAttempt<'a>>,
     pub request_bytes: usize,
@@ -53,7 +52,7 @@ impl<'a> RequestEnd<'a> {
             origin: self.origin,
             duration_us: self.duration,
             upstream_us: self.upstream,
-            endpoint: self.endpoint,
+            endpoint: self.endpoint.cloned(),
             failed_attempts: self.failed_attempts.clone(),
             request_bytes: u64::try_from(self.request_bytes).unwrap_or(u64::MAX),
             response_bytes: u64::try_from(self.response_bytes).unwrap_or(u64::MAX),

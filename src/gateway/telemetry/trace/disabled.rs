@@ -70,5 +70,7 @@ impl RequestTrace {
         caller
     }
 
+    pub fn next_attempt(&mut self) {}
+
     pub fn inject(&self, _: &mut HeaderMap) {}
 }

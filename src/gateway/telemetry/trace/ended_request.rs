@@ -1,5 +1,6 @@
 //! Holds what the spans of a request are made of, besides their ids: its access log line, and its call to the upstream.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use crate::access_log_line::Line;
@@ -18,10 +19,12 @@ pub struct EndedRequest<'r> {
 }
 
 /// What became of a request that was let through.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct UpstreamCall<'r> {
-    pub host: &'r str,
-    pub port: u16,
+    /// A name or an address, or the path of a socket.
+    pub host: Cow<'r, str>,
+    /// `None` for a socket.
+    pub port: Option<u16>,
     /// The status of the upstream's response, if one has been sent on.
     pub status: Option<u16>,
     pub error: Option<UpstreamError>,

@@ -19,7 +19,8 @@ impl RequestTrace {
 
     pub fn new(Beginning { trace, parent }: Beginning) -> RequestTrace {
         let [request, decision, delay, upstream] = [(); 4].map(|()| random_span());
-        RequestTrace(Some(Box::new(SpanIds { trace, parent, request, decision, delay, upstream })))
+        let failed_attempts = Vec::new();
+        RequestTrace(Some(Box::new(SpanIds { trace, parent, request, decision, delay, upstream, failed_attempts })))
     }
 
     pub fn is_sampled(&self) -> bool {
@@ -39,6 +40,14 @@ impl RequestTrace {
                 let link = SpanLink { trace: ids.trace, span: ids.decision };
                 Some(Arc::new(LinkedCaller { caller, link }))
             }
+        }
+    }
+
+    /// An attempt has failed, and another one follows, which has a span of its own.
+    pub fn next_attempt(&mut self) {
+        if let Some(ids) = &mut self.0 {
+            let failed = std::mem::replace(&mut ids.upstream, random_span());
+            ids.failed_attempts.push(failed);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::base::time::{Micros, Timestamp};
 use crate::store::span_links::SpanLink;
 
 /// The ids of one request's spans.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SpanIds {
     pub trace: u128,
     /// The caller's span.
@@ -17,7 +17,10 @@ pub struct SpanIds {
     pub request: u64,
     pub decision: u64,
     pub delay: u64,
+    /// Of the last attempt.
     pub upstream: u64,
+    /// Of the attempts before it.
+    pub failed_attempts: Vec<u64>,
 }
 
 /// The context of a span of ours. A client's `tracestate` is sent on to the upstream, and is not put into spans.

@@ -9,8 +9,9 @@ use opentelemetry::{Array, InstrumentationScope, Key, KeyValue, SpanId, StringVa
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use super::ended_request::{EndedRequest, UpstreamCall};
-use super::span_ids::{SpanIds, context, time};
-use crate::access_log_line::{Kind, LoggedLimit, LoggedValue, Origin, Source};
+use super::span_ids::{SpanIds, context, integer, time};
+use crate::access_log_line::{Kind, LoggedAttempt, LoggedLimit, LoggedValue, Origin, Source};
+use crate::base::endpoint_address::EndpointAddress;
 use crate::base::time::Micros;
 use crate::limit::cost::Cost;
 use crate::limit::outcome::Verdict;
@@ -21,6 +22,16 @@ use crate::store::span_links::SpanLink;
 pub struct RequestSpans<'r> {
     pub ids: &'r SpanIds,
     pub request: &'r EndedRequest<'r>,
+}
+
+/// An attempt after which another one was made.
+pub struct Attempt<'r> {
+    /// Counted from 0.
+    number: usize,
+    span: u64,
+    failed: &'r LoggedAttempt<'r>,
+    from: Micros,
+    to: Micros,
 }
 
 /// What differs from span to span, besides the attributes. Times are since the head arrived.
@@ -158,11 +169,47 @@ impl RequestSpans<'_> {
         )
     }
 
-    pub fn upstream(&self, upstream: UpstreamCall<'_>, scope: InstrumentationScope) -> SpanData {
+    /// The attempts before the last one, in their order.
+    pub fn failed_attempts(&self) -> Vec<Attempt<'_>> {
+        let (mut from, mut attempts) = (self.forwarded(), Vec::new());
+        let failed = self.request.line.failed_attempts.iter().zip(&self.ids.failed_attempts);
+        for (number, (failed, span)) in failed.enumerate() {
+            let to = failed.failed_us.min(self.request.line.duration_us);
+            attempts.push(Attempt { number, span: *span, failed, from, to });
+            from = to;
+        }
+        attempts
+    }
+
+    pub fn failed_attempt(&self, attempt: &Attempt<'_>, scope: InstrumentationScope) -> SpanData {
         let mut attributes = Attributes::default();
         attributes.add("http.request.method", self.method());
-        attributes.add("server.address", upstream.host.to_owned());
-        attributes.add("server.port", i64::from(upstream.port));
+        attributes.add_server(&attempt.failed.endpoint);
+        attributes.add_resend_count(attempt.number);
+        let status = attributes.status(Some(attempt.failed.error.to_string()));
+        self.span(
+            attributes,
+            scope,
+            Outline {
+                span: attempt.span,
+                parent: Some(self.ids.request),
+                kind: SpanKind::Client,
+                name: self.name(),
+                from: attempt.from,
+                to: attempt.to,
+                status,
+            },
+        )
+    }
+
+    pub fn upstream(&self, upstream: &UpstreamCall<'_>, scope: InstrumentationScope) -> SpanData {
+        let mut attributes = Attributes::default();
+        attributes.add("http.request.method", self.method());
+        attributes.add("server.address", upstream.host.to_string());
+        if let Some(port) = upstream.port {
+            attributes.add("server.port", i64::from(port));
+        }
+        attributes.add_resend_count(self.request.line.failed_attempts.len());
         if let Some(status) = upstream.status {
             attributes.add("http.response.status_code", i64::from(status));
         }
@@ -178,7 +225,7 @@ impl RequestSpans<'_> {
                 parent: Some(self.ids.request),
                 kind: SpanKind::Client,
                 name: self.name(),
-                from: self.forwarded(),
+                from: self.failed_attempts().last().map_or_else(|| self.forwarded(), |failed| failed.to),
                 to: self.request.line.duration_us,
                 status,
             },
@@ -253,6 +300,24 @@ struct Attributes(Vec<KeyValue>);
 impl Attributes {
     fn add(&mut self, name: impl Into<Key>, value: impl Into<Value>) {
         self.0.push(KeyValue::new(name, value));
+    }
+
+    /// Where an attempt went: an address with its port, or the path of a socket.
+    fn add_server(&mut self, endpoint: &EndpointAddress) {
+        match endpoint {
+            EndpointAddress::Inet(address) => {
+                self.add("server.address", address.ip().to_string());
+                self.add("server.port", i64::from(address.port()));
+            }
+            EndpointAddress::Unix(path) => self.add("server.address", path.display().to_string()),
+        }
+    }
+
+    /// How many attempts there were before.
+    fn add_resend_count(&mut self, before: usize) {
+        if before > 0 {
+            self.add("http.request.resend_count", integer(before));
+        }
     }
 
     /// The status of the span; an error is also added as an attribute.

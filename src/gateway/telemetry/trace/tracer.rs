@@ -76,8 +76,11 @@ impl Tracer {
         let request = request();
         let spans = RequestSpans { ids, request: &request };
         // The last span first, so that a trace which is looked at while it arrives has all that belongs below what it shows.
-        if let Some(upstream) = request.upstream {
+        if let Some(upstream) = &request.upstream {
             self.add(|scope| spans.upstream(upstream, scope));
+        }
+        for failed in spans.failed_attempts() {
+            self.add(|scope| spans.failed_attempt(&failed, scope));
         }
         if request.line.waited_us.is_some() {
             self.add(|scope| spans.delay(scope));

@@ -32,7 +32,7 @@ enum Why {
 }
 
 /// The files in `tests/config/bad` whose mistake a schema cannot detect.
-const CANNOT_KNOW: [(&str, Why); 53] = [
+const CANNOT_KNOW: [(&str, Why); 54] = [
     ("alias-bomb", Why::Yaml),
     ("alias-of-itself", Why::Yaml),
     ("alias-of-nothing", Why::Yaml),
@@ -84,6 +84,7 @@ const CANNOT_KNOW: [(&str, Why); 53] = [
     ("redis-tls-key-of-another", Why::Files),
     ("rule-name-twice", Why::TwoValues),
     ("second-document", Why::Yaml),
+    ("socket-port", Why::TwoValues),
     ("tab", Why::Yaml),
     ("tag", Why::Yaml),
 ];

@@ -212,6 +212,45 @@ fn an_upstream_failure_shows_in_the_upstream_span() {
 }
 
 #[test]
+fn every_attempt_has_a_span_that_its_endpoint_is_given() {
+    let collector = Collector::start();
+    let [bad, good] =
+        [Upstream::answering(|_, stream| drop(stream.shutdown(std::net::Shutdown::Both))), Upstream::start()];
+    let text = format!(
+        "upstreams: {{api: {{endpoints: [\"http://{}\", \"http://{}\"], ejection: false}}}}
+routes: [{{name: all, upstream: api}}]",
+        bad.address, good.address
+    );
+    let gateway = start(&collector, &good, &text, &[ALL]);
+    while bad.count() == 0 {
+        assert_eq!(gateway.client().get("/", &[]).status, 200);
+    }
+    let of = |upstream: &Upstream| {
+        let port = upstream.address.port().to_string();
+        move |span: &Span| span.role() == "upstream" && span.get("server.port").as_deref() == Some(&*port)
+    };
+    let (is_bad, is_good) = (of(&bad), of(&good));
+    eventually("the spans arrive", || {
+        let spans = collector.spans();
+        spans.iter().any(&is_bad) && spans.iter().filter(|span| is_good(span)).count() == good.count()
+    });
+    let spans = collector.spans();
+    let failed = spans.iter().find(|span| is_bad(span)).unwrap();
+    let retry = spans.iter().find(|span| is_good(span) && span.trace() == failed.trace()).unwrap();
+    assert_eq!((failed.get("error.type").as_deref(), retry.get("error.type")), (Some("closed"), None));
+    assert_eq!(failed.parent(), retry.parent());
+    assert!(failed.start <= failed.end && failed.end <= retry.start);
+    assert_eq!(
+        (failed.get("http.request.resend_count"), retry.get("http.request.resend_count").as_deref()),
+        (None, Some("1"))
+    );
+    for (upstream, span) in [(&bad, failed), (&good, retry)] {
+        let traced = format!("00-{}-{}-01", span.trace(), span.id());
+        assert!(upstream.seen().iter().any(|seen| seen.field("traceparent") == Some(&*traced)), "{traced}");
+    }
+}
+
+#[test]
 fn spans_contain_nothing_that_a_client_sent() {
     let (collector, upstream) = (Collector::start(), Upstream::start());
     let attributes = "jwt:sub, path, \"header:x-tenant\", \"query:q\", \"cookie:c\"";

@@ -1,6 +1,8 @@
-//! Keeps the time of a timeout that the proxy has delegated to the client's connection: the upstream read timeout.
+//! Keeps the time of what the proxy has delegated to the client's connection: the upstream read timeout, and the deadline of
+//! a whole request.
 //!
-//! [`crate::gateway::upstream::read_timeout`] holds that timeout, and decides which connection enforces it.
+//! [`crate::gateway::upstream::read_timeout`] holds that timeout, and decides which connection enforces it;
+//! [`crate::gateway::upstream::request_deadline`] holds the deadline.
 
 use std::task::{Context, Poll};
 
@@ -29,5 +31,10 @@ impl DelegatedTimer {
     pub fn poll(&mut self, timeout: Micros, cx: &mut Context<'_>) -> Poll<()> {
         let since = *self.since.get_or_insert_with(|| self.clock.now());
         self.timer.poll(since.plus(timeout), &self.clock, cx)
+    }
+
+    /// Ready at `deadline`.
+    pub fn poll_deadline(&mut self, deadline: Timestamp, cx: &mut Context<'_>) -> Poll<()> {
+        self.timer.poll(deadline, &self.clock, cx)
     }
 }

@@ -1,0 +1,60 @@
+//! Selects the endpoint for an attempt of a request, and prepares the connection to it.
+
+use pingora::proxy::Session;
+use pingora::upstreams::peer::{ALPN, HttpPeer};
+use pingora::{Error, ErrorType, Result};
+
+use super::exchange::Exchange;
+use super::session::asks_for_upgrade;
+use super::{Proxy, route_overrides, total_timeout};
+use crate::base::endpoint_address::EndpointAddress;
+use crate::gateway::state::destinations::UpstreamOfRoute;
+use crate::gateway::telemetry::labels::UpstreamError;
+use crate::gateway::upstream::{Alternatives, Choice, Selection, Turn, Upstream};
+
+/// The peer of the endpoint that is tried next.
+///
+/// # Errors
+/// No endpoint is known, or none may have one more request.
+pub async fn select(proxy: &Proxy, session: &Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
+    let clock = &proxy.gateway.clock;
+    // First without waiting, which is enough for every request but the first few.
+    let window = proxy.window();
+    let select = |upstream: &Upstream| {
+        let failed_at = |address: &EndpointAddress| exchange.failed.iter().any(|failed| failed.endpoint == *address);
+        let turn = if exchange.failed.is_empty() { Turn::Next } else { Turn::Drawn };
+        let choice = Choice { turn, key: exchange.balance_key };
+        upstream.select(choice, failed_at, window, || clock.now())
+    };
+    let selected = match exchange.upstream() {
+        Some(UpstreamOfRoute { upstream, .. }) => match select(upstream) {
+            Err(UpstreamError::Unresolved) => {
+                upstream.first_lookups().await;
+                select(upstream)
+            }
+            selected => selected,
+        },
+        None => Err(UpstreamError::Unresolved),
+    };
+    let Selection { mut peer, attempt, alternatives } = selected.map_err(|error| {
+        exchange.upstream_error = Some(error);
+        Error::new_up(ErrorType::ConnectError)
+    })?;
+    exchange.attempt = Some(attempt);
+    let alternatives = exchange
+        .overrides()
+        .map_or(alternatives, |overrides| route_overrides::apply(overrides, &mut peer.options, alternatives));
+    if let Some(total) = exchange.total_timeout() {
+        total_timeout::apply(exchange, total, &mut peer.options, session, clock.now());
+    }
+    // A timeout at the client's connection ends the request, so one that may be retried has its own.
+    let is_final = alternatives == Alternatives::None || !session.req_header().method.is_idempotent();
+    if let Some(connection) = &exchange.connection
+        && is_final
+        && peer.options.alpn == ALPN::H1
+        && !asks_for_upgrade(session)
+    {
+        connection.read_timeout().take_from(&mut peer.options);
+    }
+    Ok(peer)
+}

@@ -1,0 +1,134 @@
+//! Requests that take longer than they may as a whole: wherever their time goes, it ends.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use crate::support::{Gateway, Upstream, now};
+
+const REQUESTS: [(&str, &str); 3] = [
+    ("GET", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
+    ("POST", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"),
+    ("GET", "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"),
+];
+
+/// Reads requests, and never answers.
+fn silent() -> Upstream {
+    Upstream::answering(|_, stream| drop(stream.read(&mut [0])))
+}
+
+/// Three endpoints, of which each request is tried at up to three.
+fn start(servers: &[Upstream], timeouts: &str) -> Gateway {
+    let endpoints: Vec<String> = servers.iter().map(|server| format!("http://{}", server.address)).collect();
+    let text = format!(
+        "upstreams:
+  api:
+    endpoints: [{}]
+    timeouts: {timeouts}
+    retries: {{max: 2, budget: 100%}}
+    ejection: false
+routes: [{{name: all, upstream: api}}]
+",
+        endpoints.join(", ")
+    );
+    Gateway::before_url("").with(&text).start()
+}
+
+#[test]
+fn a_request_without_a_response_is_ended_in_time() {
+    let gateway = Gateway::start(&silent(), "upstream_timeouts: {total: 300ms}");
+    for (method, request) in REQUESTS {
+        let (mut client, begun) = (gateway.client(), now());
+        client.write(request);
+        assert_eq!(client.response(method).unwrap().status, 504, "{request:?}");
+        let took = begun.elapsed();
+        assert!((Duration::from_millis(290)..Duration::from_secs(2)).contains(&took), "{request:?}: {took:?}");
+    }
+    gateway.expect("tollgate_upstream_errors_total", &["total_timeout"], 3.0);
+    gateway.expect("tollgate_upstream_errors_total", &["read_timeout"], 0.0);
+}
+
+#[test]
+fn a_response_that_never_ends_is_cut_off_in_time() {
+    for every in [20, 10_000] {
+        let upstream = Upstream::answering(move |_, stream| {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+            while stream.write_all(b"4\r\npart\r\n").is_ok() {
+                std::thread::sleep(Duration::from_millis(every));
+            }
+        });
+        let gateway = Gateway::start(&upstream, "upstream_timeouts: {total: 400ms}");
+        let (mut client, begun) = (gateway.client(), now());
+        client.write(REQUESTS[0].1);
+        assert!(client.response("GET").is_err());
+        let took = begun.elapsed();
+        assert!((Duration::from_millis(390)..Duration::from_secs(2)).contains(&took), "{every}: {took:?}");
+        gateway.expect("tollgate_upstream_errors_total", &["total_timeout"], 1.0);
+        gateway.expect("tollgate_http_requests_total", &["origin=\"upstream\"", "200"], 1.0);
+    }
+}
+
+#[test]
+fn all_attempts_share_the_time() {
+    let servers = [(); 3].map(|()| silent());
+    let gateway = start(&servers, "{read: 250ms, total: 400ms}");
+    let begun = now();
+    assert_eq!(gateway.client().get("/", &[]).status, 504);
+    let took = begun.elapsed();
+    assert!((Duration::from_millis(390)..Duration::from_secs(2)).contains(&took), "{took:?}");
+    // The second attempt had the rest of the time, and there was no third one.
+    assert_eq!(servers.iter().map(Upstream::count).sum::<usize>(), 2);
+    gateway.expect("tollgate_upstream_retries_total", &["read_timeout"], 1.0);
+    gateway.expect("tollgate_upstream_errors_total", &["total_timeout"], 1.0);
+    // Nor has it failed there.
+    gateway.expect("tollgate_endpoint_failures_total", &[], 1.0);
+}
+
+#[test]
+fn each_request_has_the_whole_time_and_a_websocket_more() {
+    let upstream = Upstream::answering(|request, stream| {
+        std::thread::sleep(Duration::from_millis(200));
+        if request.field("upgrade").is_some() {
+            let _ = stream.write_all(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+            std::thread::sleep(Duration::from_millis(900));
+            let _ = stream.write_all(b"late");
+        } else {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let gateway = Gateway::start(&upstream, "upstream_timeouts: {total: 800ms}");
+    let mut client = gateway.client();
+    (0..5).for_each(|_| assert_eq!(client.get("/", &[]).status, 200));
+    client.write(REQUESTS[2].1);
+    assert_eq!(client.response("GET").unwrap().status, 101);
+    assert_eq!(client.until("late"), "late");
+}
+
+#[test]
+fn a_client_that_is_slow_to_send_its_body_is_not_an_error_of_the_upstream() {
+    let gateway = Gateway::start(&silent(), "upstream_timeouts: {total: 300ms}");
+    let mut client = gateway.client();
+    client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello");
+    let response = client.response("POST").unwrap();
+    assert_eq!((response.status, response.field("x-tollgate-reason").as_deref()), (408, Some("bad_request")));
+    gateway.expect("tollgate_upstream_errors_total", &[], 0.0);
+}
+
+#[test]
+fn a_route_may_have_another_total_or_none() {
+    let slow = Upstream::answering(|_, stream| {
+        std::thread::sleep(Duration::from_millis(500));
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    });
+    let text = format!(
+        "upstreams: {{api: {{endpoints: [\"http://{}\"], timeouts: {{total: 200ms}}}}}}
+routes:
+  - {{name: free, match: {{path: /free}}, upstream: api, timeouts: {{total: none}}}}
+  - {{name: long, match: {{path: /long}}, upstream: api, timeouts: {{total: 20s}}}}
+  - {{name: rest, upstream: api}}
+",
+        slow.address
+    );
+    let gateway = Gateway::before_url("").with(&text).start();
+    let statuses = ["/free", "/long", "/"].map(|path| gateway.client().get(path, &[]).status);
+    assert_eq!(statuses, [200, 200, 504]);
+}
