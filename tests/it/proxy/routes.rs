@@ -178,9 +178,13 @@ fn a_route_sets_and_removes_fields_that_no_client_can_forge() {
 #[test]
 fn clients_stay_at_their_upstream_of_several_and_retries_stay_within_it() {
     let [api, canary] = [(); 2].map(|()| Upstream::start());
+    // Nothing listens there, so that every second request to the canary is tried again.
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let file = |weights: &str| {
         format!(
-            "upstreams: {{api: {{endpoints: [\"http://{}\"]}}, canary: {{endpoints: [\"http://{}\"]}}}}
+            "upstreams:
+  api: {{endpoints: [\"http://{}\"]}}
+  canary: {{endpoints: [\"http://{}\", \"http://{nobody}\"], ejection: false, retries: {{max: 1, budget: 100%}}}}
 routes:
   - {{name: drawn, match: {{path: /drawn}}, upstream: {{api: 1, canary: 1}}}}
   - {{name: all, upstream: {weights}, split_by: header:x-user}}
@@ -225,6 +229,8 @@ rules: [{{name: canary, match: {{upstream: canary}}, limit_keys: [upstream], alg
     eventually("the log is written", || log(&gateway).len() == api.count() + canary.count());
     let logged = log(&gateway).iter().filter(|line| line["upstream"] == "canary").count();
     assert_eq!(logged, canary.count());
+    let retried = log(&gateway).iter().filter(|line| !line["failed_attempts"].is_null()).count();
+    assert!(retried > 3, "{retried}");
 }
 
 #[test]

@@ -46,7 +46,8 @@ access_log: {{to: access.log, when: [allowed]}}
     let up = |path: &Path, is_up: f64| {
         gateway.expect("tollgate_endpoint_up", &[&format!("endpoint=\"unix:{}\"", path.display())], is_up);
     };
-    (up(&one, 1.0), up(&two, 0.0));
+    up(&one, 1.0);
+    up(&two, 0.0);
     let mut client = gateway.client();
     (0..4).for_each(|_| assert_eq!(client.get("/", &[]).body, "one"));
     serve(&two, "two");
