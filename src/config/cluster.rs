@@ -13,6 +13,7 @@ const HOSTS: HostPorts = HostPorts {
     member: "node",
     default_port: DEFAULT_PORT,
     shape: "be a host with a port, like n1.internal:6379 or [2001:db8::1]:6379",
+    no_database: "a cluster has one database, 0: nothing follows the port",
 };
 
 const NODES: ValueKind<ReadField<Vec<HostPort>>> =

@@ -14,6 +14,8 @@ pub struct HostPorts {
     pub default_port: u16,
     /// What a member must be.
     pub shape: &'static str,
+    /// What is said of one with a database, as a URL has it.
+    pub no_database: &'static str,
 }
 
 impl HostPorts {
@@ -43,11 +45,15 @@ impl HostPorts {
     }
 
     fn host_port(self, field: Field<'_>) -> Option<HostPort> {
-        let host = HostPort::parse(field.text()?, self.default_port);
+        let text = field.text()?;
+        let host = HostPort::parse(text, self.default_port);
         if host.is_none() {
+            let (_, after_scheme) = text.split_once("://").unwrap_or(("", text));
+            let has_database = after_scheme.split_once('/').is_some_and(|(_, database)| !database.is_empty());
+            let hint = has_database.then(|| self.no_database.to_owned());
             // A URL may hold a password.
-            let field = if field.text().is_some_and(|text| text.contains('@')) { field.hidden() } else { field };
-            field.must(self.shape);
+            let field = if text.contains('@') { field.hidden() } else { field };
+            field.must_hinting(self.shape, hint);
         }
         host
     }

@@ -67,6 +67,7 @@ mod settings;
 mod size;
 mod sources;
 mod store;
+mod store_login;
 mod substitution;
 mod suggest;
 mod threads;

@@ -1,18 +1,15 @@
 //! Reads `postgres` in `store`: which PostgreSQL has the buckets.
 
-use std::sync::Arc;
-
 use serde_json::json;
 
-use super::client_tls::{CLIENT_TLS, client_tls};
+use super::client_tls::CLIENT_TLS;
 use super::environment::Environment;
-use super::key::{Key, Mapping, PATH, POSITIVE_DURATION, TEXT, Type, names};
-use super::reader::{Field, Section};
-use super::redis::{password, some_password};
+use super::key::{Key, Mapping, POSITIVE_DURATION, Type, names};
+use super::reader::Field;
+use super::store_login::{
+    PASSWORD, PASSWORD_FILE, name_schema, one_password, password, tls_of_any_host, url_schema, wrong_url,
+};
 use super::value_kind::{ReadField, ValueKind};
-use super::value_types::reference;
-use crate::base::secret::SecretSource;
-use crate::base::tls::client::Client;
 use crate::store::breaker;
 use crate::store::postgres::{Durability, InvalidUrl, Settings, TableName, Url};
 use crate::store::redis::Login;
@@ -20,29 +17,12 @@ use crate::store::redis::Login;
 const URL_SHAPE: &str =
     "must be a URL like postgres://tollgate@127.0.0.1/limits or postgres://tollgate@a,b:5433/limits";
 
-const URL: ValueKind<ReadField<Url>> = ValueKind {
-    text: "URL",
-    schema: || {
-        json!({"anyOf": [
-            {"type": "string", "pattern": "^postgres(ql)?://[^?#]+[?]?[^?#]*$", "patternErrorMessage": URL_SHAPE},
-            reference()
-        ]})
-    },
-    read: url,
-};
+const URL: ValueKind<ReadField<Url>> =
+    ValueKind { text: "URL", schema: || url_schema("^postgres(ql)?://[^?#]+[?]?[^?#]*$", URL_SHAPE), read: url };
 
 const TABLE: ValueKind<ReadField<TableName>> = ValueKind {
     text: "name of a table, `table` or `schema.table`",
-    schema: || {
-        json!({"anyOf": [
-            {
-                "type": ["string", "number", "boolean"],
-                "pattern": "^([a-z_][a-z0-9_]{0,62}[.])?[a-z_][a-z0-9_]{0,54}$",
-                "patternErrorMessage": TABLE_SHAPE
-            },
-            reference()
-        ]})
-    },
+    schema: || name_schema("^([a-z_][a-z0-9_]{0,62}[.])?[a-z_][a-z0-9_]{0,54}$", TABLE_SHAPE),
     read: table,
 };
 
@@ -65,16 +45,8 @@ pub static POSTGRES: Mapping = Mapping {
             "`postgres://USER@HOST/DATABASE`. `:PORT` (5432) may follow the host, and `:PASSWORD` the user, \
              percent-encoded. Of several hosts, `a,b:5433`, the first that accepts writes is used.",
         ),
-        Key::optional(
-            "password",
-            TEXT,
-            "The password. An empty one counts as missing. Better from the environment, or as `password_file`.",
-        ),
-        Key::optional(
-            "password_file",
-            PATH,
-            "A file that holds the password. Line ends after it are ignored. It is read for every connection.",
-        ),
+        PASSWORD,
+        PASSWORD_FILE,
         Key::default(
             "tls",
             Type::Switch(&CLIENT_TLS),
@@ -97,27 +69,21 @@ pub static POSTGRES: Mapping = Mapping {
              the last moments, with `sync` nothing.",
         ),
     ],
-    constraints: || json!({"dependencies": {"password": {"properties": {"password_file": false}}}}),
+    constraints: || json!({"dependencies": one_password()}),
 };
 
 pub fn postgres(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&POSTGRES)?;
     // In place of an unknown host, one to which every password may be sent.
     let url = section.need("url").and_then(|field| field.known_or("postgres://tollgate@localhost/tollgate", URL.read));
-    let password = password(&section, environment);
-    for key in ["password", "password_file"] {
-        if url.as_ref().is_some_and(|url| url.password.is_some()) {
-            section.unwanted(key, "must not stand beside the one in `url`");
-        }
-    }
-    let tls = tls(&section, environment);
+    let password = password(&section, environment, url.as_ref().and_then(|url| url.password.clone()));
+    // Each host has a certificate for its own name.
+    let tls = tls_of_any_host(&section, environment);
     let timeout = section.positive_duration("timeout");
     let table = section.value("table", TABLE.read);
     let durability = section.choice("durability", &DURABILITY);
     section.close();
     let (url, password) = (url?, password?);
-    let password = password.or(url.password.map(SecretSource::Inline));
-    let password = some_password(password);
     Some(Settings {
         hosts: url.hosts,
         database: url.database,
@@ -131,7 +97,6 @@ pub fn postgres(field: Field<'_>, environment: Environment<'_>) -> Option<Settin
 }
 
 fn url(field: Field<'_>) -> Option<Url> {
-    // The value is not repeated: it may hold a password.
     let what = match Url::parse(field.text()?) {
         Ok(url) => return Some(url),
         Err(InvalidUrl::Shape) => URL_SHAPE,
@@ -141,17 +106,8 @@ fn url(field: Field<'_>) -> Option<Url> {
         Err(InvalidUrl::Parameter) => "must have no parameter other than target_session_attrs=read-write",
         Err(InvalidUrl::NoUser) => "must name the user, like postgres://tollgate@127.0.0.1/limits",
     };
-    field.wrong(format_args!("{what}; what it is is not shown, it may hold a password"), None);
+    wrong_url(&field, what);
     None
-}
-
-/// `Some(None)` without TLS; `None` after reporting a problem.
-fn tls(section: &Section<'_>, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
-    match section.optional("tls", |field| client_tls(field, environment))?.flatten() {
-        None => Some(None),
-        // Each host has a certificate for its own name.
-        Some(tls) => tls.client_of_any_host(section).map(|client| Some(Arc::new(client))),
-    }
 }
 
 fn table(field: Field<'_>) -> Option<TableName> {

@@ -7,41 +7,28 @@ use serde_json::json;
 use super::client_tls::{CLIENT_TLS, ClientTls, client_tls};
 use super::cluster::{CLUSTER, cluster};
 use super::environment::Environment;
-use super::key::{Key, Mapping, PATH, POSITIVE_DURATION, TEXT, Type};
+use super::key::{Key, Mapping, POSITIVE_DURATION, TEXT, Type};
 use super::reader::{Field, Section};
 use super::sentinel::{SENTINEL, sentinel};
+use super::store_login::{
+    PASSWORD, PASSWORD_FILE, name_schema, one_password, password, tls_of_any_host, url_schema, wrong_url,
+};
 use super::value_kind::{ReadField, ValueKind};
-use super::value_types::reference;
 use crate::base::host_port::HostPort;
-use crate::base::secret::{Secret, SecretSource};
 use crate::base::tls::client::Client;
 use crate::store::breaker;
 use crate::store::redis::{LONGEST_PREFIX, Login, Settings, Target, Url};
 
 const URL_SHAPE: &str = "must be a URL like redis://127.0.0.1:6379 or rediss://user@redis.internal:6380/0";
 
-const URL: ValueKind<ReadField<Url>> = ValueKind {
-    text: "URL",
-    schema: || {
-        json!({"anyOf": [
-            {"type": "string", "pattern": "^rediss?://[^?#]+$", "patternErrorMessage": URL_SHAPE},
-            reference()
-        ]})
-    },
-    read: url,
-};
+const URL: ValueKind<ReadField<Url>> =
+    ValueKind { text: "URL", schema: || url_schema("^rediss?://[^?#]+$", URL_SHAPE), read: url };
 
 const PREFIX: ValueKind<ReadField<String>> = ValueKind {
     text: "1 to 11 of letters, digits, `_`, `.`, `-` and `:`",
     schema: || {
-        json!({"anyOf": [
-            {
-                "type": ["string", "number", "boolean"],
-                "pattern": format!("^[A-Za-z0-9_.:-]{{1,{LONGEST_PREFIX}}}$"),
-                "patternErrorMessage": format!("must be 1 to {LONGEST_PREFIX} of letters, digits, _ . - and :")
-            },
-            reference()
-        ]})
+        let must = format!("must be 1 to {LONGEST_PREFIX} of letters, digits, _ . - and :");
+        name_schema(&format!("^[A-Za-z0-9_.:-]{{1,{LONGEST_PREFIX}}}$"), &must)
     },
     read: prefix,
 };
@@ -67,16 +54,8 @@ pub static REDIS: Mapping = Mapping {
             "In place of `url`: a [Redis Cluster](#redis-cluster), whose nodes share the buckets.",
         ),
         Key::optional("username", TEXT, "The user who logs in; without a password, a user who needs none."),
-        Key::optional(
-            "password",
-            TEXT,
-            "The password. An empty one counts as missing. Better from the environment, or as `password_file`.",
-        ),
-        Key::optional(
-            "password_file",
-            PATH,
-            "A file that holds the password. Line ends after it are ignored. It is read for every connection.",
-        ),
+        PASSWORD,
+        PASSWORD_FILE,
         Key::depends(
             "tls",
             Type::Switch(&CLIENT_TLS),
@@ -88,7 +67,7 @@ pub static REDIS: Mapping = Mapping {
     ],
     constraints: || {
         json!({
-            "dependencies": {"password": {"properties": {"password_file": false}}},
+            "dependencies": one_password(),
             "oneOf": [{"required": ["url"]}, {"required": ["sentinel"]}, {"required": ["cluster"]}]
         })
     },
@@ -117,15 +96,9 @@ pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings>
         }
     }
     let username = section.optional("username", |field| Some(field.written()?.to_owned()));
-    let password = password(&section, environment);
-    for (key, in_url) in [
-        ("username", url.iter().flatten().any(|url| url.username.is_some())),
-        ("password", url.iter().flatten().any(|url| url.password.is_some())),
-        ("password_file", url.iter().flatten().any(|url| url.password.is_some())),
-    ] {
-        if in_url {
-            section.unwanted(key, "must not stand beside the one in `url`");
-        }
+    let password = password(&section, environment, url.iter().flatten().find_map(|url| url.password.clone()));
+    if url.iter().flatten().any(|url| url.username.is_some()) {
+        section.unwanted("username", "must not stand beside the one in `url`");
     }
     let tls = match &url {
         Some(Some(url)) => tls(&section, url, environment),
@@ -138,19 +111,17 @@ pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings>
     let (url, sentinel, cluster, username, password) = (url?, sentinel?, cluster?, username?, password?);
     let (in_url, target) = match (url, sentinel, cluster) {
         _ if present.len() > 1 => return None,
-        (Some(Url { host, port, database, username, password, .. }), ..) => {
-            let address = HostPort { host, port };
-            ((username, password), Target::Address { address, database })
+        (Some(Url { host, port, database, username, .. }), ..) => {
+            (username, Target::Address { address: HostPort { host, port }, database })
         }
-        (None, Some(sentinel), _) => ((None, None), Target::Sentinel(Box::new(sentinel))),
-        (None, None, Some(cluster)) => ((None, None), Target::Cluster(Box::new(cluster))),
+        (None, Some(sentinel), _) => (None, Target::Sentinel(Box::new(sentinel))),
+        (None, None, Some(cluster)) => (None, Target::Cluster(Box::new(cluster))),
         (None, None, None) => return None,
     };
-    let username = username.or(in_url.0).filter(|name| !name.is_empty());
-    let password = password.or(in_url.1.map(SecretSource::Inline));
+    let username = username.or(in_url).filter(|name| !name.is_empty());
     Some(Settings {
         target,
-        login: Login { username, password: some_password(password), tls: tls? },
+        login: Login { username, password, tls: tls? },
         timeout: timeout?,
         prefix: prefix?,
         breaker: breaker::Settings::default(),
@@ -161,26 +132,9 @@ pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings>
 fn url(field: Field<'_>) -> Option<Url> {
     let url = Url::parse(field.text()?);
     if url.is_none() {
-        // The value is not repeated: it may hold a password.
-        field.wrong(format_args!("{URL_SHAPE}; what it is is not shown, it may hold a password"), None);
+        wrong_url(&field, URL_SHAPE);
     }
     url
-}
-
-/// An empty password counts as missing.
-pub fn some_password(password: Option<SecretSource>) -> Option<SecretSource> {
-    password.filter(|password| *password != SecretSource::Inline(Secret::new("")))
-}
-
-/// In gateway.yaml, or in a file of its own.
-pub fn password(section: &Section<'_>, environment: Environment<'_>) -> Option<Option<SecretSource>> {
-    let inline = section.optional("password", |field| Some(SecretSource::Inline(Secret::new(field.written()?))));
-    let in_file = section.optional("password_file", |field| environment.secret_file(&field));
-    if section.has("password") && section.has("password_file") {
-        section.unwanted("password_file", "must not stand beside `password`");
-        return None;
-    }
-    Some(inline?.or(in_file?.flatten()))
 }
 
 /// TLS by the key `tls`, or by the scheme of the URL. `Some(None)` without it; `None` after reporting a problem.
@@ -195,14 +149,6 @@ fn tls(section: &Section<'_>, url: &Url, environment: Environment<'_>) -> Option
     });
     match tls?.flatten().or_else(|| url.tls.then(ClientTls::default)) {
         Some(tls) => tls.client(&url.host, section).map(|client| Some(Arc::new(client))),
-        None => Some(None),
-    }
-}
-
-/// TLS by the key `tls`, of servers that are known only when they are connected to.
-pub fn tls_of_any_host(section: &Section<'_>, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
-    match section.optional("tls", |field| client_tls(field, environment))?.flatten() {
-        Some(tls) => tls.client_of_any_host(section).map(|client| Some(Arc::new(client))),
         None => Some(None),
     }
 }

@@ -6,36 +6,23 @@ use super::client_tls::CLIENT_TLS;
 use super::environment::Environment;
 use super::host_ports::HostPorts;
 use super::key::{Key, Mapping, PATH, TEXT, Type};
-
 use super::reader::Field;
-use super::redis::{password, some_password, tls_of_any_host};
+use super::store_login::{name_schema, one_password, password, tls_of_any_host};
 use super::value_kind::{ReadField, ValueKind};
-use super::value_types::reference;
 use crate::base::host_port::HostPort;
 use crate::store::redis::Login;
 use crate::store::redis::sentinel::{DEFAULT_PORT, Settings};
 
 const MASTER_SHAPE: &str = "must be the name of a master: letters, digits, _ . and -";
 
-const MASTER: ValueKind<ReadField<String>> = ValueKind {
-    text: "text",
-    schema: || {
-        json!({"anyOf": [
-            {
-                "type": ["string", "number", "boolean"],
-                "pattern": "^[A-Za-z0-9_.-]+$",
-                "patternErrorMessage": MASTER_SHAPE
-            },
-            reference()
-        ]})
-    },
-    read: master,
-};
+const MASTER: ValueKind<ReadField<String>> =
+    ValueKind { text: "text", schema: || name_schema("^[A-Za-z0-9_.-]+$", MASTER_SHAPE), read: master };
 
 const HOSTS: HostPorts = HostPorts {
     member: "sentinel",
     default_port: DEFAULT_PORT,
     shape: "be a host with a port, like s1.internal:26379 or [2001:db8::1]:26379",
+    no_database: "sentinels have no databases: nothing follows the port",
 };
 
 const NODES: ValueKind<ReadField<Vec<HostPort>>> =
@@ -61,7 +48,7 @@ pub static SENTINEL: Mapping = Mapping {
             "Whether connections to the sentinels are encrypted, and how.",
         ),
     ],
-    constraints: || json!({"dependencies": {"password": {"properties": {"password_file": false}}}}),
+    constraints: || json!({"dependencies": one_password()}),
 };
 
 pub fn sentinel(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
@@ -70,11 +57,11 @@ pub fn sentinel(field: Field<'_>, environment: Environment<'_>) -> Option<Settin
     let master = section.need("master").and_then(|field| field.known_or("unknown", MASTER.read));
     let nodes = section.need("nodes").and_then(NODES.read);
     let username = section.optional("username", |field| Some(field.written()?.to_owned()));
-    let password = password(&section, environment);
+    let password = password(&section, environment, None);
     let tls = tls_of_any_host(&section, environment);
     section.close();
     let username = username?.filter(|name| !name.is_empty());
-    let login = Login { username, password: some_password(password?), tls: tls? };
+    let login = Login { username, password: password?, tls: tls? };
     Some(Settings { master: master?, nodes: nodes?, login })
 }
 

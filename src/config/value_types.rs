@@ -19,11 +19,11 @@ pub fn definitions() -> Vec<(&'static str, Value)> {
 }
 
 /// A text that matches a pattern. `must` is what an editor says of one that does not.
-fn pattern(pattern: &str, must: &str) -> Value {
+pub fn pattern(pattern: &str, must: &str) -> Value {
     json!({"type": "string", "pattern": pattern, "patternErrorMessage": must})
 }
 
-fn or_reference(value: Value) -> Value {
+pub fn or_reference(value: Value) -> Value {
     json!({"anyOf": [value, reference()]})
 }
 
