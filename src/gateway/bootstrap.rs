@@ -173,6 +173,7 @@ fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Resul
     let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));
     let store = Store::open(&config.store, threads, clock.clone(), event_sink);
     store.announce(&config.hash);
+    store.prepare_for(&config.rules);
     Ok(GatewayState {
         store,
         store_health,

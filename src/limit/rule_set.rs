@@ -146,6 +146,11 @@ impl RuleSet {
         &self.limits
     }
 
+    /// Whether a request may have to pay several buckets: no request does with a single limit.
+    pub fn may_charge_several(&self) -> bool {
+        self.limits.iter().filter(|limit| limit.mode == Mode::Enforce).count() > 1
+    }
+
     pub fn limit(&self, id: LimitId) -> Option<&CompiledLimit> {
         self.limits.get(usize::try_from(id.0).ok()?)
     }

@@ -39,6 +39,8 @@ pub enum Event {
     Node { address: Arc<str>, change: NodeChange },
     /// Which keys the server evicts when its memory is full, by its name for that.
     EvictionPolicy(String),
+    /// How large the table is in which a database keeps the buckets.
+    TableMeasured(TableSize),
     /// The heartbeat was refused, so the number of gateways is unknown.
     HeartbeatError(Fault),
 }
@@ -63,6 +65,17 @@ pub struct RunningGateway {
     pub host: String,
     /// The hash of its gateway.yaml.
     pub configuration: String,
+}
+
+/// The size of the table of the buckets, as the database reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableSize {
+    pub table_bytes: u64,
+    pub index_bytes: u64,
+    /// About how many rows it has.
+    pub live_rows: u64,
+    /// About how many old versions of rows the database has not reclaimed.
+    pub dead_rows: u64,
 }
 
 /// A finished call to a remote store.

@@ -26,14 +26,16 @@ use std::sync::Arc;
 
 use crate::base::time::{Clock, Timestamp};
 use crate::limit::charge::Plan;
+use crate::limit::rule_set::RuleSet;
 pub use caller::Caller;
 pub use error::{Fault, StoreError};
-pub use events::{CallReport, Event, EventSink, NodeChange, RunningGateway, gateway_ttl};
+pub use events::{CallReport, Event, EventSink, NodeChange, RunningGateway, TableSize, gateway_ttl};
 pub use inspector::Inspector;
 use memory::Memory;
 use postgres::Postgres;
 use redis::cluster::Cluster;
 use redis::{Redis, Target};
+use remote::fault_injection::Hooks;
 pub use reply::{GivenBack, Source, TakeReply};
 pub use settings::{Endpoint, Settings};
 pub use take_failure::{PartialTake, TakeFailure};
@@ -51,17 +53,20 @@ pub enum Store {
 impl Store {
     /// Opens a store for this number of workers. A remote store is not connected to yet: [`Store::run`] does that.
     pub fn open(settings: &Settings, workers: usize, clock: Clock, events: EventSink) -> Store {
+        let hooks = Hooks::default();
         match settings {
             Settings::Memory(settings) => Store::Memory(Memory::new(settings, clock)),
             Settings::Redis(settings) => match &settings.target {
                 Target::Cluster(cluster) => {
-                    Store::Cluster(Cluster::open(cluster, settings.clone(), workers, clock, events))
+                    Store::Cluster(Cluster::open(hooks, cluster, settings.clone(), workers, clock, events))
                 }
                 Target::Address { .. } | Target::Sentinel(_) => {
-                    Store::Redis(Redis::open(settings.clone(), workers, clock, events))
+                    Store::Redis(Redis::open(hooks, settings.clone(), workers, clock, events))
                 }
             },
-            Settings::Postgres(settings) => Store::Postgres(Postgres::open(settings.clone(), workers, clock, events)),
+            Settings::Postgres(settings) => {
+                Store::Postgres(Postgres::open(hooks, settings.clone(), workers, clock, events))
+            }
         }
     }
 
@@ -122,6 +127,15 @@ impl Store {
             Store::Redis(redis) => redis.announce(configuration),
             Store::Cluster(cluster) => cluster.announce(configuration),
             Store::Postgres(postgres) => postgres.announce(configuration),
+        }
+    }
+
+    /// Prepares for what requests may charge under these rules, at this gateway and at others with the same file.
+    pub fn prepare_for(&self, rules: &RuleSet) {
+        if let Store::Cluster(cluster) = self
+            && rules.may_charge_several()
+        {
+            cluster.expect_undone_charges();
         }
     }
 

@@ -139,6 +139,7 @@ impl Reload {
         self.retired.push(self.gateway.snapshot.swap(Arc::clone(&snapshot)));
         self.gateway.store.replace_login(&snapshot.config.store);
         self.gateway.metrics.registry.reloaded(snapshot.number);
+        self.gateway.store.prepare_for(&snapshot.config.rules);
         self.gateway.store.invalidate();
         if let Some(log) = relog {
             (self.relog)(log);

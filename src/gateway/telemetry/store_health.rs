@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::events::{EventKind, Events};
-use super::metrics::{Metrics, StoreMetrics};
+use super::metrics::{Metrics, StoreMetrics, whole_number};
 use crate::base::host_port::HostPort;
 use crate::base::time::{Clock, Timestamp};
 use crate::gateway::runtime::log_throttle::LogThrottle;
@@ -65,7 +65,7 @@ impl StoreHealth {
         // The embedded store has no connection.
         let down = if settings.is_shared() { vec![Some(StoreError::Unreachable); workers] } else { Vec::new() };
         let metrics = StoreMetrics::new(settings, &metrics.registry);
-        metrics.gateways.set(float(settings.gateways()));
+        metrics.gateways.set(whole_number(settings.gateways()));
         metrics.up.set(if down.is_empty() { 1.0 } else { 0.0 });
         StoreHealth {
             metrics,
@@ -126,10 +126,11 @@ impl StoreHealth {
             }
             Event::Node { address, change } => self.record_node(address, change),
             Event::Gateways { alive, others } => {
-                self.metrics.gateways.set(float(alive));
+                self.metrics.gateways.set(whole_number(alive));
                 *self.other_gateways.lock() = OtherGateways { at: self.clock.now(), others };
             }
             Event::EvictionPolicy(policy) => self.record_eviction_policy(policy),
+            Event::TableMeasured(size) => self.metrics.set_table_size(&size),
             Event::HeartbeatError(fault) => self.record_failure(&fault),
             Event::Up { worker, server } => {
                 let named = server.as_ref().map_or(String::new(), ToString::to_string);
@@ -263,10 +264,6 @@ impl StoreHealth {
             }
         }
     }
-}
-
-fn float(count: u64) -> f64 {
-    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

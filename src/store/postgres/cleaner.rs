@@ -1,4 +1,4 @@
-//! Removes the rows of buckets that are full again, in small pieces, by one gateway at a time.
+//! Removes the rows of buckets that are full again, in small pieces, by one gateway at a time, and measures the table.
 //!
 //! Nothing that changes is indexed, so all rows are visited in the order of their keys.
 
@@ -12,8 +12,10 @@ use tokio_postgres::types::Type;
 use super::connect::{Checks, connect};
 use super::errors::unexpected_reply;
 use super::settings::{Settings, TableName};
+use super::table_size;
 use crate::base::interval::fixed_interval;
 use crate::store::error::Fault;
+use crate::store::events::{Event, EventSink, TableSize};
 use crate::store::remote::login::CurrentLogin;
 
 const EVERY: Duration = Duration::from_secs(30);
@@ -34,18 +36,29 @@ enum Piece {
     End,
 }
 
-/// Visits all rows again and again, for ever. What fails is tried again the next time: requests report the same causes.
-pub async fn run(settings: &Settings, login: &CurrentLogin) {
+/// Visits all rows again and again, for ever, and reports how large the table then is. What fails is tried again the next
+/// time: requests report the same causes.
+pub async fn run(settings: &Settings, login: &CurrentLogin, events: &EventSink) {
     loop {
         let every = fixed_interval("store_clean", EVERY);
         // Jittered, so that gateways that started together do not all try at the same time.
         sleep(every.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
         let Ok(connected) = connect(settings, login, Checks::Schema).await else { continue };
         tokio::select! {
-            _ = clean(&connected.client, &settings.table) => {}
+            measured = clean_and_measure(&connected.client, &settings.table) => {
+                if let Ok(size) = measured {
+                    events.send(Event::TableMeasured(size));
+                }
+            }
             _ = connected.driver => {}
         }
     }
+}
+
+async fn clean_and_measure(client: &Client, table: &TableName) -> Result<TableSize, Fault> {
+    clean(client, table).await?;
+    let measured = timeout(PATIENCE, table_size::measure(client, table)).await;
+    measured.map_err(|_| unexpected_reply("the size of the table"))?
 }
 
 /// Visits all rows once.

@@ -15,7 +15,7 @@ use super::transaction::{NewRows, Statements};
 use crate::base::time::{Clock, Timestamp};
 use crate::limit::charge::Plan;
 use crate::store::error::Fault;
-use crate::store::events::RunningGateway;
+use crate::store::events::{EventSink, RunningGateway};
 use crate::store::remote::login::CurrentLogin;
 use crate::store::remote::transport::{
     CallLimits, CallReply, DrivenLink, LiveGateways, Overflow, PartReply, Transport,
@@ -87,8 +87,8 @@ impl Transport for Database {
         tokio::time::sleep(ASK_AGAIN.mul_f64(0.5 + fastrand::f64())).await;
     }
 
-    async fn run(&self) {
-        cleaner::run(&self.settings, &self.login).await;
+    async fn run(&self, events: &EventSink) {
+        cleaner::run(&self.settings, &self.login, events).await;
     }
 }
 

@@ -10,6 +10,7 @@ mod gateway_heartbeat;
 pub mod inspect;
 pub mod schema;
 mod settings;
+mod table_size;
 mod tls;
 mod transaction;
 mod url;
@@ -28,12 +29,8 @@ pub use url::{InvalidUrl, Url};
 pub type Postgres = Remote<Database>;
 
 impl Postgres {
-    pub fn open(settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Postgres {
-        Postgres::with(Hooks::default(), settings, workers, clock, events)
-    }
-
-    /// With the faults that a test injects.
-    pub fn with(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Postgres {
+    /// With the faults that a test injects; the default has none.
+    pub fn open(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Postgres {
         let Settings { timeout, breaker, gateways, .. } = settings;
         let database = Database::new(settings, clock.clone());
         Remote::new(database, remote::Settings { timeout, breaker, gateways }, hooks, workers, clock, events)

@@ -217,6 +217,9 @@ impl Statements {
 }
 
 /// Begins a transaction. The settings end with it, so that a pooler can give the connection to others.
+///
+/// `lock_timeout` bounds the wait for each row, `statement_timeout` that for all rows: those that are locked already must not be
+/// held for longer. Neither bounds a COMMIT.
 pub fn begin(settings: &Settings) -> String {
     let timeout = Duration::from(settings.timeout).as_millis().clamp(1, 2_147_483_647);
     let commit = match settings.durability {
@@ -226,7 +229,7 @@ pub fn begin(settings: &Settings) -> String {
     // A batch has few keys; of a small table the planner prefers to read all rows, which takes longer.
     let planner = ["seqscan", "hashjoin", "mergejoin"].map(|way| format!("; SET LOCAL enable_{way} = off")).concat();
     format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {timeout}; \
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {timeout}; SET LOCAL statement_timeout = {timeout}; \
          SET LOCAL idle_in_transaction_session_timeout = {timeout}; SET LOCAL synchronous_commit = {commit}{planner}"
     )
 }

@@ -31,12 +31,8 @@ pub use url::Url;
 pub type Redis = Remote<Server>;
 
 impl Redis {
-    pub fn open(settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Redis {
-        Redis::with(Hooks::default(), settings, workers, clock, events)
-    }
-
-    /// With the faults that a test injects.
-    pub fn with(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Redis {
+    /// With the faults that a test injects; the default has none.
+    pub fn open(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Redis {
         let Settings { timeout, breaker, gateways, .. } = settings;
         let server = Server::new(settings, clock.clone(), hooks);
         Remote::new(server, remote::Settings { timeout, breaker, gateways }, hooks, workers, clock, events)

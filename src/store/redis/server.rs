@@ -99,7 +99,7 @@ impl Transport for Server {
         Ok(DrivenLink { link, driver, server: Some(server) })
     }
 
-    async fn run(&self) {
+    async fn run(&self, _events: &EventSink) {
         self.resolver.run().await;
     }
 

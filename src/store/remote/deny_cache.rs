@@ -10,10 +10,12 @@
 //! a second the store is asked again in any case. Losing an entry costs only a call, so the cache is bounded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use quick_cache::sync::Cache;
 use smallvec::SmallVec;
 
+use crate::base::interval::fixed_interval;
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::algorithm::{ChargeResult, State};
 use crate::limit::bucket_key::BucketKey;
@@ -26,7 +28,7 @@ const MAX_BUCKETS: usize = 65_536;
 /// How long an entry is valid.
 const MAX_AGE: Micros = Micros(1_000_000);
 /// The same where charges are undone.
-const MAX_AGE_WITH_UNDONE: Micros = Micros(100_000);
+const MAX_AGE_WITH_UNDONE: Duration = Duration::from_millis(10);
 /// The store's clock may run faster than ours by one in this many.
 const SKEW: u64 = 1_000;
 
@@ -56,6 +58,8 @@ pub struct DenyCache {
     undone: UndoneCharges,
     /// How long an entry is valid, in microseconds.
     max_age: AtomicU64,
+    /// The same where charges are undone.
+    max_age_with_undone: Micros,
     /// The number of invalidations.
     epoch: AtomicU64,
 }
@@ -66,6 +70,7 @@ impl DenyCache {
             short: Cache::new(MAX_BUCKETS),
             undone: UndoneCharges::default(),
             max_age: AtomicU64::new(MAX_AGE.0),
+            max_age_with_undone: fixed_interval("undone_levels", MAX_AGE_WITH_UNDONE).into(),
             epoch: AtomicU64::new(0),
         }
     }
@@ -89,7 +94,7 @@ impl DenyCache {
 
     /// Shortens the age of entries: other gateways undo charges, which no reply tells.
     pub fn expect_undone_charges(&self) {
-        self.max_age.store(MAX_AGE_WITH_UNDONE.0, Ordering::Relaxed);
+        self.max_age.store(self.max_age_with_undone.0, Ordering::Relaxed);
     }
 
     /// Adds a bucket that could not pay its last charge, or could not pay it again.
@@ -250,8 +255,8 @@ mod tests {
         remember(sent.plus(Micros(11)));
         assert!(wait(&deny_cache, &one, sent.plus(Micros(20))).is_some());
         deny_cache.expect_undone_charges();
-        assert!(wait(&deny_cache, &one, sent.plus(Micros(100_011))).is_some());
-        assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(100_012))), None);
+        assert!(wait(&deny_cache, &one, sent.plus(Micros(10_011))).is_some());
+        assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(10_012))), None);
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl<T: Transport> Remote<T> {
         let Some(connection) = self.connections.get(worker.0) else { return };
         let connected = connection.run(&self.first_attempts);
         if worker == Worker(0) {
-            tokio::join!(self.transport.run(), connected);
+            tokio::join!(self.transport.run(&self.events), connected);
         } else {
             connected.await;
         }

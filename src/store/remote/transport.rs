@@ -63,7 +63,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 
     /// Does what is needed besides the connections, such as watching where the server is, for as long as there is something
     /// to do. Driven by one worker.
-    fn run(&self) -> impl Future<Output = ()> + Send {
+    fn run(&self, _events: &EventSink) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 

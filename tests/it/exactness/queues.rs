@@ -42,7 +42,7 @@ fn on_redis(redis: &Redis, hooks: Hooks) -> Arc<Store> {
         breaker: breaker::Settings::default(),
         gateways: 1,
     };
-    Arc::new(Store::Redis(redis::Redis::with(hooks, settings, 1, Clock::system(), EventSink::new(|_| ()))))
+    Arc::new(Store::Redis(redis::Redis::open(hooks, settings, 1, Clock::system(), EventSink::new(|_| ()))))
 }
 
 /// One request: when the store decided, and its delay; `None` for one that is refused.

@@ -33,7 +33,7 @@ fn gateway(redis: &Redis, hours: i64, hooks: Hooks) -> Arc<Store> {
         breaker: breaker::Settings::default(),
         gateways: 1,
     };
-    Arc::new(Store::Redis(redis::Redis::with(hooks, settings, 1, clock, EventSink::new(|_| ()))))
+    Arc::new(Store::Redis(redis::Redis::open(hooks, settings, 1, clock, EventSink::new(|_| ()))))
 }
 
 /// Five a day, of a day that begins this many hours from now.

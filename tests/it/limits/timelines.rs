@@ -95,7 +95,7 @@ impl PostgresStore {
         let clock = Clock::manual(START);
         let hooks = Hooks { refusals: Refusals::ByRedis, ..Hooks::default() };
         let events = EventSink::new(|_| ());
-        let store = postgres::Postgres::with(hooks, postgres.settings(), 1, clock.clone(), events);
+        let store = postgres::Postgres::open(hooks, postgres.settings(), 1, clock.clone(), events);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let store = std::sync::Arc::new(Store::Postgres(store));
         let driven = std::sync::Arc::clone(&store);

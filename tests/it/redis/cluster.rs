@@ -262,6 +262,26 @@ fn a_request_over_a_dead_node_is_charged_where_a_node_answers() {
 }
 
 #[test]
+fn what_is_known_of_a_bucket_counts_only_while_its_node_can_be_asked() {
+    let mut cluster = RedisCluster::start(Replicas::None);
+    run(async {
+        let store = started(gateway(&cluster, 1)).await;
+        let short = plan([charge(1, 0, 5)]);
+        let is_refused_here = async || {
+            let reply = store.take(Worker(0), &short, None).await.unwrap().unwrap();
+            reply.source == Source::Cached && !reply.settlement.is_granted()
+        };
+        eventually_async(is_refused_here).await;
+        cluster.masters[0].kill();
+        // The same node.
+        let other = plan([charge(2, 0, 5)]);
+        eventually_async(async || store.take(Worker(0), &other, None).await.is_err()).await;
+        // Less than a second after it was seen.
+        assert!(store.take(Worker(0), &short, None).await.is_err());
+    });
+}
+
+#[test]
 fn slots_move_under_load_and_nothing_is_granted_twice_or_lost() {
     let mut cluster = RedisCluster::start(Replicas::None);
     cluster.add_master();

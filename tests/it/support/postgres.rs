@@ -173,16 +173,16 @@ impl Postgres {
         Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
     }
 
-    /// Runs statements in a session that goes on after this call, and waits until it runs them.
+    /// Runs statements in a session that goes on after this call, and waits until it sleeps in one of them.
     pub fn hold(&self, text: &str) {
         let url = format!("postgres://{ADMIN}@127.0.0.1:{}/limits", self.port);
         let mut command = Command::new(self.programs.join("psql"));
         command.args(["-Xq", "-c", text, &url]).stdout(Stdio::null()).stderr(Stdio::null());
+        let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        let others: u64 = self.sql(sleeping).parse().unwrap();
         let mut session = command.spawn().unwrap();
         std::thread::spawn(move || session.wait());
-        eventually("the session runs", || {
-            self.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == "1"
-        });
+        eventually("the session runs", || self.sql(sleeping).parse::<u64>().unwrap() > others);
     }
 
     /// The processes of the server that it has started itself: those that serve connections, and others.

@@ -49,6 +49,12 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         Kind::Gauge,
         "1 if the store evicts buckets when its memory is full, 0 if it does not.",
     ),
+    ("rate_limiter_store_bytes", Kind::Gauge, "Size of the table of the buckets in PostgreSQL, and of its index."),
+    (
+        "rate_limiter_store_rows",
+        Kind::Gauge,
+        "Rows of that table, and old versions of rows that are not reclaimed yet, as PostgreSQL estimates.",
+    ),
     ("rate_limiter_breaker_open", Kind::Gauge, "1 while the circuit breaker keeps calls from the store."),
     ("rate_limiter_live_gateways", Kind::Gauge, "Gateways that share the limits while the store is unavailable."),
     ("rate_limiter_buckets", Kind::Gauge, "Buckets held in this process."),

@@ -30,7 +30,7 @@ pub use delays::DelayMetrics;
 pub use http::HttpMetrics;
 pub use limits::LimitMetrics;
 pub use routes::{RESPONSES, RouteMetrics, UpstreamMetrics};
-pub use store::StoreMetrics;
+pub use store::{StoreMetrics, whole_number};
 pub use tls::{HandshakeMetrics, record_expiry};
 pub use tokens::TokenMetrics;
 

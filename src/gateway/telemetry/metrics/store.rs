@@ -6,7 +6,7 @@ use metrics::{Counter, Gauge, Histogram};
 
 use super::counters_by::CountersBy;
 use super::registry::Registry;
-use crate::store::{Fault, Settings, StoreError};
+use crate::store::{Fault, Settings, StoreError, TableSize};
 
 #[derive(Debug)]
 pub struct StoreMetrics {
@@ -64,6 +64,19 @@ impl StoreMetrics {
         self.registry.gauge("rate_limiter_store_may_evict", &[]).set(if may_evict { 1.0 } else { 0.0 });
     }
 
+    /// The gauges exist from the first measurement on.
+    pub fn set_table_size(&self, size: &TableSize) {
+        let TableSize { table_bytes, index_bytes, live_rows, dead_rows } = *size;
+        for (metric, label, value, number) in [
+            ("rate_limiter_store_bytes", "part", "table", table_bytes),
+            ("rate_limiter_store_bytes", "part", "index", index_bytes),
+            ("rate_limiter_store_rows", "state", "live", live_rows),
+            ("rate_limiter_store_rows", "state", "dead", dead_rows),
+        ] {
+            self.registry.gauge(metric, &[(label, value)]).set(whole_number(number));
+        }
+    }
+
     /// One of a server of several is counted with its address.
     pub fn count_error(&self, Fault { error, node, .. }: &Fault) {
         match node {
@@ -89,5 +102,22 @@ impl StoreMetrics {
     /// A server has no buckets any more: its series go.
     pub fn forget_node(&self, node: &str) {
         self.registry.forget("node", node);
+    }
+}
+
+/// As the value of a gauge; rounded above 2^53.
+pub fn whole_number(number: u64) -> f64 {
+    let [high, low] =
+        [number >> 32, number & u64::from(u32::MAX)].map(|half| u32::try_from(half).map_or(0.0, f64::from));
+    high.mul_add(4_294_967_296.0, low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gauge_shows_more_than_four_billion() {
+        assert_eq!([0, 7, 5_000_000_001].map(whole_number), [0.0, 7.0, 5_000_000_001.0]);
     }
 }

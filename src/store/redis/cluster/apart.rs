@@ -178,9 +178,7 @@ impl Cluster {
     /// When there is no answer for some groups, which count as spent. What the others have granted is given back unless
     /// the caller keeps it.
     pub(super) async fn take_apart(&self, take: &Take<'_>) -> Result<Option<TakeReply>, TakeFailure> {
-        if self.nodes.state.hooks.drops_undone() {
-            self.nodes.state.deny_cache.expect_undone_charges();
-        }
+        self.expect_undone_charges();
         let mut charging = Charging {
             plan: take.plan,
             whole: ReplyInParts::of(take.plan),

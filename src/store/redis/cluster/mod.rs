@@ -24,7 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::time::{Clock, Micros, Timestamp};
-use crate::limit::charge::Plan;
+use crate::limit::charge::{Charge, Plan, Settlement};
+use crate::limit::outcome::Verdict;
 use crate::store::caller::Caller;
 use crate::store::error::StoreError;
 use crate::store::events::EventSink;
@@ -65,19 +66,8 @@ struct Take<'p> {
 }
 
 impl Cluster {
-    /// `settings` are those of every node, except for its address.
+    /// `settings` are those of every node, except for its address; `hooks` the faults that a test injects: the default has none.
     pub fn open(
-        cluster: &Settings,
-        settings: redis::Settings,
-        workers: usize,
-        clock: Clock,
-        events: EventSink,
-    ) -> Cluster {
-        Cluster::with(Hooks::default(), cluster, settings, workers, clock, events)
-    }
-
-    /// With the faults that a test injects.
-    pub fn with(
         hooks: Hooks,
         cluster: &Settings,
         settings: redis::Settings,
@@ -114,7 +104,9 @@ impl Cluster {
         caller: Option<Arc<dyn Caller>>,
     ) -> Result<Option<TakeReply>, TakeFailure> {
         let since = self.nodes.clock.now();
-        if let Some((now, settlement)) = self.nodes.state.deny_cache.refuse(plan, since) {
+        if let Some((now, settlement)) = self.nodes.state.deny_cache.refuse(plan, since)
+            && self.still_refuses(worker, plan, &settlement)
+        {
             return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached }));
         }
         let take = Take { worker, plan, caller, since };
@@ -122,6 +114,18 @@ impl Cluster {
             Some(tag) => Ok(self.take_together(&take, tag).await?),
             None => self.take_apart(&take).await,
         }
+    }
+
+    /// Whether a bucket that is known to be short is on a node that can be asked. The successor of a lost node may show
+    /// another level, and until there is one the fallback decides.
+    fn still_refuses(&self, worker: Worker, plan: &Plan, refused: &Settlement) -> bool {
+        let Nodes { directory, .. } = &*self.nodes;
+        let can_be_asked = |charge: &Charge| {
+            let node = directory.owner(directory.tags.of(&charge.key)).and_then(|owner| self.nodes.get(owner));
+            node.is_some_and(|node| node.remote.usable(worker).is_ok())
+        };
+        let mut charges = plan.enforced.iter().zip(&refused.enforced);
+        charges.any(|(charge, outcome)| outcome.verdict == Verdict::Deny && can_be_asked(charge))
     }
 
     /// The hash tag under which all buckets of a plan are.
@@ -207,6 +211,14 @@ impl Cluster {
     /// What the nodes' clocks show when ours shows `ours`, by the last reply of any of them.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         self.nodes.state.store_clock.at(ours)
+    }
+
+    /// Requests charge several buckets, here or at another gateway: where these may be on several nodes, some are undone.
+    pub fn expect_undone_charges(&self) {
+        let Nodes { directory, state, .. } = &*self.nodes;
+        if directory.tags.iter().nth(1).is_some() && state.hooks.drops_undone() {
+            state.deny_cache.expect_undone_charges();
+        }
     }
 
     /// Drops the cached levels: the nodes are asked about every bucket again.

@@ -118,7 +118,7 @@ impl Gateways {
         let start = now();
         let open = |gateway, hooks, report| {
             let settings = postgres::Settings { timeout: self.timeout, ..settings.clone() };
-            Store::Postgres(postgres::Postgres::with(hooks, settings, self.workers, self.clocks.of(gateway), report))
+            Store::Postgres(postgres::Postgres::open(hooks, settings, self.workers, self.clocks.of(gateway), report))
         };
         self.play_in(&open, start, ClockOffset::of_this_machine(start), &begin)
     }
@@ -131,7 +131,7 @@ impl Gateways {
             let target = Target::Cluster(Box::new(cluster.clone()));
             let settings = self.settings(target);
             let clock = self.clocks.of(gateway);
-            Store::Cluster(cluster::Cluster::with(hooks, &cluster, settings, self.workers, clock, report))
+            Store::Cluster(cluster::Cluster::open(hooks, &cluster, settings, self.workers, clock, report))
         };
         self.play_in(&open, start, ClockOffset::of_this_machine(start), &begin)
     }
@@ -217,7 +217,7 @@ impl Gateways {
         let server_clock = if self.clocks.begin.is_some() { ServerClock::Movable } else { hooks.server_clock };
         let hooks = Hooks { server_clock, ..hooks };
         let settings = self.settings(Target::at("127.0.0.1", port));
-        Store::Redis(redis::Redis::with(hooks, settings, self.workers, self.clocks.of(gateway), report))
+        Store::Redis(redis::Redis::open(hooks, settings, self.workers, self.clocks.of(gateway), report))
     }
 
     fn settings(&self, target: Target) -> Settings {
