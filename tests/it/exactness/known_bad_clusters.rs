@@ -9,8 +9,8 @@ use tollgate::base::time::Micros;
 use tollgate::store::redis::fault_injection::{Flaw, Hooks};
 
 use super::history::gateways::{Clocks, Gateways, PATIENT, Run};
-use super::history::undone::KEPT;
-use super::history::{Answer, Findings, Kind, Limit, Numbers, undone};
+use super::history::undone::{KEPT, Refusals};
+use super::history::{Answer, Findings, Kind, Limit, Numbers};
 use crate::support::{RedisCluster, Replicas, now, print_measured, short_or_long};
 
 /// When the load that is being played began.
@@ -76,16 +76,25 @@ fn how_many_requests_are_refused_for_what_others_get_back() {
     let cluster = RedisCluster::start(Replicas::None);
     let [first, second] =
         [(400, 40), (50, 10)].map(|(rate, burst)| Limit::TokenBucket(Numbers::per_second(rate, burst)));
-    let mut gateways = gateways(Numbers::per_second(400, 40), both_or_one);
-    gateways.buckets = vec![first, second];
-    gateways.lasting = short_or_long(Duration::from_millis(800), Duration::from_secs(5));
-    let history = gateways.play_on_cluster(&cluster.addresses(), || ()).history;
-    let findings = history.check_undone(0);
-    assert!(findings.is_empty(), "{findings:?}");
-    let (wrong, refused) = undone::wrong_refusals(&history);
-    let asked = history.records.len();
-    print_measured(&format!("spread: {wrong} of {asked} requests refused wrongly, of {refused} refused"));
-    assert!(wrong * 2 < asked, "{wrong} of {asked}");
+    // A gateway knows of its own requests what was undone, and nothing of those of others.
+    for (count, callers) in [(1, 8), (2, 4)] {
+        cluster.masters.iter().for_each(|master| master.command::<()>(&["FLUSHALL"]));
+        let mut gateways = gateways(Numbers::per_second(400, 40), both_or_one);
+        gateways.hooks.truncate(count);
+        gateways.callers = callers;
+        gateways.buckets = vec![first, second];
+        gateways.lasting = short_or_long(Duration::from_millis(800), Duration::from_secs(5));
+        let history = gateways.play_on_cluster(&cluster.addresses(), || ()).history;
+        let findings = history.check_undone(0);
+        assert!(findings.is_empty(), "{findings:?}");
+        let Refusals { all, wrong_by_node, wrong_by_cache } = Refusals::of(&history);
+        let asked = history.records.len();
+        print_measured(&format!(
+            "spread, gateways: {count}: of {asked} requests {all} were refused, {wrong_by_node} of them wrongly by a node and \
+             {wrong_by_cache} wrongly without a call"
+        ));
+        assert!((wrong_by_node + wrong_by_cache) * 2 < asked, "{wrong_by_node} and {wrong_by_cache} of {asked}");
+    }
 }
 
 fn play(cluster: &RedisCluster, nodes: &[HostPort], gateways: &Gateways) -> (usize, Findings) {

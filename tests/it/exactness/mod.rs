@@ -2,6 +2,7 @@
 
 #[cfg(feature = "test-hooks")]
 mod clock_steps;
+pub mod failover;
 pub mod history;
 #[cfg(feature = "test-hooks")]
 mod known_bad_clusters;

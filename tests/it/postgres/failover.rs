@@ -3,17 +3,14 @@
 
 use tollgate::store::postgres::{Durability, Settings, schema};
 
-use crate::exactness::history::windows::excess;
-use crate::exactness::history::{ClockOffset, Limit, Numbers, Sample, rules};
-use crate::redis::faults_under_load::{CALLERS, Ending, Load, RequestRecord, ask_on, grants, pause};
-use crate::support::{Gateway, Postgres, Upstream, eventually, print_measured, short_or_long};
+use crate::exactness::failover::{Back, Failover};
+use crate::exactness::history::{Numbers, Sample, rules};
+use crate::redis::faults_under_load::pause;
+use crate::support::{Gateway, Postgres, Upstream, eventually, short_or_long};
 
 /// So slow that a bucket is far from full after an outage: what a replica has forgotten is seen.
 const RATE: u64 = 10;
 const BURST: u64 = 40;
-
-/// In milliseconds after the promotion.
-const SOON: i64 = 1_000;
 
 /// A primary with a replica, and the tables for this durability.
 struct Pair {
@@ -47,67 +44,19 @@ impl Pair {
     }
 }
 
-/// Two gateways that refuse without a database are under load while `happens` goes on, and then the replica is promoted.
-/// Every request is answered in time, and the database decides for each gateway soon after the promotion. Returns what was granted beyond
-/// every window, in tokens.
+/// Two gateways that refuse without a database survive a [`Failover`] under load: the replica is promoted after what `happens`.
 #[track_caller]
 fn survive(fault: &str, mut pair: Pair, happens: impl FnOnce(&mut Pair)) -> i128 {
     let samples = [Sample { name: "token_bucket", limit: Numbers::per_second(RATE, BURST).into() }];
-    let upstream = Upstream::start();
-    let text = pair.store() + &rules(&samples);
+    let (upstream, text) = (Upstream::start(), pair.store() + &rules(&samples));
     let gateways = [(); 2].map(|()| Gateway::start(&upstream, &text));
-    for gateway in &gateways {
-        gateway.expect("rate_limiter_store_up", &[], 1.0);
-    }
-    let load = Load::start(&samples);
-    let (promoted, seen) = std::thread::scope(|scope| {
-        let load = &load;
-        let ending = Ending(load);
-        let callers = gateways
-            .each_ref()
-            .map(|gateway| [(); CALLERS].map(|()| scope.spawn(move || ask_on(gateway, 0, "one", load))));
-        pause(300);
-        load.await_refusals();
+    let fault = format!("PostgreSQL, durability {}: {fault}", pair.durability.name());
+    let failover = Failover { back: Back::Decided, ..Failover::of_one_server(&fault, &gateways, &samples) };
+    failover.survive(|load| {
         happens(&mut pair);
         pair.replica.promote();
-        let promoted = load.micros();
-        for gateway in &gateways {
-            gateway.expect("rate_limiter_store_up", &[], 1.0);
-        }
-        pause(500);
-        load.await_refusals();
-        drop(ending);
-        let join = |callers: [std::thread::ScopedJoinHandle<'_, Vec<RequestRecord>>; CALLERS]| {
-            callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect::<Vec<RequestRecord>>()
-        };
-        (promoted, callers.map(join))
-    });
-    // Each was answered: a connection that fails is a panic.
-    let all = || seen.iter().flatten();
-    assert!(all().all(|request| matches!(request.status, 200 | 429 | 503)), "{fault}");
-    let longest = all().map(|request| request.answered - request.sent).max().unwrap() / 1000;
-    let back = seen.each_ref().map(|seen| {
-        let decided = seen.iter().filter(|request| request.status != 503 && request.sent > promoted);
-        decided.map(|request| request.answered).min().expect("the database decides again")
-    });
-    let back = (back.into_iter().max().unwrap() - promoted) / 1000;
-    let grants: Vec<_> = seen.iter().flat_map(|seen| grants(seen, 0)).collect();
-    let limit: &Limit = &samples[0].limit;
-    let excess = excess(limit, &grants, &ClockOffset::default());
-    print_measured(&format!(
-        "PostgreSQL, promotion, durability {}: {fault}, {} requests, {} granted, {} unavailable, longest {longest} ms, back \
-         {back} ms after the promotion, excess {}, bound {BURST}",
-        pair.durability.name(),
-        all().count(),
-        grants.len(),
-        all().filter(|request| request.status == 503).count(),
-        limit.tokens(excess),
-    ));
-    assert!(longest < 1_000, "{fault}: {longest} ms");
-    assert!(excess <= limit.price(BURST * 1000), "{fault}: {}", limit.tokens(excess));
-    // A busy machine takes longer to find the new primary: the short form allows it three times as long.
-    assert!(back < SOON * short_or_long(3, 1), "{fault}: {back} ms");
-    excess
+        Some(load.micros())
+    })
 }
 
 /// For so long that the pauses between two attempts have grown as far as they do.

@@ -7,6 +7,7 @@ mod failover;
 mod fallback;
 mod histories;
 mod initialization;
+mod moved_name;
 mod operators;
 mod outage;
 mod published_function;

@@ -1,81 +1,54 @@
-//! Two gateways under load on a cluster of three masters with replicas, while masters die, hang and are replaced and slots
-//! move: every request is answered in time, and no window grants more than a successor had not heard of.
+//! Two gateways under load on a cluster of three masters with replicas, while masters die, hang, forget and are replaced and
+//! slots move: every request is answered in time, and no window grants more than a successor had not heard of.
 
 use std::time::Duration;
 
-use crate::exactness::history::windows::excess;
-use crate::exactness::history::{ClockOffset, Numbers, Sample, rules};
-use crate::redis::faults_under_load::{BURST, Ending, Load, RATE, RequestRecord, ask_on, grants, pause};
-use crate::support::{Gateway, RedisCluster, Replicas, Upstream, eventually, now, print_measured, short_or_long};
+use crate::exactness::failover::{Back, Bound, Failover, LoadClient, SOON, token_bucket};
+use crate::exactness::history::{Numbers, Sample, rules};
+use crate::redis::faults_under_load::{Load, pause};
+use crate::support::{Gateway, Redis, RedisCluster, Replicas, Upstream, now, short_or_long};
 
-/// What a fault may grant beyond every window, of each bucket.
-const NOTHING: u64 = 0;
-const ONE_BURST: u64 = BURST;
+/// In milliseconds after a promotion, where the successor needs a replica: until the old master has become that.
+const WITH_A_REPLICA: i64 = 9_000;
 
-/// Plays a fault under load. `happens` returns when the successor said that it is a master, if there is one.
-#[track_caller]
-fn survive(
-    fault: &str,
-    bound: u64,
-    cluster: &mut RedisCluster,
-    (gateways, users): (&[Gateway; 2], &[String]),
-    happens: impl FnOnce(&mut RedisCluster, &Load) -> Option<i64>,
-) {
-    let samples = samples();
-    let load = Load::start(&samples);
-    let (promoted, seen) = std::thread::scope(|scope| {
-        let load = &load;
-        let ending = Ending(load);
-        let callers: Vec<_> = gateways
-            .iter()
-            .flat_map(|gateway| users.iter().map(move |user| (gateway, user)))
-            .map(|(gateway, user)| (user, scope.spawn(move || ask_on(gateway, 0, user, load))))
-            .collect();
-        load.await_refusals();
-        let promoted = happens(cluster, load);
-        pause(1_000);
-        load.await_refusals();
-        drop(ending);
-        let seen: Vec<(&String, Vec<RequestRecord>)> =
-            callers.into_iter().map(|(user, caller)| (user, caller.join().unwrap())).collect();
-        (promoted, seen)
-    });
-    // Each was answered: a connection that fails is a panic.
-    let all = || seen.iter().flat_map(|(_, seen)| seen);
-    assert!(all().all(|request| matches!(request.status, 200 | 429 | 503)), "{fault}");
-    let longest = all().map(|request| request.answered - request.sent).max().unwrap() / 1000;
-    let limit = &samples[0].limit;
-    let of_user = |user: &String| {
-        let own = seen.iter().filter(|(other, _)| *other == user).flat_map(|(_, seen)| grants(seen, 0));
-        excess(limit, &own.collect::<Vec<_>>(), &ClockOffset::default())
-    };
-    let beyond = users.iter().map(of_user).max().unwrap();
-    let back = promoted.map(|promoted| {
-        let first = |(_, seen): &(&String, Vec<RequestRecord>)| {
-            let granted = seen.iter().filter(|request| request.status == 200 && request.sent > promoted);
-            granted.map(|request| request.answered - promoted).min().expect("it is decided again") / 1000
-        };
-        seen.iter().map(first).max().unwrap()
-    });
-    print_measured(&format!(
-        "cluster: {fault}: {} requests, {} granted, {} unavailable, longest {longest} ms, back after {back:?} ms, excess {}, \
-         bound {bound}",
-        all().count(),
-        all().filter(|request| request.status == 200).count(),
-        all().filter(|request| request.status == 503).count(),
-        limit.tokens(beyond),
-    ));
-    assert!(longest < 1_000, "{fault}: {longest} ms");
-    assert!(beyond <= limit.price(bound * 1000), "{fault}: {}", limit.tokens(beyond));
-    // A busy machine takes longer: the short form allows it three times as long.
-    assert!(back.is_none_or(|back| back < short_or_long(3_000, 1_000)), "{fault}: {back:?} ms");
-    for gateway in gateways {
-        eventually("every node is connected to", || gateway.metric("rate_limiter_store_up", &[]) >= 4.0);
-    }
+/// A cluster of masters with a replica each, and two gateways under load, of which each is asked for a bucket on each master.
+struct Played {
+    cluster: RedisCluster,
+    gateways: [Gateway; 2],
+    samples: [Sample; 1],
+    users: Vec<String>,
+    _upstream: Upstream,
 }
 
-fn samples() -> [Sample; 1] {
-    [Sample { name: "token_bucket", limit: Numbers::per_second(RATE, BURST).into() }]
+impl Played {
+    /// With settings of redis.conf as arguments of each node.
+    fn start(settings: &[&str], samples: [Sample; 1]) -> Played {
+        let (cluster, upstream) = (RedisCluster::start_with(Replicas::OneEach, settings), Upstream::start());
+        let text = cluster.store("deny", "").replace("timeout: 500ms", "timeout: 50ms") + &rules(&samples);
+        let gateways = [(); 2].map(|()| Gateway::start(&upstream, &text));
+        for node in cluster.addresses() {
+            let node = format!("node=\"{node}\"");
+            gateways.iter().for_each(|gateway| gateway.expect("rate_limiter_store_up", &[&node], 1.0));
+        }
+        let users = users(&cluster, &gateways[0], &samples[0]);
+        Played { cluster, gateways, samples, users, _upstream: upstream }
+    }
+
+    /// Plays a [`Failover`]. `happens` returns when the successor said that it is a master, if there is one.
+    #[track_caller]
+    fn survive(
+        &mut self,
+        fault: &str,
+        (bound, within): (Bound, i64),
+        happens: impl FnOnce(&mut RedisCluster, &Load) -> Option<i64>,
+    ) -> i128 {
+        let Played { cluster, gateways, samples, users, .. } = self;
+        let clients = users.iter().map(|user| LoadClient { sample: 0, user: user.clone() }).collect();
+        let fault = format!("cluster, {fault}");
+        let (back, up) = (Back::Granted, 4.0);
+        Failover { fault: &fault, gateways, samples, clients, bound, back, within, up }
+            .survive(|load| happens(cluster, load))
+    }
 }
 
 /// How many keys each master has.
@@ -84,12 +57,12 @@ fn keys(cluster: &RedisCluster) -> Vec<usize> {
 }
 
 /// One for each master, by where its bucket is.
-fn users(cluster: &RedisCluster, gateway: &Gateway) -> Vec<String> {
+fn users(cluster: &RedisCluster, gateway: &Gateway, sample: &Sample) -> Vec<String> {
     let mut client = gateway.client();
     let mut on: [Option<String>; 3] = Default::default();
     for user in (0..100).map(|number| format!("user{number}")) {
         let before = keys(cluster);
-        client.get("/", &[(&samples()[0].header(), &user)]);
+        client.get("/", &[(&sample.header(), &user)]);
         let after = keys(cluster);
         if let Some(index) = (0..3).find(|index| after[*index] > before[*index]) {
             on[index].get_or_insert(user);
@@ -112,43 +85,88 @@ fn promotion(cluster: &RedisCluster, replica: usize, load: &Load) -> Option<i64>
     Some(load.micros())
 }
 
+/// So slow that a bucket is far from full after a failover: what a replica has forgotten is seen.
+fn slow_token_bucket() -> [Sample; 1] {
+    [Sample { name: "token_bucket", limit: Numbers::per_second(10, 40).into() }]
+}
+
+/// The replicas of a master hear nothing any more. It goes on to serve its clients.
+fn cut_off(master: &Redis) {
+    master.command::<()>(&["ACL", "SETUSER", "default", "-psync", "-sync"]);
+    master.command::<i64>(&["CLIENT", "KILL", "TYPE", "replica"]);
+}
+
 #[test]
 fn gateways_under_load_survive_what_happens_to_a_cluster() {
     for _ in 0..short_or_long(1, 5) {
-        play();
+        let mut played = Played::start(&[], token_bucket());
+        played.survive("64 slots to another master, and back", (Bound::Nothing, SOON), |cluster, _| {
+            // With those of two hash tags.
+            let slots = |first: u16| (first..first + 32).chain(first + 1024..first + 1056);
+            cluster.reshard(slots(496), 0, 1);
+            cluster.reshard(slots(496), 1, 0);
+            None
+        });
+        played.survive("CLUSTER FAILOVER", (Bound::All, SOON), |cluster, load| {
+            let () = cluster.replicas[0].command(&["CLUSTER", "FAILOVER"]);
+            promotion(cluster, 0, load)
+        });
+        let fault = "SIGSTOP of a master, SIGCONT after the failover";
+        played.survive(fault, (Bound::All, SOON), |cluster, load| {
+            cluster.masters[1].signal("STOP");
+            let promoted = promotion(cluster, 1, load);
+            pause(300);
+            cluster.masters[1].signal("CONT");
+            promoted
+        });
+        played.survive("kill -9 of a master", (Bound::All, SOON), |cluster, load| {
+            cluster.masters[2].kill();
+            promotion(cluster, 2, load)
+        });
     }
 }
 
-fn play() {
-    let (mut cluster, upstream) = (RedisCluster::start(Replicas::OneEach), Upstream::start());
-    let text = cluster.store("deny", "").replace("timeout: 500ms", "timeout: 50ms") + &rules(&samples());
-    let gateways = [(); 2].map(|()| Gateway::start(&upstream, &text));
-    for node in cluster.addresses() {
-        let node = format!("node=\"{node}\"");
-        gateways.iter().for_each(|gateway| gateway.expect("rate_limiter_store_up", &[&node], 1.0));
+#[test]
+fn gateways_under_load_survive_what_a_cluster_forgets() {
+    for _ in 0..short_or_long(1, 5) {
+        let mut played = Played::start(&["--appendonly", "yes", "--appendfsync", "everysec"], slow_token_bucket());
+        let times = short_or_long(1, 10);
+        let fault = format!("kill -9 and restart of a master, appendfsync everysec, {times} times");
+        played.survive(&fault, (Bound::All, SOON), |cluster, _| {
+            // It stays the master, however long the machine takes to restart it.
+            let () = cluster.replicas[0].command(&["CONFIG", "SET", "cluster-replica-no-failover", "yes"]);
+            for _ in 0..times {
+                cluster.masters[0].kill();
+                pause(100);
+                cluster.masters[0].restart();
+                cluster.wait_until_it_serves();
+            }
+            None
+        });
+        // Full again, so that all windows that begin now have a burst.
+        played.cluster.masters[1].command::<()>(&["FLUSHALL"]);
+        let fault = "a replica that has heard nothing for a second is promoted";
+        let excess = played.survive(fault, (Bound::All, SOON), |cluster, load| {
+            cut_off(&cluster.masters[1]);
+            pause(1_000);
+            cluster.masters[1].kill();
+            promotion(cluster, 1, load)
+        });
+        assert!(excess > 0, "nothing was lost");
+        played.cluster.masters[2].command::<()>(&["FLUSHALL"]);
+        // What it grants in the moment at which it loses its replica.
+        let bound = Bound::Tokens(5);
+        let fault = "the same, min-replicas-to-write 1, the old master is restarted";
+        played.survive(fault, (bound, WITH_A_REPLICA), |cluster, load| {
+            for node in [&cluster.masters[2], &cluster.replicas[2]] {
+                let () = node.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+            }
+            cut_off(&cluster.masters[2]);
+            pause(1_000);
+            cluster.masters[2].kill();
+            let promoted = promotion(cluster, 2, load);
+            cluster.masters[2].restart();
+            promoted
+        });
     }
-    let users = users(&cluster, &gateways[0]);
-    let played = (&gateways, &users[..]);
-    survive("64 slots to another master, and back", NOTHING, &mut cluster, played, |cluster, _| {
-        // With those of two hash tags.
-        let slots = |first: u16| (first..first + 32).chain(first + 1024..first + 1056);
-        cluster.reshard(slots(496), 0, 1);
-        cluster.reshard(slots(496), 1, 0);
-        None
-    });
-    survive("CLUSTER FAILOVER", ONE_BURST, &mut cluster, played, |cluster, load| {
-        let () = cluster.replicas[0].command(&["CLUSTER", "FAILOVER"]);
-        promotion(cluster, 0, load)
-    });
-    survive("SIGSTOP of a master, SIGCONT after the failover", ONE_BURST, &mut cluster, played, |cluster, load| {
-        cluster.masters[1].signal("STOP");
-        let promoted = promotion(cluster, 1, load);
-        pause(300);
-        cluster.masters[1].signal("CONT");
-        promoted
-    });
-    survive("kill -9 of a master", ONE_BURST, &mut cluster, played, |cluster, load| {
-        cluster.masters[2].kill();
-        promotion(cluster, 2, load)
-    });
 }

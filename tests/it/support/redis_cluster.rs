@@ -28,10 +28,16 @@ pub struct RedisCluster {
 impl RedisCluster {
     #[track_caller]
     pub fn start(replicas: Replicas) -> RedisCluster {
-        let masters = (0..3).map(|_| node()).collect();
+        RedisCluster::start_with(replicas, &[])
+    }
+
+    /// With settings of redis.conf as arguments of each node.
+    #[track_caller]
+    pub fn start_with(replicas: Replicas, settings: &[&str]) -> RedisCluster {
+        let masters = (0..3).map(|_| node(settings)).collect();
         let replicas = match replicas {
             Replicas::None => Vec::new(),
-            Replicas::OneEach => (0..3).map(|_| node()).collect(),
+            Replicas::OneEach => (0..3).map(|_| node(settings)).collect(),
         };
         RedisCluster::of(masters, replicas)
     }
@@ -91,8 +97,9 @@ impl RedisCluster {
         self.masters.iter().chain(&self.replicas)
     }
 
+    /// Waits until all nodes serve, and all replicas are in step.
     #[track_caller]
-    fn wait_until_it_serves(&self) {
+    pub fn wait_until_it_serves(&self) {
         eventually("the cluster serves all slots", || {
             self.nodes().all(|node| info(node, "cluster_state:") == "ok")
                 && self.replicas.iter().all(|replica| {
@@ -110,7 +117,7 @@ impl RedisCluster {
     /// Adds a master without slots.
     #[track_caller]
     pub fn add_master(&mut self) {
-        let node = node();
+        let node = node(&[]);
         self.meet(&node);
         self.masters.push(node);
         eventually("the new node knows the others", || {
@@ -144,8 +151,10 @@ impl RedisCluster {
     }
 }
 
-fn node() -> Redis {
-    Redis::start_with(&arguments().each_ref().map(|argument| &**argument))
+fn node(settings: &[&str]) -> Redis {
+    let arguments = arguments();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(settings.iter().copied()).collect();
+    Redis::start_with(&arguments)
 }
 
 fn arguments() -> [String; 10] {

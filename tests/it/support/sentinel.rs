@@ -169,18 +169,22 @@ impl Sentinel {
     /// Runs any command.
     #[track_caller]
     pub fn command(&self, words: &[&str]) -> Value {
-        self.try_command(words).unwrap_or_else(|| panic!("the sentinel refuses {words:?}"))
+        let answer = self.ask(words, Duration::from_secs(5));
+        answer.unwrap_or_else(|| panic!("the sentinel refuses {words:?}"))
     }
 
     /// The same; `None` if it refuses.
     pub fn try_command(&self, words: &[&str]) -> Option<Value> {
+        self.ask(words, Duration::from_secs(1))
+    }
+
+    fn ask(&self, words: &[&str], patience: Duration) -> Option<Value> {
         let mut info: ConnectionInfo = format!("redis://127.0.0.1:{}/", self.port).into_connection_info().unwrap();
         if let Some(password) = &self.password {
             info = info.clone().set_redis_settings(info.redis_settings().clone().set_password(password));
         }
-        let mut connection =
-            redis::Client::open(info).ok()?.get_connection_with_timeout(Duration::from_secs(1)).ok()?;
-        connection.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+        let mut connection = redis::Client::open(info).ok()?.get_connection_with_timeout(patience).ok()?;
+        connection.set_read_timeout(Some(patience)).ok()?;
         let mut command = Cmd::new();
         for word in words {
             command.arg(*word);

@@ -1,4 +1,4 @@
-//! Holds the numbers of a limit of any algorithm, as its promise needs them, and as a store and gateway.yaml take them.
+//! Defines limits of every algorithm: the numbers that a check needs, and the same for a store and for gateway.yaml.
 
 use tollgate::base::time::Micros;
 use tollgate::limit::algorithm::Algorithm;
@@ -27,7 +27,7 @@ pub struct WindowLimit {
     pub counting: Counting,
 }
 
-/// A queue: the places in it leave one after the other, each at a moment of its own.
+/// A queue: its places become free one after the other, each at a moment of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct LeakyLimit {
     /// The places that leave, and how many there are: `1 + delay_after + queue`.
@@ -43,20 +43,20 @@ impl LeakyLimit {
         self.places.burst - 1 - self.delay_after
     }
 
-    /// What may be ahead of a request, in units: then it waits as long as it can.
+    /// How much may be ahead of a request that waits for the longest time, in units.
     fn reach(&self) -> i128 {
         let waited = i128::from(self.max_wait) * i128::from(self.places.amount);
         (self.places.price(self.delay_after * 1000) + waited).min(self.places.capacity())
     }
 
-    /// How long a request waits that has so much ahead of it, in microseconds.
+    /// How long a request with so much ahead of it waits, in microseconds.
     pub fn delay(&self, ahead: i128) -> i64 {
         let waiting = (ahead - self.places.price(self.delay_after * 1000)).max(0);
         let refill = i128::from(self.places.amount);
         i64::try_from((waiting + refill - 1) / refill).unwrap()
     }
 
-    /// What its moments obey: a bucket of those that go on at once.
+    /// The token bucket that bounds the moments at which requests go on.
     pub fn moments(&self) -> Numbers {
         Numbers { burst: 1 + self.delay_after, ..self.places }
     }

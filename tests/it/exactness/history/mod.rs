@@ -1,10 +1,9 @@
-//! Remembers what several gateways were asked and what they answered, and judges it afterwards.
+//! Records the requests to several gateways with their responses, and checks them afterwards.
 //!
-//! Two judges, of which neither knows how a store works. [`windows`] looks from outside: whatever was asked for and
-//! answered within some time is at most what the [`Limit`] promises for it, for every such time. [`replay`] takes all
-//! answers of Redis in the order of its clock through a bucket of its own, in exact integers: each level must be the one
-//! that was reported, each grant must fit, and for each refusal there must be an instant, between the question and the
-//! answer, at which some bucket really held less than its cost.
+//! There are two checks, and neither knows how a store works. [`windows`] looks from outside: what was granted in any window is
+//! at most what the [`Limit`] promises. [`replay`] replays all replies of Redis in the order of its clock on a reference bucket
+//! in exact integers: each reported level must be that of the reference, each grant must fit, and for each refusal there must
+//! be a moment between request and response at which some bucket really held less than its cost.
 
 #[cfg(feature = "test-hooks")]
 pub mod gateways;
@@ -25,13 +24,12 @@ pub use limit::{
     CalendarPeriods, Counting, LeakyLimit, Limit, Sample, WindowLimit, long_samples, rules, short_samples, utc,
 };
 
-/// A moment of the test's clock.
+/// Microseconds since `start`, on the test's clock.
 pub fn micros(start: Instant) -> i64 {
     i64::try_from(start.elapsed().as_micros()).unwrap()
 }
 
-/// What a moment of the test's clock must be moved by to be one of the store's, and by how much that may be wrong.
-/// In microseconds.
+/// How far the store's clock is ahead of the test's, and how wrong that number may be, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClockOffset {
     pub ahead: i64,
@@ -39,8 +37,8 @@ pub struct ClockOffset {
 }
 
 impl ClockOffset {
-    /// Of a Redis on a port of this machine, and a test that began at `start`. Both clocks go equally fast; so the shortest
-    /// of some round trips says it for the whole test.
+    /// Of a Redis on a port of this machine, and a test that began at `start`. Both clocks run at the same rate, so the
+    /// shortest of several round trips is valid for the whole test.
     pub fn measure(port: u16, start: Instant) -> ClockOffset {
         let client = ::redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
         let mut connection = client.get_connection_with_timeout(Duration::from_secs(5)).unwrap();
@@ -54,21 +52,20 @@ impl ClockOffset {
         ClockOffset { ahead, tolerance: round_trip / 2 + 2 }
     }
 
-    /// Of a gateway on this machine that counts in its memory, and a test that began at `start`.
+    /// Of a store that uses the clock of this machine, and a test that began at `start`.
     pub fn of_this_machine(start: Instant) -> ClockOffset {
         let wall = i64::try_from(Clock::system().now().0).unwrap();
         ClockOffset { ahead: wall - micros(start), tolerance: 5_000 }
     }
 
-    /// The first and the last moment of the store's clock that something between these can have had.
+    /// The first and the last time on the store's clock that an event between these two moments can have had.
     pub fn bounds(&self, sent: i64, answered: i64) -> (i64, i64) {
         (sent + self.ahead - self.tolerance, answered + self.ahead + self.tolerance)
     }
 }
 
-/// A bucket's numbers: `amount` comes back in each `period`. Amounts are in thousandths of a token, times in
-/// microseconds. What is spent is counted in units, of which `period` make a thousandth: so many come back in each
-/// microsecond as `amount` says.
+/// A bucket's numbers: `amount` is refilled in each `period`. Amounts are in thousandths of a token, times in microseconds.
+/// What is spent is counted in units, of which `period` make a thousandth: in each microsecond `amount` units are refilled.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers {
     pub burst: u64,
@@ -85,7 +82,7 @@ impl Numbers {
         self.price(self.burst * 1000)
     }
 
-    /// So many thousandths, in units.
+    /// Converts thousandths to units.
     pub fn price(&self, cost: u64) -> i128 {
         i128::from(cost) * i128::from(self.period)
     }
@@ -117,7 +114,7 @@ mod checks {
     /// One request. Times are microseconds of the test's own clock, rounded away from each other.
     #[derive(Clone, Debug)]
     pub struct Record {
-        /// Which worker of which gateway, and as which of its requests.
+        /// The index of the gateway and of its worker, and the number of the request there.
         pub worker: (usize, usize),
         pub number: u64,
         pub sent: i64,
@@ -129,7 +126,7 @@ mod checks {
 
     #[derive(Clone, Debug)]
     pub enum Answer {
-        /// By what clock the store decided, and what was left of each bucket; none of one that was not asked.
+        /// The store's time of the decision, and what was left of each bucket; `None` for a bucket that was not asked.
         Granted {
             now: i64,
             remaining: Vec<Option<u64>>,
@@ -159,13 +156,13 @@ mod checks {
     pub enum Kind {
         /// More than the limit promises, in some window.
         OverGrant,
-        /// A grant that its bucket could not pay, in Redis' own order.
+        /// A grant that its bucket could not pay, in the order of Redis.
         WrongGrant,
-        /// A refusal at a time at which all its buckets could pay.
+        /// A refusal although all buckets could pay.
         Unjustified,
         /// Another level than that of the reference.
         OtherLevel,
-        /// Decided at a moment at which nobody waited for it.
+        /// Decided before the request or after the response.
         OutOfTime,
         /// It goes on at another moment than that of the reference.
         OtherDelay,
@@ -192,7 +189,7 @@ mod checks {
         }
     }
 
-    /// How many of each, and the first.
+    /// The number of each kind, and the first one.
     impl fmt::Debug for Findings {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             let reported = self.counts.iter().map(|(kind, count)| (kind, (count, self.first.get(kind))));
@@ -207,7 +204,7 @@ mod checks {
             findings
         }
 
-        /// Of a store that undoes the charges of refused requests, `late` microseconds later than usual.
+        /// The same for a store that undoes the charges of refused requests, `late` microseconds later than usual.
         pub fn check_undone(&self, late: i64) -> Findings {
             let mut findings = self.check_from_outside();
             undone::check(self, late, &mut findings);
@@ -239,8 +236,8 @@ mod checks {
             granted.filter_map(grant).collect()
         }
 
-        /// When the requests go on that were granted of one bucket, on the store's clock: each is one, whatever it cost. What
-        /// they wait was rounded up to a microsecond.
+        /// When the requests that one bucket granted go on, on the store's clock: one each, whatever the cost. Their waits were
+        /// rounded up to a microsecond.
         fn moments(&self, bucket: usize) -> Vec<windows::Grant> {
             let moment = |record: &Record| match record.answer {
                 Answer::Granted { now, delay, .. } if record.charges.iter().any(|(index, _)| *index == bucket) => {

@@ -1,10 +1,10 @@
-//! Takes every answer of Redis, in the order of its clock, through buckets of its own.
+//! Replays every reply of Redis, in the order of its clock, on reference buckets.
 //!
-//! The spending of a bucket is known exactly as long as every request was answered. A request without an answer may have been
-//! charged at any time since, once: by so much more may be spent, until a level shows that it was.
+//! The spent amount of a bucket is known exactly as long as every request was answered. A request without an answer may have
+//! been charged once at any time since then: so much more may be spent, until a level shows that it was.
 //!
-//! Answers of one moment come from one call, in the order in which its worker was asked; where two calls share a moment,
-//! the order is one in which they fit, if there is one.
+//! Replies with the same time come from one call, in the order of the requests to its worker; where two calls have the same
+//! time, the order is one in which they fit, if there is one.
 
 use tollgate::store::Source;
 
@@ -15,9 +15,9 @@ use super::{Answer, Findings, History, Kind, Limit, Record};
 struct Bucket {
     limit: Limit,
     spending: Spending,
-    /// So much more may be spent.
+    /// How much more may be spent.
     doubtful: i128,
-    /// The most that was spent, each time that it may have become more.
+    /// The most that may have been spent, each time that it increased.
     past: Vec<Spent>,
 }
 
@@ -41,7 +41,7 @@ impl Bucket {
         self.spending.bounds().0 <= self.limit.room(cost)
     }
 
-    /// `paid` was charged, and this is what was left then. False when it cannot be.
+    /// Records that `paid` was charged and this was left. False if that is impossible.
     fn shows(&mut self, paid: u64, remaining: Option<u64>) -> bool {
         if paid > 0 {
             self.spending.pay(self.limit.price(paid));
@@ -66,7 +66,7 @@ impl Bucket {
         agrees
     }
 
-    /// Whether a request can have to wait so long before it goes on.
+    /// Whether a request may have to wait this long before it goes on.
     fn may_wait(&self, delay: i64) -> bool {
         let Limit::Leaky(leaky) = self.limit else { return delay == 0 };
         let (low, high) = self.spending.bounds();
@@ -78,7 +78,7 @@ impl Bucket {
         self.past.push(Spent { at: self.spending.now(), high, doubtful: self.doubtful });
     }
 
-    /// Whether at some instant from `from` to `to` it may have held less than this.
+    /// Whether it may have held less than this at some moment from `from` to `to`.
     fn was_short(&self, cost: u64, from: i64, to: i64) -> bool {
         let next = self.past.partition_point(|spent| spent.at <= from);
         let before = next.checked_sub(1).map_or(0, |last| {

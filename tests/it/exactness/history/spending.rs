@@ -1,13 +1,13 @@
-//! Computes the spending of a bucket for the judge alone: nothing is shared with the algorithms.
+//! Computes what is spent of a bucket, for the check alone: it shares nothing with the algorithms.
 
 use super::{Counting, LeakyLimit, Limit, Numbers};
 
-/// What is spent, between a lower and an upper bound: both are equal as long as every request was answered.
+/// A lower and an upper bound of what is spent: both are equal as long as every request was answered.
 #[derive(Clone)]
 pub enum Spending {
-    /// Comes back bit by bit.
+    /// It is refilled continuously.
     Refilled { numbers: Numbers, low: i128, high: i128, since: i64 },
-    /// Comes back grant by grant, each at a moment of its own.
+    /// Each grant stops counting at a moment of its own.
     Counted { low: Charges, high: Charges, now: i64 },
 }
 
@@ -61,7 +61,7 @@ impl Spending {
         }
     }
 
-    /// It is known now that this is spent, at least and at most, as the bounds allowed.
+    /// Narrows the bounds to these.
     pub fn narrow(&mut self, least: i128, most: i128) {
         match self {
             Spending::Refilled { low, high, .. } => (*low, *high) = (least, most),
@@ -75,7 +75,7 @@ impl Spending {
         }
     }
 
-    /// It is this, whatever the bounds were.
+    /// Sets the bounds to these, whatever they were.
     pub fn correct(&mut self, least: i128, most: i128) {
         match self {
             Spending::Refilled { low, high, .. } => (*low, *high) = (least, most),
@@ -91,7 +91,7 @@ impl Spending {
         }
     }
 
-    /// The most that was spent at a moment, after it was `high` at an earlier one and nothing was charged since.
+    /// The most that is spent at a moment if it was `high` at an earlier one and nothing was charged since.
     pub fn later(&self, high: i128, at: i64, moment: i64) -> i128 {
         match self {
             Spending::Refilled { numbers, .. } => (high - numbers.refill(at, moment)).max(0),
@@ -100,7 +100,7 @@ impl Spending {
     }
 }
 
-/// Charges in their order, each with the moment from which on it does not count any more.
+/// Charges in order, each with the moment from which it no longer counts.
 #[derive(Clone)]
 pub struct Charges {
     counting: Counting,
@@ -111,7 +111,7 @@ pub struct Charges {
 struct Counted {
     at: i64,
     until: i64,
-    /// With all that were charged before.
+    /// The sum of this charge and all before it.
     total: i128,
 }
 

@@ -1,8 +1,8 @@
 //! Judges refusals of a store that charges one bucket of a request after the other, and undoes that when a later one refuses.
 //!
 //! A bucket may then be short although nothing was granted: because of a request that is being refused, until that has got back
-//! what it paid, less what has been refilled meanwhile. So a refusal is right if some bucket could be short by what was
-//! granted, what other requests may just have paid, and what each refused one may have lost; and wrong otherwise.
+//! what it paid, less the refill since it paid. So a refusal is right if some bucket could be short because of what was
+//! granted, what other requests may just have paid, and what each refused one may have lost; otherwise it is wrong.
 
 use tollgate::store::Source;
 
@@ -27,10 +27,24 @@ pub fn check(history: &History, late: i64, findings: &mut Findings) {
     }
 }
 
-/// How many requests were refused although all buckets could pay what was granted, and how many were refused in all.
-pub fn wrong_refusals(history: &History) -> (usize, usize) {
-    let all = history.count(|answer| matches!(answer, Answer::Refused { .. }));
-    (refused_for_nothing(history, None).len(), all)
+/// How many requests were refused, and of these how many although all buckets could pay what was granted.
+#[derive(Clone, Copy, Debug)]
+pub struct Refusals {
+    pub all: usize,
+    /// By a node, whose bucket another request had charged and then got back.
+    pub wrong_by_node: usize,
+    /// Without a call, by a level that a node had shown at such a moment.
+    pub wrong_by_cache: usize,
+}
+
+impl Refusals {
+    pub fn of(history: &History) -> Refusals {
+        let all = history.count(|answer| matches!(answer, Answer::Refused { .. }));
+        let wrong = refused_for_nothing(history, None);
+        let is_cached = |record: &&&Record| matches!(record.answer, Answer::Refused { source: Source::Cached, .. });
+        let wrong_by_cache = wrong.iter().filter(is_cached).count();
+        Refusals { all, wrong_by_node: wrong.len() - wrong_by_cache, wrong_by_cache }
+    }
 }
 
 /// The refused requests whose buckets could pay, if refused ones keep what they paid for so long; `None`: not at all.
@@ -75,8 +89,8 @@ fn charge(other: &Record, bucket: usize, numbers: &Numbers, refused: &Record, ke
     Some(Charge { last: other.answered.min(refused.answered), spent })
 }
 
-/// The most that may be spent of a bucket while a request was under way: what was taken since some moment, less what has come
-/// back since.
+/// The most that may be spent of a bucket while a request was under way: what was taken since some moment, less the refill
+/// since then.
 fn most_spent(mut charges: Vec<Charge>, numbers: &Numbers, refused: &Record) -> i128 {
     // The later its last moment, the more of it is left.
     charges.sort_by_key(|charge| std::cmp::Reverse(charge.last));

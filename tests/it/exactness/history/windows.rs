@@ -1,4 +1,4 @@
-//! Looks at every window: of all that was asked for and answered within it, how much is beyond what the limit promises.
+//! Checks every window: how much more was granted in it than the limit promises.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,10 @@ pub struct Grant {
     pub cost: u64,
 }
 
-/// What was granted beyond the promise of the limit, in its units; zero or below when nothing was.
+/// What was granted beyond the promise of the limit, in its units; zero or negative if nothing was.
 ///
-/// Of a token bucket, or of the places of a queue: the most that any window has beyond the burst and what came back in it. Of
-/// periods: the sum of what
-/// each has beyond the limit; what can have been granted in either of two periods is left out. Of a sliding window or a
+/// For a token bucket, or the places of a queue: the most that any window has beyond the burst and the refill. For periods: the
+/// sum of what each has beyond the limit, without grants that may belong to either of two periods. For a sliding window or a
 /// log: the most that any time as long as the window has beyond the limit.
 pub fn excess(limit: &Limit, grants: &[Grant], clock: &ClockOffset) -> i128 {
     match limit {
@@ -51,8 +50,8 @@ pub fn most_in_a_window(limit: &Limit, grants: &[Grant], clock: &ClockOffset) ->
     }
 }
 
-/// As [`excess`], of a store whose clock does not go as that of the test: where periods begin is not known. Two of them
-/// can touch any time as long as one.
+/// As [`excess`], for a store whose clock differs from the test's by an unknown amount: where periods begin is not known, so any
+/// time as long as one may overlap two of them.
 pub fn excess_anywhere(limit: &Limit, grants: &[Grant]) -> i128 {
     match limit {
         Limit::Window(WindowLimit { counting: Counting::Epoch(length), .. }) => {
@@ -62,8 +61,8 @@ pub fn excess_anywhere(limit: &Limit, grants: &[Grant]) -> i128 {
     }
 }
 
-/// What was granted in each period, in thousandths, by when the period ends: of the grants that can have been decided in
-/// no other one.
+/// What was granted in each period, in thousandths, by the end of the period. Counts only grants that cannot have been
+/// decided in another one.
 pub fn periods(window: &WindowLimit, grants: &[Grant], clock: &ClockOffset) -> BTreeMap<i64, i128> {
     let mut periods = BTreeMap::new();
     for grant in grants {
@@ -76,7 +75,7 @@ pub fn periods(window: &WindowLimit, grants: &[Grant], clock: &ClockOffset) -> B
     periods
 }
 
-/// The most that was asked for and answered within any time shorter than this, in thousandths.
+/// The most that was granted within any time shorter than this, in thousandths.
 pub fn most_within(length: i64, grants: &[Grant]) -> i128 {
     let mut begins: Vec<usize> = (0..grants.len()).collect();
     begins.sort_by_key(|index| grants[*index].sent);
@@ -101,11 +100,11 @@ pub fn most_within(length: i64, grants: &[Grant]) -> i128 {
     most
 }
 
-/// The most that any window has too much, in units; below zero when none has. A window begins when some grant was asked
-/// for and ends when some grant was answered, and all that lies within it counts.
+/// The largest excess of any window, in units; negative if every window has less than it may. A window begins when the request
+/// of some grant was sent and ends when some grant was answered, and every grant in between counts.
 ///
-/// Ends are taken in their order. For each beginning there is the sum of what lies between it and the end, less what came
-/// back; a grant adds its price to every beginning before it. So there is one tree to keep, and n log n steps.
+/// The ends are visited in order. For each beginning the tree has the sum of the grants between it and the end, minus the refill;
+/// a grant adds its price to every beginning before it. That takes n log n steps.
 fn excess_of_bucket(numbers: &Numbers, grants: &[Grant]) -> i128 {
     let mut begins: Vec<i64> = grants.iter().map(|grant| grant.sent).collect();
     begins.sort_unstable();
@@ -123,10 +122,10 @@ fn excess_of_bucket(numbers: &Numbers, grants: &[Grant]) -> i128 {
     most
 }
 
-/// A row of numbers: adds to the first so many, and finds the largest of the first so many.
+/// A sequence of numbers that adds a value to a prefix and finds the largest number of a prefix.
 struct Tree {
     width: usize,
-    /// Of each node: the largest number below it, but for what was added to nodes above.
+    /// For each node: the largest number below it, without what was added to the nodes above.
     peaks: Vec<i128>,
     added: Vec<i128>,
 }
@@ -226,7 +225,7 @@ mod tests {
         }
     }
 
-    /// What may have been decided in either of two periods counts in neither.
+    /// A grant that may have been decided in either of two periods counts in neither.
     #[test]
     fn a_grant_counts_in_the_period_in_which_it_was_surely_decided() {
         let window = WindowLimit { limit: 2, counting: Counting::Epoch(100) };

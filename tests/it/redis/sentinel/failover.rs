@@ -3,40 +3,30 @@
 use std::time::Duration;
 
 use super::discovery::{RULES, STEADY, is_decided, store};
-use crate::exactness::history::windows::excess;
-use crate::exactness::history::{ClockOffset, Limit, Numbers, Sample, rules};
-use crate::redis::faults_under_load::{BURST, CALLERS, Ending, Load, RATE, RequestRecord, ask_on, grants, pause};
+use crate::exactness::failover::{Failover, SOON, token_bucket};
+use crate::exactness::history::{Sample, rules, short_samples};
+use crate::redis::faults_under_load::{Load, pause};
 use crate::support::sentinel::{Sentinel, SentinelGroup, SentinelSetup};
 use crate::support::{
     Answers, Client, Gateway, Redis, Relay, Upstream, eventually, now, print_measured, short_or_long,
 };
 
-/// In milliseconds after the promotion of a successor.
-pub const SOON: i64 = 1_000;
-
-/// When something happened, in microseconds since the start of the load.
-pub struct Failover {
-    /// The successor says that it is a master.
-    pub promoted: i64,
-    /// A sentinel names it, or its name leads to it.
-    pub named: i64,
-}
-
-/// Waits until another server than `from` is a master, and until a sentinel names it.
+/// Waits until another server than `from` is a master, and until a sentinel names it. Returns when it was a master, in
+/// microseconds since the start of the load.
 #[track_caller]
-fn failover(group: &SentinelGroup, from: usize, load: &Load) -> Failover {
-    failover_after(|| (), group, from, load)
+fn promotion(group: &SentinelGroup, from: usize, load: &Load) -> i64 {
+    promotion_after(|| (), group, from, load)
 }
 
 /// Has the sentinels move the master, and waits for that.
 #[track_caller]
-fn ordered_failover(group: &SentinelGroup, load: &Load) -> Failover {
-    failover_after(|| drop(group.sentinels[0].try_command(&["SENTINEL", "FAILOVER", "mymaster"])), group, 0, load)
+fn ordered_promotion(group: &SentinelGroup, load: &Load) -> i64 {
+    promotion_after(|| drop(group.sentinels[0].try_command(&["SENTINEL", "FAILOVER", "mymaster"])), group, 0, load)
 }
 
 /// Gives the order again while no other server is a master: sentinels give up if they have just not heard from the replica.
 #[track_caller]
-fn failover_after(order: impl Fn(), group: &SentinelGroup, from: usize, load: &Load) -> Failover {
+fn promotion_after(order: impl Fn(), group: &SentinelGroup, from: usize, load: &Load) -> i64 {
     let deadline = now() + Duration::from_secs(20);
     let others = || (0..group.servers.len()).filter(move |index| *index != from);
     let (mut promoted, mut named) = (None, None);
@@ -54,101 +44,27 @@ fn failover_after(order: impl Fn(), group: &SentinelGroup, from: usize, load: &L
             named = Some(load.micros());
         }
         if let (Some(promoted), Some(named)) = (promoted, named) {
-            return Failover { promoted, named };
+            print_measured(&format!("named {} ms after the promotion", (named - promoted) / 1000));
+            return promoted;
         }
         pause(2);
     }
 }
 
-/// [`survive_with`] gateways that ask sentinels.
+/// Two gateways that ask sentinels and refuse without Redis survive a [`Failover`] under load.
 #[track_caller]
 fn survive(
     fault: &str,
     mut group: SentinelGroup,
     within: i64,
-    happens: impl FnOnce(&mut SentinelGroup, &Load) -> Failover,
+    samples: &[Sample],
+    happens: impl FnOnce(&mut SentinelGroup, &Load) -> i64,
 ) -> i128 {
     let upstream = Upstream::start();
-    let store = group.store("deny");
-    survive_with(
-        fault,
-        within,
-        |rules| Gateway::start(&upstream, &format!("{store}{rules}")),
-        |load| happens(&mut group, load),
-    )
-}
-
-/// Two gateways that refuse without Redis are under load while `happens` goes on. Every request is answered in time, at most
-/// a burst is granted beyond every window, and Redis decides again within so many milliseconds after the successor was
-/// promoted.
-#[track_caller]
-pub fn survive_with(
-    fault: &str,
-    within: i64,
-    start: impl Fn(&str) -> Gateway,
-    happens: impl FnOnce(&Load) -> Failover,
-) -> i128 {
-    let samples = [Sample { name: "token_bucket", limit: Numbers::per_second(RATE, BURST).into() }];
-    let gateways = [(); 2].map(|()| start(&rules(&samples)));
-    for gateway in &gateways {
-        gateway.expect("rate_limiter_store_up", &[], 1.0);
-    }
-    let load = Load::start(&samples);
-    let allowed = |gateway: &Gateway| gateway.metric("rate_limiter_allowed_total", &[]);
-    let (failover, seen) = std::thread::scope(|scope| {
-        let load = &load;
-        let ending = Ending(load);
-        let callers = gateways
-            .each_ref()
-            .map(|gateway| [(); CALLERS].map(|()| scope.spawn(move || ask_on(gateway, 0, "one", load))));
-        pause(300);
-        load.await_refusals();
-        let failover = happens(load);
-        pause(1_500);
-        // More than the callers of a gateway had under way at the failover: Redis has decided again on each of the gateways.
-        for gateway in &gateways {
-            let before = allowed(gateway);
-            eventually("Redis decides again", || allowed(gateway) > before + 8.0);
-        }
-        load.await_refusals();
-        drop(ending);
-        let join = |callers: [std::thread::ScopedJoinHandle<'_, Vec<RequestRecord>>; CALLERS]| {
-            callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect::<Vec<RequestRecord>>()
-        };
-        (failover, callers.map(join))
-    });
-    // Each was answered: a connection that fails is a panic.
-    let all = || seen.iter().flatten();
-    assert!(all().all(|request| matches!(request.status, 200 | 429 | 503)), "{fault}");
-    let longest = all().map(|request| request.answered - request.sent).max().unwrap();
-    assert!(longest < 1_000_000, "{fault}: {longest} µs");
-    let back = seen.each_ref().map(|seen| {
-        let granted = seen.iter().filter(|request| request.status == 200 && request.sent > failover.promoted);
-        granted.map(|request| request.answered).min().expect("Redis decides again")
-    });
-    let back = back.into_iter().max().unwrap();
-    let grants: Vec<_> = seen.iter().flat_map(|seen| grants(seen, 0)).collect();
-    let limit: &Limit = &samples[0].limit;
-    let excess = excess(limit, &grants, &ClockOffset::default());
-    let milliseconds = |from: i64, to: i64| (to - from) / 1000;
-    print_measured(&format!(
-        "failover: {fault}, {} requests, {} granted, {} unavailable, longest {} ms, named {} ms after the promotion, back \
-         {} ms after the promotion and {} ms after being named, excess {}, bound {BURST}",
-        all().count(),
-        grants.len(),
-        all().filter(|request| request.status == 503).count(),
-        longest / 1000,
-        milliseconds(failover.promoted, failover.named),
-        milliseconds(failover.promoted, back),
-        milliseconds(failover.named, back),
-        limit.tokens(excess),
-    ));
-    assert!(excess <= limit.price(BURST * 1000), "{fault}: {}", limit.tokens(excess));
-    // A busy machine takes longer to find the successor: the short form allows it three times as long.
-    let within = within * short_or_long(3, 1);
-    assert!(milliseconds(failover.promoted, back) < within, "{fault}: {} ms", milliseconds(failover.promoted, back));
-    gateways.iter().for_each(|gateway| gateway.expect("rate_limiter_store_up", &[], 1.0));
-    excess
+    let text = group.store("deny") + &rules(samples);
+    let gateways = [(); 2].map(|()| Gateway::start(&upstream, &text));
+    let failover = Failover { within, ..Failover::of_one_server(fault, &gateways, samples) };
+    failover.survive(|load| Some(happens(&mut group, load)))
 }
 
 fn group(replicas: usize, server: &[&str]) -> SentinelGroup {
@@ -158,9 +74,9 @@ fn group(replicas: usize, server: &[&str]) -> SentinelGroup {
 #[test]
 fn a_killed_master_is_left_for_its_successor() {
     for _ in 0..short_or_long(1, 5) {
-        survive("kill -9 of the master", group(2, &[]), SOON, |group, load| {
+        survive("kill -9 of the master", group(2, &[]), SOON, &token_bucket(), |group, load| {
             group.servers[0].kill();
-            failover(group, 0, load)
+            promotion(group, 0, load)
         });
     }
 }
@@ -168,13 +84,19 @@ fn a_killed_master_is_left_for_its_successor() {
 #[test]
 fn a_master_that_hangs_is_left_and_stays_left_when_it_goes_on() {
     for _ in 0..short_or_long(1, 5) {
-        survive("SIGSTOP of the master, SIGCONT after the failover", group(1, &[]), SOON, |group, load| {
-            group.servers[0].signal("STOP");
-            let failover = failover(group, 0, load);
-            pause(300);
-            group.servers[0].signal("CONT");
-            failover
-        });
+        survive(
+            "SIGSTOP of the master, SIGCONT after the failover",
+            group(1, &[]),
+            SOON,
+            &token_bucket(),
+            |group, load| {
+                group.servers[0].signal("STOP");
+                let promoted = promotion(group, 0, load);
+                pause(300);
+                group.servers[0].signal("CONT");
+                promoted
+            },
+        );
     }
 }
 
@@ -182,7 +104,9 @@ fn a_master_that_hangs_is_left_and_stays_left_when_it_goes_on() {
 fn a_master_that_is_alive_is_left_when_the_sentinels_move_it() {
     // Sentinels do not wait until the successor has everything, and the old master goes on until it is demoted.
     for _ in 0..short_or_long(1, 5) {
-        survive("SENTINEL FAILOVER", group(1, &[]), SOON, |group, load| ordered_failover(group, load));
+        survive("SENTINEL FAILOVER", group(1, &[]), SOON, &token_bucket(), |group, load| {
+            ordered_promotion(group, load)
+        });
     }
 }
 
@@ -191,9 +115,9 @@ fn a_master_that_is_alive_is_left_when_the_sentinels_move_it() {
 #[test]
 fn a_master_that_changes_places_with_its_replica_is_left_when_the_sentinels_have_noticed() {
     for _ in 0..short_or_long(1, 5) {
-        survive("FAILOVER, without the sentinels", group(1, &[]), 9_000, |group, load| {
+        survive("FAILOVER, without the sentinels", group(1, &[]), 9_000, &token_bucket(), |group, load| {
             group.servers[0].command::<()>(&["FAILOVER"]);
-            failover(group, 0, load)
+            promotion(group, 0, load)
         });
     }
 }
@@ -204,32 +128,51 @@ fn a_master_that_needs_a_replica_stops_when_that_is_promoted() {
     let server = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "10"];
     for _ in 0..short_or_long(1, 5) {
         let fault = "SENTINEL FAILOVER, min-replicas-to-write 1";
-        survive(fault, group(1, &server), 9_000, |group, load| ordered_failover(group, load));
+        survive(fault, group(1, &server), 9_000, &token_bucket(), |group, load| ordered_promotion(group, load));
     }
+}
+
+/// A master with a replica that hears of it through a relay, and one sentinel.
+fn group_with_relay() -> (SentinelGroup, Relay) {
+    let master = Redis::start();
+    let relay = Relay::start(master.port);
+    let port = relay.port.to_string();
+    let replica = Redis::start_with(&["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port]);
+    eventually("a replica is in step", || replica.role() == "slave connected");
+    let setup = SentinelSetup { sentinels: 1, ..STEADY };
+    let sentinels = vec![Sentinel::start(master.port, &setup)];
+    (SentinelGroup { servers: vec![master, replica], sentinels }, relay)
 }
 
 #[test]
 fn a_replica_that_lags_behind_grants_again_what_it_has_not_heard_of() {
     let lag = Duration::from_millis(300);
     for _ in 0..short_or_long(1, 5) {
-        let master = Redis::start();
-        let relay = Relay::start(master.port);
-        let replica = Redis::start_with(&[
-            "--repl-diskless-sync-delay",
-            "0",
-            "--replicaof",
-            "127.0.0.1",
-            &relay.port.to_string(),
-        ]);
-        eventually("a replica is in step", || replica.role() == "slave connected");
+        let (group, relay) = group_with_relay();
         relay.set(Answers::Late(lag));
-        let setup = SentinelSetup { sentinels: 1, ..STEADY };
-        let sentinels = vec![Sentinel::start(master.port, &setup)];
-        let group = SentinelGroup { servers: vec![master, replica], sentinels };
-        let excess = survive("a replica that is 300 ms behind is promoted", group, SOON, |group, load| {
+        let fault = "a replica that is 300 ms behind is promoted";
+        let excess = survive(fault, group, SOON, &token_bucket(), |group, load| {
             group.servers[0].kill();
             group.promote_by_hand(1);
-            failover(group, 0, load)
+            promotion(group, 0, load)
+        });
+        assert!(excess > 0, "nothing was lost");
+    }
+}
+
+#[test]
+fn a_replica_that_has_heard_nothing_for_a_window_grants_each_limit_once_more() {
+    // A client of the leaky bucket waits for as long as any answer may take.
+    let samples: Vec<Sample> = short_samples().into_iter().filter(|sample| sample.name != "leaky_bucket").collect();
+    for _ in 0..short_or_long(1, 5) {
+        let (group, relay) = group_with_relay();
+        let fault = "a replica that has heard nothing for 2.2 s is promoted";
+        let excess = survive(fault, group, SOON, &samples, |group, load| {
+            relay.set(Answers::Lost);
+            pause(2_200);
+            group.servers[0].kill();
+            group.promote_by_hand(1);
+            promotion(group, 0, load)
         });
         assert!(excess > 0, "nothing was lost");
     }

@@ -1,12 +1,11 @@
-//! The name of a Redis is moved to another server, as providers of Redis do. The gateway resolves names as always, with the
-//! hosts of a file that the test writes: `libnss_wrapper` puts it in place of the machine's.
+//! The name of a Redis is moved to another server, as providers of Redis do.
 
-use std::path::Path;
 use std::time::Duration;
 
 use super::discovery::{RULES, is_decided};
-use super::failover::{Failover, SOON, survive_with};
-use crate::support::{Gateway, GatewayBuilder, Redis, Relay, Upstream, eventually, short_or_long};
+use crate::exactness::failover::{Failover, token_bucket};
+use crate::exactness::history::rules;
+use crate::support::{Gateway, GatewayBuilder, MovableName, Redis, Relay, Upstream, eventually, short_or_long};
 
 const NAME: &str = "redis.tollgate.test";
 
@@ -36,43 +35,34 @@ impl Servers {
         Servers { first, second, _relay: relay }
     }
 
-    fn gateway(&self, upstream: &Upstream, hosts: &Path, timeout: &str) -> Gateway {
-        self.builder(upstream, hosts, timeout, RULES).interval("redis_name", Duration::from_millis(100)).start()
+    fn gateway(&self, upstream: &Upstream, name: &MovableName, timeout: &str) -> Gateway {
+        self.builder(upstream, name, timeout, RULES).interval("redis_name", Duration::from_millis(100)).start()
     }
 
     /// A gateway that does not look the name up every tenth of a second.
-    fn builder(&self, upstream: &Upstream, hosts: &Path, timeout: &str, rules: &str) -> GatewayBuilder {
+    fn builder(&self, upstream: &Upstream, name: &MovableName, timeout: &str, rules: &str) -> GatewayBuilder {
         let url = format!("redis://{NAME}:{}", self.first.port);
         let text = format!("store: {{redis: {{url: \"{url}\", timeout: {timeout}}}}}\non_store_failure: deny\n{rules}");
         Gateway::before(upstream)
             .with(&text)
-            .variables(&[("LD_PRELOAD", "libnss_wrapper.so"), ("NSS_WRAPPER_HOSTS", &hosts.display().to_string())])
+            .variables(&name.variables().each_ref().map(|(key, value)| (*key, &**value)))
     }
-}
-
-/// Makes the name lead to this address.
-fn point(hosts: &Path, address: &str) {
-    let new = hosts.with_extension("new");
-    std::fs::write(&new, format!("{address} {NAME}\n127.0.0.1 localhost\n")).unwrap();
-    std::fs::rename(new, hosts).unwrap();
 }
 
 #[test]
 fn a_server_whose_name_has_moved_is_left_although_it_answers() {
     let (servers, upstream) = (Servers::start(), Upstream::start());
-    let folder = tempfile::TempDir::new().unwrap();
-    let hosts = folder.path().join("hosts");
-    point(&hosts, "127.0.0.1");
-    let gateway = servers.gateway(&upstream, &hosts, "50ms");
+    let name = MovableName::new(NAME);
+    let gateway = servers.gateway(&upstream, &name, "50ms");
     is_decided(&gateway);
     assert_eq!((servers.first.keys().len(), servers.second.keys().len()), (1, 0));
     // A name that cannot be looked up for a while says nothing.
-    std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+    name.remove();
     let connected = || servers.first.command::<String>(&["CLIENT", "LIST"]).lines().count();
     let before = connected();
     crate::support::wait_for_nothing(Duration::from_millis(300));
     assert_eq!(connected(), before);
-    point(&hosts, "127.0.0.2");
+    name.point("127.0.0.2");
     eventually("the new server decides", || {
         gateway.client().get("/", &[("X-User", "a")]);
         servers.second.keys().len() == 1
@@ -85,13 +75,11 @@ fn a_server_whose_name_has_moved_is_left_although_it_answers() {
 #[test]
 fn a_demoted_server_is_left_for_the_one_that_its_name_leads_to_now() {
     let (servers, upstream) = (Servers::start(), Upstream::start());
-    let folder = tempfile::TempDir::new().unwrap();
-    let hosts = folder.path().join("hosts");
-    point(&hosts, "127.0.0.1");
-    let gateway = servers.gateway(&upstream, &hosts, "5s");
+    let name = MovableName::new(NAME);
+    let gateway = servers.gateway(&upstream, &name, "5s");
     is_decided(&gateway);
     let mut client = gateway.client();
-    point(&hosts, "127.0.0.2");
+    name.point("127.0.0.2");
     servers.first.command::<()>(&["REPLICAOF", "127.0.0.1", &servers.second.port.to_string()]);
     // By then a look-up may have been first; either way Redis decides.
     eventually("the new server decides", || {
@@ -106,17 +94,17 @@ fn a_demoted_server_is_left_for_the_one_that_its_name_leads_to_now() {
 fn a_master_that_changes_places_with_its_replica_under_load_is_followed_by_its_name() {
     for _ in 0..short_or_long(1, 5) {
         let (servers, upstream) = (Servers::replicated(), Upstream::start());
-        let folder = tempfile::TempDir::new().unwrap();
-        let hosts = folder.path().join("hosts");
-        point(&hosts, "127.0.0.1");
+        let name = MovableName::new(NAME);
         // With one thread, and one look-up at a time: the wrapper crashes if its file changes while two threads read it.
-        let start = |rules: &str| servers.builder(&upstream, &hosts, "50ms", &format!("threads: 1\n{rules}")).start();
-        let excess = survive_with("FAILOVER, the name follows", SOON, start, |load| {
+        let (samples, text) = (token_bucket(), format!("threads: 1\n{}", rules(&token_bucket())));
+        let gateways = [(); 2].map(|()| servers.builder(&upstream, &name, "50ms", &text).start());
+        let failover = Failover::of_one_server("FAILOVER, the name follows", &gateways, &samples);
+        let excess = failover.survive(|load| {
             servers.first.command::<()>(&["FAILOVER"]);
             eventually("the replica is the master", || servers.second.role() == "master");
             let promoted = load.micros();
-            point(&hosts, "127.0.0.2");
-            Failover { promoted, named: load.micros() }
+            name.point("127.0.0.2");
+            Some(promoted)
         });
         // Nothing was granted that the successor did not have.
         assert!(excess <= 0, "{excess}");

@@ -1,0 +1,48 @@
+//! Measures how late a thread runs that wants to run now, so that a test can tell a slow gateway from a busy machine.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::now;
+
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What one request needs: its client, the gateway, a timer and the client again each run once after another.
+const TURNS: u32 = 4;
+
+/// Measures until it is dropped.
+pub struct Lateness(Arc<Mutex<Wakeups>>);
+
+struct Wakeups {
+    last: Instant,
+    worst: Duration,
+}
+
+impl Lateness {
+    pub fn measure() -> Lateness {
+        let wakeups = Arc::new(Mutex::new(Wakeups { last: now(), worst: Duration::ZERO }));
+        let watched = Arc::downgrade(&wakeups);
+        std::thread::spawn(move || {
+            while let Some(wakeups) = watched.upgrade() {
+                wakeups.lock().unwrap().record();
+                drop(wakeups);
+                std::thread::sleep(PAUSE);
+            }
+        });
+        Lateness(wakeups)
+    }
+
+    /// By how much any request since the beginning may have been delayed by the machine.
+    pub fn of_a_request(&self) -> Duration {
+        let wakeups = self.0.lock().unwrap();
+        // It may be late at present.
+        TURNS * wakeups.worst.max(wakeups.last.elapsed().saturating_sub(PAUSE))
+    }
+}
+
+impl Wakeups {
+    fn record(&mut self) {
+        self.worst = self.worst.max(self.last.elapsed().saturating_sub(PAUSE));
+        self.last = now();
+    }
+}

@@ -1,0 +1,45 @@
+//! A host name that a test moves from one address to another, as providers of databases do. Gateways resolve names as always, with
+//! the hosts of a file that the test writes: `libnss_wrapper` puts it in place of the machine's.
+
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+pub struct MovableName {
+    name: &'static str,
+    folder: TempDir,
+}
+
+impl MovableName {
+    /// A name that leads to 127.0.0.1 at first.
+    pub fn new(name: &'static str) -> MovableName {
+        let movable = MovableName { name, folder: TempDir::new().unwrap() };
+        movable.point("127.0.0.1");
+        movable
+    }
+
+    /// Makes the name lead to this address.
+    pub fn point(&self, address: &str) {
+        self.write(&format!("{address} {}\n127.0.0.1 localhost\n", self.name));
+    }
+
+    /// Makes the name unknown.
+    pub fn remove(&self) {
+        self.write("127.0.0.1 localhost\n");
+    }
+
+    fn write(&self, text: &str) {
+        let new = self.hosts().with_extension("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, self.hosts()).unwrap();
+    }
+
+    fn hosts(&self) -> PathBuf {
+        self.folder.path().join("hosts")
+    }
+
+    /// The environment of a process that is to know the name.
+    pub fn variables(&self) -> [(&'static str, String); 2] {
+        [("LD_PRELOAD", "libnss_wrapper.so".to_owned()), ("NSS_WRAPPER_HOSTS", self.hosts().display().to_string())]
+    }
+}
