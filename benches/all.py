@@ -40,13 +40,14 @@ BENCHMARKS = {
     "keys": "python3 benches/keys.py --keys 200000",
     "cluster": "python3 benches/cluster.py --rounds 12 --seconds 1",
     "slow": "python3 benches/slow.py",
+    "postgres": "cargo bench --locked --bench postgres -- --rounds 12 --seconds 1",
 }
 PROGRAMS = ["cmake", "nginx", "wrk", "redis-server", "/usr/lib/nginx/modules/ngx_http_lua_module.so",
-            "/usr/share/lua/5.1/nginx/redis.lua"]
+            "/usr/share/lua/5.1/nginx/redis.lua", "/usr/lib/postgresql"]
 
 
 def build():
-    for benchmark in ("store", "allocations"):
+    for benchmark in ("store", "allocations", "postgres"):
         subprocess.run(["cargo", "bench", "--locked", "--bench", benchmark, "--no-run"], cwd=ROOT, check=True)
     for features in (["--features", "bench-mimalloc"], []):
         rig.cargo("--example", "bare", *features)
@@ -95,6 +96,7 @@ def comparison(printed):
 HEADINGS = {
     "proxy": "a-proxied-request", "redis": "a-limit-in-redis", "store": "the-store-alone", "algorithms": "other-algorithms",
     "rules": "a-long-file", "routes": "many-routes", "memory": "a-bucket-in-memory", "cluster": "a-redis-cluster",
+    "postgres": "postgresql",
 }
 
 

@@ -52,7 +52,7 @@ async fn main() -> Result<(), Failure> {
     let Arguments { rounds, seconds, callers, .. } = Arguments::parse();
     let lasting = Duration::try_from_secs_f64(seconds)?;
     let server = Server::start().await?;
-    let mut lines = Vec::new();
+    let (mut lines, mut budgets) = (Vec::new(), Vec::new());
     for durability in [Durability::Sync, Durability::Async] {
         for keys in [Keys::Hot, Keys::Many] {
             let (mut ours, mut theirs) = (CONNECTIONS.map(|_| Vec::new()), Vec::new());
@@ -67,16 +67,21 @@ async fn main() -> Result<(), Failure> {
             let theirs = Measurement::median(theirs);
             for (connections, ours) in CONNECTIONS.iter().zip(ours) {
                 let ours = Measurement::median(ours);
+                let (speed, p99) =
+                    (ours.per_second as f64 / theirs.per_second as f64, ours.p99 as f64 / theirs.p99 as f64);
+                if *connections == 1 {
+                    budgets.extend(budget_rows(durability, keys, speed, p99));
+                }
                 lines.push(format!(
                     "| {} | {} | {connections} | {} | {} | {:.1}× | {} | {} | {:.2}× | {:.4} |",
                     durability.name(),
                     keys.name(),
                     ours.per_second,
                     theirs.per_second,
-                    ours.per_second as f64 / theirs.per_second as f64,
+                    speed,
                     milliseconds(ours.p99),
                     milliseconds(theirs.p99),
-                    ours.p99 as f64 / theirs.p99 as f64,
+                    p99,
                     ours.calls as f64 / ours.decisions as f64,
                 ));
             }
@@ -88,7 +93,20 @@ async fn main() -> Result<(), Failure> {
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     lines.iter().for_each(|line| println!("{line}"));
+    println!("\n| store ÷ function, one connection | measured | budget |\n|---|---|---|");
+    budgets.iter().for_each(|row| println!("{row}"));
     Ok(())
+}
+
+/// The rows of what has a budget.
+fn budget_rows(durability: Durability, keys: Keys, speed: f64, p99: f64) -> Vec<String> {
+    let what = |number: &str| format!("PostgreSQL, {}, keys: {}, {number}", durability.name(), keys.name());
+    let at_least = |least: u32| format!("| {} | {speed:.1} × | ≥ {least} × |", what("decisions/s"));
+    match (keys, durability) {
+        (Keys::Hot, _) => vec![at_least(10), format!("| {} | {p99:.2} × | ≤ 0.2 × |", what("p99"))],
+        (Keys::Many, Durability::Sync) => vec![at_least(3)],
+        (Keys::Many, _) => Vec::new(),
+    }
 }
 
 fn milliseconds(micros: u64) -> String {
