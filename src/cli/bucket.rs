@@ -7,13 +7,14 @@ use super::bucket_backend::Backend;
 use super::bucket_log;
 use super::bucket_lookup;
 use super::bucket_lookup::BucketSelection;
-use super::bucket_report::{BucketReport, Change};
-use super::config_file::ConfigFile;
+use super::bucket_report::{BucketReport, Change, bucket_name};
+use super::config_file::{ConfigFile, examine};
 use super::failure::{Failure, with_hint};
 use super::output;
 use super::output::Page;
 use crate::base::time::Clock;
 use crate::config::Config;
+use crate::config::problem::Purpose;
 use crate::limit::algorithm::AlgorithmKind;
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::cost::{Cost, ExtraDecimals};
@@ -110,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Act::Show(Which { place, .. }) | Act::Reset(Which { place, .. }) | Act::Grant(Grant { place, .. }) => place,
     };
     let path = &place.file.config;
-    let config = Config::load(path)?;
+    let config = examine(path, Purpose::ReachStore)?;
     let backend = Backend::of(&config, path, place.admin)?;
     let known = Knowledge {
         client: None,
@@ -192,6 +193,11 @@ impl Grant {
 /// When several buckets have such a name, or the store does not answer.
 pub fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<BucketKey>, Failure> {
     const PROGRESS_STEP: u64 = 100_000;
+    // A gateway finds the names of its own buckets by itself.
+    if !config.hash_key.is_known() && matches!(backend, Backend::Shared(_)) {
+        let hint = "name the bucket by its RULE and KEY=VALUE, or set hash_key where this command runs";
+        return Err(with_hint("hash_key: must be known to find a bucket by its name in a shared store", hint));
+    }
     let watched = output::is_watched();
     let mut next = PROGRESS_STEP;
     let mut progress = |seen: u64| {
@@ -208,7 +214,7 @@ pub fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<B
         [key] => Ok(Some(*key)),
         [] => Ok(None),
         several => {
-            let names: Vec<String> = several.iter().map(|key| config.hash_key.bucket(&key.0).to_string()).collect();
+            let names: Vec<String> = several.iter().map(|key| bucket_name(&config.hash_key, key)).collect();
             Err(format!("{begin} begins the names of {} buckets: {}", names.len(), names.join(", ")).into())
         }
     }

@@ -7,7 +7,7 @@ use log::LevelFilter;
 
 use super::bucket_backend::Levels;
 use super::bucket_lookup::BucketSelection;
-use super::bucket_report::{BucketReport, Change};
+use super::bucket_report::{BucketReport, Change, bucket_name};
 use super::diagnostics;
 use super::failure::Failure;
 use crate::config::Log;
@@ -20,7 +20,7 @@ pub fn log_change(report: &BucketReport<'_>, chosen: &[BucketSelection]) -> Resu
     diagnostics::start(Log { level: LevelFilter::Info, ..report.config.log })?;
     let (user, store) = (user(), &*report.before.from);
     for chosen in chosen {
-        let bucket = report.config.hash_key.bucket(&chosen.key.0);
+        let bucket = bucket_name(&report.config.hash_key, &chosen.key);
         let Some(limit) = &chosen.limit else {
             log::info!(user:%, bucket:%, store; "bucket reset by an operator");
             continue;

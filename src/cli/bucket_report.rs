@@ -4,12 +4,22 @@ use serde_json::{Value, json};
 
 use super::bucket_backend::{Bucket, Levels};
 use super::bucket_lookup::{BucketSelection, Limit};
+use crate::base::pseudonym::PseudonymKey;
 use crate::base::time::{Micros, Timestamp};
 use crate::config::Config;
 use crate::limit::algorithm::AlgorithmKind;
+use crate::limit::bucket_key::BucketKey;
 use crate::limit::cost::Cost;
 use crate::limit::explanation::Date;
 use crate::limit::rule::Mode;
+
+/// What the access log calls a bucket, if that is known here.
+pub fn bucket_name(names: &PseudonymKey, key: &BucketKey) -> String {
+    match names.is_known() {
+        true => names.bucket(&key.0).to_string(),
+        false => "(hash_key is not known)".to_owned(),
+    }
+}
 
 /// What is done with buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +57,7 @@ impl BucketReport<'_> {
     }
 
     fn describe(&self, chosen: &BucketSelection) -> Vec<String> {
-        let name = self.config.hash_key.bucket(&chosen.key.0);
+        let name = bucket_name(&self.config.hash_key, &chosen.key);
         let Some(limit) = &chosen.limit else {
             let kept = if self.before.state(&chosen.key).is_some() { "something is spent" } else { "full" };
             return vec![match self.change {
@@ -130,7 +140,7 @@ impl BucketReport<'_> {
 
     /// The levels are those before a reset, and those after a grant.
     fn object(&self, chosen: &BucketSelection) -> Value {
-        let name = self.config.hash_key.bucket(&chosen.key.0).to_string();
+        let name = bucket_name(&self.config.hash_key, &chosen.key);
         let levels = self.after.as_ref().unwrap_or(&self.before);
         let Some(limit) = &chosen.limit else {
             return json!({"bucket": name, "kept": levels.state(&chosen.key).is_some()});

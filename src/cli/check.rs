@@ -11,7 +11,7 @@ use super::output::Page;
 use crate::base::time::Clock;
 use crate::config::Config;
 use crate::config::diff::Reset;
-use crate::config::problem::{Problem, Problems};
+use crate::config::problem::{Problem, Problems, Purpose};
 use crate::config::warning::{Warning, Warnings};
 use crate::limit::number_changes::ChangedLimit;
 
@@ -89,12 +89,12 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
 }
 
 fn examine(arguments: &Arguments) -> Result<Findings, Problems> {
-    let config = Config::examine(&arguments.file)?;
+    let config = Config::examine(&arguments.file, Purpose::Examine)?;
     let warnings = config.warnings.at(Clock::system().wall());
     let Some(before) = &arguments.against else {
         return Ok(Findings { warnings, ..Findings::default() });
     };
-    let before = Config::examine(before)?;
+    let before = Config::examine(before, Purpose::Examine)?;
     Ok(Findings {
         warnings,
         resets: config.reset_buckets(&before),

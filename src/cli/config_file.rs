@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::output::{self, Page};
 use crate::config::Config;
-use crate::config::problem::Problems;
+use crate::config::problem::{Problems, Purpose};
 
 /// Which file a command reads.
 #[derive(Debug, clap::Args)]
@@ -14,12 +14,12 @@ pub struct ConfigFile {
     pub config: PathBuf,
 }
 
-/// Reads a file for a command that does not connect, and prints what is not known here to standard error.
+/// Reads a file for a command for which not everything in it must be known, and prints what is not to standard error.
 ///
 /// # Errors
 /// All problems of the file, and of the files that it names.
-pub fn examine(path: &Path) -> Result<Config, Problems> {
-    let config = Config::examine(path)?;
+pub fn examine(path: &Path, purpose: Purpose) -> Result<Config, Problems> {
+    let config = Config::examine(path, purpose)?;
     let unknown = config.warnings.named("unknown_value");
     if !unknown.warnings.is_empty() {
         let mut page = Page::default();

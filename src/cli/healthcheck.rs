@@ -1,12 +1,14 @@
 //! `tollgate healthcheck`: queries the admin listener, for containers without curl.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use super::admin_client::{reachable, status};
 use super::config_file::ConfigFile;
-use super::failure::Failure;
+use super::failure::{Failure, with_hint};
 use super::output;
 use crate::config::Config;
+use crate::config::problem::Purpose;
 
 const EXAMPLE: &str = "\
 Example: in a container, ask whether the gateway of this file takes requests.
@@ -21,9 +23,9 @@ pub struct Arguments {
     /// Ask whether it accepts requests, not only whether it is running
     #[arg(long)]
     ready: bool,
-    /// The address of the admin listener, instead of the one in the file (needed if its port is 0)
-    #[arg(long, value_name = "ADDRESS")]
-    address: Option<SocketAddr>,
+    /// The admin listener to ask, instead of the one in the file, which is then not read
+    #[arg(long, value_name = "ADDRESS", alias = "address")]
+    admin: Option<SocketAddr>,
 }
 
 /// Asks the admin listener for its health.
@@ -31,17 +33,29 @@ pub struct Arguments {
 /// # Errors
 /// When it cannot be reached, or does not answer 200.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let address = match arguments.address {
+    let address = match arguments.admin {
         Some(address) => address,
-        None => {
-            let config = Config::load(&arguments.file.config)?;
-            config.admin.ok_or_else(|| format!("{}: admin: missing", arguments.file.config.display()))?
-        }
+        None => address_in(&arguments.file.config)?,
     };
     let path = if arguments.ready { "/readyz" } else { "/livez" };
     let status = status(reachable(address), path).map_err(|error| format!("{address}{path}: {error}"))?;
     match status {
         200 => output::print_line("ok"),
         status => Err(format!("{address}{path}: must answer 200, is {status}").into()),
+    }
+}
+
+/// The address of the admin listener of a file. Nothing else in the file needs to be known, and what is not is not reported:
+/// a container asks every few seconds.
+fn address_in(file: &Path) -> Result<SocketAddr, Failure> {
+    let config = Config::examine(file, Purpose::Examine)?;
+    let hint = "name the address that the gateway announced with --admin";
+    match config.admin {
+        Some(address) if address.port() != 0 => Ok(address),
+        Some(_) => Err(with_hint(format!("{}: admin: has port 0", file.display()), hint)),
+        None if config.unknown_values.iter().any(|unknown| unknown.path == "admin") => {
+            Err(with_hint(format!("{}: admin: not known here", file.display()), hint))
+        }
+        None => Err(format!("{}: admin: missing", file.display()).into()),
     }
 }

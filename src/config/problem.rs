@@ -66,11 +66,13 @@ impl std::error::Error for Problems {}
 /// What a file is read for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
-    /// To run, or to connect to what it names: all of its values must be known.
+    /// To run: all of its values must be known.
     #[default]
     Run,
     /// To examine it, perhaps on a machine without its secrets.
     Examine,
+    /// The same, and to connect to its store: what `store` says must be known.
+    ReachStore,
 }
 
 /// A value that is not known here, because of a variable that is not set or a secret that cannot be read.
@@ -96,9 +98,14 @@ impl Report {
         Report { purpose, ..Report::default() }
     }
 
-    /// Records that a value is unknown, if the file may have such: each cause once. Returns whether it may.
+    /// Records that a value is unknown, if it need not be known here: each cause once. Returns whether it need not.
     pub fn allows_unknown(&self, position: Position, path: &str, what: String) -> bool {
-        if self.purpose == Purpose::Run {
+        let is_needed = match self.purpose {
+            Purpose::Run => true,
+            Purpose::Examine => false,
+            Purpose::ReachStore => path == "store" || path.starts_with("store."),
+        };
+        if is_needed {
             return false;
         }
         let mut unknown = self.unknown.borrow_mut();

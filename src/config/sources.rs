@@ -38,12 +38,12 @@ impl Config {
         LoadedConfig::from(path).config
     }
 
-    /// The same, for a command that does not connect: secrets and addresses that are not known here are warnings.
+    /// The same, for a command for which secrets and addresses need not be known: those that are not are warnings.
     ///
     /// # Errors
     /// All problems of the file, and of the files that it names.
-    pub fn examine(path: &Path) -> Result<Config, Problems> {
-        LoadedConfig::read(path, Purpose::Examine).config
+    pub fn examine(path: &Path, purpose: Purpose) -> Result<Config, Problems> {
+        LoadedConfig::read(path, purpose).config
     }
 }
 

@@ -60,12 +60,13 @@ fn expand_at(node: &mut Node, path: &mut String, lookup: &dyn Fn(&str) -> Option
 
 /// Whether no rule is decided by the value at this path: only to run the file it must be known.
 fn is_for_running(path: &str) -> bool {
-    const KEYS: [&str; 12] = [
+    const KEYS: [&str; 13] = [
         "listen",
         "listeners",
         "admin",
         "threads",
         "upstream",
+        "upstreams",
         "upstream_timeouts",
         "store",
         "limits",
@@ -174,9 +175,14 @@ mod tests {
 
     #[test]
     fn values_that_decide_rules_must_be_known_to_examine_a_file() {
-        for path in
-            ["upstream", "store.redis.url", "listeners[0].address", "jwt.keys.secret", "jwt.issuers[1].keys.secret"]
-        {
+        for path in [
+            "upstream",
+            "upstreams.api.endpoints[0]",
+            "store.redis.url",
+            "listeners[0].address",
+            "jwt.keys.secret",
+            "jwt.issuers[1].keys.secret",
+        ] {
             assert!(is_for_running(path), "{path}");
         }
         for path in

@@ -332,7 +332,9 @@ fn endpoints(field: &Field<'_>) -> Option<Vec<Endpoint>> {
     all(members, |member| {
         let position = member.clone();
         let endpoint = if member.is_map() { weighted(member)? } else { url(&member)? };
-        if !taken.insert((endpoint.host.clone(), endpoint.port, endpoint.socket.clone())) {
+        let address = (endpoint.host.clone(), endpoint.port, endpoint.socket.clone());
+        // Two that are not known here need not be the same.
+        if endpoint.host != UNKNOWN_HOST && !taken.insert(address) {
             position.wrong("is there twice: set its `weight`", None);
             return None;
         }
@@ -347,8 +349,11 @@ fn weighted(field: Field<'_>) -> Option<Endpoint> {
     Some(Endpoint { weight: u32::try_from(weight?).ok()?, ..url? })
 }
 
+/// In place of a host that is not known here.
+const UNKNOWN_HOST: &str = "unknown.invalid";
+
 fn url(field: &Field<'_>) -> Option<Endpoint> {
-    field.known_or("http://unknown.invalid", ENDPOINT_URL.read)
+    field.known_or(&format!("http://{UNKNOWN_HOST}"), ENDPOINT_URL.read)
 }
 
 fn timeouts(field: Field<'_>, defaults: UpstreamTimeouts) -> Option<UpstreamTimeouts> {

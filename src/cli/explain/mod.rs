@@ -28,6 +28,7 @@ use crate::base::tls::client_certificate::ClientCertificate;
 use crate::base::tls::identity::TlsIdentity;
 use crate::config::Config;
 use crate::config::access_log::Destination;
+use crate::config::problem::Purpose;
 use crate::decision::order_of_answers::choose_route;
 use crate::decision::refusal::Refusal;
 use crate::limit::attribute::Attribute;
@@ -101,8 +102,8 @@ pub struct Arguments {
 /// When the file has problems, an argument is invalid, or a log or the store cannot be read.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let file = &arguments.file.config;
-    // The levels of buckets are read from the store, so that everything must be known.
-    let config = if arguments.live { Config::load(file)? } else { examine(file)? };
+    let purpose = if arguments.live { Purpose::ReachStore } else { Purpose::Examine };
+    let config = examine(file, purpose)?;
     if let Some(id) = &arguments.id {
         let file = &*arguments.file.config;
         let backend = arguments.live.then(|| Backend::of(&config, file, arguments.admin)).transpose()?;

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::base::time::{Micros, Timestamp};
 use crate::cli::bucket_backend::{Bucket, Levels};
+use crate::cli::bucket_report::bucket_name;
 use crate::config::Config;
 use crate::limit::cost::Cost;
 use crate::limit::explanation::{
@@ -309,10 +310,7 @@ fn charge(explained: &ExplainedCharge<'_>, config: &Config, at: Moment<'_>) -> C
         ends,
         overridden: charge.variant > 0,
         meter: explained.meter.map(str::to_owned),
-        bucket: match config.hash_key.is_known() {
-            true => config.hash_key.bucket(&charge.key.0).to_string(),
-            false => "(hash_key is not known)".to_owned(),
-        },
+        bucket: bucket_name(&config.hash_key, &charge.key),
         level,
     }
 }

@@ -15,6 +15,7 @@ use super::failure::{Failure, MultiLine};
 use super::output;
 use super::output::Page;
 use crate::base::time::Clock;
+use crate::config::problem::Purpose;
 use crate::limit::attribute::{Attribute, AttributeError, MAX_PATH_SEGMENT};
 use crate::replay::entry::Format;
 use crate::replay::field_map::{FieldMap, FieldMapping};
@@ -80,8 +81,8 @@ enum LogFormat {
 /// When a file has problems, a log cannot be read, or more is refused than `--fail-above` allows.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let format = format(arguments)?;
-    let file = examine(&arguments.file.config)?;
-    let against = arguments.against.as_deref().map(examine).transpose()?;
+    let file = examine(&arguments.file.config, Purpose::Examine)?;
+    let against = arguments.against.as_deref().map(|path| examine(path, Purpose::Examine)).transpose()?;
     // A log for each gateway and each day is many files. Where the limit cannot be raised, it is as it was.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let mut logs = Vec::new();

@@ -189,7 +189,7 @@ fn healthcheck_asks_the_admin_listener() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "drain: {delay: 20s}");
     let address = gateway.admin.to_string();
-    let ask = |extra: &[&str]| tollgate(&[&["healthcheck", "--address", &address], extra].concat());
+    let ask = |extra: &[&str]| tollgate(&[&["healthcheck", "--admin", &address], extra].concat());
     assert_eq!(text(&ask(&[]).stdout), "ok\n");
     assert_eq!(ask(&["--ready"]).status.code(), Some(0));
     gateway.signal("TERM");

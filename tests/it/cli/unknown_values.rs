@@ -2,7 +2,7 @@
 
 use tempfile::TempDir;
 
-use crate::support::{CommandOutput, tollgate};
+use crate::support::{CommandOutput, Gateway, Upstream, tollgate};
 
 const FILE: &str = r#"listen: ${LISTEN_UNSET}
 upstream: "${UPSTREAM_UNSET}"
@@ -162,4 +162,51 @@ fn the_gateway_does_not_start_without_them() {
     let started = run(&folder(FILE), &["run", "-c", "FILE"]);
     assert_eq!(started.code, Some(1));
     assert!(started.err.contains("upstream: `${UPSTREAM_UNSET}` must be set in the environment"), "{}", started.err);
+}
+
+#[test]
+fn buckets_are_reached_without_the_secrets_of_others() {
+    let rules = "hash_key: a-secret-of-16-bytes
+rules: [{name: free, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}]\n";
+    let gateway = Gateway::start(&Upstream::start(), rules);
+    assert_eq!(gateway.client().get("/", &[]).status, 200);
+    let text = "upstream: \"${UPSTREAM_UNSET}\"\nadmin: \"${ADMIN_UNSET}\"\nhash_key: \"${HASH_KEY_UNSET}\"\n\
+                jwt: {algorithms: [HS256], keys: {secret: \"${PASSWORD_UNSET}\"}}\n\
+                rules: [{name: free, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}]\n";
+    let folder = folder(text);
+    let admin = gateway.admin.to_string();
+    let shown = run(&folder, &["bucket", "show", "-c", "FILE", "--admin", &admin, "free", "ip:address=127.0.0.1"]);
+    assert!(shown.out.contains("bucket (hash_key is not known)") && shown.out.contains(" left of 5"), "{shown:?}");
+    assert!(shown.err.ends_with("4 warnings\n"), "{}", shown.err);
+    let live = run(&folder, &["explain", "--live", "-c", "FILE", "--admin", &admin, "/"]);
+    assert!(live.out.contains("PASSES: free would pay 1"), "{live:?}");
+    let unnamed = run(&folder, &["bucket", "show", "-c", "FILE", "free", "ip:address=127.0.0.1"]);
+    assert_eq!(unnamed.code, Some(1));
+    assert!(unnamed.err.contains("admin: not known here"), "{}", unnamed.err);
+    let health = run(&folder, &["healthcheck", "-c", "FILE"]);
+    assert_eq!(health.code, Some(1));
+    assert!(health.err.contains("admin: not known here"), "{}", health.err);
+    assert_eq!(run(&folder, &["healthcheck", "-c", "FILE", "--admin", &admin]).out, "ok\n");
+}
+
+#[test]
+fn a_shared_store_needs_its_own_secrets_and_no_others() {
+    let text = "upstream: http://a\nhash_key: \"${HASH_KEY_UNSET}\"\n\
+                store: {redis: {url: \"redis://127.0.0.1:1\", password: \"${REDIS_UNSET:-}\"}}\n\
+                rules: [{name: free, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}]\n";
+    let folder = folder(text);
+    let show = |which: &[&str]| run(&folder, &[&["bucket", "show", "-c", "FILE", "free"], which].concat());
+    // Nothing answers at that address, which is what was asked for.
+    let asked = show(&["ip:address=127.0.0.1"]);
+    assert!(asked.err.contains("127.0.0.1:1: "), "{}", asked.err);
+    let named = show(&["--hash", "0123456789abcdef"]);
+    assert!(named.err.contains("hash_key: must be known to find a bucket by its name"), "{}", named.err);
+}
+
+#[test]
+fn addresses_of_upstreams_may_be_unknown() {
+    let text = "upstreams: {a: {endpoints: [\"${A_UNSET}\", \"${B_UNSET}\"]}}\nroutes: [{name: all, upstream: a}]\n";
+    let checked = run(&folder(text), &["check", "FILE"]);
+    assert_eq!((checked.code, &*checked.out), (Some(0), "ok\n"), "{}", checked.err);
+    assert!(checked.err.ends_with("2 warnings\n"), "{}", checked.err);
 }
