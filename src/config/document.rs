@@ -11,8 +11,10 @@ use super::attribute::{AttributeReader, TlsAttributes};
 use super::check::{CHECK, allowed};
 use super::client_ip::{CLIENT_IP, client_ip};
 use super::client_tls::ClientTls;
+use super::cors::{CORS, CorsReader};
 use super::drain::{DRAIN, drain};
 use super::environment::Environment;
+use super::error_pages::{ERROR_PAGE, error_pages};
 use super::exempt::EXEMPT;
 use super::hash_key::hash_key;
 use super::headers::{HEADERS, headers};
@@ -25,6 +27,7 @@ use super::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
 use super::policies::{POLICY, policies};
 use super::problem::{Problems, Purpose, Report};
 use super::reader::{Field, Section};
+use super::restricted_match::Restriction;
 use super::retry_after_jitter::{RETRY_AFTER_JITTER, retry_after_jitter};
 use super::routes::{ROUTE, RouteReader};
 use super::rule_match::ConditionReader;
@@ -116,6 +119,17 @@ pub static FILE: Mapping = Mapping {
             "api_keys",
             Type::Mapping(&API_KEYS),
             "Which API keys are known, and who has them: the attributes `key:id` and `key:plan`.",
+        ),
+        Key::optional(
+            "cors",
+            Type::List { of: &CORS, least: 1 },
+            "[Pages of other origins](#cors) that may send requests and read the responses. The first entry that matches a request decides.",
+        ),
+        Key::optional(
+            "error_pages",
+            Type::List { of: &ERROR_PAGE, least: 1 },
+            "[Own texts](#error_pages) for responses of the gateway. The first entry that matches a request and its status is used; \
+             without one it is a problem document.",
         ),
         Key::default(
             "exempt",
@@ -271,6 +285,12 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let headers = file.value("headers", headers);
     let retry_after_jitter = file.value("retry_after_jitter", retry_after_jitter);
     let limits = file.value("limits", limits);
+    let extra_methods = limits.as_ref().map_or(&[][..], |(_, extra_methods)| extra_methods);
+    let restriction = Restriction { ipv6_prefix, tls };
+    let cors = file.optional("cors", |field| {
+        CorsReader { restriction, extra_methods, formats: headers.as_deref().unwrap_or_default() }.cors(&field)
+    });
+    let error_pages = file.optional("error_pages", |field| error_pages(&field, restriction, environment));
     let drain = file.value("drain", drain);
     let log = file.value("log", log);
     let tokens = jwt.iter().flatten().flat_map(|jwt| &jwt.token_from).cloned();
@@ -295,6 +315,8 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         rules: RuleSet::compile(source)
             .with_unambiguous(credentials.into_iter().chain(routes.read_attributes().cloned())),
         routes,
+        cors: cors?,
+        error_pages: error_pages?.map(Arc::new),
         jwt,
         api_keys,
         headers: headers?,

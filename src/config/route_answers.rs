@@ -102,7 +102,7 @@ const HOST: ValueKind<ReadField<String>> = ValueKind {
     },
 };
 
-const HEADERS: ValueKind<ReadField<Vec<(HeaderName, HeaderValue)>>> = ValueKind {
+pub const HEADERS: ValueKind<ReadField<Vec<(HeaderName, HeaderValue)>>> = ValueKind {
     text: "mapping of texts",
     schema: || json!({"type": "object", "additionalProperties": {"$ref": "#/definitions/scalar"}}),
     read: headers,

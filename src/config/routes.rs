@@ -5,18 +5,19 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::attribute::{AttributeReader, TlsAttributes};
+use super::attribute::AttributeReader;
 use super::environment::Environment;
 use super::header_changes::{HEADER_CHANGES, header_changes};
 use super::header_names::Message;
 use super::key::{Key, Mapping, NAME, Type};
 use super::names::unique;
 use super::reader::{Field, Section, all};
+use super::restricted_match::{Restriction, is_of_credentials};
 use super::rewrite::{REWRITE, rewrite};
 use super::route_answers::{REDIRECT, RESPOND, redirect, respond};
 use super::route_overrides::{BODY_BYTES_OF_ROUTE, RETRIES_OF_ROUTE, TIMEOUTS_OF_ROUTE, overrides};
 use super::route_upstream::{SPLIT_BY, UPSTREAM_OF_ROUTE, upstreams_of_route};
-use super::rule_match::{CONDITIONS, ConditionReader};
+use super::rule_match::CONDITIONS;
 use super::upstream::Upstream;
 use crate::limit::attribute::Attribute;
 use crate::limit::rule::Condition;
@@ -155,30 +156,11 @@ impl RouteReader<'_> {
     /// A route is chosen before rules are asked: it depends neither on itself nor, so that it is every client's, on
     /// credentials.
     fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
-        // That credentials are not configured is no problem of a route, which must not read them anyway.
-        let attributes = AttributeReader { jwt: true, api_keys: true, tls: TlsAttributes::All, columns: None };
-        let conditions = ConditionReader { attributes, ipv6_prefix: self.ipv6_prefix }.conditions(field);
-        let mut valid = true;
-        for (name, position, member) in field.pairs()? {
-            let why = match Attribute::parse(name) {
-                Ok(
-                    Attribute::Claim(_)
-                    | Attribute::Words(_)
-                    | Attribute::ClaimedAmount(_)
-                    | Attribute::KeyId
-                    | Attribute::KeyPlan
-                    | Attribute::KeyColumn(_)
-                    | Attribute::TlsClient(_),
-                ) => "a route must not depend on credentials",
-                Ok(Attribute::Route | Attribute::Upstream) => "it is known only after the route has been chosen",
-                Ok(Attribute::TlsServerName) if self.attributes.tls == TlsAttributes::Missing => {
-                    "a `tls:` attribute needs a listener with `tls`"
-                }
-                _ => continue,
-            };
-            member.at(position).wrong(format_args!("`{}`: {why}", name.escape_debug()), None);
-            valid = false;
-        }
-        conditions.filter(|_| valid)
+        let restriction = Restriction { ipv6_prefix: self.ipv6_prefix, tls: self.attributes.tls };
+        restriction.conditions(field, |attribute| match attribute {
+            attribute if is_of_credentials(attribute) => Some("a route must not depend on credentials"),
+            Attribute::Route | Attribute::Upstream => Some("it is known only after the route has been chosen"),
+            _ => None,
+        })
     }
 }

@@ -16,6 +16,8 @@ use super::warning::Warnings;
 use crate::auth::api_keys::ApiKeys;
 use crate::auth::{client_ip, jwt};
 use crate::base::pseudonym::PseudonymKey;
+use crate::decision::cors::Cors;
+use crate::decision::error_pages::ErrorPages;
 use crate::decision::retry_after::Jitter;
 use crate::limit::rule_set::RuleSet;
 use crate::route::UpstreamId;
@@ -39,6 +41,10 @@ pub struct Config {
     /// The keys in it follow changes of their file; everything else is as it was loaded.
     pub api_keys: Option<Arc<ApiKeys>>,
     pub rules: RuleSet,
+    /// `None`: the gateway has no say in what pages of other origins may read.
+    pub cors: Option<Cors>,
+    /// `None`: its own responses are problem documents.
+    pub error_pages: Option<Arc<ErrorPages>>,
     pub headers: Vec<HeaderFormat>,
     pub retry_after_jitter: Jitter,
     /// `limits`.

@@ -6,7 +6,9 @@
 
 pub mod order_of_answers;
 
+pub mod cors;
 pub mod credentials;
+pub mod error_pages;
 pub mod payment;
 pub mod ratelimit_numbers;
 pub mod reason;

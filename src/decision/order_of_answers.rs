@@ -1,7 +1,7 @@
 //! The order in which the stages of a decision answer a request; the first stage that has an answer ends it.
 //!
 //! 1. A malformed head: the HTTP server answers it, before there is a request ([`Refusal::bad_request`]).
-//! 2. A request with more than one reading: [`check_reading`].
+//! 2. A request with more than one reading: [`check_reading`]. Then a preflight of a listed origin: [`super::cors`].
 //! 3. Credentials that do not verify, the token first: [`super::credentials`].
 //!    Then the route is chosen: [`choose_route`]. It may bound the body: [`check_body`].
 //! 4. A `deny`, then 5. a cost that a limit can never meet: [`RulesDecision`].

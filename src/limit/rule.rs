@@ -11,6 +11,7 @@ use super::attribute::Attribute;
 use super::claimed_numbers::ClaimedNumbers;
 use super::cost::Cost;
 use super::matcher::Expectation;
+use super::request::Request;
 use crate::base::position::Position;
 use crate::base::time::Timestamp;
 
@@ -94,6 +95,17 @@ impl Rule {
 pub struct Condition {
     pub attribute: Attribute,
     pub expectation: Expectation,
+}
+
+impl Condition {
+    fn holds(&self, request: &Request<'_>) -> bool {
+        self.expectation.holds_for(&self.attribute.resolve_for_match(request), request.client.address())
+    }
+}
+
+/// Whether all of them hold. Rules and routes, of which there may be a thousand, resolve each attribute only once.
+pub fn hold(conditions: &[Condition], request: &Request<'_>) -> bool {
+    conditions.iter().all(|condition| condition.holds(request))
 }
 
 /// One entry of `limit_keys`: the first of these that has a value.

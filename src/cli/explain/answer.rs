@@ -14,7 +14,7 @@ use crate::limit::explanation::{Date, Exemption, Explanation, PolicyEnd, PolicyO
 use crate::limit::outcome::Outcome;
 use crate::limit::rule::Otherwise;
 
-const BEFORE_RULES: &str = "no rule is asked, and nothing is charged";
+pub const BEFORE_RULES: &str = "no rule is asked, and nothing is charged";
 
 /// A refusal, with the explanation for the operator that clients do not get.
 #[derive(Debug)]

@@ -5,6 +5,7 @@
 mod answer;
 mod credentials;
 mod logged;
+mod own_responses;
 mod page;
 mod report;
 mod routes;
@@ -158,14 +159,29 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
     let bare = Request::new(&sample.head, client).with_scheme(sample.scheme(config));
     let tls = tls_identity(arguments, sample.is_encrypted(), bare.host())?;
     let bare = bare.with_tls(tls.as_ref());
-    let described = describe(&sample, &bare, config);
-    if let Err(ambiguity) = config.rules.read(&bare) {
-        let detail = answer::ambiguity_detail(ambiguity, config.rules.ambiguous(&bare));
+    let mut report = by_stages(arguments, config, describe(&sample, &bare, config), &bare, claims)?;
+    own_responses::describe(&mut report.answer, config, &bare);
+    Ok(report)
+}
+
+/// The report on a request whose head is one, from whatever stage answers it.
+fn by_stages(
+    arguments: &Arguments,
+    config: &Config,
+    described: report::Request,
+    bare: &Request<'_>,
+    claims: Option<Arc<Claims>>,
+) -> Result<Report, Failure> {
+    if let Err(ambiguity) = config.rules.read(bare) {
+        let detail = answer::ambiguity_detail(ambiguity, config.rules.ambiguous(bare));
         let refusal = ExplainedRefusal { refusal: Refusal::ambiguous(ambiguity), detail };
         return Ok(before_rules(arguments, described, &refusal));
     }
+    if let Some(answer) = own_responses::preflight(config, bare) {
+        return Ok(without_rules(arguments, described, answer));
+    }
     let fetching = if arguments.live { Fetching::Allowed } else { Fetching::Forbidden };
-    let credentials = match credentials::authenticate(config, &bare, claims, fetching)? {
+    let credentials = match credentials::authenticate(config, bare, claims, fetching)? {
         Ok(credentials) => credentials,
         Err(refusal) => return Ok(before_rules(arguments, described, &refusal)),
     };
@@ -241,6 +257,10 @@ fn by_rules(
 
 /// The report on a request that is refused before any rule is asked.
 fn before_rules(arguments: &Arguments, request: report::Request, refusal: &ExplainedRefusal) -> Report {
+    without_rules(arguments, request, answer::before_rules(refusal))
+}
+
+fn without_rules(arguments: &Arguments, request: report::Request, answer: report::Answer) -> Report {
     Report {
         file: arguments.file.config.display().to_string(),
         request,
@@ -248,7 +268,7 @@ fn before_rules(arguments: &Arguments, request: report::Request, refusal: &Expla
         key: None,
         routes: Vec::new(),
         policies: Vec::new(),
-        answer: answer::before_rules(refusal),
+        answer,
         read_from: None,
     }
 }

@@ -16,6 +16,7 @@ mod impossible_value;
 mod large_log;
 mod location;
 mod open_policy;
+mod preflights;
 mod proxies;
 mod queues;
 mod route_changes;
@@ -36,7 +37,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
-pub const LINTS: [(&str, Lint); 27] = [
+pub const LINTS: [(&str, Lint); 28] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("unreachable_rule", rule_order::unreachable_rule),
@@ -63,6 +64,7 @@ pub const LINTS: [(&str, Lint); 27] = [
     ("redirect_loop", route_changes::redirect_loop),
     ("changed_identity", route_changes::changed_identity),
     ("several_nodes", several_nodes::several_nodes),
+    ("refused_preflight", preflights::refused_preflight),
     ("unknown_value", unknown_value::unknown_value),
 ];
 

@@ -38,6 +38,8 @@ pub enum Decision {
     /// The same after a delay.
     Delay(Box<DelayedPass>),
     Refuse(Box<RefusalResponse>),
+    /// It is a preflight of an origin that is listed: it is answered, and nothing is charged.
+    Preflight,
     /// Its client has disconnected, and nothing was spent.
     Gone,
 }
@@ -62,7 +64,7 @@ pub struct RefusalResponse {
 
 impl RefusalResponse {
     pub fn problem(&self) -> ProblemResponse<'_> {
-        ProblemResponse { cause: Cause::Refusal(&self.refusal), fields: self.fields.as_ref() }
+        ProblemResponse::of(Cause::Refusal(&self.refusal), self.fields.as_ref())
     }
 }
 
@@ -74,6 +76,7 @@ pub struct Arrival {
     pub at: Timestamp,
     pub caller: Option<Arc<dyn Caller>>,
     pub direction: Direction,
+    pub purpose: RequestPurpose,
 }
 
 /// Whether a request may be sent on its connection.
@@ -82,6 +85,14 @@ pub enum Direction {
     Right,
     /// TLS was negotiated for another host.
     Misdirected,
+}
+
+/// Whether a request asks for something, or only whether it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestPurpose {
+    Ordinary,
+    /// A preflight of an origin that is listed.
+    Preflight,
 }
 
 /// Whether to return what a request paid.
@@ -111,7 +122,8 @@ pub async fn decide(
     record: PaymentRecord,
 ) -> DecisionFindings {
     let mut destination = snapshot.destinations.unrouted();
-    let (identity, enforced) = match identify(gateway, snapshot, request, arrival.direction).await {
+    let stages = (arrival.direction, arrival.purpose);
+    let (identity, enforced) = match identify(gateway, snapshot, request, stages).await {
         Ok(identity) => {
             let request = request.with_identity(&identity);
             let enforced = match choose_route(&snapshot.config.routes, &request, |total| fastrand::u64(..total)) {
@@ -127,31 +139,37 @@ pub async fn decide(
             };
             (identity, enforced)
         }
-        Err(refusal) => (Identity::default(), Enforcement::refused(refusal, None)),
+        Err(enforced) => (Identity::default(), enforced),
     };
     gateway.metrics.decisions.count(enforced.result);
     let destination = Arc::clone(destination);
     DecisionFindings { decision: enforced.decision, identity, destination, payment: enforced.payment }
 }
 
-/// The stages before any rule: whether the request is for this connection and has one reading, then its credentials.
+/// The stages before any rule: whether the request is for this connection and has one reading, whether it is a preflight, then
+/// its credentials.
 async fn identify(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     request: &Request<'_>,
-    direction: Direction,
-) -> Result<Identity, Refusal> {
-    if direction == Direction::Misdirected {
-        return Err(Refusal::misdirected());
-    }
+    (direction, purpose): (Direction, RequestPurpose),
+) -> Result<Identity, Enforcement> {
     let config = &snapshot.config;
-    check_reading(&config.rules, request)?;
+    let refused = |refusal| Enforcement::refused(refusal, None);
+    if direction == Direction::Misdirected {
+        return Err(refused(Refusal::misdirected()));
+    }
+    check_reading(&config.rules, request).map_err(refused)?;
+    if purpose == RequestPurpose::Preflight {
+        let (result, decision) = (DecisionResult::Unlimited, Decision::Preflight);
+        return Err(Enforcement { result, decision, payment: None });
+    }
     let authenticator = Authenticator {
         tokens: snapshot.tokens.as_deref(),
         api_keys: config.api_keys.as_deref(),
         jitter: config.retry_after_jitter,
     };
-    authenticator.authenticate(request, &gateway.metrics).await
+    authenticator.authenticate(request, &gateway.metrics).await.map_err(refused)
 }
 
 /// What the rules and the buckets lead to.

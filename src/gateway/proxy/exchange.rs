@@ -7,6 +7,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use pingora::proxy::Session;
 
+use super::own_responses::OwnResponses;
 use super::request_record::RequestRecord;
 use super::session;
 use crate::base::endpoint_address::EndpointAddress;
@@ -75,6 +76,8 @@ pub struct Exchange {
     /// `None` for a request that is neither logged nor traced. On the heap: the exchange is moved with each request's task.
     pub record: Option<Box<RequestRecord>>,
     pub trace: RequestTrace,
+    /// `None` where the file says nothing of the gateway's own responses.
+    pub own_responses: Option<Box<OwnResponses>>,
 }
 
 impl Exchange {
@@ -102,6 +105,7 @@ impl Exchange {
             upstream_error: None,
             record: None,
             trace: RequestTrace::NONE,
+            own_responses: None,
         }
     }
 

@@ -31,7 +31,8 @@ pub async fn respond(proxy: &Proxy, session: &mut Session, error: &Error, exchan
             None => ProblemResponse::fault(status),
         };
         // What was charged stays charged, and is reported.
-        let response = ProblemResponse { fields: exchange.fields.as_deref(), ..response };
+        let page = exchange.page(session.req_header(), response.status());
+        let response = ProblemResponse { fields: exchange.fields.as_deref(), page, cors: exchange.cors(), ..response };
         let (id, pending) = (&exchange.request_id, exchange.pending_fields());
         if let Err(error) = response.write(session, id, pending, proxy.reuse()).await {
             log::debug!(error = describe(&error); "response not written");

@@ -10,6 +10,7 @@ mod delay;
 mod exchange;
 mod fault_response;
 mod forwarded_headers;
+mod own_responses;
 mod proxy_error;
 pub mod request_record;
 mod request_target;
@@ -36,9 +37,10 @@ use pingora::proxy::{FailToProxy, ProxyHttp, Session};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 
-use super::enforcement::{Arrival, Decision, DecisionFindings, PaymentRecord, decide};
+use super::enforcement::{Arrival, Decision, DecisionFindings, PaymentRecord, RequestPurpose, decide};
+use super::response::cors_fields::CorsFields;
 use super::response::header_changes;
-use super::response::problem::Reuse;
+use super::response::problem::{ProblemResponse, Reuse};
 use super::response::request_id;
 use super::response::response_fields::ResponseFields;
 use super::runtime::log_throttle::LogThrottle;
@@ -53,12 +55,12 @@ use super::upstream::Window;
 use crate::access_log_line::Kind;
 use crate::base::tls::server::Session as TlsSession;
 use crate::limit::request::Request;
-use crate::limit::scheme::SchemeSource;
 use crate::store::{Caller, Worker};
 use attempts::Repeatable;
 use delay::delay;
 use exchange::Exchange;
 use forwarded_headers::{Client, IncomingFields};
+use own_responses::{OwnResponses, answer_preflight};
 use proxy_error::{report, upstream_error};
 use request_record::RequestRecord;
 use session::response_code;
@@ -138,8 +140,10 @@ impl ProxyHttp for Proxy {
         let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
         let caller = caller.map(|socket| socket as Arc<dyn Caller>);
         exchange.trace = self.gateway.tracer.begin(&head.headers, exchange.started);
-        let (at, caller, direction) = (exchange.started, exchange.trace.link(caller), exchange.direction(&request));
-        let arrival = Arrival { worker: self.worker, at, caller, direction };
+        exchange.own_responses = OwnResponses::of(&snapshot.config, &request);
+        let (at, caller) = (exchange.started, exchange.trace.link(caller));
+        let (direction, purpose) = (exchange.direction(&request), exchange.purpose());
+        let arrival = Arrival { worker: self.worker, at, caller, direction, purpose };
         let recorded = snapshot.access_log.is_some() || exchange.trace.is_sampled();
         let payment = if recorded { PaymentRecord::Keep } else { PaymentRecord::Discard };
         let DecisionFindings { decision, identity, destination, payment } =
@@ -160,7 +164,8 @@ impl ProxyHttp for Proxy {
                 tls,
                 identity,
                 payment,
-                decision: self.gateway.clock.now().since(exchange.started),
+                decision: (purpose == RequestPurpose::Ordinary)
+                    .then(|| self.gateway.clock.now().since(exchange.started)),
                 waited: None,
                 refusal: None,
                 invalid_token: None,
@@ -172,23 +177,26 @@ impl ProxyHttp for Proxy {
             Decision::Pass(fields) => {
                 exchange.fields = fields;
                 exchange.pass();
-                self.answer(session, exchange, scheme).await
+                route_answers::answer(self, session, exchange, scheme).await
             }
             Decision::Delay(delayed) => {
                 // A request of an old configuration keeps what it needs of it, and not the whole.
                 drop(snapshot);
                 delay(&self.gateway, session, exchange, *delayed).await?;
                 exchange.pass();
-                self.answer(session, exchange, scheme).await
+                route_answers::answer(self, session, exchange, scheme).await
             }
+            Decision::Preflight => answer_preflight(self, session, exchange).await,
             Decision::Refuse(response) => {
                 let refusal = &response.refusal;
                 self.gateway.metrics.http.count_refusal(refusal.reason);
                 if let Some(record) = &mut exchange.record {
                     record.refuse(refusal, response.denied_by);
                 }
+                let page = exchange.page(session.req_header(), refusal.status);
+                let problem = ProblemResponse { page, cors: exchange.cors(), ..response.problem() };
                 let (id, pending) = (&exchange.request_id, exchange.pending_fields());
-                response.problem().write(session, id, pending, self.reuse()).await?;
+                problem.write(session, id, pending, self.reuse()).await?;
                 Ok(true)
             }
             Decision::Gone => Err(Error::new_down(ErrorType::ConnectionClosed)),
@@ -313,7 +321,8 @@ impl ProxyHttp for Proxy {
             header_changes::apply(&changes.response, response)?;
         }
         let rate_limits = exchange.fields.as_deref().map(|fields| fields.merge_with(response));
-        let fields = ResponseFields { request_id: &exchange.request_id, problem: None, rate_limits };
+        let cors = exchange.cors().map(|answer| CorsFields::beside(answer, &response.headers));
+        let fields = ResponseFields { request_id: &exchange.request_id, problem: None, rate_limits, cors };
         fields.add(response, exchange.pending_fields())
     }
 
@@ -407,16 +416,6 @@ impl ProxyHttp for Proxy {
 }
 
 impl Proxy {
-    /// Answers a request that has been let through, if its route does that by itself. Returns whether it did.
-    async fn answer(&self, session: &mut Session, exchange: &mut Exchange, scheme: SchemeSource) -> Result<bool> {
-        if exchange.upstream().is_some() {
-            return Ok(false);
-        }
-        let scheme = scheme.scheme(&session.req_header().headers);
-        // What is rare is on the heap, so that it does not enlarge every request's task.
-        Box::pin(route_answers::answer(session, exchange, scheme, self.reuse())).await
-    }
-
     /// How far ahead of its client a response is read.
     fn window(&self) -> Window {
         if self.write_backpressure.is_above_threshold() { Window::Narrow } else { Window::Whole }

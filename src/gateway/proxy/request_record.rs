@@ -39,8 +39,8 @@ pub struct RequestRecord {
     pub identity: Identity,
     /// `None` if no limit was checked.
     pub payment: Option<Box<Payment>>,
-    /// How long the decision took, from the end of the head.
-    pub decision: Micros,
+    /// How long the decision took, from the end of the head. `None` if nothing was decided, as about a preflight.
+    pub decision: Option<Micros>,
     /// How long a limit delayed the request after that; `None` if it did not.
     pub waited: Option<Micros>,
     /// Why the gateway refused the request, and its `Retry-After` in seconds.
@@ -72,7 +72,7 @@ impl RequestRecord {
 
     /// The line of the request. `began` is when its head had arrived, by the wall clock.
     pub fn line<'a>(&'a self, end: &RequestEnd<'a>, head: &Parts, began: Timestamp) -> Line<'a> {
-        let line = Line { decision_us: Some(self.decision), waited_us: self.waited, ..end.line(began) };
+        let line = Line { decision_us: self.decision, waited_us: self.waited, ..end.line(began) };
         let (reason, retry_after) = self.refusal.unzip();
         let line = Line { reason: reason.map(|reason| reason.name().into()), ..line };
         let mut line = Line { retry_after: retry_after.flatten(), ..line };

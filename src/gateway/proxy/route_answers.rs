@@ -4,19 +4,34 @@ use http::header::HOST;
 use pingora::proxy::Session;
 use pingora::{ErrorType, OkOrErr, Result};
 
+use super::Proxy;
 use super::exchange::Exchange;
 use super::request_target::RequestTarget;
 use crate::gateway::response::problem::Reuse;
 use crate::gateway::response::route_answer::{AnswerFields, redirect, respond};
-use crate::limit::scheme::Scheme;
+use crate::limit::scheme::{Scheme, SchemeSource};
 use crate::route::redirect::RedirectedRequest;
 use crate::route::target::RouteAnswer;
 
-/// Answers a request that came by this scheme, if its route has an answer. Returns whether it has.
+/// Answers a request that has been let through, if its route does that by itself. Returns whether it did.
 ///
 /// # Errors
 /// If the client has gone, or the request lacks what the new address needs.
-pub async fn answer(session: &mut Session, exchange: &mut Exchange, scheme: Scheme, reuse: Reuse) -> Result<bool> {
+pub async fn answer(
+    proxy: &Proxy,
+    session: &mut Session,
+    exchange: &mut Exchange,
+    scheme: SchemeSource,
+) -> Result<bool> {
+    if exchange.upstream().is_some() {
+        return Ok(false);
+    }
+    let scheme = scheme.scheme(&session.req_header().headers);
+    // What is rare is on the heap, so that it does not enlarge every request's task.
+    Box::pin(write(session, exchange, scheme, proxy.reuse())).await
+}
+
+async fn write(session: &mut Session, exchange: &mut Exchange, scheme: Scheme, reuse: Reuse) -> Result<bool> {
     let Some(destination) = exchange.destination.clone() else { return Ok(false) };
     let Some(answer) = &destination.answer else { return Ok(false) };
     let fields = AnswerFields {
@@ -24,6 +39,7 @@ pub async fn answer(session: &mut Session, exchange: &mut Exchange, scheme: Sche
         rate_limits: exchange.fields.as_deref(),
         pending: exchange.pending_fields(),
         changes: exchange.field_changes.as_deref().map(|changes| &changes.response),
+        cors: exchange.cors(),
         reuse,
     };
     match answer {

@@ -1,8 +1,10 @@
 //! The gateway's own responses and the header fields it adds to every response.
 
+pub mod cors_fields;
 pub mod field_writer;
 pub mod header_changes;
 pub mod pending_fields;
+pub mod preflight;
 pub mod problem;
 pub mod ratelimit_fields;
 pub mod request_id;

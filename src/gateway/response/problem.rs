@@ -1,6 +1,7 @@
 //! Writes every response of the gateway itself: refusals, faults of the upstream, faults of the request.
 //!
-//! All have one shape: problem+json (RFC 9457) with the request's id and a stable reason, and nothing about our internals.
+//! All have one shape: problem+json (RFC 9457) with the request's id and a stable reason, and nothing about our internals,
+//! unless the operator has a text of their own.
 //! gRPC requests are refused in gRPC's way. The connection stays usable wherever HTTP allows.
 
 use std::io;
@@ -12,10 +13,13 @@ use pingora::http::ResponseHeader;
 use pingora::protocols::http::date::get_cached_date;
 use pingora::proxy::Session;
 
+use super::cors_fields::CorsFields;
 use super::field_writer::FieldWriter;
 use super::pending_fields::PendingFields;
 use super::ratelimit_fields::RateLimitFields;
 use super::response_fields::{ProblemFields, ResponseFields};
+use crate::decision::cors::CorsAnswer;
+use crate::decision::error_pages::{ErrorPage, Filling};
 use crate::decision::reason::Reason;
 use crate::decision::refusal::{ProblemType, Refusal};
 use crate::limit::grpc_timeout::is_grpc;
@@ -25,6 +29,9 @@ use crate::limit::grpc_timeout::is_grpc;
 pub struct ProblemResponse<'a> {
     pub cause: Cause<'a>,
     pub fields: Option<&'a RateLimitFields>,
+    /// `None`: the body is a problem document.
+    pub page: Option<&'a ErrorPage>,
+    pub cors: Option<&'a CorsAnswer>,
 }
 
 /// Why the gateway responds itself.
@@ -36,12 +43,17 @@ pub enum Cause<'a> {
 }
 
 impl<'a> ProblemResponse<'a> {
+    /// A problem document for a client that is no page of another origin.
+    pub fn of(cause: Cause<'a>, fields: Option<&'a RateLimitFields>) -> ProblemResponse<'a> {
+        ProblemResponse { cause, fields, page: None, cors: None }
+    }
+
     pub fn refusal(refusal: &'a Refusal) -> ProblemResponse<'a> {
-        ProblemResponse { cause: Cause::Refusal(refusal), fields: None }
+        ProblemResponse::of(Cause::Refusal(refusal), None)
     }
 
     pub fn fault(status: u16) -> ProblemResponse<'a> {
-        ProblemResponse { cause: Cause::Fault(status), fields: None }
+        ProblemResponse::of(Cause::Fault(status), None)
     }
 
     pub fn status(&self) -> u16 {
@@ -57,6 +69,11 @@ impl<'a> ProblemResponse<'a> {
             Cause::Refusal(refusal) => Some(refusal.reason),
             Cause::Fault(_) => None,
         }
+    }
+
+    fn filling<'i>(&self, request_id: &'i HeaderValue) -> Filling<'i> {
+        let request_id = request_id.to_str().unwrap_or_default();
+        Filling { status: self.status(), request_id, retry_after: self.retry_after() }
     }
 
     fn retry_after(&self) -> Option<u64> {
@@ -116,14 +133,20 @@ impl<'a> ProblemResponse<'a> {
     fn response_fields<'f>(&'f self, request_id: &'f HeaderValue) -> ResponseFields<'f> {
         let problem = ProblemFields { status: self.status(), reason: self.reason(), retry_after: self.retry_after() };
         let rate_limits = self.fields.map(RateLimitFields::unmerged);
-        ResponseFields { request_id, problem: Some(problem), rate_limits }
+        ResponseFields { request_id, problem: Some(problem), rate_limits, cors: self.cors.map(CorsFields::all) }
     }
 
     fn plain(&self, request_id: &HeaderValue) -> pingora::Result<(ResponseHeader, String)> {
-        let body = self.body(request_id);
         let mut header = ResponseHeader::build(self.status(), Some(4))?;
-        header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))?;
+        let (content_type, body) = match self.page {
+            Some(page) => (page.content_type.clone(), page.body.fill(self.filling(request_id))),
+            None => (HeaderValue::from_static("application/problem+json"), self.body(request_id)),
+        };
+        header.insert_header(CONTENT_TYPE, content_type)?;
         header.insert_header(CONTENT_LENGTH, HeaderValue::from(body.len()))?;
+        for (name, value) in self.page.iter().flat_map(|page| &page.headers) {
+            header.append_header(name.clone(), value.clone())?;
+        }
         Ok((header, body))
     }
 

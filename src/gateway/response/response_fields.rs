@@ -10,6 +10,7 @@
 use http::HeaderValue;
 use pingora::http::ResponseHeader;
 
+use super::cors_fields::CorsFields;
 use super::field_writer::FieldWriter;
 use super::pending_fields::{PendingFields, RawFields};
 use super::ratelimit_fields::MergedRateLimitFields;
@@ -22,6 +23,8 @@ pub struct ResponseFields<'a> {
     /// For a response of the gateway itself.
     pub problem: Option<ProblemFields>,
     pub rate_limits: Option<MergedRateLimitFields<'a>>,
+    /// `None` in a file without `cors`.
+    pub cors: Option<CorsFields<'a>>,
 }
 
 /// What the fields of a response of the gateway itself report.
@@ -64,6 +67,9 @@ impl ResponseFields<'_> {
         writer.field("X-Request-Id", self.request_id)?;
         if let Some(problem) = self.problem {
             problem.write(writer)?;
+        }
+        if let Some(cors) = &self.cors {
+            cors.write(writer)?;
         }
         match &self.rate_limits {
             Some(rate_limits) => rate_limits.write(writer),
@@ -112,7 +118,7 @@ mod tests {
         WWW-Authenticate: Bearer error=\"invalid_token\"\r\nRetry-After: 7\r\n";
 
     fn fields(request_id: &HeaderValue) -> ResponseFields<'_> {
-        ResponseFields { request_id, problem: Some(REFUSED), rate_limits: None }
+        ResponseFields { request_id, problem: Some(REFUSED), rate_limits: None, cors: None }
     }
 
     #[test]

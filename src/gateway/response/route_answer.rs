@@ -6,11 +6,13 @@ use http::{HeaderValue, Method};
 use pingora::http::ResponseHeader;
 use pingora::proxy::Session;
 
+use super::cors_fields::CorsFields;
 use super::header_changes;
 use super::pending_fields::PendingFields;
 use super::problem::{Reuse, prepare_connection};
 use super::ratelimit_fields::RateLimitFields;
 use super::response_fields::ResponseFields;
+use crate::decision::cors::CorsAnswer;
 use crate::route::header_changes::ResolvedChanges;
 use crate::route::target::Respond;
 
@@ -22,6 +24,7 @@ pub struct AnswerFields<'a> {
     pub pending: Option<&'a PendingFields>,
     /// Those of its route.
     pub changes: Option<&'a ResolvedChanges>,
+    pub cors: Option<&'a CorsAnswer>,
     pub reuse: Reuse,
 }
 
@@ -59,7 +62,7 @@ async fn write(
     session: &mut Session,
     mut header: ResponseHeader,
     body: Bytes,
-    AnswerFields { request_id, rate_limits, pending, changes, reuse }: AnswerFields<'_>,
+    AnswerFields { request_id, rate_limits, pending, changes, cors, reuse }: AnswerFields<'_>,
 ) -> pingora::Result<()> {
     prepare_connection(session, reuse);
     if let Some(changes) = changes {
@@ -71,7 +74,8 @@ async fn write(
         header.insert_header(CONTENT_LENGTH, HeaderValue::from(body.len()))?;
     }
     let rate_limits = rate_limits.map(RateLimitFields::unmerged);
-    ResponseFields { request_id, problem: None, rate_limits }.add(&mut header, pending)?;
+    let cors = cors.map(|answer| CorsFields::beside(answer, &header.headers));
+    ResponseFields { request_id, problem: None, rate_limits, cors }.add(&mut header, pending)?;
     let empty = body.is_empty() || !has_length || session.req_header().method == Method::HEAD;
     session.write_response_header(Box::new(header), empty).await?;
     if !empty {

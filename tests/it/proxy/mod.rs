@@ -1,6 +1,8 @@
 //! Requests and responses on their way through the proxy.
 
+mod cors;
 mod early_responses;
+mod error_pages;
 mod fd_exhaustion;
 mod forwarding;
 mod malformed_responses;

@@ -355,7 +355,7 @@ mod tests {
         let slot = ConnectionSlot::Rejected(CountGuard::new(&Arc::default(), 1).unwrap());
         let handle = ConnectionHandle::new(Scheme::Http, None);
         let request_id = HeaderValue::from_static("a");
-        let fields = ResponseFields { request_id: &request_id, problem: None, rate_limits: None };
+        let fields = ResponseFields { request_id: &request_id, problem: None, rate_limits: None, cors: None };
         handle.pending_fields().put(fields.to_http1());
         let clock = Clock::manual(Timestamp(1_000_000));
         (client, DownstreamStream::new(Box::new(server), slot, WriteBackpressure::default(), handle, clock))

@@ -101,7 +101,9 @@ async fn respond(
     let route = &snapshot.destinations.unrouted().route;
     route.count_response(method, response.status(), Origin::Gateway);
     route.duration(Origin::Gateway).record(duration.seconds());
-    let bytes = match response.to_http1(method, request_id) {
+    let pages = snapshot.config.error_pages.as_ref();
+    let page = pages.and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
+    let bytes = match (ProblemResponse { page, ..*response }).to_http1(method, request_id) {
         Ok(bytes) => bytes,
         Err(error) => return log::debug!(error:% = error; "response not made"),
     };

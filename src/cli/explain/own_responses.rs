@@ -1,0 +1,42 @@
+//! Explains what the file says of the gateway's own responses: `cors` and `error_pages`.
+
+use http::header::ORIGIN;
+
+use super::answer::BEFORE_RULES;
+use super::report::{Answer, Verdict};
+use crate::config::Config;
+use crate::decision::cors::CorsAnswer;
+use crate::decision::order_of_answers::choose_route;
+use crate::limit::grpc_timeout::is_grpc;
+use crate::limit::matcher::QuotedText;
+use crate::limit::request::Request;
+
+/// The answer to a preflight of an origin that is listed; `None` to any other request.
+pub fn preflight(config: &Config, request: &Request<'_>) -> Option<Answer> {
+    let answer = config.cors.as_ref()?.answer(request)?;
+    answer.preflight?;
+    let first = format!("ANSWERED 204: a preflight, by cors[{}]", answer.entry);
+    let words = vec![first, BEFORE_RULES.to_owned()];
+    Some(Answer { verdict: Verdict::Passes, code: Some(204), reason: None, retry_after: None, words })
+}
+
+/// Adds whether a page of the request's origin can read the answer, and which text a refusal has.
+pub fn describe(answer: &mut Answer, config: &Config, request: &Request<'_>) {
+    let route = choose_route(&config.routes, request, |_| 0).ok();
+    let (route, upstream) = route.map_or(("", ""), |choice| config.destination(choice));
+    let routed = request.with_destination(route, upstream);
+    let refused = answer.code.filter(|_| answer.verdict == Verdict::Refused && !is_grpc(request.head));
+    let page = refused.and_then(|code| config.error_pages.as_ref()?.find(Some(&routed), code));
+    answer.words.extend(page.map(|(index, _)| format!("the text is that of error_pages[{index}]")));
+    let (Some(origin), Some(cors)) = (request.head.headers.get(ORIGIN), &config.cors) else { return };
+    let origin = QuotedText(origin.as_bytes());
+    answer.words.push(match cors.answer(request) {
+        Some(CorsAnswer { entry, origin: Some(_), .. }) => {
+            format!("pages of {origin} may read the answer: cors[{entry}]")
+        }
+        Some(CorsAnswer { entry, origin: None, .. }) => {
+            format!("cors[{entry}] does not list {origin}: the gateway allows its pages nothing")
+        }
+        None => format!("no entry of cors matches: the gateway allows pages of {origin} nothing"),
+    });
+}

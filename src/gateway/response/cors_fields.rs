@@ -1,0 +1,117 @@
+//! Adds the fields of CORS to a response: all of them to our own, and to one of an upstream those that it lacks.
+
+use http::HeaderValue;
+use http::header::{ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, HeaderMap, VARY};
+
+use super::field_writer::FieldWriter;
+use crate::decision::cors::{CorsAnswer, PreflightFields};
+
+/// The fields of CORS for one response.
+#[derive(Clone, Copy, Debug)]
+pub struct CorsFields<'a> {
+    answer: &'a CorsAnswer,
+    origin: Presence,
+    credentials: Presence,
+    vary: Presence,
+}
+
+/// Whether a response has a field already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    There,
+    Missing,
+}
+
+impl Presence {
+    fn of(is_there: bool) -> Presence {
+        if is_there { Presence::There } else { Presence::Missing }
+    }
+}
+
+impl<'a> CorsFields<'a> {
+    /// For a response of ours.
+    pub fn all(answer: &'a CorsAnswer) -> CorsFields<'a> {
+        CorsFields { answer, origin: Presence::Missing, credentials: Presence::Missing, vary: Presence::Missing }
+    }
+
+    /// For a response with these fields. Where it allows an origin itself, it also says whether with credentials.
+    pub fn beside(answer: &'a CorsAnswer, fields: &HeaderMap) -> CorsFields<'a> {
+        let origin = Presence::of(fields.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN));
+        let credentials = match origin {
+            Presence::There => Presence::There,
+            Presence::Missing => Presence::of(fields.contains_key(ACCESS_CONTROL_ALLOW_CREDENTIALS)),
+        };
+        CorsFields { answer, origin, credentials, vary: Presence::of(varies_by_origin(fields)) }
+    }
+
+    pub(super) fn write<W: FieldWriter>(&self, writer: &mut W) -> Result<(), W::Error> {
+        let CorsAnswer { origin, credentials, exposed, preflight, .. } = self.answer;
+        if self.vary == Presence::Missing {
+            writer.field("Vary", &HeaderValue::from_static("Origin"))?;
+        }
+        let Some(origin) = origin else { return Ok(()) };
+        if self.origin == Presence::Missing {
+            writer.field("Access-Control-Allow-Origin", origin)?;
+        }
+        if *credentials && self.credentials == Presence::Missing {
+            writer.field("Access-Control-Allow-Credentials", &HeaderValue::from_static("true"))?;
+        }
+        let Some(PreflightFields { methods, headers, max_age }) = preflight else {
+            // A list, to which that of the upstream adds.
+            return writer.field("Access-Control-Expose-Headers", exposed);
+        };
+        writer.field("Access-Control-Allow-Methods", methods)?;
+        if let Some(headers) = headers {
+            writer.field("Access-Control-Allow-Headers", headers)?;
+        }
+        writer.field("Access-Control-Max-Age", max_age)
+    }
+}
+
+fn varies_by_origin(fields: &HeaderMap) -> bool {
+    let options = fields.get_all(VARY).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    options.map(<[u8]>::trim_ascii).any(|option| option == b"*" || option.eq_ignore_ascii_case(b"origin"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::response::pending_fields::RawFields;
+
+    fn written(credentials: bool, there: &[(&'static str, &'static str)]) -> Vec<String> {
+        let value = HeaderValue::from_static;
+        let answer = CorsAnswer {
+            entry: 0,
+            origin: Some(value("https://a")),
+            credentials,
+            exposed: value("RateLimit"),
+            preflight: None,
+        };
+        let mut fields = HeaderMap::new();
+        for (name, text) in there {
+            fields.append(*name, value(text));
+        }
+        let mut text = RawFields::default();
+        let Ok(()) = CorsFields::beside(&answer, &fields).write(&mut text);
+        let text = String::from_utf8(text.as_bytes().to_vec()).unwrap();
+        text.lines().map(|line| line.replace("Access-Control-", "")).collect()
+    }
+
+    #[test]
+    fn a_response_gets_what_it_lacks() {
+        let all = ["Vary: Origin", "Allow-Origin: https://a", "Allow-Credentials: true", "Expose-Headers: RateLimit"];
+        assert_eq!(written(true, &[]), all);
+        assert_eq!(
+            written(false, &[("vary", "accept,  ORIGIN")]),
+            ["Allow-Origin: https://a", "Expose-Headers: RateLimit"]
+        );
+        assert_eq!(written(false, &[("vary", "x-origin")])[0], "Vary: Origin");
+        assert_eq!(written(true, &[("access-control-allow-credentials", "true"), ("vary", "*")]).len(), 2);
+    }
+
+    #[test]
+    fn whom_the_upstream_allows_gets_no_further_permission() {
+        let theirs = ("access-control-allow-origin", "https://b");
+        assert_eq!(written(true, &[theirs]), ["Vary: Origin", "Expose-Headers: RateLimit"]);
+    }
+}

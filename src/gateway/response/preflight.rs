@@ -1,0 +1,29 @@
+//! Answers a preflight: a browser's question whether a page of another origin may send a request.
+
+use http::HeaderValue;
+use pingora::http::ResponseHeader;
+use pingora::proxy::Session;
+
+use super::cors_fields::CorsFields;
+use super::pending_fields::PendingFields;
+use super::problem::{Reuse, prepare_connection};
+use super::response_fields::ResponseFields;
+use crate::decision::cors::CorsAnswer;
+
+/// Answers with 204.
+///
+/// # Errors
+/// If the client has gone.
+pub async fn write(
+    session: &mut Session,
+    answer: &CorsAnswer,
+    request_id: &HeaderValue,
+    pending: Option<&PendingFields>,
+    reuse: Reuse,
+) -> pingora::Result<()> {
+    prepare_connection(session, reuse);
+    let mut header = ResponseHeader::build(204, Some(8))?;
+    let cors = Some(CorsFields::all(answer));
+    ResponseFields { request_id, problem: None, rate_limits: None, cors }.add(&mut header, pending)?;
+    session.write_response_header(Box::new(header), true).await
+}
