@@ -95,7 +95,7 @@ impl Backend {
                 format!("{}: admin: has port 0", file.display()),
                 "name the address that the gateway announced with --admin",
             )),
-            None if config.unknown_values.iter().any(|unknown| unknown.path == "admin") => Err(with_hint(
+            None if config.remarks.is_unknown("admin") => Err(with_hint(
                 format!("{}: admin: not known here, and buckets are in the memory of the gateway", file.display()),
                 "name the address that the gateway announced with --admin",
             )),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::output;
-use super::output::Page;
+use super::output::{Colour, Page, Painting};
 use crate::base::time::Clock;
 use crate::config::Config;
 use crate::config::diff::Reset;
@@ -69,17 +69,17 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let (mut page, mut errors) = (Page::default(), Page::default());
     match (&findings, arguments.json) {
         (_, true) => page.json(&document(arguments, &findings, verdict))?,
-        (Err(problems), false) => errors.lines(problems.report()),
+        (Err(problems), false) => errors.report(problems.report(), Colour::Red, Painting::of_errors()),
         (Ok(findings), false) => {
             page.lines(findings.resets.iter().map(|reset| format!("buckets reset: {reset}")));
             page.lines(findings.kept.iter().map(|changed| format!("buckets kept: {changed}")));
             page.lines(findings.routes.iter().map(|changed| format!("routes changed: {changed}")));
             page.lines(findings.upstreams.iter().map(|changed| format!("upstreams changed: {changed}")));
             if !findings.warnings.warnings.is_empty() {
-                errors.lines(findings.warnings.report());
+                errors.report(findings.warnings.report(), Colour::Yellow, Painting::of_errors());
             }
             if verdict == Verdict::Pass {
-                page.line("ok");
+                page.painted_line("ok", Colour::Green, Painting::of_output());
             }
         }
     }

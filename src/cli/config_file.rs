@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::output::{self, Page};
+use super::output::{self, Colour, Page, Painting};
 use crate::config::Config;
 use crate::config::problem::{Problems, Purpose};
 
@@ -23,7 +23,7 @@ pub fn examine(path: &Path, purpose: Purpose) -> Result<Config, Problems> {
     let unknown = config.warnings.named("unknown_value");
     if !unknown.warnings.is_empty() {
         let mut page = Page::default();
-        page.lines(unknown.report());
+        page.report(unknown.report(), Colour::Yellow, Painting::of_errors());
         output::print_errors(&page);
     }
     Ok(config)

@@ -53,7 +53,7 @@ fn address_in(file: &Path) -> Result<SocketAddr, Failure> {
     match config.admin {
         Some(address) if address.port() != 0 => Ok(address),
         Some(_) => Err(with_hint(format!("{}: admin: has port 0", file.display()), hint)),
-        None if config.unknown_values.iter().any(|unknown| unknown.path == "admin") => {
+        None if config.remarks.is_unknown("admin") => {
             Err(with_hint(format!("{}: admin: not known here", file.display()), hint))
         }
         None => Err(format!("{}: admin: missing", file.display()).into()),

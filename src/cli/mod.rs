@@ -16,6 +16,7 @@ mod echo;
 mod explain;
 mod failure;
 mod healthcheck;
+mod init;
 mod key;
 mod man;
 mod nonblocking_stderr;
@@ -69,6 +70,8 @@ struct CommandLine {
 enum Command {
     /// Run the proxy and enforce the limits; the default without a command
     Run(run::Arguments),
+    /// Write a commented starter file
+    Init(init::Arguments),
     /// Report all problems of a file, and warnings; change nothing
     Check(check::Arguments),
     /// Explain how a file decides a request, rule by rule
@@ -111,6 +114,7 @@ impl CommandLine {
                 Ok(Verdict::Fail) => return ExitCode::FAILURE,
                 Err(failure) => Err(failure),
             },
+            Some(Command::Init(arguments)) => init::run(&arguments),
             Some(Command::Explain(arguments)) => explain::run(&arguments),
             Some(Command::Bucket(arguments)) => bucket::run(&arguments),
             Some(Command::Replay(arguments)) => replay::run(&arguments),

@@ -11,6 +11,53 @@ use super::failure::{Failure, MultiLine};
 use crate::base::printable::{Printable, printable_json, write_json};
 use crate::config::problem::Problems;
 
+/// How a line looks on a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    Red,
+    Yellow,
+    Green,
+}
+
+/// Whether lines have colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Painting {
+    Plain,
+    Coloured,
+}
+
+impl Painting {
+    /// Of standard output.
+    pub fn of_output() -> Painting {
+        Painting::of(io::stdout().is_terminal())
+    }
+
+    /// Of standard error.
+    pub fn of_errors() -> Painting {
+        Painting::of(io::stderr().is_terminal())
+    }
+
+    /// A terminal shows colours unless `NO_COLOR` (<https://no-color.org>) or `TERM=dumb` says otherwise.
+    fn of(is_terminal: bool) -> Painting {
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        if is_terminal && !is_set("NO_COLOR") && !is_dumb { Painting::Coloured } else { Painting::Plain }
+    }
+}
+
+impl Colour {
+    /// The sequence that begins it (ECMA-48, SGR).
+    fn begin(self) -> &'static str {
+        match self {
+            Colour::Red => "\x1b[31m",
+            Colour::Yellow => "\x1b[33m",
+            Colour::Green => "\x1b[32m",
+        }
+    }
+}
+
+const END: &str = "\x1b[0m";
+
 /// Lines to print. A character that a terminal would interpret or not show is escaped, wherever it comes from: files,
 /// logs, arguments, other servers.
 #[derive(Debug, Default)]
@@ -23,6 +70,26 @@ impl Page {
 
     pub fn lines<L: Display>(&mut self, lines: impl IntoIterator<Item = L>) {
         lines.into_iter().for_each(|line| self.line(line));
+    }
+
+    /// Adds a line in a colour.
+    pub fn painted_line(&mut self, line: impl Display, colour: Colour, painting: Painting) {
+        match painting {
+            Painting::Plain => self.line(line),
+            Painting::Coloured => {
+                let _ = writeln!(self.0, "{}{}{END}", colour.begin(), Printable(line));
+            }
+        }
+    }
+
+    /// Adds the lines of a report, all but its hints in a colour.
+    pub fn report(&mut self, report: Vec<String>, colour: Colour, painting: Painting) {
+        for line in report {
+            match line.starts_with(' ') {
+                true => self.line(line),
+                false => self.painted_line(line, colour, painting),
+            }
+        }
     }
 
     /// Adds a JSON document on one line.
@@ -97,7 +164,7 @@ pub fn print_errors(page: &Page) {
 pub fn print_failure(failure: &Failure) {
     let mut page = Page::default();
     match (failure.downcast_ref::<Problems>(), failure.downcast_ref::<MultiLine>()) {
-        (Some(problems), _) => page.lines(problems.report()),
+        (Some(problems), _) => page.report(problems.report(), Colour::Red, Painting::of_errors()),
         (_, Some(MultiLine(lines))) => page.lines(lines),
         (None, None) => page.line(failure),
     }

@@ -18,6 +18,20 @@ pub struct AttributeReader<'k> {
     pub columns: Option<&'k [String]>,
 }
 
+/// What other programs call it.
+fn other_name(text: &str) -> Option<String> {
+    let name = text.to_ascii_lowercase().replace('-', "_");
+    Some(match &*name {
+        "ip" | "address" | "client_ip" | "remote_addr" | "remote_address" | "source_ip" => "ip:address".to_owned(),
+        "sub" | "subject" | "user" | "user_id" => "jwt:sub".to_owned(),
+        "key" | "api_key" | "apikey" | "consumer" => "key:id".to_owned(),
+        "plan" | "tier" => "key:plan".to_owned(),
+        "uri" | "url" => "path".to_owned(),
+        _ if name.starts_with("x_") => format!("header:{}", text.to_ascii_lowercase()),
+        _ => return None,
+    })
+}
+
 /// What the file's listeners know of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsAttributes {
@@ -49,7 +63,9 @@ impl AttributeReader<'_> {
         let text = text.escape_debug();
         match why {
             AttributeError::Unknown => {
-                let hint = nearest_spelling(&text.to_string(), SPELLINGS);
+                let text = text.to_string();
+                let hint = other_name(&text).map(|name| format!("did you mean `{name}`?"));
+                let hint = hint.or_else(|| nearest_spelling(&text, SPELLINGS));
                 let hint = hint.unwrap_or_else(|| format!("attributes are {}", SPELLINGS.join(", ")));
                 field.wrong(format_args!("`{text}` is not an attribute"), Some(hint));
             }

@@ -25,7 +25,7 @@ use super::listeners::{LISTENER, listeners};
 use super::log::{LOG, log};
 use super::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
 use super::policies::{POLICY, policies};
-use super::problem::{Problems, Purpose, Report};
+use super::problem::{Problems, Purpose, Remarks, Report};
 use super::reader::{Field, Section};
 use super::restricted_match::Restriction;
 use super::retry_after_jitter::{RETRY_AFTER_JITTER, retry_after_jitter};
@@ -238,10 +238,10 @@ impl Config {
         };
         substitution::expand(&mut tree, environment.variable, &report);
         let checked = checked(Field::root(&tree, &report), environment);
-        let unknown_values = report.unknown_values();
+        let remarks = report.remarks();
         match (report.into_problems(), checked) {
             (problems, Some(CheckedFile { config, allowed })) if problems.is_empty() => {
-                let config = Config { unknown_values, ..config };
+                let config = Config { remarks, ..config };
                 let warnings = lints::warnings(&config, &allowed, &tree);
                 let warnings = Warnings { file: file.to_owned(), warnings };
                 Ok(Config { warnings, hash: short_hash(bytes), ..config })
@@ -327,7 +327,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         log: log?,
         access_log: access_log?,
         hash_key: hash_key?,
-        unknown_values: Vec::new(),
+        remarks: Remarks::default(),
         warnings: Warnings::default(),
         hash: String::new(),
     };

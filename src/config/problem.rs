@@ -75,14 +75,29 @@ pub enum Purpose {
     ReachStore,
 }
 
-/// A value that is not known here, because of a variable that is not set or a secret that cannot be read.
+/// What was noticed of a value while it was read, and is no problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownValue {
+pub struct Remark {
     pub position: Position,
     /// The path in the file, like `store.redis.password`.
     pub path: String,
-    /// What is missing.
     pub what: String,
+}
+
+/// What was noticed while a file was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remarks {
+    /// Values that are not known here, because of a variable that is not set or a secret that cannot be read.
+    pub unknown_values: Vec<Remark>,
+    /// Networks that are written with an address in them.
+    pub host_bits: Vec<Remark>,
+}
+
+impl Remarks {
+    /// Whether the value of this key is not known here.
+    pub fn is_unknown(&self, path: &str) -> bool {
+        self.unknown_values.iter().any(|unknown| unknown.path == path)
+    }
 }
 
 /// What the readers of a file report problems to.
@@ -90,7 +105,7 @@ pub struct UnknownValue {
 pub struct Report {
     purpose: Purpose,
     problems: RefCell<Vec<Problem>>,
-    unknown: RefCell<Vec<UnknownValue>>,
+    remarks: RefCell<Remarks>,
 }
 
 impl Report {
@@ -108,16 +123,25 @@ impl Report {
         if is_needed {
             return false;
         }
-        let mut unknown = self.unknown.borrow_mut();
+        let unknown = &mut self.remarks.borrow_mut().unknown_values;
         if !unknown.iter().any(|known| known.what == what) {
-            unknown.push(UnknownValue { position, path: path.to_owned(), what });
+            unknown.push(Remark { position, path: path.to_owned(), what });
         }
         true
     }
 
-    /// The values that are unknown, in the order in which they were found.
-    pub fn unknown_values(&self) -> Vec<UnknownValue> {
-        self.unknown.borrow().clone()
+    /// Records that a network is written with an address in it. A value may be read more than once.
+    pub fn note_host_bits(&self, position: Position, path: &str, what: String) {
+        let noted = &mut self.remarks.borrow_mut().host_bits;
+        let remark = Remark { position, path: path.to_owned(), what };
+        if !noted.contains(&remark) {
+            noted.push(remark);
+        }
+    }
+
+    /// What was noticed so far, in the order in which it was.
+    pub fn remarks(&self) -> Remarks {
+        self.remarks.borrow().clone()
     }
 
     /// The number of problems so far.

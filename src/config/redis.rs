@@ -74,6 +74,11 @@ pub static REDIS: Mapping = Mapping {
 };
 
 pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
+    if !field.is_map() {
+        let hint = "write `redis: {url: \"redis://HOST:6379\"}`".to_owned();
+        field.must_hinting("be a mapping", Some(hint));
+        return None;
+    }
     let section = field.section(&REDIS)?;
     let sentinel = section.optional("sentinel", |field| sentinel(field, environment));
     let cluster = section.optional("cluster", cluster);

@@ -9,7 +9,7 @@ use super::headers::HeaderFormat;
 use super::limits::Bounds;
 use super::listeners::Listener;
 use super::log::Log;
-use super::problem::UnknownValue;
+use super::problem::Remarks;
 use super::threads::Threads;
 use super::upstream::Upstream;
 use super::warning::Warnings;
@@ -57,8 +57,8 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// Makes the pseudonyms of buckets and clients, where their values must not be shown.
     pub hash_key: PseudonymKey,
-    /// What is not known here, in a file that was only examined.
-    pub unknown_values: Vec<UnknownValue>,
+    /// What was noticed while it was read.
+    pub remarks: Remarks,
     /// What is valid but unwise.
     pub warnings: Warnings,
     /// Tells files apart: a hash of the text.

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::duration::UNITS;
 use super::environment::Environment;
 use super::key::{Key, Mapping, PATH, POSITIVE_DURATION, Type, unconstrained};
 use super::postgres::{POSTGRES, postgres};
@@ -83,7 +84,7 @@ const SAVE_EVERY: Type = Type::Own {
         json!({"anyOf": [
             {
                 "type": "string",
-                "pattern": "^(0*[1-9][0-9]*(s|m|h|d)|0*[1-9][0-9]{3,}ms)$",
+                "pattern": format!("^(0*[1-9][0-9]*({UNITS})|0*[1-9][0-9]{{3,}}ms)$"),
                 "patternErrorMessage": "must be a duration of at least 1s, like 10s, 1m or 1h"
             },
             reference()
@@ -113,6 +114,16 @@ static BREAKER: Mapping = Mapping {
 };
 
 pub fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
+    if !field.is_map() {
+        let hint = match field.text_if_any() {
+            Some("memory") => "write `store: {memory: {}}`, or leave it out",
+            Some("postgres") => "write `store: {postgres: {url: \"postgres://USER@HOST/DATABASE\"}}`",
+            _ => "write `store: {redis: {url: \"redis://HOST:6379\"}}`",
+        };
+        // An address may come with a password.
+        field.hidden().must_hinting("be a mapping", Some(hint.to_owned()));
+        return None;
+    }
     let section = field.section(&STORE)?;
     let memory = section.optional("memory", |field| memory(field, environment));
     let breaker = section.value("breaker", breaker);

@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use super::duration::UNITS;
 use crate::limit::algorithm::fixed_window::LARGEST;
 use crate::limit::algorithm::sliding_log;
 
@@ -40,8 +41,8 @@ fn scalars() -> Vec<(&'static str, Value)> {
         ("path", json!({"type": any})),
         ("boolean", or_reference(json!({"type": "boolean"}))),
         ("name", or_reference(json!({"type": any, "pattern": "^[A-Za-z0-9_.-]{1,64}$", "patternErrorMessage": name}))),
-        ("duration", or_reference(pattern("^[0-9]+(ms|s|m|h|d)$", duration))),
-        ("positive_duration", or_reference(pattern("^0*[1-9][0-9]*(ms|s|m|h|d)$", positive))),
+        ("duration", or_reference(pattern(&format!("^[0-9]+(ms|{UNITS})$"), duration))),
+        ("positive_duration", or_reference(pattern(&format!("^0*[1-9][0-9]*(ms|{UNITS})$"), positive))),
         ("size", or_reference(pattern("^[0-9]+(B|KiB|MiB|GiB)$", "must be a size like 512B, 64KiB, 10MiB or 1GiB"))),
         ("socket_address", or_reference(pattern(r"^([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]+$", socket_address))),
         ("network", or_reference(pattern(network, "must be a network like 10.0.0.0/8 or 2001:db8::/32"))),
@@ -158,7 +159,7 @@ fn limits() -> Vec<(&'static str, Value)> {
         ("log_limit", or_reference(json!({"type": "integer", "minimum": 1, "maximum": sliding_log::LARGEST}))),
         ("verified_attribute", or_reference(pattern(r"^(jwt|key):[\s\S]", "must be jwt:<claim> or key:<column>"))),
         ("amount", or_reference(json!({"type": "number", "exclusiveMinimum": 0}))),
-        ("rate", or_reference(pattern("^0*[1-9][0-9]*/(s|min|hour|day|0*[1-9][0-9]*(ms|s|m|h|d))$", rate))),
+        ("rate", or_reference(pattern(&format!("^0*[1-9][0-9]*/({UNITS}|0*[1-9][0-9]*(ms|{UNITS}))$"), rate))),
         ("burst", or_reference(json!({"type": "integer", "minimum": 1}))),
     ]
 }

@@ -7,6 +7,7 @@ use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::config::claimed_number::NumberReader;
 use crate::config::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
 use crate::config::duration;
+use crate::config::duration::UNITS;
 use crate::config::key::{Key, Mapping, Type, unconstrained};
 use crate::config::reader::{Field, Section};
 use crate::config::value_types::reference;
@@ -22,7 +23,7 @@ const LIMIT_KEY: Key = limit_key("What is granted in each window.");
 fn window_values() -> Value {
     let duration = json!({
         "type": "string",
-        "pattern": "^[0-9]+(ms|s|m|h|d)$",
+        "pattern": format!("^[0-9]+(ms|{UNITS})$"),
         "patternErrorMessage": "must be a duration like 15m or 30d, or day, week, month or year"
     });
     json!({"anyOf": [{"enum": CalendarUnit::ALL.map(CalendarUnit::name)}, duration, reference()]})

@@ -7,6 +7,7 @@ use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::config::claimed_number::{CLAIMED, NumberReader};
 use crate::config::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
 use crate::config::duration;
+use crate::config::duration::UNITS;
 use crate::config::key::{Key, Mapping, Type, unconstrained};
 use crate::config::reader::Section;
 use crate::config::value_types::reference;
@@ -30,7 +31,7 @@ const UP_TO_LIMIT: Type = Type::Defined { name: "amount", text: "above 0, at lea
 fn window_values() -> Value {
     let duration = json!({
         "type": "string",
-        "pattern": "^[0-9]+(ms|s|m|h|d)$",
+        "pattern": format!("^[0-9]+(ms|{UNITS})$"),
         "patternErrorMessage": "must be a duration like 15m or 1d"
     });
     json!({"anyOf": [duration, reference()]})

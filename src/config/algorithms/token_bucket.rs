@@ -35,7 +35,10 @@ const TOKENS_PER_SECOND: Key = Key::optional(
 );
 pub(super) const RATE: Key = Key::optional(
     "rate",
-    Type::Defined { name: "rate", text: "`N/s`, `N/min`, `N/hour`, `N/day`, or N in any duration: `100/15m`" },
+    Type::Defined {
+        name: "rate",
+        text: "`N/s`, `N/min`, `N/hour`, `N/day`, or N in any [duration](#durations): `100/15m`",
+    },
     "Instead of `rps`. N is whole and above 0.",
 );
 const BURST: Key = Key::depends(
@@ -223,17 +226,12 @@ fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<
     None
 }
 
-/// `10000/day`: whole tokens in a second, minute, hour, day or any duration.
+/// `10000/day`: whole tokens in a unit of time, or in any duration.
 pub fn parse_rate(text: &str) -> Option<Rate> {
     let (amount, period) = text.split_once('/')?;
     let amount = amount.bytes().all(|byte| byte.is_ascii_digit()).then(|| amount.parse::<u64>().ok()).flatten()?;
-    let period = match period {
-        "s" => Micros(1_000_000),
-        "min" => Micros(60_000_000),
-        "hour" => Micros(3_600_000_000),
-        "day" => Micros(86_400_000_000),
-        other => duration::parse(other)?,
-    };
+    // A lone `ms` is a typing error.
+    let period = duration::unit(period).filter(|_| period != "ms").or_else(|| duration::parse(period))?;
     (amount > 0 && amount <= u64::MAX / 1000 && period.0 > 0)
         .then_some(Rate { amount: Cost::from_tokens(amount), period })
 }
@@ -247,7 +245,25 @@ mod tests {
         let day = Micros(86_400_000_000);
         assert_eq!(parse_rate("10000/day"), Some(Rate { amount: Cost::from_tokens(10_000), period: day }));
         assert_eq!(parse_rate("7/15m").map(|rate| rate.period), Some(Micros(900_000_000)));
-        for text in ["", "10", "/day", "0/day", "10/", "10/week", "1.5/s", "-1/s", "10/0s", "99999999999999999999/s"] {
+        for (text, seconds) in [("10/minute", 60), ("10/m", 60), ("10/h", 3_600), ("10/second", 1), ("10/2hour", 7_200)]
+        {
+            let period = Micros(seconds * 1_000_000);
+            assert_eq!(parse_rate(text), Some(Rate { amount: Cost::from_tokens(10), period }), "{text}");
+        }
+        for text in [
+            "10/ms",
+            "10/month",
+            "",
+            "10",
+            "/day",
+            "0/day",
+            "10/",
+            "10/week",
+            "1.5/s",
+            "-1/s",
+            "10/0s",
+            "99999999999999999999/s",
+        ] {
             assert_eq!(parse_rate(text), None, "{text}");
         }
     }

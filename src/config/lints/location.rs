@@ -3,6 +3,7 @@
 use crate::base::position::Position;
 use crate::base::time::Timestamp;
 use crate::config::key_path::{join, push_key};
+use crate::config::problem::Remark;
 use crate::config::tree::{Node, Value};
 use crate::config::warning::Warning;
 
@@ -76,9 +77,10 @@ impl<'t> Location<'t> {
 }
 
 impl Finding {
-    /// For a value that was located when it was read.
-    pub fn at(position: Position, path: &str, what: &str, hint: &str) -> Finding {
-        Finding { position, path: path.to_owned(), what: what.to_owned(), hint: hint.to_owned(), from: None }
+    /// For what was noticed when a value was read.
+    pub fn of_remark(Remark { position, path, what }: &Remark, hint: &str) -> Finding {
+        let (path, what, hint) = (path.clone(), what.clone(), hint.to_owned());
+        Finding { position: *position, path, what, hint, from: None }
     }
 
     /// The same, in effect from this moment on.

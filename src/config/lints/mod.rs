@@ -27,6 +27,7 @@ mod texts;
 mod transport;
 mod unknown_value;
 mod unverified_key;
+mod without_effect;
 
 use super::settings::Config;
 use super::tree::Node;
@@ -37,7 +38,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
-pub const LINTS: [(&str, Lint); 28] = [
+pub const LINTS: [(&str, Lint); 32] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("unreachable_rule", rule_order::unreachable_rule),
@@ -65,6 +66,10 @@ pub const LINTS: [(&str, Lint); 28] = [
     ("changed_identity", route_changes::changed_identity),
     ("several_nodes", several_nodes::several_nodes),
     ("refused_preflight", preflights::refused_preflight),
+    ("host_bits", without_effect::host_bits),
+    ("no_rules", without_effect::no_rules),
+    ("exempt_everybody", without_effect::exempt_everybody),
+    ("undivided_share", without_effect::undivided_share),
     ("unknown_value", unknown_value::unknown_value),
 ];
 

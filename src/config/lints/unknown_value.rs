@@ -2,12 +2,10 @@
 
 use super::file::File;
 use super::location::Finding;
-use crate::config::problem::UnknownValue;
 
 /// Values whose variables are not set, and secrets that cannot be read.
 pub fn unknown_value(file: &File<'_>) -> Vec<Finding> {
     let hint =
         "a gateway needs it to start; set it where this command runs, too, if what depends on it is to be checked";
-    let finding = |UnknownValue { position, path, what }: &UnknownValue| Finding::at(*position, path, what, hint);
-    file.config.unknown_values.iter().map(finding).collect()
+    file.config.remarks.unknown_values.iter().map(|remark| Finding::of_remark(remark, hint)).collect()
 }

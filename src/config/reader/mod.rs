@@ -203,6 +203,25 @@ impl<'t> Field<'t> {
         }
     }
 
+    /// The text of a single value, if it is one.
+    pub fn text_if_any(&self) -> Option<&'t str> {
+        self.scalar().map(|scalar| &*scalar.text)
+    }
+
+    /// How a number in quotes, or a rate in the place of one, is to be written.
+    fn hint_for_number(&self) -> Option<String> {
+        let scalar =
+            self.scalar().filter(|scalar| scalar.kind() == Kind::Text && self.disclosure == Disclosure::Shown)?;
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        match scalar.text.split_once('/') {
+            None if digits(&scalar.text) => Some(format!("without quotes it is a number: {}", scalar.text)),
+            Some((amount, period)) if digits(amount) && period.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+                Some(format!("a rate in another unit is written `rate: {}`", scalar.text))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether this is a single value with this text.
     pub fn is_written(&self, text: &str) -> bool {
         self.scalar().is_some_and(|scalar| scalar.text == text)
@@ -256,8 +275,16 @@ impl<'t> Field<'t> {
         let number = number.and_then(|text| text.parse().ok()).filter(|number| bounds.contains(number));
         if number.is_none() {
             match *bounds.end() {
-                u64::MAX => self.must(format_args!("be a whole number of at least {}", bounds.start())),
-                end => self.must(format_args!("be a whole number from {} to {end}", bounds.start())),
+                u64::MAX => {
+                    self.must_hinting(
+                        format_args!("be a whole number of at least {}", bounds.start()),
+                        self.hint_for_number(),
+                    );
+                }
+                end => self.must_hinting(
+                    format_args!("be a whole number from {} to {end}", bounds.start()),
+                    self.hint_for_number(),
+                ),
             }
         }
         number
@@ -268,7 +295,7 @@ impl<'t> Field<'t> {
         let number = self.number().and_then(|text| Cost::parse(text.as_bytes(), ExtraDecimals::Refuse));
         let number = number.filter(|number| *number > Cost::default() && *number < Cost::from_tokens(u64::MAX));
         if number.is_none() {
-            self.must("be a number above 0 with at most 3 decimals");
+            self.must_hinting("be a number above 0 with at most 3 decimals", self.hint_for_number());
         }
         number
     }
@@ -310,8 +337,14 @@ impl<'t> Field<'t> {
     /// A network like `10.0.0.0/8`; a lone address is the network of itself.
     pub fn network(&self) -> Option<IpNet> {
         let network = self.scalar().and_then(|scalar| network::parse(&scalar.text));
-        if network.is_none() {
-            self.must("be a network like 10.0.0.0/8 or 2001:db8::/32");
+        match network {
+            None => self.must("be a network like 10.0.0.0/8 or 2001:db8::/32"),
+            Some(network) if network.addr() != network.network() => {
+                let what =
+                    format!("{network} is the whole network {}: the address in it says nothing", network.trunc());
+                self.report.note_host_bits(self.position, &self.path, what);
+            }
+            Some(_) => {}
         }
         network
     }

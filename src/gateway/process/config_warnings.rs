@@ -8,7 +8,8 @@ const NAMED: usize = 10;
 pub fn warn(warnings: &Warnings) {
     for warning in warnings.warnings.iter().take(NAMED) {
         let position = format!("{}:{}:{}", warnings.file, warning.position.line, warning.position.column);
-        log::warn!(name = warning.name, place = position, path = warning.path; "configuration warning");
+        let (name, path, what) = (warning.name, &*warning.path, &*warning.what);
+        log::warn!(name, place = position, path, what; "configuration warning");
     }
     let more = warnings.warnings.len().saturating_sub(NAMED);
     if more > 0 {

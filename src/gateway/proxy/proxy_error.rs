@@ -41,7 +41,14 @@ pub fn report(gateway: &GatewayState, throttle: &LogThrottle, error: &Error, cod
         Some(kind) => {
             exchange.count_upstream_error(kind);
             let Some(requests) = throttle.admit(gateway.clock.now()) else { return };
-            log::warn!(kind = kind.name(), code, requests, request_id = id, error = describe(error); "upstream failed");
+            let upstream = exchange.upstream().map_or("", |one| one.upstream.name());
+            // A socket has no port.
+            let server = exchange.server().map_or_else(String::new, |(host, port)| match port {
+                Some(port) => format!("{host}:{port}"),
+                None => host.into_owned(),
+            });
+            let (kind, error) = (kind.name(), describe(error));
+            log::warn!(upstream, server, kind, code, requests, request_id = id, error; "upstream failed");
         }
         None => log::debug!(code, request_id = id, error = describe(error); "request not finished"),
     }

@@ -20,6 +20,8 @@ pub struct StoreHealth {
     metrics: StoreMetrics,
     events: Arc<Events>,
     clock: Clock,
+    /// Where the settings say that it is; empty for the embedded store.
+    address: String,
     links: Mutex<Links>,
     /// Where the last connection that was made leads to.
     server: Mutex<Option<HostPort>>,
@@ -71,6 +73,7 @@ impl StoreHealth {
             metrics,
             events,
             clock,
+            address: settings.endpoint().map_or_else(String::new, |endpoint| endpoint.to_string()),
             server: Mutex::default(),
             other_gateways: Mutex::default(),
             nodes: Mutex::default(),
@@ -233,7 +236,8 @@ impl StoreHealth {
     fn record_failure(&self, fault: &Fault) {
         self.metrics.count_error(fault);
         if let Some(calls) = self.failures.admit(self.clock.now()) {
-            log::warn!(kind = fault.error.name(), calls, detail = fault.detail; "store call failed");
+            let server = fault.node.as_deref().unwrap_or(&self.address);
+            log::warn!(server, kind = fault.error.name(), calls, detail = fault.detail; "store call failed");
         }
     }
 
@@ -260,7 +264,7 @@ impl StoreHealth {
             }
             Err(error) => {
                 self.events.note(EventKind::StoreDown, error.name());
-                log::warn!(kind = error.name(), detail; "store is down");
+                log::warn!(server = self.address, kind = error.name(), detail; "store is down");
             }
         }
     }

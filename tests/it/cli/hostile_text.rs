@@ -250,6 +250,7 @@ impl Hostile {
             ],
             "key" => &["key @text free", "key a @text", "key a free", "key a free @text"],
             "echo" => &["echo --listen @text", "echo @text"],
+            "init" => &["init @text", "init jwt @invalid", "init ip @no-folder/x", "init ip @text"],
             "schema" => &["schema", "schema @text"],
             "store init" => &[
                 "store init -c @invalid",

@@ -1,0 +1,78 @@
+//! `tollgate init`: writes a commented starter file.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use super::failure::{Failure, with_hint};
+use super::output::{self, Page};
+
+const EXAMPLE: &str = "\
+Example: write a file with tiers by the plan in a token, and check it.
+
+  tollgate init jwt
+  tollgate check gateway.yaml";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub struct Arguments {
+    /// What clients are told apart by
+    #[arg(value_name = "SHAPE", value_enum)]
+    shape: Shape,
+    /// The file to write, which must not exist
+    #[arg(value_name = "FILE", default_value = "gateway.yaml")]
+    file: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Shape {
+    /// Tiers by the plan in a token (JWT)
+    Jwt,
+    /// Plans by API key; also writes api-keys.txt beside the file
+    ApiKeys,
+    /// A limit for each client address
+    Ip,
+}
+
+impl Shape {
+    fn text(self) -> &'static str {
+        match self {
+            Shape::Jwt => include_str!("starter/jwt.yaml"),
+            Shape::ApiKeys => include_str!("starter/api-keys.yaml"),
+            Shape::Ip => include_str!("starter/ip.yaml"),
+        }
+    }
+}
+
+/// Writes the files that do not exist, and names them.
+///
+/// # Errors
+/// When the file exists, or cannot be written.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let Arguments { shape, file } = arguments;
+    let mut page = Page::default();
+    match write_new(file, shape.text()) {
+        Ok(()) => page.line(format_args!("written {}", file.display())),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let what = format!("{}: must not exist: nothing was written", file.display());
+            return Err(with_hint(what, "name another file, as in `tollgate init jwt new.yaml`"));
+        }
+        Err(error) => return Err(format!("{}: {error}", file.display()).into()),
+    }
+    if let Shape::ApiKeys = shape {
+        let keys = file.with_file_name("api-keys.txt");
+        match write_new(&keys, include_str!("starter/api-keys.txt")) {
+            Ok(()) => page.line(format_args!("written {}", keys.display())),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(format!("{}: {error}", keys.display()).into()),
+        }
+    }
+    page.line(format_args!("next: tollgate check {}", file.display()));
+    output::print(&page)
+}
+
+fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
+}
