@@ -9,7 +9,7 @@ use crate::base::pseudonym::Pseudonym;
 use crate::limit::algorithm::State;
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::charge::{Charge, LimitId};
-use crate::limit::explanation::{Explanation, RuleOutcome};
+use crate::limit::explanation::{Explanation, PickedKey, RuleOutcome};
 use crate::limit::partial::Observation;
 
 /// Which bucket.
@@ -46,9 +46,18 @@ pub struct Bucket {
     pub newly_refused: u64,
     /// How many of those that asked it the file before refuses.
     pub refused_before: u64,
-    /// The pseudonyms of its client in the log, where nothing else is known; `None` where the bucket has a pseudonym of
-    /// its own.
+    /// What the log calls its client: pseudonyms, or the values themselves of a log that is not ours, once it has refused.
+    /// `None` where the bucket has a pseudonym of its own.
     pub client: Option<String>,
+}
+
+/// What clients are called in a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientNames {
+    /// The log is ours, and hides them.
+    Pseudonyms,
+    /// The log is another's, which has them in the clear.
+    AsLogged,
 }
 
 /// All buckets of one file.
@@ -73,8 +82,18 @@ impl Buckets {
     }
 
     /// Counts that a bucket refused.
-    pub fn count_refused(&mut self, charge: &BucketCharge, before: Option<SimulatedResult>) {
+    pub fn count_refused(
+        &mut self,
+        charge: &BucketCharge,
+        explanation: &Explanation<'_>,
+        names: ClientNames,
+        before: Option<SimulatedResult>,
+    ) {
         if let Some(bucket) = self.0.get_mut(&charge.bucket) {
+            // Only buckets that refuse are named: there may be millions of others.
+            if let (None, ClientNames::AsLogged, BucketId::Picked(key)) = (&bucket.client, names, charge.bucket) {
+                bucket.client = picked_keys(explanation, key).map(client_name);
+            }
             bucket.refused += 1;
             bucket.newly_refused += u64::from(before.is_some_and(|before| before != SimulatedResult::Refused));
         }
@@ -104,18 +123,32 @@ impl Buckets {
 /// `jwt:sub 5f3a9c17…`, for a bucket whose key was made of pseudonyms: no gateway has a bucket of that key. `None` for a
 /// bucket whose key was made of values.
 fn client_pseudonyms(explanation: &Explanation<'_>, key: BucketKey) -> Option<String> {
-    for rule in explanation.policies.iter().flat_map(|policy| &policy.rules) {
-        if let RuleOutcome::Applies { picked, charges, .. } = &rule.outcome
-            && charges.charged.iter().any(|charge| charge.charge.key == key)
-        {
-            picked.iter().find(|picked| matches!(picked.value, Observation::Named(_)))?;
-            let each = picked.iter().map(|picked| match &picked.value {
-                Observation::Named(pseudonym) => format!("{picked} {pseudonym}"),
-                Observation::Value(value) => format!("{picked} {}", value.escape_ascii()),
-                Observation::List(_) | Observation::Missing | Observation::Unknown => picked.to_string(),
-            });
-            return Some(each.collect::<Vec<_>>().join(", "));
+    let picked = picked_keys(explanation, key)?;
+    picked.iter().find(|picked| matches!(picked.value, Observation::Named(_)))?;
+    Some(client_name(picked))
+}
+
+/// What the limit keys picked, for the bucket of this key.
+fn picked_keys<'e, 'a>(explanation: &'e Explanation<'a>, key: BucketKey) -> Option<&'e [PickedKey<'a>]> {
+    let rules = explanation.policies.iter().flat_map(|policy| &policy.rules);
+    let mut picked = rules.filter_map(|rule| match &rule.outcome {
+        RuleOutcome::Applies { picked, charges, .. } => {
+            charges.charged.iter().any(|charge| charge.charge.key == key).then_some(&picked[..])
         }
+        _ => None,
+    });
+    picked.next()
+}
+
+/// `ip:address 203.0.113.7, path /a`.
+fn client_name(picked: &[PickedKey<'_>]) -> String {
+    if picked.is_empty() {
+        return "all clients".to_owned();
     }
-    None
+    let each = picked.iter().map(|picked| match &picked.value {
+        Observation::Named(pseudonym) => format!("{picked} {pseudonym}"),
+        Observation::Value(value) => format!("{picked} {}", value.escape_ascii()),
+        Observation::List(_) | Observation::Missing | Observation::Unknown => picked.to_string(),
+    });
+    each.collect::<Vec<_>>().join(", ")
 }

@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use super::bucket::{BucketCharge, Buckets};
+use super::bucket::{BucketCharge, Buckets, ClientNames};
 use super::counts::Counts;
 use super::destination::Destination;
 use super::entry::{Entry, EntrySource};
@@ -214,8 +214,9 @@ impl<'c> Simulation<'c> {
         &mut self,
         charges: &[BucketCharge],
         explanation: &Explanation<'_>,
-        Occurrence { at, before, .. }: Occurrence<'_>,
+        Occurrence { at, before, logged }: Occurrence<'_>,
     ) -> Option<Cause> {
+        let names = if logged.is_some() { ClientNames::Pseudonyms } else { ClientNames::AsLogged };
         let rules = &self.config.rules;
         let is_enforced =
             |charge: &&BucketCharge| rules.limit(charge.charge.limit).is_some_and(|limit| limit.mode == Mode::Enforce);
@@ -224,7 +225,7 @@ impl<'c> Simulation<'c> {
             self.buckets.count_asked(charge, explanation, before);
         }
         if let Some(charge) = enforced.iter().find(|charge| charge.charge.is_too_large()) {
-            return Some(self.refuse_by(charge, before));
+            return Some(self.refuse_by(charge, explanation, names, before));
         }
         let all = || enforced.iter().chain(&shadow).copied();
         let states = self.buckets.states(all());
@@ -241,7 +242,7 @@ impl<'c> Simulation<'c> {
         }
         if !settlement.is_granted() {
             let speaker = speaker_index(&settlement).and_then(|index| enforced.get(index))?;
-            return Some(self.refuse_by(speaker, before));
+            return Some(self.refuse_by(speaker, explanation, names, before));
         }
         for (charge, outcome) in shadow.iter().zip(&settlement.shadow) {
             self.counts.count_shadow(charge.charge.limit, outcome);
@@ -249,8 +250,14 @@ impl<'c> Simulation<'c> {
         None
     }
 
-    fn refuse_by(&mut self, charge: &BucketCharge, before: Option<SimulatedResult>) -> Cause {
-        self.buckets.count_refused(charge, before);
+    fn refuse_by(
+        &mut self,
+        charge: &BucketCharge,
+        explanation: &Explanation<'_>,
+        names: ClientNames,
+        before: Option<SimulatedResult>,
+    ) -> Cause {
+        self.buckets.count_refused(charge, explanation, names, before);
         Cause::Limit(charge.charge.limit)
     }
 
