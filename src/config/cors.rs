@@ -5,7 +5,7 @@ use http::header::HeaderName;
 use serde_json::json;
 
 use super::headers::HeaderFormat;
-use super::key::{BOOLEAN, DURATION, Key, Mapping, Type};
+use super::key::{BOOLEAN, DURATION, Key, Mapping};
 use super::reader::{Field, all};
 use super::restricted_match::{Restriction, is_of_credentials};
 use super::rule_match::CONDITIONS;
@@ -231,7 +231,7 @@ fn method(field: &Field<'_>, extra: &[String]) -> Option<String> {
     let upper = method.to_ascii_uppercase();
     let hint = match http_method::is_registered(upper.as_bytes()) {
         true => format!("did you mean {upper}?"),
-        false => "a method of your own belongs into limits.extra_methods as well".to_owned(),
+        false => "a method of your own must be in limits.extra_methods as well".to_owned(),
     };
     field.must_hinting("be a registered method, with its case", Some(hint));
     None

@@ -1,6 +1,6 @@
 //! `error_pages`: the operator's own texts in place of problem documents.
 
-use crate::support::{Client, Gateway, Upstream, tollgate};
+use crate::support::{Gateway, Upstream, tollgate};
 
 const CONFIG: &str = "
 error_pages:
@@ -45,8 +45,8 @@ fn a_page_replaces_the_problem_document_and_no_field() {
     assert_eq!(document.field("content-type").as_deref(), Some("application/problem+json"));
     let grpc = client.get("/c", &[("Content-Type", "application/grpc"), ("Accept", "application/json")]);
     assert_eq!((grpc.status, &*grpc.body, grpc.field("grpc-status").as_deref()), (200, "", Some("8")));
-    // Of a head that is none, nothing is known but its status.
-    let mut broken = Client::connect(gateway.address);
+    // Of an invalid head nothing is known but its status.
+    let mut broken = gateway.client();
     broken.write("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n");
     let broken = broken.response("GET").unwrap();
     assert_eq!((broken.status, &*broken.body), (400, "400"));

@@ -31,6 +31,7 @@ pub const PAGES: &[&str] = &[
     "docs/reasons.md",
     "docs/recipes.md",
     "docs/replay.md",
+    "docs/troubleshooting.md",
     "docs/warnings.md",
 ];
 
