@@ -107,7 +107,7 @@ pub static CORS: Mapping = Mapping {
 /// What the entries depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct CorsReader<'c> {
-    pub restriction: Restriction,
+    pub restriction: Restriction<'c>,
     pub extra_methods: &'c [String],
     /// The rate-limit fields of responses, which pages may read.
     pub formats: &'c [HeaderFormat],

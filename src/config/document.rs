@@ -25,8 +25,9 @@ use super::listeners::{LISTENER, listeners};
 use super::log::{LOG, log};
 use super::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
 use super::policies::{POLICY, policies};
-use super::problem::{Problems, Purpose, Remarks, Report};
+use super::problem::{Problems, Purpose, Report};
 use super::reader::{Field, Section};
+use super::remarks::Remarks;
 use super::restricted_match::Restriction;
 use super::retry_after_jitter::{RETRY_AFTER_JITTER, retry_after_jitter};
 use super::routes::{ROUTE, RouteReader};
@@ -271,7 +272,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let upstreams = upstreams_of(&file, upstream_timeouts, environment, attributes);
     // A wrong prefix has been reported, and must not make other addresses wrong.
     let ipv6_prefix = client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix);
-    let conditions = ConditionReader { attributes, ipv6_prefix };
+    let conditions = ConditionReader { attributes, ipv6_prefix, environment };
     let defaults = RuleDefaults { conditions, on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local) };
     let routes = match file.get("routes") {
         Some(field) => {
@@ -286,7 +287,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let retry_after_jitter = file.value("retry_after_jitter", retry_after_jitter);
     let limits = file.value("limits", limits);
     let extra_methods = limits.as_ref().map_or(&[][..], |(_, extra_methods)| extra_methods);
-    let restriction = Restriction { ipv6_prefix, tls };
+    let restriction = Restriction { ipv6_prefix, tls, environment };
     let cors = file.optional("cors", |field| {
         CorsReader { restriction, extra_methods, formats: headers.as_deref().unwrap_or_default() }.cors(&field)
     });

@@ -68,7 +68,11 @@ pub static ERROR_PAGE: Mapping = Mapping {
     constraints: super::key::unconstrained,
 };
 
-pub fn error_pages(field: &Field<'_>, restriction: Restriction, environment: Environment<'_>) -> Option<ErrorPages> {
+pub fn error_pages(
+    field: &Field<'_>,
+    restriction: Restriction<'_>,
+    environment: Environment<'_>,
+) -> Option<ErrorPages> {
     let members = field.list()?;
     if members.is_empty() {
         field.must("have at least one entry");
@@ -77,7 +81,7 @@ pub fn error_pages(field: &Field<'_>, restriction: Restriction, environment: Env
     all(members, |member| error_page(member, restriction, environment)).map(ErrorPages)
 }
 
-fn error_page(field: Field<'_>, restriction: Restriction, environment: Environment<'_>) -> Option<ErrorPage> {
+fn error_page(field: Field<'_>, restriction: Restriction<'_>, environment: Environment<'_>) -> Option<ErrorPage> {
     let section = field.section(&ERROR_PAGE)?;
     let conditions = section.get("match").map_or(Some(Vec::new()), |field| {
         restriction.conditions(&field, |attribute| {

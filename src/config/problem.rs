@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
 
+use super::remarks::{ListSize, Remark, Remarks};
 use crate::base::position::Position;
 
 /// One problem in the file.
@@ -75,31 +76,6 @@ pub enum Purpose {
     ReachStore,
 }
 
-/// What was noticed of a value while it was read, and is no problem.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark {
-    pub position: Position,
-    /// The path in the file, like `store.redis.password`.
-    pub path: String,
-    pub what: String,
-}
-
-/// What was noticed while a file was read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remarks {
-    /// Values that are not known here, because of a variable that is not set or a secret that cannot be read.
-    pub unknown_values: Vec<Remark>,
-    /// Networks that are written with an address in them.
-    pub host_bits: Vec<Remark>,
-}
-
-impl Remarks {
-    /// Whether the value of this key is not known here.
-    pub fn is_unknown(&self, path: &str) -> bool {
-        self.unknown_values.iter().any(|unknown| unknown.path == path)
-    }
-}
-
 /// What the readers of a file report problems to.
 #[derive(Debug, Default)]
 pub struct Report {
@@ -136,6 +112,14 @@ impl Report {
         let remark = Remark { position, path: path.to_owned(), what };
         if !noted.contains(&remark) {
             noted.push(remark);
+        }
+    }
+
+    /// Records how long a list is. A value may be read more than once.
+    pub fn note_list(&self, list: ListSize) {
+        let noted = &mut self.remarks.borrow_mut().lists;
+        if !noted.contains(&list) {
+            noted.push(list);
         }
     }
 

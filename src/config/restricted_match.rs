@@ -1,6 +1,7 @@
 //! Reads a `match` of what is decided without all attributes of a request, such as that of a route.
 
 use super::attribute::{AttributeReader, TlsAttributes};
+use super::environment::Environment;
 use super::reader::Field;
 use super::rule_match::ConditionReader;
 use crate::limit::attribute::Attribute;
@@ -8,13 +9,14 @@ use crate::limit::rule::Condition;
 
 /// What such conditions depend on.
 #[derive(Clone, Copy, Debug)]
-pub struct Restriction {
+pub struct Restriction<'e> {
     /// How many bits of an IPv6 address identify one client.
     pub ipv6_prefix: u8,
     pub tls: TlsAttributes,
+    pub environment: Environment<'e>,
 }
 
-impl Restriction {
+impl Restriction<'_> {
     /// Conditions on attributes for which `why_not` has no objection. `None` after reporting it.
     pub fn conditions(
         self,
@@ -23,7 +25,8 @@ impl Restriction {
     ) -> Option<Vec<Condition>> {
         // That credentials are not configured is no problem of conditions that must not read them anyway.
         let attributes = AttributeReader { jwt: true, api_keys: true, tls: TlsAttributes::All, columns: None };
-        let conditions = ConditionReader { attributes, ipv6_prefix: self.ipv6_prefix }.conditions(field);
+        let conditions = ConditionReader { attributes, ipv6_prefix: self.ipv6_prefix, environment: self.environment };
+        let conditions = conditions.conditions(field);
         let mut valid = true;
         for (name, position, member) in field.pairs()? {
             let Ok(attribute) = Attribute::parse(name) else { continue };

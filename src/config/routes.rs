@@ -156,7 +156,8 @@ impl RouteReader<'_> {
     /// A route is chosen before rules are asked: it depends neither on itself nor, so that it is every client's, on
     /// credentials.
     fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
-        let restriction = Restriction { ipv6_prefix: self.ipv6_prefix, tls: self.attributes.tls };
+        let restriction =
+            Restriction { ipv6_prefix: self.ipv6_prefix, tls: self.attributes.tls, environment: self.environment };
         restriction.conditions(field, |attribute| match attribute {
             attribute if is_of_credentials(attribute) => Some("a route must not depend on credentials"),
             Attribute::Route | Attribute::Upstream => Some("it is known only after the route has been chosen"),

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use serde_json::json;
 
 use super::attribute::AttributeReader;
+use super::environment::Environment;
 use super::key::{BOOLEAN, Key, Mapping, TEXT, Type};
+use super::list_files::{LIST, cidr_file, in_file};
 use super::reader::{Field, Section, all};
 use super::value_kind::ValueKind;
 use crate::base::position::Position;
@@ -62,6 +64,16 @@ pub static OPERATORS: Mapping = Mapping {
             CIDR.declared(),
             "The client's whole address is in one of these networks; for `ip:address` only.",
         ),
+        Key::optional(
+            "in_file",
+            LIST,
+            "The value is equal to an entry of [this file](#lists-in-files); not for `ip:address`.",
+        ),
+        Key::optional(
+            "cidr_file",
+            LIST,
+            "The client's whole address is in a network of [this file](#lists-in-files); for `ip:address` only.",
+        ),
     ],
     constraints: || json!({"minProperties": 1}),
 };
@@ -72,6 +84,8 @@ pub struct ConditionReader<'k> {
     pub attributes: AttributeReader<'k>,
     /// How many bits of an IPv6 address identify one client.
     pub ipv6_prefix: u8,
+    /// Where lists in files are read.
+    pub environment: Environment<'k>,
 }
 
 impl ConditionReader<'_> {
@@ -111,13 +125,15 @@ impl ConditionReader<'_> {
             section.get("regex").map(|field| regex(&field)),
             section.get("present").map(|field| field.boolean().map(Expectation::Present)),
             section.get("cidr").map(|field| (CIDR.read)(field, attribute)),
+            section.get("in_file").map(|field| in_file(&field, attribute, self.environment)),
+            section.get("cidr_file").map(|field| cidr_file(&field, attribute, self.environment)),
         ];
         section.close();
         let mut operators: Vec<_> = operators.into_iter().flatten().collect::<Option<_>>()?;
         match operators.len() {
             // Unknown operators have been reported.
             0 if field.is_empty() => {
-                field.must("name at least one of in, not, prefix, suffix, regex, present and cidr");
+                field.must("name at least one of in, not, prefix, suffix, regex, present, cidr, in_file and cidr_file");
                 None
             }
             0 | 1 => operators.pop(),

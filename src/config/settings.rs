@@ -9,7 +9,7 @@ use super::headers::HeaderFormat;
 use super::limits::Bounds;
 use super::listeners::Listener;
 use super::log::Log;
-use super::problem::Remarks;
+use super::remarks::Remarks;
 use super::threads::Threads;
 use super::upstream::Upstream;
 use super::warning::Warnings;

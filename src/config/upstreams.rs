@@ -49,7 +49,7 @@ impl Ejection {
     pub const DEFAULT: Ejection = Ejection { consecutive: 5, duration: Micros(30_000_000), max_share: 50 };
 }
 
-const PERCENT: ValueKind<ReadField<u8>> = ValueKind {
+pub const PERCENT: ValueKind<ReadField<u8>> = ValueKind {
     text: "`0%` to `100%`",
     schema: || {
         json!({"anyOf": [

@@ -103,7 +103,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
         ),
         (
             "expectation",
-            json!({"allOf": [{"$ref": "#/definitions/operators_or_texts"}], "properties": {"cidr": false}}),
+            json!({"allOf": [{"$ref": "#/definitions/operators_or_texts"}], "properties": {"cidr": false, "cidr_file": false}}),
         ),
         (
             "operators_or_texts",
@@ -116,7 +116,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
                 "$comment": "What the texts of ip:address must be, in any of their places.",
                 "allOf": [address],
                 "items": address,
-                "properties": {"in": {"items": address}, "not": {"allOf": [address], "items": address}}
+                "properties": {"in": {"items": address}, "not": {"allOf": [address], "items": address}, "in_file": false}
             }),
         ),
         (

@@ -50,7 +50,9 @@ impl Expectation {
             | Expectation::Prefix(_)
             | Expectation::Suffix(_)
             | Expectation::Regex(_)
-            | Expectation::Cidr(_) => list.any(|element| self.holds(Some(element), client)),
+            | Expectation::Cidr(_)
+            | Expectation::InFile(_)
+            | Expectation::CidrFile(_) => list.any(|element| self.holds(Some(element), client)),
         }
     }
 }

@@ -2,9 +2,12 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use regex::bytes::Regex;
+
+use super::list_file::{NetworkList, TextList};
 
 /// What an attribute's value must be. A missing value fails everything except `Present(false)` and `Not`.
 #[derive(Clone, Debug)]
@@ -20,6 +23,10 @@ pub enum Expectation {
     Present(bool),
     /// The client's whole address is in one of these networks.
     Cidr(Vec<IpNet>),
+    /// The value is an entry of this list.
+    InFile(Arc<TextList>),
+    /// The client's whole address is in a network of this list.
+    CidrFile(Arc<NetworkList>),
     /// All of these, for a map of several operators.
     All(Vec<Expectation>),
 }
@@ -39,7 +46,7 @@ impl Expectation {
     /// Whether it looks at the client's whole address.
     pub fn compares_networks(&self) -> bool {
         match self {
-            Expectation::Cidr(_) => true,
+            Expectation::Cidr(_) | Expectation::CidrFile(_) => true,
             Expectation::All(each) => each.iter().any(Expectation::compares_networks),
             _ => false,
         }
@@ -63,6 +70,8 @@ impl Expectation {
             Expectation::Regex(regex) => value.is_some_and(|value| regex.is_match(value)),
             Expectation::Present(present) => value.is_some() == *present,
             Expectation::Cidr(networks) => networks.iter().any(|network| network.contains(&client)),
+            Expectation::InFile(list) => value.is_some_and(|value| list.contains(value)),
+            Expectation::CidrFile(list) => list.contains(client),
             Expectation::All(expectations) => expectations.iter().all(|each| each.holds(value, client)),
         }
     }
@@ -115,6 +124,8 @@ impl fmt::Display for Expectation {
             Expectation::Present(true) => f.write_str("any value"),
             Expectation::Present(false) => f.write_str("no value"),
             Expectation::Cidr(networks) => list(f, "cidr ", networks),
+            Expectation::InFile(list) => list.fmt(f),
+            Expectation::CidrFile(list) => list.fmt(f),
             Expectation::All(each) => separated(f, " and ", each),
         }
     }

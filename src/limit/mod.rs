@@ -25,6 +25,7 @@ pub mod explanation;
 pub mod grpc_timeout;
 pub mod identity;
 pub mod index;
+pub mod list_file;
 pub mod matcher;
 pub mod number_changes;
 pub mod outcome;

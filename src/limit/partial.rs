@@ -103,7 +103,7 @@ impl Expectation {
         // No other expectation reads the address.
         const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         match (self, seen) {
-            (Expectation::Cidr(_), _) => known.client.map(|client| self.holds(None, client)),
+            (Expectation::Cidr(_) | Expectation::CidrFile(_), _) => known.client.map(|client| self.holds(None, client)),
             (Expectation::All(each), _) => all(each.iter().map(|one| one.evaluate(attribute, seen, known))),
             (Expectation::Present(present), Observation::List(_)) => Some(*present),
             (Expectation::Not(_), Observation::List(elements)) => {
@@ -121,7 +121,10 @@ impl Expectation {
             (Expectation::Not(texts), Observation::Named(name)) => {
                 is_one_of(texts, attribute, *name, known.names).map(|is| !is)
             }
-            (Expectation::Prefix(_) | Expectation::Suffix(_) | Expectation::Regex(_), Observation::Named(_)) => None,
+            (
+                Expectation::Prefix(_) | Expectation::Suffix(_) | Expectation::Regex(_) | Expectation::InFile(_),
+                Observation::Named(_),
+            ) => None,
             (_, Observation::Unknown) => None,
         }
     }

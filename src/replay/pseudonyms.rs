@@ -53,7 +53,9 @@ impl Pseudonyms {
             | Expectation::Suffix(_)
             | Expectation::Regex(_)
             | Expectation::Present(_)
-            | Expectation::Cidr(_) => {}
+            | Expectation::Cidr(_)
+            | Expectation::InFile(_)
+            | Expectation::CidrFile(_) => {}
         }
     }
 

@@ -311,7 +311,11 @@ fn impossible(attribute: &Attribute, expectation: &Expectation, file: &Config) -
                 "write it as it is compared: é is %C3%A9",
             ))
         }
-        Expectation::Regex(_) | Expectation::Present(_) | Expectation::Cidr(_) => None,
+        Expectation::Regex(_)
+        | Expectation::Present(_)
+        | Expectation::Cidr(_)
+        | Expectation::InFile(_)
+        | Expectation::CidrFile(_) => None,
     }
 }
 

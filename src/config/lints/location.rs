@@ -3,7 +3,7 @@
 use crate::base::position::Position;
 use crate::base::time::Timestamp;
 use crate::config::key_path::{join, push_key};
-use crate::config::problem::Remark;
+use crate::config::remarks::Remark;
 use crate::config::tree::{Node, Value};
 use crate::config::warning::Warning;
 

@@ -42,6 +42,8 @@ pub fn within(text: &Text, expected: &Expectation) -> bool {
         (Expectation::Cidr(networks), _) => {
             client(text).is_some_and(|client| networks.iter().any(|network| network.contains(&client)))
         }
+        // What is in a file may change.
+        (Expectation::InFile(_) | Expectation::CidrFile(_), _) => false,
         (Expectation::All(all), _) => all.iter().all(|each| within(text, each)),
     }
 }
@@ -65,6 +67,7 @@ pub fn outside(text: &Text, expected: &Expectation) -> bool {
         (Expectation::Cidr(networks), _) => {
             client(text).is_some_and(|client| networks.iter().all(|network| are_apart(network, &client)))
         }
+        (Expectation::InFile(_) | Expectation::CidrFile(_), _) => false,
         (Expectation::All(all), _) => all.iter().any(|each| outside(text, each)),
     }
 }

@@ -16,6 +16,7 @@ use ipnet::IpNet;
 use super::key::Mapping;
 use super::key_path::join;
 use super::problem::Report;
+use super::remarks::ListSize;
 use super::suggest::{listed, nearest, nearest_name};
 use super::tree::{Entry, Kind, Node, Scalar, Style, Value};
 use super::{duration, network, tree};
@@ -108,6 +109,12 @@ impl<'t> Field<'t> {
     /// Reads the value, or in place of an unknown one this text.
     pub fn known_or<T>(&self, stand_in: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
         if self.is_unknown() { read_text(stand_in, read) } else { read(self.clone()) }
+    }
+
+    /// Notes how long the list is in the file that this value names.
+    pub fn note_list(&self, file: &str, entries: usize, max_shrink: u8) {
+        let (file, path, position) = (file.to_owned(), self.path.clone(), self.position);
+        self.report.note_list(ListSize { file, position, path, entries, max_shrink });
     }
 
     /// Reports a problem in the file that this value names.

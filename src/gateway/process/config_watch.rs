@@ -5,8 +5,8 @@
 //! invalid one that is still invalid in the same way.
 
 use super::file_fingerprint::{FileFingerprint, Trigger};
-use crate::config::problem::Problems;
-use crate::config::{Config, LoadedConfig, Source};
+use crate::config::problem::{Problem, Problems};
+use crate::config::{Config, ListSize, LoadedConfig, Source};
 
 /// What a check has found.
 #[derive(Debug)]
@@ -27,18 +27,21 @@ pub struct ConfigWatch {
     last_seen: Option<Vec<FileFingerprint>>,
     /// The fingerprints when the files were last read.
     last_read: Option<Vec<FileFingerprint>>,
+    /// The lists of the configuration in force.
+    lists: Vec<ListSize>,
 }
 
 impl ConfigWatch {
     /// The files were read before they are watched: a change in between is found by the first checks. Nothing is
     /// watched if one of them is not a regular file, such as a pipe, which can be read only once.
-    pub fn new(sources: Vec<Source>) -> Option<ConfigWatch> {
+    pub fn new(sources: Vec<Source>, lists: Vec<ListSize>) -> Option<ConfigWatch> {
         let is_file = |source: &Source| source.path.metadata().is_ok_and(|found| found.is_file());
         sources.iter().all(is_file).then(|| ConfigWatch {
             in_force: sources.clone(),
             sources,
             last_seen: None,
             last_read: None,
+            lists,
         })
     }
 
@@ -78,10 +81,30 @@ impl ConfigWatch {
             Err(problems) => is_new.then_some(ConfigChange::Invalid(problems)),
             Ok(_) if self.sources == self.in_force => is_new.then_some(ConfigChange::Unchanged),
             Ok(config) => {
+                if let Some(problems) = self.shrunk_lists(&config) {
+                    return is_new.then_some(ConfigChange::Invalid(problems));
+                }
+                self.lists.clone_from(&config.remarks.lists);
                 self.in_force.clone_from(&self.sources);
                 Some(ConfigChange::Changed(Box::new(config)))
             }
         }
+    }
+
+    /// The lists that have lost more entries than they may.
+    fn shrunk_lists(&self, config: &Config) -> Option<Problems> {
+        let path = &self.sources.first()?.path;
+        let problem = |list: &ListSize| {
+            let before =
+                self.lists.iter().filter(|before| before.file == list.file).map(|before| before.entries).max()?;
+            let ListSize { entries, max_shrink, position, .. } = list;
+            let what = format!("the list has {entries} of {before} entries left, and may lose {max_shrink}% at once");
+            let hint = Some("raise `max_shrink`, or restart, if this is meant".to_owned());
+            let problem = Problem { file: None, position: Some(*position), path: list.path.clone(), what, hint };
+            list.has_shrunk(before).then_some(problem)
+        };
+        let problems: Vec<Problem> = config.remarks.lists.iter().filter_map(problem).collect();
+        (!problems.is_empty()).then(|| Problems { file: path.display().to_string(), problems })
     }
 
     fn fingerprints(&self) -> Vec<FileFingerprint> {
@@ -100,7 +123,7 @@ mod tests {
     fn watched(folder: &Path, rest: &str) -> (ConfigWatch, PathBuf) {
         let file = folder.join("gateway.yaml");
         std::fs::write(&file, format!("upstream: http://a\n{rest}")).unwrap();
-        let watch = ConfigWatch::new(LoadedConfig::from(&file).sources).unwrap();
+        let watch = ConfigWatch::new(LoadedConfig::from(&file).sources, Vec::new()).unwrap();
         (watch, file)
     }
 

@@ -57,7 +57,8 @@ pub struct Reload {
 
 impl Reload {
     pub fn new(gateway: Arc<GatewayState>, fd_budget: FdBudget, sources: Vec<Source>, relog: Relog) -> Reload {
-        let (config, retired, fetching) = (ConfigWatch::new(sources), Vec::new(), Vec::new());
+        let lists = gateway.snapshot.load().config.remarks.lists.clone();
+        let (config, retired, fetching) = (ConfigWatch::new(sources, lists), Vec::new(), Vec::new());
         Reload { gateway, fd_budget, relog, config, keys: None, certificates: Vec::new(), fetching, retired }
     }
 

@@ -154,7 +154,10 @@ impl<'a> Walk<'a, '_> {
         let Observation::List(elements) = found else { return };
         let attribute = &condition.attribute;
         for expectation in condition.expectation.operators() {
-            if matches!(expectation, Expectation::Not(_) | Expectation::Present(_) | Expectation::Cidr(_)) {
+            if matches!(
+                expectation,
+                Expectation::Not(_) | Expectation::Present(_) | Expectation::Cidr(_) | Expectation::CidrFile(_)
+            ) {
                 continue;
             }
             let holds =

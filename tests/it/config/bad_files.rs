@@ -71,6 +71,7 @@ pub fn parse(bytes: &[u8]) -> Result<Config, Problems> {
         Some("columns.txt") => Ok(format!("#columns id plan rps burst\n{KEY} acme gold 5 -\n").into_bytes()),
         Some("wrong-keys.txt") => Ok(WRONG_KEYS.replace("KEY", KEY).into_bytes()),
         Some("empty.txt") => Ok(Vec::new()),
+        Some("wrong-list.txt") => Ok(b"10.0.0.0/8\n/v1/*\n*.example.com\n".to_vec()),
         Some("password.txt") => Ok(b"secret\n".to_vec()),
         Some("empty-keys.json") => Ok(b"{\"keys\":[]}".to_vec()),
         Some("rsa.pub.pem" | "rsa-1024.pub.pem" | "secp256k1.pub.pem") => {

@@ -7,6 +7,7 @@ mod denials;
 mod expires;
 mod fixed_windows;
 mod leaky_buckets;
+mod list_files;
 mod many_keys;
 mod meters;
 mod overrides;

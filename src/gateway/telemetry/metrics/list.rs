@@ -116,6 +116,12 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ("tollgate_config_last_reload_successful", Kind::Gauge, "1 if the last reload of every file succeeded."),
     ("tollgate_config_loaded_timestamp_seconds", Kind::Gauge, "When the configuration in force was loaded."),
     ("tollgate_config_info", Kind::Gauge, "The configuration in force."),
+    ("tollgate_list_entries", Kind::Gauge, "Entries of a list in a file."),
+    (
+        "tollgate_list_last_success_timestamp_seconds",
+        Kind::Gauge,
+        "When a list in a file was last read and put in force.",
+    ),
     ("tollgate_access_log_dropped_total", Kind::Counter, "Access log lines that were not written."),
     ("tollgate_build_info", Kind::Gauge, "The version of this build."),
     #[cfg(feature = "opentelemetry")]

@@ -1,0 +1,99 @@
+//! Reads `in_file` and `cidr_file`: lists of values, and of networks, in files of their own.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::environment::Environment;
+use super::key::{Key, Mapping, PATH, Type};
+use super::network;
+use super::reader::Field;
+use super::upstreams::PERCENT;
+use crate::base::position::Position;
+use crate::limit::attribute::Attribute;
+use crate::limit::list_file::{NetworkList, TextList, WrongLine};
+use crate::limit::matcher::{Expectation, Text};
+
+pub static LIST_FILE: Mapping = Mapping {
+    heading: Some("key of a list in a file"),
+    definition: Some("list_file"),
+    keys: &[
+        Key::required("file", PATH, "The file."),
+        Key::default(
+            "max_shrink",
+            PERCENT.declared(),
+            "50%",
+            "How much of its entries a list may lose at once. One that has lost more is taken for damaged, and the file with it.",
+        ),
+    ],
+    constraints: || json!({}),
+};
+
+/// A path, or a mapping with one.
+pub const LIST: Type = Type::DefinedOr { name: "path", text: "path, or mapping", mapping: &LIST_FILE };
+
+pub fn in_file(field: &Field<'_>, attribute: Option<&Attribute>, environment: Environment<'_>) -> Option<Expectation> {
+    if attribute == Some(&Attribute::Address) {
+        field.wrong(
+            "`in_file` is not for ip:address",
+            Some("write cidr_file, which takes single addresses too".to_owned()),
+        );
+        return None;
+    }
+    let is_host = attribute == Some(&Attribute::Host);
+    let is_path = attribute == Some(&Attribute::Path);
+    let form = |text: &str| match text {
+        _ if is_path && text.ends_with("/*") => Err("must be a whole path, without `/*` at its end"),
+        _ if is_host && matches!(Text::for_host(text), Text::Subdomain(_)) => Err("must be a whole name, without `*.`"),
+        _ if is_host => Ok(text.to_ascii_lowercase().into_bytes()),
+        _ => Ok(text.as_bytes().to_vec()),
+    };
+    let list = list_file(field, environment, |file, content| {
+        TextList::parse(file, content, form).map(|list| (list.entries(), list))
+    })?;
+    Some(Expectation::InFile(Arc::new(list)))
+}
+
+pub fn cidr_file(
+    field: &Field<'_>,
+    attribute: Option<&Attribute>,
+    environment: Environment<'_>,
+) -> Option<Expectation> {
+    if attribute.is_some_and(|attribute| *attribute != Attribute::Address) {
+        field.wrong("`cidr_file` is for ip:address only", None);
+        return None;
+    }
+    let list = list_file(field, environment, |file, content| {
+        NetworkList::parse(file, content, network::parse).map(|list| (list.entries(), list))
+    })?;
+    Some(Expectation::CidrFile(Arc::new(list)))
+}
+
+fn list_file<T>(
+    field: &Field<'_>,
+    environment: Environment<'_>,
+    parse: impl FnOnce(&str, &[u8]) -> Result<(usize, T), Vec<WrongLine>>,
+) -> Option<T> {
+    let (name, max_shrink) = if field.is_map() {
+        let section = field.clone().section(&LIST_FILE)?;
+        let (name, max_shrink) = (section.need("file"), section.value("max_shrink", PERCENT.read));
+        section.close();
+        (name?, max_shrink?)
+    } else {
+        (field.clone(), 50)
+    };
+    let content = environment.file(&name)?;
+    let file = name.written()?;
+    match parse(file, &content) {
+        Ok((entries, list)) => {
+            name.note_list(file, entries, max_shrink);
+            Some(list)
+        }
+        Err(wrong) => {
+            for WrongLine { line, what } in wrong {
+                name.elsewhere(file, Some(Position { line, column: 1 }), what);
+            }
+            None
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Lists of texts and of networks from files. They are compact, and a look-up takes as long in a list of a million.
+//!
+//! A file has one entry a line. What follows a `#` at the beginning of a line, or after a space, is a comment; spaces around an
+//! entry, and CR before LF, do not count.
+
+use std::fmt;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+
+use foldhash::fast::FixedState;
+use ipnet::IpNet;
+
+/// The most entries of a file.
+pub const MOST_ENTRIES: usize = 1_000_000;
+
+/// The longest entry, in bytes.
+const LONGEST_ENTRY: usize = 4096;
+
+/// The most wrong lines that are reported.
+const MOST_FAULTS: usize = 20;
+
+/// What is wrong in a line of a file, which counts from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongLine {
+    pub line: usize,
+    pub what: String,
+}
+
+/// Texts, each once.
+#[derive(Clone)]
+pub struct TextList {
+    file: Box<str>,
+    /// Each with a line end.
+    texts: Vec<u8>,
+    /// The offsets of texts, plus 1, by their hashes: open addressing, at most half full. 0: nothing is here.
+    table: Vec<u32>,
+    entries: usize,
+}
+
+/// Networks.
+#[derive(Clone)]
+pub struct NetworkList {
+    file: Box<str>,
+    /// Their first and last addresses: ascending, and apart.
+    v4: Vec<(u32, u32)>,
+    v6: Vec<(u128, u128)>,
+    entries: usize,
+}
+
+impl TextList {
+    /// Reads the content of a file. `form` brings an entry into the form that values have, or says what it must be.
+    ///
+    /// # Errors
+    /// The first wrong lines.
+    pub fn parse(
+        file: &str,
+        content: &[u8],
+        form: impl Fn(&str) -> Result<Vec<u8>, &'static str>,
+    ) -> Result<TextList, Vec<WrongLine>> {
+        let mut texts = Vec::with_capacity(content.len() + 1);
+        let mut offsets = Vec::new();
+        each_entry(content, |entry| {
+            offsets.push(texts.len());
+            texts.extend(form(entry)?);
+            texts.push(b'\n');
+            Ok(())
+        })?;
+        let mut list = TextList {
+            file: file.into(),
+            texts,
+            table: vec![0; (2 * offsets.len()).next_power_of_two().max(2)],
+            entries: 0,
+        };
+        for offset in offsets {
+            list.insert(offset);
+        }
+        Ok(list)
+    }
+
+    fn insert(&mut self, offset: usize) {
+        let rest = self.texts.get(offset..).unwrap_or_default();
+        let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or_default();
+        let text = rest.get(..end).unwrap_or_default();
+        if self.contains(text) {
+            return;
+        }
+        let mut slot = self.slot(text);
+        while self.table.get(slot).is_some_and(|entry| *entry != 0) {
+            slot = (slot + 1) & (self.table.len() - 1);
+        }
+        // A file is at most 64 MiB long.
+        if let (Some(entry), Ok(offset)) = (self.table.get_mut(slot), u32::try_from(offset + 1)) {
+            *entry = offset;
+            self.entries += 1;
+        }
+    }
+
+    pub fn contains(&self, value: &[u8]) -> bool {
+        let mut slot = self.slot(value);
+        loop {
+            let offset = match self.table.get(slot) {
+                None | Some(0) => return false,
+                Some(entry) => usize::try_from(*entry).map_or(0, |entry| entry - 1),
+            };
+            let rest = self.texts.get(offset..).and_then(|text| text.strip_prefix(value));
+            // Of a value with a line end in it, the rest may begin another text.
+            if rest.is_some_and(|rest| rest.first() == Some(&b'\n')) && !value.contains(&b'\n') {
+                return true;
+            }
+            slot = (slot + 1) & (self.table.len() - 1);
+        }
+    }
+
+    /// Nobody but the operator chooses what is in the table, so its hashes need no secret.
+    fn slot(&self, text: &[u8]) -> usize {
+        let hash = FixedState::default().hash_one(text);
+        usize::try_from(hash & (self.table.len() as u64 - 1)).unwrap_or_default()
+    }
+
+    pub fn entries(&self) -> usize {
+        self.entries
+    }
+}
+
+impl NetworkList {
+    /// Reads the content of a file. An address alone is the network of itself; `parse` reads one entry.
+    ///
+    /// # Errors
+    /// The first wrong lines.
+    pub fn parse(
+        file: &str,
+        content: &[u8],
+        parse: impl Fn(&str) -> Option<IpNet>,
+    ) -> Result<NetworkList, Vec<WrongLine>> {
+        let mut list = NetworkList { file: file.into(), v4: Vec::new(), v6: Vec::new(), entries: 0 };
+        each_entry(content, |entry| {
+            match parse(entry).ok_or("must be a network like 10.0.0.0/8 or 2001:db8::/32")? {
+                IpNet::V4(network) => list.v4.push((network.network().to_bits(), network.broadcast().to_bits())),
+                IpNet::V6(network) => list.v6.push((network.network().to_bits(), network.broadcast().to_bits())),
+            }
+            list.entries += 1;
+            Ok(())
+        })?;
+        merge(&mut list.v4);
+        merge(&mut list.v6);
+        Ok(list)
+    }
+
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => is_within(&self.v4, address.to_bits()),
+            IpAddr::V6(address) => is_within(&self.v6, address.to_bits()),
+        }
+    }
+
+    pub fn entries(&self) -> usize {
+        self.entries
+    }
+}
+
+fn each_entry<'c>(
+    content: &'c [u8],
+    mut add: impl FnMut(&'c str) -> Result<(), &'static str>,
+) -> Result<(), Vec<WrongLine>> {
+    let mut wrong = Vec::new();
+    let mut entries = 0;
+    for (line, text) in (1..).zip(content.split(|byte| *byte == b'\n')) {
+        let added = match std::str::from_utf8(text) {
+            Ok(text) => {
+                let entry = without_comment(text).trim();
+                entries += usize::from(!entry.is_empty());
+                match entry {
+                    "" => Ok(()),
+                    _ if entries > MOST_ENTRIES => Err("is one entry too many: at most 1000000"),
+                    entry if entry.len() > LONGEST_ENTRY => Err("must be at most 4096 bytes long"),
+                    entry => add(entry),
+                }
+            }
+            Err(_) => Err("must be UTF-8"),
+        };
+        if let Err(what) = added {
+            wrong.push(WrongLine { line, what: what.to_owned() });
+            if wrong.len() == MOST_FAULTS || entries > MOST_ENTRIES {
+                break;
+            }
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+fn without_comment(line: &str) -> &str {
+    let begins = |at: &usize| line.get(..*at).is_some_and(|before| before.is_empty() || before.ends_with([' ', '\t']));
+    let at = line.match_indices('#').map(|(at, _)| at).find(begins);
+    at.and_then(|at| line.get(..at)).unwrap_or(line)
+}
+
+/// Sorts ranges, and makes one of those that overlap.
+fn merge<T: Copy + Ord>(ranges: &mut Vec<(T, T)>) {
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, before| {
+        let overlaps = next.0 <= before.1;
+        if overlaps {
+            before.1 = before.1.max(next.1);
+        }
+        overlaps
+    });
+    ranges.shrink_to_fit();
+}
+
+fn is_within<T: Copy + Ord>(ranges: &[(T, T)], address: T) -> bool {
+    let after = ranges.partition_point(|(first, _)| *first <= address);
+    after.checked_sub(1).and_then(|index| ranges.get(index)).is_some_and(|(_, last)| address <= *last)
+}
+
+/// As in a report: `in_file partners.txt`.
+impl fmt::Display for TextList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "in_file {}", self.file)
+    }
+}
+
+impl fmt::Display for NetworkList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cidr_file {}", self.file)
+    }
+}
+
+impl fmt::Debug for TextList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} ({} entries)", self.entries)
+    }
+}
+
+impl fmt::Debug for NetworkList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} ({} entries)", self.entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn texts(content: &[u8]) -> Result<TextList, Vec<WrongLine>> {
+        TextList::parse("a.txt", content, |text| match text {
+            "bad" => Err("must be good"),
+            text => Ok(text.as_bytes().to_vec()),
+        })
+    }
+
+    fn networks(content: &str) -> NetworkList {
+        let parse = |text: &str| text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+        NetworkList::parse("a.txt", content.as_bytes(), parse).unwrap()
+    }
+
+    #[test]
+    fn an_entry_is_a_line_without_its_comment() {
+        let list = texts(b"# all\r\na\r\n\r\n  b # why\nc#d\nb\n\xc3\xa9").unwrap();
+        for text in ["a", "b", "c#d", "\u{e9}"] {
+            assert!(list.contains(text.as_bytes()), "{text}");
+        }
+        for text in ["", "c", "d", "# all", "a\r", "a\nb", "b\n", "why"] {
+            assert!(!list.contains(text.as_bytes()), "{text:?}");
+        }
+        assert_eq!(list.entries(), 4);
+        assert!(!texts(b"").unwrap().contains(b""));
+    }
+
+    #[test]
+    fn wrong_lines_are_named() {
+        let long = format!("a\nbad\n\n{}\n", "x".repeat(LONGEST_ENTRY + 1));
+        let wrong = texts(&[long.as_bytes(), b"\xff\n"].concat()).unwrap_err();
+        let wrong: Vec<_> = wrong.iter().map(|wrong| (wrong.line, &*wrong.what)).collect();
+        assert_eq!(wrong, [(2, "must be good"), (4, "must be at most 4096 bytes long"), (5, "must be UTF-8")]);
+        assert_eq!(texts("bad\n".repeat(50).as_bytes()).unwrap_err().len(), MOST_FAULTS);
+    }
+
+    #[test]
+    fn networks_may_overlap_and_touch() {
+        let list =
+            networks("10.0.0.0/8\n10.1.0.0/16\n192.0.2.7\n0.0.0.0/32\n255.255.255.255\n2001:db8::/32\n::1 # this\n");
+        assert_eq!(list.entries(), 7);
+        for (address, within) in [
+            ("10.0.0.0", true),
+            ("10.255.255.255", true),
+            ("11.0.0.0", false),
+            ("9.255.255.255", false),
+            ("192.0.2.7", true),
+            ("192.0.2.8", false),
+            ("0.0.0.0", true),
+            ("0.0.0.1", false),
+            ("255.255.255.255", true),
+            ("2001:db8:ffff::", true),
+            ("2001:db9::", false),
+            ("::1", true),
+            ("::a00:1", false),
+        ] {
+            assert_eq!(list.contains(address.parse().unwrap()), within, "{address}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_contains_its_entries_and_nothing_else(
+            entries in prop::collection::hash_set("[a-c]{1,3}", 0..60),
+            asked in prop::collection::vec("[a-c\n]{0,4}", 1..60),
+        ) {
+            let content = entries.iter().map(|entry| format!("{entry}\n")).collect::<String>();
+            let list = texts(content.as_bytes()).unwrap();
+            let entries: HashSet<&str> = entries.iter().map(String::as_str).collect();
+            for asked in asked.iter().map(String::as_str).chain(entries.iter().copied()) {
+                prop_assert_eq!(list.contains(asked.as_bytes()), entries.contains(asked), "{:?}", asked);
+            }
+        }
+
+        #[test]
+        fn an_address_is_in_a_list_if_it_is_in_one_of_its_networks(
+            members in prop::collection::vec((0u32..64, 26u8..=32), 0..20),
+            asked in prop::collection::vec(0u32..64, 1..40),
+        ) {
+            let address = |bits: u32| IpAddr::from(std::net::Ipv4Addr::from_bits(0xc000_0200 + bits));
+            let members: Vec<IpNet> =
+                members.iter().map(|(bits, length)| IpNet::new(address(*bits), *length).unwrap()).collect();
+            let list = networks(&members.iter().map(|network| format!("{network}\n")).collect::<String>());
+            for bits in asked {
+                let expected = members.iter().any(|network| network.contains(&address(bits)));
+                prop_assert_eq!(list.contains(address(bits)), expected);
+            }
+        }
+    }
+}
