@@ -69,7 +69,14 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let (mut page, mut errors) = (Page::default(), Page::default());
     match (&findings, arguments.json) {
         (_, true) => page.json(&document(arguments, &findings, verdict))?,
-        (Err(problems), false) => errors.report(problems.report(), Colour::Red, Painting::of_errors()),
+        (Err(problems), false) => {
+            errors.report(problems.report(), Colour::Red, Painting::of_errors());
+            let warnings = Warnings { file: problems.file.clone(), warnings: problems.warnings.clone() };
+            let warnings = warnings.at(Clock::system().wall());
+            if !warnings.warnings.is_empty() {
+                errors.report(warnings.report(), Colour::Yellow, Painting::of_errors());
+            }
+        }
         (Ok(findings), false) => {
             page.lines(findings.resets.iter().map(|reset| format!("buckets reset: {reset}")));
             page.lines(findings.kept.iter().map(|changed| format!("buckets kept: {changed}")));
@@ -109,7 +116,10 @@ fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdic
     let mut lists = [const { Vec::<Value>::new() }; 6];
     let [problems, warnings, resets, kept, routes, upstreams] = &mut lists;
     match findings {
-        Err(found) => problems.extend(found.problems.iter().map(|problem| problem_object(&found.file, problem))),
+        Err(found) => {
+            problems.extend(found.problems.iter().map(|problem| problem_object(&found.file, problem)));
+            warnings.extend(found.warnings.iter().map(|warning| warning_object(&found.file, warning)));
+        }
         Ok(found) => {
             let Warnings { file, warnings: all } = &found.warnings;
             warnings.extend(all.iter().map(|warning| warning_object(file, warning)));

@@ -18,7 +18,7 @@ Example: write a file with tiers by the plan in a token, and check it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub struct Arguments {
-    /// What clients are told apart by
+    /// By what clients are counted
     #[arg(value_name = "SHAPE", value_enum)]
     shape: Shape,
     /// The file to write, which must not exist

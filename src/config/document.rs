@@ -25,7 +25,7 @@ use super::listeners::{LISTENER, listeners};
 use super::log::{LOG, log};
 use super::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
 use super::policies::{POLICY, policies};
-use super::problem::{Problems, Purpose, Report};
+use super::problem::{Problem, Problems, Purpose, Report};
 use super::reader::{Field, Section};
 use super::remarks::Remarks;
 use super::restricted_match::Restriction;
@@ -36,10 +36,12 @@ use super::rules::{RULE, RuleDefaults};
 use super::settings::Config;
 use super::store::{STORE, store};
 use super::threads::THREADS;
+use super::tree::Node;
 use super::upstream::{Scheme, UPSTREAM, Upstream};
 use super::upstream_timeouts::{UPSTREAM_TIMEOUTS, UpstreamTimeouts, upstream_timeouts};
 use super::upstreams::{UPSTREAM_ENTRY, upstreams};
-use super::warning::Warnings;
+use super::valid_rest::ValidRest;
+use super::warning::{Warning, Warnings};
 use super::{lints, substitution, tree};
 use crate::limit::rule::{OnStoreFailure, RuleSource};
 use crate::limit::rule_set::RuleSet;
@@ -234,7 +236,7 @@ impl Config {
             Err(problem) => {
                 let mut problems = report.into_problems();
                 problems.push(problem);
-                return Err(Problems { file: file.to_owned(), problems });
+                return Err(Problems { file: file.to_owned(), problems, warnings: Vec::new() });
             }
         };
         substitution::expand(&mut tree, environment.variable, &report);
@@ -247,8 +249,30 @@ impl Config {
                 let warnings = Warnings { file: file.to_owned(), warnings };
                 Ok(Config { warnings, hash: short_hash(bytes), ..config })
             }
-            (problems, _) => Err(Problems { file: file.to_owned(), problems }),
+            (problems, _) => {
+                // To run, a file is read once: it may be a pipe.
+                let warnings = match purpose {
+                    Purpose::Run => Vec::new(),
+                    Purpose::Examine | Purpose::ReachStore => warnings_beside(&problems, &tree, remarks, environment),
+                };
+                Err(Problems { file: file.to_owned(), problems, warnings })
+            }
         }
+    }
+}
+
+/// The warnings of the keys that are valid, in a file with these problems.
+fn warnings_beside(problems: &[Problem], tree: &Node, remarks: Remarks, environment: Environment<'_>) -> Vec<Warning> {
+    let Some(rest) = ValidRest::of(problems, tree) else { return Vec::new() };
+    let report = Report::new(Purpose::Examine);
+    let checked = checked(Field::root(&rest.tree, &report), environment);
+    match (report.into_problems(), checked) {
+        (problems, Some(CheckedFile { config, allowed })) if problems.is_empty() => {
+            let mut warnings = lints::warnings(&Config { remarks, ..config }, &allowed, &rest.tree);
+            warnings.retain(|warning| rest.decides(warning.name));
+            warnings
+        }
+        _ => Vec::new(),
     }
 }
 

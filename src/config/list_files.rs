@@ -18,7 +18,7 @@ pub static LIST_FILE: Mapping = Mapping {
     heading: Some("key of a list in a file"),
     definition: Some("list_file"),
     keys: &[
-        Key::required("file", PATH, "The file."),
+        Key::required("file", PATH, "The file with the entries."),
         Key::default(
             "max_shrink",
             PERCENT.declared(),
@@ -78,15 +78,15 @@ fn list_file<T>(
         let section = field.clone().section(&LIST_FILE)?;
         let (name, max_shrink) = (section.need("file"), section.value("max_shrink", PERCENT.read));
         section.close();
-        (name?, max_shrink?)
+        (name?, max_shrink)
     } else {
-        (field.clone(), 50)
+        (field.clone(), Some(50))
     };
     let content = environment.file(&name)?;
     let file = name.written()?;
     match parse(file, &content) {
         Ok((entries, list)) => {
-            name.note_list(file, entries, max_shrink);
+            name.note_list(file, entries, max_shrink?);
             Some(list)
         }
         Err(wrong) => {

@@ -81,6 +81,7 @@ mod upstream;
 mod upstream_diff;
 mod upstream_timeouts;
 mod upstreams;
+mod valid_rest;
 mod value_kind;
 mod value_types;
 pub mod warning;

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use super::remarks::{ListSize, Remark, Remarks};
+use super::warning::Warning;
 use crate::base::position::Position;
 
 /// One problem in the file.
@@ -26,6 +27,8 @@ pub struct Problem {
 pub struct Problems {
     pub file: String,
     pub problems: Vec<Problem>,
+    /// What is unwise in the keys that are valid, as far as that is known without the others.
+    pub warnings: Vec<Warning>,
 }
 
 impl Problems {

@@ -1,6 +1,7 @@
 //! Loads gateway.yaml with the files that it names, and remembers their content, so that a change of any of them is noticed.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -73,10 +74,18 @@ impl LoadedConfig {
             Ok(bytes) => {
                 // Relative paths in a file are relative to it.
                 let folder = path.parent().unwrap_or(Path::new(""));
+                // A file with problems is examined twice, and a file that it names may be a pipe.
+                let known: RefCell<HashMap<PathBuf, Vec<u8>>> = RefCell::default();
                 let read = |path: &Path| {
                     let path = folder.join(path);
+                    if let Some(known) = known.borrow().get(&path) {
+                        return Ok(known.clone());
+                    }
                     let read = read_file(&path);
                     sources.borrow_mut().push(Source::new(&path, &read));
+                    if let (Ok(content), true) = (&read, purpose != Purpose::Run) {
+                        known.borrow_mut().insert(path, content.clone());
+                    }
                     read
                 };
                 let variable = |name: &str| std::env::var(name).ok();
@@ -110,7 +119,8 @@ impl LoadedConfig {
 
 fn unreadable(file: String, error: &io::Error) -> Problems {
     let what = format!("must be a readable file: {error}");
-    Problems { file, problems: vec![Problem { file: None, position: None, path: String::new(), what, hint: None }] }
+    let problem = Problem { file: None, position: None, path: String::new(), what, hint: None };
+    Problems { file, problems: vec![problem], warnings: Vec::new() }
 }
 
 /// Reads a file that gateway.yaml names: one byte more than the largest that is accepted, which is enough to reject it.

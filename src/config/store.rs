@@ -121,7 +121,9 @@ pub fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Settings>
             _ => "write `store: {redis: {url: \"redis://HOST:6379\"}}`",
         };
         // An address may come with a password.
-        field.hidden().must_hinting("be a mapping", Some(hint.to_owned()));
+        let is_name = field.text_if_any().is_some_and(|text| text.bytes().all(|byte| byte.is_ascii_alphabetic()));
+        let field = if is_name { field } else { field.hidden() };
+        field.must_hinting("be a mapping", Some(hint.to_owned()));
         return None;
     }
     let section = field.section(&STORE)?;

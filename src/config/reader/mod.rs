@@ -221,7 +221,9 @@ impl<'t> Field<'t> {
             self.scalar().filter(|scalar| scalar.kind() == Kind::Text && self.disclosure == Disclosure::Shown)?;
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
         match scalar.text.split_once('/') {
-            None if digits(&scalar.text) => Some(format!("without quotes it is a number: {}", scalar.text)),
+            None if scalar.style == Style::Quoted && digits(&scalar.text) => {
+                Some(format!("without quotes it is a number: {}", scalar.text))
+            }
             Some((amount, period)) if digits(amount) && period.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
                 Some(format!("a rate in another unit is written `rate: {}`", scalar.text))
             }

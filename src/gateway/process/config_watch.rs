@@ -104,7 +104,7 @@ impl ConfigWatch {
             list.has_shrunk(before).then_some(problem)
         };
         let problems: Vec<Problem> = config.remarks.lists.iter().filter_map(problem).collect();
-        (!problems.is_empty()).then(|| Problems { file: path.display().to_string(), problems })
+        (!problems.is_empty()).then(|| Problems { file: path.display().to_string(), problems, warnings: Vec::new() })
     }
 
     fn fingerprints(&self) -> Vec<FileFingerprint> {

@@ -284,3 +284,36 @@ fn diagnostics_are_text_or_json() {
     gateway.client().get("/", &[]);
     assert_eq!(gateway.errors(), "");
 }
+
+#[test]
+fn check_reports_the_warnings_that_do_not_depend_on_a_problem() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("gateway.yaml");
+    let name = file.to_str().unwrap();
+    let check = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        text_of_errors(&tollgate(&["check", name])).replace(&format!("{name}:"), "")
+    };
+    let rules = "rules: [{name: a, limit_keys: [header:x-a], algorithm_config: {rps: 1, burst: 5}}]\n";
+    let admin = "2:8: warning public_admin";
+    let key = "warning unverified_key";
+    // A problem of a key that nothing else reads.
+    let both = check(&format!("upstream: http://a\nadmin: 0.0.0.0:1\nlog: {{level: loud}}\n{rules}"));
+    assert!(both.starts_with("3:14: log.level: must be") && both.contains("1 problem\n"), "{both}");
+    assert!(both.contains(admin) && both.contains(key) && both.ends_with(" warnings\n"), "{both}");
+    // One of the rules: what is said of rules may be wrong without it.
+    let broken = rules.replace("rps: 1", "rps: 0");
+    let process = check(&format!("upstream: http://a\nadmin: 0.0.0.0:1\n{broken}"));
+    assert!(process.contains(admin) && !process.contains(key) && process.ends_with("1 warning\n"), "{process}");
+    // One of a key without which another is read in another way.
+    let unsure = check(&format!("upstream: http://a\nadmin: 0.0.0.0:1\njwt: {{}}\n{rules}"));
+    assert!(unsure.contains(admin) && !unsure.contains(key), "{unsure}");
+    let unknown = check(&format!("upstream: http://a\nadmin: 0.0.0.0:1\ncheck: {{allow: [public_admni]}}\n{rules}"));
+    assert!(!unknown.contains("warning"), "{unknown}");
+    let json = tollgate(&["check", "--json", name]);
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&json.stdout).unwrap()["warnings"], serde_json::json!([]));
+}
+
+fn text_of_errors(output: &Output) -> String {
+    text(&output.stderr).to_owned()
+}

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use tollgate::config::Config;
+use tollgate::config::warning::Warnings;
 use tollgate::limit::attribute::SPELLINGS;
 
 use super::{Property, Schema, nodes};
@@ -67,7 +68,14 @@ fn a_mapping_has_no_keys_but_those_that_are_listed() {
 }
 
 /// Files in which every key is possible.
-const WHOLE: [&str; 19] = [
+const WHOLE: [&str; 20] = [
+    "
+upstream: http://127.0.0.1:9000
+cors: [{origins: ['https://app.example']}]
+error_pages: [{body_file: empty.txt}]
+rules:
+  - {name: listed, match: {header:x-a: {in_file: {file: empty.txt}}}, action: allow}
+  - {name: rest, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}",
     "
 upstream: http://127.0.0.1:9000
 policies:
@@ -193,7 +201,7 @@ listeners: [{address: 127.0.0.1:0, tls: {certificates: [{cert_file: server.pem, 
 ",
 ];
 
-fn whole_files() -> [Value; 19] {
+fn whole_files() -> [Value; 20] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 
@@ -228,10 +236,10 @@ fn algorithm_of(file: &Value) -> &str {
     rules.and_then(|rules| rules[0]["algorithm"].as_str()).unwrap_or("token_bucket")
 }
 
-/// What a file means, without positions.
+/// What a file means, without positions, and without warnings: to write a default says that it is meant.
 fn meaning(file: &Value) -> Option<String> {
     let config = bad_files::parse(file.to_string().as_bytes()).ok()?;
-    let text = format!("{:?}", Config { hash: String::new(), ..config });
+    let text = format!("{:?}", Config { hash: String::new(), warnings: Warnings::default(), ..config });
     let position = regex::Regex::new(r"Position \{[^}]*\}").unwrap();
     Some(position.replace_all(&text, "").into_owned())
 }
