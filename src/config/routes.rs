@@ -9,7 +9,7 @@ use super::attribute::AttributeReader;
 use super::environment::Environment;
 use super::header_changes::{HEADER_CHANGES, header_changes};
 use super::header_names::Message;
-use super::key::{Key, Mapping, NAME, Type};
+use super::key::{BOOLEAN, Key, Mapping, NAME, Type};
 use super::names::unique;
 use super::reader::{Field, Section, all};
 use super::restricted_match::{Restriction, is_of_credentials};
@@ -21,12 +21,13 @@ use super::rule_match::CONDITIONS;
 use super::upstream::Upstream;
 use crate::limit::attribute::Attribute;
 use crate::limit::rule::Condition;
-use crate::route::forwarding::Forwarding;
+use crate::route::forwarding::{ForwardedCertificate, Forwarding};
 use crate::route::route_set::Route;
 use crate::route::target::{RouteAnswer, Target};
 
 /// The keys that change what an upstream gets.
-const OF_UPSTREAMS: [&str; 6] = ["split_by", "rewrite", "request_headers", "timeouts", "retries", "body_bytes"];
+const OF_UPSTREAMS: [&str; 7] =
+    ["split_by", "rewrite", "request_headers", "timeouts", "retries", "body_bytes", "forward_client_cert"];
 
 pub static ROUTE: Mapping = Mapping {
     heading: Some("key of a route"),
@@ -60,6 +61,11 @@ pub static ROUTE: Mapping = Mapping {
         TIMEOUTS_OF_ROUTE,
         RETRIES_OF_ROUTE,
         BODY_BYTES_OF_ROUTE,
+        Key::optional(
+            "forward_client_cert",
+            BOOLEAN,
+            "Whether the upstream gets the client's certificate, if it has verified, as [`X-Forwarded-Client-Cert`](#tls).",
+        ),
     ],
     constraints: || {
         let without_upstream =
@@ -139,6 +145,7 @@ impl RouteReader<'_> {
         let request_headers = changes("request_headers", Message::Request);
         let response_headers = changes("response_headers", Message::Response);
         let overrides = overrides(section);
+        let certificate = section.optional("forward_client_cert", |field| field.boolean());
         if !section.has("upstream") {
             for name in OF_UPSTREAMS {
                 section.unwanted(name, "is for a route to an upstream");
@@ -149,6 +156,10 @@ impl RouteReader<'_> {
             request_headers: request_headers?.unwrap_or_default(),
             response_headers: response_headers?.unwrap_or_default(),
             overrides: overrides?,
+            client_certificate: match certificate? {
+                Some(true) => ForwardedCertificate::Yes,
+                Some(false) | None => ForwardedCertificate::No,
+            },
         };
         Some((forwarding != Forwarding::default()).then(|| Arc::new(forwarding)))
     }

@@ -15,6 +15,15 @@ pub struct Forwarding {
     pub request_headers: HeaderChanges,
     pub response_headers: HeaderChanges,
     pub overrides: Overrides,
+    pub client_certificate: ForwardedCertificate,
+}
+
+/// Whether the upstream gets what TLS has verified of the client's certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardedCertificate {
+    #[default]
+    No,
+    Yes,
 }
 
 /// What the upstream gets in place of what the client sent.

@@ -12,6 +12,7 @@ use super::request_record::RequestRecord;
 use super::session;
 use crate::base::endpoint_address::EndpointAddress;
 use crate::base::time::{Micros, Timestamp};
+use crate::base::tls::client_certificate::ClientCertificate;
 use crate::gateway::enforcement::Direction;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
@@ -24,7 +25,7 @@ use crate::gateway::upstream::endpoint::Attempt;
 use crate::limit::identity::Identity;
 use crate::limit::request::Request;
 use crate::limit::scheme::{Scheme, SchemeSource};
-use crate::route::forwarding::{FieldChanges, Rewrite};
+use crate::route::forwarding::{FieldChanges, ForwardedCertificate, Rewrite};
 use crate::route::overrides::Overrides;
 
 /// An endpoint that did not answer the request, which was then sent to another one.
@@ -122,6 +123,14 @@ impl Exchange {
     /// What its route gives the upstream in place of what was sent.
     pub fn rewrite(&self) -> Option<&Rewrite> {
         Some(&self.destination.as_ref()?.forwarding.as_ref()?.rewrite)
+    }
+
+    /// The certificate of the client, if its route forwards that.
+    pub fn forwarded_certificate(&self) -> Option<&ClientCertificate> {
+        match self.destination.as_ref()?.forwarding.as_ref()?.client_certificate {
+            ForwardedCertificate::No => None,
+            ForwardedCertificate::Yes => self.connection.as_ref()?.tls()?.identity().certificate.as_ref(),
+        }
     }
 
     /// What its route says in place of the settings of its upstream.

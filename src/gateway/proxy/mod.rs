@@ -6,6 +6,7 @@
 
 mod attempt_peer;
 mod attempts;
+mod client_certificate;
 mod delay;
 mod exchange;
 mod fault_response;
@@ -264,6 +265,9 @@ impl ProxyHttp for Proxy {
             }
             if let Some(rewrite) = exchange.rewrite() {
                 rewrites::rewrite_fields(rewrite, headers, client);
+            }
+            if let Some(field) = exchange.forwarded_certificate().and_then(client_certificate::field) {
+                headers.insert(client_certificate::NAME, field);
             }
             if let Some(changes) = &exchange.field_changes {
                 changes.request.apply(headers);

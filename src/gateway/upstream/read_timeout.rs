@@ -79,7 +79,7 @@ impl From<UpstreamTimedOut> for io::Error {
 
 impl fmt::Display for UpstreamTimedOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nothing from the upstream in time")
+        f.write_str("the upstream was waited for too long")
     }
 }
 

@@ -171,6 +171,42 @@ fn rules_count_by_the_certificate_and_by_the_name_that_was_asked_for() {
 }
 
 #[test]
+fn a_route_forwards_the_certificate_that_has_verified_and_nothing_that_a_client_says() {
+    let (upstream, authority, clients) = (Upstream::start(), Authority::new("ca"), Authority::new("clients"));
+    let keys = ", client_ca_file: clients.pem, client_auth: optional";
+    let routes = format!(
+        "upstreams: {{api: {{endpoints: [\"http://{}\"]}}}}
+routes:
+  - {{name: forwarding, match: {{path: /}}, upstream: api, forward_client_cert: true}}
+  - {{name: rest, upstream: api}}
+",
+        upstream.address
+    );
+    let issued = authority.issue(&["a.test"]);
+    let gateway = before(&upstream, &authority, &[("a", &issued, keys)], "")
+        .with(&routes)
+        .file("clients.pem", &clients.pem())
+        .start();
+    let service = clients.issue_with_uri(&["one"], "spiffe://x/service");
+    let forwarded = |shown: Option<&Issued>, path: &str| {
+        let settings = TlsSettings::new(&authority.pem(), shown, &BOTH);
+        assert_eq!(settings.connect(gateway.http, "a.test").unwrap().get("a.test", path), 200);
+        upstream.last().field("x-forwarded-client-cert").map(str::to_owned)
+    };
+    let field = forwarded(Some(&service), "/").unwrap();
+    assert!(
+        field.starts_with("Hash=") && field.contains(";URI=spiffe://x/service") && field.ends_with(";DNS=one"),
+        "{field}"
+    );
+    assert_eq!((forwarded(None, "/"), forwarded(Some(&service), "/rest")), (None, None));
+    let forged =
+        curl(&gateway, "a.test", &["-H", "X-Forwarded-Client-Cert: Hash=00", "-H", "X_Forwarded_Client_Cert: Hash=00"]);
+    assert_eq!(forged.status, 200, "{forged:?}");
+    let names = upstream.last().fields.into_iter().map(|(name, _)| name.to_lowercase().replace('_', "-"));
+    assert!(!names.into_iter().any(|name| name == "x-forwarded-client-cert"));
+}
+
+#[test]
 fn explain_takes_a_certificate_and_a_name() {
     let (authority, folder) = (Authority::new("ca"), tempfile::tempdir().unwrap());
     let issued = authority.issue(&["a.test"]);
