@@ -83,6 +83,27 @@ fn gateways_share_limits_and_operators_find_their_buckets() {
     assert_eq!(grown, [0, 6, 0], "all are on the master that has the middle of the slots");
 }
 
+/// Another gateway may have charged what this one has seen, and get it back.
+#[test]
+fn a_gateway_with_several_limits_in_its_file_knows_of_a_short_bucket_for_a_moment_only() {
+    let (cluster, upstream) = (RedisCluster::start(Replicas::None), Upstream::start());
+    let policy = |name: &str| {
+        format!(
+            "  - {{name: {name}s, rules: [{{name: {name}, limit_keys: [header:x-{name}], algorithm_config: {{rate: 2/day}}}}]}}\n"
+        )
+    };
+    let file = format!("{}policies:\n{}{}", cluster.store("deny", ""), policy("user"), policy("org"));
+    let gateway = Gateway::start(&upstream, &file);
+    is_up(&gateway, &cluster);
+    let mut client = gateway.client();
+    // It charges no two buckets at once itself.
+    let mut ask = || client.get("/", &[("X-User", "a")]).status;
+    assert_eq!([ask(), ask(), ask()], [200, 200, 429]);
+    cluster.masters.iter().for_each(|master| master.command::<()>(&["FLUSHALL"]));
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(ask(), 200);
+}
+
 #[test]
 fn a_missing_permission_is_named() {
     let (cluster, upstream) = (RedisCluster::start(Replicas::None), Upstream::start());

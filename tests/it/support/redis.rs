@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::{Certificates, eventually};
 
-const REDIS_SERVER: &str = "redis-server";
+pub const REDIS_SERVER: &str = "redis-server";
 
 pub struct Redis {
     pub port: u16,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, Value};
 use tempfile::TempDir;
 
-use super::redis::{free_port, server};
+use super::redis::{REDIS_SERVER, free_port, server};
 use super::{Redis, eventually};
 
 /// The name of the master.
@@ -150,7 +150,9 @@ impl Sentinel {
         lines.extend(setup.sentinel.iter().map(|line| (*line).to_owned()));
         let password = setup.sentinel.iter().find_map(|line| line.strip_prefix("requirepass ")).map(str::to_owned);
         std::fs::write(&file, lines.join("\n") + "\n").unwrap();
-        let mut command = Command::new(server());
+        // As of a server with TLS: other programs may be built without it.
+        let has_tls = setup.sentinel.iter().any(|line| line.starts_with("tls-port "));
+        let mut command = Command::new(if has_tls { REDIS_SERVER.into() } else { server() });
         let child = command.arg(&file).arg("--sentinel").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.unwrap_or_else(|error| panic!("{error}: run scripts/need redis-server"));
         let sentinel = Sentinel { port, child, _directory: directory, password };
