@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
         log::error!(place = location; "panicked, which is a bug");
     }));
-    startup_warnings::warn(&sources);
+    startup_warnings::warn(&sources, &config.remarks.secret_files);
     match files {
         Ok(files) => log::debug!(files; "open-file limit"),
         Err(error) => log::warn!(error:% = error; "open-file limit not raised"),

@@ -2,14 +2,15 @@
 
 use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 use crate::config::{Source, read_file};
 
 const WRITABLE_BY_OTHERS: u32 = 0o002;
 const READABLE_BY_OTHERS: u32 = 0o004;
 
-/// Checks the process and the files that it has read.
-pub fn warn(sources: &[Source]) {
+/// Checks the process and the files that it has read; `secrets` are those that hold secrets, whatever is in them.
+pub fn warn(sources: &[Source], secrets: &[PathBuf]) {
     if nix::unistd::geteuid().is_root() {
         log::warn!("runs as root, which it does not need");
     }
@@ -21,31 +22,45 @@ pub fn warn(sources: &[Source]) {
             log::warn!(file:%; "file is writable by all users");
         }
         // The first is gateway.yaml, which holds its secrets elsewhere.
-        if index > 0 && mode & READABLE_BY_OTHERS != 0 && read_file(&source.path).is_ok_and(|bytes| is_secret(&bytes)) {
+        let is_exposed = index > 0 && mode & READABLE_BY_OTHERS != 0;
+        let named = if secrets.contains(&source.path) { Named::AsSecret } else { Named::Otherwise };
+        if is_exposed && read_file(&source.path).is_ok_and(|bytes| is_secret(named, &bytes)) {
             log::warn!(file:%; "secret is readable by all users");
         }
     }
 }
 
-/// Of the files that gateway.yaml names, all that is neither a certificate, a public key nor a set of those.
-fn is_secret(bytes: &[u8]) -> bool {
+/// By what kind of key gateway.yaml names a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    AsSecret,
+    Otherwise,
+}
+
+/// A private key is a secret wherever it is. What a file holds that is named as a secret is one, unless it is a certificate, a
+/// public key or a set of those.
+fn is_secret(named: Named, bytes: &[u8]) -> bool {
     let text = bytes.trim_ascii_start();
     let has = |words: &[u8]| text.windows(words.len()).any(|part| part == words);
-    has(b"PRIVATE KEY-----") || !(text.starts_with(b"-----BEGIN ") || text.starts_with(b"{"))
+    let is_public = text.starts_with(b"-----BEGIN ") || text.starts_with(b"{");
+    has(b"PRIVATE KEY-----") || (named == Named::AsSecret && !is_public)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_secret;
+    use super::{Named, is_secret};
 
     #[test]
     fn public_keys_and_certificates_are_not_secrets() {
         for public in ["-----BEGIN CERTIFICATE-----\n", "\n-----BEGIN PUBLIC KEY-----\n", "{\"keys\": []}"] {
-            assert!(!is_secret(public.as_bytes()), "{public}");
+            assert!(!is_secret(Named::AsSecret, public.as_bytes()), "{public}");
         }
         let both = "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\n";
         for secret in ["correct horse", "", "-----BEGIN RSA PRIVATE KEY-----\n", both] {
-            assert!(is_secret(secret.as_bytes()), "{secret}");
+            assert!(is_secret(Named::AsSecret, secret.as_bytes()), "{secret}");
+        }
+        for (text, expected) in [("<h1>429</h1>", false), ("192.0.2.0/24\n", false), (both, true)] {
+            assert_eq!(is_secret(Named::Otherwise, text.as_bytes()), expected, "{text}");
         }
     }
 }

@@ -64,6 +64,7 @@ impl Environment<'_> {
             return Some(None);
         }
         let path = field.written()?;
+        field.note_secret_file(self.folder.join(path));
         match (self.read)(Path::new(path)) {
             Ok(bytes) => Some(Some(bytes)),
             Err(error) if field.allows_unknown(format!("`{path}` cannot be read here ({error})")) => Some(None),

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
+use std::path::PathBuf;
 
 use super::remarks::{ListSize, Remark, Remarks};
 use super::warning::Warning;
@@ -116,6 +117,11 @@ impl Report {
         if !noted.contains(&remark) {
             noted.push(remark);
         }
+    }
+
+    /// Records that a file holds a secret.
+    pub fn note_secret_file(&self, path: PathBuf) {
+        self.remarks.borrow_mut().secret_files.push(path);
     }
 
     /// Records how long a list is. A value may be read more than once.

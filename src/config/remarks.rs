@@ -1,5 +1,7 @@
 //! Holds what was noticed while a file was read: what lints report later, and how long its lists are.
 
+use std::path::PathBuf;
+
 use crate::base::position::Position;
 
 /// What was noticed of a value while it was read, and is no problem.
@@ -20,6 +22,8 @@ pub struct Remarks {
     pub host_bits: Vec<Remark>,
     /// The lists that were read from files of their own.
     pub lists: Vec<ListSize>,
+    /// The files of secrets, by the paths by which they can be opened.
+    pub secret_files: Vec<PathBuf>,
 }
 
 impl Remarks {

@@ -10,6 +10,7 @@ pub use section::Section;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use ipnet::IpNet;
 
@@ -109,6 +110,11 @@ impl<'t> Field<'t> {
     /// Reads the value, or in place of an unknown one this text.
     pub fn known_or<T>(&self, stand_in: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
         if self.is_unknown() { read_text(stand_in, read) } else { read(self.clone()) }
+    }
+
+    /// Notes that the file at this path holds a secret.
+    pub fn note_secret_file(&self, path: PathBuf) {
+        self.report.note_secret_file(path);
     }
 
     /// Notes how long the list is in the file that this value names.

@@ -148,7 +148,10 @@ fn a_world_readable_secret_is_reported_at_the_start() {
         "store: {{redis: {{url: \"redis://127.0.0.1:{}\", password_file: \"redis password\"}}}}\non_store_failure: deny",
         free_port()
     );
-    let gateway = Gateway::before(&upstream).with(&store).file("redis password", "correct horse").start();
+    // A page that every client may see is no secret.
+    let page = "error_pages: [{body_file: limit.html}]";
+    let files = [("redis password", "correct horse"), ("limit.html", "<h1>later</h1>")];
+    let gateway = Gateway::before(&upstream).with(&store).with(page).files(&files).start();
     let errors = gateway.errors();
     assert_eq!(errors.matches("secret is readable by all users").count(), 1, "{errors}");
     assert!(!errors.contains("horse") && !errors.contains("file is writable by all users"), "{errors}");

@@ -21,6 +21,7 @@ pub const PAGES: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
     "SECURITY.md",
+    "docs/concepts.md",
     "docs/configuration.md",
     "docs/alerts.md",
     "docs/algorithms.md",
