@@ -27,11 +27,13 @@ pub const PAGES: &[&str] = &[
     "docs/algorithms.md",
     "docs/deploy.md",
     "docs/hardening.md",
+    "docs/migration.md",
     "docs/operations.md",
     "docs/performance.md",
     "docs/reasons.md",
     "docs/recipes.md",
     "docs/replay.md",
+    "docs/sizing.md",
     "docs/troubleshooting.md",
     "docs/warnings.md",
 ];
