@@ -7,6 +7,7 @@ use super::listeners::{HeaderSenders, Listener};
 use super::settings::Config;
 use crate::limit::diff;
 use crate::limit::number_changes::{ChangedLimit, changed_limits};
+use crate::limit::request::ONLY_LISTENER;
 use crate::store::redis::cluster::Place;
 
 /// Why buckets start full again: what was spent from them is stored under other keys.
@@ -92,8 +93,9 @@ impl Config {
     pub fn as_reload_of(self, before: &Config) -> (Config, Vec<&'static str>) {
         let mut restart = Vec::new();
         let several = |listeners: &[Listener]| {
-            let is_plain = |one: &Listener| one.proxy_protocol == HeaderSenders::Nobody && one.tls.is_none();
-            listeners.len() > 1 || !listeners.iter().all(is_plain)
+            listeners.iter().any(|one| {
+                one.proxy_protocol != HeaderSenders::Nobody || one.tls.is_some() || one.name != ONLY_LISTENER
+            })
         };
         let mut pairs = self.listeners.iter().zip(&before.listeners);
         if self.listeners.len() != before.listeners.len() || !pairs.all(|(one, before)| one.is_reload_of(before)) {

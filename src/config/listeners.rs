@@ -1,19 +1,24 @@
 //! Reads `listeners`, or `listen` for a single one: the addresses on which requests arrive.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 
 use super::environment::Environment;
-use super::key::{Key, Mapping, SOCKET_ADDRESS, Type, networks, unconstrained};
+use super::key::{Key, Mapping, NAME, SOCKET_ADDRESS, Type, networks, unconstrained};
 use super::listener_tls::{LISTENER_TLS, listener_tls};
+use super::names::unique_name;
 use super::reader::{Field, Section, all};
 use crate::base::tls::server::Server;
+use crate::limit::request::ONLY_LISTENER;
 
 /// An address on which requests arrive.
 #[derive(Clone, Debug)]
 pub struct Listener {
+    /// The name that the file gives it; else `http`, or its address if there are several listeners.
+    pub name: String,
     pub address: SocketAddr,
     pub proxy_protocol: HeaderSenders,
     /// `None`: connections are not encrypted.
@@ -23,8 +28,8 @@ pub struct Listener {
 impl Listener {
     /// Whether a reload can turn `before` into this one: nothing but the certificates differs.
     pub fn is_reload_of(&self, before: &Listener) -> bool {
-        let what = |listener: &Listener| (listener.address, listener.tls.is_some());
-        what(self) == what(before) && self.proxy_protocol == before.proxy_protocol
+        let is_same = self.name == before.name && self.address == before.address;
+        is_same && self.proxy_protocol == before.proxy_protocol && self.tls.is_some() == before.tls.is_some()
     }
 
     /// This listener as far as it can replace `before` without a restart. Certificates of the same files stay, which are
@@ -61,6 +66,12 @@ pub static LISTENER: Mapping = Mapping {
     heading: Some("key of a listener"),
     definition: None,
     keys: &[
+        Key::depends(
+            "name",
+            NAME,
+            "`http`, or the address if there are several",
+            "Its name in [rules](#attributes) and [metrics](operations.md#metrics): unique, 1 to 64 of `A-Za-z0-9_.-`.",
+        ),
         Key::required(
             "address",
             SOCKET_ADDRESS,
@@ -92,7 +103,10 @@ pub fn listeners(file: &Section<'_>, environment: Environment<'_>) -> Option<Vec
     match (listen?, listeners?) {
         (_, Some(_)) if file.has("listen") => None,
         (_, Some(listeners)) => Some(listeners),
-        (address, None) => Some(vec![Listener { address, proxy_protocol: HeaderSenders::Nobody, tls: None }]),
+        (address, None) => {
+            let name = ONLY_LISTENER.to_owned();
+            Some(vec![Listener { name, address, proxy_protocol: HeaderSenders::Nobody, tls: None }])
+        }
     }
 }
 
@@ -102,26 +116,39 @@ fn several(field: &Field<'_>, environment: Environment<'_>) -> Option<Vec<Listen
         field.must("have at least one listener");
         return None;
     }
-    let mut taken = Vec::new();
-    all(members, |member| listener(member, environment, &mut taken))
+    let (is_only, mut taken) = (members.len() == 1, Taken::default());
+    all(members, |member| {
+        let (name, listener) = listener(member, environment, &mut taken)?;
+        let unnamed = if is_only { ONLY_LISTENER.to_owned() } else { listener.address.to_string() };
+        Some(Listener { name: name.unwrap_or(unnamed), ..listener })
+    })
 }
 
-fn listener(field: Field<'_>, environment: Environment<'_>, taken: &mut Vec<SocketAddr>) -> Option<Listener> {
+/// What listeners must not have in common.
+#[derive(Default)]
+struct Taken {
+    names: HashSet<String>,
+    addresses: Vec<SocketAddr>,
+}
+
+fn listener(field: Field<'_>, environment: Environment<'_>, taken: &mut Taken) -> Option<(Option<String>, Listener)> {
     let section = field.section(&LISTENER)?;
+    let name = section.optional("name", |field| unique_name(&field, &mut taken.names));
     let address = section.need("address").and_then(|field| {
         let address = field.known_or("0.0.0.0:0", |field| field.socket_address())?;
         // Port 0 is another port each time.
-        if address.port() != 0 && taken.contains(&address) {
+        if address.port() != 0 && taken.addresses.contains(&address) {
             field.wrong(format_args!("must be unique, `{address}` is taken"), None);
             return None;
         }
-        taken.push(address);
+        taken.addresses.push(address);
         Some(address)
     });
     let proxy_protocol = section.value("proxy_protocol", proxy_protocol);
     let tls = section.optional("tls", |field| listener_tls(field, environment));
     section.close();
-    Some(Listener { address: address?, proxy_protocol: proxy_protocol?, tls: tls?.map(Arc::new) })
+    let (name, address, tls) = (name?, address?, tls?.map(Arc::new));
+    Some((name, Listener { name: String::new(), address, proxy_protocol: proxy_protocol?, tls }))
 }
 
 fn proxy_protocol(field: Field<'_>) -> Option<HeaderSenders> {

@@ -19,8 +19,12 @@ pub fn checked<'n>(field: &Field<'_>, name: &'n str) -> Option<&'n str> {
 
 /// The `name` of a policy or rule, which must not be among the names that are taken, and then is.
 pub fn unique(section: &Section<'_>, taken: &mut HashSet<String>) -> Option<String> {
-    let field = section.need("name")?;
-    let name = checked(&field, field.written()?)?;
+    unique_name(&section.need("name")?, taken)
+}
+
+/// A name that must not be among those that are taken, and then is.
+pub fn unique_name(field: &Field<'_>, taken: &mut HashSet<String>) -> Option<String> {
+    let name = checked(field, field.written()?)?;
     if !taken.insert(name.to_owned()) {
         field.wrong(format_args!("must be unique, `{name}` is taken"), None);
         return None;

@@ -19,6 +19,7 @@ use crate::base::pseudonym::PseudonymKey;
 use crate::decision::cors::Cors;
 use crate::decision::error_pages::ErrorPages;
 use crate::decision::retry_after::Jitter;
+use crate::limit::request::ONLY_LISTENER;
 use crate::limit::rule_set::RuleSet;
 use crate::route::UpstreamId;
 use crate::route::route_set::{RouteChoice, RouteSet};
@@ -74,6 +75,11 @@ impl Config {
     pub fn destination(&self, choice: RouteChoice) -> (&str, &str) {
         let route = self.routes.route(choice.route).map_or("", |route| &*route.name);
         (route, choice.upstream.and_then(|upstream| self.upstream(upstream)).map_or("", |upstream| &*upstream.name))
+    }
+
+    /// The name of a listener, by its index.
+    pub fn listener_name(&self, index: usize) -> &str {
+        self.listeners.get(index).map_or(ONLY_LISTENER, |listener| &listener.name)
     }
 
     /// Whether a method that is not registered is forwarded.

@@ -81,6 +81,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
                     "method": expectation("The method, as sent."),
                     "host": expectation("The requested host, without port, in lower case."),
                     "scheme": expectation("http or https."),
+                    "listener": expectation("The name of the listener."),
                     "tls:sni": expectation("The name that the client asked for in TLS, in lower case."),
                     "tls:client_fingerprint": expectation("SHA-256 of the client's certificate, in lower-case hexadecimal digits."),
                     "tls:client_subject": expectation("The subject of the client's certificate, as RFC 4514 writes it."),
@@ -130,7 +131,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
 }
 
 fn limits() -> Vec<(&'static str, Value)> {
-    let attributes = r"^(\s*(lower\(\s*)?((jwt|query|cookie):[^|]*[^|\s][^|]*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|tls:sni|tls:client_fingerprint|tls:client_subject|tls:client_dns|tls:client_uri|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream)\s*\)?)\s*(\||$))+$";
+    let attributes = r"^(\s*(lower\(\s*)?((jwt|query|cookie):[^|]*[^|\s][^|]*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:sni|tls:client_fingerprint|tls:client_subject|tls:client_dns|tls:client_uri|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream)\s*\)?)\s*(\||$))+$";
     let limit_key = "must be attributes like jwt:sub, header:x-user or ip:address, with | between alternatives";
     let rate = "must be a rate like 20/s, 600/min, 5000/hour, 10000/day or 100/15m";
     vec![

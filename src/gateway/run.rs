@@ -113,12 +113,12 @@ fn http_threads(
         metrics: Arc::clone(&gateway.metrics.http),
         clock: gateway.clock.clone(),
     };
-    let is_only_listener = listeners.len() == 1;
     let has_tls = listeners.iter().any(|(_, listener)| listener.tls.is_some());
     let handshakes = has_tls.then(|| Arc::new(state.metrics.handshakes()));
     for (index, (bound, listener)) in listeners.into_iter().enumerate() {
-        // So that a dashboard of a gateway with one listener does not depend on the address.
-        let label = if is_only_listener { "http".to_owned() } else { bound.address.to_string() };
+        // A listener without a name has that of its address, whose port may have been chosen here.
+        let is_named = listener.name != listener.address.to_string();
+        let label = if is_named { listener.name.clone() } else { bound.address.to_string() };
         let gauge = state.metrics.connections(&label);
         let proxy_protocol = ProxyProtocol::new(&listener.proxy_protocol, &state.metrics, state.clock.clone(), &label);
         let proxy_protocol = proxy_protocol.map(Arc::new);
@@ -126,6 +126,7 @@ fn http_threads(
         let tls = handshakes.map(|handshakes| Arc::new(TlsStage::new(index, Arc::clone(handshakes))));
         let connection_server = |number: usize| ConnectionServer {
             state: state.clone(),
+            listener: index,
             limits: Arc::clone(limits),
             gauge: gauge.clone(),
             proxy_protocol: proxy_protocol.clone(),

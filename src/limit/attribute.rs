@@ -36,6 +36,8 @@ pub enum Attribute {
     Host,
     /// `http` or `https`.
     Scheme,
+    /// The name of the listener on which the request arrived.
+    Listener,
     /// The name that the client asked for in TLS.
     TlsServerName,
     /// Of the client's certificate.
@@ -75,6 +77,7 @@ pub const SPELLINGS: &[&str] = &[
     "method",
     "host",
     "scheme",
+    "listener",
     "tls:sni",
     "tls:client_fingerprint",
     "tls:client_subject",
@@ -131,6 +134,7 @@ impl Attribute {
             "method" => Ok(Attribute::Method),
             "host" => Ok(Attribute::Host),
             "scheme" => Ok(Attribute::Scheme),
+            "listener" => Ok(Attribute::Listener),
             "tls:sni" => Ok(Attribute::TlsServerName),
             "tls:client_fingerprint" => Ok(Attribute::TlsClient(ClientCertificateField::Fingerprint)),
             "tls:client_subject" => Ok(Attribute::TlsClient(ClientCertificateField::Subject)),
@@ -184,6 +188,7 @@ impl Attribute {
                 host => Cow::Borrowed(host),
             }),
             Attribute::Scheme => Some(Cow::Borrowed(request.scheme().name().as_bytes())),
+            Attribute::Listener => Some(Cow::Borrowed(request.listener.as_bytes())),
             Attribute::TlsServerName => filled(request.tls?.server_name.as_deref()?.as_bytes()),
             Attribute::TlsClient(field) => filled(field.of(request.tls?.certificate.as_ref()?)?.as_bytes()),
             // A path without a single reading is refused before any rule looks at it.
@@ -220,6 +225,7 @@ impl Attribute {
             | Attribute::Method
             | Attribute::Host
             | Attribute::Scheme
+            | Attribute::Listener
             | Attribute::TlsServerName
             | Attribute::TlsClient(_)
             | Attribute::Path
@@ -245,6 +251,7 @@ impl fmt::Display for Attribute {
             Attribute::Method => f.write_str("method"),
             Attribute::Host => f.write_str("host"),
             Attribute::Scheme => f.write_str("scheme"),
+            Attribute::Listener => f.write_str("listener"),
             Attribute::TlsServerName => f.write_str("tls:sni"),
             Attribute::TlsClient(field) => write!(f, "tls:client_{}", field.name()),
             Attribute::Path => f.write_str("path"),
@@ -342,6 +349,7 @@ mod tests {
         check("host", "http://Api.example.com/x", &[], Some("api.example.com"));
         check("host", "/", &[], Some(""));
         check("scheme", "/", &[("x-forwarded-proto", "https")], Some("http"));
+        check("listener", "/", &[], Some("http"));
         check("tls:sni", "/", &[("host", "a.test")], None);
         check("tls:client_dns", "/", &[], None);
         check("path", "/a/../%62//c?d=e", &[], Some("/b/c"));
@@ -380,6 +388,7 @@ mod tests {
             "method",
             "host",
             "scheme",
+            "listener",
             "tls:sni",
             "tls:client_fingerprint",
             "tls:client_subject",

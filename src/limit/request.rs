@@ -10,6 +10,9 @@ use super::scheme::{Scheme, SchemeSource};
 use crate::base::split::rsplit_once;
 use crate::base::tls::identity::TlsIdentity;
 
+/// The name of a file's only listener, if the file gives it none.
+pub const ONLY_LISTENER: &str = "http";
+
 /// The parts of a request that rules may read.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -24,20 +27,28 @@ pub struct Request<'a> {
     /// The name of its upstream; empty before one has been chosen.
     pub upstream: &'a str,
     pub scheme: SchemeSource,
+    /// The name of the listener on which it arrived.
+    pub listener: &'a str,
     /// `None` over a connection that is not encrypted.
     pub tls: Option<&'a TlsIdentity>,
 }
 
 impl<'a> Request<'a> {
-    /// A request over a plain connection, without credentials, and without a route so far.
+    /// A request over a plain connection to the only listener, without credentials, and without a route so far.
     pub fn new(head: &'a http::request::Parts, client: ClientAddress) -> Request<'a> {
         let scheme = SchemeSource::Connection(Scheme::Http);
-        Request { head, client, claims: None, key: None, route: "", upstream: "", scheme, tls: None }
+        let listener = ONLY_LISTENER;
+        Request { head, client, claims: None, key: None, route: "", upstream: "", scheme, listener, tls: None }
     }
 
     /// The same request, with another way to find its scheme.
     pub fn with_scheme(&self, scheme: SchemeSource) -> Request<'a> {
         Request { scheme, ..*self }
+    }
+
+    /// The same request, which arrived on the listener of this name.
+    pub fn with_listener(&self, listener: &'a str) -> Request<'a> {
+        Request { listener, ..*self }
     }
 
     /// The same request, over a connection with this identity.
@@ -62,14 +73,19 @@ impl<'a> Request<'a> {
 
     /// The requested host: the target's authority, else the `Host` field; without port, not yet folded to lower case.
     pub fn host(&self) -> &'a [u8] {
-        let authority = match self.head.uri.authority() {
-            Some(authority) => authority.as_str().as_bytes(),
-            None => self.head.headers.get(http::header::HOST).map_or(&b""[..], |host| host.as_bytes()),
-        };
-        let host = without_port(authority);
-        // A final dot marks a fully qualified name, which this is without it as well.
-        host.strip_suffix(b".").unwrap_or(host)
+        host(self.head)
     }
+}
+
+/// The host that a request with this head asks for, as [`Request::host`].
+pub fn host(head: &http::request::Parts) -> &[u8] {
+    let authority = match head.uri.authority() {
+        Some(authority) => authority.as_str().as_bytes(),
+        None => head.headers.get(http::header::HOST).map_or(&b""[..], |host| host.as_bytes()),
+    };
+    let host = without_port(authority);
+    // A final dot marks a fully qualified name, which this is without it as well.
+    host.strip_suffix(b".").unwrap_or(host)
 }
 
 /// `host:8080` → `host`, `[::1]:8080` → `[::1]`.

@@ -98,6 +98,7 @@ impl ForeignEntry {
             Attribute::Route
             | Attribute::Upstream
             | Attribute::Scheme
+            | Attribute::Listener
             | Attribute::TlsServerName
             | Attribute::TlsClient(_)
             | Attribute::Address

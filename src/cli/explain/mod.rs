@@ -3,6 +3,7 @@
 //! Nothing is sent and nothing is charged; no store is read unless `--live` is given.
 
 mod answer;
+mod connection;
 mod credentials;
 mod logged;
 mod own_responses;
@@ -25,8 +26,6 @@ use super::output;
 use super::output::Page;
 use crate::auth::jwt;
 use crate::base::time::{Clock, Micros};
-use crate::base::tls::client_certificate::ClientCertificate;
-use crate::base::tls::identity::TlsIdentity;
 use crate::config::Config;
 use crate::config::access_log::Destination;
 use crate::config::problem::Purpose;
@@ -40,6 +39,7 @@ use crate::limit::partial::Knowledge;
 use crate::limit::request::Request;
 use crate::limit::rule_set;
 use answer::ExplainedRefusal;
+use connection::SampleConnection;
 use credentials::{Credentials, Fetching};
 use logged::Search;
 use report::Report;
@@ -71,6 +71,9 @@ pub struct Arguments {
     /// What a good token would hold: a JSON object, taken for verified
     #[arg(long, value_name = "JSON")]
     claims: Option<String>,
+    /// The listener that the request arrives on; the first that has TLS, if the URL says https
+    #[arg(long, value_name = "NAME")]
+    listener: Option<String>,
     /// A client's certificate, taken for verified: a PEM file
     #[arg(long, value_name = "FILE")]
     client_cert: Option<PathBuf>,
@@ -155,11 +158,16 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
             return Ok(before_rules(arguments, request, &refusal));
         }
     };
+    let shown = arguments.client_cert.as_deref();
+    let connection = SampleConnection::new(arguments.listener.as_deref(), shown, &sample, config)?;
     let client = config.client_ip.client(sample.peer, &sample.head.headers);
-    let bare = Request::new(&sample.head, client).with_scheme(sample.scheme(config));
-    let tls = tls_identity(arguments, sample.is_encrypted(), bare.host())?;
-    let bare = bare.with_tls(tls.as_ref());
-    let mut report = by_stages(arguments, config, describe(&sample, &bare, config), &bare, claims)?;
+    let bare = Request::new(&sample.head, client).with_scheme(sample.scheme(connection.listener, config));
+    let bare = bare.with_listener(&connection.listener.name).with_tls(connection.tls.as_ref());
+    let described = describe(&sample, &bare, config);
+    let mut report = match &connection.refusal {
+        Some(refusal) => before_rules(arguments, described, refusal),
+        None => by_stages(arguments, config, described, &bare, claims)?,
+    };
     own_responses::describe(&mut report.answer, config, &bare);
     Ok(report)
 }
@@ -197,23 +205,6 @@ fn by_stages(
     let (route, upstream) = config.destination(choice);
     let report = by_rules(arguments, config, described, &credentials, &request.with_destination(route, upstream))?;
     Ok(Report { routes, ..report })
-}
-
-/// What TLS would know of a client that sends this request: without `https` in its URL, and without a certificate, nothing.
-fn tls_identity(arguments: &Arguments, encrypted: bool, host: &[u8]) -> Result<Option<TlsIdentity>, Failure> {
-    let certificate = arguments.client_cert.as_ref().map(|file| {
-        let bytes = std::fs::read(file).map_err(|error| error.to_string());
-        let certificate = bytes.and_then(|bytes| ClientCertificate::read_pem(&bytes));
-        certificate.map_err(|error| Failure::from(format!("--client-cert: {}: {error}", file.display())))
-    });
-    let certificate = certificate.transpose()?;
-    if certificate.is_none() && !encrypted {
-        return Ok(None);
-    }
-    // By an address a client asks for no name.
-    let name = std::str::from_utf8(host).ok();
-    let name = name.filter(|name| name.parse::<IpAddr>().is_err() && !name.starts_with('['));
-    Ok(Some(TlsIdentity { server_name: name.map(str::to_ascii_lowercase), certificate }))
 }
 
 /// The report on a request that reaches the rules.

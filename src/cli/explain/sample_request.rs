@@ -7,10 +7,11 @@ use http::{HeaderName, HeaderValue, Method, Uri};
 
 use super::answer::ExplainedRefusal;
 use crate::cli::failure::Failure;
-use crate::config::Config;
+use crate::config::{Config, Listener};
 use crate::decision::refusal::Refusal;
 use crate::gateway::request_head::{Body, HeadParser, Size};
 use crate::limit::path;
+use crate::limit::request::{host, without_port};
 use crate::limit::scheme::{Scheme, SchemeSource};
 
 /// A request that was never sent.
@@ -20,8 +21,10 @@ pub struct SampleRequest {
     /// As it would be sent.
     pub target: String,
     pub peer: IpAddr,
-    /// That of the URL.
-    scheme: Scheme,
+    /// Whether the URL says that the connection is; `None` if it does not say.
+    pub encrypted: Option<bool>,
+    /// The name that a client would ask for in TLS, in lower case; by an address, it asks for none.
+    pub server_name: Option<String>,
 }
 
 /// The parts of a request on the command line.
@@ -66,21 +69,27 @@ impl SampleRequest {
         for (name, value) in fields {
             head.headers.append(HeaderName::from_bytes(name.as_bytes())?, HeaderValue::from_bytes(value.as_bytes())?);
         }
-        let is_https = arguments.url.get(..8).is_some_and(|begin| begin.eq_ignore_ascii_case("https://"));
-        let scheme = if is_https { Scheme::Https } else { Scheme::Http };
-        Ok(Ok(SampleRequest { head, target: target.to_owned(), peer: arguments.peer, scheme }))
+        let begins_with =
+            |scheme: &str| arguments.url.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme));
+        let encrypted = begins_with("https://").then_some(true).or(begins_with("http://").then_some(false));
+        let mut sample =
+            SampleRequest { head, target: target.to_owned(), peer: arguments.peer, encrypted, server_name: None };
+        let asked = if arguments.url.starts_with(['/', '?', '*']) { sample.host() } else { authority.as_bytes() };
+        sample.server_name = server_name(asked);
+        Ok(Ok(sample))
     }
 
-    /// Whether its connection is.
-    pub fn is_encrypted(&self) -> bool {
-        self.scheme == Scheme::Https
+    /// The host that it asks for.
+    pub fn host(&self) -> &[u8] {
+        host(&self.head)
     }
 
-    /// From what its scheme is known.
-    pub fn scheme(&self, config: &Config) -> SchemeSource {
+    /// From what its scheme is known, on this listener.
+    pub fn scheme(&self, listener: &Listener, config: &Config) -> SchemeSource {
+        let scheme = if self.encrypted.unwrap_or(listener.tls.is_some()) { Scheme::Https } else { Scheme::Http };
         match config.client_ip.trusts(self.peer.to_canonical()) {
-            true => SchemeSource::TrustedProxy(self.scheme),
-            false => SchemeSource::Connection(self.scheme),
+            true => SchemeSource::TrustedProxy(scheme),
+            false => SchemeSource::Connection(scheme),
         }
     }
 
@@ -89,6 +98,13 @@ impl SampleRequest {
         let path = path::normalise(self.head.uri.path().as_bytes()).ok()?;
         Some(String::from_utf8_lossy(&path).into_owned())
     }
+}
+
+/// What a client asks for in TLS if it connects to this host, with or without a port.
+fn server_name(authority: &[u8]) -> Option<String> {
+    let host = std::str::from_utf8(without_port(authority)).ok()?;
+    let is_name = host.parse::<IpAddr>().is_err() && !host.starts_with('[') && !host.is_empty();
+    is_name.then(|| host.trim_end_matches('.').to_ascii_lowercase())
 }
 
 fn check_head(bytes: &[u8], config: &Config) -> Result<(), ExplainedRefusal> {

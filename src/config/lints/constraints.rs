@@ -124,6 +124,7 @@ pub fn never_missing(attribute: &Attribute) -> bool {
         | Attribute::Method
         | Attribute::Host
         | Attribute::Scheme
+        | Attribute::Listener
         | Attribute::Path
         | Attribute::Route => true,
         // A route may answer in its place.

@@ -101,7 +101,7 @@ impl<'f> Example<'f> {
         match attribute {
             Attribute::Address => Some(self.client.text().into_bytes()),
             Attribute::Route | Attribute::Upstream => Some(b"default".to_vec()),
-            Attribute::Scheme => Some(b"http".to_vec()),
+            Attribute::Scheme | Attribute::Listener => Some(b"http".to_vec()),
             Attribute::PathSegment(number) => {
                 path::segment(&self.value(&Attribute::Path)?, *number).map(<[u8]>::to_vec)
             }

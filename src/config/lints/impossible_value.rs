@@ -242,6 +242,9 @@ fn checks(attribute: &Attribute) -> &'static [Check] {
         Attribute::Upstream => &[|upstream| {
             unknown_name(upstream, "upstream", upstream.file.upstreams.iter().map(|upstream| &*upstream.name))
         }],
+        Attribute::Listener => &[|listener| {
+            unknown_name(listener, "listener", listener.file.listeners.iter().map(|listener| &*listener.name))
+        }],
         Attribute::Claim(_)
         | Attribute::ClaimedAmount(_)
         | Attribute::KeyId

@@ -68,6 +68,7 @@ impl File<'_> {
             | Attribute::Method
             | Attribute::Host
             | Attribute::Scheme
+            | Attribute::Listener
             | Attribute::Path
             // A request for another path is another request.
             | Attribute::PathSegment(_)

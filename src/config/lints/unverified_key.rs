@@ -51,7 +51,7 @@ impl File<'_> {
         }
         let is_constant = |attribute: &Attribute| {
             constraints.is_pinned(attribute)
-                || matches!(attribute, Attribute::Route | Attribute::Upstream | Attribute::Scheme)
+                || matches!(attribute, Attribute::Route | Attribute::Upstream | Attribute::Scheme | Attribute::Listener)
         };
         let others = keys.iter().filter(|key| self.picked(constraints, key, ClientChoice::Target).is_none());
         let mut parts = others.flat_map(|key| &key.alternatives);
@@ -130,7 +130,8 @@ impl File<'_> {
         let chosen = |attribute: &Attribute| match attribute {
             Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => false,
             Attribute::KeyId | Attribute::KeyPlan | Attribute::KeyColumn(_) | Attribute::Address => false,
-            Attribute::Route | Attribute::Upstream | Attribute::Scheme | Attribute::TlsClient(_) => false,
+            Attribute::Route | Attribute::Upstream => false,
+            Attribute::Scheme | Attribute::Listener | Attribute::TlsClient(_) => false,
             // A client can choose a path as freely as a header.
             _ => !self.is_known_key(attribute) && !constraints.is_pinned(attribute),
         };

@@ -201,6 +201,11 @@ impl Exchange {
         }
     }
 
+    /// The index in the configuration of the listener on which the request arrived.
+    pub fn listener(&self) -> usize {
+        self.connection.as_ref().map_or(0, ConnectionHandle::listener)
+    }
+
     /// Whether the request may be sent on its connection.
     pub fn direction(&self, request: &Request<'_>) -> Direction {
         let tls = self.connection.as_ref().and_then(ConnectionHandle::tls);

@@ -137,7 +137,9 @@ impl ProxyHttp for Proxy {
         let client = snapshot.config.client_ip.client(exchange.peer, &head.headers);
         let scheme = exchange.scheme_source(session);
         let tls = exchange.connection.as_ref().and_then(ConnectionHandle::tls).cloned();
+        let listener = exchange.listener();
         let request = Request::new(head, client).with_scheme(scheme).with_tls(tls.as_deref().map(TlsSession::identity));
+        let request = request.with_listener(snapshot.config.listener_name(listener));
         let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
         let caller = caller.map(|socket| socket as Arc<dyn Caller>);
         exchange.trace = self.gateway.tracer.begin(&head.headers, exchange.started);
@@ -162,6 +164,7 @@ impl ProxyHttp for Proxy {
                 destination: Arc::clone(&destination),
                 client,
                 scheme,
+                listener,
                 tls,
                 identity,
                 payment,

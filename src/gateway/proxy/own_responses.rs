@@ -24,6 +24,8 @@ pub struct OwnResponses {
     pages: Option<Arc<ErrorPages>>,
     client: ClientAddress,
     scheme: SchemeSource,
+    /// The name of its listener.
+    listener: Box<str>,
 }
 
 impl OwnResponses {
@@ -37,6 +39,7 @@ impl OwnResponses {
             pages: config.error_pages.clone(),
             client: request.client,
             scheme: request.scheme,
+            listener: request.listener.into(),
         }))
     }
 }
@@ -60,6 +63,7 @@ impl Exchange {
         let pages = own.pages.as_ref()?;
         let tls = self.connection.as_ref().and_then(ConnectionHandle::tls);
         let request = Request::new(head, own.client).with_scheme(own.scheme).with_tls(tls.map(|tls| tls.identity()));
+        let request = request.with_listener(&own.listener);
         let request = match &self.destination {
             Some(destination) => request.with_destination(destination.route.route(), destination.upstream_name()),
             None => request,

@@ -34,6 +34,8 @@ pub struct RequestRecord {
     pub destination: Arc<Destination>,
     pub client: ClientAddress,
     pub scheme: SchemeSource,
+    /// The index of its listener in the configuration.
+    pub listener: usize,
     /// What was negotiated; `None` for a connection that is not encrypted.
     pub tls: Option<Arc<Session>>,
     pub identity: Identity,
@@ -100,6 +102,7 @@ impl RequestRecord {
     fn request<'a>(&'a self, head: &'a Parts) -> Request<'a> {
         let (route, upstream) = (self.destination.route.route(), self.destination.upstream_name());
         let request = Request::new(head, self.client).with_destination(route, upstream).with_scheme(self.scheme);
+        let request = request.with_listener(self.snapshot.config.listener_name(self.listener));
         request.with_identity(&self.identity).with_tls(self.tls.as_deref().map(Session::identity))
     }
 

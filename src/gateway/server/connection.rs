@@ -31,6 +31,8 @@ use super::tls::TlsStage;
 #[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
 pub struct ConnectionServer<A> {
     pub state: ServerState,
+    /// The index of the listener in the configuration.
+    pub listener: usize,
     pub limits: Arc<ConnectionLimits>,
     /// The open connections of this listener.
     pub gauge: Gauge,
@@ -64,7 +66,8 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for ConnectionServer<A>
                 (stream, Some(session))
             }
         };
-        let handle = ConnectionHandle::new(scheme::of_digest(stream.get_ssl_digest().as_ref()), session);
+        let scheme = scheme::of_digest(stream.get_ssl_digest().as_ref());
+        let handle = ConnectionHandle::new(self.listener, scheme, session);
         self.http1.serve(stream, guard, handle, shutdown).await;
         None
     }

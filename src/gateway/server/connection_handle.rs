@@ -18,6 +18,7 @@ pub struct ConnectionHandle(Arc<HandleState>);
 
 #[derive(Debug)]
 struct HandleState {
+    listener: usize,
     scheme: Scheme,
     tls: Option<Arc<Session>>,
     pending_fields: PendingFields,
@@ -26,11 +27,16 @@ struct HandleState {
 }
 
 impl ConnectionHandle {
-    /// `tls` is what was negotiated on an encrypted connection.
-    pub fn new(scheme: Scheme, tls: Option<Arc<Session>>) -> ConnectionHandle {
+    /// `listener` is the index of its listener in the configuration, and `tls` what was negotiated on an encrypted connection.
+    pub fn new(listener: usize, scheme: Scheme, tls: Option<Arc<Session>>) -> ConnectionHandle {
         let (pending_fields, read_timeout) = (PendingFields::default(), DelegatedReadTimeout::default());
         let deadline = RequestDeadline::default();
-        ConnectionHandle(Arc::new(HandleState { scheme, tls, pending_fields, read_timeout, deadline }))
+        ConnectionHandle(Arc::new(HandleState { listener, scheme, tls, pending_fields, read_timeout, deadline }))
+    }
+
+    /// The index of its listener in the configuration, which a reload does not change.
+    pub fn listener(&self) -> usize {
+        self.0.listener
     }
 
     pub fn scheme(&self) -> Scheme {

@@ -59,7 +59,15 @@ fn server(config: &str) -> (Arc<ConnectionServer<Echo>>, Metrics) {
         Http1Server { app: Arc::new(Echo), state: state.clone(), write_backpressure: WriteBackpressure::default() };
     let limits = Arc::new(ConnectionLimits::new(FdBudget::here()));
     (
-        Arc::new(ConnectionServer { state, limits, gauge: Gauge::noop(), proxy_protocol: None, tls: None, http1 }),
+        Arc::new(ConnectionServer {
+            state,
+            listener: 0,
+            limits,
+            gauge: Gauge::noop(),
+            proxy_protocol: None,
+            tls: None,
+            http1,
+        }),
         metrics,
     )
 }

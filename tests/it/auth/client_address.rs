@@ -32,6 +32,29 @@ fn the_connections_of_an_only_listener_are_counted_under_one_name() {
     gateway.expect("tollgate_http_connections", &["listener=\"http\""], 1.0);
 }
 
+#[test]
+fn rules_routes_logs_and_metrics_know_the_name_of_a_listener() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(
+        &upstream,
+        "listeners: [{name: edge, address: 127.0.0.1:0}, {name: inner, address: 127.0.0.1:0}]
+rules:
+  - {name: outside, match: {listener: edge}, limit_keys: [listener], algorithm_config: {rate: 1/day}}
+access_log: {to: log, values: [listener]}",
+    );
+    let mut clients: Vec<_> = gateway.listeners.iter().map(|address| Client::connect(*address)).collect();
+    let mut code = |listener: usize| clients[listener].get("/", &[]).status;
+    assert_eq!([code(0), code(0), code(1), code(1)], [200, 429, 200, 200]);
+    for name in ["edge", "inner"] {
+        gateway.expect("tollgate_http_connections", &[&format!("listener=\"{name}\"")], 1.0);
+        let log = || std::fs::read_to_string(gateway.file("log")).unwrap_or_default();
+        eventually("both requests are logged", || log().matches(&format!("\"listener\":\"{name}\"")).count() == 2);
+    }
+    // Other names would need other series.
+    gateway.reload(&upstream, "listeners: [{name: other, address: 127.0.0.1:0}, {name: inner, address: 127.0.0.1:0}]");
+    eventually("it is logged", || gateway.has_logged("take effect only after a restart"));
+}
+
 const PROXIED: &str = "listeners: [{address: 127.0.0.1:0, proxy_protocol: true}]";
 
 /// A header of version 1.

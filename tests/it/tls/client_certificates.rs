@@ -233,3 +233,44 @@ fn explain_takes_a_certificate_and_a_name() {
         "{missing:?}"
     );
 }
+
+#[test]
+fn explain_chooses_a_listener_and_knows_what_its_certificates_ask() {
+    let (authority, folder) = (Authority::new("ca"), tempfile::tempdir().unwrap());
+    let (a, b) = (authority.issue(&["a.test"]), authority.issue(&["b.test"]));
+    for (name, text) in [
+        ("a.pem", &a.certificate),
+        ("a.key", &a.key),
+        ("b.pem", &b.certificate),
+        ("b.key", &b.key),
+        ("ca.pem", &authority.pem()),
+    ] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let asks = "{cert_file: b.pem, key_file: b.key, client_ca_file: ca.pem, client_auth: required}";
+    let tls = format!("tls: {{certificates: [{{cert_file: a.pem, key_file: a.key}}, {asks}], strict_sni: true}}");
+    let file = folder.path().join("gateway.yaml");
+    let listeners = format!(
+        "listeners: [{{name: plain, address: 127.0.0.1:0}}, {{name: inner, address: 127.0.0.1:0}}, {{name: edge, address: 127.0.0.1:0, {tls}}}]"
+    );
+    let rules = "rules: [{name: one, limit_keys: [listener], algorithm_config: {rps: 1, burst: 5}}]";
+    std::fs::write(&file, format!("upstream: http://127.0.0.1:9\n{listeners}\n{rules}\n")).unwrap();
+    let file = file.to_str().unwrap();
+    let explain = |arguments: &[&str]| {
+        let output = tollgate(&[&["explain", "-c", file], arguments].concat());
+        output.out + &output.err
+    };
+    for (arguments, expected) in [
+        (&["https://a.test/"][..], "listener=edge"),
+        (&["a.test/"], "listener=plain"),
+        (&["--listener", "inner", "http://a.test/"], "listener=inner"),
+        (&["--listener", "other", "/"], "--listener: must be one of plain, inner, edge, is `other`"),
+        (&["-H", "Host: b.test", "https://a.test/"], "REFUSED 421 bad_request: TLS was negotiated for a.test"),
+        (&["https://b.test/"], "no response: the listener `edge` requires a certificate of the client"),
+        (&["https://c.test/"], "no response: the listener `edge` has no certificate for `c.test`"),
+        (&["--client-cert", "a.pem", "/"], "--client-cert a.pem: the listener `plain` has no `tls`"),
+    ] {
+        let report = explain(arguments);
+        assert!(report.contains(expected), "{arguments:?}: {report}");
+    }
+}

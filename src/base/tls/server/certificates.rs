@@ -126,6 +126,11 @@ impl Certificates {
         self.entries.get(*index)
     }
 
+    /// Whether no key is known.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     pub(super) fn first(&self) -> Option<&Arc<Entry>> {
         self.entries.first()
     }
@@ -178,6 +183,10 @@ impl Entry {
 
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)
+    }
+
+    pub fn client_auth(&self) -> ClientAuth {
+        self.client_auth
     }
 
     fn validity(&self) -> Validity {

@@ -33,10 +33,20 @@ impl Session {
         server_name: Option<&str>,
         shown: Option<&[u8]>,
     ) -> Session {
+        Session::with_certificate(certificates, entry, server_name, shown.map(ClientCertificate::read))
+    }
+
+    /// The same, where the certificate has been read.
+    pub fn with_certificate(
+        certificates: Arc<Certificates>,
+        entry: Arc<Entry>,
+        server_name: Option<&str>,
+        certificate: Option<ClientCertificate>,
+    ) -> Session {
         let checked = certificates.unknown_names() == UnknownNames::Closed || certificates.ask_clients();
         let hosts = if checked { Hosts::Checked } else { Hosts::Any };
         let server_name = server_name.map(str::to_ascii_lowercase);
-        let identity = TlsIdentity { server_name, certificate: shown.map(ClientCertificate::read) };
+        let identity = TlsIdentity { server_name, certificate };
         Session { certificates, entry, identity, hosts }
     }
 

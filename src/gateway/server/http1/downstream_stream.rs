@@ -353,7 +353,7 @@ mod tests {
     fn stream() -> (DuplexStream, DownstreamStream) {
         let (client, server) = tokio::io::duplex(3);
         let slot = ConnectionSlot::Rejected(CountGuard::new(&Arc::default(), 1).unwrap());
-        let handle = ConnectionHandle::new(Scheme::Http, None);
+        let handle = ConnectionHandle::new(0, Scheme::Http, None);
         let request_id = HeaderValue::from_static("a");
         let fields = ResponseFields { request_id: &request_id, problem: None, rate_limits: None, cors: None };
         handle.pending_fields().put(fields.to_http1());

@@ -81,7 +81,8 @@ pub async fn reject_connection(state: &ServerState, stream: Stream, guard: Count
         stream,
         ConnectionSlot::Rejected(guard),
         WriteBackpressure::default(),
-        ConnectionHandle::new(Scheme::Http, None),
+        // Nothing asks for its listener: there is no request.
+        ConnectionHandle::new(0, Scheme::Http, None),
         state.clock.clone(),
     ));
     let response = ProblemResponse::fault(503);

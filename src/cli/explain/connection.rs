@@ -1,0 +1,109 @@
+//! Finds what the gateway would know of a request by its connection: the listener, and what TLS has negotiated.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::answer::ExplainedRefusal;
+use super::sample_request::SampleRequest;
+use crate::base::tls::client_certificate::ClientCertificate;
+use crate::base::tls::identity::TlsIdentity;
+use crate::base::tls::server::{ClientAuth, Server, Session};
+use crate::cli::failure::Failure;
+use crate::config::{Config, Listener};
+use crate::decision::refusal::Refusal;
+
+/// The connection of a request that was never sent.
+#[derive(Debug)]
+pub struct SampleConnection<'c> {
+    pub listener: &'c Listener,
+    pub tls: Option<TlsIdentity>,
+    /// Why a request for its host is refused on it, if it is.
+    pub refusal: Option<ExplainedRefusal>,
+}
+
+impl<'c> SampleConnection<'c> {
+    /// The connection to the listener of this name or, without a name, to the first that has TLS if the URL says so. Its
+    /// client shows this certificate, which is taken for verified.
+    ///
+    /// # Errors
+    /// When there is no such listener, the certificate cannot be read, or the handshake would fail.
+    pub fn new(
+        name: Option<&str>,
+        shown: Option<&Path>,
+        sample: &SampleRequest,
+        config: &'c Config,
+    ) -> Result<SampleConnection<'c>, Failure> {
+        let listener = find(name, sample, config)?;
+        let Some(server) = &listener.tls else {
+            if let Some(file) = shown {
+                let reason = format!("--client-cert {}: the listener `{}` has no `tls`", file.display(), listener.name);
+                return Err(reason.into());
+            }
+            return Ok(SampleConnection { listener, tls: None, refusal: None });
+        };
+        let certificate = shown.map(read_certificate).transpose()?;
+        let (tls, refusal) = handshake(server, certificate, sample, &listener.name)?;
+        Ok(SampleConnection { listener, tls: Some(tls), refusal })
+    }
+}
+
+fn find<'c>(name: Option<&str>, sample: &SampleRequest, config: &'c Config) -> Result<&'c Listener, Failure> {
+    let listeners = &config.listeners;
+    let found = match name {
+        Some(name) => listeners.iter().find(|listener| listener.name == name),
+        None => {
+            let mut first = listeners.iter().filter(|one| sample.encrypted.is_none_or(|tls| tls == one.tls.is_some()));
+            first.next().or(listeners.first())
+        }
+    };
+    found.ok_or_else(|| {
+        let names = listeners.iter().fold(String::new(), |mut names, listener| {
+            // Writing to a string cannot fail.
+            let _ = write!(names, "{}{}", if names.is_empty() { "" } else { ", " }, listener.name);
+            names
+        });
+        format!("--listener: must be one of {names}, is `{}`", name.unwrap_or_default().escape_debug()).into()
+    })
+}
+
+fn read_certificate(file: &Path) -> Result<ClientCertificate, Failure> {
+    let bytes = std::fs::read(file).map_err(|error| error.to_string());
+    let certificate = bytes.and_then(|bytes| ClientCertificate::read_pem(&bytes));
+    certificate.map_err(|error| Failure::from(format!("--client-cert: {}: {error}", file.display())))
+}
+
+/// What would be negotiated, and why a request for the host of `sample` is refused after that.
+fn handshake(
+    server: &Server,
+    certificate: Option<ClientCertificate>,
+    sample: &SampleRequest,
+    listener: &str,
+) -> Result<(TlsIdentity, Option<ExplainedRefusal>), Failure> {
+    let (certificates, server_name) = (server.in_force(), sample.server_name.as_deref());
+    let Some(entry) = certificates.choose(server_name) else {
+        // In a file that is examined without its keys, nothing is known of its certificates.
+        if certificates.is_empty() {
+            return Ok((TlsIdentity { server_name: sample.server_name.clone(), certificate }, None));
+        }
+        let name = server_name.map_or("a client that asks for no name".to_owned(), |name| format!("`{name}`"));
+        return Err(format!("no response: the listener `{listener}` has no certificate for {name}").into());
+    };
+    let asked = entry.client_auth();
+    if asked == ClientAuth::Required && certificate.is_none() {
+        let what = format!("no response: the listener `{listener}` requires a certificate of the client");
+        return Err(format!("{what}; show one with --client-cert").into());
+    }
+    // One that is not asked for is not shown.
+    let certificate = certificate.filter(|_| asked != ClientAuth::Off);
+    let session = Session::with_certificate(certificates.clone(), entry.clone(), server_name, certificate);
+    let host = sample.host().to_ascii_lowercase();
+    let refusal = (!session.serves(&host)).then(|| {
+        let detail = format!(
+            "TLS was negotiated for {}, and the host is {}",
+            server_name.unwrap_or("no name"),
+            String::from_utf8_lossy(&host)
+        );
+        ExplainedRefusal { refusal: Refusal::misdirected(), detail }
+    });
+    Ok((session.identity().clone(), refusal))
+}
