@@ -10,6 +10,8 @@ use x509_parser::prelude::FromDer;
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
 use super::pem::certificates;
+use super::timestamp;
+use crate::base::time::Timestamp;
 
 /// The certificate of a client that has shown it. Whether it verifies is not known here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub struct ClientCertificate {
     pub dns: Option<String>,
     /// The only URI, likewise.
     pub uri: Option<String>,
+    /// The last moment at which it is valid; `None` if it cannot be read.
+    pub not_after: Option<Timestamp>,
 }
 
 impl ClientCertificate {
@@ -52,7 +56,13 @@ impl ClientCertificate {
                 }
             }
         }
-        ClientCertificate { fingerprint, subject, dns: only(dns), uri: only(uris) }
+        let not_after = Some(timestamp(certificate.validity().not_after));
+        ClientCertificate { fingerprint, subject, dns: only(dns), uri: only(uris), not_after }
+    }
+
+    /// Whether it is not valid any more.
+    pub fn has_expired(&self, now: Timestamp) -> bool {
+        self.not_after.is_none_or(|not_after| not_after < now)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::base::tls::client_certificate::ClientCertificate;
 pub const NAME: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
 
 /// The certificate as pairs of a name and a value. What cannot be in a field is left out.
-pub fn field(ClientCertificate { fingerprint, subject, uri, dns }: &ClientCertificate) -> Option<HeaderValue> {
+pub fn field(ClientCertificate { fingerprint, subject, uri, dns, .. }: &ClientCertificate) -> Option<HeaderValue> {
     let mut text = format!("Hash={fingerprint}");
     for (name, value) in [("Subject", subject), ("URI", uri), ("DNS", dns)] {
         let fits = |value: &&String| value.bytes().all(|byte| matches!(byte, b' '..=b'~'));
@@ -44,7 +44,7 @@ mod tests {
     fn check(subject: Option<&str>, uri: Option<&str>, dns: Option<&str>, expected: &str) {
         let own = |text: Option<&str>| text.map(str::to_owned);
         let (subject, uri, dns) = (own(subject), own(uri), own(dns));
-        let certificate = ClientCertificate { fingerprint: "ab12".to_owned(), subject, uri, dns };
+        let certificate = ClientCertificate { fingerprint: "ab12".to_owned(), subject, uri, dns, not_after: None };
         assert_eq!(field(&certificate).unwrap(), expected);
     }
 

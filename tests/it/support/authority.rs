@@ -1,6 +1,7 @@
 //! A certificate authority of a test: it signs certificates, and revokes them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa, KeyIdMethod,
@@ -49,7 +50,17 @@ impl Authority {
         self.sign(names, year, None)
     }
 
+    /// Valid for so long from now, to the second.
+    pub fn issue_for(&self, names: &[&str], time: Duration) -> Issued {
+        self.sign_until(names, 1970, UNIX_EPOCH.elapsed().unwrap() + time, None)
+    }
+
     fn sign(&self, names: &[&str], year: i32, uri: Option<&str>) -> Issued {
+        self.sign_until(names, year, Duration::ZERO, uri)
+    }
+
+    /// Valid until so long after the beginning of this year.
+    fn sign_until(&self, names: &[&str], year: i32, time: Duration, uri: Option<&str>) -> Issued {
         let serial = self.next.fetch_add(1, Ordering::Relaxed);
         let key = KeyPair::generate().unwrap();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -59,7 +70,7 @@ impl Authority {
         params.subject_alt_names.extend(uri.map(|uri| SanType::URI(uri.try_into().unwrap())));
         params.serial_number = Some(SerialNumber::from(serial));
         params.not_before = date_time_ymd(2000, 1, 1);
-        params.not_after = date_time_ymd(year, 1, 1);
+        params.not_after = date_time_ymd(year, 1, 1) + time;
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         Issued { certificate: certificate.pem(), key: key.serialize_pem(), serial }
     }

@@ -116,6 +116,11 @@ impl TlsClient {
         self.stream.read_to_end(&mut rest).is_ok()
     }
 
+    /// Whether the connection is not closed, in whatever way: waits until it is, or something is sent.
+    pub fn is_open(&mut self) -> bool {
+        self.stream.read(&mut [0; 1]).is_ok_and(|length| length > 0)
+    }
+
     pub fn is_resumed(&self) -> bool {
         self.stream.conn.handshake_kind() == Some(HandshakeKind::Resumed)
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{BOTH, before};
 use crate::support::authority::{Authority, Issued};
-use crate::support::tls_client::TlsSettings;
-use crate::support::{Gateway, Upstream, eventually, short_or_long, tollgate};
+use crate::support::tls_client::{TlsClient, TlsSettings};
+use crate::support::{Gateway, Upstream, eventually, print_measured, short_or_long, tollgate};
 
 const EXPIRY: &str = "tollgate_tls_certificate_expiry_timestamp_seconds";
 
@@ -89,33 +89,53 @@ fn a_reload_adds_and_removes_certificates_without_a_restart() {
     assert_eq!(settings.connect(gateway.http, "b.test").unwrap().get("b.test", "/"), 200);
 }
 
+/// Every connection is served before, between and after the swaps, and so is every new one.
 #[test]
-fn certificates_swapped_under_load_lose_nothing() {
+fn certificates_swapped_under_many_connections_lose_nothing() {
+    // As many as a machine has connections for whose open-file limit is 20000.
+    let (many, swaps) = (short_or_long(120, 9_500), short_or_long(6, 100));
+    rlimit::increase_nofile_limit(u64::try_from(many).unwrap() + 500).unwrap();
     let (upstream, authority) = (Upstream::start(), Authority::new("ca"));
     let pairs = [authority.issue(&["a.test"]), authority.issue(&["a.test"])];
-    let gateway =
-        before(&upstream, &authority, &[("a", &pairs[0], "")], "").interval("watch", Duration::from_millis(20)).start();
-    let (done, served) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let bounds = format!("limits: {{connections: {}, idle_timeout: 1h}}\n", many + 100);
+    let gateway = before(&upstream, &authority, &[("a", &pairs[0], "")], "")
+        .with(&bounds)
+        .interval("watch", Duration::from_millis(20))
+        .start();
+    let (done, served, connected) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     let settings = TlsSettings::new(&authority.pem(), None, &BOTH);
+    let get = |client: &mut TlsClient| {
+        assert_eq!(client.get("a.test", "/"), 200);
+        served.fetch_add(1, Ordering::Relaxed);
+    };
+    let connect = || settings.connect(gateway.http, "a.test").unwrap();
     std::thread::scope(|scope| {
-        for _ in 0..3 {
+        for _ in 0..4 {
             scope.spawn(|| {
-                let mut kept = settings.connect(gateway.http, "a.test").unwrap();
+                let mut kept: Vec<_> = (0..many / 4).map(|_| connect()).collect();
+                kept.iter_mut().for_each(get);
+                connected.fetch_add(kept.len(), Ordering::Relaxed);
                 while !done.load(Ordering::Relaxed) {
-                    assert_eq!(settings.connect(gateway.http, "a.test").unwrap().get("a.test", "/"), 200);
-                    assert_eq!(kept.get("a.test", "/"), 200);
-                    served.fetch_add(2, Ordering::Relaxed);
+                    get(&mut connect());
+                    let index = fastrand::usize(..kept.len());
+                    get(&mut kept[index]);
                 }
+                kept.iter_mut().for_each(get);
             });
         }
-        for swap in 1..=short_or_long(6, 100) {
+        while connected.load(Ordering::Relaxed) < many {
+            assert!(!gateway.has_logged("panicked"), "{}", gateway.errors());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        for swap in 1..=swaps {
             replace_pair(&gateway, &pairs[swap % 2]);
             eventually("they are in force", || gateway.errors().matches("certificates reloaded").count() >= swap);
         }
         done.store(true, Ordering::Relaxed);
     });
-    assert!(served.load(Ordering::Relaxed) > 20);
+    assert!(served.load(Ordering::Relaxed) > 2 * many + swaps);
     assert_eq!(upstream.count(), served.load(Ordering::Relaxed));
+    print_measured(&format!("{swaps} swaps under {many} connections, {} requests", upstream.count()));
 }
 
 #[test]

@@ -90,6 +90,23 @@ fn a_revoked_certificate_is_refused_also_in_a_session_that_began_before() {
 }
 
 #[test]
+fn an_expired_certificate_is_refused_also_in_a_session_that_began_before() {
+    let (upstream, authority, clients) = (Upstream::start(), Authority::new("ca"), Authority::new("clients"));
+    let keys = ", client_ca_file: clients.pem, client_auth: required";
+    let gateway = before(&upstream, &authority, &[("a", &authority.issue(&["a.test"]), keys)], "")
+        .file("clients.pem", &clients.pem())
+        .start();
+    let shown = clients.issue_for(&["c"], Duration::from_secs(2));
+    let settings = TlsSettings::new(&authority.pem(), Some(&shown), &BOTH);
+    let connect = || settings.connect(gateway.http, "a.test").and_then(|mut client| client.try_get("a.test", "/"));
+    assert_eq!(connect().unwrap(), 200);
+    // Each of these resumes a session, which the certificate has no part in.
+    eventually("the certificate expires", || connect().is_err());
+    assert!(gateway.metric("tollgate_tls_handshakes_total", &["result=\"resumed\""]) > 0.0);
+    gateway.expect("tollgate_tls_handshakes_total", &["result=\"full\""], 1.0);
+}
+
+#[test]
 fn mistakes_in_what_is_asked_of_clients_are_named() {
     let (authority, folder) = (Authority::new("ca"), tempfile::tempdir().unwrap());
     let issued = authority.issue(&["a.test"]);
@@ -261,9 +278,9 @@ fn explain_chooses_a_listener_and_knows_what_its_certificates_ask() {
         output.out + &output.err
     };
     for (arguments, expected) in [
-        (&["https://a.test/"][..], "listener=edge"),
-        (&["a.test/"], "listener=plain"),
-        (&["--listener", "inner", "http://a.test/"], "listener=inner"),
+        (&["https://a.test/"][..], "listener \"edge\""),
+        (&["a.test/"], "listener \"plain\""),
+        (&["--listener", "inner", "http://a.test/"], "listener \"inner\""),
         (&["--listener", "other", "/"], "--listener: must be one of plain, inner, edge, is `other`"),
         (&["-H", "Host: b.test", "https://a.test/"], "REFUSED 421 bad_request: TLS was negotiated for a.test"),
         (&["https://b.test/"], "no response: the listener `edge` requires a certificate of the client"),

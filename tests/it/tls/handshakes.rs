@@ -210,9 +210,18 @@ fn a_proxy_protocol_header_precedes_the_handshake() {
         .with(&format!("listeners: [{{address: 127.0.0.1:0, proxy_protocol: true, {tls}}}]"))
         .files(&[("a.pem", &issued.certificate), ("a.key", &issued.key)])
         .start();
-    let mut stream = TcpStream::connect(gateway.http).unwrap();
-    stream.write_all(b"PROXY TCP4 203.0.113.9 192.0.2.1 4711 443\r\n").unwrap();
-    let mut client = TlsSettings::new(&authority.pem(), None, &BOTH).over(stream, "a.test").unwrap();
-    assert_eq!(client.get("a.test", "/"), 200);
-    assert_eq!(upstream.last().field("x-forwarded-for"), Some("203.0.113.9"));
+    // In version 2 as load balancers send it: with the name and the protocol that the client asked for, and what they
+    // know of TLS. None of these is believed in place of what TLS says here.
+    let mut version2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\0".to_vec();
+    version2.extend([203, 0, 113, 9, 192, 0, 2, 1, 0x12, 0x67, 1, 187]);
+    version2.extend(b"\x02\0\x0aother.test\x01\0\x02h2\x20\0\x05\x01\0\0\0\0");
+    let length = u16::try_from(version2.len() - 16).unwrap();
+    version2[14..16].copy_from_slice(&length.to_be_bytes());
+    for header in [&b"PROXY TCP4 203.0.113.9 192.0.2.1 4711 443\r\n"[..], &version2] {
+        let mut stream = TcpStream::connect(gateway.http).unwrap();
+        stream.write_all(header).unwrap();
+        let mut client = TlsSettings::new(&authority.pem(), None, &BOTH).over(stream, "a.test").unwrap();
+        assert_eq!(client.get("a.test", "/"), 200);
+        assert_eq!(upstream.last().field("x-forwarded-for"), Some("203.0.113.9"));
+    }
 }

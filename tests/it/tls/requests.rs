@@ -10,7 +10,7 @@ use super::{BOTH, before};
 use crate::support::authority::Authority;
 use crate::support::curl::curl;
 use crate::support::tls_client::TlsSettings;
-use crate::support::{Client, Gateway, Upstream, eventually, short_or_long};
+use crate::support::{Client, Gateway, Orphan, Upstream, eventually, short_or_long};
 
 /// Answers with the request line and the length of the body.
 fn echo() -> Upstream {
@@ -179,30 +179,57 @@ fn an_upgrade_loses_no_request_and_a_drain_ends_every_connection() {
     let (upstream, authority) = (echo(), Authority::new("ca"));
     let mut gateway = gateway(&upstream, &authority, "");
     let (done, served) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let settings = TlsSettings::new(&authority.pem(), None, &BOTH);
+    let (settings, address) = (TlsSettings::new(&authority.pem(), None, &BOTH), gateway.http);
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    let mut client = settings.connect(gateway.http, "a.test").unwrap();
+                    let mut client = settings.connect(address, "a.test").unwrap();
                     assert_eq!(client.get("a.test", "/"), 200);
                     served.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
-        for _ in 0..short_or_long(1, 1) {
-            gateway.signal("USR2");
-            eventually("the next process has taken over", || gateway.has_logged("handed over"));
+        let mut current: Option<Orphan> = None;
+        for handovers in 1..=short_or_long(2, 50) {
+            match &current {
+                None => gateway.signal("USR2"),
+                Some(process) => process.signal("USR2"),
+            }
+            let next = Orphan::of(&gateway, handovers);
+            match &current {
+                None => assert!(gateway.wait().0.success(), "{}", gateway.errors()),
+                Some(process) => eventually("the previous process leaves", || !process.is_running()),
+            }
             let before = served.load(Ordering::Relaxed);
-            eventually("clients go on", || served.load(Ordering::Relaxed) > before + 50);
+            eventually("clients go on", || served.load(Ordering::Relaxed) > before + 20);
+            current = Some(next);
         }
         done.store(true, Ordering::Relaxed);
     });
-    let (status, _) = gateway.wait();
-    assert!(status.success(), "{}", gateway.errors());
+    assert_eq!(upstream.count(), served.load(Ordering::Relaxed));
     // The tickets of the previous process are not known to the next one: a full handshake.
     let mut client = settings.connect(gateway.http, "a.test").unwrap();
     assert_eq!(client.get("a.test", "/"), 200);
+}
+
+#[test]
+fn a_web_socket_ends_with_the_drain() {
+    let authority = Authority::new("ca");
+    let upstream = Upstream::answering(|_, stream| {
+        let _ = stream
+            .write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello");
+        // Until the gateway closes the connection.
+        let _ = stream.read(&mut [0; 1]);
+    });
+    let mut gateway = gateway(&upstream, &authority, "drain: {timeout: 500ms}");
+    let mut client = TlsSettings::new(&authority.pem(), None, &BOTH).connect(gateway.http, "a.test").unwrap();
+    client.write("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+    client.until("hello");
+    gateway.signal("TERM");
+    let (status, duration) = gateway.wait();
+    assert!(status.success() && duration >= Duration::from_millis(400), "{duration:?}: {}", gateway.errors());
+    assert!(!client.is_open());
 }
 
 #[test]

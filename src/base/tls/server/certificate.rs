@@ -8,12 +8,12 @@ use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
-use x509_parser::time::ASN1Time;
 
 use super::names::CertificateNames;
 use super::{FileKey, Unusable};
 use crate::base::time::Timestamp;
 use crate::base::tls::pem::{certificates, private_key};
+use crate::base::tls::timestamp;
 
 /// A certificate that the gateway presents.
 #[derive(Clone, Debug)]
@@ -77,11 +77,6 @@ pub(super) fn read_chain(pem: &[u8]) -> Result<Chain, Unusable> {
     let validity = certificate.validity();
     let validity = Validity { not_before: timestamp(validity.not_before), not_after: timestamp(validity.not_after) };
     Ok((chain, names, validity))
-}
-
-/// A moment before 1970 is 1970.
-fn timestamp(time: ASN1Time) -> Timestamp {
-    Timestamp(u64::try_from(time.timestamp()).unwrap_or(0).saturating_mul(1_000_000))
 }
 
 /// SHA-256 of what files contain; a missing one differs from an empty one.

@@ -54,6 +54,8 @@ enum Failure {
     TooMany,
     /// The client asked for no name that there is a certificate for.
     UnknownName,
+    /// The client resumed a session whose certificate has expired since.
+    Expired,
     Failed(io::Error),
 }
 
@@ -108,12 +110,15 @@ impl TlsStage {
         let stream = start.into_stream(entry.config()).await.map_err(Failure::Failed)?;
         drop(guard);
         let (_, connection) = stream.get_ref();
-        self.handshakes.count(match connection.handshake_kind() {
-            Some(HandshakeKind::Resumed) => HandshakeResult::Resumed,
-            _ => HandshakeResult::Full,
-        });
+        let is_resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
         let shown = connection.peer_certificates().and_then(|chain| chain.first()).map(|certificate| &**certificate);
         let session = Session::new(certificates, entry, connection.server_name(), shown);
+        // The certificate of a resumed session has not been verified again.
+        let certificate = session.identity().certificate.as_ref();
+        if is_resumed && certificate.is_some_and(|certificate| certificate.has_expired(state.clock.wall())) {
+            return Err(Failure::Expired);
+        }
+        self.handshakes.count(if is_resumed { HandshakeResult::Resumed } else { HandshakeResult::Full });
         Ok((EncryptedStream::new(stream), session))
     }
 
@@ -122,6 +127,7 @@ impl TlsStage {
             Failure::Timeout => (HandshakeResult::Timeout, "not complete in time".to_owned()),
             Failure::TooMany => (HandshakeResult::TooMany, "limits.handshakes_at_once is reached".to_owned()),
             Failure::UnknownName => (HandshakeResult::UnknownName, "no certificate for the name".to_owned()),
+            Failure::Expired => (HandshakeResult::ClientCertificate, "the client's certificate has expired".to_owned()),
             Failure::Failed(error) => (result(error), error.to_string()),
         };
         self.handshakes.count(result);
