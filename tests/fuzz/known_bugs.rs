@@ -1,7 +1,7 @@
 //! Shows that each target would find a bug: its parser has one on purpose, and the target has to fail.
 
 use super::mutation::finds;
-use super::{protocols, semantics};
+use super::{certificates, protocols, semantics};
 
 #[track_caller]
 fn check(target: fn()) {
@@ -56,4 +56,9 @@ fn of_a_key() {
 #[test]
 fn of_a_reply() {
     check(semantics::reply);
+}
+
+#[test]
+fn of_a_client_certificate() {
+    check(certificates::client_certificate);
 }

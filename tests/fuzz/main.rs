@@ -14,6 +14,7 @@
 )]
 
 mod buckets;
+mod certificates;
 mod known_bugs;
 mod logs;
 mod mutation;
