@@ -4,7 +4,8 @@
     cargo build --release && python3 benches/slow.py [--clients 5000] [--idle 10000] [--nginx]
 
 Each kind in turn: heads that come by two bytes a second, bodies that stall after their first byte, clients that take
-nothing of an answer of a mebibyte, connections on which nothing is said. They come at 1500 a second, so that it is not their
+nothing of an answer of a mebibyte, connections on which nothing is said; and, on a listener with TLS, handshakes that end after
+the first message of the client, which waits or disconnects. They come at 1500 a second, so that it is not their
 coming that is measured. Says how long after the last had come the last was gone, what they were answered, how long the requests
 of four normal clients took meanwhile, and the most memory that the gateway has held by then. Of the four one is passed on, one
 refused by a rule, one asks the upstream itself over a connection of its own for each request, and one an nginx that none of
@@ -19,6 +20,7 @@ import pathlib
 import re
 import resource
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -151,8 +153,28 @@ def told(clients):
     return ", ".join(f"{status}: {count}" for status, count in sorted(counts.items()))
 
 
+def hello():
+    """The first message of a client of TLS 1.3: the server has done most of its work when it has answered it."""
+    context = ssl.create_default_context()
+    arrived, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        context.wrap_bio(arrived, sent, server_hostname="localhost").do_handshake()
+    except ssl.SSLWantReadError:
+        return sent.read()
+
+
+def close(clients):
+    """Those that have been answered: the others would be gone before they were read."""
+    for client in clients:
+        try:
+            client.recv(1, socket.MSG_PEEK)
+            client.close()
+        except OSError:
+            pass
+
+
 def phase(name, number, first, each_second, ports, opened, seconds, bound, memory):
-    port, upstream, elsewhere = ports
+    port, slow, upstream, elsewhere = ports
     # Who has just come takes the gateway's spare connection to the upstream, so what is passed on next needs a new one.
     asked = (port, b"/", False), (port, b"/refused", False), (upstream, b"/", True), (elsewhere, b"/", False)
     results = [multiprocessing.Queue() for _ in asked]
@@ -164,7 +186,9 @@ def phase(name, number, first, each_second, ports, opened, seconds, bound, memor
     clients = []
     for place in range(number):
         time.sleep(max(0, begin + place / PACE - time.monotonic()))
-        clients.append(connect(port, first))
+        clients.append(connect(slow, first))
+        if each_second is close and place % 100 == 99:
+            close(clients[place - 99:])
     opening = time.monotonic() - begin
     most, gone = 0, None
     while time.monotonic() - begin < seconds - 1:
@@ -188,14 +212,17 @@ def phase(name, number, first, each_second, ports, opened, seconds, bound, memor
 def tollgate(folder, behind):
     file = pathlib.Path(folder) / "gateway.yaml"
     rule = "{name: ip, limit_keys: [ip:address], algorithm_config: {rps: 100000, burst: 100000}}"
+    subprocess.run([ROOT / "scripts/certificate", "localhost"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    pair = "cert_file: certificates/server.pem, key_file: certificates/server.key"
     file.write_text(
-        f"listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nupstream: http://127.0.0.1:{behind}\n"
+        f"listeners: [{{address: 127.0.0.1:0}}, {{address: 127.0.0.1:0, tls: {{certificates: [{{{pair}}}]}}}}]\n"
+        f"admin: 127.0.0.1:0\nupstream: http://127.0.0.1:{behind}\n"
         f"limits: {LIMITS}\nrules: [{{name: no, match: {{path: /refused}}, action: deny}}, {rule}]\n", encoding="ascii")
     command = [TARGET / "release/tollgate", "run", "-c", file]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    port, admin = (int(process.stdout.readline().rsplit(":", 1)[1]) for _ in range(2))
+    port, secure, admin = (int(process.stdout.readline().rsplit(":", 1)[1]) for _ in range(3))
     process.stdout.readline()
-    return process, port, admin
+    return process, port, secure, admin
 
 
 def main():
@@ -210,10 +237,11 @@ def main():
         (behind, answers), (other, elsewhere) = nginx(folder), nginx(folder)
         if arguments.nginx:
             gateway, port = nginx(folder, INSTEAD, answers)
+            secure = None
             # It counts the connection that asks.
             url, pattern, own = f"http://127.0.0.1:{port}/open", r"^Active connections: (\d+)", 1
         else:
-            gateway, port, admin = tollgate(folder, answers)
+            gateway, port, secure, admin = tollgate(folder, answers)
             url, pattern, own = f"http://127.0.0.1:{admin}/metrics", r"^tollgate_http_connections(?:{.*})? (\S+)$", 0
 
         def opened():
@@ -240,9 +268,14 @@ def main():
                 ("stalled bodies", some, body, nothing, 16, "5 s"),
                 ("slow readers", some, reading, nothing, 20, "5 s"),
                 ("idle", idle, b"", nothing, 24, "8 s"),
+                ("stalled handshakes", some, hello(), nothing, 16, "5 s"),
+                ("cut handshakes", some, hello(), close, 8, "-"),
                 ("none", 0, b"", nothing, 5, "-"),
             ]:
-                phase(name, number, first, each_second, (port, answers, elsewhere), opened, seconds, bound, memory)
+                slow = secure if "handshakes" in name else port
+                if slow is None:
+                    continue
+                phase(name, number, first, each_second, (port, slow, answers, elsewhere), opened, seconds, bound, memory)
         finally:
             gateway.terminate()
             gateway.wait()
