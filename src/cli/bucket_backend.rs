@@ -193,7 +193,7 @@ impl Backend {
             let what = format!("{self}: {}: {detail}", error.name());
             match error {
                 store::StoreError::Forbidden => {
-                    with_hint(what, "docs/operations.md says what a user needs to look at buckets")
+                    with_hint(what, "docs/stores.md says what a user needs to look at buckets")
                 }
                 _ => what.into(),
             }

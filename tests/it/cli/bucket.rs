@@ -133,7 +133,7 @@ fn the_values_must_match_the_limit_keys_of_the_rule() {
 #[test]
 fn reading_a_bucket_needs_few_permissions_and_names_a_missing_one() {
     let redis = Redis::start();
-    // What docs/operations.md gives a gateway.
+    // What docs/stores.md gives a gateway.
     let permits = "reset on >secret ~tollgate:* resetchannels -@all +evalsha +script|load +get +set +time +role";
     let user = [&["ACL", "SETUSER", "limited"][..], &permits.split(' ').collect::<Vec<_>>()].concat();
     redis.command::<()>(&user);
@@ -145,7 +145,7 @@ fn reading_a_bucket_needs_few_permissions_and_names_a_missing_one() {
     assert_eq!(setting.ask("ann"), 200);
     setting.says(&["show", "free", "header:x-user=ann"], 0, "  1 left of 2");
     setting.says(&["reset", "free", "header:x-user=ann"], 1, "forbidden: ");
-    setting.says(&["show", "--hash", "01234567"], 1, "hint: docs/operations.md");
+    setting.says(&["show", "--hash", "01234567"], 1, "hint: docs/stores.md");
     setting.says(&["show", "free", "header:x-user=ann"], 0, "  1 left of 2");
     redis.command::<()>(&["ACL", "SETUSER", "limited", "+del", "+scan"]);
     setting.says(&["reset", "free", "header:x-user=ann"], 0, "held 1 of 2");

@@ -176,7 +176,7 @@ fn an_amount_or_a_client_that_is_wrong_changes_nothing() {
 #[test]
 fn a_gateways_own_user_may_give_back_in_redis_and_what_is_no_bucket_stays() {
     let redis = Redis::start();
-    // What docs/operations.md gives a gateway.
+    // What docs/stores.md gives a gateway.
     let permits = "reset on >secret ~tollgate:* resetchannels -@all +evalsha +script|load +get +set +time +role";
     redis.command::<()>(&[&["ACL", "SETUSER", "limited"][..], &permits.split(' ').collect::<Vec<_>>()].concat());
     let store = format!(

@@ -7,7 +7,7 @@ use crate::support::{Certificates, Client, Gateway, RedisCluster, Replicas, Upst
 
 const RULES: &str = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 10/day}}\n";
 
-/// What docs/operations.md says that gateways need, and what operators need besides.
+/// What docs/stores.md says that gateways need, and what operators need besides.
 const USER: &str =
     "reset on >secret ~tollgate:* resetchannels -@all +evalsha +script|load +get +set +time +role +asking";
 

@@ -15,9 +15,9 @@ pub fn store(url: &str, rest: &str) -> String {
     format!("store:\n  redis:\n    url: {url}\n{rest}\non_store_failure: deny\n{RULES}")
 }
 
-/// The user that docs/operations.md tells an operator to make.
+/// The user that docs/stores.md tells an operator to make.
 pub fn documented_user() -> Vec<String> {
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap();
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/stores.md")).unwrap();
     let line = page.lines().find(|line| line.starts_with("ACL SETUSER ")).expect("the page has the line");
     line.split(' ').map(str::to_owned).collect()
 }

@@ -34,6 +34,7 @@ pub const PAGES: &[&str] = &[
     "docs/recipes.md",
     "docs/replay.md",
     "docs/sizing.md",
+    "docs/stores.md",
     "docs/troubleshooting.md",
     "docs/warnings.md",
 ];
@@ -189,17 +190,30 @@ fn every_variable_of_traces_is_documented() {
     }
 }
 
+/// The anchors of the headings of a page.
+fn anchors(page: &str) -> BTreeSet<String> {
+    // Every other part is a fenced block.
+    let lines = page.split("\n```").step_by(2).flat_map(str::lines).filter(|line| line.starts_with('#'));
+    let headings = lines.map(|line| line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-"));
+    let kept = |letter: &char| letter.is_alphanumeric() || matches!(letter, '-' | '_');
+    headings.map(|heading| heading.chars().filter(kept).collect()).collect()
+}
+
 #[test]
 fn links_between_pages_have_a_target() {
     for name in PAGES.iter().chain(&["CONTRIBUTING.md", "CHANGELOG.md"]) {
         let page = read(name);
         for target in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = target.split('#').next().unwrap();
-            if file.is_empty() || file.contains("://") {
+            if target.contains("://") {
                 continue;
             }
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
             let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join(name).parent().unwrap().join(file);
             assert!(beside.exists(), "{name} links to {target}");
+            if !anchor.is_empty() {
+                let linked = if file.is_empty() { page.clone() } else { std::fs::read_to_string(beside).unwrap() };
+                assert!(anchors(&linked).contains(anchor), "{name} links to {target}, which has no such heading");
+            }
         }
     }
 }

@@ -79,7 +79,7 @@ fn two_keys_describe_the_gateways_as_documented() {
     let mut keys: Vec<String> = redis.command(&["KEYS", "*"]);
     keys.sort();
     assert_eq!(keys, ["tollgate:gateways", "tollgate:running"]);
-    let page = include_str!("../../../docs/operations.md");
+    let page = include_str!("../../../docs/stores.md");
     for key in &keys {
         assert!(page.contains(&format!("| `{key}` |")), "{key}");
         // Each gateway tells again long before.

@@ -7,9 +7,9 @@ use crate::redis::connection::says;
 use crate::support::sentinel::{MASTER, Sentinel, SentinelGroup, SentinelSetup};
 use crate::support::{Certificates, Gateway, Redis, Upstream, free_port};
 
-/// The user that docs/operations.md tells an operator to make, as a line of sentinel.conf.
+/// The user that docs/stores.md tells an operator to make, as a line of sentinel.conf.
 fn documented_user(password: &str) -> String {
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap();
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/stores.md")).unwrap();
     let line = page.lines().find(|line| line.starts_with("ACL SETUSER gateway ")).expect("the page has the line");
     line.replace("ACL SETUSER ", "user ").replace("SECRET", password)
 }

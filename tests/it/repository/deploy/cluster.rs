@@ -48,7 +48,7 @@ fn the_compose_file_has_six_nodes_and_a_user_that_the_gateways_need() {
     let place = parsed.store.endpoint().unwrap().to_string();
     assert!(nodes.iter().take(3).all(|node| place.contains(&format!("{node}:6379"))), "{place}");
     let users = read("deploy/compose/cluster/redis/users.acl");
-    let documented = read("docs/operations.md");
+    let documented = read("docs/stores.md");
     let permissions = documented.lines().find(|line| line.ends_with(" +cluster|slots +asking")).unwrap();
     let permissions = permissions.split_once("~tollgate:* ").unwrap().1;
     assert!(users.contains(permissions), "{users}");

@@ -162,7 +162,7 @@ fn the_redis_of_compose_admits_the_gateways_and_keeps_every_bucket() {
     let user = format!("user {} on #{hash} ", redis.login.username.as_deref().unwrap());
     let rights = users.lines().find_map(|line| line.strip_prefix(&user)).unwrap_or_else(|| panic!("no {user}"));
     // The same rights as in the documentation, but for the password.
-    let page = read("docs/operations.md");
+    let page = read("docs/stores.md");
     let documented = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER tollgate reset on >SECRET ")).unwrap();
     assert_eq!(rights, documented);
     assert!(rights.contains(&format!("~{}:* ", redis.prefix)), "{rights}");

@@ -89,7 +89,7 @@ fn its_gateway_yaml_differs_only_in_where_redis_is_and_names_the_sentinels() {
         assert_eq!(texts(&compose, &format!("services {sentinel} command")).last(), Some(&&*line));
     }
     // Users have the rights that the documentation names, and the passwords that the gateways have.
-    let page = read("docs/operations.md");
+    let page = read("docs/stores.md");
     for (file, user, password) in
         [("users.acl", "tollgate", read(REDIS_PASSWORD)), ("sentinel-users.acl", "gateway", password)]
     {
