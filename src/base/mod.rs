@@ -1,10 +1,11 @@
-//! Basic types that know nothing of the rest: time, fixed intervals, hosts with ports, addresses of servers, files that are read again, secrets, TLS settings, positions, byte sets, methods, pseudonyms.
+//! Basic types that know nothing of the rest: time, fixed intervals, hosts with ports, addresses of servers, files that are read again, secrets, TLS settings, positions, byte sets, methods, protocols, pseudonyms.
 
 pub mod byte_set;
 pub mod endpoint_address;
 pub mod host_name;
 pub mod host_port;
 pub mod http_method;
+pub mod http_protocol;
 pub mod interval;
 pub mod named_file;
 pub mod position;

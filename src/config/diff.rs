@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::listeners::{HeaderSenders, Listener};
+use super::listeners::Listener;
 use super::settings::Config;
 use crate::limit::diff;
 use crate::limit::number_changes::{ChangedLimit, changed_limits};
@@ -93,9 +93,8 @@ impl Config {
     pub fn as_reload_of(self, before: &Config) -> (Config, Vec<&'static str>) {
         let mut restart = Vec::new();
         let several = |listeners: &[Listener]| {
-            listeners.iter().any(|one| {
-                one.proxy_protocol != HeaderSenders::Nobody || one.tls.is_some() || one.name != ONLY_LISTENER
-            })
+            let is_plain = |one: &Listener| one.is_plain() && one.name == ONLY_LISTENER;
+            !listeners.iter().all(is_plain)
         };
         let mut pairs = self.listeners.iter().zip(&before.listeners);
         if self.listeners.len() != before.listeners.len() || !pairs.all(|(one, before)| one.is_reload_of(before)) {

@@ -23,6 +23,8 @@ pub struct Bounds {
     pub idle_timeout: Micros,
     /// Between bytes of a body, and of a response that the client reads.
     pub body_timeout: Micros,
+    /// In place of `body_timeout` and the upstream's read timeout, for gRPC.
+    pub stream_idle_timeout: Micros,
     /// `None`: any length.
     pub body_bytes: Option<u64>,
     /// On all listeners together.
@@ -105,7 +107,14 @@ pub static LIMITS: Mapping = Mapping {
             POSITIVE_DURATION,
             "30s",
             "The longest pause within a request body (beyond: 408), and the longest time for which a client may read \
-             nothing of its response (beyond: the connection is closed).",
+             nothing of its response (beyond: the connection is closed, or the stream of HTTP/2 reset).",
+        ),
+        Key::default(
+            "stream_idle_timeout",
+            POSITIVE_DURATION,
+            "5m",
+            "The longest pause of a gRPC call over HTTP/2 in either direction, in place of `body_timeout`; and of its upstream, in \
+             place of `upstream_timeouts.read`.",
         ),
         Key::default(
             "body_bytes",
@@ -123,8 +132,8 @@ pub static LIMITS: Mapping = Mapping {
             "connections_per_client",
             CONNECTIONS_PER_CLIENT.declared(),
             UNLIMITED,
-            "Open connections of one client address: the TCP peer's, or that in its PROXY protocol header; an IPv6 address \
-             by its [prefix](#clients). Beyond: 503, or closed. Trusted proxies have no such bound, because they connect \
+            "Open connections of one client address, or requests of HTTP/2 if there are more: the TCP peer's, or that in its \
+             PROXY protocol header; an IPv6 address by its [prefix](#clients). Beyond: 503, or closed. Trusted proxies have no such bound, because they connect \
              for many clients.",
         ),
         Key::default(
@@ -153,6 +162,7 @@ pub fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
     let header_timeout = section.positive_duration("header_timeout");
     let idle_timeout = section.positive_duration("idle_timeout");
     let body_timeout = section.positive_duration("body_timeout");
+    let stream_idle_timeout = section.positive_duration("stream_idle_timeout");
     let body_bytes = section.value("body_bytes", BODY_BYTES.read);
     let connections = section.count("connections");
     let connections_per_client = section.value("connections_per_client", CONNECTIONS_PER_CLIENT.read);
@@ -166,6 +176,7 @@ pub fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
         header_timeout: header_timeout?,
         idle_timeout: idle_timeout?,
         body_timeout: body_timeout?,
+        stream_idle_timeout: stream_idle_timeout?,
         body_bytes: body_bytes?,
         connections: connections?,
         connections_per_client: connections_per_client?,

@@ -7,6 +7,7 @@ use super::key::{BOOLEAN, Key, Mapping, PATH, Type, unconstrained};
 use super::reader::{Field, Section};
 use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
+use crate::base::http_protocol::HttpProtocol;
 use crate::base::named_file::NamedFile;
 use crate::base::tls::server::{CertificateSettings, ClientAuth, FileKey, MinVersion, Server, Settings, UnknownNames};
 
@@ -78,7 +79,7 @@ struct LocatedFile<'t> {
 }
 
 /// `None` after a problem has been reported. The files of every entry are looked at, whatever problems others have.
-pub fn listener_tls(field: Field<'_>, environment: Environment<'_>) -> Option<Server> {
+pub fn listener_tls(field: Field<'_>, environment: Environment<'_>, protocols: &[HttpProtocol]) -> Option<Server> {
     let section = field.section(&LISTENER_TLS)?;
     let mut files = Vec::new();
     let certificates = section.need("certificates").and_then(|field| {
@@ -93,14 +94,16 @@ pub fn listener_tls(field: Field<'_>, environment: Environment<'_>) -> Option<Se
     let min_version = section.value("min_version", MIN_VERSION.read);
     let strict_sni = section.value("strict_sni", |field| field.boolean());
     section.close();
+    let is_read = min_version.is_some() && strict_sni.is_some();
     let certificates = certificates?;
     let is_whole = certificates.iter().all(Option::is_some);
     let (indexes, certificates): (Vec<usize>, Vec<CertificateSettings>) =
         certificates.into_iter().enumerate().filter_map(|(index, one)| Some((index, one?))).unzip();
     let unknown_names = if strict_sni.unwrap_or(false) { UnknownNames::Closed } else { UnknownNames::First };
-    let settings = Settings { certificates, min_version: min_version.unwrap_or(MinVersion::Tls12), unknown_names };
+    let (min_version, protocols) = (min_version.unwrap_or(MinVersion::Tls12), protocols.to_vec());
+    let settings = Settings { certificates, min_version, protocols, unknown_names };
     match Server::new(settings) {
-        Ok(server) => (is_whole && min_version.is_some() && strict_sni.is_some()).then_some(server),
+        Ok(server) => (is_whole && is_read).then_some(server),
         Err(errors) => {
             for error in errors {
                 let index = indexes.get(error.entry);

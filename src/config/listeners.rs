@@ -8,9 +8,11 @@ use ipnet::IpNet;
 
 use super::environment::Environment;
 use super::key::{Key, Mapping, NAME, SOCKET_ADDRESS, Type, networks, unconstrained};
+use super::listener_protocols::{LISTENER_PROTOCOLS, constraints, listener_protocols};
 use super::listener_tls::{LISTENER_TLS, listener_tls};
 use super::names::unique_name;
 use super::reader::{Field, Section, all};
+use crate::base::http_protocol::HttpProtocol;
 use crate::base::tls::server::Server;
 use crate::limit::request::ONLY_LISTENER;
 
@@ -23,13 +25,34 @@ pub struct Listener {
     pub proxy_protocol: HeaderSenders,
     /// `None`: connections are not encrypted.
     pub tls: Option<Arc<Server>>,
+    /// What is spoken here, the preferred one first; at least one.
+    pub protocols: Vec<HttpProtocol>,
 }
 
 impl Listener {
+    /// HTTP/1.1 without encryption, as `listen` has it.
+    fn plain(address: SocketAddr) -> Listener {
+        let protocols = vec![HttpProtocol::Http1];
+        Listener {
+            name: ONLY_LISTENER.to_owned(),
+            address,
+            proxy_protocol: HeaderSenders::Nobody,
+            tls: None,
+            protocols,
+        }
+    }
+
+    /// Whether `listen` would say the same.
+    pub fn is_plain(&self) -> bool {
+        let plain = Listener::plain(self.address);
+        self.proxy_protocol == plain.proxy_protocol && self.tls.is_none() && self.protocols == plain.protocols
+    }
+
     /// Whether a reload can turn `before` into this one: nothing but the certificates differs.
     pub fn is_reload_of(&self, before: &Listener) -> bool {
-        let is_same = self.name == before.name && self.address == before.address;
-        is_same && self.proxy_protocol == before.proxy_protocol && self.tls.is_some() == before.tls.is_some()
+        let what = |listener: &Listener| (listener.address, listener.tls.is_some());
+        let is_alike = self.proxy_protocol == before.proxy_protocol && self.protocols == before.protocols;
+        self.name == before.name && what(self) == what(before) && is_alike
     }
 
     /// This listener as far as it can replace `before` without a restart. Certificates of the same files stay, which are
@@ -37,8 +60,8 @@ impl Listener {
     #[must_use]
     pub fn as_reload_of(&self, before: &Listener) -> Listener {
         let tls = match (&self.tls, &before.tls) {
-            (Some(tls), Some(before)) if !tls.is_set_alike(before) => Some(Arc::new(tls.resuming_sessions_of(before))),
-            (_, before) => before.clone(),
+            (Some(tls), Some(known)) if !tls.is_set_alike(known) => Some(Arc::new(tls.resuming_sessions_of(known))),
+            (_, known) => known.clone(),
         };
         Listener { tls, ..before.clone() }
     }
@@ -90,8 +113,9 @@ pub static LISTENER: Mapping = Mapping {
             Type::Mapping(&LISTENER_TLS),
             "[TLS](#tls), with these certificates. Without the key connections are not encrypted.",
         ),
+        LISTENER_PROTOCOLS,
     ],
-    constraints: unconstrained,
+    constraints,
 };
 
 pub fn listeners(file: &Section<'_>, environment: Environment<'_>) -> Option<Vec<Listener>> {
@@ -103,10 +127,7 @@ pub fn listeners(file: &Section<'_>, environment: Environment<'_>) -> Option<Vec
     match (listen?, listeners?) {
         (_, Some(_)) if file.has("listen") => None,
         (_, Some(listeners)) => Some(listeners),
-        (address, None) => {
-            let name = ONLY_LISTENER.to_owned();
-            Some(vec![Listener { name, address, proxy_protocol: HeaderSenders::Nobody, tls: None }])
-        }
+        (address, None) => Some(vec![Listener::plain(address)]),
     }
 }
 
@@ -145,10 +166,14 @@ fn listener(field: Field<'_>, environment: Environment<'_>, taken: &mut Taken) -
         Some(address)
     });
     let proxy_protocol = section.value("proxy_protocol", proxy_protocol);
-    let tls = section.optional("tls", |field| listener_tls(field, environment));
+    let protocols = listener_protocols(&section);
+    // The files are looked at, whatever the protocols are.
+    let tls =
+        section.optional("tls", |field| listener_tls(field, environment, protocols.as_deref().unwrap_or_default()));
     section.close();
     let (name, address, tls) = (name?, address?, tls?.map(Arc::new));
-    Some((name, Listener { name: String::new(), address, proxy_protocol: proxy_protocol?, tls }))
+    let (proxy_protocol, protocols) = (proxy_protocol?, protocols?);
+    Some((name, Listener { name: String::new(), address, proxy_protocol, tls, protocols }))
 }
 
 fn proxy_protocol(field: Field<'_>) -> Option<HeaderSenders> {

@@ -40,6 +40,7 @@ mod limit_keys;
 mod limits;
 pub mod lints;
 mod list_files;
+mod listener_protocols;
 mod listener_tls;
 mod listeners;
 mod log;

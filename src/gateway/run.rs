@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use metrics::Gauge;
 use parking_lot::Mutex;
 use pingora::proxy::{HttpProxy, http_proxy};
 use pingora::server::configuration::ServerConf;
@@ -16,15 +17,18 @@ use super::process::housekeeping::Housekeeping;
 use super::process::signals::SignalWatch;
 use super::proxy::{Proxy, ProxyLogs};
 use super::runtime::write_backpressure::WriteBackpressure;
-use super::server::connection::ConnectionServer;
+use super::server::connection::{ConnectionServer, Http2Stage};
 use super::server::connection_limits::ConnectionLimits;
 use super::server::http1::Http1Server;
+use super::server::http2::Http2Server;
 use super::server::listener::{ListeningSockets, Thread};
 use super::server::proxy_protocol_stage::ProxyProtocol;
 use super::server::queued_connections::AcceptingSockets;
 use super::server::server_state::ServerState;
 use super::server::tls::TlsStage;
 use super::state::GatewayState;
+use super::telemetry::metrics::HttpMetrics;
+use crate::base::http_protocol::HttpProtocol;
 use crate::config::Listener;
 use crate::store::Worker;
 
@@ -119,7 +123,7 @@ fn http_threads(
         // A listener without a name has that of its address, whose port may have been chosen here.
         let is_named = listener.name != listener.address.to_string();
         let label = if is_named { listener.name.clone() } else { bound.address.to_string() };
-        let gauge = state.metrics.connections(&label);
+        let gauges = ProtocolGauges::new(&state.metrics, &label, &listener.protocols);
         let proxy_protocol = ProxyProtocol::new(&listener.proxy_protocol, &state.metrics, state.clock.clone(), &label);
         let proxy_protocol = proxy_protocol.map(Arc::new);
         let handshakes = handshakes.as_ref().filter(|_| listener.tls.is_some());
@@ -128,7 +132,7 @@ fn http_threads(
             state: state.clone(),
             listener: index,
             limits: Arc::clone(limits),
-            gauge: gauge.clone(),
+            gauge: gauges.unknown.clone(),
             proxy_protocol: proxy_protocol.clone(),
             tls: tls.clone(),
             http1: Http1Server {
@@ -136,6 +140,16 @@ fn http_threads(
                 state: state.clone(),
                 write_backpressure: write_backpressure.clone(),
             },
+            http2: gauges.http2.clone().map(|gauge| Http2Stage {
+                server: Http2Server {
+                    app: Arc::clone(&proxies[number % count]),
+                    state: state.clone(),
+                    limits: Arc::clone(limits),
+                    write_backpressure: write_backpressure.clone(),
+                },
+                gauge,
+                http1_gauge: gauges.http1.clone(),
+            }),
         };
         // There are more sockets than threads if they were inherited from a process with more threads.
         let services = bound.services_of(&gateway.lifecycle, "http", accepting, connection_server);
@@ -144,6 +158,28 @@ fn http_threads(
         }
     }
     threads
+}
+
+/// The open connections of one listener, by their protocol.
+struct ProtocolGauges {
+    /// Those whose protocol is not known yet. Where only one is spoken, it is known from the beginning.
+    unknown: Gauge,
+    http1: Option<Gauge>,
+    http2: Option<Gauge>,
+}
+
+impl ProtocolGauges {
+    fn new(metrics: &HttpMetrics, listener: &str, protocols: &[HttpProtocol]) -> ProtocolGauges {
+        let gauge = |protocol: HttpProtocol| metrics.connections(listener, protocol.name());
+        let (http1, http2): (Vec<_>, Vec<_>) =
+            protocols.iter().copied().partition(|protocol| *protocol == HttpProtocol::Http1);
+        let (http1, http2) = (http1.into_iter().next().map(gauge), http2.into_iter().next().map(gauge));
+        let unknown = match (&http1, &http2) {
+            (Some(only), None) | (None, Some(only)) => only.clone(),
+            _ => metrics.connections(listener, "unknown"),
+        };
+        ProtocolGauges { unknown, http1, http2 }
+    }
 }
 
 fn server_conf(threads: usize) -> ServerConf {

@@ -16,6 +16,7 @@ mod auth;
 mod cli;
 mod config;
 mod exactness;
+mod http2;
 mod limits;
 mod postgres;
 mod process;

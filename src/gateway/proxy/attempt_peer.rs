@@ -8,9 +8,11 @@ use super::exchange::Exchange;
 use super::session::asks_for_upgrade;
 use super::{Proxy, route_overrides, total_timeout};
 use crate::base::endpoint_address::EndpointAddress;
+use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::state::destinations::UpstreamOfRoute;
 use crate::gateway::telemetry::labels::UpstreamError;
 use crate::gateway::upstream::{Alternatives, Choice, Selection, Turn, Upstream};
+use crate::limit::grpc_timeout::is_grpc;
 
 /// The peer of the endpoint that is tried next.
 ///
@@ -44,17 +46,20 @@ pub async fn select(proxy: &Proxy, session: &Session, exchange: &mut Exchange) -
     let alternatives = exchange
         .overrides()
         .map_or(alternatives, |overrides| route_overrides::apply(overrides, &mut peer.options, alternatives));
+    if peer.options.alpn != ALPN::H1 && is_grpc(session.req_header()) {
+        peer.options.read_timeout = exchange.upstream().map(|one| one.stream_idle_timeout.into());
+    }
     if let Some(total) = exchange.total_timeout() {
         total_timeout::apply(exchange, total, &mut peer.options, session, clock.now());
     }
     // A timeout at the client's connection ends the request, so one that may be retried has its own.
     let is_final = alternatives == Alternatives::None || !session.req_header().method.is_idempotent();
-    if let Some(connection) = &exchange.connection
+    if let Some(read_timeout) = exchange.connection.as_ref().and_then(ConnectionHandle::read_timeout)
         && is_final
         && peer.options.alpn == ALPN::H1
         && !asks_for_upgrade(session)
     {
-        connection.read_timeout().take_from(&mut peer.options);
+        read_timeout.take_from(&mut peer.options);
     }
     Ok(peer)
 }

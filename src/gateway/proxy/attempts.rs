@@ -30,7 +30,7 @@ pub fn fail(gateway: &GatewayState, exchange: &mut Exchange, error: UpstreamErro
     if !expired || exchange.failed.is_empty() {
         note_failure(gateway, exchange, EndpointFailure::Error(error));
     }
-    let Some(UpstreamOfRoute { upstream, metrics }) = exchange.upstream() else { return false };
+    let Some(UpstreamOfRoute { upstream, metrics, .. }) = exchange.upstream() else { return false };
     let max = exchange.overrides().and_then(|overrides| overrides.retries);
     let retry = match repeatable {
         Repeatable::Yes if !expired => upstream.retry(exchange.failed.len() + 1, max),
@@ -123,7 +123,8 @@ pub fn logged(exchange: &Exchange) -> Vec<LoggedAttempt<'static>> {
 }
 
 fn note_failure(gateway: &GatewayState, exchange: &Exchange, failure: EndpointFailure) {
-    let (Some(UpstreamOfRoute { upstream, metrics }), Some(attempt)) = (exchange.upstream(), &exchange.attempt) else {
+    let (Some(UpstreamOfRoute { upstream, metrics, .. }), Some(attempt)) = (exchange.upstream(), &exchange.attempt)
+    else {
         return;
     };
     attempt.count_failure(failure);

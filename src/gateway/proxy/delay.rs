@@ -66,8 +66,10 @@ async fn client_leaves(session: &mut Session) {
             }
         }
     };
+    // A stream of HTTP/2 says so, whatever is unread of its body.
+    let is_h2 = session.as_downstream().is_custom();
     // What follows the head of an upgrade belongs to the upstream.
-    let is_complete = !asks_for_upgrade(session) && session.is_body_done();
+    let is_complete = !asks_for_upgrade(session) && (is_h2 || session.is_body_done());
     let closed = async {
         if !is_complete {
             return std::future::pending().await;

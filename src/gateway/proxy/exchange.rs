@@ -112,7 +112,15 @@ impl Exchange {
 
     /// Where the connection writes fields as text. Where it does not, they go into the response's header.
     pub fn pending_fields(&self) -> Option<&PendingFields> {
-        self.connection.as_ref().map(ConnectionHandle::pending_fields)
+        self.connection.as_ref().and_then(ConnectionHandle::pending_fields)
+    }
+
+    /// Ends the connection of the request after it: in HTTP/1 with the response, in HTTP/2 with the requests beside it.
+    pub fn close_when_done(&self, session: &mut Session) {
+        session.set_keepalive(None);
+        if let Some(connection) = &self.connection {
+            connection.close_when_done();
+        }
     }
 
     /// The upstream of a request that has been let through.
@@ -154,9 +162,9 @@ impl Exchange {
     /// The request may take as long as it wants from now on.
     pub fn clear_deadline(&mut self) {
         if self.deadline.take().is_some()
-            && let Some(connection) = &self.connection
+            && let Some(enforced) = self.connection.as_ref().and_then(ConnectionHandle::deadline)
         {
-            connection.deadline().clear();
+            enforced.clear();
         }
     }
 

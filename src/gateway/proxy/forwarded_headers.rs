@@ -11,6 +11,7 @@ use pingora::{ErrorType, OrErr};
 
 use crate::gateway::response::request_id;
 use crate::gateway::upstream::Upstream;
+use crate::limit::grpc_timeout::is_grpc;
 use crate::limit::request::address_text;
 use crate::limit::scheme::Scheme;
 
@@ -67,6 +68,12 @@ pub fn edit(request: &mut RequestHeader, change: impl FnOnce(&mut HeaderMap)) ->
         Some(target) => request.set_raw_path(&target),
         None => Ok(()),
     }
+}
+
+/// Whether the client of a request over HTTP/2 has to say that it accepts trailers, as gRPC requires. Pingora has removed what
+/// was sent: it is a field of the client's own connection.
+pub fn expects_trailers(request: &RequestHeader, sent: &RequestHeader) -> bool {
+    request.version == Version::HTTP_2 && is_grpc(sent)
 }
 
 /// The `Host` of a request that has none, which only HTTP/1.0 allows: it is forwarded as HTTP/1.1, which requires one. It is that

@@ -29,8 +29,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::StatusCode;
-use http::header::HOST;
+use http::header::{HOST, TE};
+use http::{HeaderValue, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
 use pingora::protocols::Digest;
@@ -95,7 +95,7 @@ impl ProxyHttp for Proxy {
         Exchange::new(self.gateway.clock.now())
     }
 
-    /// Takes what the server hands on with every request, the first one included. Pingora calls this for HTTP/1 only.
+    /// Takes what the server of HTTP/1 hands on with every request, the first one included.
     fn on_connection_reuse(&self, _: &mut Session, exchange: &mut Exchange, context: Box<dyn Any + Send + Sync>) {
         if let Ok(handle) = context.downcast::<ConnectionHandle>() {
             exchange.connection = Some(*handle);
@@ -106,8 +106,11 @@ impl ProxyHttp for Proxy {
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
     async fn early_request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
+        if exchange.connection.is_none() {
+            exchange.connection = session::connection(session);
+        }
         if self.gateway.is_draining() {
-            session.set_keepalive(None);
+            exchange.close_when_done(session);
         }
         if exchange.connection.is_some() {
             // The stream of the session enforces the timeout of the request's body.
@@ -258,6 +261,7 @@ impl ProxyHttp for Proxy {
         let scheme = exchange.scheme(session);
         let host =
             forwarded_headers::missing_host(session.req_header(), exchange.upstream().map(|one| &*one.upstream))?;
+        let expects_trailers = forwarded_headers::expects_trailers(request, session.req_header());
         let Exchange { peer, trusted_peer, ref request_id, .. } = *exchange;
         let client = Client { peer, trusted_peer, scheme, request_id };
         forwarded_headers::edit(request, |headers| {
@@ -265,6 +269,9 @@ impl ProxyHttp for Proxy {
             exchange.trace.inject(headers);
             if let Some(host) = host {
                 headers.insert(HOST, host);
+            }
+            if expects_trailers {
+                headers.insert(TE, HeaderValue::from_static("trailers"));
             }
             if let Some(rewrite) = exchange.rewrite() {
                 rewrites::rewrite_fields(rewrite, headers, client);
@@ -303,7 +310,7 @@ impl ProxyHttp for Proxy {
     ) -> Result<()> {
         if self.gateway.is_draining() {
             // Also for requests that were in flight when draining began.
-            session.set_keepalive(None);
+            exchange.close_when_done(session);
         }
         if response.status.is_informational() && response.status != StatusCode::SWITCHING_PROTOCOLS {
             exchange.interim += 1;

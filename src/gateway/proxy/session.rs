@@ -5,6 +5,7 @@ use http::header::{EXPECT, UPGRADE};
 use pingora::protocols::SocketDigest;
 use pingora::proxy::Session;
 
+use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::scheme;
 use crate::limit::scheme::Scheme;
 use crate::store::Caller;
@@ -15,6 +16,11 @@ impl Caller for SocketDigest {
         const ESTABLISHED: u8 = 1;
         self.tcp_info().is_some_and(|tcp| tcp.tcpi_state != ESTABLISHED)
     }
+}
+
+/// What the server of HTTP/2 hands on with every request, in the digest of its connection.
+pub fn connection(session: &Session) -> Option<ConnectionHandle> {
+    session.digest()?.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref().cloned()
 }
 
 /// The scheme of the client's connection.

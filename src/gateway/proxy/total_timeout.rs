@@ -13,6 +13,7 @@ use pingora::{Error, ErrorType, Result};
 use super::exchange::Exchange;
 use super::session::asks_for_upgrade;
 use crate::base::time::{Micros, Timestamp};
+use crate::gateway::server::connection_handle::ConnectionHandle;
 
 /// What an attempt has at least, if it is made at all.
 const LEAST: Duration = Duration::from_millis(1);
@@ -29,8 +30,8 @@ pub fn apply(exchange: &mut Exchange, total: Micros, options: &mut PeerOptions, 
         bound(&mut options.read_timeout);
         bound(&mut options.write_timeout);
     }
-    if let Some(connection) = &exchange.connection {
-        connection.deadline().set(deadline);
+    if let Some(enforced) = exchange.connection.as_ref().and_then(ConnectionHandle::deadline) {
+        enforced.set(deadline);
     }
 }
 

@@ -7,7 +7,8 @@
 use std::io;
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, EXPECT};
+use http::request::Parts;
 use http::{HeaderValue, Method};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::date::get_cached_date;
@@ -96,17 +97,37 @@ impl<'a> ProblemResponse<'a> {
         reuse: Reuse,
     ) -> pingora::Result<()> {
         prepare_connection(session, reuse);
-        let (mut header, body) = match is_grpc(session.req_header()) {
-            true => (self.grpc_header()?, String::new()),
-            false => self.plain(request_id)?,
-        };
-        self.response_fields(request_id).add(&mut header, pending)?;
+        let (header, body) = self.header(session.req_header(), request_id, pending)?;
         let empty = body.is_empty() || session.req_header().method == Method::HEAD;
         session.write_response_header(Box::new(header), empty).await?;
         if !empty {
             session.write_response_body(Some(body.into()), true).await?;
         }
         Ok(())
+    }
+
+    /// The header of the same response, and its body, for a stream of HTTP/2 whose request reaches no session.
+    ///
+    /// # Errors
+    /// If the fields cannot be written.
+    pub fn to_header(self, head: &Parts, request_id: &HeaderValue) -> pingora::Result<(ResponseHeader, String)> {
+        let (mut header, body) = self.header(head, request_id, None)?;
+        header.insert_header(DATE, get_cached_date())?;
+        Ok((header, body))
+    }
+
+    fn header(
+        &self,
+        head: &Parts,
+        request_id: &HeaderValue,
+        pending: Option<&PendingFields>,
+    ) -> pingora::Result<(ResponseHeader, String)> {
+        let (mut header, body) = match is_grpc(head) {
+            true => (self.grpc_header()?, String::new()),
+            false => self.plain(request_id)?,
+        };
+        self.response_fields(request_id).add(&mut header, pending)?;
+        Ok((header, body))
     }
 
     /// The same as the text of an HTTP/1 response, for a connection on which no request could be read, and which is closed

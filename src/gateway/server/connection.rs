@@ -6,26 +6,32 @@
 //! | PROXY protocol | [`ProxyProtocol`] | replaces the peer's address by the client's, where the listener expects a header |
 //! | client | [`ConnectionLimits`] | counts the connection as its client's, or answers 503 because that has too many |
 //! | TLS | [`TlsStage`] | makes the handshake, where the listener has certificates; the stream knows what ALPN has chosen, and a [`Session`](crate::base::tls::server::Session) the name, the certificate of the client, and which hosts may be asked for |
-//! | HTTP | [`Http1Server`] | serves the requests; HTTP/2 will be its sibling, chosen by what TLS negotiated (ALPN) |
+//! | protocol | [`Http2Stage`] | finds out which HTTP the client speaks, where the listener has HTTP/2 |
+//! | HTTP | [`Http1Server`], [`Http2Server`] | serves the requests |
 //!
 //! Every stage takes a stream and hands on a stream. The one that closes a connection ends the list.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::BytesMut;
 use metrics::Gauge;
 use pingora::apps::{HttpServerApp, ServerApp};
-use pingora::protocols::Stream;
+use pingora::protocols::{ALPN, Stream};
 use pingora::server::ShutdownWatch;
 
 use super::connection_guard::ConnectionGuard;
 use super::connection_handle::ConnectionHandle;
 use super::connection_limits::{ConnectionLimit, ConnectionLimits};
 use super::http1::{Http1Server, early_response};
+use super::http2::Http2Server;
+use super::http2::preface::find_protocol;
 use super::proxy_protocol_stage::ProxyProtocol;
 use super::scheme;
 use super::server_state::ServerState;
 use super::tls::TlsStage;
+use crate::base::http_protocol::HttpProtocol;
+use crate::base::tls::server::Session;
 
 /// Serves the connections of one listener on one thread.
 #[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
@@ -34,13 +40,25 @@ pub struct ConnectionServer<A> {
     /// The index of the listener in the configuration.
     pub listener: usize,
     pub limits: Arc<ConnectionLimits>,
-    /// The open connections of this listener.
+    /// The open connections of this listener, until their protocol is known if it has several.
     pub gauge: Gauge,
     /// Set where every connection has to begin with a PROXY protocol header.
     pub proxy_protocol: Option<Arc<ProxyProtocol>>,
     /// Set where connections are encrypted.
     pub tls: Option<Arc<TlsStage>>,
     pub http1: Http1Server<A>,
+    /// Set where HTTP/2 is spoken.
+    pub http2: Option<Http2Stage<A>>,
+}
+
+/// HTTP/2 on one listener, beside HTTP/1.1 or without it.
+#[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
+pub struct Http2Stage<A> {
+    pub server: Http2Server<A>,
+    /// The open connections that speak it.
+    pub gauge: Gauge,
+    /// The open connections that speak HTTP/1.1; `None` where that is not spoken.
+    pub http1_gauge: Option<Gauge>,
 }
 
 #[async_trait]
@@ -66,14 +84,54 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for ConnectionServer<A>
                 (stream, Some(session))
             }
         };
-        let scheme = scheme::of_digest(stream.get_ssl_digest().as_ref());
-        let handle = ConnectionHandle::new(self.listener, scheme, session);
-        self.http1.serve(stream, guard, handle, shutdown).await;
+        if let Some(http2) = &self.http2 {
+            Box::pin(self.serve_either(http2, stream, guard, session, shutdown)).await;
+            return None;
+        }
+        let handle =
+            ConnectionHandle::http1(self.listener, scheme::of_digest(stream.get_ssl_digest().as_ref()), session);
+        self.http1.serve(stream, BytesMut::new(), guard, handle, shutdown).await;
         None
     }
 
     async fn cleanup(&self) {
         self.http1.app.http_cleanup().await;
+    }
+}
+
+impl<A: HttpServerApp + Send + Sync + 'static> ConnectionServer<A> {
+    /// Serves a connection in the protocol that its client speaks.
+    async fn serve_either(
+        &self,
+        http2: &Http2Stage<A>,
+        mut stream: Stream,
+        mut guard: ConnectionGuard,
+        session: Option<Arc<Session>>,
+        shutdown: &ShutdownWatch,
+    ) {
+        let scheme = scheme::of_digest(stream.get_ssl_digest().as_ref());
+        let (protocol, read) = match (&http2.http1_gauge, &session) {
+            // Whatever the client says: anything else fails at its first bytes.
+            (None, _) => (HttpProtocol::H2, BytesMut::new()),
+            (Some(_), Some(_)) if stream.selected_alpn_proto() == Some(ALPN::H2) => (HttpProtocol::H2, BytesMut::new()),
+            (Some(_), Some(_)) => (HttpProtocol::Http1, BytesMut::new()),
+            (Some(_), None) => match find_protocol(&mut stream, &self.state, shutdown).await {
+                Some(found) => found,
+                None => return,
+            },
+        };
+        match (protocol, &http2.http1_gauge) {
+            (HttpProtocol::Http1, Some(gauge)) => {
+                guard.speaks(gauge);
+                let handle = ConnectionHandle::http1(self.listener, scheme, session);
+                self.http1.serve(stream, read, guard, handle, shutdown).await;
+            }
+            _ => {
+                guard.speaks(&http2.gauge);
+                let handle = ConnectionHandle::http2(self.listener, scheme, session);
+                http2.server.serve(stream, read.freeze(), guard, handle, shutdown).await;
+            }
+        }
     }
 }
 

@@ -23,6 +23,13 @@ impl ConnectionGuard {
         (ConnectionGuard { open: Arc::clone(open), gauge: gauge.clone(), client: None }, before)
     }
 
+    /// Counts the connection in another gauge of its listener: its protocol is known now.
+    pub fn speaks(&mut self, gauge: &Gauge) {
+        gauge.increment(1.0);
+        self.gauge.decrement(1.0);
+        self.gauge = gauge.clone();
+    }
+
     /// Counts the connection as its client's too.
     pub fn belongs_to(&mut self, client: ClientGuard) {
         self.client = Some(client);

@@ -1,10 +1,11 @@
 //! The handle to a connection that a server gives the application with every request.
 //!
-//! Pingora carries it as the connection's user context, which it does for HTTP/1 only. A server of HTTP/2 will hand its
-//! own on in another way, without text for fields and without an offer to enforce the read timeout. A session without any
-//! handle is served too: nothing is lost then, only done in the general way.
+//! Pingora carries it as the connection's user context, which it does for HTTP/1 only. The server of HTTP/2 hands its own on
+//! in the digest of its sessions, without text for fields and without an offer to enforce the read timeout. A session without
+//! any handle is served too: nothing is lost then, only done in the general way.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::tls::server::Session;
 use crate::gateway::response::pending_fields::PendingFields;
@@ -21,17 +22,33 @@ struct HandleState {
     listener: usize,
     scheme: Scheme,
     tls: Option<Arc<Session>>,
+    /// `None` in HTTP/2.
+    http1: Option<Http1State>,
+    closing: AtomicBool,
+}
+
+/// What the requests of a connection share that have it for themselves, one after the other.
+#[derive(Debug, Default)]
+struct Http1State {
     pending_fields: PendingFields,
     read_timeout: DelegatedReadTimeout,
     deadline: RequestDeadline,
 }
 
 impl ConnectionHandle {
-    /// `listener` is the index of its listener in the configuration, and `tls` what was negotiated on an encrypted connection.
-    pub fn new(listener: usize, scheme: Scheme, tls: Option<Arc<Session>>) -> ConnectionHandle {
-        let (pending_fields, read_timeout) = (PendingFields::default(), DelegatedReadTimeout::default());
-        let deadline = RequestDeadline::default();
-        ConnectionHandle(Arc::new(HandleState { listener, scheme, tls, pending_fields, read_timeout, deadline }))
+    /// For a connection of HTTP/1. `listener` is the index of its listener in the configuration, and `tls` what was negotiated
+    /// on an encrypted one.
+    pub fn http1(listener: usize, scheme: Scheme, tls: Option<Arc<Session>>) -> ConnectionHandle {
+        ConnectionHandle::new(listener, scheme, tls, Some(Http1State::default()))
+    }
+
+    /// As [`ConnectionHandle::http1`], for a connection of HTTP/2.
+    pub fn http2(listener: usize, scheme: Scheme, tls: Option<Arc<Session>>) -> ConnectionHandle {
+        ConnectionHandle::new(listener, scheme, tls, None)
+    }
+
+    fn new(listener: usize, scheme: Scheme, tls: Option<Arc<Session>>, http1: Option<Http1State>) -> ConnectionHandle {
+        ConnectionHandle(Arc::new(HandleState { listener, scheme, tls, http1, closing: AtomicBool::new(false) }))
     }
 
     /// The index of its listener in the configuration, which a reload does not change.
@@ -48,18 +65,28 @@ impl ConnectionHandle {
         self.0.tls.as_ref()
     }
 
-    /// The fields for the head of the next response.
-    pub fn pending_fields(&self) -> &PendingFields {
-        &self.0.pending_fields
+    /// The fields for the head of the next response; `None` where no head is text.
+    pub fn pending_fields(&self) -> Option<&PendingFields> {
+        self.0.http1.as_ref().map(|http1| &http1.pending_fields)
     }
 
-    /// The upstream read timeout of the current request, as far as this connection enforces it.
-    pub fn read_timeout(&self) -> &DelegatedReadTimeout {
-        &self.0.read_timeout
+    /// The upstream read timeout of the current request, as far as this connection enforces it; `None` where it does not.
+    pub fn read_timeout(&self) -> Option<&DelegatedReadTimeout> {
+        self.0.http1.as_ref().map(|http1| &http1.read_timeout)
     }
 
-    /// When the current request has to have ended.
-    pub fn deadline(&self) -> &RequestDeadline {
-        &self.0.deadline
+    /// Ends the connection after the requests that are under way. HTTP/1 has its own way, with each response.
+    pub fn close_when_done(&self) {
+        self.0.closing.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the connection is to end after the requests that are under way.
+    pub fn is_to_be_closed(&self) -> bool {
+        self.0.closing.load(Ordering::Relaxed)
+    }
+
+    /// When the current request has to have ended, as far as this connection enforces it; `None` where it does not.
+    pub fn deadline(&self) -> Option<&RequestDeadline> {
+        self.0.http1.as_ref().map(|http1| &http1.deadline)
     }
 }

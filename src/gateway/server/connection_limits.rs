@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use metrics::Gauge;
 
 use super::connection_guard::{ConnectionGuard, CountGuard};
-use super::connections_per_client::{PerClientConnections, Share};
+use super::connections_per_client::{ClientGuard, PerClientConnections, Share};
 use crate::auth::client_ip::Settings as ClientIp;
 use crate::base::time::Clock;
 use crate::config::Bounds;
@@ -78,6 +78,22 @@ impl ConnectionLimits {
         match share {
             Share::Within => Ok(()),
             Share::Exceeded => Err(ConnectionLimit::ConnectionsPerClient),
+        }
+    }
+
+    /// Counts a stream of HTTP/2 as its client's, as a connection of HTTP/1.1 would be: each has one request.
+    ///
+    /// # Errors
+    /// If its client had as many before as it may.
+    pub fn count_stream(
+        &self,
+        peer: IpAddr,
+        client_ip: &ClientIp,
+        bounds: &Bounds,
+    ) -> Result<ClientGuard, ConnectionLimit> {
+        match self.clients.count(peer, client_ip, bounds) {
+            (client, Share::Within) => Ok(client),
+            (_, Share::Exceeded) => Err(ConnectionLimit::ConnectionsPerClient),
         }
     }
 

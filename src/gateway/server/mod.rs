@@ -8,6 +8,7 @@ pub mod connection_handle;
 pub mod connection_limits;
 mod connections_per_client;
 pub mod http1;
+pub mod http2;
 pub mod listener;
 #[cfg(test)]
 mod other_application;

@@ -1,12 +1,9 @@
 //! Serves another application than the proxy behind the same stages, over a connection in memory.
 
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use http::Response;
 use http::header::CONTENT_LENGTH;
@@ -20,14 +17,9 @@ use tokio::sync::watch;
 use super::connection::ConnectionServer;
 use super::connection_limits::ConnectionLimits;
 use super::http1::Http1Server;
-use super::server_state::ServerState;
-use crate::base::time::Clock;
-use crate::config::{Config, Environment};
+use super::server_state::tests::state;
 use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
-use crate::gateway::state::snapshot::Snapshot;
-use crate::gateway::telemetry::access_log::AccessLogs;
-use crate::gateway::telemetry::events::Events;
 use crate::gateway::telemetry::metrics::Metrics;
 
 /// Answers with the path of the request, and its body.
@@ -46,15 +38,7 @@ impl ServeHttp for Echo {
 
 /// The server of one listener, with an application that is not the proxy, and the metrics that it counts in.
 fn server(config: &str) -> (Arc<ConnectionServer<Echo>>, Metrics) {
-    let config = format!("upstream: http://127.0.0.1:9\n{config}");
-    let environment =
-        Environment { variable: &|_| None, folder: Path::new("."), read: &|_| Err(io::ErrorKind::NotFound.into()) };
-    let config = Config::parse("gateway.yaml", config.as_bytes(), environment).unwrap();
-    let (clock, metrics) = (Clock::system(), Metrics::new(&config.store));
-    let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::new(Events::new(clock.clone())));
-    let snapshot = Snapshot::new(config, &metrics, &access_logs, &clock);
-    let state =
-        ServerState { snapshot: Arc::new(ArcSwap::from_pointee(snapshot)), metrics: Arc::clone(&metrics.http), clock };
+    let (state, metrics) = state(config);
     let http1 =
         Http1Server { app: Arc::new(Echo), state: state.clone(), write_backpressure: WriteBackpressure::default() };
     let limits = Arc::new(ConnectionLimits::new(FdBudget::here()));
@@ -67,6 +51,7 @@ fn server(config: &str) -> (Arc<ConnectionServer<Echo>>, Metrics) {
             proxy_protocol: None,
             tls: None,
             http1,
+            http2: None,
         }),
         metrics,
     )

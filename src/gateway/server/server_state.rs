@@ -16,3 +16,27 @@ pub struct ServerState {
     pub metrics: Arc<HttpMetrics>,
     pub clock: Clock,
 }
+
+#[cfg(test)]
+pub mod tests {
+    use std::io;
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{Config, Environment};
+    use crate::gateway::telemetry::access_log::AccessLogs;
+    use crate::gateway::telemetry::events::Events;
+    use crate::gateway::telemetry::metrics::Metrics;
+
+    /// The state of a server with this configuration, and the metrics that it counts in.
+    pub fn state(config: &str) -> (ServerState, Metrics) {
+        let config = format!("upstream: http://127.0.0.1:9\n{config}");
+        let environment =
+            Environment { variable: &|_| None, folder: Path::new("."), read: &|_| Err(io::ErrorKind::NotFound.into()) };
+        let config = Config::parse("gateway.yaml", config.as_bytes(), environment).unwrap();
+        let (clock, metrics) = (Clock::system(), Metrics::new(&config.store));
+        let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::new(Events::new(clock.clone())));
+        let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::new(config, &metrics, &access_logs, &clock)));
+        (ServerState { snapshot, metrics: Arc::clone(&metrics.http), clock }, metrics)
+    }
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::base::time::Micros;
 use crate::config::Config;
 use crate::gateway::telemetry::labels::NO_ROUTE;
 use crate::gateway::telemetry::metrics::{Metrics, RESPONSES, RouteMetrics, UpstreamMetrics};
@@ -31,6 +32,8 @@ pub struct Destination {
 pub struct UpstreamOfRoute {
     pub upstream: Arc<Upstream>,
     pub metrics: Arc<UpstreamMetrics>,
+    /// In place of its read timeout, for gRPC.
+    pub stream_idle_timeout: Micros,
 }
 
 impl Destination {
@@ -73,6 +76,7 @@ impl Destinations {
                         None => Arc::new(Upstream::new(settings)),
                     },
                     metrics: Arc::new(UpstreamMetrics::new(&settings.name, series)),
+                    stream_idle_timeout: config.bounds.stream_idle_timeout,
                 }
             })
             .collect();

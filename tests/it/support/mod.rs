@@ -11,6 +11,8 @@ pub mod curl;
 mod fake_redis;
 mod gateway;
 mod gateway_builder;
+pub mod http2;
+pub mod http2_frames;
 pub mod https;
 mod lateness;
 mod load;

@@ -33,6 +33,11 @@ impl TlsSettings {
         TlsSettings(Arc::new(config))
     }
 
+    /// For another client.
+    pub fn config(&self) -> ClientConfig {
+        ClientConfig::clone(&self.0)
+    }
+
     /// Connects and makes the handshake.
     ///
     /// # Errors

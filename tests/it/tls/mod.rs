@@ -11,7 +11,7 @@ use rustls::version::{TLS12, TLS13};
 use crate::support::authority::{Authority, Issued};
 use crate::support::{Gateway, GatewayBuilder, Upstream};
 
-const BOTH: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
+pub const BOTH: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
 
 /// A gateway whose only listener has these certificates: `NAME.pem` and `NAME.key`, with more of their keys; and more of the
 /// keys of `tls`, each after a comma.

@@ -75,7 +75,7 @@ fn bodies_of_many_records_arrive_whole_in_both_directions() {
     assert!(returned.ends_with(&body), "{} bytes", returned.len());
     for length in [0, 1] {
         let part = "x".repeat(length);
-        let output = curl(&gateway, "a.test", &["--data-binary", &part]);
+        let output = curl(&gateway, "a.test", &["--http1.1", "--data-binary", &part]);
         assert_eq!(output.status, 200, "{output:?}");
         assert!(output.text.contains(&format!("\r\nContent-Length: {length}\r\n")), "{output:?}");
         assert_eq!(upstream.last().body.len(), length);
@@ -139,7 +139,7 @@ fn refusals_and_invalid_requests_are_answered_and_the_end_is_announced() {
     assert!(client.is_closed_cleanly(), "closed without close_notify");
     // A refusal before an upload is whole.
     std::fs::write(gateway.file("body"), vec![b'x'; 3_000_000]).unwrap();
-    let output = curl(&gateway, "a.test", &["-T", "body", "--request-target", "/limited"]);
+    let output = curl(&gateway, "a.test", &["--http1.1", "-T", "body", "--request-target", "/limited"]);
     assert_eq!(output.status, 429, "{output:?}");
 }
 

@@ -22,9 +22,6 @@ use crate::base::named_file::NamedFile;
 use crate::base::time::Timestamp;
 use crate::base::tls::pem;
 
-/// The application protocols of a connection, the preferred one first.
-const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
-
 /// Certificates that came into force together.
 #[derive(Debug)]
 pub struct Certificates {
@@ -74,7 +71,7 @@ impl Certificates {
             };
             all.push(content_hash(contents.all()));
             let known = before.iter().flat_map(|before| &before.entries).chain(&entries);
-            match Entry::new(index, certificate, &contents, settings.min_version, &provider, known) {
+            match Entry::new(index, certificate, &contents, settings, &provider, known) {
                 Ok(Some(entry)) => entries.push(Arc::new(entry)),
                 Ok(None) => {}
                 Err(unusable) => errors.extend(unusable.into_iter().map(|error| error.of_entry(index))),
@@ -156,7 +153,7 @@ impl Entry {
         index: usize,
         settings: &CertificateSettings,
         contents: &Contents<'_>,
-        min_version: MinVersion,
+        server: &Settings,
         provider: &Arc<CryptoProvider>,
         known: impl Iterator<Item = &'k Arc<Entry>>,
     ) -> Result<Option<Entry>, Vec<Unusable>> {
@@ -176,7 +173,7 @@ impl Entry {
         let kept = known.filter(is_alike).last().map(|entry| Arc::clone(&entry.config.ticketer));
         let unusable = |error: rustls::Error| vec![Unusable::because(FileKey::CertFile, error)];
         let ticketer = kept.map_or_else(ring::Ticketer::new, Ok).map_err(unusable)?;
-        let config = server_config(&certificate, min_version, provider, verifier, ticketer).map_err(unusable)?;
+        let config = server_config(&certificate, server, provider, verifier, ticketer).map_err(unusable)?;
         let (config, client_auth) = (Arc::new(config), settings.client_auth);
         Ok(Some(Entry { index, certificate, config, client_auth, authority }))
     }
@@ -207,12 +204,12 @@ impl Entry {
 
 fn server_config(
     certificate: &ServerCertificate,
-    min_version: MinVersion,
+    server: &Settings,
     provider: &Arc<CryptoProvider>,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
     ticketer: Arc<dyn ProducesTickets>,
 ) -> Result<ServerConfig, rustls::Error> {
-    let versions: &[&SupportedProtocolVersion] = match min_version {
+    let versions: &[&SupportedProtocolVersion] = match server.min_version {
         MinVersion::Tls12 => &[&TLS13, &TLS12],
         MinVersion::Tls13 => &[&TLS13],
     };
@@ -222,7 +219,7 @@ fn server_config(
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&certificate.key))));
-    config.alpn_protocols = PROTOCOLS.iter().map(|protocol| protocol.to_vec()).collect();
+    config.alpn_protocols = server.protocols.iter().map(|protocol| protocol.name().into()).collect();
     // Sessions are in their tickets, so every thread can resume them, and none takes memory.
     config.ticketer = ticketer;
     config.session_storage = Arc::new(NoServerSessionStorage {});

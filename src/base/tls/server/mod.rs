@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::base::http_protocol::HttpProtocol;
 use crate::base::named_file::NamedFile;
 use crate::base::time::Timestamp;
 
@@ -30,6 +31,8 @@ pub struct Settings {
     /// In the order of the file.
     pub certificates: Vec<CertificateSettings>,
     pub min_version: MinVersion,
+    /// The protocols of which a client chooses one (ALPN), the preferred one first.
+    pub protocols: Vec<HttpProtocol>,
     pub unknown_names: UnknownNames,
 }
 

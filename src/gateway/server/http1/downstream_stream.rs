@@ -23,7 +23,8 @@ use crate::gateway::response::pending_fields::ResponseStart;
 use crate::gateway::runtime::write_backpressure::{WriteBackpressure, WriteStall};
 use crate::gateway::server::connection_guard::ConnectionSlot;
 use crate::gateway::server::connection_handle::ConnectionHandle;
-use crate::gateway::upstream::read_timeout::{Offer, UpstreamTimedOut};
+use crate::gateway::upstream::read_timeout::{DelegatedReadTimeout, Offer, UpstreamTimedOut};
+use crate::gateway::upstream::request_deadline::RequestDeadline;
 
 /// How much of a next request is read while one is being served.
 const READ_AHEAD: usize = 2 << 10;
@@ -128,10 +129,14 @@ impl DownstreamStream {
         self.client_timeout = client_timeout;
         self.head_done = false;
         self.upstream_timer.restart();
-        self.handle.deadline().clear();
+        if let Some(deadline) = self.handle.deadline() {
+            deadline.clear();
+        }
         // While a complete request waits for its response, Pingora polls this stream for a client that closes it.
         let complete = framing == BodyFraming::Nothing;
-        self.handle.read_timeout().begin(if complete { Offer::Offered } else { Offer::NotOffered });
+        if let Some(read_timeout) = self.handle.read_timeout() {
+            read_timeout.begin(if complete { Offer::Offered } else { Offer::NotOffered });
+        }
         // What follows the head of a tunnel is Pingora's already.
         let whole = self.unparsed.len() == head || framing == BodyFraming::Tunnel;
         // A buffer that is given away whole stays unshared, and is then frozen without a copy.
@@ -239,7 +244,9 @@ impl DownstreamStream {
         if let Poll::Ready(expired) = self.poll_request_deadline(cx) {
             return Poll::Ready(Err(expired));
         }
-        let Some(timeout) = self.handle.read_timeout().get() else { return Poll::Pending };
+        let Some(timeout) = self.handle.read_timeout().and_then(DelegatedReadTimeout::get) else {
+            return Poll::Pending;
+        };
         ready!(self.upstream_timer.poll(timeout, cx));
         self.end = Some(End::UpstreamTimedOut);
         Poll::Ready(Err(UpstreamTimedOut.into()))
@@ -247,7 +254,7 @@ impl DownstreamStream {
 
     /// Ready once the request has taken longer than it may, if that is bounded.
     fn poll_request_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let Some(deadline) = self.handle.deadline().get() else { return Poll::Pending };
+        let Some(deadline) = self.handle.deadline().and_then(RequestDeadline::get) else { return Poll::Pending };
         // Once it has passed, the response to that may be written.
         if self.end.is_some() {
             return Poll::Pending;
@@ -269,7 +276,8 @@ impl DownstreamStream {
             if self.head_done {
                 return None;
             }
-            match self.handle.pending_fields().join(bytes) {
+            let joined = self.handle.pending_fields().map_or(Ok(ResponseStart::Unchanged), |fields| fields.join(bytes));
+            match joined {
                 // Written whole too: its rest would not be recognised as part of a head.
                 Ok(ResponseStart::Interim) => self.head = Bytes::copy_from_slice(bytes),
                 Ok(ResponseStart::Unchanged) => {
@@ -353,10 +361,10 @@ mod tests {
     fn stream() -> (DuplexStream, DownstreamStream) {
         let (client, server) = tokio::io::duplex(3);
         let slot = ConnectionSlot::Rejected(CountGuard::new(&Arc::default(), 1).unwrap());
-        let handle = ConnectionHandle::new(0, Scheme::Http, None);
+        let handle = ConnectionHandle::http1(0, Scheme::Http, None);
         let request_id = HeaderValue::from_static("a");
         let fields = ResponseFields { request_id: &request_id, problem: None, rate_limits: None, cors: None };
-        handle.pending_fields().put(fields.to_http1());
+        handle.pending_fields().unwrap().put(fields.to_http1());
         let clock = Clock::manual(Timestamp(1_000_000));
         (client, DownstreamStream::new(Box::new(server), slot, WriteBackpressure::default(), handle, clock))
     }

@@ -45,7 +45,8 @@ impl HeadRejection {
         }
     }
 
-    fn detail(self) -> &'static str {
+    /// For the log. Contains no bytes of the client's.
+    pub fn detail(self) -> &'static str {
         match self {
             HeadRejection::Invalid(error) => error.detail(),
             HeadRejection::TimedOut => "head not complete in time",
@@ -82,7 +83,7 @@ pub async fn reject_connection(state: &ServerState, stream: Stream, guard: Count
         ConnectionSlot::Rejected(guard),
         WriteBackpressure::default(),
         // Nothing asks for its listener: there is no request.
-        ConnectionHandle::new(0, Scheme::Http, None),
+        ConnectionHandle::http1(0, Scheme::Http, None),
         state.clock.clone(),
     ));
     let response = ProblemResponse::fault(503);
@@ -99,9 +100,6 @@ async fn respond(
     duration: Micros,
 ) {
     let snapshot = state.snapshot.load();
-    let route = &snapshot.destinations.unrouted().route;
-    route.count_response(method, response.status(), Origin::Gateway);
-    route.duration(Origin::Gateway).record(duration.seconds());
     let pages = snapshot.config.error_pages.as_ref();
     let page = pages.and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
     let bytes = match (ProblemResponse { page, ..*response }).to_http1(method, request_id) {
@@ -109,24 +107,7 @@ async fn respond(
         Err(error) => return log::debug!(error:% = error; "response not made"),
     };
     let head = bytes.windows(4).position(|window| window == b"\r\n\r\n").map_or(0, |end| end + 4);
-    let end = RequestEnd {
-        kind: if response.reason().is_some() { Kind::Refused } else { Kind::Error },
-        request_id,
-        route: route.route(),
-        method,
-        code: response.status(),
-        origin: Origin::Gateway,
-        duration,
-        upstream: None,
-        endpoint: None,
-        failed_attempts: Vec::new(),
-        request_bytes: 0,
-        response_bytes: bytes.len() - head,
-    };
-    if let Some(writer) = snapshot.access_log_of(end.kind) {
-        writer.write(&end.headless_line(response.reason(), &state.clock));
-    }
-    drop(snapshot);
+    count(state, response, response.status(), method, request_id, duration, bytes.len() - head);
     let written = async {
         stream.write_all(&bytes).await?;
         stream.flush().await
@@ -135,6 +116,39 @@ async fn respond(
         Ok(Ok(())) => {}
         Ok(Err(error)) => log::debug!(error:% = error; "response not written"),
         Err(_) => log::debug!("response not read by the client in time"),
+    }
+}
+
+/// Counts a response that no application has written, and logs it. `duration` is how long its request was waited for.
+pub fn count(
+    state: &ServerState,
+    response: &ProblemResponse<'_>,
+    code: u16,
+    method: &str,
+    request_id: &HeaderValue,
+    duration: Micros,
+    body_bytes: usize,
+) {
+    let snapshot = state.snapshot.load();
+    let route = &snapshot.destinations.unrouted().route;
+    route.count_response(method, code, Origin::Gateway);
+    route.duration(Origin::Gateway).record(duration.seconds());
+    let end = RequestEnd {
+        kind: if response.reason().is_some() { Kind::Refused } else { Kind::Error },
+        request_id,
+        route: route.route(),
+        method,
+        code,
+        origin: Origin::Gateway,
+        duration,
+        upstream: None,
+        endpoint: None,
+        failed_attempts: Vec::new(),
+        request_bytes: 0,
+        response_bytes: body_bytes,
+    };
+    if let Some(writer) = snapshot.access_log_of(end.kind) {
+        writer.write(&end.headless_line(response.reason(), &state.clock));
     }
 }
 

@@ -14,14 +14,16 @@ mod pingora_parity;
 pub mod request_body;
 pub mod request_head;
 mod stream_traits;
-mod syntax;
+pub mod syntax;
 mod timers;
 
 pub use request_body::BodyError;
+pub use timers::reusable_timer;
 
 use std::pin::pin;
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use pingora::apps::HttpServerApp;
 use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
@@ -45,10 +47,11 @@ pub struct Http1Server<A> {
 }
 
 impl<A: HttpServerApp> Http1Server<A> {
-    /// Serves the requests of a connection, until it is closed.
+    /// Serves the requests of a connection, until it is closed. `prefix` has been read of it already.
     pub async fn serve(
         &self,
         stream: Stream,
+        prefix: BytesMut,
         guard: ConnectionGuard,
         handle: ConnectionHandle,
         shutdown: &ShutdownWatch,
@@ -60,6 +63,7 @@ impl<A: HttpServerApp> Http1Server<A> {
             handle,
             self.state.clock.clone(),
         ));
+        *stream.unparsed() = prefix;
         let mut watch = shutdown.clone();
         let leave = pin!(async { drop(watch.wait_for(|leave| *leave).await) });
         let mut idle_timeout = IdleTimeout::new(leave);

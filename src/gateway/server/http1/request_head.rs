@@ -69,7 +69,7 @@ impl HeadError {
 type Result<T> = std::result::Result<T, HeadError>;
 
 /// Less than what the `http` crate accepts, and more than any field has.
-const LONGEST_NAME: usize = 1024;
+pub const LONGEST_NAME: usize = 1024;
 /// Options of `Connection`, in all of its lines together: Pingora's bound.
 const MOST_OPTIONS: usize = 9;
 

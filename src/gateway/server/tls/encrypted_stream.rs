@@ -19,6 +19,8 @@ use pingora::protocols::{
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
+use crate::base::http_protocol::HttpProtocol;
+
 #[derive(Debug)]
 pub struct EncryptedStream {
     pub(super) inner: TlsStream<Stream>,
@@ -99,7 +101,8 @@ impl Ssl for EncryptedStream {
     }
 
     fn selected_alpn_proto(&self) -> Option<ALPN> {
-        self.inner.get_ref().1.alpn_protocol().map(|protocol| if protocol == b"h2" { ALPN::H2 } else { ALPN::H1 })
+        let protocol = self.inner.get_ref().1.alpn_protocol()?;
+        Some(if protocol == HttpProtocol::H2.name().as_bytes() { ALPN::H2 } else { ALPN::H1 })
     }
 }
 

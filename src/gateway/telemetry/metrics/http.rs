@@ -31,9 +31,9 @@ impl HttpMetrics {
         self.refused.increment(&reason);
     }
 
-    /// The open connections of a listener.
-    pub fn connections(&self, listener: &str) -> Gauge {
-        self.registry.gauge("tollgate_http_connections", &[("listener", listener)])
+    /// The open connections of a listener that speak this protocol.
+    pub fn connections(&self, listener: &str, protocol: &str) -> Gauge {
+        self.registry.gauge("tollgate_http_connections", &[("listener", listener), ("protocol", protocol)])
     }
 
     /// For listeners with TLS: without one, there are no series of it.

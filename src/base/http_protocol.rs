@@ -1,0 +1,23 @@
+//! The protocols that a listener can speak to its clients.
+
+/// A protocol, as TLS negotiates it (ALPN, RFC 7301) or a client begins with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HttpProtocol {
+    /// HTTP/1.1, and HTTP/1.0.
+    Http1,
+    /// HTTP/2 over TLS.
+    H2,
+    /// HTTP/2 without TLS, of which the client knows beforehand.
+    H2c,
+}
+
+impl HttpProtocol {
+    /// Its registered name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            HttpProtocol::Http1 => "http/1.1",
+            HttpProtocol::H2 => "h2",
+            HttpProtocol::H2c => "h2c",
+        }
+    }
+}

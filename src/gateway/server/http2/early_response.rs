@@ -1,0 +1,58 @@
+//! Answers the streams whose requests never reach the application: their head is invalid, or their client has too many.
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use http::request::Parts;
+use http::{HeaderValue, Method, Response, response};
+use pingora::http::ResponseHeader;
+
+use crate::base::time::Micros;
+use crate::decision::refusal::Refusal;
+use crate::gateway::response::problem::ProblemResponse;
+use crate::gateway::response::request_id;
+use crate::gateway::server::http1::early_response::{HeadRejection, count};
+use crate::gateway::server::server_state::ServerState;
+
+/// Answers a request with an invalid head.
+pub fn reject_head(state: &ServerState, respond: &mut SendResponse<Bytes>, head: &Parts, rejection: HeadRejection) {
+    let (refusal, detail) = (Refusal::from(rejection), rejection.detail());
+    let request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
+    log::debug!(code = refusal.status, detail, request_id = request_id.to_str().unwrap_or_default(); "head refused");
+    state.metrics.count_refusal(refusal.reason);
+    answer(state, respond, head, &ProblemResponse::refusal(&refusal), &request_id);
+}
+
+/// Answers 503 to a request whose client has too many under way.
+pub fn reject_stream(state: &ServerState, respond: &mut SendResponse<Bytes>, head: &Parts) {
+    let request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
+    answer(state, respond, head, &ProblemResponse::fault(503), &request_id);
+}
+
+fn answer(
+    state: &ServerState,
+    respond: &mut SendResponse<Bytes>,
+    head: &Parts,
+    response: &ProblemResponse<'_>,
+    request_id: &HeaderValue,
+) {
+    let snapshot = state.snapshot.load();
+    let pages = snapshot.config.error_pages.as_ref();
+    let page = pages.and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
+    let (header, body) = match (ProblemResponse { page, ..*response }).to_header(head, request_id) {
+        Ok(made) => made,
+        Err(error) => return log::debug!(error:% = error; "response not made"),
+    };
+    let body = if head.method == Method::HEAD { Bytes::new() } else { Bytes::from(body) };
+    let code = header.status.as_u16();
+    count(state, response, code, head.method.as_str(), request_id, Micros::default(), body.len());
+    if let Err(error) = send(respond, header, body) {
+        log::debug!(error:% = error; "response not written");
+    }
+}
+
+fn send(respond: &mut SendResponse<Bytes>, header: ResponseHeader, body: Bytes) -> Result<(), h2::Error> {
+    let head = Response::from_parts(response::Parts::from(header), ());
+    let mut stream = respond.send_response(head, body.is_empty())?;
+    // However little the client reads: it is some hundred bytes.
+    if body.is_empty() { Ok(()) } else { stream.send_data(body, true) }
+}

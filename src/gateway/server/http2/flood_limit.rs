@@ -1,0 +1,41 @@
+//! Decides when a client makes so much work, and asks for so little, that its connection is closed.
+
+use super::frame_watch::FrameCounts;
+use crate::base::time::{Micros, Timestamp};
+
+const PERIOD: Micros = Micros(10_000_000);
+
+/// Streams that a client may reset in a period. Beyond, at most half of its streams.
+const MOST_RESETS: u32 = 200;
+
+/// Frames in a period that carry nothing. Pings that measure the connection are some tens in a second.
+const MOST_IDLE_FRAMES: u32 = 10_000;
+
+/// The frames of the current period.
+#[derive(Debug)]
+pub struct FloodLimit {
+    began: Timestamp,
+    /// The counts at its beginning.
+    resets: u32,
+    blocks: u32,
+    idle_frames: u32,
+}
+
+impl FloodLimit {
+    pub fn new(now: Timestamp) -> FloodLimit {
+        FloodLimit { began: now, resets: 0, blocks: 0, idle_frames: 0 }
+    }
+
+    /// Whether the client has exceeded what it may do.
+    pub fn is_exceeded(&mut self, counts: &FrameCounts, now: Timestamp) -> bool {
+        let (resets, blocks, idle_frames) = (counts.resets(), counts.blocks(), counts.idle_frames());
+        let reset = resets.wrapping_sub(self.resets);
+        let begun = blocks.wrapping_sub(self.blocks);
+        let is_exceeded = (reset > MOST_RESETS && u64::from(reset) * 2 > u64::from(begun))
+            || idle_frames.wrapping_sub(self.idle_frames) > MOST_IDLE_FRAMES;
+        if now.since(self.began) >= PERIOD {
+            *self = FloodLimit { began: now, resets, blocks, idle_frames };
+        }
+        is_exceeded
+    }
+}

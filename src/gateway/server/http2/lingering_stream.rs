@@ -1,0 +1,33 @@
+//! Reads and discards the rest of a request that was answered before it was whole, so that its client sees the response.
+//!
+//! A stream that ends is reset while its client is still sending. Clients such as curl then discard the response.
+
+use std::time::Duration;
+
+use h2::RecvStream;
+
+use super::streams::StreamGuard;
+use crate::base::time;
+
+const LONGEST: Duration = Duration::from_secs(2);
+/// In bytes: what a client with a fast connection sends in that time.
+const MOST: usize = 64 << 20;
+
+/// Discards what arrives of this body for a while, and holds `guard` as long.
+pub fn linger(mut body: RecvStream, guard: Option<StreamGuard>) {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    runtime.spawn(async move {
+        let discarding = async {
+            let mut left = MOST;
+            while let Some(Ok(part)) = body.data().await {
+                left = left.saturating_sub(part.len());
+                if left == 0 || body.flow_control().release_capacity(part.len()).is_err() {
+                    return;
+                }
+            }
+        };
+        // What was not read is given up.
+        let _ = time::timeout(LONGEST, discarding).await;
+        drop(guard);
+    });
+}

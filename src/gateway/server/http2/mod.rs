@@ -1,0 +1,308 @@
+//! The HTTP/2 server: accepts the streams of a connection, checks the head of each, and gives each to the application as a
+//! request of its own.
+//!
+//! The h2 crate speaks the protocol, over a stream that watches the frames ([`frame_watch`]). Nothing is read or written but
+//! while the loop in [`Http2Server::serve`] polls the connection, so a request never runs in it: each has a task. What bounds
+//! a connection is here; what bounds a request is in its [`session`].
+
+mod early_response;
+mod flood_limit;
+mod frame_watch;
+mod lingering_stream;
+mod pingora_session;
+pub mod preface;
+mod request_head;
+mod session;
+mod streams;
+
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::{Connection, SendResponse};
+use h2::{Reason, RecvStream};
+use http::Request;
+use pingora::apps::HttpServerApp;
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::protocols::http::ServerSession;
+use pingora::protocols::raw_connect::ProxyDigest;
+use pingora::protocols::{Digest, Stream};
+use pingora::server::ShutdownWatch;
+
+use super::connection_guard::ConnectionGuard;
+use super::connection_handle::ConnectionHandle;
+use super::connection_limits::{ConnectionLimit, ConnectionLimits};
+use super::connections_per_client::ClientGuard;
+use super::http1::BodyError;
+use super::http1::early_response::HeadRejection;
+use super::http1::request_head::Size;
+use super::http1::reusable_timer::ReusableTimer;
+use super::server_state::ServerState;
+use crate::base::time;
+use crate::base::time::{Micros, Timestamp};
+use crate::config::Bounds;
+use crate::gateway::runtime::write_backpressure::WriteBackpressure;
+use crate::limit::grpc_timeout::is_grpc;
+use flood_limit::FloodLimit;
+use frame_watch::{FrameCounts, FrameWatch};
+use session::{Http2Session, StreamLimits};
+use streams::Streams;
+
+/// How long a client may stay without a stream after a GOAWAY.
+const FAREWELL: Micros = Micros(2_000_000);
+
+/// How long a client may take for its preface that had not sent it when the process began to leave.
+const LAST_PREFACE: Duration = Duration::from_millis(100);
+
+const MOST_STREAMS: u32 = 100;
+const HEADER_LIST: u32 = 64 << 10;
+
+/// What a client may send of a body before it is read: of one stream, and of all streams of a connection.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 256 << 10;
+
+/// How much of a response waits in a stream for its client.
+const SEND_BUFFER: usize = 64 << 10;
+
+/// Streams that a client may get reset by what it sends, and streams that it may reset before they are accepted.
+const MOST_ERRORS: usize = 200;
+
+/// Serves requests of HTTP/2 with the application `A`.
+#[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
+pub struct Http2Server<A> {
+    pub app: Arc<A>,
+    pub state: ServerState,
+    pub limits: Arc<ConnectionLimits>,
+    pub write_backpressure: WriteBackpressure,
+}
+
+/// A stream that a client has opened.
+type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
+
+/// What the loop of a connection waits for.
+enum Event {
+    Accepted(Box<Accepted>),
+    /// The process leaves, or the proxy wants the connection to end.
+    Leave,
+    /// The client has exceeded what it may do.
+    Flood,
+    Deadline,
+    Closed,
+}
+
+impl<A: HttpServerApp + Send + Sync + 'static> Http2Server<A> {
+    /// Serves the streams of a connection, until it is closed. `prefix` has been read of it already.
+    pub async fn serve(
+        &self,
+        stream: Stream,
+        prefix: Bytes,
+        guard: ConnectionGuard,
+        handle: ConnectionHandle,
+        shutdown: &ShutdownWatch,
+    ) {
+        let Some(digest) = digest(&stream, &handle) else { return };
+        let (stream, frames) = FrameWatch::new(stream, prefix);
+        let Some(connection) = self.handshake(stream, shutdown).await else { return };
+        let now = self.state.clock.now();
+        let peer = digest.socket_digest.as_ref().and_then(|socket| Some(socket.peer_addr()?.as_inet()?.ip()));
+        let connection = Http2Connection {
+            server: self,
+            connection,
+            flood_limit: FloodLimit::new(now),
+            frames,
+            streams: Streams::new(guard, &self.state.clock),
+            handle,
+            digest,
+            peer,
+            block: None,
+            left_at: None,
+        };
+        connection.serve(shutdown).await;
+    }
+
+    /// Waits for the preface of the client.
+    async fn handshake(&self, stream: FrameWatch, shutdown: &ShutdownWatch) -> Option<Connection<FrameWatch, Bytes>> {
+        let timeout = self.state.snapshot.load().config.bounds.header_timeout;
+        let mut options = h2::server::Builder::new();
+        options
+            .max_concurrent_streams(MOST_STREAMS)
+            .max_header_list_size(HEADER_LIST)
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buffer_size(SEND_BUFFER)
+            .max_local_error_reset_streams(Some(MOST_ERRORS))
+            .max_pending_accept_reset_streams(MOST_ERRORS);
+        let mut handshake = pin!(time::timeout(timeout.into(), options.handshake(stream)));
+        let mut watch = shutdown.clone();
+        let leave = async { drop(watch.wait_for(|leave| *leave).await) };
+        let connection = tokio::select! {
+            biased;
+            connection = &mut handshake => connection,
+            () = leave => time::timeout(LAST_PREFACE, handshake).await.ok()?,
+        };
+        connection.ok()?.ok()
+    }
+}
+
+/// What every session of a connection shows of it. Of all that Pingora hands on, only the digest has a place for our handle.
+fn digest(stream: &Stream, handle: &ConnectionHandle) -> Option<Arc<Digest>> {
+    let nothing = Box::new(ResponseHeader::build_no_case(200, Some(0)).ok()?);
+    Some(Arc::new(Digest {
+        ssl_digest: stream.get_ssl_digest(),
+        timing_digest: Vec::new(),
+        proxy_digest: Some(Arc::new(ProxyDigest::new(nothing, Some(Box::new(handle.clone()))))),
+        socket_digest: stream.get_socket_digest(),
+    }))
+}
+
+/// One connection, from its preface to its end.
+struct Http2Connection<'s, A> {
+    server: &'s Http2Server<A>,
+    connection: Connection<FrameWatch, Bytes>,
+    frames: Arc<FrameCounts>,
+    flood_limit: FloodLimit,
+    streams: Streams,
+    handle: ConnectionHandle,
+    digest: Arc<Digest>,
+    peer: Option<IpAddr>,
+    /// The number of the block of header fields that is incomplete, and since when.
+    block: Option<(u32, Timestamp)>,
+    /// When the GOAWAY was sent, after which no more streams are accepted.
+    left_at: Option<Timestamp>,
+}
+
+impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
+    async fn serve(mut self, shutdown: &ShutdownWatch) {
+        let mut watch = shutdown.clone();
+        let mut leave = pin!(async { drop(watch.wait_for(|leave| *leave).await) });
+        let mut timer = ReusableTimer::coarse();
+        loop {
+            let bounds = self.server.state.snapshot.load().config.bounds;
+            match poll_fn(|cx| self.poll(&bounds, leave.as_mut(), &mut timer, cx)).await {
+                Event::Accepted(accepted) => self.begin(*accepted, shutdown),
+                Event::Leave => self.leave(),
+                Event::Flood => self.end(Reason::ENHANCE_YOUR_CALM),
+                Event::Deadline if self.block.is_some() => self.end(Reason::ENHANCE_YOUR_CALM),
+                Event::Deadline if self.left_at.is_some() => return,
+                // Nothing for the idle timeout.
+                Event::Deadline => self.leave(),
+                Event::Closed => return,
+            }
+        }
+    }
+
+    fn poll(
+        &mut self,
+        bounds: &Bounds,
+        leave: Pin<&mut impl Future<Output = ()>>,
+        timer: &mut ReusableTimer,
+        cx: &mut Context<'_>,
+    ) -> Poll<Event> {
+        self.frames.begin_turn();
+        match self.connection.poll_accept(cx) {
+            Poll::Ready(Some(Ok(accepted))) => return Poll::Ready(Event::Accepted(Box::new(accepted))),
+            Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Event::Closed),
+            Poll::Pending => {}
+        }
+        if self.left_at.is_none() && (self.handle.is_to_be_closed() || leave.poll(cx).is_ready()) {
+            return Poll::Ready(Event::Leave);
+        }
+        let clock = &self.server.state.clock;
+        let now = clock.now();
+        if self.flood_limit.is_exceeded(&self.frames, now) {
+            return Poll::Ready(Event::Flood);
+        }
+        if self.left_at.is_some() {
+            self.streams.wake_at_end(cx.waker());
+        }
+        let deadline = self.deadline(bounds, now);
+        timer.poll(deadline, clock, cx).map(|()| Event::Deadline)
+    }
+
+    /// When the connection is looked at again, if nothing happens on it.
+    fn deadline(&mut self, bounds: &Bounds, now: Timestamp) -> Timestamp {
+        let end = match (self.streams.open(), self.left_at) {
+            (0, Some(left)) => self.streams.ended().max(left).plus(FAREWELL),
+            (0, None) => self.streams.ended().plus(bounds.idle_timeout),
+            // Only looked at again.
+            _ => now.plus(bounds.idle_timeout),
+        };
+        self.block = self.frames.open_block().map(|number| match self.block {
+            Some((known, since)) if known == number => (number, since),
+            _ => (number, now),
+        });
+        self.block.map_or(end, |(_, since)| end.min(since.plus(bounds.header_timeout)))
+    }
+
+    /// Sends a GOAWAY: no more streams are accepted, and the connection ends after the open ones.
+    fn leave(&mut self) {
+        self.left_at = Some(self.server.state.clock.now());
+        self.connection.graceful_shutdown();
+    }
+
+    /// Ends the connection with all of its streams.
+    fn end(&mut self, reason: Reason) {
+        self.left_at = Some(self.server.state.clock.now());
+        self.connection.abrupt_shutdown(reason);
+    }
+
+    /// Counts a stream as its client's, where that has a limit. The first stream of a connection is counted with it.
+    fn count_stream(&self, bounds: &Bounds) -> Result<Option<ClientGuard>, ConnectionLimit> {
+        let (Some(_), Some(peer), 1..) = (bounds.connections_per_client, self.peer, self.streams.open()) else {
+            return Ok(None);
+        };
+        let snapshot = self.server.state.snapshot.load();
+        self.server.limits.count_stream(peer, &snapshot.config.client_ip, bounds).map(Some)
+    }
+
+    fn begin(&mut self, (request, mut respond): Accepted, shutdown: &ShutdownWatch) {
+        // Nothing is done for a stream that was reset as soon as it was opened.
+        if respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready() {
+            return;
+        }
+        let state = &self.server.state;
+        // Loaded only now: while the stream was waited for, the configuration may have changed.
+        let bounds = state.snapshot.load().config.bounds;
+        let (mut head, body) = request.into_parts();
+        let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
+        let most = bounds.body_bytes.unwrap_or(u64::MAX);
+        let is_extra = |method: &[u8]| state.snapshot.load().config.has_extra_method(method);
+        let rejection = match request_head::check(&mut head, &size, is_extra) {
+            Ok(Some(length)) if length > most => Some(HeadRejection::Body(BodyError::TooLong)),
+            Ok(_) => None,
+            Err(error) => Some(HeadRejection::Invalid(error)),
+        };
+        let client = match self.count_stream(&bounds) {
+            Ok(client) if rejection.is_none() => client,
+            counted => {
+                match rejection {
+                    Some(rejection) => early_response::reject_head(state, &mut respond, &head, rejection),
+                    None => early_response::reject_stream(state, &mut respond, &head),
+                }
+                if !body.is_end_stream() {
+                    lingering_stream::linger(body, Some(self.streams.begin(counted.ok().flatten())));
+                }
+                return;
+            }
+        };
+        let client_timeout = if is_grpc(&head) { bounds.stream_idle_timeout } else { bounds.body_timeout };
+        let session = Http2Session::new(
+            RequestHeader::from(head),
+            body,
+            respond,
+            StreamLimits { client_timeout: client_timeout.into(), body_bytes: most },
+            self.server.write_backpressure.clone(),
+            Arc::clone(&self.digest),
+            self.streams.begin(client),
+        );
+        let (app, shutdown) = (Arc::clone(&self.server.app), shutdown.clone());
+        // The runtime has one thread: the stream stays where its connection is.
+        tokio::spawn(async move {
+            app.process_new_http(ServerSession::new_custom(Box::new(session)), &shutdown).await;
+        });
+    }
+}

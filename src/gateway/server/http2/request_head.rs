@@ -1,0 +1,210 @@
+//! Checks the head of an HTTP/2 request by the rules of HTTP/1.1, and gives it the form that a head has there.
+//!
+//! The h2 crate has rejected what is no head of HTTP/2 (RFC 9113, section 8.2): fields of a connection, names in upper case,
+//! pseudo-header fields that are missing or repeated. Afterwards a head has its authority in `Host` only, and one line of
+//! cookies at most, so that nobody who reads it has to know by which protocol it came.
+
+use http::header::{CONTENT_LENGTH, COOKIE, HOST};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Uri};
+
+use crate::base::http_method;
+use crate::gateway::server::http1::request_head::{HeadError, LONGEST_NAME, Size};
+use crate::gateway::server::http1::syntax::{content_length, is_authority, is_disguised_framing, is_target};
+
+/// In HTTP/1.1: the spaces, the version and the line ends of the request line and of the empty line.
+const REQUEST_LINE: usize = " HTTP/1.1\r\n".len() + " ".len() + "\r\n".len();
+const FIELD_LINE: usize = ": \r\n".len();
+
+/// Checks a head, which is as large as it would be in HTTP/1.1, and returns the length of the body, if the head gives it.
+/// `is_extra_method` is asked only about a method that is not registered.
+///
+/// # Errors
+/// If the head is invalid. It has its own form then.
+pub fn check(
+    head: &mut Parts,
+    size: &Size,
+    is_extra_method: impl FnOnce(&[u8]) -> bool,
+) -> Result<Option<u64>, HeadError> {
+    let method = head.method.as_str().as_bytes();
+    if http_method::is_never_forwarded(method) {
+        return Err(HeadError::Method);
+    }
+    let is_known =
+        http_method::is_registered(method) || (method.len() <= http_method::LONGEST && is_extra_method(method));
+    if !is_known {
+        return Err(HeadError::Malformed("method is neither registered nor in limits.extra_methods"));
+    }
+    if head.uri.scheme_str().is_some_and(|scheme| !matches!(scheme, "http" | "https")) {
+        return Err(HeadError::Malformed("scheme other than http and https"));
+    }
+    let path_and_query = head.uri.path_and_query().ok_or(HeadError::Malformed("no target"))?;
+    let target = path_and_query.as_str().as_bytes();
+    if target.len() > size.target {
+        return Err(HeadError::TargetTooLong);
+    }
+    let is_form = target.first() == Some(&b'/') || (target == b"*" && method == b"OPTIONS");
+    if !is_form || !target.iter().copied().all(is_target) {
+        return Err(HeadError::Malformed("bad target"));
+    }
+    let host = host(&head.uri, &head.headers)?;
+    let (fields, bytes) = check_fields(&head.headers)?;
+    // The authority is a field, as it would be in HTTP/1.1.
+    let host_line = host.as_ref().map_or(0, |host| HOST.as_str().len() + host.len() + FIELD_LINE);
+    if fields + usize::from(host.is_some()) > size.fields {
+        return Err(HeadError::TooLarge("too many fields"));
+    }
+    if method.len() + target.len() + REQUEST_LINE + bytes + host_line > size.bytes {
+        return Err(HeadError::TooLarge("head too large"));
+    }
+    let length = body_length(&head.headers)?;
+    head.uri = Uri::from(path_and_query.clone());
+    if let Some(host) = host {
+        head.headers.insert(HOST, host);
+    }
+    join_cookies(&mut head.headers);
+    Ok(length)
+}
+
+/// The authority, where there is no `Host` that says the same.
+fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>, HeadError> {
+    let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
+    let mut hosts = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
+    let (missing, host) = match (authority, hosts.next(), hosts.next()) {
+        (_, _, Some(_)) | (None, None, None) => return Err(HeadError::Malformed("not exactly one Host")),
+        (Some(authority), Some(host), None) if authority != host => {
+            return Err(HeadError::Malformed("authority and Host differ"));
+        }
+        (_, Some(host), None) => (None, host),
+        (Some(authority), None, None) => {
+            (Some(HeaderValue::from_bytes(authority).map_err(|_| HeadError::Malformed("bad authority"))?), authority)
+        }
+    };
+    if is_authority(host) { Ok(missing) } else { Err(HeadError::Malformed("bad Host")) }
+}
+
+/// The number of fields, and their size in HTTP/1.1.
+fn check_fields(headers: &HeaderMap) -> Result<(usize, usize), HeadError> {
+    let mut bytes = 0;
+    for (name, value) in headers {
+        let (name, value) = (name.as_str().as_bytes(), value.as_bytes());
+        if name.len() > LONGEST_NAME {
+            return Err(HeadError::TooLarge("field name too long"));
+        }
+        // HTTP/1.1 takes it off: for an upstream that speaks it, the value would be another one than for our rules.
+        if [value.first(), value.last()].into_iter().flatten().any(|byte| matches!(byte, b' ' | b'\t')) {
+            return Err(HeadError::Malformed("space around the value of a field"));
+        }
+        if matches!(name.len(), 14 | 17) && name != b"content-length" && is_disguised_framing(name) {
+            return Err(HeadError::Malformed("framing field in another spelling"));
+        }
+        bytes += name.len() + value.len() + FIELD_LINE;
+    }
+    Ok((headers.len(), bytes))
+}
+
+fn body_length(headers: &HeaderMap) -> Result<Option<u64>, HeadError> {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    let length = lengths.next().map(|length| content_length(length.as_bytes()));
+    match (length, lengths.next()) {
+        (_, Some(_)) => Err(HeadError::Malformed("repeated Content-Length")),
+        (Some(None), None) => Err(HeadError::Malformed("bad Content-Length")),
+        (length, None) => Ok(length.flatten()),
+    }
+}
+
+/// A client may send each cookie in a field of its own (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut cookies = headers.get_all(COOKIE).iter();
+    let (Some(first), Some(second)) = (cookies.next(), cookies.next()) else { return };
+    let mut joined = first.as_bytes().to_vec();
+    for cookie in std::iter::once(second).chain(cookies) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(cookie.as_bytes());
+    }
+    // Made of values, it is one.
+    if let Ok(joined) = HeaderValue::from_bytes(&joined) {
+        headers.insert(COOKIE, joined);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: Size = Size { bytes: 1024, fields: 5, target: 100 };
+
+    fn head(method: &str, uri: &str, fields: &[(&str, &str)]) -> Parts {
+        let request = http::Request::builder().method(method).uri(uri);
+        let request = fields.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn checked(head: &mut Parts) -> Result<Option<u64>, u16> {
+        check(head, &SIZE, |method| method == b"PURGE").map_err(HeadError::status)
+    }
+
+    #[track_caller]
+    fn rejected(method: &str, uri: &str, fields: &[(&str, &str)], status: u16) {
+        assert_eq!(checked(&mut head(method, uri, fields)), Err(status), "{method} {uri} {fields:?}");
+    }
+
+    #[test]
+    fn a_valid_head_has_the_form_of_http1() {
+        let fields = [("cookie", "a=1"), ("x-a", ""), ("cookie", "b=2; c=3"), ("content-length", "7")];
+        let mut sent = head("PURGE", "https://a.test:443/b?c=/d", &fields);
+        assert_eq!(checked(&mut sent), Ok(Some(7)));
+        assert_eq!(sent.uri, "/b?c=/d");
+        assert_eq!(sent.headers.get(HOST).unwrap(), "a.test:443");
+        let cookies: Vec<_> = sent.headers.get_all(COOKIE).iter().collect();
+        assert_eq!(cookies, ["a=1; b=2; c=3"]);
+        for fields in [&[("host", "a.test")][..], &[]] {
+            let mut sent = head("OPTIONS", "http://a.test/", fields);
+            assert_eq!((checked(&mut sent), sent.headers.len()), (Ok(None), 1));
+        }
+        let mut only_host = head("GET", "/", &[("host", "[::1]:80")]);
+        assert_eq!(
+            (checked(&mut only_host), &only_host.headers[HOST]),
+            (Ok(None), &HeaderValue::from_static("[::1]:80"))
+        );
+    }
+
+    #[test]
+    fn what_http1_refuses_is_refused() {
+        rejected("TRACE", "http://a/", &[], 405);
+        rejected("CONNECT", "a:443", &[], 405);
+        rejected("BREW", "http://a/", &[], 400);
+        rejected("get", "http://a/", &[], 400);
+        rejected("GET", "ftp://a/", &[], 400);
+        rejected("GET", "*", &[("host", "a")], 400);
+        rejected("GET", "/", &[], 400);
+        rejected("GET", "/", &[("host", "a"), ("host", "a")], 400);
+        rejected("GET", "http://a/", &[("host", "b")], 400);
+        rejected("GET", "http://a/", &[("host", "A")], 400);
+        rejected("GET", "http://user@a/", &[], 400);
+        rejected("GET", "/", &[("host", "user@a")], 400);
+        rejected("GET", "/", &[("host", "")], 400);
+        for name in ["content_length", "transfer_encoding", "transfer.encoding", "transfer-encoding"] {
+            rejected("POST", "http://a/", &[(name, "5")], 400);
+        }
+        rejected("POST", "http://a/", &[("content-length", "5"), ("content-length", "5")], 400);
+        rejected("POST", "http://a/", &[("content-length", "5, 5")], 400);
+        for value in [" a", "a\t"] {
+            rejected("GET", "http://a/", &[("x-a", value)], 400);
+        }
+    }
+
+    #[test]
+    fn a_head_is_as_large_as_in_http1() {
+        let target = |length: usize| format!("http://a/{}", "x".repeat(length - 1));
+        assert_eq!(checked(&mut head("GET", &target(100), &[])), Ok(None));
+        rejected("GET", &target(101), &[], 414);
+        let text = |length: usize| "x".repeat(length - "GET / HTTP/1.1\r\nhost: a\r\nx: \r\n\r\n".len());
+        assert_eq!(checked(&mut head("GET", "http://a/", &[("x", &text(1024))])), Ok(None));
+        rejected("GET", "http://a/", &[("x", &text(1025))], 431);
+        let fields = [("a", "b"); 5];
+        assert_eq!(checked(&mut head("GET", "http://a/", &fields[..4])), Ok(None));
+        rejected("GET", "http://a/", &fields, 431);
+        rejected("GET", "http://a/", &[(&"x".repeat(LONGEST_NAME + 1), "")], 431);
+    }
+}

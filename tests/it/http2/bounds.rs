@@ -1,0 +1,173 @@
+//! Bounds on one client: time, bytes and streams, without harm to others.
+
+use std::io::Write;
+use std::time::Duration;
+
+use super::before;
+use crate::support::http2::Http2Client;
+use crate::support::http2_frames::{
+    DATA, END_HEADERS, END_STREAM, FrameClient, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, block, frame,
+    get, request,
+};
+use crate::support::{Gateway, Upstream, eventually, now, wait_for_nothing};
+
+const NO_ERROR: u32 = 0;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+#[test]
+fn a_body_that_stalls_is_answered_408_and_other_streams_go_on() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream).with("limits: {body_timeout: 300ms}").start();
+    let mut client = Http2Client::connect(gateway.http);
+    let mut stalled = client.begin("POST", "/", &[], false);
+    stalled.write(b"begun", false).unwrap();
+    // Another one on the same connection.
+    assert_eq!(client.get("/", &[]).status, 200);
+    let response = stalled.response().unwrap();
+    assert_eq!((response.status, response.field("x-tollgate-reason")), (408, "bad_request"));
+    assert_eq!(client.get("/", &[]).status, 200);
+}
+
+#[test]
+fn a_body_is_bounded_with_and_without_a_length() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream).with("limits: {body_bytes: 100KiB}").start();
+    let mut client = Http2Client::connect(gateway.http);
+    let (fits, beyond) = (vec![b'x'; 100 << 10], vec![b'x'; (100 << 10) + 1]);
+    assert_eq!(client.send("POST", "/", &[], &[&fits]).status, 200);
+    for fields in [&[][..], &[("content-length", "102401")]] {
+        let response = client.send("POST", "/", fields, &[&beyond]);
+        assert_eq!((response.status, response.field("x-tollgate-reason")), (413, "bad_request"), "{fields:?}");
+    }
+    assert_eq!(client.get("/", &[]).status, 200);
+}
+
+#[test]
+fn a_response_that_is_not_read_is_given_up_and_other_streams_go_on() {
+    let upstream = Upstream::answering(|request, stream| {
+        let length = if request.line.contains("/large") { 1_000_000 } else { 2 };
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+        let _ = stream.write_all(&vec![b'x'; length]);
+    });
+    let gateway = before(&upstream).with("limits: {body_timeout: 300ms}").with("access_log: {to: log}").start();
+    let mut client = FrameClient::connect(gateway.http);
+    client.write(&get(1, "/large"));
+    assert_eq!(client.outcome(1), Ok(200));
+    // The window of the stream is never enlarged.
+    let reset = client.until(|frame| frame.kind == RST_STREAM);
+    assert_eq!(reset.stream, 1);
+    let log = || std::fs::read_to_string(gateway.file("log")).unwrap_or_default();
+    eventually("the request is logged", || log().contains("\"code\":200"));
+    // The window of the connection is used up, too: only a response without a body fits.
+    client.write(&request(3, "HEAD", "/", &[], END_STREAM));
+    assert_eq!(client.outcome(3), Ok(200));
+}
+
+#[test]
+fn a_header_block_that_is_not_finished_ends_its_connection() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream).with("limits: {header_timeout: 300ms}").start();
+    let whole = block("GET", "/", &[]);
+    let unfinished =
+        [frame(HEADERS, END_STREAM, 1, &whole), frame(HEADERS, END_STREAM | END_HEADERS, 1, &whole)[..20].to_vec()];
+    for part in unfinished {
+        let began = now();
+        let mut client = FrameClient::connect(gateway.http);
+        client.write(&part);
+        let frames = client.rest();
+        let goaway = frames.iter().rfind(|frame| frame.kind == GOAWAY);
+        assert_eq!(goaway.map(|frame| frame.error_code()), Some(ENHANCE_YOUR_CALM), "{frames:?}");
+        assert!(began.elapsed() < Duration::from_secs(5));
+    }
+    // An open stream without such a block has its own time.
+    let mut client = FrameClient::connect(gateway.http);
+    client.write(&request(1, "POST", "/", &[("content-length", "1")], 0));
+    wait_for_nothing(Duration::from_millis(500));
+    client.write(&frame(DATA, END_STREAM, 1, b"x"));
+    assert_eq!(client.outcome(1), Ok(200));
+}
+
+#[test]
+fn a_connection_without_streams_is_closed_after_the_idle_timeout() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream).with("limits: {idle_timeout: 300ms}").start();
+    let mut client = FrameClient::connect(gateway.http);
+    client.write(&get(1, "/"));
+    assert_eq!(client.outcome(1), Ok(200));
+    // Pings ask for nothing, and keep nothing open.
+    client.write(&frame(PING, 0, 0, b"12345678"));
+    let frames = client.rest();
+    let goaway = frames.iter().find(|frame| frame.kind == GOAWAY).expect("no farewell");
+    assert_eq!(goaway.error_code(), NO_ERROR);
+    gateway.expect("tollgate_http_connections", &[], 0.0);
+}
+
+#[test]
+fn a_preface_has_a_deadline() {
+    let upstream = Upstream::start();
+    for protocols in ["[h2c]", "[h2c, http/1.1]"] {
+        let gateway = Gateway::before(&upstream)
+            .with(&format!("listeners: [{{address: 127.0.0.1:0, protocols: {protocols}}}]"))
+            .with("limits: {header_timeout: 300ms, idle_timeout: 300ms}")
+            .start();
+        for part in [0, 1, 10, 23] {
+            let mut client = FrameClient::silent(gateway.http);
+            client.write(&PREFACE[..part]);
+            // A part of a preface may be the beginning of a head of HTTP/1.1, whose server answers.
+            let _ = client.rest();
+        }
+        gateway.expect("tollgate_http_connections", &[], 0.0);
+        let mut client = FrameClient::connect(gateway.http);
+        client.write(&get(1, "/"));
+        assert_eq!(client.outcome(1), Ok(200));
+    }
+}
+
+#[test]
+fn what_is_not_spoken_on_a_listener_is_not_served() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream).with("listeners: [{address: 127.0.0.1:0, protocols: [h2c]}]").start();
+    let mut client = gateway.client();
+    client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.is_closed() || !client.until("").contains("HTTP/1.1"));
+    let plain = Gateway::start(&upstream, "");
+    let mut client = FrameClient::silent(plain.http);
+    client.write(PREFACE);
+    assert_ne!(client.next().map(|frame| frame.kind), Some(SETTINGS));
+    assert_eq!(upstream.count(), 0);
+}
+
+#[test]
+fn streams_count_as_connections_of_their_client() {
+    let upstream = Upstream::answering(|request, stream| {
+        if request.line.contains("/slow") {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    });
+    let gateway = before(&upstream).with("limits: {connections_per_client: 3}").start();
+    let mut client = Http2Client::connect(gateway.http);
+    let slow: Vec<_> = (0..3).map(|_| client.begin("GET", "/slow", &[], true)).collect();
+    let beyond = client.get("/", &[]);
+    assert_eq!(beyond.status, 503);
+    assert!(beyond.head.contains_key("x-request-id"));
+    // And so does a connection beside them.
+    assert_eq!(gateway.client().response("GET").unwrap().status, 503);
+    assert!(slow.into_iter().all(|request| request.response().unwrap().status == 200));
+    assert_eq!(client.get("/", &[]).status, 200);
+}
+
+#[test]
+fn a_client_has_a_hundred_streams() {
+    let upstream = Upstream::answering(|_, stream| {
+        std::thread::sleep(Duration::from_millis(300));
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    });
+    let gateway = before(&upstream).start();
+    let mut client = FrameClient::connect(gateway.http);
+    let flight: Vec<u8> = (0..101).flat_map(|number| get(2 * number + 1, "/")).collect();
+    client.write(&flight);
+    const REFUSED_STREAM: u32 = 7;
+    assert_eq!(client.outcome(201), Err(REFUSED_STREAM));
+    assert_eq!(client.outcome(199), Ok(200));
+}

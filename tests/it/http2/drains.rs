@@ -1,0 +1,107 @@
+//! Connections when the process leaves, or hands over to the next one.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::before;
+use crate::support::http2::Http2Client;
+use crate::support::http2_frames::{FrameClient, GOAWAY, get};
+use crate::support::{Gateway, Upstream, eventually};
+
+fn slow() -> Upstream {
+    Upstream::answering(|request, stream| {
+        if request.line.contains("/slow") {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    })
+}
+
+#[test]
+fn a_drain_says_goaway_and_finishes_what_is_under_way() {
+    let upstream = slow();
+    let mut gateway = before(&upstream).start();
+    let (mut idle, mut busy) = (FrameClient::connect(gateway.http), FrameClient::connect(gateway.http));
+    busy.write(&get(1, "/slow"));
+    eventually("the request arrives", || upstream.count() == 1);
+    gateway.signal("TERM");
+    assert_eq!(idle.until(|frame| frame.kind == GOAWAY).error_code(), 0);
+    assert_eq!(busy.until(|frame| frame.kind == GOAWAY).error_code(), 0);
+    assert_eq!(busy.outcome(1), Ok(200));
+    let (status, duration) = gateway.wait();
+    assert!(status.success() && duration < Duration::from_secs(5), "{duration:?}");
+}
+
+#[test]
+fn while_a_drain_is_delayed_each_connection_is_told_to_leave_with_its_next_response() {
+    let upstream = slow();
+    let mut gateway = before(&upstream).with("drain: {delay: 1s}").start();
+    let mut client = Http2Client::connect(gateway.http);
+    assert_eq!(client.get("/", &[]).status, 200);
+    gateway.signal("TERM");
+    eventually("the process drains", || gateway.has_logged("draining"));
+    assert_eq!(client.get("/", &[]).status, 200);
+    assert!(client.is_closed());
+    // A new connection is still accepted.
+    assert_eq!(Http2Client::connect(gateway.http).get("/", &[]).status, 200);
+    assert!(gateway.wait().0.success());
+}
+
+#[test]
+fn an_upgrade_loses_no_request() {
+    let upstream = slow();
+    let mut gateway = before(&upstream).start();
+    let (done, served) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut client = Http2Client::connect(gateway.http);
+                while !done.load(Ordering::Relaxed) {
+                    if !client.accepts_requests() {
+                        client = Http2Client::connect(gateway.http);
+                    }
+                    let requests: Vec<_> = (0..4).filter_map(|_| client.try_begin("GET", "/")).collect();
+                    for request in requests {
+                        match request.response() {
+                            Ok(response) => {
+                                assert_eq!(response.status, 200);
+                                served.fetch_add(1, Ordering::Relaxed);
+                            }
+                            // Sent after the farewell, so not looked at: the client may send it again elsewhere.
+                            Err(error) => {
+                                assert!(error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR), "{error:?}")
+                            }
+                        }
+                    }
+                }
+            });
+        }
+        let before = served.load(Ordering::Relaxed);
+        eventually("requests are served", || served.load(Ordering::Relaxed) > before + 50);
+        gateway.signal("USR2");
+        eventually("the next process has taken over", || gateway.has_logged("handed over"));
+        let before = served.load(Ordering::Relaxed);
+        eventually("clients go on", || served.load(Ordering::Relaxed) > before + 50);
+        done.store(true, Ordering::Relaxed);
+    });
+    let (status, _) = gateway.wait();
+    assert!(status.success(), "{}", gateway.errors());
+    assert_eq!(upstream.count(), served.load(Ordering::Relaxed), "a request was answered to nobody");
+    assert_eq!(Http2Client::connect(gateway.http).get("/", &[]).status, 200);
+}
+
+#[test]
+fn a_reload_changes_limits_on_open_connections_and_not_what_is_spoken() {
+    let upstream = slow();
+    let listener = "listeners: [{address: 127.0.0.1:0, protocols: [h2c, http/1.1]}]\n";
+    let gateway: Gateway = before(&upstream).start();
+    let mut client = Http2Client::connect(gateway.http);
+    assert_eq!(client.get("/longer", &[]).status, 200);
+    gateway.reload(&upstream, &format!("{listener}limits: {{target_bytes: 64B}}"));
+    assert_eq!(client.get(&format!("/{}", "x".repeat(100)), &[]).status, 414);
+    gateway.reload(&upstream, "listeners: [{address: 127.0.0.1:0, protocols: [http/1.1]}]");
+    assert!(gateway.has_logged("listeners"), "{}", gateway.errors());
+    assert_eq!(client.get(&format!("/{}", "x".repeat(100)), &[]).status, 200);
+    assert_eq!(Http2Client::connect(gateway.http).get("/", &[]).status, 200);
+}

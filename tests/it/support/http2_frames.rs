@@ -1,0 +1,202 @@
+//! A client of HTTP/2 that sends frames as a test writes them, valid or not.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
+pub const RST_STREAM: u8 = 3;
+pub const SETTINGS: u8 = 4;
+pub const PING: u8 = 6;
+pub const GOAWAY: u8 = 7;
+pub const CONTINUATION: u8 = 9;
+
+pub const END_STREAM: u8 = 1;
+pub const ACK: u8 = 1;
+pub const END_HEADERS: u8 = 4;
+
+/// One frame, as it was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub kind: u8,
+    pub flags: u8,
+    pub stream: u32,
+    pub payload: Vec<u8>,
+}
+
+impl Frame {
+    /// The code of a reset or of a GOAWAY.
+    pub fn error_code(&self) -> u32 {
+        let at = if self.kind == GOAWAY { 4 } else { 0 };
+        u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap())
+    }
+}
+
+/// One connection.
+pub struct FrameClient {
+    stream: TcpStream,
+}
+
+impl FrameClient {
+    /// Connects, and exchanges the first settings.
+    pub fn connect(address: SocketAddr) -> FrameClient {
+        let mut client = FrameClient::silent(address);
+        client.write(PREFACE);
+        // A table without a place, so that every block says what it says by itself.
+        client.write(&frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]));
+        client.until(|frame| frame.kind == SETTINGS && frame.flags & ACK == 0);
+        client.write(&frame(SETTINGS, ACK, 0, &[]));
+        client
+    }
+
+    /// Connects, and sends nothing.
+    pub fn silent(address: SocketAddr) -> FrameClient {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        FrameClient { stream }
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// The same, where the connection may be closed before.
+    ///
+    /// # Errors
+    /// If it is.
+    pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// The next frame; `None` once the connection is closed.
+    pub fn next(&mut self) -> Option<Frame> {
+        let mut head = [0; 9];
+        self.stream.read_exact(&mut head).ok()?;
+        let [high, middle, low, kind, flags, stream @ ..] = head;
+        let mut payload = vec![0; usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low)];
+        self.stream.read_exact(&mut payload).ok()?;
+        Some(Frame { kind, flags, stream: u32::from_be_bytes(stream) & 0x7fff_ffff, payload })
+    }
+
+    /// Reads up to a frame that is wanted.
+    #[track_caller]
+    pub fn until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Frame {
+        loop {
+            let frame = self.next().expect("the connection was closed before");
+            if wanted(&frame) {
+                return frame;
+            }
+        }
+    }
+
+    /// The status of the response of a stream, or the code with which the stream was reset.
+    #[track_caller]
+    pub fn outcome(&mut self, stream: u32) -> Result<u16, u32> {
+        let frame = self.until(|frame| frame.stream == stream && matches!(frame.kind, HEADERS | RST_STREAM));
+        if frame.kind == RST_STREAM { Err(frame.error_code()) } else { Ok(status(&frame.payload)) }
+    }
+
+    /// Everything up to the end of the connection.
+    pub fn rest(&mut self) -> Vec<Frame> {
+        std::iter::from_fn(|| self.next()).collect()
+    }
+
+    /// The same connection, to be read by another thread.
+    pub fn reader(&self) -> FrameClient {
+        FrameClient { stream: self.stream.try_clone().unwrap() }
+    }
+
+    /// Closes its side for writing.
+    pub fn finish_writing(&self) {
+        // The server may have closed the connection before.
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+}
+
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = vec![length[1], length[2], length[3], kind, flags];
+    frame.extend_from_slice(&stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// A GET without a body, for this path.
+pub fn get(stream: u32, path: &str) -> Vec<u8> {
+    request(stream, "GET", path, &[], END_STREAM)
+}
+
+/// The head of a request, in one frame.
+pub fn request(stream: u32, method: &str, path: &str, fields: &[(&str, &str)], flags: u8) -> Vec<u8> {
+    frame(HEADERS, flags | END_HEADERS, stream, &block(method, path, fields))
+}
+
+/// A block of header fields, in which nothing is compressed.
+pub fn block(method: &str, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
+    let pseudo = [(":method", method), (":scheme", "http"), (":authority", "a.test"), (":path", path)];
+    fields_block(&[&pseudo[..], fields].concat())
+}
+
+pub fn fields_block(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        // A literal that is not indexed, with a new name.
+        block.push(0);
+        for text in [name, value] {
+            length(text.len(), &mut block);
+            block.extend_from_slice(text.as_bytes());
+        }
+    }
+    block
+}
+
+/// An integer with a prefix of seven bits (RFC 7541, section 5.1).
+fn length(length: usize, block: &mut Vec<u8>) {
+    if length < 127 {
+        return block.push(u8::try_from(length).unwrap());
+    }
+    block.push(127);
+    let mut rest = length - 127;
+    while rest >= 128 {
+        block.push(u8::try_from(rest % 128).unwrap() | 128);
+        rest /= 128;
+    }
+    block.push(u8::try_from(rest).unwrap());
+}
+
+/// The status in a block of the server's: the first field, indexed or as a literal.
+fn status(block: &[u8]) -> u16 {
+    const INDEXED: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
+    let block = match block {
+        // A change of the table's size.
+        [first, rest @ ..] if first & 0xe0 == 0x20 => rest,
+        block => block,
+    };
+    match block {
+        [first, ..] if first & 0x80 != 0 => INDEXED[usize::from(first & 0x7f) - 8],
+        // A name of the table, and three digits, plain or each in five or six bits.
+        [_, 3, digits @ ..] => std::str::from_utf8(&digits[..3]).unwrap().parse().unwrap(),
+        [_, coded, digits @ ..] => huffman_digits(&digits[..usize::from(coded & 0x7f)]),
+        _ => panic!("no status in {block:?}"),
+    }
+}
+
+/// Three digits by the code of RFC 7541, appendix B: 0 to 2 have five bits, the others six.
+fn huffman_digits(bytes: &[u8]) -> u16 {
+    let bits: Vec<u8> = bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
+    let (mut status, mut at) = (0, 0);
+    for _ in 0..3 {
+        let read = |count: usize| bits[at..at + count].iter().fold(0_u16, |value, bit| value << 1 | u16::from(*bit));
+        let (digit, width) = match read(5) {
+            digit @ 0..3 => (digit, 5),
+            _ => (read(6) - 0x19 + 3, 6),
+        };
+        status = status * 10 + digit;
+        at += width;
+    }
+    status
+}
