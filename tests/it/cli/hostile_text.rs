@@ -250,7 +250,7 @@ impl Hostile {
             ],
             "key" => &["key @text free", "key a @text", "key a free", "key a free @text"],
             "echo" => &["echo --listen @text", "echo @text"],
-            "init" => &["init @text", "init jwt @invalid", "init ip @no-folder/x", "init ip @text"],
+            "init" => &["init @text", "init jwt @invalid", "init ip @no-folder/x", "init ip @new"],
             "schema" => &["schema", "schema @text"],
             "store init" => &[
                 "store init -c @invalid",
