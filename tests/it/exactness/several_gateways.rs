@@ -93,9 +93,10 @@ fn nothing_is_granted_too_much_or_withheld(combining: Combining, refusals: Refus
         let cached = history.count(|answer| matches!(answer, Answer::Refused { source: Source::Cached, .. }));
         let by_store = history
             .count(|answer| matches!(answer, Answer::Granted { .. } | Answer::Refused { source: Source::Store, .. }));
-        // What the first bucket gave, and what it had.
+        // What the first bucket gave, and what it had: the answer to the last grant may be late, so what comes back after it was
+        // sent does not count.
         let first = granted.iter().map(|grant| grant.sent).min().unwrap();
-        let last = granted.iter().map(|grant| grant.answered).max().unwrap();
+        let last = granted.iter().map(|grant| grant.sent).max().unwrap();
         let taken: i128 = granted.iter().map(|grant| history.buckets[0].price(grant.cost)).sum();
         let possible = EVERYBODY.capacity() + EVERYBODY.refill(first, last);
         let findings = history.check();
