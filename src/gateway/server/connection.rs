@@ -5,7 +5,7 @@
 //! | accept | [`ConnectionLimits`] | counts the connection, or answers 503 because there are too many |
 //! | PROXY protocol | [`ProxyProtocol`] | replaces the peer's address by the client's, where the listener expects a header |
 //! | client | [`ConnectionLimits`] | counts the connection as its client's, or answers 503 because that has too many |
-//! | TLS | [`TlsStage`] | makes the handshake, where the listener has certificates; the stream knows what ALPN has chosen, and a [`Session`](crate::base::tls::server::Session) the name, the certificate of the client, and which hosts may be asked for |
+//! | TLS | [`TlsStage`] | makes the handshake, where the listener has certificates; the stream knows what ALPN has chosen, and a [`Session`] the name, the certificate of the client, and which hosts may be asked for |
 //! | protocol | [`Http2Stage`] | finds out which HTTP the client speaks, where the listener has HTTP/2 |
 //! | HTTP | [`Http1Server`], [`Http2Server`] | serves the requests |
 //!
