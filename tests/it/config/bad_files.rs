@@ -9,7 +9,7 @@ use tollgate::config::problem::Problems;
 use tollgate::config::{Config, Environment};
 
 use crate::support::Certificates;
-use crate::support::authority::{Authority, Issued};
+use crate::support::authority::{Authority, IssuedCertificate};
 
 /// The files of `good` or `bad`.
 pub fn files(folder: &str) -> Vec<PathBuf> {
@@ -48,8 +48,9 @@ KEY acme silver
 ";
 
 /// Expired in 2020.
-fn expired() -> &'static Issued {
-    static EXPIRED: LazyLock<Issued> = LazyLock::new(|| Authority::new("ca").issue_until(&["localhost"], 2020));
+fn expired() -> &'static IssuedCertificate {
+    static EXPIRED: LazyLock<IssuedCertificate> =
+        LazyLock::new(|| Authority::new("ca").issue_until(&["localhost"], 2020));
     &EXPIRED
 }
 

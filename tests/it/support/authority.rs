@@ -15,7 +15,7 @@ pub struct Authority {
 
 /// A certificate and its key, as PEM.
 #[derive(Clone, Debug)]
-pub struct Issued {
+pub struct IssuedCertificate {
     pub certificate: String,
     pub key: String,
     serial: u64,
@@ -36,31 +36,31 @@ impl Authority {
     }
 
     /// For these names; the first one is the subject's too.
-    pub fn issue(&self, names: &[&str]) -> Issued {
+    pub fn issue(&self, names: &[&str]) -> IssuedCertificate {
         self.issue_until(names, 2090)
     }
 
     /// For a program with a name of SPIFFE's kind.
-    pub fn issue_with_uri(&self, names: &[&str], uri: &str) -> Issued {
+    pub fn issue_with_uri(&self, names: &[&str], uri: &str) -> IssuedCertificate {
         self.sign(names, 2090, Some(uri))
     }
 
     /// Valid until the beginning of this year.
-    pub fn issue_until(&self, names: &[&str], year: i32) -> Issued {
+    pub fn issue_until(&self, names: &[&str], year: i32) -> IssuedCertificate {
         self.sign(names, year, None)
     }
 
     /// Valid for so long from now, to the second.
-    pub fn issue_for(&self, names: &[&str], time: Duration) -> Issued {
+    pub fn issue_for(&self, names: &[&str], time: Duration) -> IssuedCertificate {
         self.sign_until(names, 1970, UNIX_EPOCH.elapsed().unwrap() + time, None)
     }
 
-    fn sign(&self, names: &[&str], year: i32, uri: Option<&str>) -> Issued {
+    fn sign(&self, names: &[&str], year: i32, uri: Option<&str>) -> IssuedCertificate {
         self.sign_until(names, year, Duration::ZERO, uri)
     }
 
     /// Valid until so long after the beginning of this year.
-    fn sign_until(&self, names: &[&str], year: i32, time: Duration, uri: Option<&str>) -> Issued {
+    fn sign_until(&self, names: &[&str], year: i32, time: Duration, uri: Option<&str>) -> IssuedCertificate {
         let serial = self.next.fetch_add(1, Ordering::Relaxed);
         let key = KeyPair::generate().unwrap();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -72,16 +72,16 @@ impl Authority {
         params.not_before = date_time_ymd(2000, 1, 1);
         params.not_after = date_time_ymd(year, 1, 1) + time;
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        Issued { certificate: certificate.pem(), key: key.serialize_pem(), serial }
+        IssuedCertificate { certificate: certificate.pem(), key: key.serialize_pem(), serial }
     }
 
     /// A list that revokes these certificates, as PEM.
-    pub fn revoke(&self, revoked: &[&Issued]) -> String {
+    pub fn revoke(&self, revoked: &[&IssuedCertificate]) -> String {
         self.revoke_until(revoked, 2090)
     }
 
     /// The same, up to date until the beginning of this year.
-    pub fn revoke_until(&self, revoked: &[&Issued], year: i32) -> String {
+    pub fn revoke_until(&self, revoked: &[&IssuedCertificate], year: i32) -> String {
         let revoked = revoked.iter().map(|issued| RevokedCertParams {
             serial_number: SerialNumber::from(issued.serial),
             revocation_time: date_time_ymd(2010, 1, 1),

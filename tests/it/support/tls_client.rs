@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned, SupportedProtocolVersion};
 
-use super::authority::Issued;
+use super::authority::IssuedCertificate;
 
 /// What clients have in common; sessions are resumed among the clients of one.
 #[derive(Clone, Debug)]
@@ -17,7 +17,11 @@ pub struct TlsSettings(Arc<ClientConfig>);
 
 impl TlsSettings {
     /// Trusts this authority, and shows this certificate.
-    pub fn new(authority: &str, shows: Option<&Issued>, versions: &[&'static SupportedProtocolVersion]) -> TlsSettings {
+    pub fn new(
+        authority: &str,
+        shows: Option<&IssuedCertificate>,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> TlsSettings {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -25,7 +29,7 @@ impl TlsSettings {
         let builder = builder.with_root_certificates(roots);
         let config = match shows {
             None => builder.with_no_client_auth(),
-            Some(Issued { certificate, key, .. }) => {
+            Some(IssuedCertificate { certificate, key, .. }) => {
                 let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
                 builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap()
             }

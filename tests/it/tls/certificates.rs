@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{BOTH, before};
-use crate::support::authority::{Authority, Issued};
+use crate::support::authority::{Authority, IssuedCertificate};
 use crate::support::tls_client::{TlsClient, TlsSettings};
 use crate::support::{Gateway, Upstream, eventually, print_measured, short_or_long, tollgate};
 
@@ -16,7 +16,7 @@ fn replace(gateway: &Gateway, name: &str, text: &str) {
     std::fs::rename(new, gateway.file(name)).unwrap();
 }
 
-fn replace_pair(gateway: &Gateway, issued: &Issued) {
+fn replace_pair(gateway: &Gateway, issued: &IssuedCertificate) {
     replace(gateway, "a.pem", &issued.certificate);
     replace(gateway, "a.key", &issued.key);
 }

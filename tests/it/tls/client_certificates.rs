@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::{BOTH, before};
-use crate::support::authority::{Authority, Issued};
+use crate::support::authority::{Authority, IssuedCertificate};
 use crate::support::curl::curl;
 use crate::support::tls_client::TlsSettings;
 use crate::support::{Gateway, Upstream, eventually, tollgate};
 
 /// Whether a client with this certificate gets a response: with TLS 1.3 it learns only then that it is refused.
-fn is_served(gateway: &Gateway, authority: &Authority, shows: Option<&Issued>, host: &str) -> bool {
+fn is_served(gateway: &Gateway, authority: &Authority, shows: Option<&IssuedCertificate>, host: &str) -> bool {
     let settings = TlsSettings::new(&authority.pem(), shows, &BOTH);
     settings
         .connect(gateway.http, host)
@@ -205,7 +205,7 @@ routes:
         .file("clients.pem", &clients.pem())
         .start();
     let service = clients.issue_with_uri(&["one"], "spiffe://x/service");
-    let forwarded = |shown: Option<&Issued>, path: &str| {
+    let forwarded = |shown: Option<&IssuedCertificate>, path: &str| {
         let settings = TlsSettings::new(&authority.pem(), shown, &BOTH);
         assert_eq!(settings.connect(gateway.http, "a.test").unwrap().get("a.test", path), 200);
         upstream.last().field("x-forwarded-client-cert").map(str::to_owned)

@@ -8,7 +8,7 @@ mod requests;
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 
-use crate::support::authority::{Authority, Issued};
+use crate::support::authority::{Authority, IssuedCertificate};
 use crate::support::{Gateway, GatewayBuilder, Upstream};
 
 pub const BOTH: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
@@ -18,7 +18,7 @@ pub const BOTH: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
 fn before(
     upstream: &Upstream,
     authority: &Authority,
-    certificates: &[(&str, &Issued, &str)],
+    certificates: &[(&str, &IssuedCertificate, &str)],
     more: &str,
 ) -> GatewayBuilder {
     let entries: Vec<String> = certificates

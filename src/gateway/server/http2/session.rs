@@ -1,8 +1,8 @@
 //! One request of HTTP/2 and its response, as Pingora's proxy uses them.
 //!
-//! Pingora has such a session of its own. It answers heads that it takes for invalid by itself, has no timeout for a body,
-//! writes no interim responses, and ends a stream under an upload, so that the client does not see its response. This one is
-//! what Pingora calls custom: the proxy sees an ordinary request, whose head has the form of HTTP/1.1.
+//! Pingora's own session for HTTP/2 is not used. It answers invalid heads by itself and without our fields, has no timeout for
+//! a body, writes no interim responses, and ends the stream during an upload, so that the client does not see the response.
+//! This session is a custom one in Pingora's terms. The proxy sees an ordinary request with the head of an HTTP/1.1 request.
 
 use std::future::poll_fn;
 use std::io;

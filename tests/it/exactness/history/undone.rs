@@ -1,8 +1,9 @@
 //! Judges refusals of a store that charges one bucket of a request after the other, and undoes that when a later one refuses.
 //!
-//! A bucket may then be short although nothing was granted: because of a request that is being refused, until that has got back
-//! what it paid, less the refill since it paid. So a refusal is right if some bucket could be short because of what was
-//! granted, what other requests may just have paid, and what each refused one may have lost; otherwise it is wrong.
+//! Meanwhile a bucket can be short although nothing was granted. The request that is being refused has charged it, and what it
+//! paid has not been given back yet. (What has refilled since the charge is not given back.) So a refusal is right if a bucket
+//! could be short for three reasons together: what was granted, what other requests may just have paid, and what each refused
+//! request may have lost. Any other refusal is wrong.
 
 use tollgate::store::Source;
 
