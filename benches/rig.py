@@ -163,6 +163,18 @@ def wrk(seconds, *options, refusals=False, ports=(PROXY,), scheme="http"):
     return requests
 
 
+def h2load(seconds, *, refusals=False, ports=(PROXY,), scheme="http"):
+    """The same over HTTP/2: on 8 connections with 8 streams each."""
+    [port] = ports
+    command = ["h2load", "-t1", "-c8", "-m8", f"-D{seconds}", f"{scheme}://127.0.0.1:{port}/"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    done, failed = (int(re.search(rf"^requests: .* (\d+) {what}", output, re.M).group(1)) for what in ("done", "failed"))
+    passed = int(re.search(r"^status codes: (\d+) 2xx", output, re.M).group(1))
+    if failed or not done or (passed != done and not refusals):
+        sys.exit(f"not every request passed:\n{output}")
+    return done
+
+
 # Every answer by its status, and the more exactly what is no answer of the upstream: who wrote it shows in its type.
 ANSWERS = """
 local threads = {}
@@ -249,7 +261,7 @@ def measure_all(commands, seconds, *options, beside=(), counts=(), refusals=Fals
             process.wait()
 
 
-def in_turns(commands, rounds, seconds, beside, refusing=(), scheme="http"):
+def in_turns(commands, rounds, seconds, beside, refusing=(), scheme="http", load=wrk):
     """CPU microseconds per request of each command and of the process beside it, and requests per second: for every
     round, by the command's name. A command comes with its port. Those that are `refusing` may refuse requests.
 
@@ -262,7 +274,7 @@ def in_turns(commands, rounds, seconds, beside, refusing=(), scheme="http"):
     def drive(name, duration):
         pids = processes[name].pid, beside
         before = [cpu_microseconds(pid) for pid in pids]
-        requests = wrk(duration, refusals=name in refusing, ports=(commands[name][1],), scheme=scheme)
+        requests = load(duration, refusals=name in refusing, ports=(commands[name][1],), scheme=scheme)
         return [*((cpu_microseconds(pid) - spent) / requests for pid, spent in zip(pids, before)), requests / duration]
 
     try:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""CPU per request over TLS 1.3 with HTTP/1.1: Tollgate, bare Pingora, nginx and Envoy, side by side in one run.
+"""CPU per request over TLS 1.3, with HTTP/1.1 and with HTTP/2: Tollgate, bare Pingora, nginx and Envoy, side by side in one run.
 
     python3 benches/tls.py [--rounds 20] [--seconds 1]
 
-64 connections that are kept open, so that handshakes are no part of it. Otherwise as proxy.py: builds what it measures, drives
-each proxy in turn with wrk, and compares medians over rounds. Bare Pingora has tokio-rustls before it, as its own listener
+64 connections that are kept open, so that handshakes are no part of it, and with HTTP/2 8 connections with 8 streams each.
+Otherwise as proxy.py: builds what it measures, drives each proxy in turn with wrk or h2load, and compares medians over rounds. Bare Pingora has tokio-rustls before it, as its own listener
 with TLS has, one thread and one socket for each core, and our allocator.
 """
 
@@ -29,7 +29,7 @@ static_resources:
           "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
           common_tls_context:
             tls_params: {{tls_minimum_protocol_version: TLSv1_3}}
-            alpn_protocols: [http/1.1]
+            alpn_protocols: [h2, http/1.1]
             tls_certificates: [{{certificate_chain: {{filename: {pem}}}, private_key: {{filename: {key}}}}}]
       filters:
       - name: envoy.filters.network.http_connection_manager
@@ -51,14 +51,12 @@ static_resources:
 """
 
 
-def main():
-    arguments = rig.arguments(__doc__, rounds=20, seconds=1)
-    subprocess.run([ROOT / "scripts/need", "cmake", "nginx", "openssl", "wrk"], check=True)
-    bare = rig.cargo("--example", "bare", "--features", "bench-mimalloc") / "examples" / "bare"
-    tollgate = rig.cargo("--bin", "tollgate") / "tollgate"
-    server = subprocess.run([ROOT / "scripts/pypi-server", "envoy"], check=True, capture_output=True, text=True)
-    cores = len(os.sched_getaffinity(0))
+# What drives each protocol.
+LOADS = {"HTTP/1.1": rig.wrk, "HTTP/2": rig.h2load}
 
+
+def measure(protocol, arguments, tollgate, bare, envoy):
+    cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as path:
         folder = rig.Folder(path)
         subprocess.run([ROOT / "scripts/certificate", "localhost"], cwd=path, check=True, stdout=subprocess.DEVNULL)
@@ -68,39 +66,53 @@ def main():
         listeners = f"listeners: [{{address: 127.0.0.1:{ports['ours']}, {tls}}}]"
         file = folder.write("gateway.yaml", f"{listeners}\nupstream: http://127.0.0.1:{UPSTREAM}\n")
         options = f"ssl_certificate {pem}; ssl_certificate_key {key}; ssl_protocols TLSv1.3; access_log off;"
-        extra = f"server {{ listen 127.0.0.1:{ports['nginx']} ssl reuseport; {options} location / {{ {rig.PASS} }} }}"
+        listen = f"listen 127.0.0.1:{ports['nginx']} ssl http2 reuseport;"
+        extra = f"server {{ {listen} {options} location / {{ {rig.PASS} }} }}"
         nginx = folder.nginx("proxy", ports["plain"], cores, rig.PASS, extra=extra)
-        envoy = folder.write("envoy.yaml", ENVOY.format(port=ports["envoy"], upstream=UPSTREAM, pem=pem, key=key))
+        yaml = folder.write("envoy.yaml", ENVOY.format(port=ports["envoy"], upstream=UPSTREAM, pem=pem, key=key))
         log = ("--log-level", "off", "--disable-hot-restart", "--concurrency", str(cores))
         addresses = f"127.0.0.1:{ports['bare']}", f"127.0.0.1:{UPSTREAM}"
         subjects = {
             "bare Pingora, a socket for each core": ([bare, *addresses, "ours", pem, key], ports["bare"]),
             "nginx": (nginx, ports["nginx"]),
-            "Envoy": ([server.stdout.strip(), "-c", envoy, *log], ports["envoy"]),
+            "Envoy": ([envoy, "-c", yaml, *log], ports["envoy"]),
             "Tollgate": ([tollgate, "run", "-c", file], ports["ours"]),
         }
         upstream = folder.upstream()
         try:
-            rounds = list(rig.in_turns(subjects, arguments.rounds, arguments.seconds, upstream.pid, scheme="https"))
+            seconds, load = arguments.seconds, LOADS[protocol]
+            return list(rig.in_turns(subjects, arguments.rounds, seconds, upstream.pid, scheme="https", load=load))
         finally:
             upstream.terminate()
             upstream.wait()
 
-    print(f"{rig.headline(arguments)}\n")
-    print("| | CPU µs per request | the upstream's | requests/s |\n|---|---|---|---|")
+
+def main():
+    arguments = rig.arguments(__doc__, parts=tuple(LOADS), rounds=20, seconds=1)
+    subprocess.run([ROOT / "scripts/need", "cmake", "nghttp", "nginx", "openssl", "wrk"], check=True)
+    bare = rig.cargo("--example", "bare", "--features", "bench-mimalloc") / "examples" / "bare"
+    tollgate = rig.cargo("--bin", "tollgate") / "tollgate"
+    envoy = subprocess.run([ROOT / "scripts/pypi-server", "envoy"], check=True, capture_output=True, text=True).stdout.strip()
+    protocols = [arguments.part] if arguments.part else list(LOADS)
+    measured = {protocol: measure(protocol, arguments, tollgate, bare, envoy) for protocol in protocols}
+
+    print(f"{rig.headline(arguments)}; with HTTP/2, 8 connections with 8 streams each\n")
+    print("| protocol | proxy | CPU µs per request | the upstream's | requests/s |\n|---|---|---|---|---|")
     rows = {}
-    for name in subjects:
-        cost, beside, rate = (median(each[name][place] for each in rounds) for place in range(3))
-        rows[name] = {"cpu_microseconds": cost, "requests_per_second": rate}
-        print(f"| {name} | {cost:.1f} | {beside:.1f} | {rate:.0f} |")
+    for protocol, rounds in measured.items():
+        for name in rounds[0]:
+            cost, beside, rate = (median(each[name][place] for each in rounds) for place in range(3))
+            rows[f"{protocol}: {name}"] = {"cpu_microseconds": cost, "requests_per_second": rate}
+            print(f"| {protocol} | {name} | {cost:.1f} | {beside:.1f} | {rate:.0f} |")
     rig.keep(arguments, rows)
-    print("\n| CPU per request | ratio | middle half | budget |\n|---|---|---|---|")
-    *others, ours = subjects
-    for other in others:
-        ratios = [each[ours][0] / each[other][0] for each in rounds]
-        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-        budget = {"Envoy": "1.00", "nginx": ""}.get(other, f"{BUDGET:.2f}")
-        print(f"| {ours} / {other} | {middle:.3f} | {low:.3f} to {high:.3f} | {budget} |")
+    print("\n| protocol | CPU per request | ratio | middle half | budget |\n|---|---|---|---|---|")
+    for protocol, rounds in measured.items():
+        *others, ours = rounds[0]
+        for other in others:
+            ratios = [each[ours][0] / each[other][0] for each in rounds]
+            low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+            budget = {"Envoy": "1.00", "nginx": ""}.get(other, f"{BUDGET:.2f}")
+            print(f"| {protocol} | {ours} / {other} | {middle:.3f} | {low:.3f} to {high:.3f} | {budget} |")
 
 
 if __name__ == "__main__":
