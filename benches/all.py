@@ -26,6 +26,7 @@ MEASURED = rig.TARGET / "measured"
 # By the name of its section in docs/performance.md, in the order in which they run.
 BENCHMARKS = {
     "proxy": "python3 benches/proxy.py --rounds 16",
+    "tls": "python3 benches/tls.py --rounds 12 --seconds 1",
     "redis": "python3 benches/redis.py --rounds 12 --seconds 1 --json target/redis.json",
     "store": "cargo bench --locked --bench store -- --rounds 12 --seconds 0.25 --json target/store.json",
     "allocations": "cargo bench --locked --bench allocations",
@@ -42,7 +43,7 @@ BENCHMARKS = {
     "slow": "python3 benches/slow.py",
     "postgres": "cargo bench --locked --bench postgres -- --rounds 12 --seconds 1",
 }
-PROGRAMS = ["cmake", "nginx", "wrk", "redis-server", "/usr/lib/nginx/modules/ngx_http_lua_module.so",
+PROGRAMS = ["cmake", "nginx", "nghttp", "openssl", "wrk", "redis-server", "/usr/lib/nginx/modules/ngx_http_lua_module.so",
             "/usr/share/lua/5.1/nginx/redis.lua", "/usr/lib/postgresql"]
 
 
@@ -94,7 +95,7 @@ def comparison(printed):
 
 
 HEADINGS = {
-    "proxy": "a-proxied-request", "redis": "a-limit-in-redis", "store": "the-store-alone", "algorithms": "other-algorithms",
+    "proxy": "a-proxied-request", "tls": "tls-and-http2", "redis": "a-limit-in-redis", "store": "the-store-alone", "algorithms": "other-algorithms",
     "rules": "a-long-file", "routes": "many-routes", "memory": "a-bucket-in-memory", "cluster": "a-redis-cluster",
     "postgres": "postgresql",
 }

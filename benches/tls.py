@@ -105,14 +105,14 @@ def main():
             rows[f"{protocol}: {name}"] = {"cpu_microseconds": cost, "requests_per_second": rate}
             print(f"| {protocol} | {name} | {cost:.1f} | {beside:.1f} | {rate:.0f} |")
     rig.keep(arguments, rows)
-    print("\n| protocol | CPU per request | ratio | middle half | budget |\n|---|---|---|---|---|")
+    print("\n| CPU per request | ratio | middle half | budget |\n|---|---|---|---|")
     for protocol, rounds in measured.items():
         *others, ours = rounds[0]
         for other in others:
             ratios = [each[ours][0] / each[other][0] for each in rounds]
             low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
             budget = {"Envoy": "1.00", "nginx": ""}.get(other, f"{BUDGET:.2f}")
-            print(f"| {protocol} | {ours} / {other} | {middle:.3f} | {low:.3f} to {high:.3f} | {budget} |")
+            print(f"| TLS, {protocol}: {ours} / {other} | {middle:.3f} | {low:.3f} to {high:.3f} | {budget} |")
 
 
 if __name__ == "__main__":
