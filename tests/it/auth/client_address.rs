@@ -264,7 +264,7 @@ fn a_missing_header_times_out_after_a_few_seconds() {
     let mut headless = proxied(&gateway, &v2_of("203.0.113.1")[..20]);
     assert!(silent.is_closed() && stalled.is_closed() && headless.is_closed());
     let waited = start.elapsed();
-    assert!(waited > deadline.mul_f64(0.8) && waited < deadline + Duration::from_secs(3), "{waited:?}");
+    assert!(waited > deadline.mul_f64(0.8) && waited < deadline + Duration::from_secs(6), "{waited:?}");
     gateway.expect("tollgate_proxy_protocol_errors_total", &["kind=\"timeout\""], 3.0);
     gateway.expect("tollgate_http_connections", &[], 0.0);
 }
@@ -276,7 +276,7 @@ fn a_connection_without_a_header_does_not_delay_the_exit() {
     gateway.expect("tollgate_http_connections", &[], 1.0);
     gateway.signal("TERM");
     let (status, after) = gateway.wait();
-    assert!(status.success() && after < Duration::from_secs(1), "{status} after {after:?}");
+    assert!(status.success() && after < Duration::from_secs(4), "{status} after {after:?}");
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn several_listeners_close_together() {
     }
     gateway.signal("TERM");
     let (status, after) = gateway.wait();
-    assert!(status.success() && after < Duration::from_secs(1), "{status} after {after:?}");
+    assert!(status.success() && after < Duration::from_secs(4), "{status} after {after:?}");
 }
 
 #[test]

@@ -12,6 +12,14 @@ import grpc
 
 SERVICE = "test.Echo"
 LARGE = 3_000_000
+# In seconds. A pause within a call, longer than the timeout of bodies that are no calls.
+PAUSE = 0.5
+# Of a call that is not answered: long enough that it reaches the server on a busy machine.
+DEADLINE = 1.5
+
+
+# The server has a call that nobody answers.
+has_begun = threading.Event()
 
 
 def log(*words):
@@ -28,9 +36,17 @@ def unary(request, context):
         context.add_callback(ended.set)
         began = time.monotonic()
         remaining = context.time_remaining()
-        ended.wait(10)
-        log("hung", 0 < remaining <= 1, 0.2 < time.monotonic() - began < 5)
+        ended.wait(30)
+        log("hung", 0 < remaining <= 2 * DEADLINE, 0.2 < time.monotonic() - began < 15)
         return b""
+    if request == b"wait":
+        ended = threading.Event()
+        context.add_callback(ended.set)
+        has_begun.set()
+        log("given up", ended.wait(30), (context.time_remaining() or 1e9) > 1e6)
+        return b""
+    if request == b"has begun":
+        has_begun.wait(30)
     context.send_initial_metadata((("x-initial", metadata.get("x-own", "none")),))
     context.set_trailing_metadata((("x-trailing", "last"),))
     return request
@@ -42,7 +58,7 @@ def upload(requests, context):
 
 def download(request, context):
     for number in range(int(request)):
-        time.sleep(0.05 if number == 1 else 0)
+        time.sleep(PAUSE if number == 1 else 0)
         yield b"%d" % number
 
 
@@ -84,49 +100,53 @@ def call(target, arguments):
     path = f"/{SERVICE}/".__add__
     single = channel.unary_unary(path("Unary"))
 
-    reply, info = single.with_call(b"hello", metadata=(("x-own", "mine"),), timeout=10)
+    reply, info = single.with_call(b"hello", metadata=(("x-own", "mine"),), timeout=30)
     initial, trailing = dict(info.initial_metadata()), dict(info.trailing_metadata())
     log("unary", reply, initial.get("x-initial"), trailing.get("x-trailing"), info.code().name)
-    log("large", len(single(b"x" * LARGE, timeout=20)))
-    log("empty", single(b"", timeout=10))
-    log("upload", channel.stream_unary(path("Upload"))(iter([b"a", b"", b"b" * 100_000]), timeout=10)[:3])
-    log("download", list(channel.unary_stream(path("Download"))(b"5", timeout=10)))
+    log("large", len(single(b"x" * LARGE, timeout=30)))
+    log("empty", single(b"", timeout=30))
+    log("upload", channel.stream_unary(path("Upload"))(iter([b"a", b"", b"b" * 100_000]), timeout=30)[:3])
+    log("download", list(channel.unary_stream(path("Download"))(b"5", timeout=30)))
 
     ping_pong = []
     asked = threading.Semaphore(0)
 
     def ask():
         for number in range(3):
+            time.sleep(PAUSE if number == 1 else 0)
             yield b"%d" % number
             asked.acquire()
 
-    for answer in channel.stream_stream(path("Both"))(ask(), timeout=10):
+    for answer in channel.stream_stream(path("Both"))(ask(), timeout=30):
         ping_pong.append(answer)
         asked.release()
     log("both", ping_pong)
 
     try:
-        single(b"fail", timeout=10)
+        single(b"fail", timeout=30)
     except grpc.RpcError as error:
         trailing = dict(error.trailing_metadata())
         log("fail", error.code().name, ascii(error.details()), trailing["x-detail"], trailing["x-bytes-bin"])
     began = time.monotonic()
     try:
-        single(b"hang", timeout=0.5)
+        single(b"hang", timeout=DEADLINE)
     except grpc.RpcError as error:
-        log("hang", error.code().name, time.monotonic() - began < 3)
+        log("hang", error.code().name, time.monotonic() - began < 10)
+    waits = single.future(b"wait", metadata=(("x-request-id", "given-up"),))
+    single(b"has begun", timeout=30)
+    log("cancelled", waits.cancel())
     try:
-        channel.unary_unary(path("Missing"))(b"", timeout=10)
+        channel.unary_unary(path("Missing"))(b"", timeout=30)
     except grpc.RpcError as error:
         log("missing", error.code().name)
     limited = channel.unary_unary("/test.Limited/Unary")
     for _ in range(2):
         try:
-            limited(b"", timeout=10)
+            limited(b"", timeout=30)
         except grpc.RpcError:
             pass
     try:
-        limited(b"", timeout=10)
+        limited(b"", timeout=30)
     except grpc.RpcError as error:
         reason = dict(error.initial_metadata() or ()) | dict(error.trailing_metadata() or ())
         log("limited", error.code().name, error.details(), "retry-after" in reason)

@@ -63,7 +63,7 @@ fn it_exits_at_once_when_idle_even_with_idle_connections() {
         gateway.signal(signal);
         let (status, took) = gateway.wait();
         assert_eq!(status.code(), Some(0), "{signal}");
-        assert!(took < Duration::from_millis(500), "{signal}: {took:?}");
+        assert!(took < Duration::from_secs(3), "{signal}: {took:?}");
     }
 }
 
@@ -80,7 +80,7 @@ fn it_answers_requests_in_flight_and_exits_right_after() {
     assert_eq!(response.field("connection").as_deref(), Some("close"));
     let (status, took) = gateway.wait();
     assert_eq!(status.code(), Some(0));
-    assert!(took < Duration::from_millis(500), "{took:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
 /// A drain ends its delay while the kernel holds requests: on so many connections that the gateway knows, half of which were
@@ -130,16 +130,17 @@ fn a_drain_without_a_connection_answers_requests_that_wait_in_the_kernel() {
 #[test]
 fn in_the_drain_delay_it_answers_and_closes_connections() {
     let upstream = Upstream::start();
-    let mut gateway = Gateway::start(&upstream, "drain: {delay: 1s, timeout: 5s}");
+    let mut gateway = Gateway::start(&upstream, "drain: {delay: 2s, timeout: 60s}");
     let ready = |gateway: &Gateway| Client::connect(gateway.admin).get("/readyz", &[]).status;
     assert_eq!(ready(&gateway), 200);
+    let start = now();
     gateway.signal("TERM");
     eventually("not ready", || ready(&gateway) == 503);
     let response = gateway.client().get("/", &[]);
     assert_eq!((response.status, response.field("connection").as_deref()), (200, Some("close")));
-    let (status, took) = gateway.wait();
-    assert_eq!(status.code(), Some(0));
-    assert!((Duration::from_millis(500)..Duration::from_secs(2)).contains(&took), "{took:?}");
+    assert_eq!(gateway.wait().0.code(), Some(0));
+    let took = start.elapsed();
+    assert!((Duration::from_secs(2)..Duration::from_secs(10)).contains(&took), "{took:?}");
 }
 
 #[test]
@@ -149,10 +150,11 @@ fn it_does_not_wait_longer_than_the_drain_timeout() {
     let mut client = gateway.client();
     client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     eventually("the request arrives", || !upstream.seen().is_empty());
+    let start = now();
     gateway.signal("TERM");
-    let (status, took) = gateway.wait();
-    assert_eq!(status.code(), Some(0));
-    assert!((Duration::from_millis(250)..Duration::from_secs(2)).contains(&took), "{took:?}");
+    assert_eq!(gateway.wait().0.code(), Some(0));
+    let took = start.elapsed();
+    assert!((Duration::from_millis(300)..Duration::from_secs(10)).contains(&took), "{took:?}");
 }
 
 #[test]
@@ -162,7 +164,7 @@ fn a_tunnel_stays_open_until_it_closes_or_the_drain_timeout() {
             stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
         let _ = std::io::copy(&mut stream.try_clone().unwrap(), stream);
     });
-    for (closes, timeout) in [(false, "500ms"), (true, "20s")] {
+    for (closes, timeout) in [(false, "1500ms"), (true, "60s")] {
         let mut gateway = Gateway::start(&upstream, &format!("drain: {{timeout: {timeout}}}"));
         let mut client = gateway.client();
         let upgrade = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")];
@@ -179,7 +181,7 @@ fn a_tunnel_stays_open_until_it_closes_or_the_drain_timeout() {
         let took = start.elapsed();
         assert_eq!(status.code(), Some(0));
         // One that the client has left is not waited for.
-        let right = if closes { left < Duration::from_millis(300) } else { (450..2000).contains(&took.as_millis()) };
+        let right = if closes { left < Duration::from_secs(3) } else { (1500..10_000).contains(&took.as_millis()) };
         assert!(right, "closes: {closes}, {took:?}, {left:?} at the end");
     }
 }
@@ -198,7 +200,7 @@ fn a_second_signal_exits_at_once() {
         gateway.signal("TERM");
         let (status, took) = gateway.wait();
         assert_eq!(status.code(), Some(0), "delay {delay}");
-        assert!(took < Duration::from_secs(2), "delay {delay}: {took:?}");
+        assert!(took < Duration::from_secs(5), "delay {delay}: {took:?}");
     }
 }
 
@@ -251,7 +253,7 @@ fn a_start_costs_a_tenth_of_a_second_of_cpu_time_and_waits_for_nothing() {
     // CPU time does not depend on what else the machine does. The rest of `took` does: docs/performance.md has the budget of a
     // tenth of a second for all of it, and the number.
     assert!(cpu_time <= Duration::from_millis(100), "{cpu_time:?}");
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
 #[test]

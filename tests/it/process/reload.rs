@@ -281,10 +281,11 @@ fn diagnostics_and_draining_follow_the_file() {
     gateway.signal("HUP");
     eventually("it is logged", || gateway.successful_reloads() == 1);
     assert!(gateway.errors().starts_with('{'), "{}", gateway.errors());
+    let start = now();
     gateway.signal("TERM");
-    let (status, took) = gateway.wait();
-    assert_eq!(status.code(), Some(0));
-    assert!((Duration::from_millis(500)..Duration::from_secs(3)).contains(&took), "{took:?}");
+    assert_eq!(gateway.wait().0.code(), Some(0));
+    let took = start.elapsed();
+    assert!((Duration::from_millis(600)..Duration::from_secs(10)).contains(&took), "{took:?}");
 }
 
 /// So many rules with numbers that `round` changes, behind one that counts what is granted.

@@ -84,7 +84,7 @@ fn an_invalid_response_is_a_502_and_the_next_client_gets_its_own() {
                 None => drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")),
             }
         });
-        let gateway = Gateway::start(&upstream, "upstream_timeouts: {read: 300ms}");
+        let gateway = Gateway::start(&upstream, "upstream_timeouts: {read: 400ms}");
         let mut wrong = Vec::new();
         for (number, (name, _, expected)) in responses().iter().enumerate() {
             let start = now();
@@ -106,7 +106,7 @@ fn an_invalid_response_is_a_502_and_the_next_client_gets_its_own() {
                 ClientResult::CompleteIfClosed => ClientResult::Complete,
                 expected => *expected,
             };
-            if found != expected || smuggled || start.elapsed() > Duration::from_secs(3) {
+            if found != expected || smuggled || start.elapsed() > Duration::from_secs(6) {
                 wrong.push(format!("{name}, kept {kept}: {found:?} instead of {expected:?}: {response:?}"));
             }
             let next = gateway.client().get("/good", &[]);

@@ -299,7 +299,7 @@ fn a_tunnel_carries_what_arrived_before_it_was_open() {
             stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
         let _ = std::io::copy(&mut stream.try_clone().unwrap(), stream);
     });
-    let gateway = Gateway::start(&upstream, "limits: {body_timeout: 200ms}");
+    let gateway = Gateway::start(&upstream, "limits: {body_timeout: 300ms}");
     let mut client = gateway.client();
     client.write("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nearly");
     assert_eq!(client.response("GET").unwrap().status, 101);

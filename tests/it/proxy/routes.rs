@@ -238,8 +238,8 @@ fn a_route_has_bounds_of_its_own() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let api = Upstream::start();
     let routes = "
-  - {name: quick, match: {path: /quick}, upstream: silent, timeouts: {read: 100ms}, retries: {max: 0}}
-  - {name: again, match: {path: /again}, upstream: silent, timeouts: {read: 100ms}}
+  - {name: quick, match: {path: /quick}, upstream: silent, timeouts: {read: 400ms}, retries: {max: 0}}
+  - {name: again, match: {path: /again}, upstream: silent, timeouts: {read: 400ms}}
   - {name: small, match: {path: /small}, upstream: api, body_bytes: 4B}
   - {name: rest, upstream: api}";
     let upstreams = format!(

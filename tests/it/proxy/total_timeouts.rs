@@ -41,7 +41,7 @@ fn a_request_without_a_response_is_ended_in_time() {
         client.write(request);
         assert_eq!(client.response(method).unwrap().status, 504, "{request:?}");
         let took = begun.elapsed();
-        assert!((Duration::from_millis(290)..Duration::from_secs(2)).contains(&took), "{request:?}: {took:?}");
+        assert!((Duration::from_millis(290)..Duration::from_secs(5)).contains(&took), "{request:?}: {took:?}");
     }
     gateway.expect("tollgate_upstream_errors_total", &["total_timeout"], 3.0);
     gateway.expect("tollgate_upstream_errors_total", &["read_timeout"], 0.0);
@@ -61,7 +61,7 @@ fn a_response_that_never_ends_is_cut_off_in_time() {
         client.write(REQUESTS[0].1);
         assert!(client.response("GET").is_err());
         let took = begun.elapsed();
-        assert!((Duration::from_millis(390)..Duration::from_secs(2)).contains(&took), "{every}: {took:?}");
+        assert!((Duration::from_millis(390)..Duration::from_secs(5)).contains(&took), "{every}: {took:?}");
         gateway.expect("tollgate_upstream_errors_total", &["total_timeout"], 1.0);
         gateway.expect("tollgate_http_requests_total", &["origin=\"upstream\"", "200"], 1.0);
     }
@@ -74,7 +74,7 @@ fn all_attempts_share_the_time() {
     let begun = now();
     assert_eq!(gateway.client().get("/", &[]).status, 504);
     let took = begun.elapsed();
-    assert!((Duration::from_millis(390)..Duration::from_secs(2)).contains(&took), "{took:?}");
+    assert!((Duration::from_millis(390)..Duration::from_secs(5)).contains(&took), "{took:?}");
     // The second attempt had the rest of the time, and there was no third one.
     assert_eq!(servers.iter().map(Upstream::count).sum::<usize>(), 2);
     gateway.expect("tollgate_upstream_retries_total", &["read_timeout"], 1.0);
@@ -86,16 +86,16 @@ fn all_attempts_share_the_time() {
 #[test]
 fn each_request_has_the_whole_time_and_a_websocket_more() {
     let upstream = Upstream::answering(|request, stream| {
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(300));
         if request.field("upgrade").is_some() {
             let _ = stream.write_all(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
-            std::thread::sleep(Duration::from_millis(900));
+            std::thread::sleep(Duration::from_millis(1300));
             let _ = stream.write_all(b"late");
         } else {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         }
     });
-    let gateway = Gateway::start(&upstream, "upstream_timeouts: {total: 800ms}");
+    let gateway = Gateway::start(&upstream, "upstream_timeouts: {total: 1200ms}");
     let mut client = gateway.client();
     (0..5).for_each(|_| assert_eq!(client.get("/", &[]).status, 200));
     client.write(REQUESTS[2].1);
@@ -116,7 +116,7 @@ fn a_client_that_is_slow_to_send_its_body_is_not_an_error_of_the_upstream() {
 #[test]
 fn a_route_may_have_another_total_or_none() {
     let slow = Upstream::answering(|_, stream| {
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(800));
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     });
     let text = format!(

@@ -44,7 +44,7 @@ fn file(servers: &[SocketAddr], keys: &str) -> String {
     format!("upstreams: {{api: {{endpoints: [{endpoints}], {keys}}}}}\nroutes: [{{name: all, upstream: api}}]\n")
 }
 
-const HEALTH: &str = "health: {path: /healthz, interval: 200ms, timeout: 200ms, fall: 2, rise: 2}";
+const HEALTH: &str = "health: {path: /healthz, interval: 300ms, timeout: 300ms, fall: 2, rise: 2}";
 
 fn is_in_state(gateway: &Gateway, state: &str, endpoints: f64) {
     gateway.expect("tollgate_upstream_endpoints", &["upstream=\"api\"", &format!("state=\"{state}\"")], endpoints);

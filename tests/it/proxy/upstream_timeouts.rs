@@ -41,7 +41,7 @@ fn an_upstream_that_stops_sending_is_given_up_wherever_it_does() {
             let response = client.response(method);
             let took = start.elapsed();
             assert_eq!(response.ok().map(|response| response.status), status, "{case}");
-            assert!((Duration::from_millis(250)..Duration::from_secs(2)).contains(&took), "{case}: {took:?}");
+            assert!((Duration::from_millis(250)..Duration::from_secs(5)).contains(&took), "{case}: {took:?}");
         }
         gateway.expect("tollgate_upstream_errors_total", &["read_timeout"], 3.0);
         gateway.expect("tollgate_http_connections", &[], 0.0);

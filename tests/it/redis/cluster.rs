@@ -19,9 +19,9 @@ use tollgate::store::{EventSink, Source, Store, StoreError, TakeReply, Worker, b
 use crate::support::{Redis, RedisCluster, Replicas, now, print_measured};
 
 /// The longest that a decision may wait: the tests load the machine.
-const TIMEOUT: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// The time by which a timer may be late on a machine that does other things.
-const LATE: Duration = Duration::from_millis(700);
+const LATE: Duration = Duration::from_millis(1500);
 
 /// A bucket under this hash tag, of which nothing comes back while a test runs.
 fn charge(bucket: u8, tag: u8, burst: u64) -> Charge {
@@ -145,7 +145,7 @@ fn under_load(cluster: &RedisCluster, plans: &[Plan], fault: impl FnOnce() + Sen
 
 /// Asks again and again until the answer is yes.
 async fn eventually_async(mut question: impl AsyncFnMut() -> bool) {
-    let deadline = now() + Duration::from_secs(10);
+    let deadline = now() + Duration::from_secs(20);
     while !question().await {
         assert!(now() < deadline, "it never happened");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -183,7 +183,7 @@ fn a_request_that_one_of_its_nodes_refuses_gets_back_what_it_paid_on_the_others(
         assert_eq!((counts.granted, counts.refused, &counts.failed[..]), (5, 35, &[][..]));
         let mut alone = Counts::default();
         // What was given back is there within a round trip.
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
         for _ in 0..120 {
             ask(&store, &plan([large.clone()]), &mut alone).await;
         }
@@ -344,7 +344,7 @@ fn a_killed_master_is_replaced_and_the_others_decide_all_the_time() {
             if counts.failed.is_empty() {
                 break;
             }
-            assert!(killed.elapsed() < Duration::from_secs(10), "{counts:?}");
+            assert!(killed.elapsed() < Duration::from_secs(20), "{counts:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert_eq!(elsewhere.failed, [], "one lost master stops the others");

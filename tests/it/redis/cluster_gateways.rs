@@ -100,6 +100,7 @@ fn a_gateway_with_several_limits_in_its_file_knows_of_a_short_bucket_for_a_momen
     let mut ask = || client.get("/", &[("X-User", "a")]).status;
     assert_eq!([ask(), ask(), ask()], [200, 200, 429]);
     cluster.masters.iter().for_each(|master| master.command::<()>(&["FLUSHALL"]));
+    // Less than the second for which it would have known of the bucket of a file with a single limit.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(ask(), 200);
 }

@@ -169,21 +169,22 @@ fn one_denying_limit_suffices_and_local_limits_are_charged_together() {
 #[test]
 fn a_client_that_leaves_before_its_request_was_sent_pays_nothing() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let text = redis.patient_store()
+    let text = format!("threads: 1\n{}", redis.patient_store())
         + "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 100/day}}\n";
     let gateway = Gateway::start(&upstream, &text);
     let mut client = gateway.client();
     assert_eq!(ask(&mut client), 200);
-    redis.command::<()>(&["CLIENT", "PAUSE", "600", "ALL"]);
+    redis.signal("STOP");
     let request = "GET / HTTP/1.1\r\nHost: test\r\nX-User: a\r\n\r\n";
-    // One for each thread, and so the link of each, may be sent at once: these stay, and pay.
+    // Some of these are sent at once, and the others after that call: they stay, and pay.
     let mut stay: Vec<Client> = (0..16).map(|_| gateway.client()).collect();
     stay.iter_mut().for_each(|client| client.write(request));
-    std::thread::sleep(Duration::from_millis(50));
+    eventually("a call is under way", || redis.has_unread_calls());
     let mut leave: Vec<Client> = (0..20).map(|_| gateway.client()).collect();
     leave.iter_mut().for_each(|client| client.write(request));
-    std::thread::sleep(Duration::from_millis(50));
+    gateway.expect("tollgate_http_connections", &[], 37.0);
     drop(leave);
+    redis.signal("CONT");
     for client in &mut stay {
         assert_eq!(client.response("GET").unwrap().status, 200);
     }

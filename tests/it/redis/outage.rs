@@ -65,7 +65,7 @@ fn goes_through(
     assert!(Client::connect(gateway.admin).get("/readyz", &[]).status == 200);
     mends(redis);
     gateway.expect("rate_limiter_store_up", &[], 1.0);
-    let deadline = now() + Duration::from_secs(5);
+    let deadline = now() + Duration::from_secs(20);
     while client.get("/", &[("X-User", "a")]).field("RateLimit").is_none() {
         assert!(now() < deadline, "{cause}: never well again: {}", gateway.errors());
         std::thread::sleep(Duration::from_millis(10));
@@ -102,6 +102,7 @@ fn a_call_that_hangs_delays_no_request_beyond_the_timeout() {
     let store = format!("store: {{redis: {{url: \"{url}\", timeout: 500ms}}, breaker: {{failures: 100}}}}");
     let gateway = Gateway::start(&upstream, &format!("{store}\non_store_failure: deny\n{RULES}"));
     assert_eq!(ask(&mut gateway.client()).0, 200);
+    let lateness = Lateness::measure();
     redis.signal("STOP");
     let took: Vec<_> = std::thread::scope(|scope| {
         let caller = |number: u32| {
@@ -115,8 +116,10 @@ fn a_call_that_hangs_delays_no_request_beyond_the_timeout() {
         callers.into_iter().map(|caller| caller.join().unwrap()).collect()
     });
     redis.signal("CONT");
-    let in_time = Duration::from_millis(500)..Duration::from_millis(750);
-    assert!(took.iter().all(|(status, took)| *status == 503 && in_time.contains(took)), "{took:?}");
+    let busy = lateness.of_a_request();
+    let in_time = Duration::from_millis(500)..Duration::from_millis(750) + busy;
+    let is_right = |(status, took): &(u16, Duration)| *status == 503 && in_time.contains(took);
+    assert!(took.iter().all(is_right), "{took:?} on a machine that delays them by {busy:?}");
 }
 
 #[test]
@@ -143,8 +146,9 @@ fn the_gateway_starts_without_redis_and_finds_it_later() {
         let (mut redis, upstream) = (Redis::start(), Upstream::start());
         redis.kill();
         let start = now();
-        let gateway = Gateway::start(&upstream, &text(&redis, policy));
-        assert!(start.elapsed() < Duration::from_secs(2));
+        let store = redis.patient_store().replace("deny", policy);
+        let gateway = Gateway::start(&upstream, &(store + RULES));
+        assert!(start.elapsed() < Duration::from_secs(5));
         let mut client = gateway.client();
         assert_eq!(ask(&mut client).0, expected);
         assert!(Client::connect(gateway.admin).get("/readyz", &[]).body.contains("\"up\":false"));
@@ -212,7 +216,7 @@ fn flushed_buckets_are_full_again() {
 fn another_type_under_a_key_refuses_its_own_requests_only_and_heals() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let numbers = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 5, burst: 5}}\n";
-    let gateway = Gateway::start(&upstream, &(redis.store("allow") + numbers));
+    let gateway = Gateway::start(&upstream, &(redis.patient_store().replace("deny", "allow") + numbers));
     let mut client = gateway.client();
     let mut status = |user: &str| client.get("/", &[("X-User", user)]).status;
     assert_eq!(status("a"), 200);
@@ -247,11 +251,11 @@ fn grants_of_a_server_that_is_no_redis_are_rejected() {
     let rules = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 1, burst: 5}}\n";
     let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{port}\"}}}}\non_store_failure: deny\n");
     let gateway = Gateway::start(&upstream, &(store + rules));
-    let mut client = gateway.client();
+    let (mut client, lateness) = (gateway.client(), Lateness::measure());
     for _ in 0..5 {
         let (status, took) = ask(&mut client);
         assert_eq!(status, 503);
-        assert!(took < IN_TIME, "{took:?}");
+        assert!(took < IN_TIME + lateness.of_a_request(), "{took:?}");
     }
     assert!(gateway.metric("rate_limiter_store_errors_total", &["garbled"]) > 0.0);
 }
@@ -264,14 +268,14 @@ fn the_breaker_opens_after_a_few_calls_without_a_reply() {
     assert_eq!(ask(&mut client).0, 200);
     // Shorter than what a connection is given up after: it is the breaker that keeps requests from waiting.
     redis.command::<()>(&["CLIENT", "PAUSE", "600", "ALL"]);
-    let took: Vec<Duration> = (0..30).map(|_| ask(&mut client).1).collect();
-    let waited = took.iter().filter(|took| **took >= Duration::from_millis(45)).count();
-    assert!((1..=6).contains(&waited), "{took:?}");
+    (0..30).for_each(|_| assert_eq!(ask(&mut client).0, 200));
+    let waited = gateway.metric("rate_limiter_fallback_decisions_total", &["cause=\"timeout\""]);
+    assert!((1.0..=6.0).contains(&waited), "{waited}");
     gateway.expect("rate_limiter_breaker_open", &[], 1.0);
     let open = gateway.metric("rate_limiter_fallback_decisions_total", &["cause=\"breaker_open\""]);
     assert!(open >= 24.0, "{open}");
     // One request sees that it answers again, and all are limited again. A probe that came too early doubles the pause.
-    let deadline = now() + Duration::from_secs(6);
+    let deadline = now() + Duration::from_secs(20);
     while client.get("/", &[("X-User", "a")]).field("RateLimit").is_none() {
         assert!(now() < deadline, "never well again: {}", gateway.errors());
         std::thread::sleep(Duration::from_millis(10));
@@ -323,12 +327,12 @@ fn an_endless_reply_is_not_buffered() {
     let rules = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 1, burst: 5}}\n";
     let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{port}\"}}}}\non_store_failure: deny\n");
     let gateway = Gateway::start(&upstream, &(store + rules));
-    let mut client = gateway.client();
+    let (mut client, lateness) = (gateway.client(), Lateness::measure());
     let before = gateway.metric("process_resident_memory_bytes", &[]);
     for _ in 0..10 {
         let (status, took) = ask(&mut client);
         assert_eq!(status, 503);
-        assert!(took < IN_TIME, "{took:?}");
+        assert!(took < IN_TIME + lateness.of_a_request(), "{took:?}");
         std::thread::sleep(Duration::from_millis(100));
     }
     let grown = gateway.metric("process_resident_memory_bytes", &[]) - before;
@@ -342,7 +346,7 @@ fn one_pause_does_not_open_the_breaker(threads: u32, user: fn(u32) -> String) {
     let upstream = Upstream::start();
     // Long enough that a busy machine alone makes no call late; and no bucket that empties, since what is known to be empty is
     // refused without a call.
-    let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{}\", timeout: 200ms}}}}", redis.port);
+    let store = format!("store: {{redis: {{url: \"redis://127.0.0.1:{}\", timeout: 500ms}}}}", redis.port);
     let rules = RULES.replace("1000/day", "1000000000/day");
     let gateway = Gateway::start(&upstream, &format!("threads: {threads}\n{store}\non_store_failure: deny\n{rules}"));
     let ended = AtomicBool::new(false);
@@ -357,8 +361,8 @@ fn one_pause_does_not_open_the_breaker(threads: u32, user: fn(u32) -> String) {
             });
         }
         std::thread::sleep(Duration::from_millis(300));
-        redis.command::<()>(&["CLIENT", "PAUSE", "300", "ALL"]);
-        std::thread::sleep(Duration::from_millis(700));
+        redis.command::<()>(&["CLIENT", "PAUSE", "700", "ALL"]);
+        std::thread::sleep(Duration::from_millis(1100));
         ended.store(true, Ordering::Relaxed);
     });
     let by_cause = |cause: &str| {

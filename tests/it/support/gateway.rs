@@ -134,7 +134,7 @@ impl Gateway {
     /// Waits until a metric has this value: what is counted after a response may be a moment late.
     #[track_caller]
     pub fn expect(&self, name: &str, labels: &[&str], value: f64) {
-        let deadline = now() + Duration::from_secs(5);
+        let deadline = now() + Duration::from_secs(20);
         loop {
             let found = self.find_metric(name, labels);
             if found == Some(value) {

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, Connection, FromRedisValue};
@@ -82,7 +83,18 @@ impl Redis {
     /// As [`Redis::store`], with a longer timeout, for a test that loads the machine.
     pub fn patient_store(&self) -> String {
         let url = format!("redis://127.0.0.1:{}", self.port);
-        format!("store: {{redis: {{url: \"{url}\", timeout: 5s}}}}\non_store_failure: deny\n")
+        format!("store: {{redis: {{url: \"{url}\", timeout: 10s}}}}\non_store_failure: deny\n")
+    }
+
+    /// Whether a call has arrived that it has not read, since it is stopped.
+    pub fn has_unread_calls(&self) -> bool {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let at = format!(":{:04X}", self.port);
+        table.lines().any(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            // Of an established connection, the bytes that wait to be sent and to be read.
+            fields[1].ends_with(&at) && fields[3] == "01" && !fields[4].ends_with(":00000000")
+        })
     }
 
     pub fn connection(&self) -> Connection {
@@ -162,7 +174,15 @@ fn launch(server: &OsStr, port: u16, directory: &Path, arguments: &[String]) -> 
     })
 }
 
-/// A port that was free a moment ago: redis-server cannot choose one itself.
+/// A port that was free a moment ago: redis-server cannot choose one itself. It is below those that the system gives to
+/// connections, of which tests make thousands, and no other call returns it.
 pub fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id().wrapping_mul(331).wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(12_000 + number % 18_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }

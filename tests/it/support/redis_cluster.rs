@@ -1,12 +1,9 @@
 //! Runs a Redis Cluster of three masters, each with a replica if a test wants that.
 
-use std::net::TcpListener;
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use redis::Value;
 use tollgate::base::host_port::HostPort;
 
-use super::{Certificates, Redis, eventually};
+use super::{Certificates, Redis, eventually, free_port};
 
 /// The number of slots of a cluster.
 const SLOTS: u16 = 16_384;
@@ -162,7 +159,7 @@ fn arguments() -> [String; 10] {
         "--cluster-enabled",
         "yes",
         "--cluster-port",
-        &free_bus_port().to_string(),
+        &free_port().to_string(),
         "--cluster-require-full-coverage",
         "no",
         "--cluster-node-timeout",
@@ -171,18 +168,6 @@ fn arguments() -> [String; 10] {
         "0",
     ]
     .map(str::to_owned)
-}
-
-/// Below the ports that the system gives to connections, of which tests make thousands: the server binds it a moment later.
-fn free_bus_port() -> u16 {
-    static TRIED: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let number = std::process::id().wrapping_mul(331).wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
-        let port = u16::try_from(12_000 + number % 18_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 fn bus_port(node: &Redis) -> u16 {

@@ -82,7 +82,7 @@ fn every_answer_is_of_exactly_one_kind() {
         &upstream,
         &format!(
             "
-upstream_timeouts: {{read: 500ms}}
+upstream_timeouts: {{read: 1s}}
 limits: {{body_bytes: 10B}}
 jwt: {{algorithms: [HS256], keys: {{secret: {SECRET}}}}}
 rules:

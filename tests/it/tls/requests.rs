@@ -168,7 +168,7 @@ fn a_client_that_leaves_ends_its_request_however_it_leaves() {
 #[test]
 fn an_idle_connection_is_closed_with_an_announcement() {
     let (upstream, authority) = (echo(), Authority::new("ca"));
-    let gateway = gateway(&upstream, &authority, "limits: {idle_timeout: 200ms}");
+    let gateway = gateway(&upstream, &authority, "limits: {idle_timeout: 600ms}");
     let mut client = TlsSettings::new(&authority.pem(), None, &BOTH).connect(gateway.http, "a.test").unwrap();
     assert_eq!(client.get("a.test", "/"), 200);
     assert!(client.is_closed_cleanly());
@@ -222,7 +222,7 @@ fn a_web_socket_ends_with_the_drain() {
         // Until the gateway closes the connection.
         let _ = stream.read(&mut [0; 1]);
     });
-    let mut gateway = gateway(&upstream, &authority, "drain: {timeout: 500ms}");
+    let mut gateway = gateway(&upstream, &authority, "drain: {timeout: 800ms}");
     let mut client = TlsSettings::new(&authority.pem(), None, &BOTH).connect(gateway.http, "a.test").unwrap();
     client.write("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
     client.until("hello");

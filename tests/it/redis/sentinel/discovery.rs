@@ -61,11 +61,15 @@ fn a_sentinel_that_hangs_is_passed_over_and_the_one_that_answered_is_asked_first
     let gateway = Gateway::start(&upstream, &(group.store("deny") + RULES));
     is_decided(&gateway);
     gateway.expect("rate_limiter_store_up", &[], 1.0);
-    // The other one was first to answer, so that no question to the one that hangs delays this.
-    group.servers[0].command::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
-    let killed = now();
-    is_decided(&gateway);
-    assert!(killed.elapsed() < Duration::from_millis(450), "{:?}", killed.elapsed());
+    // The other one was first to answer, so that no question to the one that hangs delays this by half a second: on a busy
+    // machine something else may, once.
+    let took = [(); 5].map(|()| {
+        group.servers[0].command::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
+        let killed = now();
+        is_decided(&gateway);
+        killed.elapsed()
+    });
+    assert!(took.iter().any(|took| *took < Duration::from_millis(450)), "{took:?}");
     group.sentinels[0].signal("CONT");
 }
 
@@ -98,8 +102,9 @@ fn a_master_that_no_sentinel_knows_is_named() {
 fn other_sentinels_are_learnt_and_the_connection_outlives_them_all() {
     let (mut group, upstream) = (SentinelGroup::with(&STEADY), Upstream::start());
     let first = format!("sentinel: {{master: {MASTER}, nodes: [\"127.0.0.1:{}\"]}}", group.sentinels[0].port);
-    let gateway =
-        Gateway::before(&upstream).with(&store(&first, "")).interval("sentinel_refresh", Duration::from_millis(50));
+    let gateway = Gateway::before(&upstream)
+        .with(&store(&first, ", timeout: 5s"))
+        .interval("sentinel_refresh", Duration::from_millis(50));
     let gateway = gateway.start();
     is_decided(&gateway);
     let clients = || group.sentinels[1].command(&["CLIENT", "LIST"]);
@@ -142,7 +147,7 @@ fn a_reload_replaces_sentinels_but_not_the_master() {
 #[test]
 fn the_tools_ask_the_sentinels_as_well() {
     let (group, upstream) = (SentinelGroup::with(&STEADY), Upstream::start());
-    let gateway = Gateway::start(&upstream, &(group.store("deny") + RULES));
+    let gateway = Gateway::start(&upstream, &store(&group.section(""), ", timeout: 5s"));
     assert_eq!(gateway.client().get("/", &[("X-User", "a")]).status, 200);
     let file = gateway.file("gateway.yaml").display().to_string();
     for command in [

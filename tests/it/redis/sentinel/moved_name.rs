@@ -53,7 +53,7 @@ impl Servers {
 fn a_server_whose_name_has_moved_is_left_although_it_answers() {
     let (servers, upstream) = (Servers::start(), Upstream::start());
     let name = MovableName::new(NAME);
-    let gateway = servers.gateway(&upstream, &name, "50ms");
+    let gateway = servers.gateway(&upstream, &name, "1s");
     is_decided(&gateway);
     assert_eq!((servers.first.keys().len(), servers.second.keys().len()), (1, 0));
     // A name that cannot be looked up for a while says nothing.

@@ -186,9 +186,9 @@ fn the_second_redis_takes_over_and_the_first_comes_back_as_its_replica() {
     eventually("the second is its replica", || role(ports[1]) == "slave connected");
     let replaced = [
         ("monitor mymaster redis 6379", format!("monitor mymaster 127.0.0.1 {}", ports[0])),
-        ("down-after-milliseconds mymaster 5000", "down-after-milliseconds mymaster 300".to_owned()),
-        // Until a vote that was split is repeated.
-        ("failover-timeout mymaster 30000", "failover-timeout mymaster 2000".to_owned()),
+        ("down-after-milliseconds mymaster 5000", "down-after-milliseconds mymaster 1500".to_owned()),
+        // A vote that was split is repeated after twice that time.
+        ("failover-timeout mymaster 30000", "failover-timeout mymaster 3000".to_owned()),
     ];
     let sentinel_ports = [(); 3].map(|()| free_port());
     let _sentinels = sentinel_ports.map(|port| {
@@ -205,6 +205,7 @@ fn the_second_redis_takes_over_and_the_first_comes_back_as_its_replica() {
     let gateway = Gateway::before(&upstream)
         .with(&yaml)
         .variables(&[
+            ("STORE_TIMEOUT", "5s"),
             ("REDIS_PASSWORD_FILE", &file(REDIS_PASSWORD)),
             ("SENTINEL_PASSWORD_FILE", &file(&format!("{FOLDER}/sentinel-password"))),
         ])

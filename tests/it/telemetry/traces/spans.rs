@@ -1,7 +1,5 @@
 //! Tests the content of spans, and what they never contain.
 
-use std::time::Duration;
-
 use serde_json::json;
 
 use super::{ALL, CALLER, CALLERS, TRACE, caller, start, the};
@@ -177,17 +175,16 @@ fn a_failed_call_of_the_store_names_its_error() {
 #[test]
 fn a_client_that_disconnects_before_the_decision_is_no_error() {
     let (collector, upstream, redis) = (Collector::start(), Upstream::start(), Redis::start());
-    let rest = redis.patient_store() + ONE;
+    let rest = format!("threads: 1\n{}{ONE}", redis.patient_store());
     let gateway = start(&collector, &upstream, &rest, &CALLERS);
     redis.signal("STOP");
-    // Each thread has a call under way, behind which the others wait. These are not traced.
-    let mut stay: Vec<Client> = (0..16).map(|_| gateway.client()).collect();
-    stay.iter_mut().for_each(|client| client.write("GET / HTTP/1.1\r\nHost: test\r\n\r\n"));
-    std::thread::sleep(Duration::from_millis(50));
-    let mut leave = gateway.client();
-    leave.write(&format!("GET / HTTP/1.1\r\nHost: test\r\ntraceparent: {}\r\n\r\n", caller("01")));
-    drop(leave);
-    std::thread::sleep(Duration::from_millis(50));
+    // A call is under way, for which the next request waits. This one is not traced.
+    let mut stays = gateway.client();
+    stays.write("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    eventually("a call is under way", || redis.has_unread_calls());
+    let mut leaves = gateway.client();
+    leaves.write(&format!("GET / HTTP/1.1\r\nHost: test\r\ntraceparent: {}\r\n\r\n", caller("01")));
+    drop(leaves);
     redis.signal("CONT");
     let spans = collector.await_spans(&["request", "decision"]);
     let [request, decision] = ["request", "decision"].map(|role| the(&spans, role));
