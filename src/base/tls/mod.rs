@@ -1,6 +1,7 @@
 //! TLS: settings towards a server and as a server, and the authorities that this machine trusts.
 
 mod any_certificate;
+pub mod certificate_error;
 pub mod client;
 pub mod client_certificate;
 pub mod identity;

@@ -69,8 +69,13 @@ impl ApiKeyWatch {
     }
 
     fn put_in_force(&self, bytes: io::Result<Vec<u8>>) -> Result<usize, InvalidKeyFile> {
-        let bytes = bytes
-            .map_err(|error| InvalidKeyFile { problems: 1, detail: format!("must be a readable file: {error}") })?;
+        // In the words of a start.
+        let unreadable = |error| {
+            let file = self.api_keys.file.display();
+            let detail = format!("api_keys.file: must be a readable file ({error}), is `{file}`");
+            InvalidKeyFile { problems: 1, detail }
+        };
+        let bytes = bytes.map_err(unreadable)?;
         match api_key_file::parse(&bytes) {
             Ok(keys) => {
                 let known = keys.columns();

@@ -8,6 +8,7 @@ use pingora::{Error, ErrorSource, ErrorType};
 use super::exchange::Exchange;
 use super::session::is_waiting_for_client;
 use crate::base::time::Timestamp;
+use crate::base::tls::certificate_error::{self, UNVERIFIED};
 use crate::decision::refusal::Refusal;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::server::http1::BodyError;
@@ -15,21 +16,20 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::labels::UpstreamError;
 use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
 
-/// With this rustls begins what it says of a certificate that it rejects. Pingora keeps only the text.
-const UNVERIFIED: &str = "invalid peer certificate";
-
 /// What has happened, without bytes of the peer's: Pingora's own text contains the whole of an invalid head.
 pub fn describe(error: &Error) -> String {
     let kind = error.etype().as_str();
     match error.root_cause().downcast_ref::<io::Error>() {
         Some(cause) => format!("{kind}: {cause}"),
         // Of the peer's bytes it has the names of its certificate.
-        None if *error.etype() == ErrorType::TLSHandshakeFailure => format!("{kind}: {}", tls_context(error)),
+        None if *error.etype() == ErrorType::TLSHandshakeFailure => {
+            format!("{kind}: {}", certificate_error::in_words(tls_context(error)))
+        }
         None => kind.to_owned(),
     }
 }
 
-/// What Pingora says of a handshake that has failed.
+/// What Pingora says of a handshake that has failed: of what rustls says it keeps the text.
 fn tls_context(error: &Error) -> &str {
     error.context.as_ref().map_or("", |context| context.as_str())
 }

@@ -13,6 +13,8 @@ use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client;
 
+use crate::base::tls::certificate_error;
+
 /// A handshake with these settings.
 #[derive(Debug)]
 pub struct Handshake {
@@ -33,7 +35,10 @@ impl TlsConnect<TcpStream> for Handshake {
         let Handshake { config, server_name } = self;
         Box::pin(async move {
             let stream = TlsConnector::from(config).connect(server_name, stream).await;
-            stream.map(EncryptedStream).map_err(|error| io::Error::other(format!("TLS: {error}")))
+            let refused = |error: io::Error| {
+                io::Error::other(format!("TLS: {}", certificate_error::in_words(&error.to_string())))
+            };
+            stream.map(EncryptedStream).map_err(refused)
         })
     }
 }

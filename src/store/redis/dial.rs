@@ -16,6 +16,7 @@ use tokio_rustls::TlsConnector;
 use super::read_limit::ReadLimit;
 use crate::base::host_port::HostPort;
 use crate::base::secret::Secret;
+use crate::base::tls::certificate_error;
 use crate::store::error::{Fault, StoreError};
 use crate::store::remote::login::{Credentials, Tls};
 
@@ -80,7 +81,10 @@ pub async fn dial(
     };
     let handshake = TlsConnector::from(tls).connect(server_name, stream);
     let stream = step("the TLS handshake", handshake).await?;
-    let stream = stream.map_err(|error| Fault::new(StoreError::Unreachable, format!("TLS: {error}")))?;
+    let refused = |error: std::io::Error| {
+        Fault::new(StoreError::Unreachable, format!("TLS: {}", certificate_error::in_words(&error.to_string())))
+    };
+    let stream = stream.map_err(refused)?;
     log_in(stream, peer, info, config).await
 }
 

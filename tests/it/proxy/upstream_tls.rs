@@ -52,7 +52,7 @@ fn a_certificate_is_verified_for_its_name_and_by_its_authority() {
         "{seen:?}"
     );
     let named = expect_failure(&certificates, &https(upstream.address, ", tls: {ca_file: ca.pem}"), "certificate");
-    assert!(named.has_logged("not valid for name"), "{}", named.errors());
+    assert!(named.has_logged("it is not for `127.0.0.1`, but for "), "{}", named.errors());
     let signed = expect_failure(&others, &https(upstream.address, VERIFIED), "certificate");
     assert!(signed.has_logged("invalid peer certificate"), "{}", signed.errors());
     // The system does not trust it.

@@ -192,7 +192,7 @@ fn server_name_is_the_name_that_the_certificate_must_have() {
     recovers(&start("localhost"), "a");
     let gateway = start("redis.internal");
     assert_eq!(statuses(&gateway), [503; 3]);
-    says(&gateway, &["unreachable", "certificate not valid for name"]);
+    says(&gateway, &["unreachable", "it is not for `redis.internal`, but for localhost"]);
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn sentinels_and_the_server_have_tls_of_their_own() {
             ["unreachable", "named by sentinel", "TLS: "],
         ),
         // Without a name it is the address that the sentinels name, which the certificate does not have.
-        (sentinel, ", tls: {ca_file: ca.pem}", ["unreachable", "named by sentinel", "not valid for name"]),
+        (sentinel, ", tls: {ca_file: ca.pem}", ["unreachable", "named by sentinel", "it is not for `"]),
     ] {
         says(&start(sentinel, data), &words);
     }
