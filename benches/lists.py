@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What lists in files cost: time to `ready`, time of a reload, memory, and CPU per request, with ten and with a million entries.
+"""What lists in files cost: time to `ready`, time of a reload, memory, and CPU per request, with ten and with many entries.
 
     cargo build --release && python3 benches/lists.py [--rounds 5] [--seconds 4]
 
-`in_file` holds texts of 36 bytes, as UUIDs are, and `cidr_file` networks of IPv4 with 24 to 32 bits. No request is in a list, so
-that each is looked up and goes on. A reload is measured from the change of the list's file to the metric that tells its new length.
+`in_file` holds a million texts of 36 bytes, as UUIDs are, `cidr_file` a million networks of IPv4 with 24 to 32 bits, and
+`overrides_file` 100 000 values, also of 36 bytes. No request is in a list, so that each is looked up and goes on. A reload is
+measured from the change of the list's file to the metric that tells its new length.
 """
 
 import ipaddress
@@ -17,7 +18,7 @@ import uuid
 
 import rig
 
-FEW, MANY = 10, 1_000_000
+FEW, MANY, MOST_OVERRIDES = 10, 1_000_000, 100_000
 ADMIN = rig.free_port()
 
 
@@ -35,7 +36,25 @@ def networks(count):
     return [str(ipaddress.ip_network((first(), numbers.randrange(24, 33)), strict=False)) for _ in range(count)]
 
 
+def overrides(count):
+    """`overrides_file`, of UUIDs"""
+    return [f"{text},1000000,1000000" for text in texts(count)]
+
+
+# The first line of each file.
+HEADERS = {overrides: "value,rps,burst\n"}
+
+
+def content(shape, lines):
+    return HEADERS.get(shape, "") + "\n".join(lines) + "\n"
+
+
 def settings(shape):
+    if shape is overrides:
+        rule = {"name": "own", "limit_keys": ["header:x-user"], "overrides_file": "list.csv",
+                "algorithm_config": {"rps": 1000000, "burst": 1000000}}
+        return {"listen": f"127.0.0.1:{rig.PROXY}", "admin": f"127.0.0.1:{ADMIN}", "threads": 1,
+                "upstream": f"http://127.0.0.1:{rig.UPSTREAM}", "rules": [rule]}
     match = {"header:x-user": {"in_file": "list.txt"}} if shape is texts else {"ip:address": {"cidr_file": "list.txt"}}
     return {"listen": f"127.0.0.1:{rig.PROXY}", "admin": f"127.0.0.1:{ADMIN}", "threads": 1,
             "upstream": f"http://127.0.0.1:{rig.UPSTREAM}",
@@ -53,14 +72,14 @@ def resident(pid):
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024
 
 
-def life(file, list_file, lines):
+def life(shape, file, list_file, lines):
     """Milliseconds to `ready`, megabytes then, and milliseconds of a reload that takes one entry away."""
     begun = time.monotonic()
     gateway = rig.Gateway(file)
     try:
         ready, memory, before = (time.monotonic() - begun) * 1000, resident(gateway.process.pid), entries()
         changed = time.monotonic()
-        list_file.write_text("\n".join(lines[1:]) + "\n", encoding="ascii")
+        list_file.write_text(content(shape, lines[1:]), encoding="ascii")
         while entries() == before:
             time.sleep(0.01)
         return ready, memory, (time.monotonic() - changed) * 1000
@@ -78,20 +97,21 @@ def main():
         folder = rig.Folder(path)
         upstream = folder.upstream()
         try:
-            for shape in (texts, networks):
+            for shape in (texts, networks, overrides):
                 costs = {}
-                for count in (FEW, MANY):
+                many = MOST_OVERRIDES if shape is overrides else MANY
+                for count in (FEW, many):
                     lines = shape(count)
-                    list_file = folder.write("list.txt", "\n".join(lines) + "\n")
+                    list_file = folder.write("list.csv" if shape is overrides else "list.txt", content(shape, lines))
                     file = folder.write("gateway.yaml", json.dumps(settings(shape)))
-                    ready, memory, reload = life(file, list_file, lines)
-                    list_file.write_text("\n".join(lines) + "\n", encoding="ascii")
+                    ready, memory, reload = life(shape, file, list_file, lines)
+                    list_file.write_text(content(shape, lines), encoding="ascii")
                     measured = [rig.measure([program, "run", "-c", file], arguments.seconds, "-H", "x-user: nobody")[0]
                                 for _ in range(arguments.rounds)]
                     costs[count] = rig.median(measured)
                     print(f"| {shape.__doc__} | {count} | {ready:.0f} ms | {memory:.1f} MB | {reload:.0f} ms "
                           f"| {costs[count]:.1f} µs |", flush=True)
-                print(f"| | ratio | | | | {costs[MANY] / costs[FEW]:.2f} |")
+                print(f"| | ratio | | | | {costs[many] / costs[FEW]:.2f} |")
         finally:
             upstream.terminate()
             upstream.wait()

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::environment::Environment;
 use super::key::{Key, Mapping, PATH, Type};
 use super::network;
+use super::problem::{ListForm, ReadList};
 use super::reader::Field;
 use super::upstreams::PERCENT;
 use crate::base::position::Position;
@@ -48,10 +49,15 @@ pub fn in_file(field: &Field<'_>, attribute: Option<&Attribute>, environment: En
         _ if is_host => Ok(text.to_ascii_lowercase().into_bytes()),
         _ => Ok(text.as_bytes().to_vec()),
     };
-    let list = list_file(field, environment, |file, content| {
-        TextList::parse(file, content, form).map(|list| (list.entries(), list))
-    })?;
-    Some(Expectation::InFile(Arc::new(list)))
+    let kind = match attribute {
+        Some(Attribute::Host) => ListForm::Hosts,
+        Some(Attribute::Path) => ListForm::Paths,
+        _ => ListForm::Texts,
+    };
+    list_file(field, kind, environment, |file, content| {
+        let list = TextList::parse(file, content, form)?;
+        Ok(ReadList { entries: list.entries(), list: Expectation::InFile(Arc::new(list)) })
+    })
 }
 
 pub fn cidr_file(
@@ -63,37 +69,52 @@ pub fn cidr_file(
         field.wrong("`cidr_file` is for ip:address only", None);
         return None;
     }
-    let list = list_file(field, environment, |file, content| {
-        NetworkList::parse(file, content, network::parse).map(|list| (list.entries(), list))
-    })?;
-    Some(Expectation::CidrFile(Arc::new(list)))
+    list_file(field, ListForm::Networks, environment, |file, content| {
+        let list = NetworkList::parse(file, content, network::parse)?;
+        Ok(ReadList { entries: list.entries(), list: Expectation::CidrFile(Arc::new(list)) })
+    })
 }
 
-fn list_file<T>(
+fn list_file(
     field: &Field<'_>,
+    form: ListForm,
     environment: Environment<'_>,
-    parse: impl FnOnce(&str, &[u8]) -> Result<(usize, T), Vec<WrongLine>>,
-) -> Option<T> {
-    let (name, max_shrink) = if field.is_map() {
-        let section = field.clone().section(&LIST_FILE)?;
-        let (name, max_shrink) = (section.need("file"), section.value("max_shrink", PERCENT.read));
-        section.close();
-        (name?, max_shrink)
-    } else {
-        (field.clone(), Some(50))
-    };
-    let content = environment.file(&name)?;
+    parse: impl FnOnce(&str, &[u8]) -> Result<ReadList, Vec<WrongLine>>,
+) -> Option<Expectation> {
+    let NamedList { name, max_shrink } = named_list(field)?;
     let file = name.written()?;
-    match parse(file, &content) {
-        Ok((entries, list)) => {
-            name.note_list(file, entries, max_shrink?);
-            Some(list)
-        }
-        Err(wrong) => {
-            for WrongLine { line, what } in wrong {
-                name.elsewhere(file, Some(Position { line, column: 1 }), what);
+    let ReadList { list, entries } = name.list_once((file.to_owned(), form), || {
+        let content = environment.file(&name)?;
+        match parse(file, &content) {
+            Ok(list) => Some(list),
+            Err(wrong) => {
+                for WrongLine { line, what } in wrong {
+                    name.elsewhere(file, Some(Position { line, column: 1 }), what);
+                }
+                None
             }
-            None
         }
+    })?;
+    name.note_list(file, entries, max_shrink?);
+    Some(list)
+}
+
+/// A list as the file names it.
+#[derive(Debug)]
+pub struct NamedList<'t> {
+    /// The path of its file.
+    pub name: Field<'t>,
+    /// In per cent. `None`: it is wrong, which was reported.
+    pub max_shrink: Option<u8>,
+}
+
+/// A path, or a mapping with one.
+pub fn named_list<'t>(field: &Field<'t>) -> Option<NamedList<'t>> {
+    if !field.is_map() {
+        return Some(NamedList { name: field.clone(), max_shrink: Some(50) });
     }
+    let section = field.clone().section(&LIST_FILE)?;
+    let (name, max_shrink) = (section.need("file"), section.value("max_shrink", PERCENT.read));
+    section.close();
+    Some(NamedList { name: name?, max_shrink })
 }

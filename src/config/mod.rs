@@ -49,6 +49,7 @@ mod names;
 mod network;
 mod on_store_failure;
 mod overrides;
+mod overrides_file;
 mod path_rewrite;
 mod policies;
 mod postgres;

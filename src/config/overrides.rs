@@ -1,14 +1,23 @@
-//! Reads `overrides`: other numbers for some values of a rule's limit keys.
+//! Reads `overrides` and `overrides_file`: other numbers for some values of a rule's limit keys.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::algorithms::OtherNumbers;
+use super::environment::Environment;
 use super::limit_keys::fold;
+use super::list_files::{NamedList, named_list};
+use super::overrides_file;
+use super::problem::Report;
 use super::reader::{Field, Section};
 use super::suggest::{listed, nearest};
+use super::tree::Entry;
+use crate::base::position::Position;
 use crate::limit::attribute::Attribute;
 use crate::limit::request::ClientAddress;
 use crate::limit::rule::{Fold, KeyPart, LimitKey, Override};
+
+/// The most problems of a file that are reported.
+const MOST_FAULTS: usize = 20;
 
 /// What overrides are read with.
 #[derive(Clone, Copy, Debug)]
@@ -17,14 +26,32 @@ pub struct OverrideReader<'k> {
     pub keys: Option<&'k [LimitKey]>,
     /// How many bits of an IPv6 address identify one client.
     pub ipv6_prefix: u8,
+    /// Where the file of overrides is read.
+    pub environment: Environment<'k>,
 }
+
+/// A limit whose numbers are overridden.
+#[derive(Clone, Copy, Debug)]
+pub struct OverriddenLimit<'t, 'n> {
+    /// Empty for the only limit of a rule.
+    pub name: &'t str,
+    pub numbers: OtherNumbers<'n>,
+    /// The entries of its mapping.
+    pub written: &'t [Entry],
+}
+
+/// What an override is for: an attribute, and its value.
+type Target = (KeyPart, String);
+
+/// Reads the numbers of one override, with its index and what it is for; that is `None` if it was reported.
+type ReadEntry<'r> = &'r mut dyn for<'f> FnMut(Field<'f>, usize, Option<Target>) -> Option<()>;
 
 impl<'k> OverrideReader<'k> {
     /// Those of a rule with one limit.
-    pub fn overrides(&self, rule: &Section<'_>, numbers: OtherNumbers<'_>) -> Option<Vec<Override>> {
+    pub fn overrides(&self, rule: &Section<'_>, limit: OverriddenLimit<'_, '_>) -> Option<Vec<Override>> {
         let mut overrides = Vec::new();
-        let correct = self.each(rule, |field, index, target| {
-            let numbers = numbers.read_override(field)?;
+        let correct = self.each(rule, &[limit], &mut |field, index, target| {
+            let numbers = limit.numbers.read_override(field)?;
             let (part, value) = target?;
             overrides.push(Override { part, value, numbers, index });
             Some(())
@@ -33,10 +60,10 @@ impl<'k> OverrideReader<'k> {
     }
 
     /// Those of a rule with these limits, which an override names: for each limit, in their order.
-    pub fn of_several(&self, rule: &Section<'_>, limits: &[(&str, OtherNumbers<'_>)]) -> Option<Vec<Vec<Override>>> {
+    pub fn of_several(&self, rule: &Section<'_>, limits: &[OverriddenLimit<'_, '_>]) -> Option<Vec<Vec<Override>>> {
         let mut overrides = vec![Vec::new(); limits.len()];
-        let names: Vec<&str> = limits.iter().map(|(name, _)| *name).collect();
-        let correct = self.each(rule, |field, index, target| {
+        let names: Vec<&str> = limits.iter().map(|limit| limit.name).collect();
+        let correct = self.each(rule, limits, &mut |field, index, target| {
             let pairs = field.pairs()?;
             if pairs.is_empty() {
                 field.must(format_args!("name one of the rule's limits ({})", listed(&names)));
@@ -50,7 +77,7 @@ impl<'k> OverrideReader<'k> {
                     correct = None;
                     continue;
                 };
-                let numbers = limits.get(limit).and_then(|(_, numbers)| numbers.read_override(field));
+                let numbers = limits.get(limit).and_then(|limit| limit.numbers.read_override(field));
                 match (numbers, &target, overrides.get_mut(limit)) {
                     (Some(numbers), Some((part, value)), Some(of_limit)) => {
                         of_limit.push(Override { part: part.clone(), value: value.clone(), numbers, index });
@@ -63,21 +90,24 @@ impl<'k> OverrideReader<'k> {
         correct.map(|()| overrides)
     }
 
-    /// Reads every entry, also after a wrong one, with its index and what it is for.
-    fn each<'t>(
-        &self,
-        rule: &Section<'t>,
-        mut read: impl FnMut(Field<'t>, usize, Option<(KeyPart, String)>) -> Option<()>,
-    ) -> Option<()> {
-        let Some(field) = rule.get("overrides") else { return Some(()) };
-        if self.keys.is_some_and(<[LimitKey]>::is_empty) {
-            rule.unwanted("overrides", "must be for the values of a limit key, but `limit_keys` is empty");
-            return None;
+    /// Reads every entry of the rule, then of its file, also after a wrong one.
+    fn each(&self, rule: &Section<'_>, limits: &[OverriddenLimit<'_, '_>], read: ReadEntry<'_>) -> Option<()> {
+        for key in ["overrides", "overrides_file"] {
+            if self.keys.is_some_and(<[LimitKey]>::is_empty) && rule.has(key) {
+                rule.unwanted(key, "must be for the values of a limit key, but `limit_keys` is empty");
+                return None;
+            }
         }
+        let of_rule = rule.get("overrides").map_or(Some(()), |field| self.each_of_rule(rule, &field, read));
+        let in_file = rule.get("overrides_file").map_or(Some(()), |field| self.each_in_file(&field, limits, read));
+        of_rule.and(in_file)
+    }
+
+    fn each_of_rule(&self, rule: &Section<'_>, overrides: &Field<'_>, read: ReadEntry<'_>) -> Option<()> {
         let mut correct = Some(());
         let mut seen = HashSet::new();
         let mut twice = None;
-        for (index, (text, position, field)) in field.pairs()?.into_iter().enumerate() {
+        for (index, (text, position, field)) in overrides.pairs()?.into_iter().enumerate() {
             let target = self.target(&field.clone().at(position), text);
             if let Some(target) = &target
                 && !seen.insert(target.clone())
@@ -93,6 +123,39 @@ impl<'k> OverrideReader<'k> {
             return None;
         }
         correct
+    }
+
+    /// Reports what is wrong in the file with its lines.
+    fn each_in_file(
+        &self,
+        overrides: &Field<'_>,
+        limits: &[OverriddenLimit<'_, '_>],
+        read: ReadEntry<'_>,
+    ) -> Option<()> {
+        let NamedList { name, max_shrink } = named_list(overrides)?;
+        let (file, content) = (name.written()?, self.environment.file(&name)?);
+        let report = Report::default();
+        let count = overrides_file::parse(file, &content, limits, &report).and_then(|tree| {
+            let mut seen: HashMap<Target, Position> = HashMap::new();
+            let mut correct = Some(());
+            let entries = Field::root(&tree, &report).pairs()?;
+            let count = entries.len();
+            for (text, position, field) in entries {
+                if report.count() >= MOST_FAULTS {
+                    break;
+                }
+                let whole = field.clone().at(position);
+                let target = self.target(&whole, text);
+                if let Some(first) = target.clone().and_then(|target| seen.insert(target, position)) {
+                    whole.wrong(format_args!("is there twice, first in line {}", first.line), None);
+                }
+                correct = correct.and(target.is_some().then_some(())).and(read(field, Override::IN_FILE, target));
+            }
+            (report.count() == 0).then_some(count).filter(|_| correct.is_some())
+        });
+        name.adopt(file, MOST_FAULTS, report);
+        name.note_list(file, count?, max_shrink?);
+        Some(())
     }
 
     /// What an override is for. With a single attribute among the limit keys its name may be left out. `None` after

@@ -1,13 +1,14 @@
 //! Collects the problems of a file, each with its position, so that all are reported at once.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
 
 use super::remarks::{ListSize, Remark, Remarks};
 use super::warning::Warning;
 use crate::base::position::Position;
+use crate::limit::matcher::Expectation;
 
 /// One problem in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +87,26 @@ pub struct Report {
     purpose: Purpose,
     problems: RefCell<Vec<Problem>>,
     remarks: RefCell<Remarks>,
+    lists: RefCell<HashMap<ListKey, Option<ReadList>>>,
+}
+
+/// A list in a file, and how its entries are read.
+pub type ListKey = (String, ListForm);
+
+/// How the entries of a list in a file are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ListForm {
+    Networks,
+    Texts,
+    Hosts,
+    Paths,
+}
+
+/// A list that was read, and how many entries it has.
+#[derive(Clone, Debug)]
+pub struct ReadList {
+    pub list: Expectation,
+    pub entries: usize,
 }
 
 impl Report {
@@ -130,6 +151,23 @@ impl Report {
         if !noted.contains(&list) {
             noted.push(list);
         }
+    }
+
+    /// The list that was read from a file before, or else what `read` makes of it. `None` if that has reported problems.
+    pub fn list_once(&self, key: ListKey, read: impl FnOnce() -> Option<ReadList>) -> Option<ReadList> {
+        if let Some(known) = self.lists.borrow().get(&key) {
+            return known.clone();
+        }
+        let list = read();
+        self.lists.borrow_mut().insert(key, list.clone());
+        list
+    }
+
+    /// Adds the first problems of a report about a file that the reported file names.
+    pub fn adopt(&self, file: &str, most: usize, of_file: Report) {
+        let problems = of_file.into_problems().into_iter().take(most);
+        let named = problems.map(|problem| Problem { file: Some(file.to_owned()), ..problem });
+        self.problems.borrow_mut().extend(named);
     }
 
     /// What was noticed so far, in the order in which it was.

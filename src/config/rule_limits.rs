@@ -5,7 +5,7 @@ use super::claimed_number::NumberReader;
 use super::cost::price;
 use super::meters::{BucketSettings, Meters};
 use super::names::checked;
-use super::overrides::OverrideReader;
+use super::overrides::{OverriddenLimit, OverrideReader};
 use super::reader::{Field, Section};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::rule::{Expose, Limit, LimitKey, OnStoreFailure, Price, RefusalStatus};
@@ -52,6 +52,7 @@ fn single(
     meters: &mut Meters,
 ) -> Option<Vec<Limit>> {
     let mut misplaced = false;
+    let written = field.entries();
     let read = algorithm.section(field).map(|section| {
         for key in ["algorithm", "meter"] {
             section.unwanted(key, "must stand beside `algorithm_config`, not in it");
@@ -63,7 +64,8 @@ fn single(
     });
     let read = read.unwrap_or(ReadLimit::wrong(algorithm));
     let meter = meters.meter(rule, read.bucket_settings(overrides.keys));
-    let overrides = overrides.overrides(rule, read.others(NumberReader::in_file()));
+    let own = OverriddenLimit { name: "", numbers: read.others(NumberReader::in_file()), written };
+    let overrides = overrides.overrides(rule, own);
     let limit = read.limit(String::new(), shared).filter(|_| !misplaced)?;
     Some(vec![Limit { overrides: overrides?, meter: meter?, ..limit }])
 }
@@ -90,7 +92,7 @@ fn several(
     for (text, position, field) in pairs {
         let key = field.clone().at(position);
         let name = checked(&key, text);
-        let (mut read, mut meter) = (ReadLimit::wrong(algorithm), None);
+        let (mut read, mut meter, written) = (ReadLimit::wrong(algorithm), None, field.entries());
         if let Some(algorithm) = algorithm.of_limit(&field)
             && let Some(section) = algorithm.section(field)
         {
@@ -105,7 +107,7 @@ fn several(
             key.wrong(what, None);
             valid = false;
         }
-        others.push((text, read.others(NumberReader::in_file())));
+        others.push(OverriddenLimit { name: text, numbers: read.others(NumberReader::in_file()), written });
         let limit = name.and_then(|name| read.limit(name.to_owned(), shared));
         limits.push(limit.zip(meter).map(|(limit, meter)| Limit { meter, ..limit }));
     }

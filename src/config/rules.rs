@@ -9,6 +9,7 @@ use super::claimed_number::NumberReader;
 use super::expires::{EXPIRES, expires};
 use super::key::{BOOLEAN, Key, Mapping, NAME, Type, names};
 use super::limit_keys::LIMIT_KEYS;
+use super::list_files::LIST;
 use super::meters::Meters;
 use super::names::unique;
 use super::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
@@ -25,8 +26,17 @@ const ACTIONS: [(&str, Otherwise); 2] = [("allow", Otherwise::Allow), ("deny", O
 const STATUSES: [(&str, RefusalStatus); 2] =
     [("429", RefusalStatus::QuotaExceeded), ("503", RefusalStatus::ReducedCapacity)];
 /// The keys that only a rule which charges may have.
-const OF_CHARGES: [&str; 8] =
-    ["algorithm", "algorithm_config", "limits", "meter", "overrides", "expose", "status", "on_store_failure"];
+const OF_CHARGES: [&str; 9] = [
+    "algorithm",
+    "algorithm_config",
+    "limits",
+    "meter",
+    "overrides",
+    "overrides_file",
+    "expose",
+    "status",
+    "on_store_failure",
+];
 
 pub const MODE: Type = Type::Choice(&names(&MODES));
 
@@ -70,6 +80,11 @@ pub static RULE: Mapping = Mapping {
             "overrides",
             Type::NamedOneOf(algorithms::NUMBERS),
             "[Other numbers](#overrides) for some values.",
+        ),
+        Key::optional(
+            "overrides_file",
+            LIST,
+            "Up to 100 000 of them in [a file of their own](#overrides-in-a-file). Those under `overrides` come first.",
         ),
         Key::depends(
             "expose",
@@ -122,7 +137,8 @@ fn rule_constraints() -> Value {
                     "not": {"type": "object", "additionalProperties": true}
                 }}}
             }},
-            "overrides": {"properties": {"limit_keys": {"minItems": 1}}}
+            "overrides": {"properties": {"limit_keys": {"minItems": 1}}},
+            "overrides_file": {"properties": {"limit_keys": {"minItems": 1}}}
         },
         "allOf": [
             {"properties": {"limits": {
@@ -248,7 +264,8 @@ impl<'k> RuleReader<'k> {
             numbers: NumberReader::new(self.defaults.conditions.attributes),
         };
         let ipv6_prefix = self.defaults.conditions.ipv6_prefix;
-        let overrides = OverrideReader { keys: keys.as_deref(), ipv6_prefix };
+        let environment = self.defaults.conditions.environment;
+        let overrides = OverrideReader { keys: keys.as_deref(), ipv6_prefix, environment };
         let limits = rule_limits(section, shared, overrides, &mut self.meters);
         let (keys, limits) = (keys?, limits?);
         expose.and(refusal).and(on_store_failure).map(|_| (Action::Charge(limits), keys))

@@ -15,10 +15,18 @@ use crate::base::position::Position;
 
 /// Deeper than any sensible file, and shallow enough for a recursive reader.
 const MAX_DEPTH: usize = 64;
-/// This and the length of all text are counted with every alias expanded.
-const MAX_NODES: usize = 200_000;
+/// The number of values and the length of all text are counted with every alias expanded.
 const MAX_TEXT: usize = 16 << 20;
-const MAX_BYTES: usize = 4 << 20;
+
+/// How large a file may be.
+#[derive(Clone, Copy, Debug)]
+pub struct TreeBounds {
+    pub nodes: usize,
+    pub bytes: usize,
+}
+
+/// Of gateway.yaml.
+const CONFIG: TreeBounds = TreeBounds { nodes: 200_000, bytes: 4 << 20 };
 
 /// A value, with the position of its first character.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,9 +122,17 @@ impl Node {
 /// # Errors
 /// The first problem after which nothing can be read.
 pub fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
+    read_within(CONFIG, bytes, report)
+}
+
+/// The same, within other bounds.
+///
+/// # Errors
+/// The first problem after which nothing can be read.
+pub fn read_within(bounds: TreeBounds, bytes: &[u8], report: &Report) -> Result<Node, Problem> {
     let whole = |what: String| Problem { position: None, ..fault(Position::default(), what) };
-    if bytes.len() > MAX_BYTES {
-        return Err(whole(format!("must be at most {MAX_BYTES} bytes, is {}", bytes.len())));
+    if bytes.len() > bounds.bytes {
+        return Err(whole(format!("must be at most {} bytes, is {}", bounds.bytes, bytes.len())));
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let line = bytes.iter().take(error.valid_up_to()).filter(|byte| **byte == b'\n').count() + 1;
@@ -129,6 +145,7 @@ pub fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
         report,
         anchors: HashMap::new(),
         size: Size::default(),
+        most_nodes: bounds.nodes,
         path: String::new(),
     };
     builder.document()
@@ -139,6 +156,7 @@ struct Builder<'t> {
     report: &'t Report,
     anchors: HashMap<usize, (Node, Size)>,
     size: Size,
+    most_nodes: usize,
     /// The path of the value that is being read.
     path: String,
 }
@@ -214,8 +232,9 @@ impl<'t> Builder<'t> {
 
     fn count(&mut self, more: Size, position: Position) -> Result<(), Problem> {
         self.size = Size { nodes: self.size.nodes + more.nodes, text: self.size.text + more.text };
-        if self.size.nodes > MAX_NODES || self.size.text > MAX_TEXT {
-            let what = format!("must have at most {MAX_NODES} values and {MAX_TEXT} bytes of text, aliases expanded");
+        if self.size.nodes > self.most_nodes || self.size.text > MAX_TEXT {
+            let most = self.most_nodes;
+            let what = format!("must have at most {most} values and {MAX_TEXT} bytes of text, aliases expanded");
             return Err(fault(position, what));
         }
         Ok(())

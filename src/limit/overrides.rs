@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::attribute::Attribute;
 use super::resolved::{Slot, Values};
-use super::rule::{Fold, Override, OverrideNumbers, Rule};
+use super::rule::{Fold, KeyPart, Override, OverrideNumbers, Rule};
 
 /// The overrides of one limit; most have none.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +22,7 @@ struct PartOverrides {
     key: usize,
     alternative: u8,
     slot: Slot,
-    fold: Fold,
+    part: KeyPart,
     variants: HashMap<Vec<u8>, u32>,
 }
 
@@ -41,7 +41,7 @@ impl CompiledOverrides {
                         key,
                         alternative,
                         slot: slot(&part.attribute),
-                        fold: part.fold,
+                        part: part.clone(),
                         variants,
                     });
                 }
@@ -57,16 +57,22 @@ impl CompiledOverrides {
         !self.unlimited.is_empty() && self.unlimited.binary_search(&variant).is_ok()
     }
 
+    /// The override for a value, folded, of this attribute; `None` without one.
+    pub fn of_value(&self, part: &KeyPart, value: &[u8]) -> Option<u32> {
+        let mut of_part = self.parts.iter().filter(|overrides| overrides.part == *part);
+        of_part.find_map(|overrides| overrides.variants.get(value).copied())
+    }
+
     /// The override that holds, the first of the file that fits; 0 without one. `picked` has for each limit key the
     /// alternative that had a value.
     pub fn variant(&self, picked: &[u8], values: &mut Values<'_, '_>) -> u32 {
         let mut found = None;
-        for PartOverrides { key, alternative, slot, fold, variants } in &self.parts {
+        for PartOverrides { key, alternative, slot, part, variants } in &self.parts {
             if picked.get(*key) != Some(alternative) {
                 continue;
             }
             let Some(value) = values.of(*slot) else { continue };
-            let value = match fold {
+            let value = match part.fold {
                 Fold::Exact => Cow::Borrowed(value),
                 Fold::Lower => Cow::Owned(value.to_ascii_lowercase()),
             };

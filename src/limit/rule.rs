@@ -191,8 +191,13 @@ pub struct Override {
     /// Folded as the part says.
     pub value: String,
     pub numbers: OverrideNumbers,
-    /// Its index in the rule's `overrides`, whose entries may be for several limits.
+    /// Its index in the rule's `overrides`, whose entries may be for several limits; or [`Override::IN_FILE`].
     pub index: usize,
+}
+
+impl Override {
+    /// The index of those that stand in a file of their own.
+    pub const IN_FILE: usize = usize::MAX;
 }
 
 /// What holds for an overridden value.

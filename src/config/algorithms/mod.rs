@@ -191,6 +191,11 @@ pub struct OtherNumbers<'k> {
 }
 
 impl OtherNumbers<'_> {
+    /// The keys of such numbers.
+    pub fn keys(&self) -> Vec<&'static str> {
+        number_keys(self.kind).names()
+    }
+
     /// The numbers of an override, which may be `limit: unlimited`.
     pub fn read_override(self, field: Field<'_>) -> Option<OverrideNumbers> {
         let is_unlimited = |name: &str, value: &Field<'_>| name == "limit" && value.is_written(UNLIMITED_LIMIT);

@@ -47,23 +47,32 @@ fn overrides(file: &File<'_>) -> Vec<Finding> {
         let Action::Charge(limits) = &located.rule.action else { continue };
         let mut seen = HashSet::new();
         for Override { part, value, index, .. } in limits.iter().flat_map(|limit| &limit.overrides) {
-            // One for several limits is there several times.
-            if !seen.insert(*index) {
+            // One for several limits is there several times. Of those in a file the first finding is enough.
+            let is_in_file = *index == Override::IN_FILE;
+            if seen.contains(index) || (!is_in_file && !seen.insert(*index)) {
                 continue;
             }
+            let location = || match is_in_file {
+                true => located.location.key("overrides_file"),
+                false => located.location.key("overrides").pair(*index),
+            };
+            let before = found.len();
             if let KeyPart { attribute: attribute @ Attribute::PathSegment(_), fold: Fold::Exact } = part {
                 let fault = impossible_part(attribute, value.as_bytes(), Part::Whole, file.config);
-                let location = located.location.key("overrides").pair(*index);
-                found.extend(fault.map(|Fault { why, hint }| location.finding(why, hint)));
-            }
-            if part.attribute != Attribute::Address {
-                continue;
+                found.extend(fault.map(|Fault { why, hint }| location().finding(why, hint)));
             }
             let length = file.config.client_ip.ipv6_prefix;
             let client = matches!(value.parse(), Ok(IpNet::V6(network)) if network.prefix_len() == length);
-            if value.parse::<IpAddr>().is_err() && !client {
+            if part.attribute == Attribute::Address && value.parse::<IpAddr>().is_err() && !client {
                 let hint = "write one address; for a network write a rule with match: {ip:address: {cidr: […]}}";
-                found.push(located.location.key("overrides").pair(*index).finding("no client has this address", hint));
+                let what = match is_in_file {
+                    true => format!("no client has the address `{}`", value.escape_debug()),
+                    false => "no client has this address".to_owned(),
+                };
+                found.push(location().finding(what, hint));
+            }
+            if is_in_file && found.len() > before {
+                seen.insert(*index);
             }
         }
     }

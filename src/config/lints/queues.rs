@@ -5,7 +5,7 @@ use super::location::{Finding, Location};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::leaky_bucket::LeakyBucket;
 use crate::limit::claimed_numbers::ClaimedNumbers;
-use crate::limit::rule::{Action, OverrideNumbers};
+use crate::limit::rule::{Action, Override, OverrideNumbers};
 
 /// A `max_wait` that is longer than `drain.timeout`: requests that wait are cut when the process leaves. Shadows delay
 /// nobody.
@@ -50,7 +50,14 @@ fn queues<'f>(located: &LocatedRule<'f>) -> Vec<(Location<'f>, LeakyBucket)> {
         // Its queue fills at the highest of the rates that requests bring.
         let own = limit.claimed.as_ref().map_or(limit.algorithm, ClaimedNumbers::largest);
         queues.extend(leaky(located.numbers(limit), own));
-        for (index, other) in limit.overrides.iter().enumerate() {
+        let (in_file, of_rule): (Vec<_>, Vec<_>) =
+            limit.overrides.iter().partition(|other| other.index == Override::IN_FILE);
+        let longest = in_file.into_iter().filter_map(|other| match other.numbers {
+            OverrideNumbers::Limited(numbers) => leaky(located.location.key("overrides_file"), numbers),
+            OverrideNumbers::Unlimited => None,
+        });
+        queues.extend(longest.max_by_key(|(_, bucket)| bucket.max_wait()));
+        for (index, other) in of_rule.into_iter().enumerate() {
             // Beside `limits` an override names those that it changes, so that its index says nothing.
             let location = if limit.name.is_empty() { overrides.pair(index) } else { overrides.clone() };
             if let OverrideNumbers::Limited(numbers) = other.numbers {

@@ -16,7 +16,7 @@ use ipnet::IpNet;
 
 use super::key::Mapping;
 use super::key_path::join;
-use super::problem::Report;
+use super::problem::{ListKey, ReadList, Report};
 use super::remarks::ListSize;
 use super::suggest::{listed, nearest, nearest_name};
 use super::tree::{Entry, Kind, Node, Scalar, Style, Value};
@@ -126,6 +126,24 @@ impl<'t> Field<'t> {
     /// Reports a problem in the file that this value names.
     pub fn elsewhere(&self, file: &str, position: Option<Position>, what: String) {
         self.report.add_elsewhere(file, position, what);
+    }
+
+    /// Reports the first problems of the file that this value names.
+    pub fn adopt(&self, file: &str, most: usize, of_file: Report) {
+        self.report.adopt(file, most, of_file);
+    }
+
+    /// The list in a file, which is read once however many values name it.
+    pub fn list_once(&self, key: ListKey, read: impl FnOnce() -> Option<ReadList>) -> Option<ReadList> {
+        self.report.list_once(key, read)
+    }
+
+    /// The entries of a mapping; of another value none.
+    pub fn entries(&self) -> &'t [Entry] {
+        match &self.node.value {
+            Value::Map(entries) => entries,
+            Value::List(_) | Value::Scalar(_) => &[],
+        }
     }
 
     /// A mapping with these keys.

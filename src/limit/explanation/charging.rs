@@ -34,9 +34,11 @@ impl<'a> Walk<'a, '_> {
         picked: &[PickedKey<'a>],
     ) -> Result<RuleCharges<'a>, &'a Attribute> {
         let mut priced = Vec::with_capacity(limits.len());
+        let mut id = first;
         for limit in limits {
             let cost = self.price(&limit.price)?;
-            let variant = self.variant(limit, picked);
+            let variant = self.variant(limit, id, picked);
+            id.0 += 1 + u32::from(limit.candidate.is_some());
             let own = limit.claimed.as_ref().filter(|_| variant == 0);
             priced.push((cost, variant, self.claims(own)?));
             if limit.candidate.is_some() {
@@ -109,17 +111,23 @@ impl<'a> Walk<'a, '_> {
     }
 
     /// The index of an override among the limit's variants; 0 if none is for what was picked.
-    fn variant(&self, limit: &Limit, picked: &[PickedKey<'_>]) -> u32 {
-        let is = |picked: &PickedKey<'_>, value: &[u8]| match &picked.value {
-            Observation::Value(found) => found[..] == *value,
-            Observation::Named(name) => self.known.names.value(&picked.part.attribute.to_string(), value) == *name,
-            Observation::Missing | Observation::List(_) | Observation::Unknown => false,
-        };
-        let fits = |Override { part, value, .. }: &Override| {
-            picked.iter().any(|picked| picked.part == part && is(picked, value.as_bytes()))
-        };
-        let found = (1..).zip(&limit.overrides).find(|(_, one)| fits(one));
-        found.map_or(0, |(variant, _)| variant)
+    fn variant(&self, limit: &Limit, id: LimitId, picked: &[PickedKey<'_>]) -> u32 {
+        let compiled = self.rules.limit(id);
+        let variants = picked.iter().filter_map(|PickedKey { part, value, .. }| match value {
+            Observation::Value(value) => compiled?.overrides.of_value(part, value),
+            Observation::Named(name) => {
+                let attribute = part.attribute.to_string();
+                // There may be too many in a file to compute a pseudonym for each: those of its values are resolved before.
+                let is = |one: &Override| {
+                    one.index != Override::IN_FILE
+                        && one.part == **part
+                        && self.known.names.value(&attribute, one.value.as_bytes()) == *name
+                };
+                (1..).zip(&limit.overrides).find(|(_, one)| is(one)).map(|(variant, _)| variant)
+            }
+            Observation::Missing | Observation::List(_) | Observation::Unknown => None,
+        });
+        variants.min().unwrap_or(0)
     }
 
     /// A pseudonym is used in place of its value: such a bucket is not the gateway's, but still distinguishes clients.

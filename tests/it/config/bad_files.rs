@@ -72,6 +72,12 @@ pub fn parse(bytes: &[u8]) -> Result<Config, Problems> {
         Some("columns.txt") => Ok(format!("#columns id plan rps burst\n{KEY} acme gold 5 -\n").into_bytes()),
         Some("wrong-keys.txt") => Ok(WRONG_KEYS.replace("KEY", KEY).into_bytes()),
         Some("empty.txt") => Ok(Vec::new()),
+        Some("wrong.csv") => Ok(WRONG_TABLE.as_bytes().to_vec()),
+        Some("columns.csv") => Ok(b"name,rps,mnth.limit,rps\n".to_vec()),
+        Some("contracts.csv") => {
+            Ok(b"\xef\xbb\xbfvalue,rps,burst\r\n\r\n# ours\r\nacme, 50 ,100\r\n\"a, b\",,40\r\n".to_vec())
+        }
+        Some("wrong-overrides.yaml") => Ok(b"acme: {rps: 5}\nother: 7\nacme: {rate: 3/s}\n".to_vec()),
         Some("wrong-list.txt") => Ok(b"10.0.0.0/8\n/v1/*\n*.example.com\n".to_vec()),
         Some("password.txt") => Ok(b"secret\n".to_vec()),
         Some("empty-keys.json") => Ok(b"{\"keys\":[]}".to_vec()),
@@ -111,6 +117,20 @@ fn every_file_gives_its_report(folder: &str) -> usize {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     files.len()
 }
+
+/// Of overrides by host, for a token bucket of 10 in a second with a burst of 20.
+const WRONG_TABLE: &str = "\
+value,rps,burst,limit
+a.example,50
+b.example,ten,,
+c.example,30,,
+,1,,
+d.example,,,unlimited
+A.example,1,1,
+D.EXAMPLE,1,1,
+\"e.example,1,1,
+f.example,,,unlimitd
+";
 
 #[test]
 fn every_bad_file_gives_the_expected_report() {

@@ -11,6 +11,7 @@ mod list_files;
 mod many_keys;
 mod meters;
 mod overrides;
+mod overrides_files;
 mod queue_numbers;
 mod rules;
 mod sliding_logs;
