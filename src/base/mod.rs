@@ -1,4 +1,4 @@
-//! Basic types that know nothing of the rest: time, fixed intervals, hosts with ports, addresses of servers, files that are read again, secrets, TLS settings, positions, byte sets, methods, protocols, pseudonyms.
+//! Basic types that know nothing of the rest: time, fixed intervals, hosts with ports, addresses of servers, files that are read again, how a listener is reached, secrets, TLS settings, positions, byte sets, methods, protocols, pseudonyms.
 
 pub mod byte_set;
 pub mod endpoint_address;
@@ -11,6 +11,7 @@ pub mod named_file;
 pub mod position;
 pub mod printable;
 pub mod pseudonym;
+pub mod reachable;
 pub mod secret;
 pub mod split;
 pub mod time;

@@ -1,13 +1,14 @@
 //! A small HTTP client for the admin listener of a gateway.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::failure::{Failure, with_hint};
 use crate::base::split::split_once_at;
+use crate::gateway::bucket_query::{BucketQuery, QUERY_FIELD};
 use crate::gateway::buckets::OPERATOR_FIELD;
 
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -24,16 +25,6 @@ pub enum Method {
     Delete,
     /// Gives back what was spent of buckets.
     Patch,
-}
-
-/// A listener on all addresses is reached on the loopback address.
-pub fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
 }
 
 /// The status code of an answer.
@@ -53,6 +44,18 @@ pub fn status(address: SocketAddr, path: &str) -> std::io::Result<u16> {
 /// # Errors
 /// When the listener cannot be reached, or answers without a document.
 pub fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Failure> {
+    ask_with(address, method, path, "")
+}
+
+/// What a gateway that knows its rules answers about buckets.
+///
+/// # Errors
+/// As [`ask`], and when no bucket is meant.
+pub fn query(address: SocketAddr, method: Method, query: &BucketQuery) -> Result<Value, Failure> {
+    ask_with(address, method, "/buckets", &format!("{QUERY_FIELD}: {}\r\n", query.encode()))
+}
+
+fn ask_with(address: SocketAddr, method: Method, path: &str, fields: &str) -> Result<Value, Failure> {
     let (line, permit) = match method {
         Method::Get => (format!("GET {path}"), String::new()),
         Method::Delete => (format!("DELETE {path}"), format!("{OPERATOR_FIELD}: reset\r\n")),
@@ -61,15 +64,24 @@ pub fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Fai
     let nobody = |error: std::io::Error| {
         with_hint(
             format!("{address}: no gateway answers there: {error}"),
-            "buckets are in the memory of the running gateway; --admin names its admin listener",
+            "--admin, or `admin` in the file, names the admin listener of the running gateway",
         )
     };
-    let stream = send(address, &line, &permit, PATIENCE).map_err(nobody)?;
+    let stream = send(address, &line, &(permit + fields), PATIENCE).map_err(nobody)?;
     let mut answer = Vec::new();
     stream.take(LARGEST).read_to_end(&mut answer).map_err(nobody)?;
     match (code(&answer), split_once_at(&answer, b"\r\n\r\n").map(|(_, body)| body)) {
         (Some(200), Some(body)) => Ok(serde_json::from_slice(body)
             .map_err(|_| format!("{address}: must answer with JSON, does not: is it an admin listener?"))?),
+        (Some(422), Some(body)) => {
+            let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+            let text = |name: &str| answer.get(name).and_then(Value::as_str).map(str::to_owned);
+            let what = text("error").unwrap_or_else(|| "the query was refused".to_owned());
+            Err(match text("hint") {
+                Some(hint) => with_hint(what, hint),
+                None => what.into(),
+            })
+        }
         (Some(code), Some(body)) => {
             let text = String::from_utf8_lossy(body);
             let first = text.lines().next().unwrap_or_default();

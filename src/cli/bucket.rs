@@ -2,19 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
+use serde_json::Value;
+
+use super::admin_client;
+use super::admin_client::Method;
 use super::bucket_backend::Backend;
 use super::bucket_log;
-use super::bucket_lookup;
-use super::bucket_lookup::BucketSelection;
-use super::bucket_report::{BucketReport, Change, bucket_name};
-use super::config_file::{ConfigFile, examine};
+use super::config_file::examine;
 use super::failure::{Failure, with_hint};
 use super::output;
 use super::output::Page;
+use crate::base::reachable::reachable;
 use crate::base::time::Clock;
 use crate::config::Config;
 use crate::config::problem::Purpose;
+use crate::gateway::bucket_lookup::{self, BucketSelection, LookupError};
+use crate::gateway::bucket_query::{self, BucketQuery};
+use crate::gateway::bucket_report::{BucketReport, Change, bucket_name};
 use crate::limit::algorithm::AlgorithmKind;
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::cost::{Cost, ExtraDecimals};
@@ -27,6 +33,7 @@ Example: show what a client has left under the rule `free`, reset it, and show a
   tollgate bucket show free jwt:sub=acme
   tollgate bucket reset free jwt:sub=acme
   tollgate bucket show free --hash 0c2a66c5
+  tollgate bucket show free jwt:sub=acme --admin 127.0.0.1:9901
 
 Example: give a client back up to 500 of what it has spent this month.
 
@@ -52,12 +59,14 @@ enum Act {
 /// Where the buckets are, and how they are shown.
 #[derive(Debug, clap::Args)]
 struct Place {
-    #[command(flatten)]
-    file: ConfigFile,
+    /// The configuration; gateway.yaml where neither it nor --admin is given
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// The issuer of the tokens, where the file trusts several
     #[arg(long, value_name = "ISSUER")]
     issuer: Option<String>,
-    /// The admin listener to query for buckets in memory, instead of the one in the file
+    /// The admin listener of a running gateway, which then answers by its own file; with -c, to query for buckets in memory
+    /// instead of the listener in that file
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
     /// Print one JSON document instead of text
@@ -110,7 +119,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let place = match &arguments.act {
         Act::Show(Which { place, .. }) | Act::Reset(Which { place, .. }) | Act::Grant(Grant { place, .. }) => place,
     };
-    let path = &place.file.config;
+    if let (Some(admin), None) = (place.admin, &place.config) {
+        return ask(reachable(admin), &arguments.act, place);
+    }
+    let path = &place.config.clone().unwrap_or_else(|| PathBuf::from("gateway.yaml"));
     let config = examine(path, Purpose::ReachStore)?;
     let backend = Backend::of(&config, path, place.admin)?;
     let known = Knowledge {
@@ -124,7 +136,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Act::Reset(which) => (Change::Reset, which.choose(&backend, &config, known)?),
         Act::Grant(grant) => {
             let (amount, keys) = grant.amount_and_keys()?;
-            (Change::GiveBack(amount), bucket_lookup::by_values(&config, &grant.rule, keys, known)?)
+            (Change::GiveBack(amount), by_values(&config, &grant.rule, keys, known)?)
         }
     };
     // Limits of one meter have the same bucket.
@@ -154,6 +166,65 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     output::print(&page)
 }
 
+/// Has a running gateway do all of it.
+fn ask(admin: SocketAddr, act: &Act, place: &Place) -> Result<(), Failure> {
+    let query = |act, which: &Which| BucketQuery {
+        act,
+        rule: which.rule.clone(),
+        keys: which.keys.clone(),
+        hash: which.hash.clone(),
+        issuer: place.issuer.clone(),
+        user: bucket_log::user(),
+        gateway: format!("the gateway at {admin}"),
+    };
+    let (method, query) = match act {
+        Act::Show(which) => (Method::Get, query(bucket_query::Act::Show, which)),
+        Act::Reset(which) => (Method::Delete, query(bucket_query::Act::Reset, which)),
+        Act::Grant(grant) => {
+            let (amount, keys) = grant.amount_and_keys()?;
+            let query = BucketQuery {
+                act: bucket_query::Act::Grant(amount.to_string()),
+                rule: Some(grant.rule.clone()),
+                keys: keys.to_vec(),
+                hash: None,
+                issuer: place.issuer.clone(),
+                user: bucket_log::user(),
+                gateway: format!("the gateway at {admin}"),
+            };
+            (Method::Patch, query)
+        }
+    };
+    let answer = admin_client::query(admin, method, &query)?;
+    let mut page = Page::default();
+    let lines = answer.get("lines").and_then(Value::as_array);
+    match (place.json, lines, answer.get("document").filter(|document| document.is_object())) {
+        (true, _, Some(document)) => page.pretty_json(document)?,
+        (false, Some(lines), _) => page.lines(lines.iter().filter_map(Value::as_str)),
+        _ => {
+            return Err(
+                format!("{admin}: answered something else than buckets: is it a gateway of this version?").into()
+            );
+        }
+    }
+    output::print(&page)
+}
+
+fn by_values(
+    config: &Config,
+    rule: &str,
+    values: &[String],
+    known: Knowledge<'_>,
+) -> Result<Vec<BucketSelection>, Failure> {
+    bucket_lookup::by_values(config, rule, values, known).map_err(failure)
+}
+
+fn failure(LookupError { what, hint }: LookupError) -> Failure {
+    match hint {
+        Some(hint) => with_hint(what, hint),
+        None => what.into(),
+    }
+}
+
 impl Which {
     fn choose(
         &self,
@@ -162,13 +233,13 @@ impl Which {
         known: Knowledge<'_>,
     ) -> Result<Vec<BucketSelection>, Failure> {
         match (&self.rule, &self.hash) {
-            (Some(rule), None) => bucket_lookup::by_values(config, rule, &self.keys, known),
+            (Some(rule), None) => by_values(config, rule, &self.keys, known),
             (rule, Some(begin)) => {
                 let key = found(backend, config, begin)?.ok_or_else(|| {
                     let hint = "a full bucket is not stored; and names depend on `hash_key` in the file";
                     with_hint(format!("no bucket in {backend} is called {begin}"), hint)
                 })?;
-                Ok(vec![bucket_lookup::by_key(config, rule.as_deref(), key)?])
+                Ok(vec![bucket_lookup::by_key(config, rule.as_deref(), key).map_err(failure)?])
             }
             (None, None) => Err("a RULE or --hash must be given".into()),
         }

@@ -1,8 +1,5 @@
-//! Reads buckets where they are stored: in Redis, or in the memory of a running gateway through its admin listener.
-//!
-//! Reading changes nothing. The level of a bucket is computed from its state by the same step that every store uses.
+//! Reads buckets where they are stored: in a shared store, or in the memory of a running gateway through its admin listener.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,9 +10,11 @@ use super::admin_client;
 use super::admin_client::Method;
 use super::failure::{Failure, with_hint};
 use crate::base::pseudonym::PseudonymKey;
-use crate::base::time::{Micros, Timestamp};
+use crate::base::reachable::reachable;
+use crate::base::time::Timestamp;
 use crate::config::Config;
-use crate::limit::algorithm::{Algorithm, AlgorithmKind, ChargeResult, Level, State};
+use crate::gateway::bucket_levels::Levels;
+use crate::limit::algorithm::{AlgorithmKind, State};
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::cost::Cost;
 use crate::store;
@@ -27,47 +26,6 @@ pub enum Backend {
     Shared(Box<store::Settings>),
     /// In the gateway whose admin listener this is.
     Gateway(SocketAddr),
-}
-
-/// The states of some buckets, all at one time.
-#[derive(Debug)]
-pub struct Levels {
-    /// On the clock of the store.
-    pub now: Timestamp,
-    pub from: String,
-    states: HashMap<BucketKey, State>,
-}
-
-/// The level of one bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bucket {
-    pub untouched: Level,
-    /// Until it can pay; zero when it can now, `None` when it never can.
-    pub wait: Option<Micros>,
-    /// How long the request that it lets pass is delayed.
-    pub delay: Micros,
-}
-
-impl Levels {
-    /// `None`: it is full, and so it is not stored.
-    pub fn state(&self, key: &BucketKey) -> Option<State> {
-        self.states.get(key).cloned()
-    }
-
-    /// What is still spent of a bucket.
-    pub fn spent(&self, key: &BucketKey, algorithm: &Algorithm) -> Cost {
-        algorithm.spent(self.states.get(key).map(|state| &state[..]), self.now)
-    }
-
-    pub fn bucket(&self, key: &BucketKey, algorithm: &Algorithm, cost: Cost) -> Bucket {
-        let step = algorithm.step(self.states.get(key).map(|state| &state[..]), cost, self.now);
-        let (wait, delay) = match step.charge {
-            ChargeResult::Fits { delay, .. } => (Some(Micros(0)), delay),
-            ChargeResult::Short { wait } => (Some(wait), Micros(0)),
-            ChargeResult::Never => (None, Micros(0)),
-        };
-        Bucket { untouched: step.untouched, wait, delay }
-    }
 }
 
 impl fmt::Display for Backend {
@@ -90,7 +48,7 @@ impl Backend {
             return Ok(Backend::Shared(Box::new(config.store.clone())));
         }
         match admin.or(config.admin) {
-            Some(address) if address.port() != 0 => Ok(Backend::Gateway(admin_client::reachable(address))),
+            Some(address) if address.port() != 0 => Ok(Backend::Gateway(reachable(address))),
             Some(_) => Err(with_hint(
                 format!("{}: admin: has port 0", file.display()),
                 "name the address that the gateway announced with --admin",
@@ -175,8 +133,7 @@ impl Backend {
     }
 
     fn levels(&self, now: Timestamp, keys: &[BucketKey], states: Vec<Option<State>>) -> Levels {
-        let states = keys.iter().zip(states).filter_map(|(key, state)| Some((*key, state?))).collect();
-        Levels { now, from: self.to_string(), states }
+        Levels::new(now, self.to_string(), keys, states)
     }
 
     fn inspect<T>(

@@ -5,12 +5,12 @@
 
 use log::LevelFilter;
 
-use super::bucket_backend::Levels;
-use super::bucket_lookup::BucketSelection;
-use super::bucket_report::{BucketReport, Change, bucket_name};
 use super::diagnostics;
 use super::failure::Failure;
 use crate::config::Log;
+use crate::gateway::bucket_levels::Levels;
+use crate::gateway::bucket_lookup::BucketSelection;
+use crate::gateway::bucket_report::{BucketReport, Change, bucket_name};
 
 /// Logs a change of these buckets, whatever the log level of the file.
 ///
@@ -49,7 +49,7 @@ pub fn log_change(report: &BucketReport<'_>, chosen: &[BucketSelection]) -> Resu
 }
 
 /// Who runs the command: the name of the user, or its number; under `sudo` also who called that, as it says.
-fn user() -> String {
+pub fn user() -> String {
     let id = nix::unistd::getuid();
     let name = nix::unistd::User::from_uid(id).ok().flatten().map_or_else(|| id.to_string(), |user| user.name);
     match std::env::var("SUDO_USER") {

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::admin_client::{reachable, status};
+use super::admin_client::status;
 use super::config_file::ConfigFile;
 use super::failure::{Failure, with_hint};
 use super::output;
+use crate::base::reachable::reachable;
 use crate::config::Config;
 use crate::config::problem::Purpose;
 

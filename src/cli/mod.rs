@@ -6,8 +6,6 @@ mod admin_client;
 mod bucket;
 mod bucket_backend;
 mod bucket_log;
-mod bucket_lookup;
-mod bucket_report;
 mod check;
 mod completions;
 mod config_file;

@@ -17,7 +17,7 @@ mod state;
 mod telemetry;
 mod upstream;
 
-pub use admin::buckets;
+pub use admin::{bucket_levels, bucket_lookup, bucket_query, bucket_report, buckets};
 pub use bootstrap::{BoundGateway, ListenAddress, StartError, bootstrap};
 pub use enforcement::authenticate;
 pub use process::reload::Relog;

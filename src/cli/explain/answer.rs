@@ -2,11 +2,11 @@
 
 use super::report::{Answer, Verdict, all};
 use crate::base::time::Micros;
-use crate::cli::bucket_backend::Levels;
 use crate::config::Config;
 use crate::decision::order_of_answers::RulesDecision;
 use crate::decision::refusal::Refusal;
 use crate::decision::refusing_limits::{refusal, refusing, speaker};
+use crate::gateway::bucket_levels::Levels;
 use crate::limit::ambiguity::Ambiguity;
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::{Charge, Plan, Settlement, settle};

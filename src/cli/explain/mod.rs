@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use http::header::{HOST, HeaderName};
 
-use super::bucket_backend::{Backend, Levels};
+use super::bucket_backend::Backend;
 use super::config_file::{ConfigFile, examine};
 use super::failure::Failure;
 use super::output;
@@ -31,6 +31,7 @@ use crate::config::access_log::Destination;
 use crate::config::problem::Purpose;
 use crate::decision::order_of_answers::choose_route;
 use crate::decision::refusal::Refusal;
+use crate::gateway::bucket_levels::Levels;
 use crate::limit::attribute::Attribute;
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::grpc_timeout;

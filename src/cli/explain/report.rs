@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use crate::base::time::{Micros, Timestamp};
-use crate::cli::bucket_backend::{Bucket, Levels};
-use crate::cli::bucket_report::bucket_name;
 use crate::config::Config;
+use crate::gateway::bucket_levels::{Bucket, Levels};
+use crate::gateway::bucket_report::bucket_name;
 use crate::limit::cost::Cost;
 use crate::limit::explanation::{
     Date, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, MatchedElement, PickedKey,

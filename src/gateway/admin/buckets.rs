@@ -11,6 +11,7 @@ use http::{HeaderName, Method};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use super::bucket_query::{self, QUERY_FIELD};
 use super::host_check::HostKind;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
@@ -38,11 +39,20 @@ pub async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts) -> An
     if HostKind::of(head, host) != HostKind::Address {
         return (403, Err("use an address or localhost: any other host name may be that of another site"));
     }
+    let permits = |word: &str| head.headers.get(OPERATOR_FIELD).is_some_and(|value| value == word);
+    if let Some(field) = head.headers.get(QUERY_FIELD) {
+        let allowed = |word: &str| {
+            permits(word) && matches!((word, &head.method), ("reset", &Method::DELETE) | ("grant", &Method::PATCH))
+        };
+        return match bucket_query::query(field.as_bytes(), allowed) {
+            Ok(query) => bucket_query::answer(gateway, query).await,
+            Err((code, what)) => (code, Err(what)),
+        };
+    }
     let Some(memory) = gateway.store.local_buckets() else {
         return (409, Err("the buckets are in Redis: look there"));
     };
     let query = head.uri.query().unwrap_or_default();
-    let permits = |word: &str| head.headers.get(OPERATOR_FIELD).is_some_and(|value| value == word);
     match (head.uri.path().strip_prefix("/buckets/"), &head.method) {
         (Some(keys), method) => {
             let keys: Option<Vec<BucketKey>> = keys.split(',').take(MAX_KEYS + 1).map(BucketKey::parse).collect();

@@ -1,5 +1,9 @@
 //! Answers on the admin listener: liveness, readiness, metrics, buckets and the status page.
 
+pub mod bucket_levels;
+pub mod bucket_lookup;
+pub mod bucket_query;
+pub mod bucket_report;
 pub mod buckets;
 mod host_check;
 mod idle_eviction;

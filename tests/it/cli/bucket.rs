@@ -192,3 +192,51 @@ fn no_foreign_page_can_reset_a_bucket() {
     // Nothing else on this listener changes anything.
     assert_eq!(admin.send("DELETE", "/metrics", &[("Host", &host), permit], "").status, 405);
 }
+
+#[test]
+fn a_running_gateway_needs_no_file_to_be_asked() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let shared =
+        format!("\nhash_key: the-key-of-all-names\nstore: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}", redis.port);
+    for store in ["\nhash_key: the-key-of-all-names", &shared] {
+        let setting = Setting::new(&upstream, store);
+        // In a folder without gateway.yaml.
+        let asked = |arguments: &[&str]| {
+            let arguments = [&["bucket"], &arguments[..1], &["--admin", &setting.admin], &arguments[1..]].concat();
+            let reported = tollgate(&arguments);
+            (reported.code, format!("{}{}", reported.out, reported.err))
+        };
+        let says = |arguments: &[&str], code: i32, part: &str| {
+            let (found, text) = asked(arguments);
+            assert!(found == Some(code) && text.contains(part), "{arguments:?}: {found:?} {text}");
+        };
+        assert_eq!([setting.ask("ann"), setting.ask("ann"), setting.ask("ann")], [200, 200, 429]);
+        says(&["show", "plan/free", "header:x-user=ann"], 0, "0 left of 2");
+        says(&["show", "free", "header:x-user=vip"], 0, "4 left of 4, full");
+        let (_, text) = asked(&["show", "free", "header:x-user=ann", "--json"]);
+        let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let name = document["buckets"][0]["bucket"].as_str().unwrap().to_owned();
+        says(&["show", "free", "--hash", &name], 0, "0 left of 2");
+        says(&["grant", "free", "header:x-user=ann", "1"], 0, "gave back 1: 1 left of 2, had 0");
+        says(&["reset", "free", "--hash", &name], 0, "of 2");
+        eventually("it is full", || setting.ask("ann") == 200);
+        says(&["show", "fre"], 1, "hint: rules with limits are plan/free");
+        says(&["show", "free", "--hash", "0123456789"], 1, "no bucket is called 0123456789");
+        says(&["grant", "free", "header:x-user=ann", "x"], 1, "AMOUNT: must be a number above 0");
+        eventually("it is an event", || {
+            Client::connect(setting.gateway.admin)
+                .get("/status.json", &[])
+                .body
+                .contains("buckets reset by an operator")
+        });
+        // A page of another site cannot send the field that a change needs.
+        let query = "eyJhY3QiOiJyZXNldCIsInJ1bGUiOiJmcmVlIiwia2V5cyI6W10sImhhc2giOm51bGwsImlzc3VlciI6bnVsbCwidXNlciI6IiIsImdhdGV3YXkiOiIifQ";
+        let sent = |query: &str| {
+            Client::connect(setting.gateway.admin)
+                .get("/buckets", &[("Host", &setting.admin), ("Tollgate-Bucket", query)])
+        };
+        let unpermitted = sent(query);
+        assert_eq!((unpermitted.status, unpermitted.body.contains("Tollgate-Operator: reset")), (403, true));
+        assert_eq!(sent("%%%").status, 400);
+    }
+}

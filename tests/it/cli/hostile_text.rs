@@ -85,7 +85,9 @@ struct Hostile {
 
 impl Hostile {
     fn new() -> Hostile {
-        let body = json!({"now": HOSTILE, "buckets": [{"key": HOSTILE, "state": HOSTILE}]}).to_string();
+        let body = json!({"now": HOSTILE, "buckets": [{"key": HOSTILE, "state": HOSTILE}], "lines": [HOSTILE],
+            "document": {HOSTILE: HOSTILE}})
+        .to_string();
         let new = Hostile {
             directory: tempfile::tempdir().unwrap(),
             admin: serve(format!("HTTP/1.1 500 {HOSTILE_LINE}\r\n\r\n{HOSTILE}")),
@@ -198,6 +200,7 @@ impl Hostile {
                 "BUCKET few @pair @text -c @good",
                 "BUCKET few @text 5 -c @good",
                 "BUCKET all 5 -c @good --admin @admin",
+                "BUCKET all 5 --admin @address",
                 "BUCKET few @pair 5 -c @redis",
                 "BUCKET few @pair 5 -c @redis --json",
                 "BUCKET all 5 --issuer @text -c @good",
@@ -214,6 +217,9 @@ impl Hostile {
                 "BUCKET few @text -c @good",
                 "BUCKET @text -c @good",
                 "BUCKET all -c @good --admin @admin",
+                "BUCKET all --admin @admin",
+                "BUCKET all --admin @address",
+                "BUCKET all --admin @address --json",
                 "BUCKET few @pair -c @redis",
                 "BUCKET few @pair -c @redis --json",
                 "BUCKET --hash 0123456789abcdef -c @good",

@@ -1,8 +1,8 @@
 //! Finds buckets by the name of a rule or meter and a value for each of its limit keys.
 
+use std::fmt;
 use std::net::IpAddr;
 
-use super::failure::{Failure, with_hint};
 use crate::config::Config;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::attribute::Attribute;
@@ -15,6 +15,33 @@ use crate::limit::path;
 use crate::limit::request::ClientAddress;
 use crate::limit::rule::{Action, Fold, KeyPart, LimitKey, Mode, Policy, Rule};
 use crate::limit::rule_set::CompiledLimit;
+
+/// Why no bucket is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookupError {
+    pub what: String,
+    pub hint: Option<String>,
+}
+
+impl From<String> for LookupError {
+    fn from(what: String) -> LookupError {
+        LookupError { what, hint: None }
+    }
+}
+
+impl From<&str> for LookupError {
+    fn from(what: &str) -> LookupError {
+        what.to_owned().into()
+    }
+}
+
+impl fmt::Display for LookupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for LookupError {}
 
 /// A bucket and its limit.
 #[derive(Debug)]
@@ -52,7 +79,7 @@ pub fn by_values(
     name: &str,
     values: &[String],
     known: Knowledge<'_>,
-) -> Result<Vec<BucketSelection>, Failure> {
+) -> Result<Vec<BucketSelection>, LookupError> {
     let mut chosen = Vec::new();
     for (policy, rule, wanted) in named(config, name)? {
         let picked = pick(config, rule, values)?;
@@ -110,7 +137,7 @@ impl Wanted<'_> {
 }
 
 /// The rule that is called so or, where none is, the rules of the meter that is called so.
-fn named<'c, 'n>(config: &'c Config, name: &'n str) -> Result<Vec<(&'c Policy, &'c Rule, Wanted<'n>)>, Failure> {
+fn named<'c, 'n>(config: &'c Config, name: &'n str) -> Result<Vec<(&'c Policy, &'c Rule, Wanted<'n>)>, LookupError> {
     let found = find(config, name);
     if found.is_err() {
         let policies = &config.rules.source().policies;
@@ -126,7 +153,7 @@ fn named<'c, 'n>(config: &'c Config, name: &'n str) -> Result<Vec<(&'c Policy, &
 }
 
 /// Where a file trusts several issuers, whose claim it is is a part of the bucket; elsewhere it is not.
-fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>) -> Result<(), Failure> {
+fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>) -> Result<(), LookupError> {
     let issuers = config.jwt.iter().flat_map(|settings| &settings.issuers);
     let names: Vec<&str> = issuers.filter_map(|issuer| issuer.name.as_deref()).collect();
     let of_claim = picked.iter().any(|picked| matches!(picked.part.attribute, Attribute::Claim(_)));
@@ -144,7 +171,7 @@ fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>)
 /// # Errors
 ///
 /// When the rule does not exist, charges no bucket, or has several limits of which none is named.
-pub fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<BucketSelection, Failure> {
+pub fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<BucketSelection, LookupError> {
     let Some(name) = name else { return Ok(BucketSelection { key, limit: None, of: None }) };
     // The limits of a meter differ in their numbers: the first of them is shown.
     let (policy, rule, wanted) = *named(config, name)?.first().ok_or("no rule has a limit")?;
@@ -186,7 +213,7 @@ fn is_called(name: &str, policy: &Policy, rule: &Rule, limit: &str) -> bool {
 ///
 /// # Errors
 /// When no rule has this name, or the rule has an `action`.
-pub fn find<'c>(config: &'c Config, name: &str) -> Result<(&'c Policy, &'c Rule), Failure> {
+pub fn find<'c>(config: &'c Config, name: &str) -> Result<(&'c Policy, &'c Rule), LookupError> {
     let policies = &config.rules.source().policies;
     let all = policies.iter().flat_map(|policy| policy.rules.iter().map(move |rule| (policy, rule)));
     let shown = |rule: &Rule| match &rule.action {
@@ -208,13 +235,13 @@ pub fn find<'c>(config: &'c Config, name: &str) -> Result<(&'c Policy, &'c Rule)
                 limited.map(|(policy, rule)| format!("{}/{}", policy.name, rule.name)).take(20).collect();
             let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             let what = format!("no rule is called {}", QuotedText(name.as_bytes()));
-            Err(with_hint(what, format!("rules with limits are {names}")))
+            Err(LookupError { what, hint: Some(format!("rules with limits are {names}")) })
         }
     }
 }
 
 /// What the limit keys pick of these values: `jwt:sub=acme`.
-fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<PickedKey<'c>>, Failure> {
+fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<PickedKey<'c>>, LookupError> {
     let wants = || {
         let keys: Vec<&str> = rule.keys.iter().map(|key| &*key.text).collect();
         let keys =
@@ -253,7 +280,7 @@ fn in_order(keys: &[LimitKey]) -> Vec<&LimitKey> {
 }
 
 /// A value as a request's would be.
-fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, Failure> {
+fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, LookupError> {
     let name = part.to_string();
     if value.is_empty() && !matches!(part.attribute, Attribute::Claim(_)) {
         return Err(format!("{name}: must have a value: a request without one is not counted by it").into());

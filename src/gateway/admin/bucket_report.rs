@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::bucket_backend::{Bucket, Levels};
+use super::bucket_levels::{Bucket, Levels};
 use super::bucket_lookup::{BucketSelection, Limit};
 use crate::base::pseudonym::PseudonymKey;
 use crate::base::time::{Micros, Timestamp};

@@ -1,0 +1,55 @@
+//! Computes what buckets hold from their states, by the same step that every store uses.
+
+use std::collections::HashMap;
+
+use crate::base::time::{Micros, Timestamp};
+use crate::limit::algorithm::{Algorithm, ChargeResult, Level, State};
+use crate::limit::bucket_key::BucketKey;
+use crate::limit::cost::Cost;
+
+/// The states of some buckets, all at one time.
+#[derive(Debug)]
+pub struct Levels {
+    /// On the clock of the store.
+    pub now: Timestamp,
+    pub from: String,
+    states: HashMap<BucketKey, State>,
+}
+
+/// The level of one bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    pub untouched: Level,
+    /// Until it can pay; zero when it can now, `None` when it never can.
+    pub wait: Option<Micros>,
+    /// How long the request that it lets pass is delayed.
+    pub delay: Micros,
+}
+
+impl Levels {
+    /// `states` are those of the keys, in their order; `from` says where they were read.
+    pub fn new(now: Timestamp, from: String, keys: &[BucketKey], states: Vec<Option<State>>) -> Levels {
+        let states = keys.iter().zip(states).filter_map(|(key, state)| Some((*key, state?))).collect();
+        Levels { now, from, states }
+    }
+
+    /// `None`: it is full, and so it is not stored.
+    pub fn state(&self, key: &BucketKey) -> Option<State> {
+        self.states.get(key).cloned()
+    }
+
+    /// What is still spent of a bucket.
+    pub fn spent(&self, key: &BucketKey, algorithm: &Algorithm) -> Cost {
+        algorithm.spent(self.states.get(key).map(|state| &state[..]), self.now)
+    }
+
+    pub fn bucket(&self, key: &BucketKey, algorithm: &Algorithm, cost: Cost) -> Bucket {
+        let step = algorithm.step(self.states.get(key).map(|state| &state[..]), cost, self.now);
+        let (wait, delay) = match step.charge {
+            ChargeResult::Fits { delay, .. } => (Some(Micros(0)), delay),
+            ChargeResult::Short { wait } => (Some(wait), Micros(0)),
+            ChargeResult::Never => (None, Micros(0)),
+        };
+        Bucket { untouched: step.untouched, wait, delay }
+    }
+}

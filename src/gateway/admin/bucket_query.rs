@@ -1,0 +1,233 @@
+//! Answers the whole of `tollgate bucket` on the admin listener, for a command that has no file.
+//!
+//! The rules, the key of the names and the login of the store are the gateway's. What is asked is in a header field, so that
+//! no URL contains a client's value.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderName;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::bucket_levels::Levels;
+use super::bucket_lookup::{self, BucketSelection, LookupError};
+use super::bucket_report::{BucketReport, Change, bucket_name};
+use crate::base::time::Timestamp;
+use crate::gateway::state::GatewayState;
+use crate::gateway::state::snapshot::Snapshot;
+use crate::gateway::telemetry::events::EventKind;
+use crate::limit::algorithm::{AlgorithmKind, State};
+use crate::limit::bucket_key::BucketKey;
+use crate::limit::cost::{Cost, ExtraDecimals};
+use crate::limit::partial::Knowledge;
+use crate::store::memory::Memory;
+use crate::store::{self, GivenBack, Inspector};
+
+/// The field with a [`BucketQuery`].
+pub const QUERY_FIELD: HeaderName = HeaderName::from_static("tollgate-bucket");
+/// In bytes.
+const LONGEST: usize = 16 << 10;
+/// In characters.
+const LONGEST_USER: usize = 80;
+/// How many buckets a search finds at most; a longer name finds one among more.
+const MOST_FOUND: usize = 16;
+
+/// What an operator asks of buckets.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BucketQuery {
+    pub act: Act,
+    pub rule: Option<String>,
+    /// A value for each limit key of the rule.
+    pub keys: Vec<String>,
+    /// How the name of the bucket begins.
+    pub hash: Option<String>,
+    pub issuer: Option<String>,
+    /// Who asks, as that command says.
+    pub user: String,
+    /// How the answer names the gateway.
+    pub gateway: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Act {
+    Show,
+    Reset,
+    /// Gives this amount back.
+    Grant(String),
+}
+
+impl BucketQuery {
+    /// As the field has it.
+    pub fn encode(&self) -> String {
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    fn decode(field: &[u8]) -> Option<BucketQuery> {
+        let json = URL_SAFE_NO_PAD.decode(field.get(..LONGEST.min(field.len()))?).ok()?;
+        serde_json::from_slice(&json).ok()
+    }
+}
+
+/// What a field asks. `permits` says whether the request may do so.
+///
+/// # Errors
+/// With a status code, when the field has no query, or the request does not permit the change.
+pub fn query(field: &[u8], permits: impl Fn(&str) -> bool) -> Result<BucketQuery, (u16, &'static str)> {
+    let query =
+        BucketQuery::decode(field).ok_or((400, "the field `Tollgate-Bucket` must have a query of this version"))?;
+    match &query.act {
+        Act::Reset if !permits("reset") => Err((403, "a reset needs DELETE with `Tollgate-Operator: reset`")),
+        Act::Grant(_) if !permits("grant") => Err((403, "a grant needs PATCH with `Tollgate-Operator: grant`")),
+        Act::Show | Act::Reset | Act::Grant(_) => Ok(query),
+    }
+}
+
+/// The answer, with a status code; one query at a time is answered.
+///
+/// # Errors
+/// When another query is being answered.
+pub async fn answer(gateway: &Arc<GatewayState>, query: BucketQuery) -> (u16, Result<Value, &'static str>) {
+    static ANSWERING: Mutex<()> = Mutex::new(());
+    let gateway = Arc::clone(gateway);
+    let answered = tokio::task::spawn_blocking(move || {
+        let _only = ANSWERING.try_lock()?;
+        Some(Buckets::new(&gateway, &gateway.snapshot.load_full()).answer(&query))
+    });
+    match answered.await.ok().flatten() {
+        None => (503, Err("another query is running: try again")),
+        Some(Ok(answer)) => (200, Ok(answer)),
+        Some(Err(LookupError { what, hint })) => (422, Ok(json!({"error": what, "hint": hint}))),
+    }
+}
+
+type States = (Timestamp, Vec<Option<State>>);
+type Given = (Timestamp, Vec<GivenBack>);
+
+/// The buckets of this gateway, in its memory or in the store that it shares.
+struct Buckets<'g> {
+    gateway: &'g GatewayState,
+    snapshot: &'g Snapshot,
+    /// `None`: they are in the shared store.
+    memory: Option<&'g Memory>,
+}
+
+impl<'g> Buckets<'g> {
+    fn new(gateway: &'g GatewayState, snapshot: &'g Snapshot) -> Buckets<'g> {
+        Buckets { gateway, snapshot, memory: gateway.store.local_buckets() }
+    }
+
+    fn answer(&self, query: &BucketQuery) -> Result<Value, LookupError> {
+        let config = &self.snapshot.config;
+        let chosen = self.choose(query)?;
+        // Limits of one meter have the same bucket.
+        let mut kinds: BTreeMap<BucketKey, Option<AlgorithmKind>> = BTreeMap::new();
+        for chosen in &chosen {
+            kinds.insert(chosen.key, chosen.limit.as_ref().map(|limit| limit.algorithm.kind()));
+        }
+        let keys: Vec<BucketKey> = kinds.keys().copied().collect();
+        let from = match self.memory {
+            Some(_) => query.gateway.clone(),
+            None => config.store.endpoint().map_or_else(String::new, |endpoint| endpoint.to_string()),
+        };
+        let levels = |(now, states)| Levels::new(now, from.clone(), &keys, states);
+        let (change, before, after) = match &query.act {
+            Act::Show => (Change::None, levels(self.states(&keys)?), None),
+            Act::Reset => (Change::Reset, levels(self.reset(&keys)?), None),
+            Act::Grant(amount) => {
+                let amount =
+                    Cost::parse(amount.as_bytes(), ExtraDecimals::Refuse).filter(|amount| *amount > Cost::default());
+                let amount = amount.ok_or("AMOUNT: must be a number above 0 with at most 3 decimals")?;
+                let kinds: Vec<_> = kinds.into_iter().filter_map(|(key, kind)| Some((key, kind?))).collect();
+                let (now, given) = self.give_back(&kinds, amount)?;
+                let (before, after) = given.into_iter().map(|given| (given.before, given.after)).unzip();
+                (Change::GiveBack(amount), levels((now, before)), Some(levels((now, after))))
+            }
+        };
+        let names = keys.iter().map(|key| bucket_name(&config.hash_key, key)).collect::<Vec<_>>().join(",");
+        let user: String = query.user.chars().take(LONGEST_USER).collect();
+        match change {
+            Change::None => {}
+            Change::Reset => {
+                self.gateway.events.note(EventKind::BucketsReset, "");
+                log::info!(user, buckets = names; "buckets were reset by an operator");
+            }
+            Change::GiveBack(amount) => {
+                self.gateway.events.note(EventKind::BucketsGranted, "");
+                log::info!(user, buckets = names, amount:%; "amounts were given back by an operator");
+            }
+        }
+        let report = BucketReport { config, change, before, after };
+        Ok(json!({"lines": report.lines(&chosen), "document": report.document(&chosen)}))
+    }
+
+    fn choose(&self, query: &BucketQuery) -> Result<Vec<BucketSelection>, LookupError> {
+        let config = &self.snapshot.config;
+        let known = Knowledge {
+            client: None,
+            issuer: query.issuer.as_deref(),
+            at: self.gateway.clock.wall(),
+            names: &config.hash_key,
+        };
+        match (&query.rule, &query.hash) {
+            (Some(rule), None) => bucket_lookup::by_values(config, rule, &query.keys, known),
+            (rule, Some(begin)) => match &self.find(begin)?[..] {
+                [key] => Ok(vec![bucket_lookup::by_key(config, rule.as_deref(), *key)?]),
+                [] => Err(LookupError {
+                    what: format!("no bucket is called {begin}"),
+                    hint: Some("a full bucket is not stored; and names depend on `hash_key` in the file".to_owned()),
+                }),
+                several => {
+                    let names: Vec<String> = several.iter().map(|key| bucket_name(&config.hash_key, key)).collect();
+                    Err(format!("{begin} begins the names of {} buckets: {}", names.len(), names.join(", ")).into())
+                }
+            },
+            (None, None) => Err("a RULE or --hash must be given".into()),
+        }
+    }
+
+    fn find(&self, begin: &str) -> Result<Vec<BucketKey>, LookupError> {
+        let names = &self.snapshot.config.hash_key;
+        let is = |key: &BucketKey| names.bucket(&key.0).to_string().starts_with(begin);
+        match self.memory {
+            Some(memory) => Ok(memory.keys().flatten().filter(is).take(MOST_FOUND).collect()),
+            None => self.inspect(async |look| look.find(&is, &mut |_| {}).await),
+        }
+    }
+
+    fn states(&self, keys: &[BucketKey]) -> Result<States, LookupError> {
+        match self.memory {
+            Some(memory) => Ok(memory.states_of(keys)),
+            None => self.inspect(async |look| look.states(keys).await),
+        }
+    }
+
+    fn reset(&self, keys: &[BucketKey]) -> Result<States, LookupError> {
+        match self.memory {
+            Some(memory) => Ok(memory.remove(keys)),
+            None => self.inspect(async |look| look.remove(keys).await),
+        }
+    }
+
+    fn give_back(&self, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> Result<Given, LookupError> {
+        match self.memory {
+            Some(memory) => Ok(memory.give_back(buckets, amount)),
+            None => self.inspect(async |look| look.give_back(buckets, amount).await),
+        }
+    }
+
+    /// On a connection of its own, by the gateway's login.
+    fn inspect<T>(&self, work: impl AsyncFnOnce(&mut Inspector) -> Result<T, store::Fault>) -> Result<T, LookupError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        let done = runtime.block_on(async {
+            let mut look = self.snapshot.config.store.inspect().await?;
+            work(&mut look).await
+        });
+        done.map_err(|store::Fault { error, detail, .. }| format!("the store: {}: {detail}", error.name()).into())
+    }
+}
