@@ -122,8 +122,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     fd_budget.warn_if_clamped(&config.bounds);
     let gateway = Arc::new(state(config, trace_settings, threads)?);
     let bucket_saver = bucket_saver(&gateway, &inherited)?.map(Arc::new);
-    let file = sources.first().map(|source| source.path.as_path());
-    let status = Arc::new(Status::new(&gateway.clock, file, admin.as_ref().map(|admin| admin.address)));
+    let status = Arc::new(Status::new(&gateway.clock, admin.as_ref().map(|admin| admin.address)));
     let reload = Reload::new(Arc::clone(&gateway), fd_budget, sources, relog);
     Ok(BoundGateway { gateway, status, reload, fd_budget, http, admin, threads, upgrade, inherited, bucket_saver })
 }

@@ -56,6 +56,8 @@ fn an_outage_of_the_store_is_shown_from_its_beginning_to_its_end() {
     assert!(["closed", "unreachable"].contains(&&*happens(&gateway, "store is down")));
     assert_eq!(gateway.client().get("/?user=a", &[]).status, 200);
     assert_eq!(happens(&gateway, "limits are decided without the store"), "default/one");
+    // Its row says how often, and what was done.
+    eventually_reported(&gateway, "what was done", |reported| reported["rows"][0]["fallback"] == json!({"local": 1}));
     redis.restart();
     eventually_reported(&gateway, "it is up again", |reported| {
         event(reported, "store is up").unwrap().0 == 2 && reported["events"][0]["what"] == "store is up"

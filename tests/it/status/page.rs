@@ -118,17 +118,18 @@ fn every_rule_has_a_row() {
     assert_eq!(
         rules,
         [
-            "block/partner DENY",
-            "block/probes ALLOW",
+            "block/partner Deny",
+            "block/probes Allow",
             "plans/user",
-            "plans/user SHADOW",
+            "plans/user Shadow",
             "plans/several.s",
             "plans/several.d",
-            "next/trial SHADOW"
+            "next/trial Shadow"
         ]
     );
-    page.says("READY");
-    page.says("memory UP");
+    page.says("Ready");
+    page.says("memory: up");
+    assert!(page.0.contains("class=\"word good\" id=\"standing\""), "{}", page.0);
     assert!(!page.is_silent());
 }
 
@@ -206,7 +207,7 @@ fn a_restart_is_shown_and_no_rate_is_negative() {
     let played = played(&gateway, documents.map(Some).into());
     let Some(page) = shown(played.address) else { return };
     assert_eq!(page.row("plans/user")[2], "20");
-    page.says("RESTARTED at ");
+    page.says("Restarted at ");
 }
 
 #[test]
@@ -217,7 +218,7 @@ fn a_gateway_that_no_longer_answers_is_named_above_its_last_numbers() {
     let documents = vec![Some(at(&first, 10.0, 0, 0)), Some(at(&first, 11.0, 70, 0)), None];
     let Some(page) = shown(played(&gateway, documents).address) else { return };
     assert!(page.is_silent());
-    page.says("NO ANSWER from the gateway (it answers 503). The numbers below are from ");
+    page.says("No answer from the gateway (it answers 503). The numbers below are from ");
     assert_eq!(page.row("plans/user")[2], "70");
     // And one that answers again is not.
     let documents = vec![Some(at(&first, 10.0, 0, 0)), None, Some(at(&first, 12.0, 70, 0))];
@@ -240,18 +241,18 @@ fn warnings_are_shown_as_text() {
     bad["warnings_left_out"] = 3.into();
     let Some(page) = shown(played(&gateway, vec![Some(bad)]).address) else { return };
     for words in [
-        "DRAINING: /readyz answers 503",
-        "INVALID FILE",
-        "DOWN: store redis",
-        "MAY EVICT",
-        "BREAKER OPEN",
-        "NO KEYS of https://issuer.example/&lt;b&gt;",
+        "Draining: /readyz answers 503",
+        "Invalid file",
+        "Store redis is down",
+        "The store may evict",
+        "Breaker open",
+        "No keys of https://issuer.example/&lt;b&gt;",
         "Live gateways 2",
         "open_policy at policies[1] :9 3 more",
     ] {
         page.says(words);
     }
-    assert_eq!(page.row("block/partner EXPIRED DENY")[1], "no longer applies");
+    assert_eq!(page.row("block/partner Expired, Deny")[1], "no longer applies");
 }
 
 #[test]

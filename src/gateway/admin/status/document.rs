@@ -3,27 +3,26 @@
 //! It contains no value that a client sent: names are from the configuration and from closed lists. Its size is bounded
 //! by [`MAX_ROWS`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use serde::Serialize;
 
 use super::endpoints::{self, EndpointRow};
-use super::readings::{Histogram, LimitName, Readings};
-use super::top_refused::{CommandOptions, TopRefusedDocument};
+use super::readings::{Histogram, Readings, date};
+use super::rule_rows::{self, Row};
+use super::top_refused::TopRefusedDocument;
 use crate::base::printable::{Printable, write_json};
-use crate::base::time::{Micros, Timestamp};
+use crate::base::time::Timestamp;
 use crate::config::warning::Warning;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::Event;
 use crate::limit::algorithm::Algorithm;
-use crate::limit::rule::{Action, Mode, Otherwise, Policy, Rule};
-use crate::limit::rule_set::CompiledLimit;
+use crate::limit::rule::{Action, Mode, Policy};
 use crate::store::RunningGateway;
 use crate::store::memory::Memory;
 
-/// A shorter window ends while one looks at the page.
-const SHOWN_WINDOW: Micros = Micros(3_600_000_000);
 /// Of more rows, the busiest are shown.
 const MAX_ROWS: usize = 2000;
 /// `check` reports all of them.
@@ -39,7 +38,8 @@ pub struct Instance {
     pub started: Timestamp,
     /// By the wall clock.
     pub started_at: Timestamp,
-    pub command_options: CommandOptions,
+    /// The bound address of the page, with the port that was chosen.
+    pub admin: Option<SocketAddr>,
 }
 
 #[derive(Debug, Serialize)]
@@ -135,71 +135,12 @@ struct Issuer {
     fetched: Option<f64>,
 }
 
-/// One limit, a rule without limits, or, without the name of a rule, the `otherwise: deny` of a policy.
-#[derive(Debug, Serialize)]
-struct Row<'d> {
-    policy: &'d str,
-    rule: &'d str,
-    line: usize,
-    mode: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    until: Option<f64>,
-    #[serde(flatten)]
-    action: RowAction,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(tag = "action", rename_all = "lowercase")]
-enum RowAction {
-    Allow,
-    Deny(DenierRow),
-    Charge(LimitRow),
-}
-
-/// A rule that denies, or the `otherwise` of a policy.
-#[derive(Debug, Serialize)]
-struct DenierRow {
-    refused: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct LimitRow {
-    numbers: String,
-    /// When the present window ends, with the offset of its time zone; for windows of an hour or more that all clients share.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ends: Option<String>,
-    keys: String,
-    /// The counter that it shares with other limits.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    meter: Option<String>,
-    #[serde(skip_serializing_if = "is_none")]
-    overrides: usize,
-    asked: u64,
-    allowed: u64,
-    refused: u64,
-    near: u64,
-}
-
-fn is_none(count: &usize) -> bool {
-    *count == 0
-}
-
-/// What was counted for each limit.
-struct LimitCounts {
-    asked: Counts,
-    allowed: Counts,
-    refused: Counts,
-    near: Counts,
-}
-
-type Counts = HashMap<LimitName, u64>;
-
 /// The whole document, as JSON.
 pub fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
     let snapshot = gateway.snapshot.load_full();
     let (now, wall) = (gateway.clock.now(), gateway.clock.wall());
     let readings = Readings(&gateway.metrics.registry);
-    let (rows, rows_left_out) = busiest(rows(&snapshot, readings, gateway.store.clock_at(now)));
+    let (rows, rows_left_out) = rule_rows::busiest(&snapshot, readings, gateway.store.clock_at(now), MAX_ROWS);
     let (endpoints, endpoints_left_out) = endpoints::rows(&snapshot, now, MAX_ROWS);
     let warnings = snapshot.config.warnings.at(wall).warnings;
     let document = Document {
@@ -227,13 +168,7 @@ pub fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
         waiting: delays(&snapshot).then(|| readings.level("rate_limiter_waiting")),
         access_log_dropped: snapshot.access_log.is_some().then(|| readings.total("tollgate_access_log_dropped_total")),
         issuers: issuers(&snapshot, readings),
-        top_refused: TopRefusedDocument::of(
-            gateway,
-            &instance.command_options,
-            &snapshot,
-            now,
-            now.since(instance.started),
-        ),
+        top_refused: TopRefusedDocument::of(gateway, instance.admin, &snapshot, now, now.since(instance.started)),
         events: gateway.events.all(),
         warnings: warnings.iter().take(MAX_WARNINGS).map(warning_row).collect(),
         warnings_left_out: warnings.len().saturating_sub(MAX_WARNINGS),
@@ -255,10 +190,6 @@ fn delays(snapshot: &Snapshot) -> bool {
 
 fn warning_row(warning: &Warning) -> WarningRow {
     WarningRow { name: warning.name, path: Printable(&warning.path).to_string(), line: warning.position.line }
-}
-
-fn date(moment: Timestamp) -> f64 {
-    moment.since(Timestamp(0)).seconds()
 }
 
 fn store(gateway: &GatewayState, readings: Readings<'_>) -> StoreSummary {
@@ -311,109 +242,4 @@ fn issuers(snapshot: &Snapshot, readings: Readings<'_>) -> Vec<Issuer> {
         fetched: fetched.get(issuer).copied().filter(|date| *date > 0.0),
     };
     snapshot.remotes().map(|remote| issuer(remote.issuer())).collect()
-}
-
-/// In the order of the file, in which [`crate::limit::rule_set::RuleSet::compile`] numbers the limits.
-fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> Vec<Row<'d>> {
-    let counts = LimitCounts {
-        asked: readings.by_limit("rate_limiter_requests_total"),
-        allowed: readings.by_limit("rate_limiter_allowed_total"),
-        refused: readings.by_limit("rate_limiter_rejected_total"),
-        near: readings.by_limit("rate_limiter_near_limit_total"),
-    };
-    let rules = &snapshot.config.rules;
-    let mut limits = rules.limits().iter();
-    let mut rows = Vec::new();
-    for policy in &rules.source().policies {
-        for rule in &policy.rules {
-            let row = |name: &'d str, mode: Mode, action| Row {
-                policy: &policy.name,
-                rule: name,
-                line: rule.position.line,
-                mode: mode.name(),
-                until: rule.until.map(date),
-                action,
-            };
-            let mode = if policy.mode == Mode::Shadow { Mode::Shadow } else { rule.mode };
-            match &rule.action {
-                Action::Allow => rows.push(row(&rule.name, mode, RowAction::Allow)),
-                Action::Deny => {
-                    rows.push(row(&rule.name, mode, counts.of_denier(&policy.name, &rule.name, mode)));
-                }
-                Action::Charge(_) => {
-                    let own = limits.by_ref().take(count(rule));
-                    rows.extend(
-                        own.map(|limit| row(&limit.name, limit.mode, RowAction::Charge(counts.of(limit, now)))),
-                    );
-                }
-            }
-        }
-        if policy.otherwise == Otherwise::Deny {
-            rows.push(Row {
-                policy: &policy.name,
-                rule: "",
-                line: policy.position.line,
-                mode: policy.mode.name(),
-                until: None,
-                action: counts.of_denier(&policy.name, "", policy.mode),
-            });
-        }
-    }
-    rows
-}
-
-/// How many limits a rule is compiled to: its own, and the candidates that are tried next to them.
-fn count(rule: &Rule) -> usize {
-    match &rule.action {
-        Action::Allow | Action::Deny => 0,
-        Action::Charge(limits) => limits.iter().map(|limit| 1 + usize::from(limit.candidate.is_some())).sum(),
-    }
-}
-
-impl LimitCounts {
-    fn of_denier(&self, policy: &str, rule: &str, mode: Mode) -> RowAction {
-        let name = LimitName { policy: policy.to_owned(), rule: rule.to_owned(), mode: mode.name().to_owned() };
-        RowAction::Deny(DenierRow { refused: self.refused.get(&name).copied().unwrap_or_default() })
-    }
-
-    fn of(&self, limit: &CompiledLimit, now: Timestamp) -> LimitRow {
-        let of = |counts: &Counts, name: &LimitName| counts.get(name).copied().unwrap_or_default();
-        let name = LimitName::of(limit);
-        LimitRow {
-            numbers: limit.numbers_text(),
-            ends: limit.variants.first().and_then(|numbers| end(numbers, now)),
-            keys: limit.keys.join(" "),
-            meter: limit.meter.clone(),
-            overrides: limit.variants.len().saturating_sub(1),
-            asked: of(&self.asked, &name),
-            allowed: of(&self.allowed, &name),
-            refused: of(&self.refused, &name),
-            // Counted for enforced limits only, so the metric has no mode.
-            near: match limit.mode {
-                Mode::Enforce => of(&self.near, &LimitName { mode: String::new(), ..name }),
-                Mode::Shadow => 0,
-            },
-        }
-    }
-}
-
-fn end(algorithm: &Algorithm, now: Timestamp) -> Option<String> {
-    algorithm.window().filter(|window| window.shortest() >= SHOWN_WINDOW)?;
-    algorithm.period(None, now).and_then(|period| algorithm.print_end(period.end))
-}
-
-/// The busiest rows, and how many are left out.
-fn busiest(mut rows: Vec<Row<'_>>) -> (Vec<Row<'_>>, usize) {
-    let left_out = rows.len().saturating_sub(MAX_ROWS);
-    if left_out > 0 {
-        let asked = |row: &Row<'_>| match &row.action {
-            RowAction::Charge(charged) => charged.asked,
-            RowAction::Deny(denier) => denier.refused,
-            RowAction::Allow => 0,
-        };
-        rows.sort_by_key(|row| std::cmp::Reverse(asked(row)));
-        rows.truncate(MAX_ROWS);
-        rows.sort_by_key(|row| row.line);
-    }
-    (rows, left_out)
 }

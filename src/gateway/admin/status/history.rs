@@ -1,7 +1,8 @@
 //! Keeps the counts of the last hour, one point for each half minute, so that a page opened now shows it at once.
 //!
-//! Every half minute the counters are read, and the differences are stored in rings. A limit has a ring from its first
-//! request on, as long as it is in force; the number of rings is bounded. A restart begins with an empty history.
+//! Every half minute the counters are read, and the differences are stored in rings. A limit, or what denies
+//! requests, has a ring from its first request on, as long as it is in force; the number of rings is bounded. A restart begins
+//! with an empty history.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -49,6 +50,7 @@ struct LimitHistory {
 struct Totals {
     requests: u64,
     refused: u64,
+    unlimited: u64,
     errors: u64,
     decisions: Histogram,
 }
@@ -60,6 +62,7 @@ struct Point {
     span: Micros,
     requests: u32,
     refused: u32,
+    unlimited: u32,
     errors: u32,
     p99: Option<f64>,
 }
@@ -72,6 +75,8 @@ pub struct HourDocument {
     seconds: Vec<f64>,
     requests: Vec<u32>,
     refused: Vec<u32>,
+    /// Requests that no limit was asked for.
+    unlimited: Vec<u32>,
     /// Responses with 5xx, of the gateway and of the upstream.
     errors: Vec<u32>,
     /// In seconds: a bound of the histogram, at most its last; `None` where nothing was decided.
@@ -109,6 +114,7 @@ impl History {
             seconds: points.iter().map(|point| point.span.seconds()).collect(),
             requests: points.iter().map(|point| point.requests).collect(),
             refused: points.iter().map(|point| point.refused).collect(),
+            unlimited: points.iter().map(|point| point.unlimited).collect(),
             errors: points.iter().map(|point| point.errors).collect(),
             decision_p99: points.iter().map(|point| point.p99).collect(),
             limits: recorded.limits_document(rules, readings),
@@ -124,6 +130,7 @@ impl HistoryState {
             span: now.since(self.read),
             requests: since(totals.requests, self.before.requests),
             refused: since(totals.refused, self.before.refused),
+            unlimited: since(totals.unlimited, self.before.unlimited),
             errors: since(totals.errors, self.before.errors),
             p99: totals.decisions.p99_since(&self.before.decisions),
         }
@@ -132,13 +139,12 @@ impl HistoryState {
     /// Also keeps the counts of limits that are not in force as long as the registry does: if one comes back with its
     /// counts, they must not look new.
     fn add_limits(&mut self, rules: &RuleSet, readings: Readings<'_>) {
-        let in_force: HashSet<[&str; 3]> =
-            rules.limits().iter().map(|limit| [&*limit.policy, &*limit.name, limit.mode.name()]).collect();
+        let in_force: HashSet<LimitName> = names(rules).collect();
         let counts = counts(readings);
         self.limits.retain(|name, _| counts.contains_key(name));
         let mut rings = self.limits.values().filter(|limit_history| limit_history.ring.is_some()).count();
         for (name, [allowed, refused]) in counts {
-            let stays = in_force.contains(&[&*name.policy, &*name.rule, &*name.mode]);
+            let stays = in_force.contains(&name);
             let limit_history = self.limits.entry(name).or_default();
             let point = limit_history.since(allowed, refused);
             (limit_history.allowed, limit_history.refused) = (allowed, refused);
@@ -167,8 +173,7 @@ impl HistoryState {
     fn limits_document(&self, rules: &RuleSet, readings: Readings<'_>) -> BTreeMap<String, [Vec<u32>; 2]> {
         let counts = counts(readings);
         let mut document = Vec::new();
-        for limit in rules.limits() {
-            let name = LimitName::of(limit);
+        for name in names(rules) {
             let Some([allowed, refused]) = counts.get(&name) else { continue };
             let limit_history = self.limits.get(&name);
             let unfinished =
@@ -205,13 +210,20 @@ impl Totals {
     fn of(readings: Readings<'_>) -> Totals {
         let decisions = readings.by("rate_limiter_decisions_total", "result");
         let errors = [("code", "5"), ("origin", "")];
+        let of = |result| decisions.get(result).copied().unwrap_or_default();
         Totals {
             requests: decisions.values().sum(),
-            refused: decisions.get("refused").copied().unwrap_or_default(),
+            refused: of("refused"),
+            unlimited: of("exempt") + of("unlimited"),
             errors: readings.with_prefixes("tollgate_http_requests_total", errors),
             decisions: readings.histogram("rate_limiter_latency_seconds"),
         }
     }
+}
+
+/// The limits in force, then what denies.
+fn names(rules: &RuleSet) -> impl Iterator<Item = LimitName> {
+    rules.limits().iter().map(LimitName::of).chain(rules.deniers().iter().map(LimitName::of_denier))
 }
 
 /// Allowed and refused of every limit that has series.

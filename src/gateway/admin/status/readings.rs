@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
+use crate::base::time::Timestamp;
 use crate::gateway::telemetry::metrics::registry::{Reading, Registry};
+use crate::limit::denier::Denier;
 use crate::limit::rule_set::CompiledLimit;
 
 /// The numbers of every metric, as they are when they are asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Readings<'r>(pub &'r Registry);
 
-/// The limit that a series belongs to. The mode is empty where the metric does not have it.
+/// The limit, or what denies, that a series belongs to. The mode is empty where the metric does not have it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LimitName {
     pub policy: String,
@@ -23,6 +25,11 @@ impl LimitName {
     pub fn of(limit: &CompiledLimit) -> LimitName {
         LimitName { policy: limit.policy.to_string(), rule: limit.name.to_string(), mode: limit.mode.name().to_owned() }
     }
+
+    pub fn of_denier(denier: &Denier) -> LimitName {
+        let [policy, rule] = [&denier.policy, denier.rule_name()].map(str::to_owned);
+        LimitName { policy, rule, mode: denier.mode.name().to_owned() }
+    }
 }
 
 /// Samples by size, of all series of a metric together.
@@ -31,6 +38,11 @@ pub struct Histogram {
     pub bounds: &'static [f64],
     /// How many samples were within each bound, and after them how many there were.
     pub counts: Vec<u64>,
+}
+
+/// In seconds since the epoch.
+pub fn date(moment: Timestamp) -> f64 {
+    moment.since(Timestamp(0)).seconds()
 }
 
 impl Readings<'_> {
@@ -72,6 +84,17 @@ impl Readings<'_> {
         for reading in self.0.counters(name) {
             let [policy, rule, mode] = ["policy", "rule", "mode"].map(|label| reading.label(label).to_owned());
             *sums.entry(LimitName { policy, rule, mode }).or_default() += reading.value;
+        }
+        sums
+    }
+
+    /// A counter that has no mode, by limit and one more label; of what was counted at all.
+    pub fn by_limit_and(self, name: &str, label: &str) -> HashMap<LimitName, BTreeMap<String, u64>> {
+        let mut sums: HashMap<_, BTreeMap<_, _>> = HashMap::new();
+        for reading in self.0.counters(name).into_iter().filter(|reading| reading.value > 0) {
+            let [policy, rule] = ["policy", "rule"].map(|label| reading.label(label).to_owned());
+            let of_limit = sums.entry(LimitName { policy, rule, mode: String::new() }).or_default();
+            *of_limit.entry(reading.label(label).to_owned()).or_default() += reading.value;
         }
         sums
     }
@@ -134,6 +157,9 @@ mod tests {
         let limits = readings.by_limit(name);
         let [policy, rule, mode] = ["plans", "free", "enforce"].map(str::to_owned);
         assert_eq!((limits[&LimitName { policy, rule, mode }], limits.len()), (7, 3));
+        let reasons = readings.by_limit_and(name, "reason");
+        let free = LimitName { policy: "plans".into(), rule: "free".into(), mode: String::new() };
+        assert_eq!(reasons[&free], BTreeMap::from([("a".into(), 8), ("b".into(), 4)]));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Lists the buckets that refused most recently, by their names in logs, with a command to look at each.
 
 use std::net::SocketAddr;
-use std::path::Path;
 
 use serde::Serialize;
 
+use crate::base::reachable::reachable;
 use crate::base::time::{Micros, Timestamp};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
@@ -33,37 +33,16 @@ struct RefusedRow {
     command: String,
 }
 
-/// The options by which a command finds this gateway.
-#[derive(Debug)]
-pub struct CommandOptions {
-    /// Each option with a space before it.
-    options: String,
-    admin: Option<SocketAddr>,
-}
-
-impl CommandOptions {
-    /// `admin` is the bound address, with the port that was chosen.
-    pub fn new(file: Option<&Path>, admin: Option<SocketAddr>) -> CommandOptions {
-        let file = file.and_then(|file| std::path::absolute(file).ok());
-        let options = file.map_or_else(String::new, |file| format!(" -c {}", quoted(&file.to_string_lossy())));
-        CommandOptions { options, admin }
-    }
-
-    fn command(&self, gateway: &GatewayState, snapshot: &Snapshot, limit: &str, bucket: &str) -> String {
-        // The configuration says where the listener is, unless it leaves the port open.
-        let elsewhere = self.admin.filter(|admin| snapshot.config.admin != Some(*admin));
-        let admin = match elsewhere {
-            Some(admin) if !gateway.store.is_shared() => format!(" --admin {admin}"),
-            _ => String::new(),
-        };
-        format!("tollgate bucket show{}{admin} {} --hash {bucket}", self.options, quoted(limit))
-    }
+/// The command that shows a bucket. It asks this gateway, so it needs neither the file nor a secret.
+fn command(admin: Option<SocketAddr>, limit: &str, bucket: &str) -> String {
+    let admin = admin.map_or_else(String::new, |admin| format!(" --admin {}", reachable(admin)));
+    format!("tollgate bucket show{admin} {} --hash {bucket}", quoted(limit))
 }
 
 impl TopRefusedDocument {
     pub fn of(
         gateway: &GatewayState,
-        command_options: &CommandOptions,
+        admin: Option<SocketAddr>,
         snapshot: &Snapshot,
         now: Timestamp,
         uptime: Micros,
@@ -74,7 +53,7 @@ impl TopRefusedDocument {
             let bucket = snapshot.config.hash_key.bucket(&one.key.0).to_string();
             let name = format!("{}/{}", limit.policy, limit.name);
             Some(RefusedRow {
-                command: command_options.command(gateway, snapshot, &name, &bucket),
+                command: command(admin, &name, &bucket),
                 bucket,
                 policy: limit.policy.clone(),
                 rule: limit.name.clone(),

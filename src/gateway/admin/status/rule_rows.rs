@@ -1,0 +1,189 @@
+//! The rules of the status page: what each may do, and what was counted of it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+
+use super::readings::{LimitName, Readings, date};
+use crate::base::time::{Micros, Timestamp};
+use crate::gateway::state::snapshot::Snapshot;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::rule::{Action, Mode, Otherwise, Rule};
+use crate::limit::rule_set::CompiledLimit;
+
+/// A shorter window ends while one looks at the page.
+const SHOWN_WINDOW: Micros = Micros(3_600_000_000);
+
+/// One limit, a rule without limits, or, without the name of a rule, the `otherwise: deny` of a policy.
+#[derive(Debug, Serialize)]
+pub struct Row<'d> {
+    policy: &'d str,
+    rule: &'d str,
+    line: usize,
+    mode: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<f64>,
+    #[serde(flatten)]
+    action: RowAction,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "action", rename_all = "lowercase")]
+enum RowAction {
+    Allow,
+    Deny(DenierRow),
+    Charge(LimitRow),
+}
+
+/// A rule that denies, or the `otherwise` of a policy.
+#[derive(Debug, Serialize)]
+struct DenierRow {
+    refused: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct LimitRow {
+    numbers: String,
+    /// When the present window ends, with the offset of its time zone; for windows of an hour or more that all clients share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ends: Option<String>,
+    keys: String,
+    /// The counter that it shares with other limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meter: Option<String>,
+    #[serde(skip_serializing_if = "is_none")]
+    overrides: usize,
+    asked: u64,
+    allowed: u64,
+    refused: u64,
+    near: u64,
+    /// Decided without the store, by what was done; empty if that never happened.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    fallback: BTreeMap<String, u64>,
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
+}
+
+/// What was counted for each limit.
+struct LimitCounts {
+    asked: Counts,
+    allowed: Counts,
+    refused: Counts,
+    near: Counts,
+    fallback: HashMap<LimitName, BTreeMap<String, u64>>,
+}
+
+type Counts = HashMap<LimitName, u64>;
+
+/// The busiest rows, in the order of the file, and how many are left out. `now` is by the clock of the store.
+pub fn busiest<'d>(
+    snapshot: &'d Snapshot,
+    readings: Readings<'_>,
+    now: Timestamp,
+    most: usize,
+) -> (Vec<Row<'d>>, usize) {
+    let mut rows = rows(snapshot, readings, now);
+    let left_out = rows.len().saturating_sub(most);
+    if left_out > 0 {
+        let asked = |row: &Row<'_>| match &row.action {
+            RowAction::Charge(charged) => charged.asked,
+            RowAction::Deny(denier) => denier.refused,
+            RowAction::Allow => 0,
+        };
+        rows.sort_by_key(|row| std::cmp::Reverse(asked(row)));
+        rows.truncate(most);
+        rows.sort_by_key(|row| row.line);
+    }
+    (rows, left_out)
+}
+
+/// In the order of the file, in which [`crate::limit::rule_set::RuleSet::compile`] numbers the limits.
+fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> Vec<Row<'d>> {
+    let counts = LimitCounts {
+        asked: readings.by_limit("rate_limiter_requests_total"),
+        allowed: readings.by_limit("rate_limiter_allowed_total"),
+        refused: readings.by_limit("rate_limiter_rejected_total"),
+        near: readings.by_limit("rate_limiter_near_limit_total"),
+        fallback: readings.by_limit_and("rate_limiter_fallback_decisions_total", "action"),
+    };
+    let rules = &snapshot.config.rules;
+    let mut limits = rules.limits().iter();
+    let mut rows = Vec::new();
+    for policy in &rules.source().policies {
+        for rule in &policy.rules {
+            let row = |name: &'d str, mode: Mode, action| Row {
+                policy: &policy.name,
+                rule: name,
+                line: rule.position.line,
+                mode: mode.name(),
+                until: rule.until.map(date),
+                action,
+            };
+            let mode = if policy.mode == Mode::Shadow { Mode::Shadow } else { rule.mode };
+            match &rule.action {
+                Action::Allow => rows.push(row(&rule.name, mode, RowAction::Allow)),
+                Action::Deny => {
+                    rows.push(row(&rule.name, mode, counts.of_denier(&policy.name, &rule.name, mode)));
+                }
+                Action::Charge(_) => {
+                    let own = limits.by_ref().take(count(rule));
+                    rows.extend(
+                        own.map(|limit| row(&limit.name, limit.mode, RowAction::Charge(counts.of(limit, now)))),
+                    );
+                }
+            }
+        }
+        if policy.otherwise == Otherwise::Deny {
+            rows.push(Row {
+                policy: &policy.name,
+                rule: "",
+                line: policy.position.line,
+                mode: policy.mode.name(),
+                until: None,
+                action: counts.of_denier(&policy.name, "", policy.mode),
+            });
+        }
+    }
+    rows
+}
+
+/// How many limits a rule is compiled to: its own, and the candidates that are tried next to them.
+fn count(rule: &Rule) -> usize {
+    match &rule.action {
+        Action::Allow | Action::Deny => 0,
+        Action::Charge(limits) => limits.iter().map(|limit| 1 + usize::from(limit.candidate.is_some())).sum(),
+    }
+}
+
+impl LimitCounts {
+    fn of_denier(&self, policy: &str, rule: &str, mode: Mode) -> RowAction {
+        let name = LimitName { policy: policy.to_owned(), rule: rule.to_owned(), mode: mode.name().to_owned() };
+        RowAction::Deny(DenierRow { refused: self.refused.get(&name).copied().unwrap_or_default() })
+    }
+
+    fn of(&self, limit: &CompiledLimit, now: Timestamp) -> LimitRow {
+        let of = |counts: &Counts, name: &LimitName| counts.get(name).copied().unwrap_or_default();
+        let name = LimitName::of(limit);
+        // What only enforced limits count has no mode.
+        let enforced = (limit.mode == Mode::Enforce).then(|| LimitName { mode: String::new(), ..name.clone() });
+        LimitRow {
+            numbers: limit.numbers_text(),
+            ends: limit.variants.first().and_then(|numbers| end(numbers, now)),
+            keys: limit.keys.join(" "),
+            meter: limit.meter.clone(),
+            overrides: limit.variants.len().saturating_sub(1),
+            asked: of(&self.asked, &name),
+            allowed: of(&self.allowed, &name),
+            refused: of(&self.refused, &name),
+            near: enforced.as_ref().map_or(0, |name| of(&self.near, name)),
+            fallback: enforced.and_then(|name| self.fallback.get(&name).cloned()).unwrap_or_default(),
+        }
+    }
+}
+
+fn end(algorithm: &Algorithm, now: Timestamp) -> Option<String> {
+    algorithm.window().filter(|window| window.shortest() >= SHOWN_WINDOW)?;
+    algorithm.period(None, now).and_then(|period| algorithm.print_end(period.end))
+}
