@@ -26,7 +26,10 @@ fn make() -> HeaderValue {
     for (pair, byte) in id.as_chunks_mut().0.iter_mut().zip(fastrand::u128(..).to_be_bytes()) {
         *pair = [digit(byte >> 4), digit(byte & 15)];
     }
-    HeaderValue::from_bytes(&id).unwrap_or_else(|_| HeaderValue::from_static("0"))
+    let mut value = HeaderValue::from_bytes(&id).unwrap_or_else(|_| HeaderValue::from_static("0"));
+    // HTTP/2 keeps such a value out of its table of fields, in which no other response would find it.
+    value.set_sensitive(true);
+    value
 }
 
 #[cfg(test)]
