@@ -5,6 +5,7 @@
 //! as well, and so all of our layout. With a certificate and its key, both as PEM, connections are encrypted, by the library
 //! that Pingora's own listener uses, and HTTP/2 is offered; not in the layout `docs`.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -88,7 +89,7 @@ fn main() -> Result<(), Error> {
     server.bootstrap();
     let bare = || Bare(HttpPeer::new(upstream.as_str(), false, String::new()));
     if layout != "docs" {
-        let bound = ListeningSockets::bind(listen.parse()?, cores, Vec::new())?;
+        let bound = ListeningSockets::bind(listen.parse::<SocketAddr>()?.into(), cores, Vec::new())?;
         let accepting = AcceptingSockets::default();
         match acceptor {
             None => {

@@ -1,4 +1,4 @@
-//! The address of a server: an IP address with a port, or the path of a Unix domain socket.
+//! The address of a server, ours or an upstream's: an IP address with a port, or the path of a Unix domain socket.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Where an endpoint of an upstream is reached.
+/// Where an endpoint of an upstream is reached, or a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndpointAddress {
     Inet(SocketAddr),

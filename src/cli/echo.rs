@@ -27,10 +27,10 @@ pub struct Arguments {
 /// When it cannot listen on the address.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let echo = echo::Echo::bind(arguments.listen)?;
-    let address = echo.address();
+    let listening = format!("listening echo {}", echo.address());
     echo.run(move || {
         let mut page = Page::default();
-        page.lines([&*format!("listening echo {address}"), "ready"]);
+        page.lines([&*listening, "ready"]);
         // Standard output may be closed, which is no reason to stop.
         let _ = output::print(&page);
     });

@@ -21,6 +21,7 @@ use super::headers::{HEADERS, headers};
 use super::jwt::{JWT, jwt};
 use super::key::{Key, Mapping, PATH, SOCKET_ADDRESS, TEXT, Type};
 use super::limits::{LIMITS, limits};
+use super::listen_address::LISTEN_ADDRESS;
 use super::listeners::{LISTENER, listeners};
 use super::log::{LOG, log};
 use super::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
@@ -54,9 +55,10 @@ pub static FILE: Mapping = Mapping {
     keys: &[
         Key::default(
             "listen",
-            SOCKET_ADDRESS,
+            LISTEN_ADDRESS.declared(),
             "0.0.0.0:8080",
-            "Where requests arrive. Port 0 picks a free port, which is printed at the start.",
+            "Where requests arrive. Port 0 picks a free port, which is printed at the start. `unix:PATH` is a [Unix domain \
+             socket](#unix-domain-sockets), like `unix:/run/tollgate.sock`.",
         ),
         Key::optional(
             "listeners",

@@ -1,17 +1,18 @@
 //! Reads `listeners`, or `listen` for a single one: the addresses on which requests arrive.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 
 use super::environment::Environment;
-use super::key::{Key, Mapping, NAME, SOCKET_ADDRESS, Type, networks, unconstrained};
+use super::key::{Key, Mapping, NAME, Type, networks, unconstrained};
+use super::listen_address::LISTEN_ADDRESS;
 use super::listener_protocols::{LISTENER_PROTOCOLS, constraints, listener_protocols};
 use super::listener_tls::{LISTENER_TLS, listener_tls};
 use super::names::unique_name;
 use super::reader::{Field, Section, all};
+use crate::base::endpoint_address::EndpointAddress;
 use crate::base::http_protocol::HttpProtocol;
 use crate::base::tls::server::Server;
 use crate::limit::request::ONLY_LISTENER;
@@ -21,7 +22,7 @@ use crate::limit::request::ONLY_LISTENER;
 pub struct Listener {
     /// The name that the file gives it; else `http`, or its address if there are several listeners.
     pub name: String,
-    pub address: SocketAddr,
+    pub address: EndpointAddress,
     pub proxy_protocol: HeaderSenders,
     /// `None`: connections are not encrypted.
     pub tls: Option<Arc<Server>>,
@@ -31,7 +32,7 @@ pub struct Listener {
 
 impl Listener {
     /// HTTP/1.1 without encryption, as `listen` has it.
-    fn plain(address: SocketAddr) -> Listener {
+    fn plain(address: EndpointAddress) -> Listener {
         let protocols = vec![HttpProtocol::Http1];
         Listener {
             name: ONLY_LISTENER.to_owned(),
@@ -44,15 +45,17 @@ impl Listener {
 
     /// Whether `listen` would say the same.
     pub fn is_plain(&self) -> bool {
-        let plain = Listener::plain(self.address);
+        let plain = Listener::plain(self.address.clone());
         self.proxy_protocol == plain.proxy_protocol && self.tls.is_none() && self.protocols == plain.protocols
     }
 
     /// Whether a reload can turn `before` into this one: nothing but the certificates differs.
     pub fn is_reload_of(&self, before: &Listener) -> bool {
-        let what = |listener: &Listener| (listener.address, listener.tls.is_some());
-        let is_alike = self.proxy_protocol == before.proxy_protocol && self.protocols == before.protocols;
-        self.name == before.name && what(self) == what(before) && is_alike
+        self.name == before.name
+            && self.address == before.address
+            && self.tls.is_some() == before.tls.is_some()
+            && self.proxy_protocol == before.proxy_protocol
+            && self.protocols == before.protocols
     }
 
     /// This listener as far as it can replace `before` without a restart. Certificates of the same files stay, which are
@@ -97,9 +100,9 @@ pub static LISTENER: Mapping = Mapping {
         ),
         Key::required(
             "address",
-            SOCKET_ADDRESS,
+            LISTEN_ADDRESS.declared(),
             "Where requests arrive. Two listeners must not have the same address, unless its port is 0, which picks a free \
-             one.",
+             one. `unix:PATH` is a [Unix domain socket](#unix-domain-sockets).",
         ),
         Key::default(
             "proxy_protocol",
@@ -119,7 +122,7 @@ pub static LISTENER: Mapping = Mapping {
 };
 
 pub fn listeners(file: &Section<'_>, environment: Environment<'_>) -> Option<Vec<Listener>> {
-    let listen = file.value("listen", |field| field.socket_address());
+    let listen = file.value("listen", LISTEN_ADDRESS.read);
     let listeners = file.optional("listeners", |field| several(&field, environment));
     if file.has("listen") {
         file.unwanted("listeners", "must not stand beside `listen`, which is short for one listener");
@@ -149,20 +152,21 @@ fn several(field: &Field<'_>, environment: Environment<'_>) -> Option<Vec<Listen
 #[derive(Default)]
 struct Taken {
     names: HashSet<String>,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<EndpointAddress>,
 }
 
 fn listener(field: Field<'_>, environment: Environment<'_>, taken: &mut Taken) -> Option<(Option<String>, Listener)> {
     let section = field.section(&LISTENER)?;
     let name = section.optional("name", |field| unique_name(&field, &mut taken.names));
     let address = section.need("address").and_then(|field| {
-        let address = field.known_or("0.0.0.0:0", |field| field.socket_address())?;
+        let address = field.known_or("0.0.0.0:0", LISTEN_ADDRESS.read)?;
         // Port 0 is another port each time.
-        if address.port() != 0 && taken.addresses.contains(&address) {
+        let is_chosen_later = address.inet().is_some_and(|address| address.port() == 0);
+        if !is_chosen_later && taken.addresses.contains(&address) {
             field.wrong(format_args!("must be unique, `{address}` is taken"), None);
             return None;
         }
-        taken.addresses.push(address);
+        taken.addresses.push(address.clone());
         Some(address)
     });
     let proxy_protocol = section.value("proxy_protocol", proxy_protocol);

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::balance::Balance;
 use super::health::Health;
 use super::reader::Field;
+use super::socket_path::{SOCKET_PATTERN, SOCKET_SHAPE, UNIX, socket_path};
 use super::upstream_timeouts::UpstreamTimeouts;
 use super::upstreams::{Ejection, Retries};
 use super::value_kind::{ReadField, ValueKind};
@@ -99,13 +100,6 @@ pub enum Protocol {
 }
 
 const SHAPE: &str = "be a URL like http://127.0.0.1:9000 or https://api.internal, without a path";
-const SOCKET_SHAPE: &str =
-    "be a socket like unix:/run/api.sock: an absolute path of at most 107 letters, digits and any of _./@:+,=~-";
-
-/// Begins the path of a socket.
-const UNIX: &str = "unix:";
-/// In bytes: what the kernel's structure has space for.
-const LONGEST_PATH: usize = 107;
 
 pub const UPSTREAM: ValueKind<ReadField<Endpoint>> = ValueKind {
     text: "URL",
@@ -113,7 +107,7 @@ pub const UPSTREAM: ValueKind<ReadField<Endpoint>> = ValueKind {
         json!({"anyOf": [
             {
                 "type": "string",
-                "pattern": r"^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?/?$|^unix:/[A-Za-z0-9_./@:+,=~-]{1,106}$",
+                "pattern": format!(r"^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?/?$|{SOCKET_PATTERN}"),
                 "patternErrorMessage": format!("must {SHAPE}, or a socket like unix:/run/api.sock")
             },
             reference()
@@ -164,15 +158,12 @@ fn parse(text: &str) -> Option<Endpoint> {
     })
 }
 
-/// A Unix domain socket. Its path is a label of metrics, and so has no character that is escaped there.
 fn socket(path: &str) -> Option<Endpoint> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_./@:+,=~-".contains(&byte);
-    let is_path = path.len() > 1 && path.len() <= LONGEST_PATH && path.starts_with('/') && path.bytes().all(is_plain);
-    is_path.then(|| Endpoint {
+    socket_path(path).map(|path| Endpoint {
         scheme: Scheme::Http,
         host: "localhost".to_owned(),
         port: Scheme::Http.default_port(),
-        socket: Some(Path::new(path).into()),
+        socket: Some(path),
         weight: 1,
     })
 }

@@ -9,6 +9,9 @@ use super::duration::UNITS;
 use crate::limit::algorithm::fixed_window::LARGEST;
 use crate::limit::algorithm::sliding_log;
 
+/// An IP address with a port.
+pub const SOCKET_ADDRESS_PATTERN: &str = r"^([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]+$";
+
 /// A value that has a reference to the environment in it, which may become anything.
 pub fn reference() -> Value {
     json!({"$ref": "#/definitions/reference"})
@@ -44,7 +47,7 @@ fn scalars() -> Vec<(&'static str, Value)> {
         ("duration", or_reference(pattern(&format!("^[0-9]+(ms|{UNITS})$"), duration))),
         ("positive_duration", or_reference(pattern(&format!("^0*[1-9][0-9]*(ms|{UNITS})$"), positive))),
         ("size", or_reference(pattern("^[0-9]+(B|KiB|MiB|GiB)$", "must be a size like 512B, 64KiB, 10MiB or 1GiB"))),
-        ("socket_address", or_reference(pattern(r"^([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]+$", socket_address))),
+        ("socket_address", or_reference(pattern(SOCKET_ADDRESS_PATTERN, socket_address))),
         ("network", or_reference(pattern(network, "must be a network like 10.0.0.0/8 or 2001:db8::/32"))),
     ]
 }

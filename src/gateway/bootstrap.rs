@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,6 +22,7 @@ use super::telemetry::metrics::Metrics;
 use super::telemetry::store_health::StoreHealth;
 use super::telemetry::top_refused::TopRefused;
 use super::telemetry::trace::{TraceSettings, Tracer};
+use crate::base::endpoint_address::EndpointAddress;
 use crate::base::time::Clock;
 use crate::config::access_log::{AccessLog, Destination};
 use crate::config::{Config, Listener, Source, Threads};
@@ -45,10 +45,10 @@ pub struct BoundGateway {
 }
 
 /// An address that is listened on, with the name of its kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenAddress {
     pub name: &'static str,
-    pub address: SocketAddr,
+    pub address: EndpointAddress,
 }
 
 /// Why a gateway could not start.
@@ -122,7 +122,7 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     fd_budget.warn_if_clamped(&config.bounds);
     let gateway = Arc::new(state(config, trace_settings, threads)?);
     let bucket_saver = bucket_saver(&gateway, &inherited)?.map(Arc::new);
-    let status = Arc::new(Status::new(&gateway.clock, admin.as_ref().map(|admin| admin.address)));
+    let status = Arc::new(Status::new(&gateway.clock, admin.as_ref().and_then(|admin| admin.address.inet())));
     let reload = Reload::new(Arc::clone(&gateway), fd_budget, sources, relog);
     Ok(BoundGateway { gateway, status, reload, fd_budget, http, admin, threads, upgrade, inherited, bucket_saver })
 }
@@ -144,12 +144,14 @@ type Sockets = (Vec<(ListeningSockets, Listener)>, Option<ListeningSockets>);
 
 /// The sockets of the HTTP listeners, one for each thread, and that of the admin listener.
 fn bind(config: &Config, threads: usize, inherited: &mut InheritedSockets) -> Result<Sockets, StartError> {
-    let mut bind =
-        |address, count| ListeningSockets::bind(address, count, inherited.take(address)).map_err(StartError::Bind);
+    let mut bind = |address: EndpointAddress, count| {
+        let inherited = inherited.take(&address);
+        ListeningSockets::bind(address, count, inherited).map_err(StartError::Bind)
+    };
     let listeners = config.listeners.iter();
-    let http = listeners.map(|listener| Ok((bind(listener.address, threads)?, listener.clone())));
+    let http = listeners.map(|listener| Ok((bind(listener.address.clone(), threads)?, listener.clone())));
     let http = http.collect::<Result<_, _>>()?;
-    let admin = config.admin.map(|address| bind(address, 1)).transpose()?;
+    let admin = config.admin.map(|address| bind(address.into(), 1)).transpose()?;
     Ok((http, admin))
 }
 

@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::server::listener::{BindError, ListeningSockets};
 use super::server::queued_connections::AcceptingSockets;
+use crate::base::endpoint_address::EndpointAddress;
 
 /// An echo server whose socket is bound, and which is not started yet.
 #[derive(Debug)]
@@ -25,11 +26,11 @@ impl Echo {
     /// # Errors
     /// If the address cannot be listened on.
     pub fn bind(address: SocketAddr) -> Result<Echo, BindError> {
-        Ok(Echo { sockets: ListeningSockets::bind(address, 1, Vec::new())? })
+        Ok(Echo { sockets: ListeningSockets::bind(address.into(), 1, Vec::new())? })
     }
 
-    pub fn address(&self) -> SocketAddr {
-        self.sockets.address
+    pub fn address(&self) -> &EndpointAddress {
+        &self.sockets.address
     }
 
     /// Runs until SIGTERM or SIGINT. `ready` is called before the first request is served.

@@ -40,9 +40,10 @@ impl BoundGateway {
     pub fn listening(&self) -> Vec<ListenAddress> {
         let http = self.http.iter().map(|(bound, listener)| {
             let name = if listener.tls.is_some() { "https" } else { "http" };
-            ListenAddress { name, address: bound.address }
+            ListenAddress { name, address: bound.address.clone() }
         });
-        let admin = self.admin.as_ref().map(|admin| ListenAddress { name: "admin", address: admin.address });
+        let admin = self.admin.as_ref();
+        let admin = admin.map(|admin| ListenAddress { name: "admin", address: admin.address.clone() });
         http.chain(admin).collect()
     }
 

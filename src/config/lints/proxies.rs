@@ -91,8 +91,10 @@ pub fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
 /// A proxy that forwards no client address counts as the client: if it is exempt, so are all clients that it serves.
 pub fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     let client_ip = &file.config.client_ip;
-    let is_local =
-        |listener: &Listener| listener.address.ip().is_loopback() && listener.proxy_protocol == HeaderSenders::Nobody;
+    let is_local = |listener: &Listener| {
+        let address = listener.address.inet();
+        address.is_none_or(|address| address.ip().is_loopback()) && listener.proxy_protocol == HeaderSenders::Nobody
+    };
     let local = file.config.listeners.iter().all(is_local);
     let mut found = Vec::new();
     for (index, conditions) in file.exempt.iter().enumerate() {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::constraints::Constraints;
 use super::file::File;
 use super::location::{Finding, Location};
+use crate::base::endpoint_address::EndpointAddress;
 use crate::config::Endpoint;
 use crate::limit::rule::Condition;
 
@@ -49,7 +50,7 @@ pub fn own_address(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (upstream, settings) in file.config.upstreams.iter().enumerate() {
         for (index, endpoint) in settings.endpoints.iter().enumerate() {
-            if file.config.listeners.iter().any(|listener| is_own(endpoint, listener.address)) {
+            if file.config.listeners.iter().any(|listener| is_own(endpoint, &listener.address)) {
                 let what = "is an address of this gateway: its requests would come back to it";
                 found.push(location(file, upstream, index).finding(what, "name the server that answers them"));
             }
@@ -74,9 +75,14 @@ fn is_local(host: &str) -> bool {
 }
 
 /// Whether a connection to the endpoint certainly arrives at this listener.
-fn is_own(endpoint: &Endpoint, listener: std::net::SocketAddr) -> bool {
+fn is_own(endpoint: &Endpoint, listener: &EndpointAddress) -> bool {
+    let listener = match (&endpoint.socket, listener) {
+        (Some(socket), EndpointAddress::Unix(path)) => return socket == path,
+        (None, EndpointAddress::Inet(listener)) => listener,
+        _ => return false,
+    };
     // Port 0 becomes another one.
-    if endpoint.socket.is_some() || endpoint.port != listener.port() {
+    if endpoint.port != listener.port() {
         return false;
     }
     let listened = listener.ip().to_canonical();

@@ -25,6 +25,9 @@ use crate::base::position::Position;
 use crate::base::time::Micros;
 use crate::limit::cost::{Cost, ExtraDecimals};
 
+/// What a socket address must be.
+pub const SOCKET_ADDRESS_SHAPE: &str = "be an IP address with a port, like 0.0.0.0:8080 or [::]:8080";
+
 /// One value of the file, with its path from the root.
 #[derive(Clone, Debug)]
 pub struct Field<'t> {
@@ -261,7 +264,7 @@ impl<'t> Field<'t> {
     }
 
     /// The scalar, unless it is unknown.
-    fn scalar(&self) -> Option<&'t Scalar> {
+    pub fn scalar(&self) -> Option<&'t Scalar> {
         match &self.node.value {
             Value::Scalar(scalar) => (scalar.style != Style::Unknown).then_some(scalar),
             _ => None,
@@ -362,7 +365,7 @@ impl<'t> Field<'t> {
     pub fn socket_address(&self) -> Option<SocketAddr> {
         let address = self.scalar().and_then(|scalar| scalar.text.parse().ok());
         if address.is_none() {
-            self.must("be an IP address with a port, like 0.0.0.0:8080 or [::]:8080");
+            self.must(SOCKET_ADDRESS_SHAPE);
         }
         address
     }

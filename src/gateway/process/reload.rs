@@ -176,7 +176,7 @@ impl Reload {
         });
         self.watch_certificates(snapshot);
         for upstream in snapshot.destinations.upstreams().filter(|upstream| upstream.needs_resolver()) {
-            let listeners = snapshot.config.listeners.iter().map(|listener| listener.address).collect();
+            let listeners = snapshot.config.listeners.iter().filter_map(|listener| listener.address.inet()).collect();
             tokio::spawn(keep_resolving(Arc::downgrade(upstream), listeners));
         }
         for upstream in snapshot.destinations.upstreams().filter(|upstream| upstream.needs_checks()) {

@@ -12,7 +12,7 @@
 use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -26,7 +26,9 @@ use rustix::net::{
 };
 use tokio::io::AsyncReadExt;
 
+use crate::base::endpoint_address::EndpointAddress;
 use crate::gateway::server::listener::ListeningSockets;
+use crate::gateway::server::listening_socket::ListeningSocket;
 
 /// Tells the next process that its standard input is a socket to the previous one.
 const VARIABLE: &str = "TOLLGATE_HANDOVER";
@@ -52,7 +54,7 @@ const READY_FOR_BUCKETS: u8 = b'b';
 /// What the previous process handed over.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
-    sockets: Vec<(SocketAddr, TcpListener)>,
+    sockets: Vec<(EndpointAddress, ListeningSocket)>,
     previous: Option<UnixStream>,
     with_buckets: bool,
 }
@@ -85,20 +87,26 @@ impl InheritedSockets {
             }
         }
         let named = |socket: OwnedFd| {
-            let socket = TcpListener::from(socket);
-            Ok((socket.local_addr()?, socket))
+            let socket = ListeningSocket::try_from(socket)?;
+            Ok((socket.address()?, socket))
         };
         let sockets = sockets.into_iter().map(named).collect::<io::Result<_>>()?;
         Ok(InheritedSockets { sockets, previous: Some(stream), with_buckets: version == WITH_BUCKETS })
     }
 
     /// Removes and returns the sockets of one address. Port 0 matches whatever port was chosen before.
-    pub fn take(&mut self, address: SocketAddr) -> Vec<TcpListener> {
-        let same = |other: &SocketAddr| *other == address || (address.port() == 0 && other.ip() == address.ip());
-        let Some(address) = self.sockets.iter().map(|(other, _)| *other).find(same) else { return Vec::new() };
+    pub fn take(&mut self, address: &EndpointAddress) -> Vec<ListeningSocket> {
+        let has_any_port = |other: &EndpointAddress| match (other.inet(), address.inet()) {
+            (Some(other), Some(address)) => address.port() == 0 && other.ip() == address.ip(),
+            _ => false,
+        };
+        let same = |other: &&EndpointAddress| *other == address || has_any_port(other);
+        let Some(address) = self.sockets.iter().map(|(other, _)| other).find(same).cloned() else {
+            return Vec::new();
+        };
         let (taken, left) = std::mem::take(&mut self.sockets).into_iter().partition(|(other, _)| *other == address);
         self.sockets = left;
-        let taken: Vec<(SocketAddr, TcpListener)> = taken;
+        let taken: Vec<(EndpointAddress, ListeningSocket)> = taken;
         taken.into_iter().map(|(_, socket)| socket).collect()
     }
 
@@ -142,7 +150,7 @@ pub struct Upgrade {
     program: Option<PathBuf>,
     arguments: Vec<OsString>,
     /// Duplicates of the sockets that this process listens on.
-    sockets: Mutex<Vec<TcpListener>>,
+    sockets: Mutex<Vec<ListeningSocket>>,
 }
 
 impl Upgrade {

@@ -5,9 +5,10 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::IntoRawFd;
-use std::pin::Pin;
+use std::os::unix::net::UnixListener;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,11 +20,12 @@ use pingora::protocols::Stream;
 use pingora::server::{Fds, ListenFds, ShutdownWatch};
 use pingora::services::Service;
 use pingora::services::listening::Service as ListeningService;
-use socket2::{Domain, Socket, Type};
 use tokio::sync::watch;
 
+use super::listening_socket::{ListeningSocket, local_stream};
 use super::queued_connections;
 use super::queued_connections::{AcceptingGuard, AcceptingSockets};
+use crate::base::endpoint_address::EndpointAddress;
 use crate::gateway::runtime::supervise;
 use crate::gateway::state::lifecycle::{AcceptPhase, Lifecycle};
 
@@ -31,8 +33,8 @@ use crate::gateway::state::lifecycle::{AcceptPhase, Lifecycle};
 #[derive(Debug)]
 pub struct ListeningSockets {
     /// With the port that the kernel chose, if port 0 was wanted.
-    pub address: SocketAddr,
-    sockets: Vec<TcpListener>,
+    pub address: EndpointAddress,
+    sockets: Vec<ListeningSocket>,
 }
 
 impl ListeningSockets {
@@ -40,23 +42,21 @@ impl ListeningSockets {
     ///
     /// # Errors
     /// If the address cannot be bound, for example because another process uses it.
-    pub fn bind(address: SocketAddr, count: usize, inherited: Vec<TcpListener>) -> Result<ListeningSockets, BindError> {
-        ListeningSockets::open(address, count, inherited).map_err(|error| BindError { address, error })
+    pub fn bind(
+        address: EndpointAddress,
+        count: usize,
+        inherited: Vec<ListeningSocket>,
+    ) -> Result<ListeningSockets, BindError> {
+        ListeningSockets::open(&address, count, inherited).map_err(|error| BindError { address, error })
     }
 
-    fn open(address: SocketAddr, count: usize, inherited: Vec<TcpListener>) -> io::Result<ListeningSockets> {
-        if let Some(first) = inherited.first() {
-            // All of them, even if they are more than wanted: connections are waiting in each.
-            let address = first.local_addr()?;
-            let more = (inherited.len()..count).map(|_| socket(address, PortSharing::Shared));
-            let sockets = inherited.into_iter().map(Ok).chain(more).collect::<io::Result<_>>()?;
-            return Ok(ListeningSockets { address, sockets });
+    fn open(address: &EndpointAddress, count: usize, inherited: Vec<ListeningSocket>) -> io::Result<ListeningSockets> {
+        // All inherited ones, even if they are more than wanted: connections are waiting in each.
+        let mut sockets = ListeningSocket::extend(inherited, count)?;
+        if sockets.is_empty() {
+            sockets = ListeningSocket::bind(address, count)?;
         }
-        // Without SO_REUSEPORT first: with it, another process that shares its port in the same way would go unnoticed.
-        let probe = socket(address, PortSharing::Exclusive)?;
-        let address = probe.local_addr()?;
-        drop(probe);
-        let sockets = (0..count).map(|_| socket(address, PortSharing::Shared)).collect::<io::Result<_>>()?;
+        let address = sockets.first().map_or_else(|| Ok(address.clone()), ListeningSocket::address)?;
         Ok(ListeningSockets { address, sockets })
     }
 
@@ -64,8 +64,8 @@ impl ListeningSockets {
     ///
     /// # Errors
     /// If the open-file limit is reached.
-    pub fn share(&self) -> io::Result<Vec<TcpListener>> {
-        self.sockets.iter().map(TcpListener::try_clone).collect()
+    pub fn share(&self) -> io::Result<Vec<ListeningSocket>> {
+        self.sockets.iter().map(ListeningSocket::duplicate).collect()
     }
 
     /// One service for each socket; `app` gets the index of the socket. `accepting` counts those that may still have
@@ -112,7 +112,7 @@ impl ListeningSockets {
 /// Why an address cannot be listened on.
 #[derive(Debug)]
 pub struct BindError {
-    address: SocketAddr,
+    address: EndpointAddress,
     error: io::Error,
 }
 
@@ -127,34 +127,6 @@ impl std::error::Error for BindError {}
 /// How long a socket that cannot be duplicated waits for a free file descriptor.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How much of a response may wait in the kernel beyond what the client's receive window admits. What is in flight is not
-/// bounded by it, so it slows no client; without it a socket takes megabytes of a response that is not read.
-const UNSENT: u32 = 32 << 10;
-
-#[derive(Clone, Copy)]
-enum PortSharing {
-    Exclusive,
-    Shared,
-}
-
-fn socket(address: SocketAddr, sharing: PortSharing) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    match sharing {
-        PortSharing::Exclusive => socket.bind(&address.into())?,
-        PortSharing::Shared => {
-            socket.set_reuse_port(true)?;
-            socket.bind(&address.into())?;
-            // Every accepted connection inherits it.
-            socket.set_tcp_notsent_lowat(UNSENT)?;
-            // The kernel reduces it to net.core.somaxconn.
-            socket.listen(65_535)?;
-        }
-    }
-    Ok(socket.into())
-}
-
 /// Accepts from one socket, as long as the [`Lifecycle`] says so.
 #[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
 pub struct SocketService<A> {
@@ -166,7 +138,7 @@ pub struct SocketService<A> {
 }
 
 struct UnstartedSocket<A> {
-    socket: TcpListener,
+    socket: ListeningSocket,
     app: Arc<A>,
     accepting: AcceptingGuard,
     phase: watch::Receiver<AcceptPhase>,
@@ -190,10 +162,14 @@ impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
             // Before the phase is read: a pause waits for every receiver.
             let receiver = accepts.subscribe();
             if *phase.borrow() == AcceptPhase::Open {
-                match socket.try_clone() {
-                    Ok(socket) => {
+                match socket.duplicate() {
+                    Ok(ListeningSocket::Tcp(socket)) => {
                         let shared = SharedApp { app: Arc::clone(&app), shutdown: shutdown.clone() };
                         self.accept(socket, shared, table.as_ref(), &mut phase, &mut leaving, per_fd).await;
+                    }
+                    Ok(ListeningSocket::Unix(socket)) => {
+                        let end = accepting_end(&mut phase, &mut leaving);
+                        accept_local(socket, &app, &shutdown, end).await;
                     }
                     Err(error) => {
                         log::warn!(error:% = error; "connections not accepted");
@@ -254,10 +230,7 @@ impl<A> SocketService<A> {
         service.add_listener(ListenerConfig::tcp(self.address.clone()).l4_buffer(buffers));
         let (end, accepting_ends) = watch::channel(false);
         let end_accepting = async {
-            tokio::select! {
-                () = until(phase, |phase| phase != AcceptPhase::Open) => {}
-                _ = leaving.wait_for(|leaving| *leaving) => {}
-            }
+            accepting_end(phase, leaving).await;
             end.send_replace(true);
         };
         tokio::join!(service.start_service(Some(Arc::new(Mutex::new(own))), accepting_ends, per_fd), end_accepting);
@@ -265,6 +238,50 @@ impl<A> SocketService<A> {
         // the order in which they were spawned, and after a yield all of them have been.
         tokio::task::yield_now().await;
     }
+}
+
+/// Returns when the phase is no longer [`AcceptPhase::Open`] or the process is `leaving`.
+async fn accepting_end(phase: &mut watch::Receiver<AcceptPhase>, leaving: &mut ShutdownWatch) {
+    tokio::select! {
+        () = until(phase, |phase| phase != AcceptPhase::Open) => {}
+        _ = leaving.wait_for(|leaving| *leaving) => {}
+    }
+}
+
+/// Accepts the connections of a path until `end`. Pingora would let everybody connect, whatever the file's permissions are, and
+/// fail if the file has been removed.
+async fn accept_local<A: ServerApp + Send + Sync + 'static>(
+    socket: UnixListener,
+    app: &Arc<A>,
+    shutdown: &ShutdownWatch,
+    end: impl Future<Output = ()>,
+) {
+    let mut end = pin!(end);
+    let socket = match tokio::net::UnixListener::from_std(socket) {
+        Ok(socket) => socket,
+        Err(error) => {
+            log::warn!(error:% = error; "connections not accepted");
+            return tokio::time::sleep(RETRY).await;
+        }
+    };
+    loop {
+        let accepted = tokio::select! {
+            accepted = socket.accept() => accepted,
+            () = &mut end => break,
+        };
+        match accepted {
+            Ok((connection, _)) => {
+                let (app, shutdown) = (Arc::clone(app), shutdown.clone());
+                tokio::spawn(ListeningService::handle_event(local_stream(connection), app, shutdown));
+            }
+            Err(error) => {
+                log::warn!(error:% = error; "connections not accepted");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+    // As above: after this, what was accepted is counted.
+    tokio::task::yield_now().await;
 }
 
 /// Does not return if nobody can change the value any more.

@@ -10,10 +10,12 @@ mod connections_per_client;
 pub mod http1;
 pub mod http2;
 pub mod listener;
+pub mod listening_socket;
 #[cfg(test)]
 mod other_application;
 pub mod proxy_protocol_stage;
 pub mod queued_connections;
 pub mod scheme;
 pub mod server_state;
+mod socket_file;
 pub mod tls;

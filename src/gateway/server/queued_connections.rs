@@ -5,16 +5,14 @@
 //! open until its queue is empty, and draining waits for that.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pingora::apps::ServerApp;
-use pingora::protocols::l4::stream::Stream as TcpLayer;
-use pingora::protocols::{GetSocketDigest, SocketDigest, Stream};
 use pingora::server::ShutdownWatch;
 use pingora::services::listening::Service as ListeningService;
+
+use super::listening_socket::{AcceptedConnection, ListeningSocket};
 
 /// Counts the listening sockets whose connections are not all counted as open yet. Draining waits until the count is zero.
 #[derive(Clone, Debug, Default)]
@@ -44,7 +42,7 @@ impl Drop for AcceptingGuard {
 /// Accepts what waits in the queue, closes the socket, and serves the connections with `app`. `guard` is held until the last of
 /// them has closed.
 pub(super) fn serve<A: ServerApp + Send + Sync + 'static>(
-    queue: TcpListener,
+    queue: ListeningSocket,
     app: &Arc<A>,
     guard: AcceptingGuard,
     shutdown: &ShutdownWatch,
@@ -53,8 +51,8 @@ pub(super) fn serve<A: ServerApp + Send + Sync + 'static>(
     let accepted: Vec<_> = std::iter::from_fn(|| accept(&queue)).collect();
     drop(queue);
     let guard = Arc::new(guard);
-    for (connection, peer) in accepted {
-        match stream(connection, peer) {
+    for connection in accepted {
+        match connection.into_stream() {
             Ok(stream) => {
                 let (app, shutdown, guard) = (Arc::clone(app), shutdown.clone(), Arc::clone(&guard));
                 tokio::spawn(async move {
@@ -68,7 +66,7 @@ pub(super) fn serve<A: ServerApp + Send + Sync + 'static>(
 }
 
 /// The next connection of the queue, `None` when it is empty.
-fn accept(queue: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
+fn accept(queue: &ListeningSocket) -> Option<AcceptedConnection> {
     loop {
         match queue.accept() {
             Ok(accepted) => return Some(accepted),
@@ -85,21 +83,12 @@ fn accept(queue: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
     }
 }
 
-/// Prepares a connection as Pingora prepares the ones that it accepts.
-fn stream(connection: TcpStream, peer: SocketAddr) -> io::Result<Stream> {
-    connection.set_nonblocking(true)?;
-    connection.set_nodelay(true)?;
-    let mut stream = TcpLayer::from(tokio::net::TcpStream::from_std(connection)?);
-    let digest = SocketDigest::from_raw_fd(stream.as_raw_fd());
-    // A new digest has no peer yet.
-    let _ = digest.peer_addr.set(Some(peer.into()));
-    stream.set_socket_digest(digest);
-    Ok(Box::new(stream))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+
     use async_trait::async_trait;
+    use pingora::protocols::Stream;
     use tokio::sync::watch;
     use tokio::task::yield_now;
 
@@ -131,7 +120,7 @@ mod tests {
         let ((release, released), (_leave, shutdown)) = (watch::channel(false), watch::channel(true));
         let app = Arc::new(Holding { serving: AtomicUsize::new(0), released });
         let accepting = AcceptingSockets::default();
-        serve(queue, &app, accepting.add(), &shutdown);
+        serve(ListeningSocket::Tcp(queue), &app, accepting.add(), &shutdown);
         // Before anything of the application has run.
         assert_eq!((app.serving.load(Ordering::SeqCst), accepting.count()), (0, 1));
         assert!(TcpStream::connect(address).is_err());
@@ -152,7 +141,7 @@ mod tests {
         let (_leave, shutdown) = watch::channel(true);
         let app = Arc::new(Holding { serving: AtomicUsize::new(0), released: watch::channel(false).1 });
         let accepting = AcceptingSockets::default();
-        serve(queue, &app, accepting.add(), &shutdown);
+        serve(ListeningSocket::Tcp(queue), &app, accepting.add(), &shutdown);
         assert_eq!(accepting.count(), 0);
     }
 }

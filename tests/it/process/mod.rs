@@ -11,4 +11,5 @@ mod reload_invalid_files;
 mod rolling_restart;
 mod soak;
 mod test_hooks;
+mod unix_listeners;
 pub mod upgrade;

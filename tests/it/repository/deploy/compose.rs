@@ -136,7 +136,7 @@ fn the_paths_and_addresses_of_compose_match_its_gateways() {
         assert!(root().join(source).join(Path::new(&file).file_name().unwrap()).exists());
         let ports = texts(gateway, "ports");
         let inside = ports[0].rsplit(':').next().unwrap();
-        assert_eq!(inside, config.listeners[0].address.port().to_string());
+        assert_eq!(inside, config.listeners[0].address.inet().unwrap().port().to_string());
         for port in [inside, &admin.port().to_string()] {
             assert!(exposed.split(' ').any(|exposed| exposed == port), "EXPOSE lacks {port}");
         }

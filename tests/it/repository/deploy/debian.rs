@@ -128,6 +128,6 @@ fn the_gateway_yaml_of_the_package_passes_check_and_is_reached_from_this_machine
     let output = tollgate(&["check", "--strict", file.to_str().unwrap()]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let config = super::parse(&read("deploy/debian/gateway.yaml"), &[]);
-    assert!(config.listeners.iter().all(|listener| listener.address.ip().is_loopback()));
+    assert!(config.listeners.iter().all(|listener| listener.address.inet().unwrap().ip().is_loopback()));
     assert!(config.admin.unwrap().ip().is_loopback());
 }

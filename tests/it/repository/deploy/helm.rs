@@ -254,7 +254,8 @@ fn with_every_value_set_the_objects_are_valid_and_agree() {
     assert_eq!(super::redis_of(&config).gateways, 3, "the least number of replicas");
     let ports = at(pod, "containers 0 ports").as_sequence().unwrap();
     let ports: Vec<_> = ports.iter().map(|port| at(port, "containerPort").as_u64().unwrap()).collect();
-    let mut listened: Vec<_> = config.listeners.iter().map(|listener| u64::from(listener.address.port())).collect();
+    let mut listened: Vec<_> =
+        config.listeners.iter().map(|listener| u64::from(listener.address.inet().unwrap().port())).collect();
     listened.push(u64::from(config.admin.unwrap().port()));
     assert_eq!(ports, listened);
 

@@ -89,10 +89,10 @@ fn the_gateway_yaml_of_the_manifests_passes_check_and_agrees_with_them() {
     let config = config(&manifests);
     let replicas = at(&manifests["Deployment"], "spec replicas").as_u64().unwrap();
     assert_eq!(redis_of(&config).gateways, replicas);
-    assert_eq!(u64::from(config.listeners[0].address.port()), port(&manifests, "http"));
+    assert_eq!(u64::from(config.listeners[0].address.inet().unwrap().port()), port(&manifests, "http"));
     let admin = config.admin.unwrap();
     assert_eq!(u64::from(admin.port()), port(&manifests, "admin"));
-    for address in [config.listeners[0].address, admin] {
+    for address in [config.listeners[0].address.inet().unwrap(), admin] {
         assert!(address.ip().is_unspecified(), "from outside of the pod {address} cannot be reached");
     }
     let scraped = text(&manifests["Deployment"], "spec template metadata annotations prometheus.io/port");

@@ -1,0 +1,24 @@
+//! Reads the path of a Unix domain socket, as `unix:PATH` has it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+/// Begins the path of a socket.
+pub const UNIX: &str = "unix:";
+
+/// What a socket must be.
+pub const SOCKET_SHAPE: &str =
+    "be a socket like unix:/run/api.sock: an absolute path of at most 107 letters, digits and any of _./@:+,=~-";
+
+/// As a part of a regular expression.
+pub const SOCKET_PATTERN: &str = "^unix:/[A-Za-z0-9_./@:+,=~-]{1,106}$";
+
+/// In bytes: what the kernel's structure has space for.
+const LONGEST_PATH: usize = 107;
+
+/// `None` if it is not what [`SOCKET_SHAPE`] says. A path is a label of metrics, and so has no character that is escaped there.
+pub fn socket_path(path: &str) -> Option<Arc<Path>> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_./@:+,=~-".contains(&byte);
+    let is_path = path.len() > 1 && path.len() <= LONGEST_PATH && path.starts_with('/') && path.bytes().all(is_plain);
+    is_path.then(|| Path::new(path).into())
+}

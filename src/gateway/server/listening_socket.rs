@@ -1,0 +1,199 @@
+//! One socket that connections arrive at, over TCP or at a path, and what was accepted from it.
+//!
+//! A path has one socket for all threads, each of which has a duplicate: SO_REUSEPORT is of TCP. Its clients are processes of
+//! this machine and have no address: their peer address is the loopback address, so that all that goes by addresses holds.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use pingora::protocols::l4::stream::Stream as Layer4;
+use pingora::protocols::{GetSocketDigest, SocketDigest, Stream};
+use socket2::{Domain, Socket, Type};
+
+use super::socket_file;
+use crate::base::endpoint_address::EndpointAddress;
+
+/// The kernel reduces it to net.core.somaxconn.
+const BACKLOG: i32 = 65_535;
+
+/// How much of a response may wait in the kernel beyond what the client's receive window admits. What is in flight is not
+/// bounded by it, so it slows no client; without it a socket takes megabytes of a response that is not read.
+const UNSENT: u32 = 32 << 10;
+
+/// The peer address of a client of a path.
+const LOCAL_CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// It does not block.
+#[derive(Debug)]
+pub enum ListeningSocket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A connection that was accepted, as the operating system gives it.
+#[derive(Debug)]
+pub enum AcceptedConnection {
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream),
+}
+
+impl ListeningSocket {
+    /// `count` sockets of one address.
+    ///
+    /// # Errors
+    /// If it cannot be bound, for example because another process uses it.
+    pub fn bind(address: &EndpointAddress, count: usize) -> io::Result<Vec<ListeningSocket>> {
+        match address {
+            EndpointAddress::Inet(address) => {
+                // Without SO_REUSEPORT first: with it, another process that shares its port in the same way would go
+                // unnoticed.
+                let probe = tcp(*address, PortSharing::Exclusive)?;
+                let address = probe.local_addr()?;
+                drop(probe);
+                (0..count).map(|_| Ok(ListeningSocket::Tcp(tcp(address, PortSharing::Shared)?))).collect()
+            }
+            EndpointAddress::Unix(path) => {
+                let bound = ListeningSocket::Unix(socket_file::bind(path, BACKLOG)?);
+                let duplicates: Vec<_> = (1..count).map(|_| bound.duplicate()).collect::<io::Result<_>>()?;
+                Ok(std::iter::once(bound).chain(duplicates).collect())
+            }
+        }
+    }
+
+    /// At least `count` sockets of the address that these are of.
+    ///
+    /// # Errors
+    /// If the open-file limit is reached.
+    pub fn extend(mut sockets: Vec<ListeningSocket>, count: usize) -> io::Result<Vec<ListeningSocket>> {
+        let Some(first) = sockets.first() else { return Ok(sockets) };
+        let missing = sockets.len()..count;
+        let more: io::Result<Vec<_>> = match first {
+            ListeningSocket::Tcp(first) => {
+                let address = first.local_addr()?;
+                missing.map(|_| Ok(ListeningSocket::Tcp(tcp(address, PortSharing::Shared)?))).collect()
+            }
+            ListeningSocket::Unix(_) => missing.map(|_| first.duplicate()).collect(),
+        };
+        sockets.extend(more?);
+        Ok(sockets)
+    }
+
+    /// Another descriptor of the same socket.
+    ///
+    /// # Errors
+    /// If the open-file limit is reached.
+    pub fn duplicate(&self) -> io::Result<ListeningSocket> {
+        match self {
+            ListeningSocket::Tcp(socket) => socket.try_clone().map(ListeningSocket::Tcp),
+            ListeningSocket::Unix(socket) => socket.try_clone().map(ListeningSocket::Unix),
+        }
+    }
+
+    /// Its address, with the port that the kernel chose if port 0 was wanted.
+    ///
+    /// # Errors
+    /// If it is a socket of another kind, or without an address.
+    pub fn address(&self) -> io::Result<EndpointAddress> {
+        match self {
+            ListeningSocket::Tcp(socket) => socket.local_addr().map(EndpointAddress::Inet),
+            ListeningSocket::Unix(socket) => {
+                let address = socket.local_addr()?;
+                let path = address.as_pathname().ok_or_else(|| io::Error::other("a socket without a path"))?;
+                Ok(EndpointAddress::Unix(path.into()))
+            }
+        }
+    }
+
+    /// The next connection in its queue.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if there is none; others if the connection has failed, or no file is left for it.
+    pub fn accept(&self) -> io::Result<AcceptedConnection> {
+        match self {
+            ListeningSocket::Tcp(socket) => {
+                socket.accept().map(|(connection, peer)| AcceptedConnection::Tcp(connection, peer))
+            }
+            ListeningSocket::Unix(socket) => {
+                socket.accept().map(|(connection, _)| AcceptedConnection::Unix(connection))
+            }
+        }
+    }
+}
+
+impl AsFd for ListeningSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            ListeningSocket::Tcp(socket) => socket.as_fd(),
+            ListeningSocket::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+/// A socket of either kind, by the family of its address.
+impl TryFrom<OwnedFd> for ListeningSocket {
+    type Error = io::Error;
+
+    fn try_from(descriptor: OwnedFd) -> io::Result<ListeningSocket> {
+        let socket = Socket::from(descriptor);
+        let is_unix = socket.domain()? == Domain::UNIX;
+        Ok(if is_unix { ListeningSocket::Unix(socket.into()) } else { ListeningSocket::Tcp(socket.into()) })
+    }
+}
+
+impl AcceptedConnection {
+    /// Prepares a connection as Pingora prepares those that it accepts itself, which are all of TCP.
+    ///
+    /// # Errors
+    /// If the connection has failed.
+    pub fn into_stream(self) -> io::Result<Stream> {
+        match self {
+            AcceptedConnection::Tcp(connection, peer) => {
+                connection.set_nonblocking(true)?;
+                connection.set_nodelay(true)?;
+                Ok(stream(tokio::net::TcpStream::from_std(connection)?.into(), peer))
+            }
+            AcceptedConnection::Unix(connection) => {
+                connection.set_nonblocking(true)?;
+                Ok(local_stream(tokio::net::UnixStream::from_std(connection)?))
+            }
+        }
+    }
+}
+
+/// A connection of a path.
+pub fn local_stream(connection: tokio::net::UnixStream) -> Stream {
+    stream(connection.into(), LOCAL_CLIENT)
+}
+
+fn stream(mut stream: Layer4, peer: SocketAddr) -> Stream {
+    let digest = SocketDigest::from_raw_fd(stream.as_raw_fd());
+    // A new digest has no peer yet.
+    let _ = digest.peer_addr.set(Some(peer.into()));
+    stream.set_socket_digest(digest);
+    Box::new(stream)
+}
+
+#[derive(Clone, Copy)]
+enum PortSharing {
+    Exclusive,
+    Shared,
+}
+
+fn tcp(address: SocketAddr, sharing: PortSharing) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    match sharing {
+        PortSharing::Exclusive => socket.bind(&address.into())?,
+        PortSharing::Shared => {
+            socket.set_reuse_port(true)?;
+            socket.bind(&address.into())?;
+            // Every accepted connection inherits it.
+            socket.set_tcp_notsent_lowat(UNSENT)?;
+            socket.listen(BACKLOG)?;
+        }
+    }
+    Ok(socket.into())
+}

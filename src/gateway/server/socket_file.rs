@@ -1,0 +1,132 @@
+//! Binds a Unix domain socket to its path, where the file of an earlier process may still be.
+//!
+//! The kernel removes no such file: it stays when a process ends. It is replaced if no process listens at it any more. A lock on
+//! the folder makes sure that of two processes that start at the same time, none removes the socket that the other has just bound.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+/// How often the lock is tried, and the pause before the next time. Others hold it for as long as this file takes.
+const TRIES: usize = 100;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Who may connect is up to the permissions of the file, which the process's umask leaves, and of the folder.
+///
+/// # Errors
+/// If a process listens there, another kind of file is there, or it cannot be replaced.
+pub fn bind(path: &Path, backlog: i32) -> io::Result<UnixListener> {
+    // A path is absolute, and so has a folder.
+    let lock = lock(path.parent().unwrap_or(path))?;
+    let address = SockAddr::unix(path)?;
+    match std::fs::symlink_metadata(path) {
+        Ok(file) if !file.file_type().is_socket() => {
+            return Err(io::Error::other("there is a file of another kind at its path"));
+        }
+        Ok(_) => {
+            if is_listened_at(&address)? {
+                return Err(io::Error::from_raw_os_error(rustix::io::Errno::ADDRINUSE.raw_os_error()));
+            }
+            std::fs::remove_file(path)?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address)?;
+    socket.listen(backlog)?;
+    drop(lock);
+    Ok(socket.into())
+}
+
+fn is_listened_at(address: &SockAddr) -> io::Result<bool> {
+    let client = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // With a full queue it would wait.
+    client.set_nonblocking(true)?;
+    match client.connect(address) {
+        Ok(()) => Ok(true),
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock => Ok(true),
+            io::ErrorKind::ConnectionRefused => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Locks a folder until the file is dropped.
+fn lock(folder: &Path) -> io::Result<File> {
+    let folder = File::open(folder)?;
+    for _ in 0..TRIES {
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(PAUSE),
+            locked => return locked.map(|()| folder).map_err(io::Error::from),
+        }
+    }
+    Err(io::Error::other("another process has locked its folder"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_taken_over_from_a_process_that_has_ended_and_from_no_other() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("gateway.sock");
+        let first = bind(&path, 1).unwrap();
+        assert_eq!(bind(&path, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        // Connections that are not accepted fill the queue: a further one would wait.
+        let connect = || {
+            let client = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            client.set_nonblocking(true).unwrap();
+            client.connect(&SockAddr::unix(&path).unwrap()).map(|()| client)
+        };
+        let waiting: Vec<_> = std::iter::repeat_with(connect).take(100).map_while(Result::ok).collect();
+        assert!(waiting.len() < 100);
+        assert_eq!(bind(&path, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(first);
+        assert!(path.exists());
+        let second = bind(&path, 1).unwrap();
+        drop(std::os::unix::net::UnixStream::connect(&path).unwrap());
+        second.accept().unwrap();
+    }
+
+    #[test]
+    fn nothing_but_a_socket_is_replaced() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let [file, link, missing] = ["file", "link", "folder/gateway.sock"].map(|name| folder.path().join(name));
+        std::fs::write(&file, "mine").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for path in [&file, &link] {
+            let error = bind(path, 1).unwrap_err().to_string();
+            assert_eq!(error, "there is a file of another kind at its path");
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+        assert_eq!(bind(&missing, 1).unwrap_err().kind(), io::ErrorKind::NotFound);
+        // A socket that is no stream is somebody's as well.
+        let datagrams = folder.path().join("datagrams");
+        let _socket = std::os::unix::net::UnixDatagram::bind(&datagrams).unwrap();
+        assert!(bind(&datagrams, 1).is_err());
+        assert!(datagrams.exists());
+    }
+
+    #[test]
+    fn of_many_that_start_at_once_one_gets_the_path() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("gateway.sock");
+        drop(bind(&path, 1).unwrap());
+        let bound: Vec<_> = std::thread::scope(|scope| {
+            let starts: Vec<_> = (0..8).map(|_| scope.spawn(|| bind(&path, 1))).collect();
+            starts.into_iter().filter_map(|start| start.join().unwrap().ok()).collect()
+        });
+        assert_eq!(bound.len(), 1);
+        drop(std::os::unix::net::UnixStream::connect(&path).unwrap());
+    }
+}
