@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use super::before;
 use crate::support::http2_frames::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameClient, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, block,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameClient, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS, block,
     frame, get, request,
 };
 use crate::support::{Client, Gateway, Upstream, now, print_measured, short_or_long};
 
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
-const PRIORITY: u8 = 2;
 
 /// Runs `attack` while another client sends one request after the other, and returns the longest time of one.
 fn beside<T>(address: SocketAddr, attack: impl FnOnce() -> T) -> (T, Duration) {

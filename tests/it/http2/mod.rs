@@ -3,6 +3,7 @@
 mod bodies;
 mod bounds;
 mod clients;
+mod conformance;
 mod drains;
 mod floods;
 mod grpc;

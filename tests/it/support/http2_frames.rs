@@ -2,21 +2,31 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
+
+use rustls::{ClientConnection, StreamOwned};
+
+use super::tls_client::TlsSettings;
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
+pub const PRIORITY: u8 = 2;
 pub const RST_STREAM: u8 = 3;
 pub const SETTINGS: u8 = 4;
+pub const PUSH_PROMISE: u8 = 5;
 pub const PING: u8 = 6;
 pub const GOAWAY: u8 = 7;
+pub const WINDOW_UPDATE: u8 = 8;
 pub const CONTINUATION: u8 = 9;
 
 pub const END_STREAM: u8 = 1;
 pub const ACK: u8 = 1;
 pub const END_HEADERS: u8 = 4;
+pub const PADDED: u8 = 8;
+pub const WITH_PRIORITY: u8 = 32;
 
 /// One frame, as it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,21 +45,44 @@ impl Frame {
     }
 }
 
+/// What frames are sent on.
+trait Transport: Read + Write + Send {}
+
+impl<T: Read + Write + Send> Transport for T {}
+
 /// One connection.
 pub struct FrameClient {
-    stream: TcpStream,
+    transport: Box<dyn Transport>,
+    tcp: TcpStream,
 }
 
 impl FrameClient {
     /// Connects, and exchanges the first settings.
     pub fn connect(address: SocketAddr) -> FrameClient {
         let mut client = FrameClient::silent(address);
-        client.write(PREFACE);
-        // A table without a place, so that every block says what it says by itself.
-        client.write(&frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]));
-        client.until(|frame| frame.kind == SETTINGS && frame.flags & ACK == 0);
-        client.write(&frame(SETTINGS, ACK, 0, &[]));
+        client.greet();
         client
+    }
+
+    /// The same over TLS, for this name.
+    pub fn connect_tls(settings: &TlsSettings, address: SocketAddr, name: &str) -> FrameClient {
+        let FrameClient { tcp, .. } = FrameClient::silent(address);
+        let mut config = settings.config();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let connection = ClientConnection::new(Arc::new(config), name.to_owned().try_into().unwrap()).unwrap();
+        let transport = Box::new(StreamOwned::new(connection, tcp.try_clone().unwrap()));
+        let mut client = FrameClient { transport, tcp };
+        client.greet();
+        client
+    }
+
+    /// Exchanges the first settings.
+    fn greet(&mut self) {
+        self.write(PREFACE);
+        // A table without a place, so that every block says what it says by itself.
+        self.write(&frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]));
+        self.until(|frame| frame.kind == SETTINGS && frame.flags & ACK == 0);
+        self.write(&frame(SETTINGS, ACK, 0, &[]));
     }
 
     /// Connects, and sends nothing.
@@ -57,11 +90,11 @@ impl FrameClient {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
         stream.set_nodelay(true).unwrap();
-        FrameClient { stream }
+        FrameClient { transport: Box::new(stream.try_clone().unwrap()), tcp: stream }
     }
 
     pub fn write(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).unwrap();
+        self.try_write(bytes).unwrap();
     }
 
     /// The same, where the connection may be closed before.
@@ -69,16 +102,16 @@ impl FrameClient {
     /// # Errors
     /// If it is.
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+        self.transport.write_all(bytes)
     }
 
     /// The next frame; `None` once the connection is closed.
     pub fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
-        self.stream.read_exact(&mut head).ok()?;
+        self.transport.read_exact(&mut head).ok()?;
         let [high, middle, low, kind, flags, stream @ ..] = head;
         let mut payload = vec![0; usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low)];
-        self.stream.read_exact(&mut payload).ok()?;
+        self.transport.read_exact(&mut payload).ok()?;
         Some(Frame { kind, flags, stream: u32::from_be_bytes(stream) & 0x7fff_ffff, payload })
     }
 
@@ -105,15 +138,16 @@ impl FrameClient {
         std::iter::from_fn(|| self.next()).collect()
     }
 
-    /// The same connection, to be read by another thread.
+    /// The same connection, to be read by another thread. Not over TLS.
     pub fn reader(&self) -> FrameClient {
-        FrameClient { stream: self.stream.try_clone().unwrap() }
+        let copy = || self.tcp.try_clone().unwrap();
+        FrameClient { transport: Box::new(copy()), tcp: copy() }
     }
 
     /// Closes its side for writing.
     pub fn finish_writing(&self) {
         // The server may have closed the connection before.
-        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = self.tcp.shutdown(Shutdown::Write);
     }
 }
 
@@ -169,7 +203,7 @@ fn length(length: usize, block: &mut Vec<u8>) {
 }
 
 /// The status in a block of the server's: the first field, indexed or as a literal.
-fn status(block: &[u8]) -> u16 {
+pub fn status(block: &[u8]) -> u16 {
     const INDEXED: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
     let block = match block {
         // A change of the table's size.
