@@ -28,4 +28,7 @@ pub use runtime::fd_limit::raise as raise_open_files;
 #[cfg(feature = "test-hooks")]
 pub use server::http1::request_body;
 pub use server::http1::request_head;
+/// For `tests/fuzz`.
+#[cfg(feature = "test-hooks")]
+pub use server::http2::frame_counts;
 pub use state::token_auth;

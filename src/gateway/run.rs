@@ -129,6 +129,7 @@ fn http_threads(
         let proxy_protocol = proxy_protocol.map(Arc::new);
         let handshakes = handshakes.as_ref().filter(|_| listener.tls.is_some());
         let tls = handshakes.map(|handshakes| Arc::new(TlsStage::new(index, Arc::clone(handshakes))));
+        let errors = gauges.http2.as_ref().map(|_| Arc::new(state.metrics.http2_errors(&label)));
         let connection_server = |number: usize| ConnectionServer {
             state: state.clone(),
             listener: index,
@@ -141,12 +142,13 @@ fn http_threads(
                 state: state.clone(),
                 write_backpressure: write_backpressure.clone(),
             },
-            http2: gauges.http2.clone().map(|gauge| Http2Stage {
+            http2: gauges.http2.clone().zip(errors.clone()).map(|(gauge, errors)| Http2Stage {
                 server: Http2Server {
                     app: Arc::clone(&proxies[number % count]),
                     state: state.clone(),
                     limits: Arc::clone(limits),
                     write_backpressure: write_backpressure.clone(),
+                    errors,
                 },
                 gauge,
                 http1_gauge: gauges.http1.clone(),

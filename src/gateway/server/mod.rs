@@ -7,6 +7,7 @@ mod connection_guard;
 pub mod connection_handle;
 pub mod connection_limits;
 mod connections_per_client;
+mod forward_writes;
 pub mod http1;
 pub mod http2;
 pub mod listener;

@@ -79,6 +79,7 @@ fn a_header_block_that_is_not_finished_ends_its_connection() {
         assert_eq!(goaway.map(|frame| frame.error_code()), Some(ENHANCE_YOUR_CALM), "{frames:?}");
         assert!(began.elapsed() < Duration::from_secs(8));
     }
+    gateway.expect("tollgate_http2_errors_total", &["kind=\"header_timeout\""], 2.0);
     // An open stream without such a block has its own time.
     let mut client = FrameClient::connect(gateway.http);
     client.write(&request(1, "POST", "/", &[("content-length", "1")], 0));
@@ -170,4 +171,5 @@ fn a_client_has_a_hundred_streams() {
     const REFUSED_STREAM: u32 = 7;
     assert_eq!(client.outcome(201), Err(REFUSED_STREAM));
     assert_eq!(client.outcome(199), Ok(200));
+    gateway.expect("tollgate_http2_errors_total", &["kind=\"stream\""], 1.0);
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::before;
 use crate::support::http2_frames::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameClient, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS, block,
-    frame, get, request,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameClient, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS,
+    block, frame, get, request,
 };
 use crate::support::{Client, Gateway, Upstream, now, print_measured, short_or_long};
 
@@ -153,6 +153,7 @@ fn frames_that_carry_nothing_end_the_connection() {
     }
     let empty = [request(1, "POST", "/", &[], 0), frame(DATA, 0, 1, &[]).repeat(count)].concat();
     assert_eq!(attack(&gateway, "empty data", &empty), Outcome::Closed);
+    gateway.expect("tollgate_http2_errors_total", &["kind=\"flood\""], 4.0);
     // So many as an honest client sends.
     assert_eq!(attack(&gateway, "1000 pings", &frame(PING, 0, 0, b"12345678").repeat(1000)), Outcome::Served);
 }

@@ -92,6 +92,9 @@ fn heads_are_judged_by_the_rules_of_http1() {
     assert!(wrong.is_empty(), "{wrong:?}");
     assert!(upstream.seen().iter().all(|seen| seen.line == "GET / HTTP/1.1"));
     gateway.expect("tollgate_refused_requests_total", &["bad_request"], refused);
+    // The others are in no metric of requests.
+    gateway.expect("tollgate_http2_errors_total", &["kind=\"stream\""], 6.0);
+    gateway.expect("tollgate_http2_errors_total", &[], 6.0);
     let log = || std::fs::read_to_string(gateway.file("log")).unwrap();
     eventually("the refusals are logged", || log().matches("\"reason\":\"bad_request\"").count() == 12);
 }

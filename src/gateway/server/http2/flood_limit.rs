@@ -1,6 +1,6 @@
 //! Decides when a client makes so much work, and asks for so little, that its connection is closed.
 
-use super::frame_watch::FrameCounts;
+use super::frame_counts::FrameCounts;
 use crate::base::time::{Micros, Timestamp};
 
 const PERIOD: Micros = Micros(10_000_000);

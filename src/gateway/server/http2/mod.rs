@@ -1,12 +1,13 @@
 //! The HTTP/2 server: accepts the streams of a connection, checks the head of each, and gives each to the application as a
 //! request of its own.
 //!
-//! The h2 crate speaks the protocol, over a stream that watches the frames ([`frame_watch`]). Nothing is read or written but
+//! The h2 crate speaks the protocol, over a stream that watches the frames ([`frame_counts`]). Nothing is read or written but
 //! while the loop in [`Http2Server::serve`] polls the connection, so a request never runs in it: each has a task. What bounds
 //! a connection is here; what bounds a request is in its [`session`].
 
 mod early_response;
 mod flood_limit;
+pub mod frame_counts;
 mod frame_watch;
 mod lingering_stream;
 mod pingora_session;
@@ -46,9 +47,11 @@ use crate::base::time;
 use crate::base::time::{Micros, Timestamp};
 use crate::config::Bounds;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
+use crate::gateway::telemetry::metrics::Http2Errors;
 use crate::limit::grpc_timeout::is_grpc;
 use flood_limit::FloodLimit;
-use frame_watch::{FrameCounts, FrameWatch};
+use frame_counts::FrameCounts;
+use frame_watch::FrameWatch;
 use session::{Http2Session, StreamLimits};
 use streams::Streams;
 
@@ -78,6 +81,7 @@ pub struct Http2Server<A> {
     pub state: ServerState,
     pub limits: Arc<ConnectionLimits>,
     pub write_backpressure: WriteBackpressure,
+    pub errors: Arc<Http2Errors>,
 }
 
 /// A stream that a client has opened.
@@ -92,6 +96,8 @@ enum Event {
     Flood,
     Deadline,
     Closed,
+    /// The client has broken the protocol.
+    Broken,
 }
 
 impl<A: HttpServerApp + Send + Sync + 'static> Http2Server<A> {
@@ -114,6 +120,8 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Server<A> {
             connection,
             flood_limit: FloodLimit::new(now),
             frames,
+            accepted: 0,
+            rejected: 0,
             streams: Streams::new(guard, &self.state.clock),
             handle,
             digest,
@@ -165,6 +173,10 @@ struct Http2Connection<'s, A> {
     connection: Connection<FrameWatch, Bytes>,
     frames: Arc<FrameCounts>,
     flood_limit: FloodLimit,
+    /// The streams that were accepted. It wraps.
+    accepted: u32,
+    /// The streams that have been counted as rejected by the h2 crate.
+    rejected: u32,
     streams: Streams,
     handle: ConnectionHandle,
     digest: Arc<Digest>,
@@ -182,16 +194,41 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         let mut timer = ReusableTimer::coarse();
         loop {
             let bounds = self.server.state.snapshot.load().config.bounds;
+            let server = self.server;
+            let errors = &server.errors;
             match poll_fn(|cx| self.poll(&bounds, leave.as_mut(), &mut timer, cx)).await {
                 Event::Accepted(accepted) => self.begin(*accepted, shutdown),
                 Event::Leave => self.leave(),
-                Event::Flood => self.end(Reason::ENHANCE_YOUR_CALM),
-                Event::Deadline if self.block.is_some() => self.end(Reason::ENHANCE_YOUR_CALM),
-                Event::Deadline if self.left_at.is_some() => return,
+                Event::Flood => {
+                    errors.flood.increment(1);
+                    self.end(Reason::ENHANCE_YOUR_CALM);
+                }
+                Event::Deadline if self.block.is_some() => {
+                    errors.header_timeout.increment(1);
+                    self.end(Reason::ENHANCE_YOUR_CALM);
+                }
+                Event::Deadline if self.left_at.is_some() => break,
                 // Nothing for the idle timeout.
                 Event::Deadline => self.leave(),
-                Event::Closed => return,
+                Event::Broken => {
+                    errors.connection.increment(1);
+                    break;
+                }
+                Event::Closed => break,
             }
+        }
+        self.count_rejected();
+    }
+
+    /// Counts the streams that were opened and not accepted: the h2 crate has answered or reset them itself.
+    fn count_rejected(&mut self) {
+        let incomplete = u32::from(self.frames.open_block().is_some());
+        let missing = self.frames.opened().wrapping_sub(self.accepted);
+        // Above half of the range, it is a difference below 0: an incomplete block may belong to an open stream.
+        let rejected = missing.wrapping_sub(incomplete);
+        if rejected > self.rejected && rejected < u32::MAX / 2 {
+            self.server.errors.stream.increment(u64::from(rejected - self.rejected));
+            self.rejected = rejected;
         }
     }
 
@@ -204,9 +241,20 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
     ) -> Poll<Event> {
         self.frames.begin_turn();
         match self.connection.poll_accept(cx) {
-            Poll::Ready(Some(Ok(accepted))) => return Poll::Ready(Event::Accepted(Box::new(accepted))),
+            Poll::Ready(Some(Ok(accepted))) => {
+                self.accepted = self.accepted.wrapping_add(1);
+                return Poll::Ready(Event::Accepted(Box::new(accepted)));
+            }
+            // What this side has ended fails in the same way.
+            Poll::Ready(Some(Err(error))) if error.is_library() && self.left_at.is_none() => {
+                return Poll::Ready(Event::Broken);
+            }
             Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Event::Closed),
             Poll::Pending => {}
+        }
+        // Without a stream under way nothing waits to be written, so all that was read has been looked at.
+        if self.streams.open() == 0 {
+            self.count_rejected();
         }
         if self.left_at.is_none() && (self.handle.is_to_be_closed() || leave.poll(cx).is_ready()) {
             return Poll::Ready(Event::Leave);

@@ -8,7 +8,7 @@ use pingora::protocols::Stream;
 use pingora::server::ShutdownWatch;
 use tokio::io::AsyncReadExt;
 
-use super::frame_watch::PREFACE;
+use super::frame_counts::PREFACE;
 use crate::base::http_protocol::HttpProtocol;
 use crate::base::time;
 use crate::gateway::server::server_state::ServerState;

@@ -10,6 +10,19 @@ use super::tls::HandshakeMetrics;
 use crate::decision::reason::Reason;
 use crate::store::Settings;
 
+/// What clients of HTTP/2 do that no request tells of.
+#[derive(Debug)]
+pub struct Http2Errors {
+    /// Streams whose heads HTTP/2 itself forbids, or that were one too many.
+    pub stream: Counter,
+    /// Connections that ended because their client has broken the protocol.
+    pub connection: Counter,
+    /// Connections that were closed because of too many frames that ask for nothing.
+    pub flood: Counter,
+    /// Connections that were closed because a block of header fields was not complete in time.
+    pub header_timeout: Counter,
+}
+
 #[derive(Debug)]
 pub struct HttpMetrics {
     registry: Arc<Registry>,
@@ -34,6 +47,18 @@ impl HttpMetrics {
     /// The open connections of a listener that speak this protocol.
     pub fn connections(&self, listener: &str, protocol: &str) -> Gauge {
         self.registry.gauge("tollgate_http_connections", &[("listener", listener), ("protocol", protocol)])
+    }
+
+    /// For listeners with HTTP/2: without one, there are no series of it.
+    pub fn http2_errors(&self, listener: &str) -> Http2Errors {
+        let counter =
+            |kind| self.registry.counter("tollgate_http2_errors_total", &[("listener", listener), ("kind", kind)]);
+        Http2Errors {
+            stream: counter("stream"),
+            connection: counter("connection"),
+            flood: counter("flood"),
+            header_timeout: counter("header_timeout"),
+        }
     }
 
     /// For listeners with TLS: without one, there are no series of it.

@@ -106,6 +106,11 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         Kind::Counter,
         "Connections closed because they did not begin with a valid PROXY protocol header.",
     ),
+    (
+        "tollgate_http2_errors_total",
+        Kind::Counter,
+        "Streams and connections of HTTP/2 that ended because their client has broken the protocol, or asked for too much.",
+    ),
     ("tollgate_tls_handshakes_total", Kind::Counter, "TLS handshakes by result."),
     (
         "tollgate_tls_certificate_expiry_timestamp_seconds",

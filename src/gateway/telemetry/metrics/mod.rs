@@ -27,7 +27,7 @@ use ::metrics::{Counter, Gauge};
 pub use config::ConfigMetrics;
 pub use decisions::DecisionMetrics;
 pub use delays::DelayMetrics;
-pub use http::HttpMetrics;
+pub use http::{Http2Errors, HttpMetrics};
 pub use limits::LimitMetrics;
 pub use routes::{RESPONSES, RouteMetrics, UpstreamMetrics};
 pub use store::{StoreMetrics, whole_number};

@@ -1,0 +1,236 @@
+//! Counts the frames that a client sends, by their heads alone (RFC 9113, section 4.1).
+//!
+//! So it is known whether a block of header fields has begun and is not complete, how many streams were opened, and how often a
+//! client resets streams or sends frames that carry nothing. What a frame says is for the h2 crate to read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// What a client sends before its first frame.
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+const FRAME_HEAD: usize = 9;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+const END_HEADERS: u8 = 4;
+
+/// What is known of the frames so far, for the loop of the connection. Every count wraps.
+#[derive(Debug, Default)]
+pub struct FrameCounts {
+    /// Whether a block of header fields is incomplete.
+    in_block: AtomicBool,
+    /// How many such blocks have begun.
+    blocks: AtomicU32,
+    /// How many of them are the first of their stream.
+    opened: AtomicU32,
+    resets: AtomicU32,
+    /// Frames that carry neither a part of a message nor credit for one: SETTINGS, PING, PRIORITY and unknown ones.
+    idle_frames: AtomicU32,
+    /// Frames since the last turn.
+    turn: AtomicU32,
+}
+
+impl FrameCounts {
+    /// The number of the block of header fields that is incomplete.
+    pub fn open_block(&self) -> Option<u32> {
+        self.in_block.load(Ordering::Relaxed).then(|| self.blocks.load(Ordering::Relaxed))
+    }
+
+    /// How many blocks of header fields have begun.
+    pub fn blocks(&self) -> u32 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// How many streams have begun.
+    pub fn opened(&self) -> u32 {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    /// How many streams the client has reset.
+    pub fn resets(&self) -> u32 {
+        self.resets.load(Ordering::Relaxed)
+    }
+
+    /// How many frames have carried nothing.
+    pub fn idle_frames(&self) -> u32 {
+        self.idle_frames.load(Ordering::Relaxed)
+    }
+
+    /// How many frames have begun since [`FrameCounts::begin_turn`].
+    pub fn of_this_turn(&self) -> u32 {
+        self.turn.load(Ordering::Relaxed)
+    }
+
+    /// Begins a turn, in which a bounded number of frames is read.
+    pub fn begin_turn(&self) {
+        self.turn.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Finds the heads of frames in what a client sends, however it is split.
+#[derive(Debug)]
+pub struct FrameCounter {
+    /// What is left of the preface.
+    preface: usize,
+    head: [u8; FRAME_HEAD],
+    /// How much of the head is there.
+    filled: usize,
+    /// What is left of the frame's payload.
+    payload: usize,
+    /// Whether the last block of header fields goes on in a further frame.
+    is_continued: bool,
+    /// The highest stream that the client has opened.
+    last_stream: u32,
+    counts: Arc<FrameCounts>,
+}
+
+impl Default for FrameCounter {
+    fn default() -> FrameCounter {
+        FrameCounter {
+            preface: PREFACE.len(),
+            head: [0; FRAME_HEAD],
+            filled: 0,
+            payload: 0,
+            is_continued: false,
+            last_stream: 0,
+            counts: Arc::default(),
+        }
+    }
+}
+
+impl FrameCounter {
+    pub fn counts(&self) -> &Arc<FrameCounts> {
+        &self.counts
+    }
+
+    /// Takes the next bytes of the connection.
+    pub fn count(&mut self, mut bytes: &[u8]) {
+        bytes = skip(&mut self.preface, bytes);
+        loop {
+            bytes = skip(&mut self.payload, bytes);
+            if bytes.is_empty() {
+                break;
+            }
+            let Some((part, rest)) = bytes.split_at_checked(bytes.len().min(FRAME_HEAD - self.filled)) else { break };
+            if let Some(head) = self.head.get_mut(self.filled..self.filled + part.len()) {
+                head.copy_from_slice(part);
+            }
+            self.filled += part.len();
+            bytes = rest;
+            if self.filled == FRAME_HEAD {
+                self.filled = 0;
+                self.begin_frame();
+            }
+        }
+        let has_fields = matches!(self.head, [_, _, _, HEADERS | CONTINUATION, ..]) && self.filled == 0;
+        let in_block = self.is_continued || (has_fields && self.payload > 0);
+        self.counts.in_block.store(in_block, Ordering::Relaxed);
+    }
+
+    fn begin_frame(&mut self) {
+        let [high, middle, low, kind, flags, stream @ ..] = self.head;
+        self.payload = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+        let add = |count: &AtomicU32| count.fetch_add(1, Ordering::Relaxed);
+        add(&self.counts.turn);
+        match kind {
+            DATA | WINDOW_UPDATE => {}
+            HEADERS | CONTINUATION => {
+                if kind == HEADERS {
+                    add(&self.counts.blocks);
+                    // Without the bit that is reserved. Clients open those with odd numbers, each above the one before.
+                    let stream = u32::from_be_bytes(stream) & 0x7fff_ffff;
+                    if stream % 2 == 1 && stream > self.last_stream {
+                        self.last_stream = stream;
+                        add(&self.counts.opened);
+                    }
+                }
+                self.is_continued = flags & END_HEADERS == 0;
+            }
+            RST_STREAM => drop(add(&self.counts.resets)),
+            _ => drop(add(&self.counts.idle_frames)),
+        }
+    }
+}
+
+/// Skips what is `left` of a part, as far as `bytes` have it, and returns the rest of them.
+fn skip<'b>(left: &mut usize, bytes: &'b [u8]) -> &'b [u8] {
+    let skipped = bytes.len().min(*left);
+    *left -= skipped;
+    bytes.get(skipped..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, stream: u8, payload: usize) -> Vec<u8> {
+        let length = u8::try_from(payload).unwrap();
+        [vec![0, 0, length, kind, flags, 0, 0, 0, stream], vec![HEADERS; payload]].concat()
+    }
+
+    /// What is known after these bytes, which arrive in parts of these sizes.
+    fn count(bytes: &[u8], sizes: &[usize]) -> Arc<FrameCounts> {
+        let mut counter = FrameCounter::default();
+        counter.count(&PREFACE[..3]);
+        counter.count(&PREFACE[3..]);
+        let mut rest = bytes;
+        for size in sizes.iter().cycle() {
+            let (part, more) = rest.split_at(rest.len().min(*size));
+            counter.count(part);
+            rest = more;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        Arc::clone(counter.counts())
+    }
+
+    #[test]
+    fn a_block_of_fields_is_open_from_its_first_frame_to_the_end_of_its_last() {
+        let whole = frame(HEADERS, END_HEADERS, 1, 20);
+        let begun = [frame(DATA, 0, 1, 30), frame(HEADERS, 0, 1, 20)].concat();
+        let ended = [begun.clone(), frame(CONTINUATION, 0, 1, 0), frame(CONTINUATION, END_HEADERS, 1, 5)].concat();
+        for sizes in [&[1][..], &[7, 2, 11], &[1 << 10]] {
+            for (bytes, open) in [
+                (&whole[..], None),
+                (&whole[..28], Some(1)),
+                (&whole[..10], Some(1)),
+                (&begun, Some(1)),
+                (&ended, None),
+                (&ended[..ended.len() - 1], Some(1)),
+                (&ended[..ended.len() - 6], Some(1)),
+            ] {
+                assert_eq!(count(bytes, sizes).open_block(), open, "{} by {sizes:?}", bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn frames_are_counted_by_what_they_do() {
+        const PING: u8 = 6;
+        let bytes = [
+            frame(HEADERS, END_HEADERS, 1, 3),
+            frame(HEADERS, END_HEADERS, 5, 3),
+            // Trailers, a stream that cannot be opened any more, and one that is no client's.
+            frame(HEADERS, END_HEADERS, 1, 3),
+            frame(HEADERS, END_HEADERS, 3, 3),
+            frame(HEADERS, END_HEADERS, 8, 3),
+            frame(RST_STREAM, 0, 1, 4),
+            frame(RST_STREAM, 0, 5, 4),
+            frame(PING, 0, 0, 8),
+            frame(WINDOW_UPDATE, 0, 0, 4),
+            frame(DATA, 0, 1, 9),
+            frame(200, 0, 0, 2),
+        ]
+        .concat();
+        for sizes in [&[1][..], &[5, 6], &[1 << 10]] {
+            let counts = count(&bytes, sizes);
+            assert_eq!((counts.blocks(), counts.opened(), counts.resets(), counts.idle_frames()), (5, 2, 2, 2));
+            assert_eq!(counts.of_this_turn(), 11);
+        }
+    }
+}
