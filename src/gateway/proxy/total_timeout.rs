@@ -2,7 +2,7 @@
 //!
 //! The time begins with the first attempt and ends with the last byte of the response. Each attempt has at most what is left of
 //! it to connect, to write and to read. Those are timeouts between bytes, so every part of a response is checked as well, and
-//! a client's connection of HTTP/1, which is polled while the upstream is waited for, ends the request at its time.
+//! a client's connection or stream, which is polled while the upstream is waited for, ends the request at its time.
 
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use super::exchange::Exchange;
 use super::session::asks_for_upgrade;
 use crate::base::time::{Micros, Timestamp};
 use crate::gateway::server::connection_handle::ConnectionHandle;
+use crate::gateway::upstream::request_deadline::RequestDeadline;
 
 /// What an attempt has at least, if it is made at all.
 const LEAST: Duration = Duration::from_millis(1);
@@ -30,7 +31,8 @@ pub fn apply(exchange: &mut Exchange, total: Micros, options: &mut PeerOptions, 
         bound(&mut options.read_timeout);
         bound(&mut options.write_timeout);
     }
-    if let Some(enforced) = exchange.connection.as_ref().and_then(ConnectionHandle::deadline) {
+    let of_connection = exchange.connection.as_ref().and_then(ConnectionHandle::deadline);
+    if let Some(enforced) = of_connection.or_else(|| RequestDeadline::of_stream(session.req_header())) {
         enforced.set(deadline);
     }
 }

@@ -58,6 +58,8 @@ pub struct Destinations {
     /// Of requests that were answered before they had a route. Where there is only one, it is that.
     unrouted: Arc<Destination>,
     upstreams: Vec<UpstreamOfRoute>,
+    /// Whether any route bounds its requests as a whole.
+    pub have_total_timeouts: bool,
 }
 
 impl Destinations {
@@ -105,7 +107,13 @@ impl Destinations {
         let names: HashSet<&str> =
             by_route.iter().flatten().map(|(_, one)| one).chain([&unrouted]).map(|one| one.route.route()).collect();
         series.keep(RESPONSES, "route", &names);
-        Destinations { by_route, unrouted, upstreams }
+        let is_bounded = |route: &Route| {
+            let own = route.forwarding.as_ref().and_then(|forwarding| forwarding.overrides.timeouts.total);
+            own.is_some_and(|own| own.micros().is_some())
+        };
+        let have_total_timeouts = upstreams.iter().any(|one| one.upstream.total_timeout().is_some())
+            || config.routes.routes().iter().any(is_bounded);
+        Destinations { by_route, unrouted, upstreams, have_total_timeouts }
     }
 
     /// Where a request goes.

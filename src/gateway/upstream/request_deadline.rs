@@ -1,14 +1,18 @@
 //! Holds the time by which the current request of a client connection has to have ended (`timeouts.total`).
 //!
-//! The proxy sets it, and the connection enforces it, as it does with the [read timeout](super::read_timeout).
+//! The proxy sets it, and the connection enforces it, as it does with the [read timeout](super::read_timeout). A stream of HTTP/2
+//! has its own, which its request carries with its head: [`RequestDeadline::of_stream`].
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::request::Parts;
 
 use crate::base::time::Timestamp;
 
 const NONE: u64 = u64::MAX;
 
-/// The deadline of the current request on one client connection. Written and read by the tasks of that connection only.
+/// The deadline of the current request on one client connection, or of a stream. Written and read by the tasks of that only.
 #[derive(Debug)]
 pub struct RequestDeadline(AtomicU64);
 
@@ -19,6 +23,18 @@ impl Default for RequestDeadline {
 }
 
 impl RequestDeadline {
+    /// Gives a request of HTTP/2 a deadline of its own.
+    pub fn attach(head: &mut Parts) -> Arc<RequestDeadline> {
+        let deadline = Arc::new(RequestDeadline::default());
+        head.extensions.insert(Arc::clone(&deadline));
+        deadline
+    }
+
+    /// The deadline that a request of HTTP/2 carries.
+    pub fn of_stream(head: &Parts) -> Option<&RequestDeadline> {
+        head.extensions.get::<Arc<RequestDeadline>>().map(|deadline| &**deadline)
+    }
+
     pub fn set(&self, deadline: Timestamp) {
         self.0.store(deadline.0, Ordering::Relaxed);
     }

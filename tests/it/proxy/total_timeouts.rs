@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
+use crate::support::http2::Http2Client;
+use crate::support::http2_frames::{FrameClient, RST_STREAM, SETTINGS, frame, get};
 use crate::support::{Gateway, Upstream, now};
 
 const REQUESTS: [(&str, &str); 3] = [
@@ -65,6 +67,48 @@ fn a_response_that_never_ends_is_cut_off_in_time() {
         gateway.expect("tollgate_upstream_errors_total", &["total_timeout"], 1.0);
         gateway.expect("tollgate_http_requests_total", &["origin=\"upstream\"", "200"], 1.0);
     }
+}
+
+/// A listener that also speaks HTTP/2.
+const H2C: &str = "listeners: [{address: 127.0.0.1:0, protocols: [h2c, http/1.1]}]\n";
+
+#[test]
+fn a_stream_of_http2_is_ended_in_time_and_its_connection_goes_on() {
+    let upstream = Upstream::answering(|request, stream| match &*request.line {
+        "GET /silent HTTP/1.1" | "POST / HTTP/1.1" => drop(stream.read(&mut [0])),
+        "GET /late HTTP/1.1" => {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n");
+            std::thread::sleep(Duration::from_millis(1200));
+            let _ = stream.write_all(b"4\r\npart\r\n");
+            let _ = stream.read(&mut [0]);
+        }
+        _ => drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")),
+    });
+    let gateway = Gateway::start(&upstream, &format!("{H2C}upstream_timeouts: {{total: 1500ms}}"));
+    let mut client = Http2Client::connect(gateway.http);
+    let begun = now();
+    let requests = [("GET", "/silent", true), ("GET", "/late", true), ("POST", "/", false)];
+    let [silent, late, upload] = requests.map(|(method, target, whole)| client.begin(method, target, &[], whole));
+    assert_eq!(silent.response().unwrap().status, 504);
+    assert_eq!(late.response().unwrap_err().reason(), Some(h2::Reason::INTERNAL_ERROR));
+    assert_eq!(upload.response().unwrap().status, 408);
+    // A whole time after the last part it would be 2.7 seconds.
+    let took = begun.elapsed();
+    assert!((Duration::from_millis(1490)..Duration::from_millis(2600)).contains(&took), "{took:?}");
+    gateway.expect("tollgate_upstream_errors_total", &["total_timeout"], 2.0);
+    assert_eq!(client.get("/", &[]).status, 200);
+}
+
+#[test]
+fn a_stream_of_http2_that_is_not_read_is_ended_in_time() {
+    let gateway = Gateway::start(&Upstream::start(), &format!("{H2C}upstream_timeouts: {{total: 500ms}}"));
+    let mut client = FrameClient::connect(gateway.http);
+    let begun = now();
+    client.write(&[frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]), get(1, "/")].concat());
+    assert_eq!(client.outcome(1), Ok(200));
+    client.until(|frame| frame.kind == RST_STREAM);
+    let took = begun.elapsed();
+    assert!((Duration::from_millis(490)..Duration::from_secs(5)).contains(&took), "{took:?}");
 }
 
 #[test]

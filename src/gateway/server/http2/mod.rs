@@ -48,6 +48,7 @@ use crate::base::time::{Micros, Timestamp};
 use crate::config::Bounds;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::telemetry::metrics::Http2Errors;
+use crate::gateway::upstream::request_deadline::RequestDeadline;
 use crate::limit::grpc_timeout::is_grpc;
 use flood_limit::FloodLimit;
 use frame_counts::FrameCounts;
@@ -337,12 +338,14 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
                 return;
             }
         };
+        let deadline =
+            state.snapshot.load().destinations.have_total_timeouts.then(|| RequestDeadline::attach(&mut head));
         let client_timeout = if is_grpc(&head) { bounds.stream_idle_timeout } else { bounds.body_timeout };
         let session = Http2Session::new(
             RequestHeader::from(head),
             body,
             respond,
-            StreamLimits { client_timeout: client_timeout.into(), body_bytes: most },
+            StreamLimits { client_timeout: client_timeout.into(), body_bytes: most, deadline },
             self.server.write_backpressure.clone(),
             Arc::clone(&self.digest),
             self.streams.begin(client),

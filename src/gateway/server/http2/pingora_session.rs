@@ -131,7 +131,7 @@ impl Session for Http2Session {
 
     async fn read_body_or_idle(&mut self, no_body_expected: bool) -> Result<Option<Bytes>> {
         if no_body_expected || Http2Session::is_body_done(self) {
-            Err(Box::new(self.watch_reset().await))
+            Err(self.watch_reset().await)
         } else {
             self.read_body().await
         }

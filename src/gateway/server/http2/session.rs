@@ -26,6 +26,8 @@ use super::lingering_stream::linger;
 use super::streams::StreamGuard;
 use crate::gateway::runtime::write_backpressure::{WriteBackpressure, WriteStall};
 use crate::gateway::server::http1::BodyError;
+use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
+use crate::gateway::upstream::request_deadline::RequestDeadline;
 
 /// Fields that mean something on a connection of HTTP/1.1 only (RFC 9113, section 8.2.2).
 const CONNECTION_FIELDS: [HeaderName; 5] = [
@@ -37,12 +39,14 @@ const CONNECTION_FIELDS: [HeaderName; 5] = [
 ];
 
 /// What holds for the request of a stream.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct StreamLimits {
     /// How long a client may neither send more of its body nor read more of its response.
     pub client_timeout: Duration,
     /// Of the body, in bytes.
     pub body_bytes: u64,
+    /// The time by which it has to have ended, once the proxy has set it; `None` where no request has one.
+    pub deadline: Option<Arc<RequestDeadline>>,
 }
 
 pub struct Http2Session {
@@ -55,6 +59,7 @@ pub struct Http2Session {
     body_deadline: Option<Pin<Box<Sleep>>>,
     body_read: usize,
     limits: StreamLimits,
+    deadline_timer: DeadlineTimer,
     responder: Responder,
     /// The head of the response, without its fields.
     response: Option<ResponseHeader>,
@@ -65,6 +70,17 @@ pub struct Http2Session {
     write_stall: Option<WriteStall>,
     digest: Arc<Digest>,
     guard: Option<StreamGuard>,
+}
+
+/// Ends the request when it has taken longer than it may.
+#[derive(Debug, Default)]
+enum DeadlineTimer {
+    /// Nothing has been waited for, or there is no deadline.
+    #[default]
+    Unset,
+    Waiting(Pin<Box<Sleep>>),
+    /// It has ended: the response to that may be written.
+    Expired,
 }
 
 /// Where the response is written.
@@ -90,6 +106,7 @@ impl Http2Session {
             body_deadline: None,
             body_read: 0,
             limits,
+            deadline_timer: DeadlineTimer::default(),
             responder: Responder::Waiting(respond),
             response: None,
             response_done: false,
@@ -140,17 +157,36 @@ impl Http2Session {
         poll_fn(|cx| self.poll_body(cx)).await
     }
 
-    /// Fails when the client resets the stream, and does not return otherwise.
-    pub(super) async fn watch_reset(&mut self) -> Error {
-        let reset = poll_fn(|cx| match &mut self.responder {
-            Responder::Waiting(respond) => respond.poll_reset(cx),
-            Responder::Streaming(stream) => stream.poll_reset(cx),
-        });
-        let detail = match reset.await {
-            Ok(reason) => format!("stream reset by the client: {}", reason.description()),
-            Err(error) => error.to_string(),
-        };
-        *Error::explain(ErrorType::H2Error, detail).into_down()
+    /// Fails when the client resets the stream, or the request has taken too long. Does not return otherwise.
+    pub(super) async fn watch_reset(&mut self) -> Box<Error> {
+        poll_fn(|cx| {
+            let reset = match &mut self.responder {
+                Responder::Waiting(respond) => respond.poll_reset(cx),
+                Responder::Streaming(stream) => stream.poll_reset(cx),
+            };
+            let detail = match reset {
+                Poll::Ready(Ok(reason)) => format!("stream reset by the client: {}", reason.description()),
+                Poll::Ready(Err(error)) => error.to_string(),
+                Poll::Pending => return self.poll_deadline(cx),
+            };
+            Poll::Ready(Error::explain(ErrorType::H2Error, detail).into_down())
+        })
+        .await
+    }
+
+    /// Ready once the request has taken longer than it may, if that is bounded.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Box<Error>> {
+        if matches!(self.deadline_timer, DeadlineTimer::Unset) {
+            let deadline = self.limits.deadline.as_ref().and_then(|deadline| deadline.get());
+            let Some((deadline, guard)) = deadline.zip(self.guard.as_ref()) else { return Poll::Pending };
+            let left = Duration::from(deadline.since(guard.clock().now()));
+            self.deadline_timer = DeadlineTimer::Waiting(Box::pin(tokio::time::sleep(left)));
+        }
+        let DeadlineTimer::Waiting(sleep) = &mut self.deadline_timer else { return Poll::Pending };
+        ready!(sleep.as_mut().poll(cx));
+        self.deadline_timer = DeadlineTimer::Expired;
+        let error = io::Error::from(UpstreamTimedOut);
+        Poll::Ready(Error::because(ErrorType::ReadError, "request", error).into_down())
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
@@ -174,6 +210,9 @@ impl Http2Session {
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(downstream(ErrorType::ReadError, error))),
                 Poll::Ready(None) => self.body_done = true,
                 Poll::Pending => {
+                    if let Poll::Ready(expired) = self.poll_deadline(cx) {
+                        return Poll::Ready(Err(expired));
+                    }
                     let timeout = self.limits.client_timeout;
                     let deadline = self.body_deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
                     ready!(deadline.as_mut().poll(cx));
@@ -261,6 +300,9 @@ impl Http2Session {
                     return Poll::Ready(Err(Error::explain(ErrorType::WriteError, "stream closed").into_down()));
                 }
                 Poll::Pending => {
+                    if let Poll::Ready(expired) = self.poll_deadline(cx) {
+                        return Poll::Ready(Err(expired));
+                    }
                     let timeout = self.limits.client_timeout;
                     ready!(self.write_backpressure.poll_stalled(&mut self.write_stall, timeout, cx));
                     let error = Error::explain(ErrorType::WriteTimedout, "response not read by the client");

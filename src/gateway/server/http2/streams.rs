@@ -68,6 +68,13 @@ pub struct StreamGuard {
     _client: Option<ClientGuard>,
 }
 
+impl StreamGuard {
+    /// The clock of the connection.
+    pub fn clock(&self) -> &Clock {
+        &self.streams.0.clock
+    }
+}
+
 impl Drop for StreamGuard {
     fn drop(&mut self) {
         let state = &*self.streams.0;
