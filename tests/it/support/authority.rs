@@ -82,6 +82,15 @@ impl Authority {
 
     /// The same, up to date until the beginning of this year.
     pub fn revoke_until(&self, revoked: &[&IssuedCertificate], year: i32) -> String {
+        self.revocation_list(revoked, year, Duration::ZERO)
+    }
+
+    /// A list that is up to date for so long from now, to the second.
+    pub fn revoke_for(&self, revoked: &[&IssuedCertificate], time: Duration) -> String {
+        self.revocation_list(revoked, 1970, UNIX_EPOCH.elapsed().unwrap() + time)
+    }
+
+    fn revocation_list(&self, revoked: &[&IssuedCertificate], year: i32, time: Duration) -> String {
         let revoked = revoked.iter().map(|issued| RevokedCertParams {
             serial_number: SerialNumber::from(issued.serial),
             revocation_time: date_time_ymd(2010, 1, 1),
@@ -90,7 +99,7 @@ impl Authority {
         });
         let params = CertificateRevocationListParams {
             this_update: date_time_ymd(2010, 1, 2),
-            next_update: date_time_ymd(year, 1, 1),
+            next_update: date_time_ymd(year, 1, 1) + time,
             crl_number: SerialNumber::from(1),
             issuing_distribution_point: None,
             revoked_certs: revoked.collect(),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rustls::version::{TLS12, TLS13};
+
 use super::{BOTH, before};
 use crate::support::authority::{Authority, IssuedCertificate};
 use crate::support::curl::curl;
@@ -104,6 +106,41 @@ fn an_expired_certificate_is_refused_also_in_a_session_that_began_before() {
     eventually("the certificate expires", || connect().is_err());
     assert!(gateway.metric("tollgate_tls_handshakes_total", &["result=\"resumed\""]) > 0.0);
     gateway.expect("tollgate_tls_handshakes_total", &["result=\"full\""], 1.0);
+}
+
+#[test]
+fn a_session_is_not_resumed_once_a_revocation_list_is_out_of_date() {
+    let (upstream, authority, clients) = (Upstream::start(), Authority::new("ca"), Authority::new("clients"));
+    let keys = |auth: &str| format!(", client_ca_file: clients.pem, client_crl_file: revoked.pem, client_auth: {auth}");
+    let entries = [
+        ("a", &authority.issue(&["a.test"]), &*keys("required")),
+        ("b", &authority.issue(&["b.test"]), &*keys("optional")),
+    ];
+    let gateway = before(&upstream, &authority, &entries, "")
+        .files(&[("clients.pem", &clients.pem()), ("revoked.pem", &clients.revoke(&[]))])
+        .interval("watch", Duration::from_millis(50))
+        .start();
+    let shown = clients.issue(&["c"]);
+    let settings = [&TLS13, &TLS12].map(|version| TlsSettings::new(&authority.pem(), Some(&shown), &[version]));
+    let connect = |settings: &TlsSettings| {
+        settings.connect(gateway.http, "a.test").and_then(|mut client| client.try_get("a.test", "/"))
+    };
+    std::fs::write(gateway.file("revoked.pem"), clients.revoke_for(&[], Duration::from_secs(4))).unwrap();
+    eventually("the list is in force", || gateway.has_logged("certificates reloaded"));
+    settings.iter().for_each(|settings| assert_eq!(connect(settings).unwrap(), 200));
+    for settings in &settings {
+        eventually("the list is out of date", || connect(settings).is_err());
+        assert!(connect(settings).is_err());
+    }
+    // Of a client without a certificate it says nothing, but its session is not resumed either.
+    let anonymous = TlsSettings::new(&authority.pem(), None, &BOTH);
+    for _ in 0..2 {
+        let mut client = anonymous.connect(gateway.http, "b.test").unwrap();
+        assert_eq!((client.get("b.test", "/"), client.is_resumed()), (200, false));
+    }
+    assert!(gateway.metric("tollgate_tls_handshakes_total", &["result=\"resumed\""]) > 0.0);
+    std::fs::write(gateway.file("revoked.pem"), clients.revoke(&[])).unwrap();
+    eventually("the new list is in force", || connect(&settings[0]).is_ok());
 }
 
 #[test]

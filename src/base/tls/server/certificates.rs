@@ -11,6 +11,7 @@ use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifi
 use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
 use super::certificate::{ServerCertificate, content_hash, read_chain};
 use super::names::parent;
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::base::named_file::NamedFile;
 use crate::base::time::Timestamp;
-use crate::base::tls::pem;
+use crate::base::tls::{pem, timestamp};
 
 /// Certificates that came into force together.
 #[derive(Debug)]
@@ -42,6 +43,9 @@ pub struct Entry {
     index: usize,
     certificate: ServerCertificate,
     config: Arc<ServerConfig>,
+    /// When the first of the revocation lists is out of date, and what holds from then on: no session is resumed, since the client
+    /// of a resumed one is not verified again.
+    out_of_date: Option<(Timestamp, Arc<ServerConfig>)>,
     client_auth: ClientAuth,
     /// A hash of the authorities and the revocation list that verify clients; `None` where clients are not asked.
     authority: Option<[u8; 32]>,
@@ -173,13 +177,24 @@ impl Entry {
         let kept = known.filter(is_alike).last().map(|entry| Arc::clone(&entry.config.ticketer));
         let unusable = |error: rustls::Error| vec![Unusable::because(FileKey::CertFile, error)];
         let ticketer = kept.map_or_else(ring::Ticketer::new, Ok).map_err(unusable)?;
+        let lists_end = contents.client_crl.as_deref().filter(|_| verifier.is_some()).and_then(lists_end);
         let config = server_config(&certificate, server, provider, verifier, ticketer).map_err(unusable)?;
+        let out_of_date = lists_end.map(|end| {
+            let mut config = config.clone();
+            config.ticketer = Arc::new(NoTickets);
+            config.send_tls13_tickets = 0;
+            (end, Arc::new(config))
+        });
         let (config, client_auth) = (Arc::new(config), settings.client_auth);
-        Ok(Some(Entry { index, certificate, config, client_auth, authority }))
+        Ok(Some(Entry { index, certificate, config, out_of_date, client_auth, authority }))
     }
 
-    pub fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.config)
+    /// What holds for a handshake at this moment.
+    pub fn config(&self, now: Timestamp) -> Arc<ServerConfig> {
+        match &self.out_of_date {
+            Some((since, config)) if *since <= now => Arc::clone(config),
+            _ => Arc::clone(&self.config),
+        }
     }
 
     pub fn client_auth(&self) -> ClientAuth {
@@ -225,6 +240,38 @@ fn server_config(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 1;
     Ok(config)
+}
+
+/// Issues no tickets, and accepts none.
+#[derive(Debug)]
+struct NoTickets;
+
+impl ProducesTickets for NoTickets {
+    fn enabled(&self) -> bool {
+        false
+    }
+
+    fn lifetime(&self) -> u32 {
+        0
+    }
+
+    fn encrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// When the first of these revocation lists is out of date. Those that cannot be read are found elsewhere.
+fn lists_end(pem: &[u8]) -> Option<Timestamp> {
+    let lists = pem::revocation_lists(pem).unwrap_or_default();
+    let ends = lists.iter().filter_map(|list| {
+        let (_, list) = CertificateRevocationList::from_der(list).ok()?;
+        list.next_update().map(timestamp)
+    });
+    ends.min()
 }
 
 /// What verifies the certificates of clients; `None` where they are not asked for one.

@@ -107,7 +107,7 @@ impl TlsStage {
             return Err(Failure::UnknownName);
         };
         let guard = limits.begin_handshake(most).ok_or(Failure::TooMany)?;
-        let stream = start.into_stream(entry.config()).await.map_err(Failure::Failed)?;
+        let stream = start.into_stream(entry.config(state.clock.wall())).await.map_err(Failure::Failed)?;
         drop(guard);
         let (_, connection) = stream.get_ref();
         let is_resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
