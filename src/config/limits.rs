@@ -113,8 +113,8 @@ pub static LIMITS: Mapping = Mapping {
             "stream_idle_timeout",
             POSITIVE_DURATION,
             "5m",
-            "The longest pause of a gRPC call over HTTP/2 in either direction, in place of `body_timeout`; and of its upstream, in \
-             place of `upstream_timeouts.read`.",
+            "The longest pause of a WebSocket, and of a gRPC call over HTTP/2, in either direction, in place of `body_timeout`; and of \
+             its upstream, in place of `upstream_timeouts.read` and, for a WebSocket, `write`.",
         ),
         Key::default(
             "body_bytes",

@@ -55,11 +55,16 @@ pub async fn select(proxy: &Proxy, session: &Session, exchange: &mut Exchange) -
     // A timeout at the client's connection ends the request, so one that may be retried has its own.
     let is_final = alternatives == Alternatives::None || !session.req_header().method.is_idempotent();
     if let Some(read_timeout) = exchange.connection.as_ref().and_then(ConnectionHandle::read_timeout)
-        && is_final
         && peer.options.alpn == ALPN::H1
-        && !asks_for_upgrade(session)
     {
-        read_timeout.take_from(&mut peer.options);
+        if asks_for_upgrade(session) {
+            // For the head of the response alone.
+            read_timeout.take_from(&mut peer.options);
+            let idle = exchange.upstream().map(|one| one.stream_idle_timeout.into());
+            (peer.options.read_timeout, peer.options.write_timeout) = (idle, idle);
+        } else if is_final {
+            read_timeout.take_from(&mut peer.options);
+        }
     }
     Ok(peer)
 }

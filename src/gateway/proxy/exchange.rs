@@ -159,8 +159,13 @@ impl Exchange {
         self.deadline.is_some_and(|deadline| deadline <= now())
     }
 
-    /// The request may take as long as it wants from now on.
-    pub fn clear_deadline(&mut self) {
+    /// The upstream has accepted an upgrade: from now on the request ends when it is idle for too long.
+    pub fn begin_tunnel(&mut self) {
+        if let Some(timeout) = self.connection.as_ref().and_then(ConnectionHandle::read_timeout)
+            && let Some(one) = self.upstream()
+        {
+            timeout.begin_tunnel(one.stream_idle_timeout);
+        }
         if self.deadline.take().is_some()
             && let Some(enforced) = self.connection.as_ref().and_then(ConnectionHandle::deadline)
         {

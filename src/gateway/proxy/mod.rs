@@ -325,7 +325,7 @@ impl ProxyHttp for Proxy {
         if response.status == StatusCode::SWITCHING_PROTOCOLS {
             // What follows is no body.
             exchange.body_left = None;
-            exchange.clear_deadline();
+            exchange.begin_tunnel();
         }
         response_head::sanitise(response)?;
         exchange.origin = Origin::Upstream;

@@ -32,7 +32,7 @@ pub struct Destination {
 pub struct UpstreamOfRoute {
     pub upstream: Arc<Upstream>,
     pub metrics: Arc<UpstreamMetrics>,
-    /// In place of its read timeout, for gRPC.
+    /// In place of its read timeout, for gRPC and WebSockets.
     pub stream_idle_timeout: Micros,
 }
 

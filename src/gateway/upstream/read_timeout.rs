@@ -6,6 +6,9 @@
 //! can do the same for less, if the request is complete. While a body is still being sent, both sides may be waited for, and
 //! Pingora's timer knows which.
 //!
+//! A request for an upgrade has two timeouts: the head of the response has the read timeout, which the client's connection
+//! enforces, and the tunnel after it may be idle for longer, which Pingora's timer enforces.
+//!
 //! So a connection offers to enforce the timeout, and the proxy moves it there or leaves it where it is. Neither has to
 //! know the conditions of the other.
 
@@ -25,6 +28,8 @@ pub struct DelegatedReadTimeout(AtomicU64);
 
 const NOT_OFFERED: u64 = u64::MAX;
 const OFFERED: u64 = u64::MAX - 1;
+/// Is added to how long a tunnel may be idle.
+const TUNNEL: u64 = 1 << 63;
 
 /// Whether a connection can enforce the timeout for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,14 +55,25 @@ impl DelegatedReadTimeout {
         }
         if let Some(timeout) = upstream.read_timeout.take() {
             let micros = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
-            self.0.store(micros.min(OFFERED - 1), Ordering::Relaxed);
+            self.0.store(micros.min(TUNNEL - 1), Ordering::Relaxed);
         }
+    }
+
+    /// The upgrade was accepted: from now on nothing is enforced here but that the client reads.
+    pub fn begin_tunnel(&self, idle: Micros) {
+        self.0.store(TUNNEL | idle.0.min(TUNNEL / 2), Ordering::Relaxed);
+    }
+
+    /// How long the client of a tunnel may read nothing; `None` for other requests.
+    pub fn tunnel(&self) -> Option<Micros> {
+        let state = self.0.load(Ordering::Relaxed);
+        (TUNNEL..OFFERED).contains(&state).then_some(Micros(state - TUNNEL))
     }
 
     /// What the client's connection has to enforce; `None` if nothing was delegated.
     pub fn get(&self) -> Option<Micros> {
         let state = self.0.load(Ordering::Relaxed);
-        (state < OFFERED).then_some(Micros(state))
+        (state < TUNNEL).then_some(Micros(state))
     }
 }
 
@@ -106,6 +122,17 @@ mod tests {
             assert_eq!(take(Offer::Offered), (Some(Micros(1_500_000)), None));
             assert_eq!(take(Offer::NotOffered), (None, Some(Duration::from_millis(1500))));
         }
+    }
+
+    #[test]
+    fn a_tunnel_has_a_timeout_of_its_own() {
+        let timeout = DelegatedReadTimeout::default();
+        timeout.begin(Offer::Offered);
+        assert_eq!(timeout.tunnel(), None);
+        timeout.begin_tunnel(Micros(300_000_000));
+        assert_eq!((timeout.get(), timeout.tunnel()), (None, Some(Micros(300_000_000))));
+        timeout.begin(Offer::NotOffered);
+        assert_eq!((timeout.get(), timeout.tunnel()), (None, None));
     }
 
     #[test]

@@ -74,6 +74,28 @@ fn every_request_and_every_part_of_a_response_has_the_whole_timeout() {
 }
 
 #[test]
+fn a_web_socket_may_be_idle_for_longer_than_a_response() {
+    let upstream = Upstream::answering(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+        std::thread::sleep(Duration::from_millis(900));
+        let _ = stream.write_all(b"late");
+        // Until the gateway closes the connection.
+        let _ = stream.read(&mut [0]);
+    });
+    let timeouts =
+        "upstream_timeouts: {read: 500ms, write: 500ms}\nlimits: {body_timeout: 500ms, stream_idle_timeout: 2s}";
+    let gateway = Gateway::start(&upstream, timeouts);
+    let mut client = gateway.client();
+    client.write(REQUESTS[2].1);
+    assert_eq!(client.response("GET").unwrap().status, 101);
+    client.until("late");
+    let begun = now();
+    assert!(client.is_closed());
+    let took = begun.elapsed();
+    assert!((Duration::from_millis(1900)..Duration::from_secs(6)).contains(&took), "{took:?}");
+}
+
+#[test]
 fn the_head_of_a_response_has_to_be_complete_in_time_however_it_trickles() {
     let upstream = Upstream::answering(|_, stream| {
         for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" {

@@ -132,8 +132,9 @@ impl DownstreamStream {
         if let Some(deadline) = self.handle.deadline() {
             deadline.clear();
         }
-        // While a complete request waits for its response, Pingora polls this stream for a client that closes it.
-        let complete = framing == BodyFraming::Nothing;
+        // While a complete request waits for its response, Pingora polls this stream for a client that closes it; and for what a
+        // client sends that wants a tunnel.
+        let complete = matches!(framing, BodyFraming::Nothing | BodyFraming::Tunnel);
         if let Some(read_timeout) = self.handle.read_timeout() {
             read_timeout.begin(if complete { Offer::Offered } else { Offer::NotOffered });
         }
@@ -207,7 +208,7 @@ impl DownstreamStream {
                 self.end = Some(End::Closed);
                 return Poll::Ready(Err(error));
             }
-            Poll::Pending if self.framing == BodyFraming::Tunnel => return self.poll_request_deadline(cx).map(Err),
+            Poll::Pending if self.framing == BodyFraming::Tunnel => return self.poll_upstream_timeouts(cx).map(Err),
             Poll::Pending => {
                 if let Poll::Ready(expired) = self.poll_request_deadline(cx) {
                     return Poll::Ready(Err(expired));
@@ -241,15 +242,20 @@ impl DownstreamStream {
             self.end = Some(End::Closed);
             return Poll::Ready(Ok(()));
         }
+        self.poll_upstream_timeouts(cx).map(Err)
+    }
+
+    /// Ready once the upstream has been waited for too long.
+    fn poll_upstream_timeouts(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if let Poll::Ready(expired) = self.poll_request_deadline(cx) {
-            return Poll::Ready(Err(expired));
+            return Poll::Ready(expired);
         }
         let Some(timeout) = self.handle.read_timeout().and_then(DelegatedReadTimeout::get) else {
             return Poll::Pending;
         };
         ready!(self.upstream_timer.poll(timeout, cx));
         self.end = Some(End::UpstreamTimedOut);
-        Poll::Ready(Err(UpstreamTimedOut.into()))
+        Poll::Ready(UpstreamTimedOut.into())
     }
 
     /// Ready once the request has taken longer than it may, if that is bounded.
@@ -317,7 +323,9 @@ impl DownstreamStream {
         if let Poll::Ready(expired) = self.poll_request_deadline(cx) {
             return Poll::Ready(Err(expired));
         }
-        ready!(self.write_backpressure.poll_stalled(&mut self.write_stall, self.client_timeout, cx));
+        let tunnel = self.handle.read_timeout().and_then(DelegatedReadTimeout::tunnel);
+        let timeout = tunnel.map_or(self.client_timeout, Duration::from);
+        ready!(self.write_backpressure.poll_stalled(&mut self.write_stall, timeout, cx));
         self.end = Some(End::Stalled);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
