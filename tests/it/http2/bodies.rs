@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 
 use super::before;
 use crate::support::http2::Http2Client;
-use crate::support::{Gateway, SecureUpstream, Upstream, eventually, short_or_long};
+use crate::support::http2_frames::{DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, fields_block, frame, request};
+use crate::support::{Client, Gateway, SecureUpstream, Upstream, eventually, short_or_long};
 
 /// Answers with the body of the request, in chunks unless it has a length.
 fn echo() -> Upstream {
@@ -114,6 +115,42 @@ fn a_body_is_forwarded_as_it_arrives() {
     response.write(b"last", true).unwrap();
     assert_eq!(response.rest().unwrap(), b"two");
     serving.join().unwrap();
+}
+
+#[test]
+fn a_client_that_expects_100_continue_gets_it_and_then_sends() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let gateway = Gateway::before_url(&format!("http://{}", listener.local_addr().unwrap()))
+        .with("listeners: [{address: 127.0.0.1:0, protocols: [h2c]}]")
+        .start();
+    let mut client = FrameClient::connect(gateway.http);
+    client.write(&request(1, "POST", "/", &[("content-length", "5"), ("expect", "100-continue")], 0));
+    let mut upstream = Client::over(listener.accept().unwrap().0);
+    assert!(upstream.until("\r\n\r\n").to_lowercase().contains("expect: 100-continue"));
+    upstream.write("HTTP/1.1 100 Continue\r\n\r\n");
+    assert_eq!(client.outcome(1), Ok(100));
+    client.write(&frame(DATA, END_STREAM, 1, b"hello"));
+    upstream.until("hello");
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(client.outcome(1), Ok(200));
+}
+
+#[test]
+fn trailers_of_a_request_are_dropped_and_its_body_ends_once() {
+    let upstream = echo();
+    let gateway = before(&upstream).start();
+    let mut client = FrameClient::connect(gateway.http);
+    for stream in [1, 3] {
+        client.write(&request(stream, "POST", "/", &[("trailer", "x-sum")], 0));
+        client.write(&frame(DATA, 0, stream, b"hello"));
+        let trailers = fields_block(&[("x-sum", "1"), ("content-length", "9")]);
+        client.write(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &trailers));
+        assert_eq!(client.outcome(stream), Ok(200));
+    }
+    // One connection: nothing of the first was left on it.
+    let seen = upstream.seen();
+    assert!(seen.iter().all(|request| request.body == b"hello" && request.connection == 0), "{seen:?}");
+    assert!(seen.iter().all(|request| request.field("x-sum").is_none()), "{seen:?}");
 }
 
 #[test]

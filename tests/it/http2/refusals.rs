@@ -113,6 +113,38 @@ fn routes_answer_and_redirect() {
 }
 
 #[test]
+fn pages_of_other_origins_and_texts_of_the_operator_are_served() {
+    let upstream = Upstream::start();
+    let config = "
+cors: [{origins: [\"https://app.example\"], methods: [GET, PUT], headers: [authorization], max_age: 1h}]
+error_pages: [{status: [400, 429], body_file: page.html, headers: {X-Upgrade: https://example.com/plans}}]
+";
+    let page = "<p>{status} {request_id}</p>";
+    let gateway = before(&upstream).with(&format!("{RULE}{config}")).file("page.html", page).start();
+    let mut client = Http2Client::connect(gateway.http);
+    let origin = ("origin", "https://app.example");
+    let preflight = client.send("OPTIONS", "/limited", &[origin, ("access-control-request-method", "PUT")], &[]);
+    assert_eq!((preflight.status, preflight.field("access-control-allow-methods")), (204, "GET, PUT"));
+    assert!(!preflight.head.contains_key("content-length") && upstream.count() == 0);
+    let granted = client.get("/limited", &[origin]);
+    assert_eq!((granted.status, granted.field("access-control-allow-origin")), (200, "https://app.example"));
+    let refused = client.get("/limited", &[origin, ("x-request-id", "mine")]);
+    assert_eq!((refused.status, refused.text()), (429, "<p>429 mine</p>".to_owned()));
+    for (name, value) in [
+        ("content-type", "text/html; charset=utf-8"),
+        ("x-upgrade", "https://example.com/plans"),
+        ("x-tollgate-reason", "token_bucket_exceeded"),
+        ("access-control-allow-origin", "https://app.example"),
+        ("vary", "Origin"),
+    ] {
+        assert_eq!(refused.field(name), value, "{name}");
+    }
+    // A head that is refused before it is a request has the page as well.
+    let invalid = client.get("/", &[("host", "b.test"), ("x-request-id", "mine")]);
+    assert_eq!((invalid.status, invalid.text()), (400, "<p>400 mine</p>".to_owned()));
+}
+
+#[test]
 fn a_request_for_another_certificate_than_that_of_its_connection_is_misdirected() {
     let (upstream, authority) = (Upstream::start(), Authority::new("ca"));
     let (first, second) = (authority.issue(&["a.test"]), authority.issue(&["b.test"]));

@@ -63,10 +63,14 @@ impl Http2Client {
 
     /// Over TLS, for this name.
     pub fn connect_tls(settings: &TlsSettings, address: SocketAddr, name: &str) -> Http2Client {
+        Http2Client::over_tls(settings, TcpStream::connect(address).unwrap(), name)
+    }
+
+    /// The same over a connection on which something has been sent already.
+    pub fn over_tls(settings: &TlsSettings, stream: TcpStream, name: &str) -> Http2Client {
         let runtime = runtime();
         let mut config = settings.config();
         config.alpn_protocols = vec![b"h2".to_vec()];
-        let stream = TcpStream::connect(address).unwrap();
         stream.set_nonblocking(true).unwrap();
         stream.set_nodelay(true).unwrap();
         let server = name.to_owned().try_into().unwrap();

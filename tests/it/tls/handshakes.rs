@@ -10,6 +10,7 @@ use rustls::version::{TLS12, TLS13};
 use super::{BOTH, before};
 use crate::support::authority::Authority;
 use crate::support::curl::curl;
+use crate::support::http2::Http2Client;
 use crate::support::tls_client::TlsSettings;
 use crate::support::{Client, Gateway, Upstream, eventually};
 
@@ -223,5 +224,11 @@ fn a_proxy_protocol_header_precedes_the_handshake() {
         let mut client = TlsSettings::new(&authority.pem(), None, &BOTH).over(stream, "a.test").unwrap();
         assert_eq!(client.get("a.test", "/"), 200);
         assert_eq!(upstream.last().field("x-forwarded-for"), Some("203.0.113.9"));
+        let mut stream = TcpStream::connect(gateway.http).unwrap();
+        stream.write_all(header).unwrap();
+        let mut client = Http2Client::over_tls(&TlsSettings::new(&authority.pem(), None, &BOTH), stream, "a.test");
+        assert_eq!(client.get("/h2", &[]).status, 200);
+        let last = upstream.last();
+        assert_eq!((&*last.line, last.field("x-forwarded-for")), ("GET /h2 HTTP/1.1", Some("203.0.113.9")));
     }
 }
