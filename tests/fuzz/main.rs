@@ -15,6 +15,7 @@
 
 mod buckets;
 mod certificates;
+mod frames;
 mod known_bugs;
 mod logs;
 mod mutation;

@@ -11,7 +11,7 @@ use tollgate::gateway::request_head::{Body, Head, HeadParser, Size};
 use tollgate::limit::path::normalise;
 
 /// Where to cut, drawn from the bytes themselves.
-fn cuts(bytes: &[u8]) -> impl Iterator<Item = usize> {
+pub fn cuts(bytes: &[u8]) -> impl Iterator<Item = usize> {
     let seed = bytes.iter().fold(7u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
     let mut random = fastrand::Rng::with_seed(seed);
     std::iter::repeat_with(move || if random.bool() { random.usize(1..4) } else { random.usize(1..200) })
