@@ -5,9 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::before;
+use crate::support::authority::Authority;
 use crate::support::http2::Http2Client;
 use crate::support::http2_frames::{FrameClient, GOAWAY, get};
-use crate::support::{Gateway, Upstream, eventually};
+use crate::support::tls_client::TlsSettings;
+use crate::support::{Gateway, Orphan, Upstream, eventually, short_or_long};
+use crate::tls::BOTH;
 
 fn slow() -> Upstream {
     Upstream::answering(|request, stream| {
@@ -48,47 +51,71 @@ fn while_a_drain_is_delayed_each_connection_is_told_to_leave_with_its_next_respo
     assert!(gateway.wait().0.success());
 }
 
-#[test]
-fn an_upgrade_loses_no_request() {
-    let upstream = slow();
-    let mut gateway = before(&upstream).start();
-    let (done, served) = (AtomicBool::new(false), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                let mut client = Http2Client::connect(gateway.http);
-                while !done.load(Ordering::Relaxed) {
-                    if !client.accepts_requests() {
-                        client = Http2Client::connect(gateway.http);
-                    }
-                    let requests: Vec<_> = (0..4).filter_map(|_| client.try_begin("GET", "/")).collect();
-                    for request in requests {
-                        match request.response() {
-                            Ok(response) => {
-                                assert_eq!(response.status, 200);
-                                served.fetch_add(1, Ordering::Relaxed);
-                            }
-                            // Sent after the farewell, so not looked at: the client may send it again elsewhere.
-                            Err(error) => {
-                                assert!(error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR), "{error:?}")
-                            }
-                        }
-                    }
-                }
-            });
+/// Sends requests without pause until `done`, on connections that `connect` opens, and counts those that were answered.
+fn send(connect: impl Fn() -> Http2Client, done: &AtomicBool, served: &AtomicUsize) {
+    let mut client = connect();
+    while !done.load(Ordering::Relaxed) {
+        if !client.accepts_requests() {
+            client = connect();
         }
-        let before = served.load(Ordering::Relaxed);
-        eventually("requests are served", || served.load(Ordering::Relaxed) > before + 50);
-        gateway.signal("USR2");
-        eventually("the next process has taken over", || gateway.has_logged("handed over"));
-        let before = served.load(Ordering::Relaxed);
-        eventually("clients go on", || served.load(Ordering::Relaxed) > before + 50);
+        let requests: Vec<_> = (0..4).filter_map(|_| client.try_begin("GET", "/")).collect();
+        for request in requests {
+            match request.response() {
+                Ok(response) => {
+                    assert_eq!(response.status, 200);
+                    served.fetch_add(1, Ordering::Relaxed);
+                }
+                // Sent after the farewell, so not looked at: the client may send it again elsewhere.
+                Err(error) => {
+                    assert!(error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR), "{error:?}")
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn upgrades_lose_no_request_with_and_without_tls() {
+    let (upstream, authority) = (slow(), Authority::new("ca"));
+    let issued = authority.issue(&["a.test"]);
+    let tls = "{address: 127.0.0.1:0, tls: {certificates: [{cert_file: a.pem, key_file: a.key}]}}";
+    let listeners = format!("listeners: [{{address: 127.0.0.1:0, protocols: [h2c]}}, {tls}]");
+    let files = [("a.pem", &*issued.certificate), ("a.key", &issued.key)];
+    let mut gateway = Gateway::before(&upstream).with(&listeners).files(&files).start();
+    let (plain, encrypted) = (gateway.listeners[0], gateway.listeners[1]);
+    let settings = TlsSettings::new(&authority.pem(), None, &BOTH);
+    let connect_tls = || Http2Client::connect_tls(&settings, encrypted, "a.test");
+    let (done, served) = (AtomicBool::new(false), [AtomicUsize::new(0), AtomicUsize::new(0)]);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| send(|| Http2Client::connect(plain), &done, &served[0]));
+            scope.spawn(|| send(connect_tls, &done, &served[1]));
+        }
+        let await_more = || {
+            let before = served.each_ref().map(|served| served.load(Ordering::Relaxed));
+            let is_more = |(served, before): (&AtomicUsize, usize)| served.load(Ordering::Relaxed) > before + 25;
+            eventually("clients go on", || served.iter().zip(before).all(is_more));
+        };
+        await_more();
+        let mut current: Option<Orphan> = None;
+        for handovers in 1..=short_or_long(2, 50) {
+            match &current {
+                None => gateway.signal("USR2"),
+                Some(process) => process.signal("USR2"),
+            }
+            let next = Orphan::of(&gateway, handovers);
+            match &current {
+                None => assert!(gateway.wait().0.success(), "{}", gateway.errors()),
+                Some(process) => eventually("the previous process leaves", || !process.is_running()),
+            }
+            await_more();
+            current = Some(next);
+        }
         done.store(true, Ordering::Relaxed);
     });
-    let (status, _) = gateway.wait();
-    assert!(status.success(), "{}", gateway.errors());
-    assert_eq!(upstream.count(), served.load(Ordering::Relaxed), "a request was answered to nobody");
-    assert_eq!(Http2Client::connect(gateway.http).get("/", &[]).status, 200);
+    let served: usize = served.iter().map(|served| served.load(Ordering::Relaxed)).sum();
+    assert_eq!(upstream.count(), served, "a request was answered to nobody");
+    assert_eq!(Http2Client::connect(plain).get("/", &[]).status, 200);
 }
 
 #[test]

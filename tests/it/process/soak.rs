@@ -3,13 +3,20 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::authority::Authority;
+use crate::support::http2::Http2Client;
+use crate::support::tls_client::TlsSettings;
 use crate::support::{Gateway, Upstream, eventually, now, print_measured, short_or_long};
+use crate::tls::BOTH;
 
 const CLIENTS: usize = 4;
 
 fn config(burst: usize) -> String {
     format!(
-        "store: {{memory: {{max_buckets: 1000}}}}
+        "listeners:
+  - {{address: 127.0.0.1:0, protocols: [h2c, http/1.1]}}
+  - {{address: 127.0.0.1:0, tls: {{certificates: [{{cert_file: a.pem, key_file: a.key}}]}}}}
+store: {{memory: {{max_buckets: 1000}}}}
 rules: [{{name: key, limit_keys: [query:k], algorithm_config: {{rps: 1, burst: {burst}}}}}]"
     )
 }
@@ -24,6 +31,29 @@ struct StopWhenDropped<'s>(&'s AtomicBool);
 impl Drop for StopWhenDropped<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The same as requests of HTTP/2, with and without TLS, and of HTTP/1.1 over TLS; streams that are reset.
+fn send_otherwise(gateway: &Gateway, settings: &TlsSettings, number: usize) {
+    let is_expected = |status: u16| assert!(matches!(status, 200 | 429), "{status}");
+    if number % 3 == 0 {
+        let mut client = settings.connect(gateway.listeners[1], "a.test").unwrap();
+        (0..10).for_each(|request| is_expected(client.get("a.test", &format!("/?k=tls-{number}-{request}"))));
+        return;
+    }
+    let mut client = match number % 3 {
+        1 => Http2Client::connect(gateway.http),
+        _ => Http2Client::connect_tls(settings, gateway.listeners[1], "a.test"),
+    };
+    let targets = (0..20).map(|request| format!("/?k=again-{}", request % 10));
+    let requests: Vec<_> = targets.map(|target| client.begin("GET", &target, &[], true)).collect();
+    for (index, request) in requests.into_iter().enumerate() {
+        if index % 7 == 6 {
+            request.reset();
+        } else {
+            is_expected(request.response().unwrap().status);
+        }
     }
 }
 
@@ -48,14 +78,20 @@ fn send(gateway: &Gateway, number: usize) {
 fn mixed_traffic_and_reloads_leave_memory_and_files_as_they_are() {
     let lasting = short_or_long(Duration::from_secs(8), Duration::from_secs(300));
     let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream, &config(5));
+    let authority = Authority::new("ca");
+    let issued = authority.issue(&["a.test"]);
+    let files = [("a.pem", &*issued.certificate), ("a.key", &issued.key)];
+    let gateway = Gateway::before(&upstream).with(&config(5)).files(&files).start();
+    let settings = TlsSettings::new(&authority.pem(), None, &BOTH);
     let before = open_files(&gateway);
     let (stop, number) = (AtomicBool::new(false), AtomicUsize::new(0));
     let samples: Vec<u64> = std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    send(&gateway, number.fetch_add(1, Ordering::Relaxed));
+                    let number = number.fetch_add(1, Ordering::Relaxed);
+                    send(&gateway, number);
+                    send_otherwise(&gateway, &settings, number);
                 }
             });
         }
@@ -70,9 +106,9 @@ fn mixed_traffic_and_reloads_leave_memory_and_files_as_they_are() {
     });
     let (early, late) = samples.split_at(samples.len() / 2);
     let [early, late] = [early, late].map(|samples| samples.iter().max().copied().unwrap());
-    let (requests, reloads) = (50 * number.into_inner(), samples.len());
+    let (requests, reloads) = (60 * number.into_inner(), samples.len());
     print_measured(&format!(
-        "soak: {requests} requests, {reloads} reloads, at most {early} bytes early and {late} late"
+        "soak: more than {requests} requests, {reloads} reloads, at most {early} bytes early and {late} late"
     ));
     assert!(late < early + (8 << 20), "{early} bytes, then {late}, after {requests} requests and {reloads} reloads");
     // Those to the upstream stay for a while.
