@@ -109,7 +109,7 @@ impl ListeningSocket {
     /// The next connection in its queue.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if there is none; others if the connection has failed, or no file is left for it.
+    /// [`io::ErrorKind::WouldBlock`] if the queue is empty; others if the connection has failed, or no file is left for it.
     pub fn accept(&self) -> io::Result<AcceptedConnection> {
         match self {
             ListeningSocket::Tcp(socket) => {

@@ -1,5 +1,5 @@
-//! What RFC 9113 and RFC 7541 ask of a server, section by section: frames that a client may send are served, and each one that it
-//! must not send ends its stream or the connection with the code of that section.
+//! RFC 9113 and RFC 7541, section by section: frames that a client may send are served, and each one that it must not send ends
+//! its stream or the connection with the code of that section.
 
 mod cases;
 
