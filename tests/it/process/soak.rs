@@ -37,7 +37,7 @@ impl Drop for StopWhenDropped<'_> {
 /// The same as requests of HTTP/2, with and without TLS, and of HTTP/1.1 over TLS; streams that are reset.
 fn send_otherwise(gateway: &Gateway, settings: &TlsSettings, number: usize) {
     let is_expected = |status: u16| assert!(matches!(status, 200 | 429), "{status}");
-    if number % 3 == 0 {
+    if number.is_multiple_of(3) {
         let mut client = settings.connect(gateway.listeners[1], "a.test").unwrap();
         (0..10).for_each(|request| is_expected(client.get("a.test", &format!("/?k=tls-{number}-{request}"))));
         return;
