@@ -96,7 +96,7 @@ pub static LISTENER: Mapping = Mapping {
             "name",
             NAME,
             "`http`, or the address if there are several",
-            "Its name in [rules](#attributes) and [metrics](operations.md#metrics): unique, 1 to 64 of `A-Za-z0-9_.-`.",
+            "Its name in [rules](#attributes) and [metrics](metrics.md): unique, 1 to 64 of `A-Za-z0-9_.-`.",
         ),
         Key::required(
             "address",

@@ -28,12 +28,15 @@ pub const PAGES: &[&str] = &[
     "docs/deploy.md",
     "docs/hardening.md",
     "docs/migration.md",
+    "docs/logs.md",
+    "docs/metrics.md",
     "docs/operations.md",
     "docs/performance.md",
     "docs/reasons.md",
     "docs/recipes.md",
     "docs/replay.md",
     "docs/sizing.md",
+    "docs/status-page.md",
     "docs/stores.md",
     "docs/troubleshooting.md",
     "docs/warnings.md",
@@ -168,18 +171,18 @@ fn every_attribute_is_documented() {
 
 #[test]
 fn every_metric_is_documented() {
-    let page = read("docs/operations.md");
+    let page = read("docs/metrics.md");
     let list = read("src/gateway/telemetry/metrics/list.rs");
     let names: Vec<_> = list.split('"').filter(|text| text.contains('_') && !text.contains(' ')).collect();
     assert!(names.len() > 30, "{names:?}");
     for name in names {
-        assert!(page.contains(&format!("`{name}`")), "docs/operations.md does not explain `{name}`");
+        assert!(page.contains(&format!("`{name}`")), "docs/metrics.md does not explain `{name}`");
     }
 }
 
 #[test]
 fn every_variable_of_traces_is_documented() {
-    let page = read("docs/operations.md");
+    let page = read("docs/logs.md");
     let settings = read("src/gateway/telemetry/trace/settings.rs");
     let sources = read("src/gateway/telemetry/trace/endpoint.rs") + settings.split("#[cfg(test)]").next().unwrap();
     let names = sources.split('"').filter(|name| name.starts_with("OTEL_") || name.starts_with("TOLLGATE_"));
@@ -187,7 +190,7 @@ fn every_variable_of_traces_is_documented() {
     let names: BTreeSet<_> = names.map(|name| name.replace("OTLP_TRACES_", "OTLP_")).collect();
     assert!(names.len() > 10, "{names:?}");
     for name in names {
-        assert!(page.contains(&format!("| `{name}` |")), "docs/operations.md does not explain `{name}`");
+        assert!(page.contains(&format!("| `{name}` |")), "docs/logs.md does not explain `{name}`");
     }
 }
 
@@ -253,7 +256,7 @@ fn sources(folder: &Path) -> String {
 
 #[test]
 fn every_documented_log_line_is_one_that_the_code_writes() {
-    let page = read("docs/operations.md");
+    let page = read("docs/logs.md");
     let section = page.split("\n## Logs\n").nth(1).unwrap().split("\n## ").next().unwrap();
     let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     let mut count = 0;

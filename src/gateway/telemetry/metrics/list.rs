@@ -1,4 +1,4 @@
-//! Lists every metric: its name, its kind and its help text. Tests hold `docs/operations.md` to it.
+//! Lists every metric: its name, its kind and its help text. Tests hold `docs/metrics.md` to it.
 
 pub enum Kind {
     Counter,
