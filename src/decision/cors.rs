@@ -73,6 +73,21 @@ impl Cors {
     }
 }
 
+impl Cors {
+    /// For a response to a request that could not be read, with the only origin that it names. `None` if the entry that
+    /// decides depends on the request.
+    pub fn answer_unread(&self, origin: Option<&HeaderValue>) -> Option<CorsAnswer> {
+        let first = self.entries.first().filter(|first| first.conditions.is_empty())?;
+        Some(CorsAnswer {
+            entry: 0,
+            preflight: None,
+            origin: origin.and_then(|origin| first.origins.allow(origin)),
+            credentials: first.credentials,
+            exposed: self.exposed.clone(),
+        })
+    }
+}
+
 impl Origins {
     /// The value of `Access-Control-Allow-Origin` for a page of this origin.
     fn allow(&self, origin: &HeaderValue) -> Option<HeaderValue> {
@@ -123,6 +138,18 @@ mod tests {
             let answer = cors.answer(&request(&head(&fields))).unwrap();
             assert_eq!(answer.origin.as_ref().map(|origin| origin.to_str().unwrap()), allowed, "{origins:?}");
         }
+    }
+
+    #[test]
+    fn an_unread_request_has_an_answer_only_where_no_condition_decides() {
+        let listed = || Origins::Listed(vec!["https://app.example".into()]);
+        let origin = HeaderValue::from_static("https://app.example");
+        let any = cors(vec![entry(listed(), Vec::new()), entry(Origins::Any, Vec::new())]);
+        assert_eq!(any.answer_unread(Some(&origin)).unwrap().origin, Some(origin.clone()));
+        assert_eq!(any.answer_unread(Some(&HeaderValue::from_static("https://evil.example"))).unwrap().origin, None);
+        assert_eq!(any.answer_unread(None).unwrap().origin, None);
+        let some = cors(vec![entry(listed(), vec![has_header("x-a")]), entry(Origins::Any, Vec::new())]);
+        assert_eq!(some.answer_unread(Some(&origin)), None);
     }
 
     #[test]

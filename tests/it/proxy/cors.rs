@@ -163,3 +163,28 @@ fn a_reload_changes_who_may() {
     gateway.reload(&upstream, &CONFIG.replace("https://app.example", "https://other.example"));
     assert_eq!(asks(), 401);
 }
+
+#[test]
+fn a_page_may_read_that_its_request_was_too_large_or_malformed() {
+    let config = "cors: [{origins: ['https://app.example'], credentials: true}]\nlimits: {target_bytes: 1KiB, body_bytes: 1KiB}\n";
+    let gateway = Gateway::start(&Upstream::start(), config);
+    for (origin, allowed) in [("https://app.example", Some("https://app.example")), ("https://evil.example", None)] {
+        let long = format!("/{}", "a".repeat(2000));
+        for (target, length, status) in [(&*long, "0", 414), ("/", "2000", 413), ("/", "x", 400)] {
+            let mut client = gateway.client();
+            client.write(&format!(
+                "POST {target} HTTP/1.1\r\nHost: a\r\nOrigin: {origin}\r\nContent-Length: {length}\r\n\r\n"
+            ));
+            let response = client.response("POST").unwrap();
+            assert_eq!(response.status, status);
+            assert_eq!(response.field("access-control-allow-origin").as_deref(), allowed, "{response:?}");
+            assert_eq!(response.field("vary").as_deref(), Some("Origin"));
+        }
+    }
+    // Where a condition decides, nothing can be said of what could not be read.
+    let gateway = Gateway::start(&Upstream::start(), &config.replace("{origins", "{match: {path: /a}, origins"));
+    let mut client = gateway.client();
+    client.write("GET / HTTP/1.1\r\nOrigin: https://app.example\r\n\r\n");
+    let response = client.response("POST").unwrap();
+    assert_eq!((response.status, response.field("access-control-allow-origin")), (400, None));
+}

@@ -73,7 +73,9 @@ pub(super) async fn reject_head(
     let (refusal, detail) = (Refusal::from(rejection), rejection.detail());
     log::debug!(code = refusal.status, detail, request_id = request_id.to_str().unwrap_or_default(); "head refused");
     state.metrics.count_refusal(refusal.reason);
-    respond(state, &mut stream, &ProblemResponse::refusal(&refusal), &method, &request_id, duration).await;
+    let origin = only_field(stream.unparsed(), b"origin:");
+    let about = Unread { method: &method, request_id: &request_id, origin: origin.as_ref(), duration };
+    respond(state, &mut stream, &ProblemResponse::refusal(&refusal), about).await;
 }
 
 /// Answers a connection that is one too many with 503.
@@ -87,22 +89,34 @@ pub async fn reject_connection(state: &ServerState, stream: Stream, guard: Count
         state.clock.clone(),
     ));
     let response = ProblemResponse::fault(503);
-    respond(state, &mut stream, &response, "", &request_id::keep_or_make(None), Micros(0)).await;
+    let request_id = request_id::keep_or_make(None);
+    let about = Unread { method: "", request_id: &request_id, origin: None, duration: Micros(0) };
+    respond(state, &mut stream, &response, about).await;
     stream.interrupt();
+}
+
+/// What is known of a request that could not be read.
+#[derive(Clone, Copy)]
+struct Unread<'h> {
+    method: &'h str,
+    request_id: &'h HeaderValue,
+    /// The only `Origin`.
+    origin: Option<&'h HeaderValue>,
+    /// How long it was waited for.
+    duration: Micros,
 }
 
 async fn respond(
     state: &ServerState,
     stream: &mut DownstreamStream,
     response: &ProblemResponse<'_>,
-    method: &str,
-    request_id: &HeaderValue,
-    duration: Micros,
+    Unread { method, request_id, origin, duration }: Unread<'_>,
 ) {
     let snapshot = state.snapshot.load();
     let pages = snapshot.config.error_pages.as_ref();
     let page = pages.and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
-    let bytes = match (ProblemResponse { page, ..*response }).to_http1(method, request_id) {
+    let cors = snapshot.config.cors.as_ref().and_then(|cors| cors.answer_unread(origin));
+    let bytes = match (ProblemResponse { page, cors: cors.as_ref(), ..*response }).to_http1(method, request_id) {
         Ok(bytes) => bytes,
         Err(error) => return log::debug!(error:% = error; "response not made"),
     };
@@ -160,12 +174,24 @@ fn method(bytes: &[u8]) -> &str {
 
 /// The request id in an invalid head.
 fn request_id_of(bytes: &[u8]) -> Option<HeaderValue> {
-    const NAME: &[u8] = b"x-request-id:";
-    let mut lines = bytes.split(|byte| *byte == b'\n').skip(1);
-    let value = lines.find_map(|line| {
-        let (name, value) = line.split_at_checked(NAME.len())?;
+    fields(bytes, b"x-request-id:").next()
+}
+
+/// The value of a field that is once in an invalid head.
+fn only_field(bytes: &[u8], name: &'static [u8]) -> Option<HeaderValue> {
+    let mut values = fields(bytes, name);
+    values.next().filter(|_| values.next().is_none())
+}
+
+/// The values of a field, whose name ends with its colon, in an invalid head.
+fn fields<'b>(bytes: &'b [u8], name: &'static [u8]) -> impl Iterator<Item = HeaderValue> + 'b {
+    let lines = bytes.split(|byte| *byte == b'\n').skip(1);
+    // A head ends with an empty line.
+    let lines = lines.take_while(|line| !line.trim_ascii_end().is_empty());
+    lines.filter_map(move |line| {
+        let (start, value) = line.split_at_checked(name.len())?;
         // Without its line end, the value may not be complete.
-        name.eq_ignore_ascii_case(NAME).then_some(value.strip_suffix(b"\r"))?
-    })?;
-    HeaderValue::from_bytes(value.trim_ascii()).ok()
+        let value = start.eq_ignore_ascii_case(name).then_some(value.strip_suffix(b"\r"))??;
+        HeaderValue::from_bytes(value.trim_ascii()).ok()
+    })
 }

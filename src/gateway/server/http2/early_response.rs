@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use h2::server::SendResponse;
+use http::header::ORIGIN;
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, response};
 use pingora::http::ResponseHeader;
@@ -38,7 +39,11 @@ fn answer(
     let snapshot = state.snapshot.load();
     let pages = snapshot.config.error_pages.as_ref();
     let page = pages.and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
-    let (header, body) = match (ProblemResponse { page, ..*response }).to_header(head, request_id) {
+    let mut origins = head.headers.get_all(ORIGIN).iter();
+    let origin = origins.next().filter(|_| origins.next().is_none());
+    let cors = snapshot.config.cors.as_ref().and_then(|cors| cors.answer_unread(origin));
+    let (header, body) = match (ProblemResponse { page, cors: cors.as_ref(), ..*response }).to_header(head, request_id)
+    {
         Ok(made) => made,
         Err(error) => return log::debug!(error:% = error; "response not made"),
     };
