@@ -23,7 +23,10 @@ pub fn describe(error: &Error) -> String {
         Some(cause) => format!("{kind}: {cause}"),
         // Of the peer's bytes it has the names of its certificate.
         None if *error.etype() == ErrorType::TLSHandshakeFailure => {
-            format!("{kind}: {}", certificate_error::in_words(tls_context(error)))
+            let said = certificate_error::in_words(tls_context(error));
+            // What Pingora says before the reason names no more than the kind.
+            let reason = said.find(UNVERIFIED).and_then(|at| said.get(at..)).unwrap_or(&said);
+            format!("{kind}: {reason}")
         }
         None => kind.to_owned(),
     }

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::readings::{Histogram, LimitName, Readings};
 use crate::base::time::{Micros, Timestamp};
+use crate::limit::rule::{Mode, OnStoreFailure};
 use crate::limit::rule_set::RuleSet;
 
 /// How often the counters are read.
@@ -236,6 +237,12 @@ fn counts(readings: Readings<'_>) -> HashMap<LimitName, [u64; 2]> {
     };
     add("rate_limiter_allowed_total", |[allowed, _]| allowed);
     add("rate_limiter_rejected_total", |[_, refused]| refused);
+    // What was let pass without the store was not charged; only enforced limits are decided so.
+    for (name, actions) in readings.by_limit_and("rate_limiter_fallback_decisions_total", "action") {
+        let passed = actions.get(OnStoreFailure::Allow.name()).copied().unwrap_or_default();
+        let [allowed, _] = counts.entry(LimitName { mode: Mode::Enforce.name().to_owned(), ..name }).or_default();
+        *allowed += passed;
+    }
     counts
 }
 
@@ -296,6 +303,19 @@ mod tests {
         assert_eq!(document.errors, [10, 0, 5]);
         let limits = BTreeMap::from([("default/one enforce".to_owned(), [vec![100, 0, 50], vec![20, 0, 1]])]);
         assert_eq!(document.limits, limits);
+    }
+
+    #[test]
+    fn what_is_let_pass_without_the_store_is_allowed() {
+        let config = rules(&["one".into()]);
+        let registry = Registry::default();
+        let history = History::new(at(0));
+        for (action, count) in [("allow", 30), ("local", 500)] {
+            let labels = [("policy", "default"), ("rule", "one"), ("action", action), ("cause", "timeout")];
+            registry.counter("rate_limiter_fallback_decisions_total", &labels).increment(count);
+        }
+        let document = history.document(at(10), &config.rules, count(&registry, &[("one", 5, 1)]));
+        assert_eq!(document.limits["default/one enforce"], [vec![35], vec![1]]);
     }
 
     #[test]
