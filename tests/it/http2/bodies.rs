@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use super::before;
 use crate::support::http2::Http2Client;
 use crate::support::http2_frames::{DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, fields_block, frame, request};
-use crate::support::{Client, Gateway, SecureUpstream, Upstream, eventually, short_or_long};
+use crate::support::{Gateway, SecureUpstream, Upstream, continue_upload, eventually, short_or_long};
 
 /// Answers with the body of the request, in chunks unless it has a length.
 fn echo() -> Upstream {
@@ -125,13 +125,10 @@ fn a_client_that_expects_100_continue_gets_it_and_then_sends() {
         .start();
     let mut client = FrameClient::connect(gateway.http);
     client.write(&request(1, "POST", "/", &[("content-length", "5"), ("expect", "100-continue")], 0));
-    let mut upstream = Client::over(listener.accept().unwrap().0);
-    assert!(upstream.until("\r\n\r\n").to_lowercase().contains("expect: 100-continue"));
-    upstream.write("HTTP/1.1 100 Continue\r\n\r\n");
-    assert_eq!(client.outcome(1), Ok(100));
-    client.write(&frame(DATA, END_STREAM, 1, b"hello"));
-    upstream.until("hello");
-    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    continue_upload(&listener, || {
+        assert_eq!(client.outcome(1), Ok(100));
+        client.write(&frame(DATA, END_STREAM, 1, b"hello"));
+    });
     assert_eq!(client.outcome(1), Ok(200));
 }
 

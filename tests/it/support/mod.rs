@@ -54,7 +54,7 @@ pub use secure_upstream::SecureUpstream;
 pub use server_process::ServerProcess;
 #[cfg(feature = "test-hooks")]
 pub use take_script::{CompleteReply, TakeScript};
-pub use upstream::Upstream;
+pub use upstream::{Upstream, continue_upload};
 
 use std::io::Write;
 use std::time::{Duration, Instant};

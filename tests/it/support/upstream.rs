@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
+use super::Client;
+
 /// One request, as it was received.
 #[derive(Clone, Debug)]
 pub struct ReceivedRequest {
@@ -69,6 +71,17 @@ impl Upstream {
     pub fn last(&self) -> ReceivedRequest {
         self.seen().pop().expect("the upstream saw no request")
     }
+}
+
+/// Is the upstream of one upload that waits for `100 Continue`: answers it, has `upload` send `hello`, and answers that.
+#[track_caller]
+pub fn continue_upload(listener: &TcpListener, upload: impl FnOnce()) {
+    let mut upstream = Client::over(listener.accept().unwrap().0);
+    assert!(upstream.until("\r\n\r\n").to_lowercase().contains("expect: 100-continue"));
+    upstream.write("HTTP/1.1 100 Continue\r\n\r\n");
+    upload();
+    upstream.until("hello");
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
 }
 
 fn serve(stream: TcpStream, connection: usize, seen: &Mutex<Vec<ReceivedRequest>>, answer: &Answer) {

@@ -10,7 +10,7 @@ use super::{BOTH, before};
 use crate::support::authority::Authority;
 use crate::support::curl::curl;
 use crate::support::tls_client::TlsSettings;
-use crate::support::{Client, Gateway, Orphan, Upstream, eventually, short_or_long};
+use crate::support::{Gateway, Orphan, Upstream, continue_upload, eventually, short_or_long};
 
 /// Answers with the request line and the length of the body.
 fn echo() -> Upstream {
@@ -93,13 +93,10 @@ fn a_client_that_expects_100_continue_gets_it_and_then_sends() {
         .start();
     let mut client = TlsSettings::new(&authority.pem(), None, &BOTH).connect(gateway.http, "a.test").unwrap();
     client.write("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
-    let mut upstream = Client::over(listener.accept().unwrap().0);
-    assert!(upstream.until("\r\n\r\n").to_lowercase().contains("expect: 100-continue"));
-    upstream.write("HTTP/1.1 100 Continue\r\n\r\n");
-    assert!(client.until("\r\n\r\n").starts_with("HTTP/1.1 100"));
-    client.write("hello");
-    upstream.until("hello");
-    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    continue_upload(&listener, || {
+        assert!(client.until("\r\n\r\n").starts_with("HTTP/1.1 100"));
+        client.write("hello");
+    });
     assert_eq!(client.response().0, 200);
 }
 
