@@ -67,7 +67,7 @@ impl DelegatedReadTimeout {
     /// How long the client of a tunnel may read nothing; `None` for other requests.
     pub fn tunnel(&self) -> Option<Micros> {
         let state = self.0.load(Ordering::Relaxed);
-        (TUNNEL..OFFERED).contains(&state).then_some(Micros(state - TUNNEL))
+        state.checked_sub(TUNNEL).filter(|_| state < OFFERED).map(Micros)
     }
 
     /// What the client's connection has to enforce; `None` if nothing was delegated.
@@ -129,6 +129,10 @@ mod tests {
         let timeout = DelegatedReadTimeout::default();
         timeout.begin(Offer::Offered);
         assert_eq!(timeout.tunnel(), None);
+        let mut options = PeerOptions::new();
+        options.read_timeout = Some(Duration::from_secs(1));
+        timeout.take_from(&mut options);
+        assert_eq!((timeout.get(), timeout.tunnel()), (Some(Micros(1_000_000)), None));
         timeout.begin_tunnel(Micros(300_000_000));
         assert_eq!((timeout.get(), timeout.tunnel()), (None, Some(Micros(300_000_000))));
         timeout.begin(Offer::NotOffered);
