@@ -47,7 +47,7 @@ pub use orphan::Orphan;
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use proof::{short_or_long, shortened_or_real};
-pub use redis::{Redis, free_port};
+pub use redis::{Redis, free_port, node_list};
 pub use redis_cluster::{RedisCluster, Replicas};
 pub use relay::{Answers, Relay};
 pub use secure_upstream::SecureUpstream;

@@ -174,6 +174,12 @@ fn launch(server: &OsStr, port: u16, directory: &Path, arguments: &[String]) -> 
     })
 }
 
+/// `nodes` of a cluster or of sentinels, with the servers on these ports of this machine.
+pub fn node_list(ports: impl IntoIterator<Item = u16>) -> String {
+    let nodes: Vec<String> = ports.into_iter().map(|port| format!("\"127.0.0.1:{port}\"")).collect();
+    format!("[{}]", nodes.join(", "))
+}
+
 /// A port that was free a moment ago: redis-server cannot choose one itself. It is below those that the system gives to
 /// connections, of which tests make thousands, and no other call returns it.
 pub fn free_port() -> u16 {

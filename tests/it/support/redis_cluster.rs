@@ -3,7 +3,7 @@
 use redis::Value;
 use tollgate::base::host_port::HostPort;
 
-use super::{Certificates, Redis, eventually, free_port};
+use super::{Certificates, Redis, eventually, free_port, node_list};
 
 /// The number of slots of a cluster.
 const SLOTS: u16 = 16_384;
@@ -78,9 +78,9 @@ impl RedisCluster {
 
     /// The `store` section of a gateway.yaml, with an `on_store_failure` and these keys in `redis`. It names one node.
     pub fn store(&self, on_store_failure: &str, rest: &str) -> String {
-        let node = self.masters[2].port;
+        let nodes = node_list([self.masters[2].port]);
         format!(
-            "store: {{redis: {{cluster: {{nodes: [\"127.0.0.1:{node}\"]}}, timeout: 500ms{rest}}}}}\n\
+            "store: {{redis: {{cluster: {{nodes: {nodes}}}, timeout: 500ms{rest}}}}}\n\
              on_store_failure: {on_store_failure}\n"
         )
     }

@@ -7,11 +7,29 @@ use std::time::Duration;
 use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, Value};
 use tempfile::TempDir;
 
-use super::redis::{REDIS_SERVER, free_port, server};
+use super::redis::{REDIS_SERVER, free_port, node_list, server};
 use super::{Redis, eventually};
 
 /// The name of the master.
 pub const MASTER: &str = "mymaster";
+
+/// A command after which a sentinel decides as ever, and sooner: intervals in milliseconds. A replica becomes the master only if
+/// its state is known from the time of the last five pings, and that is asked for once in a second. A former master becomes a
+/// replica only while the state of the new one is known from the time of the last two INFO.
+pub const fn sooner(info_period: &str) -> [&str; 10] {
+    [
+        "SENTINEL",
+        "DEBUG",
+        "info-period",
+        info_period,
+        "ask-period",
+        "100",
+        "ping-period",
+        "500",
+        "publish-period",
+        "200",
+    ]
+}
 
 /// Servers, of which one is the master, and sentinels.
 pub struct SentinelGroup {
@@ -70,9 +88,8 @@ impl SentinelGroup {
 
     /// `sentinel: {…}` with these keys besides the master and the sentinels.
     pub fn section(&self, more: &str) -> String {
-        let nodes: Vec<String> =
-            self.sentinels.iter().map(|sentinel| format!("\"127.0.0.1:{}\"", sentinel.port)).collect();
-        format!("sentinel: {{master: {MASTER}, nodes: [{}]{more}}}", nodes.join(", "))
+        let nodes = node_list(self.sentinels.iter().map(|sentinel| sentinel.port));
+        format!("sentinel: {{master: {MASTER}, nodes: {nodes}{more}}}")
     }
 
     /// The `store` section of a gateway.yaml, with an `on_store_failure`.
@@ -100,9 +117,7 @@ impl SentinelGroup {
     #[track_caller]
     fn await_sentinels(&self, setup: &SentinelSetup<'_>) {
         for sentinel in &self.sentinels {
-            // The same decisions as with the intervals that sentinels have, sooner.
-            let intervals = ["info-period", "100", "ask-period", "100", "ping-period", "100", "publish-period", "200"];
-            sentinel.command(&[&["SENTINEL", "DEBUG"][..], &intervals[..]].concat());
+            sentinel.command(&sooner("100"));
             let count = |question: &str| match sentinel.command(&["SENTINEL", question, MASTER]) {
                 Value::Array(list) => list.len(),
                 _ => 0,
@@ -118,17 +133,24 @@ impl Redis {
     /// `master`, or `slave` and the state of its link to the master. Empty if it does not say: one whose role changes closes
     /// its connections.
     pub fn role(&self) -> String {
-        self.ask_for_role().unwrap_or_default()
+        role_at(self.port, None)
     }
+}
 
-    fn ask_for_role(&self) -> Option<String> {
-        let client = redis::Client::open(format!("redis://127.0.0.1:{}/", self.port)).ok()?;
+/// [`Redis::role`] of the server on this port, with a name and a password if it wants them.
+pub fn role_at(port: u16, login: Option<(&str, &str)>) -> String {
+    let ask = || {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).ok()?;
         let mut connection = client.get_connection_with_timeout(Duration::from_secs(1)).ok()?;
+        if let Some((name, password)) = login {
+            redis::cmd("AUTH").arg(name).arg(password).exec(&mut connection).ok()?;
+        }
         let role: Vec<Value> = redis::cmd("ROLE").query(&mut connection).ok()?;
         let text = |index: usize| redis::from_redis_value::<String>(role.get(index)?.clone()).ok();
         let role = text(0)?;
         Some(if role == "slave" { format!("{role} {}", text(3)?) } else { role })
-    }
+    };
+    ask().unwrap_or_default()
 }
 
 impl Sentinel {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::redis::connection::says;
 use crate::support::sentinel::{MASTER, SentinelGroup, SentinelSetup};
-use crate::support::{Gateway, Upstream, eventually, now, serve_fake_sentinel, tollgate};
+use crate::support::{Gateway, Upstream, eventually, node_list, now, serve_fake_sentinel, tollgate};
 
 pub const RULES: &str = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 1000/day}}\n";
 
@@ -77,7 +77,7 @@ fn a_sentinel_that_hangs_is_passed_over_and_the_one_that_answered_is_asked_first
 fn a_sentinel_that_names_a_replica_is_not_believed() {
     let (group, upstream) = (SentinelGroup::with(&STEADY), Upstream::start());
     let liar = lying_sentinel(group.servers[1].port);
-    let both = format!("sentinel: {{master: x, nodes: [\"127.0.0.1:{liar}\"]}}");
+    let both = format!("sentinel: {{master: x, nodes: {}}}", node_list([liar]));
     let gateway = Gateway::start(&upstream, &store(&both, ""));
     says(&gateway, &["replica", "its role is `slave`", &format!("sentinel 127.0.0.1:{liar}")]);
     assert_eq!(gateway.client().get("/", &[("X-User", "a")]).status, 503);
@@ -93,7 +93,7 @@ fn a_master_that_no_sentinel_knows_is_named() {
     let gateway = Gateway::start(&upstream, &store(&group.section("").replace(MASTER, "cache"), ""));
     says(&gateway, &["unreachable", "knows no master `cache`"]);
     // A server that is no sentinel says so.
-    let node = format!("sentinel: {{master: cache, nodes: [\"127.0.0.1:{}\"]}}", group.servers[0].port);
+    let node = format!("sentinel: {{master: cache, nodes: {}}}", node_list([group.servers[0].port]));
     let gateway = Gateway::start(&upstream, &store(&node, ""));
     says(&gateway, &["refused", "unknown command"]);
 }
@@ -101,7 +101,7 @@ fn a_master_that_no_sentinel_knows_is_named() {
 #[test]
 fn other_sentinels_are_learnt_and_the_connection_outlives_them_all() {
     let (mut group, upstream) = (SentinelGroup::with(&STEADY), Upstream::start());
-    let first = format!("sentinel: {{master: {MASTER}, nodes: [\"127.0.0.1:{}\"]}}", group.sentinels[0].port);
+    let first = format!("sentinel: {{master: {MASTER}, nodes: {}}}", node_list([group.sentinels[0].port]));
     let gateway = Gateway::before(&upstream)
         .with(&store(&first, ", timeout: 5s"))
         .interval("sentinel_refresh", Duration::from_millis(50));
@@ -127,8 +127,8 @@ fn other_sentinels_are_learnt_and_the_connection_outlives_them_all() {
 fn a_reload_replaces_sentinels_but_not_the_master() {
     let (group, upstream) = (SentinelGroup::with(&STEADY), Upstream::start());
     let nodes = |sentinels: &[usize]| {
-        let ports = sentinels.iter().map(|index| format!("\"127.0.0.1:{}\"", group.sentinels[*index].port));
-        format!("sentinel: {{master: {MASTER}, nodes: [{}]}}", ports.collect::<Vec<_>>().join(", "))
+        let nodes = node_list(sentinels.iter().map(|index| group.sentinels[*index].port));
+        format!("sentinel: {{master: {MASTER}, nodes: {nodes}}}")
     };
     let gateway = Gateway::start(&upstream, &store(&nodes(&[0]), ""));
     is_decided(&gateway);

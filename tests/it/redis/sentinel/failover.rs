@@ -162,8 +162,7 @@ fn a_replica_that_lags_behind_grants_again_what_it_has_not_heard_of() {
 
 #[test]
 fn a_replica_that_has_heard_nothing_for_a_window_grants_each_limit_once_more() {
-    // A client of the leaky bucket waits for as long as any answer may take.
-    let samples: Vec<Sample> = short_samples().into_iter().filter(|sample| sample.name != "leaky_bucket").collect();
+    let samples = short_samples();
     for _ in 0..short_or_long(1, 5) {
         let (group, relay) = group_with_relay();
         let fault = "a replica that has heard nothing for 2.2 s is promoted";

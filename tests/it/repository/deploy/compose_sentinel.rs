@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::{at, parse, read, redis_of, root, text, texts};
+use crate::support::sentinel::{role_at, sooner};
 use crate::support::{Gateway, Upstream, eventually, free_port};
 
 const FOLDER: &str = "deploy/compose-sentinel";
@@ -153,23 +154,8 @@ impl Drop for Process {
     }
 }
 
-/// `master`, or `slave` and the state of its link to the master; empty from one that does not answer.
 fn role(port: u16) -> String {
-    let ask = || -> redis::RedisResult<String> {
-        let url = format!("redis://127.0.0.1:{port}/");
-        let mut connection =
-            redis::Client::open(url)?.get_connection_with_timeout(std::time::Duration::from_secs(1))?;
-        let password = read(REDIS_PASSWORD);
-        redis::cmd("AUTH").arg("tollgate").arg(password.trim_end()).query::<()>(&mut connection)?;
-        let role: Vec<redis::Value> = redis::cmd("ROLE").query(&mut connection)?;
-        let text = |index: usize| {
-            let value = role.get(index).cloned().unwrap_or(redis::Value::Nil);
-            redis::from_redis_value::<String>(value).unwrap_or_default()
-        };
-        let state = if text(0) == "slave" { format!(" {}", text(3)) } else { String::new() };
-        Ok(text(0) + &state)
-    };
-    ask().unwrap_or_default()
+    role_at(port, Some(("tollgate", read(REDIS_PASSWORD).trim_end())))
 }
 
 #[test]
@@ -188,7 +174,7 @@ fn the_second_redis_takes_over_and_the_first_comes_back_as_its_replica() {
         ("monitor mymaster redis 6379", format!("monitor mymaster 127.0.0.1 {}", ports[0])),
         ("down-after-milliseconds mymaster 5000", "down-after-milliseconds mymaster 1500".to_owned()),
         // A vote that was split is repeated after twice that time.
-        ("failover-timeout mymaster 30000", "failover-timeout mymaster 3000".to_owned()),
+        ("failover-timeout mymaster 30000", "failover-timeout mymaster 2000".to_owned()),
     ];
     let sentinel_ports = [(); 3].map(|()| free_port());
     let _sentinels = sentinel_ports.map(|port| {
@@ -217,9 +203,7 @@ fn the_second_redis_takes_over_and_the_first_comes_back_as_its_replica() {
         redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
     };
     for port in sentinel_ports {
-        // The same decisions as with the intervals that sentinels have, sooner.
-        let intervals = ["info-period", "100", "ask-period", "100", "ping-period", "100", "publish-period", "200"];
-        ask(port, &[&["SENTINEL", "DEBUG"][..], &intervals].concat()).unwrap();
+        eventually("a sentinel answers", || ask(port, &sooner("500")).is_ok());
     }
     let known = |port: &u16| {
         let info = ask(*port, &["INFO", "sentinel"]).and_then(|info| Ok(redis::from_redis_value::<String>(info)?));
