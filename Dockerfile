@@ -3,7 +3,7 @@ ARG RUST=1.95
 
 FROM docker.io/library/rust:${RUST}-slim-bookworm AS build
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends cmake make \
+    && apt-get install -y --no-install-recommends cmake make python3 \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 # The dependencies first, with an empty program: this layer is reused as long as these two files do not change.
@@ -24,6 +24,11 @@ RUN built=$(target/release/tollgate -V) \
         echo "VERSION: must be that of $built, is $VERSION" >&2; exit 1; \
     fi
 
+# What is linked into it, and the texts that have to go with that.
+COPY scripts/sbom scripts/sbom
+COPY LICENSE-MIT LICENSE-APACHE doc/
+RUN scripts/sbom >doc/sbom.cdx.json && scripts/sbom --notices >doc/THIRD-PARTY-LICENSES
+
 # The C library and the trusted certificates, without a shell or package manager.
 FROM gcr.io/distroless/cc-debian12:nonroot
 ARG VERSION=
@@ -32,6 +37,7 @@ LABEL org.opencontainers.image.title="tollgate" \
       org.opencontainers.image.licenses="MIT OR Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
 COPY --from=build /build/target/release/tollgate /usr/local/bin/tollgate
+COPY --from=build /build/doc /usr/share/doc/tollgate
 # By number, so that an orchestrator can tell that it is not root.
 USER 65532:65532
 EXPOSE 8080 9901

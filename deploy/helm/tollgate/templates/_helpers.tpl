@@ -50,12 +50,22 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- $usable := and (regexMatch "^[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?$" $name) (regexMatch "[a-z]" $name) (ne $name "admin") }}
 - name: {{ if $usable }}{{ $name }}{{ else if eq $index 0 }}http{{ else }}listener-{{ $index }}{{ end }}
   port: {{ include "tollgate.port" (list (printf "config.listeners[%d].address" $index) $listener.address) }}
+  appProtocol: {{ include "tollgate.appProtocol" $listener | quote }}
 {{- end }}
 {{- end }}
 {{- else }}
 - name: http
   port: {{ include "tollgate.port" (list "config.listen" (.Values.config.listen | default "0.0.0.0:8080")) }}
+  appProtocol: ""
 {{- end }}
+{{- end }}
+
+{{/* What a Service says of a listener; nothing of HTTP/1.1 in the clear, nor where a PROXY header comes first. */}}
+{{- define "tollgate.appProtocol" -}}
+{{- if .proxy_protocol -}}
+{{- else if .tls -}}https
+{{- else if eq (toJson .protocols) "[\"h2c\"]" -}}kubernetes.io/h2c
+{{- end -}}
 {{- end }}
 
 {{/* The gateway.yaml: the value `config`, with what other values decide. */}}
@@ -65,6 +75,19 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- fail "config.drain: must be set as the value drain, which also decides how long a pod has to end" -}}
 {{- end -}}
 {{- $_ := set $config "drain" (dict "delay" (printf "%ds" (int .Values.drain.delay)) "timeout" (printf "%ds" (int .Values.drain.timeout))) -}}
+{{- with .Values.bucketFile -}}
+{{- if .enabled -}}
+{{- $store := get $config "store" | default dict -}}
+{{- if or $store.redis $store.postgres -}}
+{{- fail "bucketFile.enabled: must be false where the store is shared: its buckets are not in memory" -}}
+{{- end -}}
+{{- if and .claim (or $.Values.autoscaling.enabled (gt (int $.Values.replicaCount) 1)) -}}
+{{- fail "bucketFile.claim: one gateway alone can use it: replicaCount must be 1, and autoscaling.enabled false" -}}
+{{- end -}}
+{{- $memory := merge dict ($store.memory | default dict) (dict "file" "/var/lib/tollgate/buckets.tgb") -}}
+{{- $_ := set $config "store" (set $store "memory" $memory) -}}
+{{- end -}}
+{{- end -}}
 {{- with $config.store -}}
 {{- if and (or .redis .postgres) (not (hasKey . "gateways")) -}}
 {{- $_ := set . "gateways" (include "tollgate.replicas" $ | int) -}}
@@ -79,8 +102,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- pick $config "listen" "listeners" "admin" "threads" "store" | toJson | sha256sum -}}
 {{- end }}
 
-{{/* What the gateway and its check have in common. */}}
-{{- define "tollgate.container" -}}
+{{/* What all containers have in common. */}}
+{{- define "tollgate.program" -}}
 image: {{ include "tollgate.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- with .Values.secretEnv }}
@@ -91,7 +114,6 @@ env:
       secretKeyRef: {name: {{ $from.secret | quote }}, key: {{ $from.key | quote }}}
   {{- end }}
 {{- end }}
-resources: {{- toYaml .Values.resources | nindent 2 }}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
@@ -102,4 +124,68 @@ volumeMounts:
   {{- if .Values.secretFiles }}
   - {name: secrets, mountPath: /etc/tollgate-secrets, readOnly: true}
   {{- end }}
+{{- end }}
+
+{{/* What the gateway and its check have in common. */}}
+{{- define "tollgate.container" -}}
+{{ include "tollgate.program" . }}
+  {{- if .Values.bucketFile.enabled }}
+  - {name: buckets, mountPath: /var/lib/tollgate}
+  {{- end }}
+resources: {{- toYaml .Values.resources | nindent 2 }}
+{{- end }}
+
+{{/* What all pods have in common. */}}
+{{- define "tollgate.pod" -}}
+automountServiceAccountToken: false
+# No variables from the names of services: gateway.yaml may read variables.
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  # The group that may read the secrets.
+  fsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The volumes of tollgate.program. */}}
+{{- define "tollgate.volumes" -}}
+- name: config
+  configMap: {name: {{ include "tollgate.name" . }}}
+{{- with .Values.secretFiles }}
+{{- $secrets := list }}
+{{- range . }}{{ $secrets = append $secrets .secret | uniq }}{{ end }}
+- name: secrets
+  {{- if eq (len $secrets) 1 }}
+  secret:
+    secretName: {{ first $secrets | quote }}
+    # 0440
+    defaultMode: 288
+    items:
+      {{- range $path, $from := . }}
+      - {key: {{ $from.key | quote }}, path: {{ $path | quote }}}
+      {{- end }}
+  {{- else }}
+  projected:
+    # 0440
+    defaultMode: 288
+    sources:
+      {{- range $path, $from := . }}
+      - secret:
+          name: {{ $from.secret | quote }}
+          items:
+            - {key: {{ $from.key | quote }}, path: {{ $path | quote }}}
+      {{- end }}
+  {{- end }}
+{{- end }}
 {{- end }}

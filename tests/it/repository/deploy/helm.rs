@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tollgate::config::{Config, Environment};
 
 use super::{at, read, root, text};
+use crate::support::authority::Authority;
 use crate::support::not_checked;
 
 const CHART: &str = "deploy/helm/tollgate";
@@ -124,11 +125,18 @@ fn config(objects: &[Value]) -> Config {
     let items = one.chain(several.map(|source| at(source, "secret items 0")));
     let files: BTreeSet<_> = items.map(|item| format!("/etc/tollgate-secrets/{}", text(item, "path"))).collect();
     let secret = "0123456789abcdef0123456789abcdef";
+    let issued = Authority::new("ca").issue(&["edge.example.com"]);
+    let content = |path: &str| match path.rsplit('/').next() {
+        Some("tls.crt") => issued.certificate.clone(),
+        Some("tls.key") => issued.key.clone(),
+        _ => secret.to_owned(),
+    };
     let variable = |name: &str| variables.contains(name).then(|| secret.to_owned());
     let read = |path: &Path| {
         let path = path.to_str().unwrap();
-        let (beside, secret) = (data[path].as_str(), files.contains(path).then_some(secret));
-        beside.or(secret).map(|text| text.as_bytes().to_vec()).ok_or_else(|| std::io::ErrorKind::NotFound.into())
+        let beside = data[path].as_str().map(str::to_owned);
+        let text = beside.or_else(|| files.contains(path).then(|| content(path)));
+        text.map(String::into_bytes).ok_or_else(|| std::io::ErrorKind::NotFound.into())
     };
     let environment = Environment { variable: &variable, folder: Path::new("/etc/tollgate"), read: &read };
     Config::parse("gateway.yaml", text(data, "gateway.yaml").as_bytes(), environment)
@@ -179,7 +187,8 @@ fn every_value_has_a_default_a_schema_and_another_value_in_the_tests() {
     for path in &known {
         let [default, other] = [&defaults, &every].map(|values| at(values, &path.replace('.', " ")));
         let always = ["podDisruptionBudget.enabled", "topologySpread.enabled", "networkPolicy.enabled"];
-        assert!(default != other || always.contains(&&**path), "{EVERY_VALUE} leaves {path} as it is");
+        let elsewhere = path.starts_with("bucketFile.") || path.starts_with("storeInit.");
+        assert!(default != other || always.contains(&&**path) || elsewhere, "{EVERY_VALUE} leaves {path} as it is");
     }
 }
 
@@ -213,6 +222,13 @@ fn the_manifests_are_what_the_chart_renders() {
         let own = |name: &str| serde_yaml::from_str::<Value>(&read(&format!("{folder}/{name}.yaml"))).unwrap();
         let objects = helm.render(&[EXAMPLE, &format!("deploy/helm/{store}.yaml")], &[]);
         assert_same(&folder, of_kind(&objects, "ConfigMap"), &own("configmap"));
+        if store == "postgres" {
+            let mut job = of_kind(&objects, "Job").clone();
+            let (name, hash) = text(&job, "metadata name").rsplit_once('-').unwrap();
+            assert!(hash.len() == 8 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()), "{hash}");
+            job["metadata"]["name"] = name.into();
+            assert_same(&folder, &job, &own("job"));
+        }
         // A patch, which leaves out the rest.
         if root().join(&folder).join("deployment.yaml").exists() {
             let [rendered, shown] = [of_kind(&objects, "Deployment"), &own("deployment")]
@@ -258,6 +274,9 @@ fn with_every_value_set_the_objects_are_valid_and_agree() {
         config.listeners.iter().map(|listener| u64::from(listener.address.inet().unwrap().port())).collect();
     listened.push(u64::from(config.admin.unwrap().port()));
     assert_eq!(ports, listened);
+    let ports = at(of_kind(&objects, "Service"), "spec ports").as_sequence().unwrap();
+    let speaks: Vec<_> = ports.iter().map(|port| port["appProtocol"].as_str()).collect();
+    assert_eq!(speaks, [Some("https"), None, Some("kubernetes.io/h2c"), None]);
 
     validate(&helm, &objects);
 }
@@ -294,12 +313,81 @@ fn wrong_values_are_named() {
         ("config.admin=null", "config.admin: must end with a port other than 0"),
         ("drain.delay=2", "at '/drain/delay': minimum: got 2, want 3"),
         ("replicas=3", "additional properties 'replicas' not allowed"),
+        ("bucketFile.enabled=true", "bucketFile.enabled: must be false where the store is shared"),
+        ("storeInit.enabled=true", "storeInit.enabled: needs config.store.postgres"),
     ] {
         let error = helm.run(&["template", "tollgate"], &REDIS, &["--set", value]).unwrap_err();
         assert!(error.contains(place), "{value}: {error}");
     }
     let error = helm.run(&["template", "tollgate"], &[], &[]).unwrap_err();
     assert!(error.contains("missing property 'upstream'"), "{error}");
+}
+
+#[test]
+fn the_values_for_tls_have_a_listener_and_its_certificate() {
+    let Some(helm) = Helm::find() else { return };
+    let objects = helm.render(&["deploy/helm/tls.yaml", REDIS[1]], &[]);
+    assert!(config(&objects).listeners.iter().all(|listener| listener.tls.is_some()));
+    let port = at(of_kind(&objects, "Service"), "spec ports 0");
+    assert_eq!((port["port"].as_u64(), port["appProtocol"].as_str()), (Some(443), Some("https")));
+    validate(&helm, &objects);
+}
+
+/// Values without a store: buckets in memory.
+const IN_MEMORY: [&str; 1] = [EXAMPLE];
+
+#[test]
+fn buckets_in_memory_are_kept_in_a_volume_that_one_gateway_at_a_time_uses() {
+    let Some(helm) = Helm::find() else { return };
+    let file = |objects: &[Value]| {
+        let text = text(of_kind(objects, "ConfigMap"), "data gateway.yaml");
+        let config: Value = serde_yaml::from_str(text).unwrap();
+        config["store"]["memory"]["file"].as_str().map(str::to_owned)
+    };
+    let volume = |objects: &[Value]| {
+        let deployment = of_kind(objects, "Deployment");
+        let pod = at(deployment, "spec template spec");
+        let volume = at(pod, "volumes").as_sequence().unwrap().last().unwrap().clone();
+        let mount = at(pod, "containers 0 volumeMounts").as_sequence().unwrap().last().unwrap();
+        assert_eq!((&mount["name"], mount["readOnly"].is_null()), (&volume["name"], true), "{mount:?}");
+        let strategy = deployment["spec"]["strategy"]["type"].as_str().map(str::to_owned);
+        (volume, text(mount, "mountPath").to_owned(), strategy)
+    };
+    assert_eq!(file(&helm.render(&IN_MEMORY, &[])), None);
+    let own = helm.render(&IN_MEMORY, &["--set", "bucketFile.enabled=true"]);
+    assert_eq!(file(&own).as_deref(), Some("/var/lib/tollgate/buckets.tgb"));
+    let (volume_of_pod, folder, strategy) = volume(&own);
+    assert!(volume_of_pod["emptyDir"].is_mapping() && strategy.is_none(), "{volume_of_pod:?} {strategy:?}");
+    assert_eq!(folder, "/var/lib/tollgate");
+    let set = "bucketFile.enabled=true,bucketFile.claim=buckets,replicaCount=1,check.enabled=true";
+    let memory = "config.store.memory.file=/var/lib/tollgate/own.tgb,config.store.memory.save_every=5s";
+    let claimed = helm.render(&IN_MEMORY, &["--set", set, "--set", memory]);
+    assert_eq!(file(&claimed).as_deref(), Some("/var/lib/tollgate/own.tgb"));
+    let (volume, _, strategy) = volume(&claimed);
+    assert_eq!(text(&volume, "persistentVolumeClaim claimName"), "buckets");
+    assert_eq!(strategy.as_deref(), Some("Recreate"));
+    // The check finds the folder that it wants to be there.
+    let mounts = at(of_kind(&claimed, "Deployment"), "spec template spec initContainers 0 volumeMounts");
+    assert!(mounts.as_sequence().unwrap().iter().any(|mount| text(mount, "name") == "buckets"), "{mounts:?}");
+    validate(&helm, &claimed);
+    let error =
+        helm.run(&["template", "tollgate"], &IN_MEMORY, &["--set", "bucketFile.enabled=true,bucketFile.claim=a"]);
+    assert!(error.as_ref().is_err_and(|error| error.contains("bucketFile.claim: one gateway alone")), "{error:?}");
+}
+
+#[test]
+fn the_job_for_the_tables_is_another_one_when_what_it_does_changes() {
+    let Some(helm) = Helm::find() else { return };
+    let postgres = [EXAMPLE, "deploy/helm/postgres.yaml"];
+    let name = |more: &[&str]| text(of_kind(&helm.render(&postgres, more), "Job"), "metadata name").to_owned();
+    let before = name(&[]);
+    assert_eq!(name(&["--set", "config.threads=3"]), before);
+    for value in ["image.tag=next", "config.store.postgres.table=other", "storeInit.user=root"] {
+        assert_ne!(name(&["--set", value]), before, "{value}");
+    }
+    let error = helm.run(&["template", "tollgate"], &postgres, &["--set", "storeInit.password.secret="]);
+    assert!(error.as_ref().is_err_and(|error| error.contains("storeInit.password.secret: must name")), "{error:?}");
+    validate(&helm, &helm.render(&postgres, &[]));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use super::{read, root};
+use crate::support::not_checked;
 
 /// What a Dockerfile says in the exec form; without a shell in the image there is no other.
 #[track_caller]
@@ -20,11 +21,14 @@ fn last_stage() -> Vec<String> {
     lines[start..].to_vec()
 }
 
+fn instructions(name: &str) -> Vec<String> {
+    let prefix = format!("{name} ");
+    last_stage().into_iter().filter_map(|line| Some(line.strip_prefix(&prefix)?.to_owned())).collect()
+}
+
 #[track_caller]
 pub fn instruction(name: &str) -> String {
-    let prefix = format!("{name} ");
-    let lines: Vec<_> =
-        last_stage().into_iter().filter_map(|line| Some(line.strip_prefix(&prefix)?.to_owned())).collect();
+    let lines = instructions(name);
     assert_eq!(lines.len(), 1, "{name} in the Dockerfile: {lines:?}");
     lines[0].clone()
 }
@@ -34,8 +38,9 @@ fn the_image_runs_without_a_shell_and_without_root() {
     let user = instruction("USER");
     assert!(user.split(':').all(|number| number.parse::<u32>().is_ok_and(|number| number > 0)), "USER {user}");
     let program = words(&instruction("ENTRYPOINT"));
-    let copied = instruction("COPY");
-    assert_eq!(copied.rsplit(' ').next(), Some(&*program[0]), "what is copied is what is started");
+    let copied = instructions("COPY");
+    assert_eq!(copied.len(), 2, "{copied:?}");
+    assert_eq!(copied[0].rsplit(' ').next(), Some(&*program[0]), "what is copied is what is started");
     let command = words(&instruction("CMD"));
     let health = words(&instruction("HEALTHCHECK"));
     assert_eq!(health[0], program[0]);
@@ -46,6 +51,35 @@ fn the_image_runs_without_a_shell_and_without_root() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("/etc/tollgate/gateway.yaml"), "{output:?}");
     }
+}
+
+/// The commands of the Dockerfile that write what goes with the program, in a folder that has what they have there.
+#[test]
+fn the_image_has_its_bill_of_materials_and_the_licences() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let whole = read("Dockerfile").replace("\\\n", " ");
+    let line =
+        |begins: &str| whole.lines().find(|line| line.starts_with(begins)).unwrap_or_else(|| panic!("no {begins}"));
+    let run = line("RUN scripts/sbom ").strip_prefix("RUN ").unwrap();
+    let empty = line("RUN mkdir -p src ").strip_prefix("RUN ").unwrap();
+    let empty = empty.split(" && cargo build").next().unwrap();
+    let from = root().display();
+    let brought =
+        format!("cp {from}/Cargo.toml {from}/Cargo.lock . && mkdir scripts doc && cp {from}/scripts/sbom scripts");
+    let mut shell = Command::new("sh");
+    shell.arg("-ec").arg(format!("{empty}\n{brought}\n{run}")).current_dir(folder.path());
+    let output = shell.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("needs Python 3.11") || errors.contains("python3") {
+        not_checked("python3 is missing, or older than 3.11");
+        return;
+    }
+    assert!(output.status.success(), "{errors}");
+    let written = |name: &str| std::fs::read_to_string(folder.path().join("doc").join(name)).unwrap();
+    let bom: serde_json::Value = serde_json::from_str(&written("sbom.cdx.json")).unwrap();
+    assert_eq!(bom["metadata"]["component"]["version"], env!("CARGO_PKG_VERSION"));
+    assert!(written("THIRD-PARTY-LICENSES").contains("ring "));
+    assert_eq!(instructions("COPY")[1], "--from=build /build/doc /usr/share/doc/tollgate");
 }
 
 #[test]
@@ -63,7 +97,8 @@ fn the_image_is_built_from_existing_files() {
         assert!(root().join(name).exists(), "COPY {name}");
         assert!(sent.lines().any(|line| line == format!("!{name}")), ".dockerignore keeps {name} out");
     }
-    assert_eq!(copied.into_iter().collect::<Vec<_>>(), ["Cargo.lock", "Cargo.toml", "src"]);
+    let expected = ["Cargo.lock", "Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "scripts/sbom", "src"];
+    assert_eq!(copied.into_iter().collect::<Vec<_>>(), expected);
     // Cargo wants every target that the manifest names to be there, also for the dependencies alone.
     for path in manifest.lines().filter_map(|line| line.strip_prefix("path = \"")) {
         assert!(dockerfile.contains(path.trim_end_matches('"')), "the Dockerfile lacks {path}");
