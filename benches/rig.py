@@ -312,22 +312,23 @@ def measure_all(commands, seconds, *options, beside=(), counts=(), refusals=Fals
 
 def in_turns(commands, rounds, seconds, beside, refusing=(), scheme="http", load=wrk):
     """CPU microseconds per request of each command and of the process beside it, and requests per second: for every
-    round, by the command's name. A command comes with its port. Those that are `refusing` may refuse requests.
+    round, by the command's name. A command comes with its port, and options of wrk. Those that are `refusing` may refuse requests.
 
     All of them run all the time and are driven one after the other, each round beginning with the next. So what is
     compared was measured within seconds of each other: a machine may be a fifth slower some seconds later.
     """
     processes = {name: subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                 for name, (command, _) in commands.items()}
+                 for name, (command, *_) in commands.items()}
 
     def drive(name, duration):
         pids = processes[name].pid, beside
         before = [cpu_microseconds(pid) for pid in pids]
-        requests = load(duration, refusals=name in refusing, ports=(commands[name][1],), scheme=scheme)
+        _, port, *options = commands[name]
+        requests = load(duration, *options, refusals=name in refusing, ports=(port,), scheme=scheme)
         return [*((cpu_microseconds(pid) - spent) / requests for pid, spent in zip(pids, before)), requests / duration]
 
     try:
-        for name, (_, port) in commands.items():
+        for name, (_, port, *_) in commands.items():
             wait_for(port)
             drive(name, 1)
         names = list(commands)

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""CPU per decision that another proxy asks for by HTTP, against proxying the same request.
+
+    python3 benches/decision.py [--rounds 12] [--seconds 1]
+
+Starts a gateway that proxies to an nginx that answers `ok` from memory, and one that answers calls of `/decide` about the same
+request in each form, all with one rule in memory, and drives each in turn with wrk over 64 keep-alive connections.
+"""
+
+import statistics
+import subprocess
+import tempfile
+
+import rig
+from rig import ROOT, UPSTREAM, free_port, median
+
+RULE = "rules: [{name: all, limit_keys: [ip:address], algorithm_config: {rps: 1000000, burst: 1000000}}]\n"
+FIELDS = {"Host": "api.example.com", "User-Agent": "bench", "Accept": "*/*", "Authorization": "Bearer 0123456789abcdef"}
+ADDRESS = {"X-Forwarded-For": "203.0.113.7"}
+FORMS = {
+    "x-forwarded": ("/decide", {"X-Forwarded-Method": "GET", "X-Forwarded-Proto": "https",
+                                "X-Forwarded-Host": "api.example.com", "X-Forwarded-Uri": "/v1/users?page=2"}),
+    "x-original": ("/decide", {"X-Original-Method": "GET", "X-Original-URL": "https://api.example.com/v1/users?page=2"}),
+    "path": ("/decide/v1/users?page=2", {"X-Forwarded-Proto": "https"}),
+}
+BUDGET = 0.70
+
+
+def main():
+    arguments = rig.arguments(__doc__, rounds=12, seconds=1)
+    subprocess.run([ROOT / "scripts/need", "cmake", "nginx", "wrk"], check=True)
+    tollgate = rig.cargo("--bin", "tollgate") / "tollgate"
+
+    with tempfile.TemporaryDirectory() as folder:
+        folder = rig.Folder(folder)
+
+        def load(name, path, fields):
+            lines = [f'wrk.headers["{field}"] = "{value}"' for field, value in {**FIELDS, **ADDRESS, **fields}.items()]
+            return ["-s", folder.write(f"{name}.lua", "\n".join([f'wrk.path = "{path}"', *lines]) + "\n")]
+
+        def gateway(name, listener, rest, path, fields):
+            port = free_port()
+            text = f"listeners: [{{address: 127.0.0.1:{port}{listener}}}]\n{rest}{RULE}"
+            command = [tollgate, "run", "-c", folder.write(f"{name}.yaml", text)]
+            return (command, port, *load(name, path, fields))
+
+        trust = "client_ip: {trusted_proxies: [127.0.0.0/8]}\n"
+        proxied = f"upstream: http://127.0.0.1:{UPSTREAM}\n{trust}"
+        subjects = {"proxied": gateway("proxied", "", proxied, "/v1/users?page=2", {})}
+        for form, (path, fields) in FORMS.items():
+            decide = f", decide: [http], clients: [127.0.0.0/8], original_request: {form}"
+            subjects[f"decided, {form}"] = gateway(form, decide, "", path, fields)
+        upstream = folder.upstream()
+        try:
+            rounds = list(rig.in_turns(subjects, arguments.rounds, arguments.seconds, upstream.pid))
+        finally:
+            upstream.terminate()
+            upstream.wait()
+
+    print(f"{rig.headline(arguments)}\n")
+    print("| | CPU µs per request | requests/s | ratio to proxied | middle half | budget |\n|---|---|---|---|---|---|")
+    rows = {}
+    for name in subjects:
+        cost, rate = (median(each[name][place] for each in rounds) for place in (0, 2))
+        rows[name] = {"cpu_microseconds": cost, "requests_per_second": rate}
+        ratios = [each[name][0] / each["proxied"][0] for each in rounds]
+        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+        compared = "| | " if name == "proxied" else f"{middle:.3f} | {low:.3f} to {high:.3f} | {BUDGET:.2f}"
+        print(f"| {name} | {cost:.1f} | {rate:.0f} | {compared} |")
+    rig.keep(arguments, rows)
+
+
+if __name__ == "__main__":
+    main()
