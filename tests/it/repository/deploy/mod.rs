@@ -4,6 +4,7 @@ mod cluster;
 mod compose;
 mod compose_sentinel;
 mod debian;
+mod envoy_gateway;
 mod helm;
 mod image;
 mod kubernetes;
